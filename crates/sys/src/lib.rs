@@ -1,1 +1,18 @@
-//! placeholder
+//! System calls, shared-memory rings and BPF: the only crate with `unsafe` code.
+//!
+//! One file per kernel noun. Everything exported is safe to call; lengths and
+//! indexes that the kernel supplies are checked in release builds too.
+#![expect(unsafe_code, reason = "the one fence of the workspace: every block states why it holds")]
+
+pub mod affinity;
+pub mod bpf;
+pub mod child;
+pub mod clock;
+pub mod mmap;
+pub mod netns;
+pub mod packet;
+pub mod rusage;
+pub mod socket;
+pub mod sysfs;
+pub mod udp;
+pub mod xsk;
