@@ -1,0 +1,162 @@
+//! What can go wrong with a BPF program, and what to do about it.
+
+use std::io;
+
+use super::interface::Interface;
+use super::link::XdpMode;
+
+/// Why a program could not be loaded, attached or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    /// Capabilities are missing.
+    #[error(
+        "{what} needs {missing}, which this process does not have; run it as root, or grant it: \
+         sudo setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep \"$(command -v wirepath)\""
+    )]
+    Permission {
+        /// What was being done.
+        what: String,
+        /// Missing capabilities, by name.
+        missing: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// The kernel or libbpf refused the object.
+    #[error("BPF program `{program}` was not loaded (kernel 5.18 or newer is needed){log}")]
+    Load {
+        /// Name of the object.
+        program: &'static str,
+        /// What libbpf said, the verifier's log included; starts with a line break unless empty.
+        log: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// Another program sits on the interface.
+    #[error(
+        "{interface} already has an XDP program{}; take it off first: \
+         `sudo ip link set dev {} xdp off`, or end the program that holds it \
+         (`sudo bpftool link` lists the holders)",
+        .program_id.map(|id| format!(" (id {id})")).unwrap_or_default(),
+        .interface.name
+    )]
+    AlreadyAttached {
+        /// Where.
+        interface: Interface,
+        /// Id of the program that is there, when it could be read.
+        program_id: Option<u32>,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// This program has been attached before.
+    #[error("this program is already attached to {interface}; detach it first")]
+    InUse {
+        /// Where it is.
+        interface: Interface,
+    },
+
+    /// The MTU, or that of a veth peer, does not fit one page.
+    #[error(
+        "{interface}, or its veth peer, has an MTU too big for native XDP with one buffer a frame \
+         (about 3500 bytes); lower the MTU (`sudo ip link set dev {} mtu 1500`), load the program \
+         with fragments, or use SKB mode",
+        .interface.name
+    )]
+    MtuTooBig {
+        /// Where.
+        interface: Interface,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// A veth peer sends on more queues than the interface receives on.
+    #[error(
+        "{interface} has fewer receive queues than its veth peer has transmit queues; native XDP \
+         needs one for each: `sudo ethtool -L {} rx N`, or use SKB mode",
+        .interface.name
+    )]
+    TooFewQueues {
+        /// Where.
+        interface: Interface,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// The driver cannot do it.
+    #[error(
+        "{interface} cannot run XDP in {mode} mode; {}",
+        match .mode {
+            XdpMode::Native => "use SKB mode, or another driver (LRO off may help: ethtool -K DEV lro off)",
+            XdpMode::Skb => "switch off LRO: ethtool -K DEV lro off",
+        }
+    )]
+    ModeUnsupported {
+        /// Where.
+        interface: Interface,
+        /// The mode asked for.
+        mode: XdpMode,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// There is no such interface in this thread's network namespace.
+    #[error(
+        "no interface with index {ifindex} in this network namespace; `ip link` lists them \
+         (the index counts in one namespace only)"
+    )]
+    NoInterface {
+        /// The index.
+        ifindex: u32,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// Any other refusal to attach.
+    #[error("{program} could not be attached to {interface}")]
+    Attach {
+        /// Name of the program.
+        program: &'static str,
+        /// Where.
+        interface: Interface,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// The socket map has no such slot.
+    #[error("queue {queue} is outside the filter, which was loaded for {queues} queues")]
+    NoQueue {
+        /// The queue asked for.
+        queue: u32,
+        /// Queues the filter was loaded for.
+        queues: u32,
+    },
+
+    /// A map could not be read or written.
+    #[error("BPF map `{map}` could not be {what}")]
+    Map {
+        /// Name of the map.
+        map: String,
+        /// `read`, `written`.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
+    /// A parameter makes no sense.
+    #[error("{what}")]
+    Invalid {
+        /// What, and what would.
+        what: String,
+    },
+}

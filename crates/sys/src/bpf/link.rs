@@ -1,0 +1,148 @@
+//! Attachments that end with the process.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{Xdp, XdpFlags};
+
+use super::error::BpfError;
+use super::interface::Interface;
+use super::object::{Capability, missing};
+
+/// Where an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpMode {
+    /// On socket buffers, after the driver; works with every interface.
+    Skb,
+    /// In the driver, before a socket buffer is made.
+    Native,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            XdpMode::Skb => "SKB",
+            XdpMode::Native => "native",
+        })
+    }
+}
+
+/// One attachment; the program is taken off when this is dropped.
+#[derive(Debug)]
+pub(super) struct Link {
+    fd: OwnedFd,
+    interface: Interface,
+}
+
+impl Link {
+    /// Attaches an XDP program.
+    ///
+    /// Source: bpf(2) BPF_LINK_CREATE; the mode travels in `flags`.
+    pub(super) fn xdp(
+        program: BorrowedFd<'_>,
+        name: &'static str,
+        ifindex: u32,
+        mode: XdpMode,
+    ) -> Result<Self, BpfError> {
+        let flags = match mode {
+            XdpMode::Skb => libbpf_sys::XDP_FLAGS_SKB_MODE,
+            XdpMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+        };
+        create(program, ifindex, libbpf_sys::BPF_XDP, flags)
+            .map_err(|source| xdp_error(program, name, ifindex, mode, source))
+    }
+
+    /// Attaches a traffic-control program where frames enter from the interface.
+    ///
+    /// Source: bpf(2) BPF_LINK_CREATE with BPF_TCX_INGRESS (kernel 6.6).
+    pub(super) fn tcx_ingress(
+        program: BorrowedFd<'_>,
+        name: &'static str,
+        ifindex: u32,
+    ) -> Result<Self, BpfError> {
+        create(program, ifindex, libbpf_sys::BPF_TCX_INGRESS, 0)
+            .map_err(|source| attach_error(name, ifindex, source))
+    }
+
+    /// Where it is attached.
+    pub(super) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Closing is not enough while a forked child holds a copy of the descriptor.
+        // SAFETY: the descriptor is open and ours; a failure (the interface is
+        // gone) leaves nothing attached either.
+        let _ = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
+    }
+}
+
+fn create(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    kind: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> io::Result<Link> {
+    let target = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: `options` lives through the call and says its own size.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, &raw const options)
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(Link { fd, interface: Interface::read(ifindex) })
+}
+
+fn xdp_error(
+    program: BorrowedFd<'_>,
+    name: &'static str,
+    ifindex: u32,
+    mode: XdpMode,
+    source: io::Error,
+) -> BpfError {
+    let interface = Interface::read(ifindex);
+    let native = mode == XdpMode::Native;
+    match source.raw_os_error() {
+        // EEXIST: one in the other mode.
+        Some(libc::EBUSY | libc::EEXIST) => {
+            let program_id = i32::try_from(ifindex)
+                .ok()
+                .and_then(|index| Xdp::new(program).query(index, XdpFlags::NONE).ok())
+                .and_then(|found| {
+                    [found.prog_id, found.drv_prog_id, found.skb_prog_id, found.hw_prog_id]
+                        .into_iter()
+                        .find(|id| *id != 0)
+                });
+            BpfError::AlreadyAttached { interface, program_id, source }
+        }
+        // veth answers ERANGE; most drivers EINVAL, and nothing else of ours is invalid.
+        Some(libc::ERANGE | libc::EINVAL) if native => BpfError::MtuTooBig { interface, source },
+        Some(libc::ENOSPC) if native => BpfError::TooFewQueues { interface, source },
+        Some(libc::EOPNOTSUPP) => BpfError::ModeUnsupported { interface, mode, source },
+        _ => attach_error(name, ifindex, source),
+    }
+}
+
+fn attach_error(name: &'static str, ifindex: u32, source: io::Error) -> BpfError {
+    match source.raw_os_error() {
+        Some(libc::ENODEV) => BpfError::NoInterface { ifindex, source },
+        Some(libc::EPERM) => match missing(&[Capability::Bpf, Capability::NetAdmin]) {
+            Some(missing) => {
+                BpfError::Permission { what: format!("attaching `{name}`"), missing, source }
+            }
+            None => BpfError::Attach { program: name, interface: Interface::read(ifindex), source },
+        },
+        _ => BpfError::Attach { program: name, interface: Interface::read(ifindex), source },
+    }
+}

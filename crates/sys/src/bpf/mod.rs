@@ -1,0 +1,20 @@
+//! Our BPF programs: loaded from the binary, attached by `bpf_link`.
+//!
+//! A link is a file descriptor, so whatever ends the process takes the program
+//! off its interface. Nothing is pinned and no bpffs is needed. libbpf raises
+//! RLIMIT_MEMLOCK on kernels that charge BPF memory to it (before 5.11) and
+//! carries on elsewhere.
+//!
+//! Interface indexes mean something in one network namespace only: every call
+//! that takes one must be made by a thread in that namespace.
+
+mod error;
+mod filter;
+mod interface;
+mod link;
+mod object;
+
+pub use error::BpfError;
+pub use filter::{FilterCounts, ProbeFilter, ProbeFilterSpec};
+pub use interface::Interface;
+pub use link::XdpMode;

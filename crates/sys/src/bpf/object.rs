@@ -1,0 +1,300 @@
+//! Object files: embedded, opened, configured, loaded.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Once;
+use std::{fs, io, mem};
+
+use libbpf_rs::{
+    ErrorKind, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramMut,
+};
+
+use super::error::BpfError;
+
+/// The bytes of an object file, aligned as an ELF reader wants them.
+#[repr(C, align(8))]
+pub(super) struct Aligned<T: ?Sized>(pub(super) T);
+
+/// Embeds `bpf/NAME.bpf.c`, as compiled by the build script.
+macro_rules! embedded {
+    ($name:literal) => {{
+        static OBJECT: &$crate::bpf::object::Aligned<[u8]> = &$crate::bpf::object::Aligned(
+            *include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")),
+        );
+        &OBJECT.0
+    }};
+}
+pub(super) use embedded;
+
+/// Capabilities that the programs need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Capability {
+    NetAdmin,
+    Perfmon,
+    Bpf,
+}
+
+impl Capability {
+    /// (name, bit, whether CAP_SYS_ADMIN stands in). Source: capabilities(7).
+    fn facts(self) -> (&'static str, u32, bool) {
+        match self {
+            Capability::NetAdmin => ("CAP_NET_ADMIN", 12, false),
+            Capability::Perfmon => ("CAP_PERFMON", 38, true),
+            Capability::Bpf => ("CAP_BPF", 39, true),
+        }
+    }
+}
+
+const CAP_SYS_ADMIN_BIT: u32 = 21;
+
+/// Names of those that this thread does not have; `None` when it has all of them.
+pub(super) fn missing(needed: &[Capability]) -> Option<String> {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())?;
+    missing_from(effective, needed)
+}
+
+fn missing_from(effective: u64, needed: &[Capability]) -> Option<String> {
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let names: Vec<_> = needed
+        .iter()
+        .map(|capability| capability.facts())
+        .filter(|(_, bit, by_admin)| !(has(*bit) || *by_admin && has(CAP_SYS_ADMIN_BIT)))
+        .map(|(name, ..)| name)
+        .collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+/// An object that is open and can still be configured.
+#[derive(Debug)]
+pub(super) struct Opened {
+    name: &'static str,
+    object: OpenObject,
+    needs: &'static [Capability],
+}
+
+impl Opened {
+    /// Opens embedded bytes.
+    pub(super) fn open(name: &'static str, bytes: &[u8]) -> Result<Self, BpfError> {
+        collect_messages();
+        let object = ObjectBuilder::default().open_memory(bytes).map_err(|why| BpfError::Load {
+            program: name,
+            log: take_messages(),
+            source: to_io(why),
+        })?;
+        Ok(Opened { name, object, needs: &[Capability::Bpf, Capability::NetAdmin] })
+    }
+
+    /// Names what loading needs, for the message when it is refused.
+    pub(super) fn needs(mut self, needs: &'static [Capability]) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    /// Writes the constants: a byte image of the program's `struct config`.
+    pub(super) fn config(mut self, bytes: &[u8]) -> Result<Self, BpfError> {
+        let name = self.name;
+        let wrong = |what: String| BpfError::Load {
+            program: name,
+            log: String::new(),
+            source: io::Error::new(io::ErrorKind::InvalidData, what),
+        };
+        let mut rodata = self
+            .object
+            .maps_mut()
+            .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+            .ok_or_else(|| wrong("the object has no .rodata".into()))?;
+        let image = rodata
+            .initial_value_mut()
+            .filter(|image| image.len() == bytes.len())
+            .ok_or_else(|| wrong(format!("its struct config is not {} bytes", bytes.len())))?;
+        image.copy_from_slice(bytes);
+        Ok(self)
+    }
+
+    /// Sets a map's size before it is made.
+    pub(super) fn map_entries(mut self, map: &str, entries: u32) -> Result<Self, BpfError> {
+        let mut found = self
+            .object
+            .maps_mut()
+            .find(|candidate| candidate.name() == map)
+            .ok_or_else(|| no_map(map))?;
+        found.set_max_entries(entries).map_err(|why| map_error(map, "sized", why))?;
+        Ok(self)
+    }
+
+    /// Lets all programs see frames of more than one buffer.
+    pub(super) fn frags(mut self, frags: bool) -> Self {
+        if frags {
+            for mut program in self.object.progs_mut() {
+                program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+            }
+        }
+        self
+    }
+
+    /// Loads it into the kernel.
+    pub(super) fn load(self) -> Result<Loaded, BpfError> {
+        let Opened { name, object, needs } = self;
+        match object.load() {
+            Ok(object) => {
+                take_messages();
+                Ok(Loaded { name, object })
+            }
+            Err(why) => {
+                let log = take_messages();
+                let denied = why.kind() == ErrorKind::PermissionDenied;
+                let source = to_io(why);
+                match missing(needs).filter(|_| denied) {
+                    Some(missing) => {
+                        let what = format!("loading BPF program `{name}`");
+                        Err(BpfError::Permission { what, missing, source })
+                    }
+                    None => Err(BpfError::Load { program: name, log, source }),
+                }
+            }
+        }
+    }
+}
+
+/// An object in the kernel; programs and maps go when it is dropped and nothing else holds them.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    name: &'static str,
+    object: Object,
+}
+
+impl Loaded {
+    /// Name of the object.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One of its programs.
+    pub(super) fn program(&self, name: &str) -> Result<ProgramMut<'_>, BpfError> {
+        self.object
+            .progs_mut()
+            .find(|program| program.name() == name)
+            .ok_or_else(|| BpfError::Invalid { what: format!("no BPF program `{name}`") })
+    }
+
+    /// Runs `with` on the descriptor of one of its programs.
+    pub(super) fn with_program<T>(
+        &self,
+        name: &str,
+        with: impl FnOnce(BorrowedFd<'_>) -> Result<T, BpfError>,
+    ) -> Result<T, BpfError> {
+        let program = self.program(name)?;
+        with(program.as_fd())
+    }
+
+    /// A handle of its own on one of the maps; a global section goes by its suffix (`.bss`).
+    pub(super) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
+        let map = self
+            .object
+            .maps()
+            .find(|map| {
+                map.name() == name
+                    || name.starts_with('.') && map.name().to_string_lossy().ends_with(name)
+            })
+            .ok_or_else(|| no_map(name))?;
+        MapHandle::try_from(&map).map_err(|why| map_error(name, "opened", why))
+    }
+}
+
+/// Sums a per-CPU map of one entry that is `N` counters of 64 bits.
+pub(super) fn sum_per_cpu<const N: usize>(map: &MapHandle) -> Result<[u64; N], BpfError> {
+    let name = map.name().to_string_lossy().into_owned();
+    let per_cpu = map
+        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&name, "read", why))?
+        .unwrap_or_default();
+    let mut sums = [0_u64; N];
+    for entry in &per_cpu {
+        for (sum, value) in sums.iter_mut().zip(entry.chunks_exact(mem::size_of::<u64>())) {
+            *sum = sum.wrapping_add(to_u64(value));
+        }
+    }
+    Ok(sums)
+}
+
+/// Reads a global section, or an array map of one entry.
+pub(super) fn read_single(map: &MapHandle) -> Result<Vec<u8>, BpfError> {
+    let name = map.name().to_string_lossy().into_owned();
+    map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&name, "read", why))?
+        .ok_or_else(|| no_map(&name))
+}
+
+/// Eight bytes, host order; zero for anything else.
+pub(super) fn to_u64(bytes: &[u8]) -> u64 {
+    bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default()
+}
+
+/// A map call that failed.
+pub(super) fn map_error(map: &str, what: &'static str, why: libbpf_rs::Error) -> BpfError {
+    BpfError::Map { map: map.into(), what, source: to_io(why) }
+}
+
+fn no_map(map: &str) -> BpfError {
+    BpfError::Map { map: map.into(), what: "found", source: io::ErrorKind::NotFound.into() }
+}
+
+fn to_io(why: libbpf_rs::Error) -> io::Error {
+    let kind = match why.kind() {
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+        ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, why)
+}
+
+thread_local! {
+    static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// What is kept of libbpf's output; the verifier's log can run to megabytes.
+const MESSAGES_BYTES_MAX: usize = 16 * 1024;
+
+/// Keeps libbpf from writing to stderr: its warnings go into our errors instead.
+fn collect_messages() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
+            MESSAGES.with_borrow_mut(|kept| {
+                if kept.len() + line.len() <= MESSAGES_BYTES_MAX {
+                    kept.push('\n');
+                    kept.push_str(line.trim_end());
+                }
+            });
+        })));
+    });
+    take_messages();
+}
+
+fn take_messages() -> String {
+    MESSAGES.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_capabilities_are_named_and_sys_admin_stands_in_for_bpf_only() {
+        let needed = [Capability::Bpf, Capability::NetAdmin];
+        assert_eq!(missing_from(0, &needed).as_deref(), Some("CAP_BPF and CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 39, &needed).as_deref(), Some("CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 21, &needed).as_deref(), Some("CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 21 | 1 << 12, &needed), None);
+        assert_eq!(missing_from(0, &[Capability::Perfmon]).as_deref(), Some("CAP_PERFMON"));
+    }
+}
