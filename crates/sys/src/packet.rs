@@ -1,1 +1,351 @@
-//! placeholder
+//! AF_PACKET sockets with TPACKET_V3 rings: blocks of packets to receive, slots to send.
+//!
+//! Source: kernel documentation, networking/packet_mmap.rst.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libc::{tpacket_req3, tpacket3_hdr};
+
+use crate::mmap::Mapping;
+use crate::socket::{self, FilterStep};
+
+const PACKET_VERSION: i32 = 10;
+const PACKET_RX_RING: i32 = 5;
+const PACKET_TX_RING: i32 = 13;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_QDISC_BYPASS: i32 = 20;
+const TPACKET_V3: i32 = 2;
+/// Bytes from the start of a TX slot to the packet: the aligned header.
+const TX_OFFSET: usize = size_of::<tpacket3_hdr>().next_multiple_of(16);
+/// Offset of the status word in a block descriptor: behind version and private offset.
+const BLOCK_STATUS: usize = 8;
+/// Offset of the packet count of a block.
+const BLOCK_PACKETS: usize = 12;
+/// Offset of the offset of the first packet of a block.
+const BLOCK_FIRST: usize = 16;
+
+const BLOCK_BYTES: usize = 1 << 16;
+/// The kernel hands over a block that is not full after this time; it takes whole
+/// milliseconds, and so a lone packet waits that long.
+const RETIRE_MS: u32 = 1;
+
+/// Counters of a receive socket; reading them resets the kernel's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PacketStatistics {
+    /// Packets that passed the filter, dropped ones included.
+    pub packet_count: u64,
+    /// Dropped because no block was free.
+    pub drop_count: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct StatisticsV3 {
+    packets: u32,
+    drops: u32,
+    freezes: u32,
+}
+
+/// Opens a packet socket that receives nothing yet, with V3 rings.
+fn open() -> io::Result<OwnedFd> {
+    let fd = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, TPACKET_V3)?;
+    Ok(fd)
+}
+
+fn bind(fd: &OwnedFd, ifindex: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: all-zero is a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex as i32;
+    // SAFETY: pointer and length describe `address`.
+    let rc = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Accepts unfragmented IPv4 UDP datagrams to `port`, refuses the rest.
+fn udp_port_filter(port: u16) -> [FilterStep; 10] {
+    let step = |code, jt, jf, k| FilterStep { code, jt, jf, k };
+    [
+        step(0x28, 0, 0, 12),     // A = EtherType
+        step(0x15, 0, 7, 0x0800), // IPv4?
+        step(0x30, 0, 0, 23),     // A = protocol
+        step(0x15, 0, 5, 17),     // UDP?
+        step(0x28, 0, 0, 20),     // A = flags and fragment offset
+        step(0x45, 3, 0, 0x1fff), // fragment?
+        step(0xb1, 0, 0, 14),     // X = IPv4 header length
+        step(0x48, 0, 0, 16),     // A = destination port
+        step(0x15, 1, 0, u32::from(port)),
+        step(0x06, 0, 0, 0), // refuse
+    ]
+}
+
+/// Receives UDP datagrams to one port, as whole frames, from a TPACKET_V3 ring.
+#[derive(Debug)]
+pub struct PacketRx {
+    ring: Mapping,
+    fd: OwnedFd,
+    block_count: usize,
+    block: usize,
+    left: u32,
+    next: usize,
+    seen: PacketStatistics,
+    /// Sleeps so far.
+    pub wait_count: u64,
+}
+
+impl PacketRx {
+    /// Opens a ring of `ring_bytes` (rounded up to whole blocks of 64 KiB) on an interface of
+    /// the calling thread's network namespace.
+    ///
+    /// Errors: `PermissionDenied` without CAP_NET_RAW; ENODEV, ENETDOWN for the interface.
+    pub fn open(ifindex: u32, udp_port: u16, ring_bytes: usize) -> io::Result<Self> {
+        let fd = open()?;
+        let mut filter = udp_port_filter(udp_port).to_vec();
+        filter.push(FilterStep { code: 0x06, jt: 0, jf: 0, k: 0x4_0000 });
+        // The filter before the binding: no stranger's frame gets in between.
+        socket::attach_filter(fd.as_fd(), &mut filter)?;
+        let block_count = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
+        let request = tpacket_req3 {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: block_count as u32,
+            tp_frame_size: 2048,
+            tp_frame_nr: (block_count * BLOCK_BYTES / 2048) as u32,
+            tp_retire_blk_tov: RETIRE_MS,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        socket::set(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, request)?;
+        let ring = Mapping::of_fd(fd.as_fd(), block_count * BLOCK_BYTES, 0)?;
+        bind(&fd, ifindex, libc::ETH_P_IP as u16)?;
+        let seen = PacketStatistics::default();
+        Ok(PacketRx { ring, fd, block_count, block: 0, left: 0, next: 0, seen, wait_count: 0 })
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        let at = self.ring.at(self.block * BLOCK_BYTES + offset, 4).cast::<AtomicU32>();
+        // SAFETY: blocks are page aligned and the offsets multiples of 4, within the ring,
+        // which lives as long as self.
+        unsafe { at.as_ref() }
+    }
+
+    /// Whether a block is open or ready.
+    pub fn ready(&self) -> bool {
+        // Acquire: the packets are read after the status that hands the block to us.
+        let status = self.word(BLOCK_STATUS).load(Ordering::Acquire);
+        self.left > 0 || status & libc::TP_STATUS_USER != 0
+    }
+
+    /// Takes up to `max` frames. `each` sees the captured bytes, the frame's whole length and
+    /// the kernel's time stamp (CLOCK_REALTIME, nanoseconds). Returns the frames taken.
+    pub fn take(&mut self, max: usize, mut each: impl FnMut(&mut [u8], usize, u64)) -> usize {
+        let mut taken = 0;
+        while taken < max && self.ready() {
+            if self.left == 0 {
+                self.left = self.word(BLOCK_PACKETS).load(Ordering::Relaxed);
+                self.next = self.word(BLOCK_FIRST).load(Ordering::Relaxed) as usize;
+            }
+            while self.left > 0 && taken < max {
+                let room = BLOCK_BYTES.saturating_sub(self.next);
+                if room < size_of::<tpacket3_hdr>() {
+                    self.left = 0;
+                    break;
+                }
+                let start = self.block * BLOCK_BYTES + self.next;
+                let at = self.ring.at(start, size_of::<tpacket3_hdr>()).cast::<tpacket3_hdr>();
+                // SAFETY: a whole header lies there; any bit pattern is valid.
+                let header = unsafe { at.read_unaligned() };
+                let (mac, len) = (header.tp_mac as usize, header.tp_snaplen as usize);
+                if mac + len <= room {
+                    let bytes = self.ring.at(start + mac, len);
+                    // SAFETY: in the ring, checked by `at`; the block is ours until released.
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr(), len) };
+                    let stamp_ns =
+                        u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
+                    each(bytes, header.tp_len as usize, stamp_ns);
+                    taken += 1;
+                }
+                self.left -= 1;
+                self.next += header.tp_next_offset as usize;
+            }
+            if self.left == 0 {
+                // Release: the packets were read before the kernel may write over them.
+                self.word(BLOCK_STATUS).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+                self.block = (self.block + 1) % self.block_count;
+            }
+        }
+        taken
+    }
+
+    /// Sleeps until a block is ready, at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.wait_count += 1;
+        socket::wait(self.fd.as_fd(), false, timeout).map(|_| ())
+    }
+
+    /// Counters since the socket was opened.
+    pub fn statistics(&mut self) -> io::Result<PacketStatistics> {
+        // SAFETY: StatisticsV3 is a plain C struct of integers.
+        let s: StatisticsV3 =
+            unsafe { socket::get(self.fd.as_fd(), libc::SOL_PACKET, PACKET_STATISTICS) }?;
+        self.seen.packet_count += u64::from(s.packets);
+        self.seen.drop_count += u64::from(s.drops);
+        Ok(self.seen)
+    }
+}
+
+/// Sends frames from a TPACKET_V3 ring.
+#[derive(Debug)]
+pub struct PacketTx {
+    ring: Mapping,
+    fd: OwnedFd,
+    slot_bytes: usize,
+    slot_count: usize,
+    head: usize,
+    tail: usize,
+    in_flight: usize,
+    /// Wake-ups so far.
+    pub kick_count: u64,
+    /// Frames that the kernel refused as malformed.
+    pub refused_count: u64,
+}
+
+impl PacketTx {
+    /// Opens a ring of `slot_count` (a power of two) slots for frames of at most
+    /// `frame_bytes` on an interface of the calling thread's network namespace.
+    ///
+    /// Errors: as for [`PacketRx::open`].
+    pub fn open(ifindex: u32, frame_bytes: usize, slot_count: usize) -> io::Result<Self> {
+        let fd = open()?;
+        let slot_bytes = (TX_OFFSET + frame_bytes).next_power_of_two().max(256);
+        let block_bytes = slot_bytes.max(BLOCK_BYTES);
+        let block_count = (slot_count * slot_bytes).div_ceil(block_bytes);
+        let slot_count = block_count * block_bytes / slot_bytes;
+        let request = tpacket_req3 {
+            tp_block_size: block_bytes as u32,
+            tp_block_nr: block_count as u32,
+            tp_frame_size: slot_bytes as u32,
+            tp_frame_nr: slot_count as u32,
+            tp_retire_blk_tov: 0,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        socket::set(fd.as_fd(), libc::SOL_PACKET, PACKET_TX_RING, request)?;
+        // Straight to the driver; older kernels keep the queue and are merely slower.
+        let _ = socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1);
+        let ring = Mapping::of_fd(fd.as_fd(), block_count * block_bytes, 0)?;
+        bind(&fd, ifindex, 0)?;
+        Ok(PacketTx {
+            ring,
+            fd,
+            slot_bytes,
+            slot_count,
+            head: 0,
+            tail: 0,
+            in_flight: 0,
+            kick_count: 0,
+            refused_count: 0,
+        })
+    }
+
+    fn header(&self, slot: usize) -> NonNull<tpacket3_hdr> {
+        self.ring.at(slot * self.slot_bytes, size_of::<tpacket3_hdr>()).cast()
+    }
+
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: `header` is within the ring; only the field's address is computed.
+        let at = unsafe { &raw mut (*self.header(slot).as_ptr()).tp_status };
+        // SAFETY: slots are 256-byte aligned, so the word is aligned; it lives as long as self.
+        unsafe { AtomicU32::from_ptr(at) }
+    }
+
+    /// Posts up to `want` frames of `len_bytes`, each written by `fill`; returns how many. They
+    /// go out at the next [`kick`](Self::kick).
+    pub fn post(
+        &mut self,
+        want: usize,
+        len_bytes: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> usize {
+        if TX_OFFSET + len_bytes > self.slot_bytes {
+            return 0;
+        }
+        let mut posted = 0;
+        while posted < want && self.in_flight < self.slot_count {
+            let slot = self.head;
+            let at = self.ring.at(slot * self.slot_bytes + TX_OFFSET, len_bytes);
+            // SAFETY: in the ring, checked by `at`; the slot is ours, as it is not in flight.
+            fill(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len_bytes) });
+            // SAFETY: the header lies in the ring and the slot is ours.
+            let header = unsafe { self.header(slot).as_mut() };
+            header.tp_len = len_bytes as u32;
+            header.tp_snaplen = len_bytes as u32;
+            header.tp_next_offset = 0;
+            // Release: the frame is written before the kernel may see the slot.
+            self.status(slot).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+            self.head = (slot + 1) % self.slot_count;
+            self.in_flight += 1;
+            posted += 1;
+        }
+        posted
+    }
+
+    /// Has the kernel send what was posted. Returns whether it took all of it.
+    pub fn kick(&mut self) -> io::Result<bool> {
+        self.kick_count += 1;
+        // SAFETY: no data is passed; the descriptor is ours.
+        let rc = unsafe {
+            libc::sendto(
+                self.fd.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
+        };
+        if rc >= 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::EBUSY | libc::EINTR) => Ok(false),
+            _ => Err(error),
+        }
+    }
+
+    /// Takes back slots whose frames were sent; returns how many.
+    pub fn reap(&mut self) -> usize {
+        let mut reaped = 0;
+        while self.in_flight > 0 {
+            // Acquire: the kernel has read the frame before it frees the slot.
+            let status = self.status(self.tail).load(Ordering::Acquire);
+            if status == libc::TP_STATUS_WRONG_FORMAT {
+                self.refused_count += 1;
+                self.status(self.tail).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+            } else if status & (libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING) != 0 {
+                break;
+            }
+            self.tail = (self.tail + 1) % self.slot_count;
+            self.in_flight -= 1;
+            reaped += 1;
+        }
+        reaped
+    }
+
+    /// Slots posted and not reaped.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

@@ -1,1 +1,53 @@
-//! placeholder
+//! CPU time and context switches of a thread.
+
+/// What a thread has used since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// CPU time in user mode, nanoseconds; the split from `system_ns` is sampled by the
+    /// kernel's tick, the sum is exact.
+    pub user_ns: u64,
+    /// CPU time in the kernel, nanoseconds, softirqs that ran on this thread's time included
+    /// (unless the kernel accounts interrupt time apart).
+    pub system_ns: u64,
+    /// Voluntary and involuntary context switches.
+    pub context_switch_count: u64,
+}
+
+impl ThreadUsage {
+    /// Of the calling thread.
+    pub fn now() -> Self {
+        let cpu_ns = crate::clock::thread_cpu_ns();
+        // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: RUSAGE_THREAD is valid on Linux and `usage` may be written.
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+        // The scheduler's sum has nanoseconds where rusage has microseconds.
+        let user_ns = ns(usage.ru_utime).min(cpu_ns);
+        ThreadUsage {
+            user_ns,
+            system_ns: cpu_ns - user_ns,
+            context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+        }
+    }
+
+    /// What was used from `earlier` to `self`.
+    pub fn since(&self, earlier: &ThreadUsage) -> ThreadUsage {
+        ThreadUsage {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            context_switch_count: self
+                .context_switch_count
+                .saturating_sub(earlier.context_switch_count),
+        }
+    }
+}
+
+/// Largest resident size of this process so far, in bytes.
+pub fn peak_resident_bytes() -> u64 {
+    // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: RUSAGE_SELF is always valid and `usage` may be written.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    usage.ru_maxrss as u64 * 1024
+}

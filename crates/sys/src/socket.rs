@@ -1,1 +1,155 @@
-//! placeholder
+//! Socket options and waiting, shared by every kind of socket.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// SO_PREFER_BUSY_POLL, absent from `libc`.
+pub const SO_PREFER_BUSY_POLL: i32 = 69;
+/// SO_BUSY_POLL_BUDGET, absent from `libc`.
+pub const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// Opens a socket, close-on-exec.
+pub fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` was just returned by socket(2) and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option to a plain C value.
+pub(crate) fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads an option that is a plain C struct of integers; fields that the kernel does not
+/// know stay zero.
+///
+/// # Safety
+/// All-zero and every other bit pattern must be a valid `T`.
+pub(crate) unsafe fn get<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
+    // SAFETY: the caller promises that all-zero is a valid T.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let mut len_bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: pointer and length describe `value`; the kernel writes at most that much.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len_bytes)
+    };
+    if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Sets an integer option.
+pub fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    set(fd, level, name, value)
+}
+
+/// Reads an integer option.
+pub fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    // SAFETY: every bit pattern is a valid i32.
+    unsafe { get(fd, level, name) }
+}
+
+/// Asks for a receive buffer of `bytes`, past the host's limit where we may
+/// (CAP_NET_ADMIN); returns what the kernel granted (it doubles for bookkeeping).
+pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize> {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+    if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
+        set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)?;
+    }
+    Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize)
+}
+
+/// Busy polling of the device queue by this socket, `busy_us` at a time.
+pub fn set_busy_poll(fd: BorrowedFd<'_>, busy_us: u32, budget: u32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+    set_int(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, busy_us as i32)?;
+    set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, budget as i32)
+}
+
+/// NAPI instance that last delivered to this socket; 0 when none is known, and then busy
+/// polling has nothing to poll.
+pub fn incoming_napi_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)? as u32)
+}
+
+/// Interest or result of [`wait`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// Something to read.
+    pub readable: bool,
+    /// Room to write.
+    pub writable: bool,
+    /// The socket or its device failed.
+    pub failed: bool,
+}
+
+/// Waits until the socket is readable (or writable, when asked for), at most `timeout`.
+/// A signal ends the wait early with nothing ready.
+pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result<Ready> {
+    let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos() as _,
+    };
+    // SAFETY: one valid pollfd and a valid timespec; no signal mask.
+    let rc = unsafe { libc::ppoll(&mut poll, 1, &timeout, std::ptr::null()) };
+    if rc < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        poll.revents = 0;
+    }
+    Ok(Ready {
+        readable: poll.revents & libc::POLLIN != 0,
+        writable: poll.revents & libc::POLLOUT != 0,
+        failed: poll.revents & (libc::POLLERR | libc::POLLNVAL) != 0,
+    })
+}
+
+/// Has the kernel hand this socket nothing: arrivals are matched to it, then dropped
+/// without an ICMP error.
+///
+/// Source: a classic BPF filter that returns 0 (socket(7), SO_ATTACH_FILTER).
+pub fn attach_drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
+    attach_filter(fd, &mut [FilterStep { code: 0x06, jt: 0, jf: 0, k: 0 }])
+}
+
+/// One instruction of classic BPF.
+#[derive(Debug, Clone, Copy)]
+pub struct FilterStep {
+    /// Operation.
+    pub code: u16,
+    /// Steps to skip when true.
+    pub jt: u8,
+    /// Steps to skip when false.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
+
+/// Attaches a classic BPF program to the socket; the kernel verifies it.
+pub fn attach_filter(fd: BorrowedFd<'_>, steps: &mut [FilterStep]) -> io::Result<()> {
+    let mut code: Vec<libc::sock_filter> = steps
+        .iter()
+        .map(|s| libc::sock_filter { code: s.code, jt: s.jt, jf: s.jf, k: s.k })
+        .collect();
+    let len = u16::try_from(code.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "filter too long"))?;
+    let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+}

@@ -1,0 +1,112 @@
+//! What can go wrong with an AF_XDP socket, and what to do about it.
+
+use std::io;
+
+/// Why an AF_XDP socket could not be opened or used.
+#[derive(Debug, thiserror::Error)]
+pub enum XskError {
+    /// The driver has no zero-copy mode for this queue.
+    #[error(
+        "zero-copy is not offered by interface {ifname} queue {queue}; drop \
+         --require-zero-copy to run in copy mode, or use a driver with AF_XDP zero-copy"
+    )]
+    ZeroCopyRefused {
+        /// Interface.
+        ifname: String,
+        /// Queue.
+        queue: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Another AF_XDP socket has the queue, or had it a moment ago.
+    #[error(
+        "queue {queue} of {ifname} stayed busy for {waited_ms} ms; stop the program that has \
+         an AF_XDP socket on it, or choose another queue with -q"
+    )]
+    QueueBusy {
+        /// Interface.
+        ifname: String,
+        /// Queue.
+        queue: u32,
+        /// How long we tried.
+        waited_ms: u64,
+    },
+    /// The interface has no such queue.
+    #[error(
+        "interface {ifname} has no queue {queue} (it has {queues}); choose one below {queues} \
+         with -q, or raise the channel count (ethtool -L {ifname} combined N)"
+    )]
+    NoQueue {
+        /// Interface.
+        ifname: String,
+        /// Queue asked for.
+        queue: u32,
+        /// Queues that there are.
+        queues: u32,
+    },
+    /// The interface is down.
+    #[error("interface {ifname} is down; bring it up (ip link set {ifname} up)")]
+    LinkDown {
+        /// Interface.
+        ifname: String,
+    },
+    /// The interface is gone.
+    #[error("interface {ifname} no longer exists")]
+    Gone {
+        /// Interface.
+        ifname: String,
+    },
+    /// A capability is missing.
+    #[error(
+        "opening an AF_XDP socket needs CAP_NET_RAW; run as root, or grant it: \
+         setcap cap_net_raw,cap_net_admin,cap_bpf+ep $(command -v wirepath)"
+    )]
+    Permission {
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel has no AF_XDP.
+    #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use --engine packet or udp")]
+    NoAfXdp,
+    /// No memory for the UMEM or the rings.
+    #[error(
+        "no memory for a UMEM of {umem_bytes} bytes: raise the locked-memory limit \
+         (ulimit -l unlimited) or use fewer frames"
+    )]
+    Memory {
+        /// UMEM size.
+        umem_bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A packet longer than the UMEM's frames can carry.
+    #[error(
+        "a packet of {len_bytes} bytes needs {needed} frames of {frame_bytes} bytes; the most is {most}"
+    )]
+    TooLong {
+        /// Packet.
+        len_bytes: usize,
+        /// Frames that it would need.
+        needed: usize,
+        /// Frame size.
+        frame_bytes: u32,
+        /// Most fragments of a packet.
+        most: usize,
+    },
+    /// Anything else.
+    #[error("AF_XDP on {ifname} queue {queue}: {what} failed")]
+    System {
+        /// Interface.
+        ifname: String,
+        /// Queue.
+        queue: u32,
+        /// The call.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,590 @@
+//! One AF_XDP socket on one queue.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_options, xdp_ring_offset};
+
+use super::ring::{Consumer, Layout, Producer};
+use super::umem::{Ledger, Owner};
+use super::{Frames, LedgerBalance, XskError};
+use crate::mmap::Mapping;
+use crate::socket;
+
+/// XDP_MAX_TX_SKB_BUDGET (Linux 6.17): descriptors that one `sendto` moves; 32 without it.
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+/// XDP_USE_SG: packets may span several frames.
+const XDP_USE_SG: u16 = 1 << 4;
+/// Fragments of one packet at most (MAX_SKB_FRAGS).
+const FRAGMENTS_MAX: usize = 17;
+/// How long a queue that was just closed may stay busy.
+const BUSY_WAIT: Duration = Duration::from_millis(1500);
+
+/// Which copying to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copying {
+    /// Always copy.
+    Copy,
+    /// Zero-copy where the driver has it, else copy.
+    PreferZeroCopy,
+    /// Zero-copy or fail.
+    RequireZeroCopy,
+}
+
+/// What a socket is to be bound to, and how.
+#[derive(Debug, Clone)]
+pub struct Bind {
+    /// Interface index, in the calling thread's network namespace.
+    pub ifindex: u32,
+    /// Its name, for messages.
+    pub ifname: String,
+    /// Receive queue.
+    pub queue: u32,
+    /// Receive queues that the interface has, for messages.
+    pub queues: u32,
+    /// Copying.
+    pub copying: Copying,
+    /// Whether the kernel may sleep until woken.
+    pub need_wakeup: bool,
+    /// Whether packets may span frames.
+    pub multi_buffer: bool,
+    /// Entries of the RX and TX rings; a power of two.
+    pub ring_entries: u32,
+    /// Frames given to the fill ring at most; the rest stay for sending.
+    pub fill_target: u32,
+    /// Descriptors that one wake-up may send, where the kernel lets us choose.
+    pub tx_budget: u32,
+}
+
+/// What to do with a frame that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Give it back to the free frames.
+    Release,
+    /// Send it as it is now, from where it lies.
+    Send,
+}
+
+/// Counters that the kernel keeps of a socket.
+///
+/// Source: XDP_STATISTICS, include/uapi/linux/if_xdp.h.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XskStatistics {
+    /// Dropped for other reasons than the next.
+    pub rx_dropped_count: u64,
+    /// Dropped because a descriptor we gave was invalid.
+    pub rx_invalid_descriptor_count: u64,
+    /// Not sent because a descriptor we gave was invalid.
+    pub tx_invalid_descriptor_count: u64,
+    /// Dropped because the RX ring was full.
+    pub rx_ring_full_count: u64,
+    /// Arrivals that found the fill ring empty.
+    pub fill_ring_empty_count: u64,
+    /// Times that the kernel found the TX ring empty.
+    pub tx_ring_empty_count: u64,
+}
+
+/// An AF_XDP socket with its share of frames.
+#[derive(Debug)]
+pub struct Socket {
+    // Field order is drop order: the rings are unmapped before the socket closes, and the
+    // UMEM goes last, when the kernel has let go of it.
+    fill: Producer<u64>,
+    completion: Consumer<u64>,
+    rx: Consumer<xdp_desc>,
+    tx: Producer<xdp_desc>,
+    fd: OwnedFd,
+    ledger: Ledger,
+    frames: Frames,
+    bind: Bind,
+    zero_copy: bool,
+    tx_budget_raised: bool,
+    fragments: Vec<xdp_desc>,
+    scratch: Vec<u8>,
+    receiving: u32,
+    /// Wake-ups made so far.
+    pub wakeup_count: u64,
+    /// Echoes dropped because the TX ring was full.
+    pub tx_full_count: u64,
+}
+
+impl Socket {
+    /// Opens and binds a socket with its share of a UMEM. The first socket on a UMEM passes
+    /// `shared: None` and registers the memory; the others pass the first one.
+    ///
+    /// Must be called in the interface's network namespace. Errors name the remedy.
+    pub fn open(frames: Frames, bind: Bind, shared: Option<&Socket>) -> Result<Self, XskError> {
+        let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|source| {
+            match source.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
+                Some(libc::EAFNOSUPPORT) => XskError::NoAfXdp,
+                _ => system(&bind, "socket", source),
+            }
+        })?;
+        let umem = &frames.umem;
+        let umem_bytes = umem.area.len_bytes() as u64;
+        let memory = |source| XskError::Memory { umem_bytes, source };
+        if shared.is_none() {
+            // SAFETY: all-zero is a valid xdp_umem_reg, a plain C struct of integers.
+            let mut reg: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+            reg.addr = umem.area.base().as_ptr() as u64;
+            reg.len = u64::from(umem.frame_bytes) * u64::from(umem.frame_count);
+            reg.chunk_size = umem.frame_bytes;
+            socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
+        }
+        // The fill ring holds every frame we might post, the completion ring every send.
+        let fill_entries = bind.fill_target.next_power_of_two().max(bind.ring_entries);
+        for (name, entries) in [
+            (libc::XDP_UMEM_FILL_RING, fill_entries),
+            (libc::XDP_UMEM_COMPLETION_RING, bind.ring_entries),
+            (libc::XDP_RX_RING, bind.ring_entries),
+            (libc::XDP_TX_RING, bind.ring_entries),
+        ] {
+            socket::set(fd.as_fd(), SOL_XDP, name, entries).map_err(memory)?;
+        }
+        // SAFETY: xdp_mmap_offsets is a plain C struct of integers.
+        let offsets: xdp_mmap_offsets =
+            unsafe { socket::get(fd.as_fd(), SOL_XDP, libc::XDP_MMAP_OFFSETS) }
+                .map_err(|e| system(&bind, "XDP_MMAP_OFFSETS", e))?;
+        let map = |offset: &xdp_ring_offset, entries: u32, entry: usize, page: i64| {
+            let len = offset.desc as usize + entries as usize * entry;
+            Mapping::of_fd(fd.as_fd(), len, page).map(Arc::new).map_err(memory)
+        };
+        let desc = size_of::<xdp_desc>();
+        let addr = size_of::<u64>();
+        let fill = map(&offsets.fr, fill_entries, addr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?;
+        let completion =
+            map(&offsets.cr, bind.ring_entries, addr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?;
+        let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING as i64)?;
+        let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING as i64)?;
+        let zero_copy = bind_queue(fd.as_fd(), &bind, shared)?;
+        let tx_budget_raised = bind.tx_budget > 32
+            && socket::set(fd.as_fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok();
+        Ok(Socket {
+            fill: Producer::new(fill, layout(&offsets.fr), fill_entries),
+            completion: Consumer::new(completion, layout(&offsets.cr), bind.ring_entries),
+            rx: Consumer::new(rx, layout(&offsets.rx), bind.ring_entries),
+            tx: Producer::new(tx, layout(&offsets.tx), bind.ring_entries),
+            fd,
+            ledger: Ledger::new(frames.first, frames.count),
+            frames,
+            bind,
+            zero_copy,
+            tx_budget_raised,
+            fragments: Vec::with_capacity(FRAGMENTS_MAX + 1),
+            scratch: Vec::new(),
+            receiving: 0,
+            wakeup_count: 0,
+            tx_full_count: 0,
+        })
+    }
+
+    /// Whether the kernel really runs this socket in zero-copy mode.
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Whether the kernel accepted a larger number of sends a wake-up.
+    pub fn tx_budget_raised(&self) -> bool {
+        self.tx_budget_raised
+    }
+
+    /// What it is bound to.
+    pub fn bound_to(&self) -> &Bind {
+        &self.bind
+    }
+
+    /// Keeps the fill ring stocked up to its target; returns how many frames were posted.
+    pub fn rx_post(&mut self) -> usize {
+        let missing = self.bind.fill_target.saturating_sub(self.receiving);
+        let want = missing.min(self.fill.room(missing));
+        let mut posted = 0;
+        while posted < want {
+            let Some(frame) = self.ledger.take_free(Owner::Receiving) else { break };
+            let addr = u64::from(frame) * u64::from(self.frames.umem.frame_bytes);
+            if self.fill.push(addr).is_err() {
+                self.ledger.pass(frame, Owner::Receiving, Owner::Free);
+                break;
+            }
+            posted += 1;
+        }
+        if posted > 0 {
+            self.receiving += posted;
+            self.fill.publish();
+        }
+        posted as usize
+    }
+
+    /// Takes up to `max` packets. `each` sees a packet's first frame (all of it, unless it
+    /// spans frames) and its whole length in bytes, may edit it, and says what becomes of it.
+    /// Returns the packets taken.
+    ///
+    /// Sends ([`Then::Send`]) go out at the next [`kick`](Self::kick).
+    pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(&mut [u8], usize) -> Then) -> usize {
+        let ready = self.rx.ready(max as u32).min(max as u32);
+        if ready == 0 {
+            return 0;
+        }
+        let mut packet_count = 0;
+        let mut sent = false;
+        for _ in 0..ready {
+            let Some(desc) = self.rx.take() else { break };
+            self.receiving = self.receiving.saturating_sub(1);
+            let Some(frame) = self.frame_of(&desc) else {
+                self.ledger.violation();
+                continue;
+            };
+            if !self.ledger.pass(frame, Owner::Receiving, Owner::Held) {
+                continue;
+            }
+            self.fragments.push(desc);
+            if desc.options & libc::XDP_PKT_CONTD != 0 {
+                continue;
+            }
+            let total = self.fragments.iter().map(|d| d.len as usize).sum();
+            let first = self.fragments[0];
+            let then = each(frame_bytes(&self.frames, first.addr, first.len), total);
+            packet_count += 1;
+            sent |= self.settle(then);
+        }
+        self.rx.release();
+        if sent {
+            self.tx.publish();
+        }
+        packet_count
+    }
+
+    /// Sends or frees the fragments of one packet; returns whether they were sent.
+    fn settle(&mut self, then: Then) -> bool {
+        let count = self.fragments.len() as u32;
+        let send = then == Then::Send && self.tx.room(count) >= count;
+        if then == Then::Send && !send {
+            self.tx_full_count += 1;
+        }
+        for desc in self.fragments.drain(..) {
+            let frame = (desc.addr / u64::from(self.frames.umem.frame_bytes)) as u32;
+            let pushed = send && self.tx.push(desc).is_ok();
+            let to = if pushed { Owner::Sending } else { Owner::Free };
+            self.ledger.pass(frame, Owner::Held, to);
+        }
+        send
+    }
+
+    /// Posts up to `want` packets of `len_bytes`, each written by `fill`; returns how many.
+    /// They go out at the next [`kick`](Self::kick). Fewer than asked for means that the
+    /// ring or the frames are used up: kick, reap, and try again.
+    ///
+    /// Errors: a packet longer than the frames of the most fragments, or longer than one
+    /// frame on a socket without multi-buffer.
+    pub fn tx_post(
+        &mut self,
+        want: usize,
+        len_bytes: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, XskError> {
+        let frame_bytes_max = self.frames.umem.frame_bytes as usize;
+        if len_bytes > frame_bytes_max {
+            return self.tx_post_fragmented(want, len_bytes, fill);
+        }
+        let mut posted = 0;
+        let room = self.tx.room(want as u32) as usize;
+        while posted < want.min(room) {
+            let Some(frame) = self.ledger.take_free(Owner::Sending) else { break };
+            let addr = u64::from(frame) * frame_bytes_max as u64;
+            let len = len_bytes as u32;
+            fill(frame_bytes(&self.frames, addr, len));
+            if self.tx.push(xdp_desc { addr, len, options: 0 }).is_err() {
+                self.ledger.pass(frame, Owner::Sending, Owner::Free);
+                break;
+            }
+            posted += 1;
+        }
+        if posted > 0 {
+            self.tx.publish();
+        }
+        Ok(posted)
+    }
+
+    fn tx_post_fragmented(
+        &mut self,
+        want: usize,
+        len_bytes: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, XskError> {
+        let frame_bytes_max = self.frames.umem.frame_bytes as usize;
+        let needed = len_bytes.div_ceil(frame_bytes_max);
+        let most = if self.bind.multi_buffer { FRAGMENTS_MAX } else { 1 };
+        if needed > most {
+            let frame_bytes = self.frames.umem.frame_bytes;
+            return Err(XskError::TooLong { len_bytes, needed, frame_bytes, most });
+        }
+        let mut posted = 0;
+        self.scratch.resize(len_bytes, 0);
+        while posted < want
+            && self.tx.room(needed as u32) as usize >= needed
+            && self.ledger.free_count() >= needed
+        {
+            fill(&mut self.scratch);
+            for (n, part) in self.scratch.chunks(frame_bytes_max).enumerate() {
+                let Some(frame) = self.ledger.take_free(Owner::Sending) else { break };
+                let addr = u64::from(frame) * frame_bytes_max as u64;
+                let len = part.len() as u32;
+                frame_bytes(&self.frames, addr, len).copy_from_slice(part);
+                let options = if n + 1 < needed { libc::XDP_PKT_CONTD } else { 0 };
+                // Room for all fragments was seen above, and only we push.
+                let pushed = self.tx.push(xdp_desc { addr, len, options });
+                debug_assert!(pushed.is_ok());
+            }
+            posted += 1;
+        }
+        if posted > 0 {
+            self.tx.publish();
+        }
+        Ok(posted)
+    }
+
+    /// Takes back frames that were sent; returns how many.
+    pub fn tx_reap(&mut self) -> usize {
+        let ready = self.completion.ready(self.bind.ring_entries);
+        for _ in 0..ready {
+            let Some(addr) = self.completion.take() else { break };
+            let frame = addr / u64::from(self.frames.umem.frame_bytes);
+            match u32::try_from(frame) {
+                Ok(frame) => {
+                    self.ledger.pass(frame, Owner::Sending, Owner::Free);
+                }
+                Err(_) => self.ledger.violation(),
+            }
+        }
+        if ready > 0 {
+            self.completion.release();
+        }
+        ready as usize
+    }
+
+    /// Descriptors posted for sending that the kernel has not taken yet.
+    pub fn tx_pending(&mut self) -> usize {
+        self.tx.outstanding() as usize
+    }
+
+    /// Frames posted for sending that have not been reaped.
+    pub fn tx_in_flight(&self) -> usize {
+        self.ledger.balance().sending_count as usize
+    }
+
+    /// Has the kernel send what was posted, if it needs to be told. Returns whether it took
+    /// all it could; `false` means that it asks to be called again.
+    ///
+    /// Errors: the link is down or the device gone.
+    pub fn kick(&mut self) -> Result<bool, XskError> {
+        if self.bind.need_wakeup && !self.tx.needs_wakeup() {
+            return Ok(true);
+        }
+        self.wakeup_count += 1;
+        // SAFETY: no data is passed; the descriptor is ours.
+        let rc = unsafe {
+            libc::sendto(
+                self.fd.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
+        };
+        if rc >= 0 {
+            return Ok(true);
+        }
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            // More than its budget was posted, or the queue was locked or full just now.
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
+            Some(libc::ENETDOWN) => Err(XskError::LinkDown { ifname: self.bind.ifname.clone() }),
+            Some(libc::ENXIO | libc::ENODEV) => {
+                Err(XskError::Gone { ifname: self.bind.ifname.clone() })
+            }
+            _ => Err(system(&self.bind, "sendto", source)),
+        }
+    }
+
+    /// Has the driver look for arrivals: needed by busy polling, and by a driver that sleeps
+    /// because its fill ring had run empty.
+    pub fn poll_device(&mut self) {
+        self.wakeup_count += 1;
+        // Nothing is transferred, and a refusal changes nothing: the next look at the ring
+        // tells whether something came.
+        // SAFETY: no data is passed; the descriptor is ours.
+        unsafe {
+            libc::recvfrom(
+                self.fd.as_raw_fd(),
+                std::ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+    }
+
+    /// Whether the driver asked to be woken before it fills more frames.
+    pub fn fill_needs_wakeup(&self) -> bool {
+        self.bind.need_wakeup && self.fill.needs_wakeup()
+    }
+
+    /// Sleeps until something arrived, at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), XskError> {
+        self.wakeup_count += 1;
+        let waited = socket::wait(self.fd.as_fd(), false, timeout);
+        waited.map(|_| ()).map_err(|e| system(&self.bind, "poll", e))
+    }
+
+    /// Whether a packet waits in the RX ring.
+    pub fn rx_ready(&mut self) -> bool {
+        self.rx.ready(1) > 0
+    }
+
+    /// The kernel's counters of this socket.
+    pub fn statistics(&self) -> io::Result<XskStatistics> {
+        // SAFETY: xdp_statistics is a plain C struct of integers.
+        let s: libc::xdp_statistics =
+            unsafe { socket::get(self.fd.as_fd(), SOL_XDP, libc::XDP_STATISTICS) }?;
+        Ok(XskStatistics {
+            rx_dropped_count: s.rx_dropped,
+            rx_invalid_descriptor_count: s.rx_invalid_descs,
+            tx_invalid_descriptor_count: s.tx_invalid_descs,
+            rx_ring_full_count: s.rx_ring_full,
+            fill_ring_empty_count: s.rx_fill_ring_empty_descs,
+            tx_ring_empty_count: s.tx_ring_empty_descs,
+        })
+    }
+
+    /// Who owns how many frames.
+    pub fn ledger(&self) -> LedgerBalance {
+        self.ledger.balance()
+    }
+
+    /// The frame that a descriptor lies in, when its length fits behind its address.
+    fn frame_of(&self, desc: &xdp_desc) -> Option<u32> {
+        let frame_bytes = u64::from(self.frames.umem.frame_bytes);
+        let offset = desc.addr % frame_bytes;
+        let fits = offset + u64::from(desc.len) <= frame_bytes;
+        let frame = desc.addr / frame_bytes;
+        (fits && frame < u64::from(self.frames.umem.frame_count)).then_some(frame as u32)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The bytes of a frame that we own, or hold: the ledger let the caller have it.
+#[expect(
+    clippy::mut_from_ref,
+    reason = "the frames are shared with the kernel, not with Rust; the ledger makes access exclusive"
+)]
+fn frame_bytes(frames: &Frames, addr: u64, len: u32) -> &mut [u8] {
+    let at = frames.umem.area.at(addr as usize, len as usize);
+    // SAFETY: `at` checked that the range lies in the UMEM. The ledger moved this frame to
+    // us and moves it on only after the slice is gone, so neither the kernel nor another
+    // slice touches it; shares of other sockets do not overlap.
+    unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len as usize) }
+}
+
+fn layout(offset: &xdp_ring_offset) -> Layout {
+    Layout {
+        producer: offset.producer as usize,
+        consumer: offset.consumer as usize,
+        flags: offset.flags as usize,
+        slots: offset.desc as usize,
+    }
+}
+
+fn system(bind: &Bind, what: &'static str, source: io::Error) -> XskError {
+    XskError::System { ifname: bind.ifname.clone(), queue: bind.queue, what, source }
+}
+
+/// Binds, falling back from zero-copy to copy where allowed; returns whether the kernel
+/// really runs zero-copy.
+fn bind_queue(fd: BorrowedFd<'_>, bind: &Bind, shared: Option<&Socket>) -> Result<bool, XskError> {
+    let flags = match bind.copying {
+        // A shared UMEM takes the mode of its first socket; asking again is refused.
+        _ if shared.is_some() => libc::XDP_SHARED_UMEM,
+        Copying::Copy => libc::XDP_COPY,
+        Copying::PreferZeroCopy | Copying::RequireZeroCopy => libc::XDP_ZEROCOPY,
+    };
+    let result = match try_bind(fd, bind, flags, shared) {
+        Err(e) if is_zero_copy_refusal(&e) && bind.copying == Copying::PreferZeroCopy => {
+            try_bind(fd, bind, libc::XDP_COPY, shared)
+        }
+        other => other,
+    };
+    let Err(source) = result else {
+        // SAFETY: xdp_options is a plain C struct of integers.
+        let options: xdp_options = unsafe { socket::get(fd, SOL_XDP, libc::XDP_OPTIONS) }
+            .map_err(|e| system(bind, "XDP_OPTIONS", e))?;
+        return Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0);
+    };
+    let ifname = bind.ifname.clone();
+    let queue = bind.queue;
+    Err(match source.raw_os_error() {
+        Some(libc::EBUSY) => {
+            XskError::QueueBusy { ifname, queue, waited_ms: BUSY_WAIT.as_millis() as u64 }
+        }
+        Some(libc::EINVAL) if queue >= bind.queues => {
+            XskError::NoQueue { ifname, queue, queues: bind.queues }
+        }
+        Some(libc::ENETDOWN) => XskError::LinkDown { ifname },
+        Some(libc::ENODEV | libc::ENXIO) => XskError::Gone { ifname },
+        Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
+        _ if is_zero_copy_refusal(&source) && bind.copying == Copying::RequireZeroCopy => {
+            XskError::ZeroCopyRefused { ifname, queue, source }
+        }
+        _ => system(bind, "bind", source),
+    })
+}
+
+fn is_zero_copy_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP))
+}
+
+/// Binds once the queue is free: a socket that was just closed lets go of it only after a
+/// grace period of the kernel.
+fn try_bind(fd: BorrowedFd<'_>, bind: &Bind, mode: u16, shared: Option<&Socket>) -> io::Result<()> {
+    let mut flags = mode;
+    // A shared socket inherits both from the first one and may not repeat them.
+    if shared.is_none() {
+        flags |= if bind.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
+        flags |= if bind.multi_buffer { XDP_USE_SG } else { 0 };
+    }
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: bind.ifindex,
+        sxdp_queue_id: bind.queue,
+        sxdp_shared_umem_fd: shared.map_or(0, |s| s.fd.as_raw_fd() as u32),
+    };
+    let begun = Instant::now();
+    loop {
+        // SAFETY: pointer and length describe `address`.
+        let rc = unsafe {
+            libc::bind(
+                fd.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
+            )
+        };
+        if rc == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        let busy = error.raw_os_error() == Some(libc::EBUSY);
+        if !busy || begun.elapsed() > BUSY_WAIT {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,188 @@
+//! UMEM: the frames that an AF_XDP socket shares with the kernel, and the ledger of who
+//! owns each.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::mmap::Mapping;
+
+/// Memory of all frames; registered with the kernel by the first socket on it.
+#[derive(Debug)]
+pub(crate) struct Umem {
+    pub(crate) area: Mapping,
+    pub(crate) frame_bytes: u32,
+    pub(crate) frame_count: u32,
+}
+
+/// A share of a UMEM's frames, for one socket; never overlaps another share.
+#[derive(Debug)]
+pub struct Frames {
+    pub(crate) umem: Arc<Umem>,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Frames {
+    /// Allocates one UMEM and splits it in `shares` equal shares of `count` frames of
+    /// `frame_bytes` (2048 or 4096: a power of two, at most a page).
+    pub fn allocate(frame_bytes: u32, count: u32, shares: u32) -> io::Result<Vec<Frames>> {
+        let valid = frame_bytes.is_power_of_two() && (2048..=4096).contains(&frame_bytes);
+        if !valid || count == 0 || shares == 0 {
+            let what = format!(
+                "UMEM of {shares} x {count} frames of {frame_bytes} bytes: frames must be \
+                 2048 or 4096 bytes and at least one"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let frame_count = count
+            .checked_mul(shares)
+            .filter(|n| n.checked_mul(frame_bytes).is_some())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"))?;
+        let area = Mapping::anonymous(frame_count as usize * frame_bytes as usize)?;
+        let umem = Arc::new(Umem { area, frame_bytes, frame_count });
+        let share = |n| Frames { umem: umem.clone(), first: n * count, count };
+        Ok((0..shares).map(share).collect())
+    }
+}
+
+/// Who owns a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Owner {
+    /// Us, free to use.
+    Free,
+    /// The kernel, to receive into (fill ring, device, or RX ring not read yet).
+    Receiving,
+    /// The kernel, to send (TX ring or completion ring not read yet).
+    Sending,
+    /// Us, holding a received frame.
+    Held,
+}
+
+/// Books of one share of frames. Balanced when every frame is with exactly one owner and
+/// the kernel never gave back one that it did not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LedgerBalance {
+    /// Frames in the share.
+    pub frame_count: u64,
+    /// Free.
+    pub free_count: u64,
+    /// With the kernel, for receiving.
+    pub receiving_count: u64,
+    /// With the kernel, being sent.
+    pub sending_count: u64,
+    /// Received and not given back by us.
+    pub held_count: u64,
+    /// Frames given back by the kernel that it did not own, or with bad addresses.
+    pub violation_count: u64,
+}
+
+impl LedgerBalance {
+    /// Whether no frame was lost and none was there twice.
+    pub fn balances(&self) -> bool {
+        let owned = self.free_count + self.receiving_count + self.sending_count + self.held_count;
+        owned == self.frame_count && self.violation_count == 0
+    }
+}
+
+/// Ownership of every frame of a share, and the stack of free ones.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    first: u32,
+    owners: Vec<Owner>,
+    free: Vec<u32>,
+    violation_count: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(first: u32, count: u32) -> Self {
+        Ledger {
+            first,
+            owners: vec![Owner::Free; count as usize],
+            // The top of the stack is the lowest frame, so that a lightly loaded socket
+            // keeps reusing the same few cache lines.
+            free: (first..first + count).rev().collect(),
+            violation_count: 0,
+        }
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes a free frame and notes its new owner.
+    pub(crate) fn take_free(&mut self, to: Owner) -> Option<u32> {
+        let frame = self.free.pop()?;
+        self.owners[(frame - self.first) as usize] = to;
+        Some(frame)
+    }
+
+    /// Moves a frame that `from` should have to `to`; counts and refuses it otherwise, so
+    /// that a frame can never be in use twice.
+    pub(crate) fn pass(&mut self, frame: u32, from: Owner, to: Owner) -> bool {
+        let owner = self.owners.get_mut(frame.wrapping_sub(self.first) as usize);
+        match owner {
+            Some(owner) if *owner == from => {
+                *owner = to;
+                if to == Owner::Free {
+                    self.free.push(frame);
+                }
+                true
+            }
+            _ => {
+                self.violation_count += 1;
+                false
+            }
+        }
+    }
+
+    pub(crate) fn violation(&mut self) {
+        self.violation_count += 1;
+    }
+
+    pub(crate) fn balance(&self) -> LedgerBalance {
+        let count = |owner| self.owners.iter().filter(|o| **o == owner).count() as u64;
+        LedgerBalance {
+            frame_count: self.owners.len() as u64,
+            // Counted from the stack, not from the owners: the two must agree to balance.
+            free_count: self.free.len() as u64,
+            receiving_count: count(Owner::Receiving),
+            sending_count: count(Owner::Sending),
+            held_count: count(Owner::Held),
+            violation_count: self.violation_count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_given_back_twice_is_a_violation_and_stays_single() {
+        let mut ledger = Ledger::new(8, 4);
+        let frame = ledger.take_free(Owner::Sending).unwrap();
+        assert!(ledger.pass(frame, Owner::Sending, Owner::Free));
+        assert!(!ledger.pass(frame, Owner::Sending, Owner::Free));
+        let balance = ledger.balance();
+        assert_eq!((balance.free_count, balance.violation_count), (4, 1));
+        assert!(!balance.balances());
+    }
+
+    #[test]
+    fn a_frame_of_another_share_is_a_violation() {
+        let mut ledger = Ledger::new(8, 4);
+        assert!(!ledger.pass(7, Owner::Receiving, Owner::Free));
+        assert!(!ledger.pass(12, Owner::Receiving, Owner::Free));
+        assert_eq!(ledger.balance().violation_count, 2);
+    }
+
+    #[test]
+    fn shares_do_not_overlap() {
+        let shares = Frames::allocate(2048, 16, 3).unwrap();
+        let ranges: Vec<_> = shares.iter().map(|s| s.first..s.first + s.count).collect();
+        assert_eq!(ranges, [0..16, 16..32, 32..48]);
+        assert!(Frames::allocate(1000, 16, 1).is_err());
+        assert!(Frames::allocate(4096, u32::MAX, 2).is_err());
+    }
+}
