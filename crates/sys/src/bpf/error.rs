@@ -132,6 +132,30 @@ pub enum BpfError {
         source: io::Error,
     },
 
+    /// The generator's target takes no frames.
+    #[error(
+        "{interface} took none of the generated frames; bring it and its peer up, and if it is a \
+         veth, give its peer an XDP program (a counting or passing one will do) or switch on GRO \
+         there: `sudo ethtool -K PEER gro on`"
+    )]
+    TargetRefuses {
+        /// The target.
+        interface: Interface,
+        /// The driver's answer; `None` when it was not even asked.
+        #[source]
+        source: Option<io::Error>,
+    },
+
+    /// A run of the generator failed.
+    #[error("the generator could not run into {interface}")]
+    Run {
+        /// The target.
+        interface: Interface,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+
     /// The socket map has no such slot.
     #[error("queue {queue} is outside the filter, which was loaded for {queues} queues")]
     NoQueue {

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::error::BpfError;
-use super::link::{Link, XdpMode};
-use super::object::{Loaded, Opened, embedded, map_error, sum_per_cpu};
+use super::link::{XdpMode, XdpProgram};
+use super::object::{Opened, embedded, map_error, sum_per_cpu};
 
 /// What a [`ProbeFilter`] gives to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +39,10 @@ pub struct FilterCounts {
 /// between would be lost.
 #[derive(Debug)]
 pub struct ProbeFilter {
-    // Before the object, so that it is taken off first.
-    link: Option<Link>,
+    program: XdpProgram,
     sockets: MapHandle,
     counts: MapHandle,
     queues: u32,
-    loaded: Loaded,
 }
 
 impl ProbeFilter {
@@ -66,11 +64,10 @@ impl ProbeFilter {
             .frags(spec.frags)
             .load()?;
         Ok(ProbeFilter {
-            link: None,
             sockets: loaded.map("sockets")?,
             counts: loaded.map("counts")?,
             queues: spec.queues,
-            loaded,
+            program: XdpProgram::new(loaded),
         })
     }
 
@@ -81,19 +78,12 @@ impl ProbeFilter {
     /// # Errors
     /// See [`BpfError`]; each names the interface and the remedy.
     pub fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
-        if let Some(link) = &self.link {
-            return Err(BpfError::InUse { interface: link.interface().clone() });
-        }
-        let name = self.loaded.name();
-        let link =
-            self.loaded.with_program("probe", |program| Link::xdp(program, name, ifindex, mode))?;
-        self.link = Some(link);
-        Ok(())
+        self.program.attach(ifindex, mode)
     }
 
     /// Takes the program off; nothing happens when it is not attached.
     pub fn detach(&mut self) {
-        self.link = None;
+        self.program.detach();
     }
 
     /// Puts a bound AF_XDP socket on a queue, in place of any before it.

@@ -6,6 +6,8 @@ use std::mem::MaybeUninit;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
+const UNKNOWN: &str = "?";
+
 /// An interface of this thread's network namespace, as far as it could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
@@ -24,7 +26,12 @@ impl Interface {
     pub fn read(index: u32) -> Self {
         let name = name_of(index);
         let mtu_bytes = name.as_deref().and_then(mtu_of);
-        Interface { index, name: name.unwrap_or_else(|| "?".into()), mtu_bytes }
+        Interface { index, name: name.unwrap_or_else(|| UNKNOWN.into()), mtu_bytes }
+    }
+
+    /// Whether this namespace has no interface of that index.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.name == UNKNOWN
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::{Xdp, XdpFlags};
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::object::{Capability, missing};
+use super::object::{Capability, Loaded, missing};
 
 /// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +64,6 @@ impl Link {
         create(program, ifindex, libbpf_sys::BPF_TCX_INGRESS, 0)
             .map_err(|source| attach_error(name, ifindex, source))
     }
-
-    /// Where it is attached.
-    pub(super) fn interface(&self) -> &Interface {
-        &self.interface
-    }
 }
 
 impl Drop for Link {
@@ -77,6 +72,34 @@ impl Drop for Link {
         // SAFETY: the descriptor is open and ours; a failure (the interface is
         // gone) leaves nothing attached either.
         let _ = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
+    }
+}
+
+/// A loaded XDP program that carries the name of its object, and its one attachment.
+#[derive(Debug)]
+pub(super) struct XdpProgram {
+    // Before the object, so that it is taken off first.
+    link: Option<Link>,
+    loaded: Loaded,
+}
+
+impl XdpProgram {
+    pub(super) fn new(loaded: Loaded) -> Self {
+        XdpProgram { link: None, loaded }
+    }
+
+    pub(super) fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
+        if let Some(link) = &self.link {
+            return Err(BpfError::InUse { interface: link.interface.clone() });
+        }
+        let name = self.loaded.name();
+        let program = self.loaded.program(name)?;
+        self.link = Some(Link::xdp(program.as_fd(), name, ifindex, mode)?);
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.link = None;
     }
 }
 
@@ -114,6 +137,8 @@ fn xdp_error(
     let interface = Interface::read(ifindex);
     let native = mode == XdpMode::Native;
     match source.raw_os_error() {
+        // XDP answers an unknown index with EINVAL.
+        Some(libc::EINVAL) if interface.is_unknown() => BpfError::NoInterface { ifindex, source },
         // EEXIST: one in the other mode.
         Some(libc::EBUSY | libc::EEXIST) => {
             let program_id = i32::try_from(ifindex)

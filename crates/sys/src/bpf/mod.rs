@@ -8,13 +8,19 @@
 //! Interface indexes mean something in one network namespace only: every call
 //! that takes one must be made by a thread in that namespace.
 
+mod drop;
 mod error;
 mod filter;
+mod generator;
 mod interface;
 mod link;
 mod object;
+mod pass;
 
+pub use drop::{DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use filter::{FilterCounts, ProbeFilter, ProbeFilterSpec};
+pub use generator::{Generator, GeneratorCounts};
 pub use interface::Interface;
 pub use link::XdpMode;
+pub use pass::PassProgram;

@@ -1,7 +1,6 @@
 //! Object files: embedded, opened, configured, loaded.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::{fs, io, mem};
 
@@ -180,16 +179,6 @@ impl Loaded {
             .progs_mut()
             .find(|program| program.name() == name)
             .ok_or_else(|| BpfError::Invalid { what: format!("no BPF program `{name}`") })
-    }
-
-    /// Runs `with` on the descriptor of one of its programs.
-    pub(super) fn with_program<T>(
-        &self,
-        name: &str,
-        with: impl FnOnce(BorrowedFd<'_>) -> Result<T, BpfError>,
-    ) -> Result<T, BpfError> {
-        let program = self.program(name)?;
-        with(program.as_fd())
     }
 
     /// A handle of its own on one of the maps; a global section goes by its suffix (`.bss`).

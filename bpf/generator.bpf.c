@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * Makes frames: run by BPF_PROG_TEST_RUN with live frames, once per frame.
+ *
+ * The kernel recycles frames from a page pool without refilling them, so the
+ * sequence number is written on every pass. Redirecting through a devmap
+ * instead of by interface index lets the driver take them 16 at a time.
+ */
+#include "frame.h"
+#include <bpf/bpf_tracing.h>
+
+/* Mirrors sys::bpf::generator::config. */
+struct config {
+	__u32 sequence_offset_bytes;
+	__u32 target_ifindex;
+};
+
+/* Mirrors sys::bpf::generator::Run. */
+struct run {
+	__u64 attempted;
+	__u64 sent;
+	__s64 last_error;
+	__u64 thread; /* that is in a run now, else 0 */
+};
+
+const volatile struct config config = {};
+
+/* One run at a time, on one CPU at a time: plain additions are exact. */
+struct run run = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} target SEC(".maps");
+
+SEC("xdp")
+int generator(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	__be32 *sequence = (void *)(long)ctx->data + config.sequence_offset_bytes;
+
+	if ((void *)(sequence + 1) > end)
+		return XDP_ABORTED;
+	*sequence = bpf_htonl((__u32)run.attempted);
+	run.attempted++;
+	return bpf_redirect_map(&target, 0, 0);
+}
+
+struct net_device {
+	int ifindex;
+} __attribute__((preserve_access_index));
+
+/*
+ * What the target did with each bulk. bpf_redirect_map() says nothing of what
+ * becomes of the frame, so only this tells frames sent from frames refused.
+ */
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(generator_xmit, const struct net_device *from, const struct net_device *to, int sent,
+	     int drops, int err)
+{
+	/* The thread too: an index repeats in every namespace. */
+	if (to->ifindex != config.target_ifindex ||
+	    (__u32)bpf_get_current_pid_tgid() != run.thread)
+		return 0;
+	if (sent > 0)
+		run.sent += sent;
+	if (err)
+		run.last_error = err;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,151 @@
+//! What the probe's filter takes, misses and passes.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilter, ProbeFilterSpec, XdpMode};
+
+use crate::lab::{FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, wait_until};
+
+const PORT: u16 = 7000;
+
+fn spec() -> ProbeFilterSpec {
+    ProbeFilterSpec { udp_port: PORT, arp_icmp: false, frags: false, queues: 1 }
+}
+
+fn wait_for_counts(filter: &ProbeFilter, expected: FilterCounts) {
+    let mut counts = FilterCounts::default();
+    wait_until(|| {
+        counts = filter.counts().expect("counts");
+        counts == expected
+    });
+    assert_eq!(counts, expected);
+}
+
+#[test]
+fn frames_of_the_port_miss_an_empty_map_and_all_others_pass_in_both_modes() {
+    if !can_run() {
+        return;
+    }
+    for mode in [XdpMode::Skb, XdpMode::Native] {
+        let pair = Pair::new();
+        let index = pair.far_index;
+        let filter = pair.far.run(move || {
+            let mut filter = ProbeFilter::load(&spec()).expect("load");
+            filter.attach(index, mode).expect("attach");
+            filter
+        });
+        let receiver = pair.far.run(|| UdpSocket::bind(("10.9.0.2", PORT)).expect("bind"));
+        pair.near.run(|| {
+            let socket = UdpSocket::bind("10.9.0.1:0").expect("bind");
+            for port in [PORT, PORT, PORT, PORT + 1, PORT + 1] {
+                // A closed port answers by ICMP, which the next send reports: not of interest.
+                let _ = socket.send_to(b"hello", ("10.9.0.2", port));
+            }
+        });
+        wait_for_counts(&filter, FilterCounts { redirected: 0, passed: 2, map_missed: 3 });
+        // Missed frames reach the stack.
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
+        for _ in 0..3 {
+            assert_eq!(receiver.recv(&mut [0; 64]).expect("passed on"), 5);
+        }
+    }
+}
+
+#[test]
+fn headers_are_walked_by_their_lengths() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let (near_index, far_index) = (pair.near_index, pair.far_index);
+    let plain = Shape::default();
+    let ours = [
+        udp_frame(PORT, b"x", plain),
+        udp_frame(PORT, b"x", Shape { vlan_tags: 1, ..plain }),
+        udp_frame(PORT, b"x", Shape { option_words: 10, ..plain }),
+        // "Don't fragment" is not a fragment.
+        udp_frame(PORT, b"x", Shape { fragment: 0x4000, ..plain }),
+    ];
+    let mut short_header = udp_frame(PORT, b"x", plain);
+    short_header[14] = 0x44;
+    let mut version_6 = udp_frame(PORT, b"x", plain);
+    version_6[14] = 0x65;
+    let mut tcp = udp_frame(PORT, b"x", plain);
+    tcp[23] = 6;
+    let others = [
+        udp_frame(PORT, b"x", Shape { vlan_tags: 2, ..plain }),
+        udp_frame(PORT, b"x", Shape { fragment: 0x2000, ..plain }),
+        udp_frame(PORT, b"x", Shape { fragment: 0x0010, ..plain }),
+        udp_frame(PORT, b"x", plain)[..40].to_vec(),
+        udp_frame(PORT, b"x", plain)[..15].to_vec(),
+        short_header,
+        version_6,
+        tcp,
+    ];
+    let filter = pair.far.run(move || {
+        let mut filter = ProbeFilter::load(&spec()).expect("load");
+        filter.attach(far_index, XdpMode::Native).expect("attach");
+        filter
+    });
+    let expected =
+        FilterCounts { redirected: 0, passed: others.len() as u64, map_missed: ours.len() as u64 };
+    pair.near.run(move || {
+        for frame in ours.iter().chain(&others) {
+            send_frame(near_index, frame);
+        }
+    });
+    wait_for_counts(&filter, expected);
+}
+
+#[test]
+fn arp_and_icmp_are_taken_only_when_asked() {
+    if !can_run() {
+        return;
+    }
+    for (arp_icmp, expected) in [
+        (false, FilterCounts { redirected: 0, passed: 3, map_missed: 0 }),
+        (true, FilterCounts { redirected: 0, passed: 1, map_missed: 2 }),
+    ] {
+        let pair = Pair::new();
+        let (near_index, far_index) = (pair.near_index, pair.far_index);
+        let filter = pair.far.run(move || {
+            let spec = ProbeFilterSpec { udp_port: 0, arp_icmp, ..spec() };
+            let mut filter = ProbeFilter::load(&spec).expect("load");
+            filter.attach(far_index, XdpMode::Native).expect("attach");
+            filter
+        });
+        pair.near.run(move || {
+            let mut icmp = udp_frame(0, &[0; 32], Shape::default());
+            icmp[23] = 1;
+            send_frame(near_index, &icmp);
+            // Port 0 stands for no UDP, not for a datagram to port 0.
+            send_frame(near_index, &udp_frame(0, b"x", Shape::default()));
+            let mut arp = [FAR_MAC, NEAR_MAC].concat();
+            arp.extend([0x08, 0x06]);
+            arp.resize(60, 0);
+            send_frame(near_index, &arp);
+        });
+        wait_for_counts(&filter, expected);
+    }
+}
+
+#[test]
+fn a_queue_outside_the_map_is_refused_by_name() {
+    let filter = ProbeFilter::load(&ProbeFilterSpec { queues: 2, ..spec() }).expect("load");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let refused = filter.insert_socket(2, socket.as_fd()).expect_err("outside");
+    assert!(matches!(refused, BpfError::NoQueue { queue: 2, queues: 2 }), "{refused}");
+    let refused = filter.remove_socket(9).expect_err("outside");
+    assert!(matches!(refused, BpfError::NoQueue { queue: 9, queues: 2 }), "{refused}");
+    filter.remove_socket(1).expect("an empty slot is no error");
+    let refused = filter.insert_socket(1, socket.as_fd()).expect_err("no AF_XDP socket");
+    assert!(matches!(refused, BpfError::Map { .. }), "{refused}");
+}
+
+#[test]
+fn a_filter_for_no_queue_is_refused() {
+    let refused = ProbeFilter::load(&ProbeFilterSpec { queues: 0, ..spec() }).expect_err("none");
+    assert!(matches!(refused, BpfError::Invalid { .. }), "{refused}");
+}

@@ -1,0 +1,156 @@
+//! Frames from the kernel, counted at the other end.
+
+use wirepath_sys::bpf::{
+    BpfError, DropCounter, DropCounts, DropSpec, Generator, PassProgram, XdpMode,
+};
+
+use crate::lab::{Pair, Shape, can_run, ip, udp_frame, wait_until};
+
+const SEQUENCE_OFFSET: usize = 42;
+
+fn counter_on(pair: &Pair, mode: XdpMode) -> DropCounter {
+    let index = pair.far_index;
+    pair.far.run(move || {
+        let spec = DropSpec { frags: false, sequence_offset: Some(SEQUENCE_OFFSET) };
+        let mut drops = DropCounter::load(&spec).expect("load");
+        drops.attach(index, mode).expect("attach");
+        drops
+    })
+}
+
+#[test]
+fn every_frame_sent_is_counted_in_sequence_at_the_other_end() {
+    if !can_run() {
+        return;
+    }
+    for batch in [1, 64, Generator::BATCH_MAX] {
+        let pair = Pair::new();
+        let drops = counter_on(&pair, XdpMode::Native);
+        let index = pair.near_index;
+        let frame = udp_frame(7000, &[0; 18], Shape::default());
+        let frame_bytes = frame.len() as u64;
+        let generator = pair.near.run(move || {
+            let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
+            assert_eq!(generator.next_sequence(), 0);
+            // Two runs: recycled frames must get new numbers, and the numbers go on.
+            generator.run(10_000, batch).expect("run");
+            generator.run(777, batch).expect("run");
+            generator
+        });
+        let counts = generator.counts();
+        assert_eq!(counts.attempted, 10_777);
+        assert_eq!(generator.next_sequence(), 10_777);
+        // 256 frames fill the ring of the peer exactly; nothing may be refused.
+        assert_eq!(counts.refused(), 0, "batch {batch}");
+        let mut seen = DropCounts::default();
+        wait_until(|| {
+            seen = drops.counts().expect("counts");
+            seen.frames == counts.sent
+        });
+        let expected = DropCounts {
+            frames: counts.sent,
+            bytes: counts.sent * frame_bytes,
+            sequence_breaks: 0,
+        };
+        assert_eq!(seen, expected, "batch {batch}");
+    }
+}
+
+#[test]
+fn the_sequence_check_notices_a_missing_number() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.near_index;
+    let frame = udp_frame(7000, &[0; 18], Shape::default());
+    let pass = {
+        let index = pair.far_index;
+        pair.far.run(move || {
+            let mut pass = PassProgram::load(false).expect("load");
+            pass.attach(index, XdpMode::Native).expect("attach");
+            pass
+        })
+    };
+    let mut generator = pair.near.run(move || {
+        let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
+        // The counter is not there yet: it will see the first number as 5.
+        generator.run(5, 1).expect("run");
+        generator
+    });
+    drop(pass);
+    let drops = counter_on(&pair, XdpMode::Native);
+    pair.near.run(move || generator.run(5, 1).map(drop)).expect("run");
+    let mut seen = DropCounts::default();
+    wait_until(|| {
+        seen = drops.counts().expect("counts");
+        seen.frames == 5
+    });
+    assert_eq!((seen.frames, seen.sequence_breaks), (5, 1));
+}
+
+#[test]
+fn a_peer_with_neither_xdp_nor_gro_is_refused_at_once_with_the_remedy() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.near_index;
+    let frame = udp_frame(7000, &[0; 18], Shape::default());
+    pair.near.run(move || {
+        let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
+        let refused = generator.run(1_000_000, 64).expect_err("nobody polls");
+        assert!(matches!(refused, BpfError::TargetRefuses { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("near (index"), "{refused}");
+        assert!(refused.to_string().contains("gro on"), "{refused}");
+        // Noticed after one batch.
+        assert_eq!(generator.counts().attempted, 64);
+        assert_eq!(generator.counts().refused(), 64);
+    });
+}
+
+#[test]
+fn a_target_that_is_down_is_refused() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let _drops = counter_on(&pair, XdpMode::Native);
+    let index = pair.near_index;
+    let frame = udp_frame(7000, &[0; 18], Shape::default());
+    pair.near.run(move || {
+        ip("link set near down");
+        let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
+        let refused = generator.run(1_000, 64).expect_err("down");
+        assert!(matches!(refused, BpfError::TargetRefuses { .. }), "{refused:?}");
+    });
+}
+
+#[test]
+fn senseless_parameters_are_refused() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.near_index;
+    pair.near.run(move || {
+        let frame = udp_frame(7000, &[0; 18], Shape::default());
+        for (template, offset) in [(&frame[..45], 42), (&frame[..10], 0), (&frame[..], usize::MAX)]
+        {
+            let refused = Generator::new(template, index, offset).expect_err("does not fit");
+            assert!(matches!(refused, BpfError::Invalid { .. }), "{refused:?}");
+        }
+        let refused = Generator::new(&frame, 4_000, 42).expect_err("nothing there");
+        assert!(matches!(refused, BpfError::NoInterface { .. }), "{refused:?}");
+
+        let mut generator = Generator::new(&frame, index, 42).expect("new");
+        for batch in [0, 257] {
+            let refused = generator.run(1, batch).expect_err("no such batch");
+            assert!(matches!(refused, BpfError::Invalid { .. }), "{refused:?}");
+        }
+        let long = vec![0; 4_096];
+        let mut generator = Generator::new(&long, index, 42).expect("new");
+        let refused = generator.run(1, 1).expect_err("longer than a page");
+        assert!(matches!(refused, BpfError::Run { .. }), "{refused:?}");
+    });
+}
