@@ -64,6 +64,11 @@ impl Link {
         create(program, ifindex, libbpf_sys::BPF_TCX_INGRESS, 0)
             .map_err(|source| attach_error(name, ifindex, source))
     }
+
+    /// Where it is attached.
+    pub(super) fn interface(&self) -> &Interface {
+        &self.interface
+    }
 }
 
 impl Drop for Link {

@@ -10,6 +10,7 @@
 
 mod drop;
 mod error;
+mod faults;
 mod filter;
 mod generator;
 mod interface;
@@ -19,6 +20,7 @@ mod pass;
 
 pub use drop::{DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
+pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{FilterCounts, ProbeFilter, ProbeFilterSpec};
 pub use generator::{Generator, GeneratorCounts};
 pub use interface::Interface;

@@ -5,6 +5,7 @@
 )]
 
 mod attach;
+mod faults;
 mod filter;
 mod generator;
 mod lab;
