@@ -1,1 +1,494 @@
-//! placeholder
+//! Child processes inside a network namespace that do not outlive us.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::affinity;
+use crate::netns::Netns;
+use crate::socket;
+
+/// How long [`Child::stop`] waits after SIGTERM, and how long the last output of a child may
+/// take to arrive after its end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Why a child process could not be started or waited for.
+#[derive(Debug, Error)]
+pub enum ChildError {
+    /// The program is not installed.
+    #[error("{} is not installed (not found in PATH)", program.display())]
+    NotFound {
+        /// As the command named it.
+        program: OsString,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// It could not be started: not allowed to, no such CPU, or the namespace cannot be
+    /// entered.
+    #[error("cannot start {}", program.display())]
+    Start {
+        /// As the command named it.
+        program: OsString,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Waiting for it failed.
+    #[error("cannot wait for {}", program.display())]
+    Wait {
+        /// As the command named it.
+        program: OsString,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Where a child runs. The default is where we are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place<'a> {
+    /// Network namespace; `None` for the caller's.
+    pub netns: Option<&'a Netns>,
+    /// CPUs that it may use; empty for the caller's.
+    pub cpus: &'a [usize],
+}
+
+/// What a child, and those of its descendants that it waited for, used.
+///
+/// Source: wait4(2), getrusage(2); microseconds in the kernel's answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChildUsage {
+    /// CPU time in user mode, nanoseconds.
+    pub user_ns: u64,
+    /// CPU time in the kernel, nanoseconds.
+    pub system_ns: u64,
+    /// Switches because it waited for something.
+    pub voluntary_switch_count: u64,
+    /// Switches because another task's turn had come.
+    pub involuntary_switch_count: u64,
+}
+
+/// A child that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// All it wrote to standard error.
+    pub stderr: Vec<u8>,
+    /// What it used.
+    pub usage: ChildUsage,
+}
+
+/// A running child process in a process group of its own.
+///
+/// Dropping it kills the whole group with SIGKILL and reaps the child. When we die without
+/// dropping, the kernel sends SIGKILL to the child itself (not to what the child has started).
+#[derive(Debug)]
+pub struct Child {
+    program: OsString,
+    pid: libc::pid_t,
+    pidfd: OwnedFd,
+    stdout: Arc<Output>,
+    stderr: Arc<Output>,
+    ended: Option<(ExitStatus, ChildUsage)>,
+}
+
+impl Child {
+    /// Starts `command` at `place`, with its output captured and nothing to read on
+    /// standard input.
+    ///
+    /// The parent-death signal of Linux follows the *thread* that spawned: **the child is
+    /// killed when the calling thread ends**, so call this from a thread that lives as long
+    /// as the child should, and never inside [`Netns::run`].
+    ///
+    /// Source: prctl(2), PR_SET_PDEATHSIG.
+    pub fn spawn(mut command: Command, place: &Place<'_>) -> Result<Self, ChildError> {
+        let program = command.get_program().to_owned();
+        let start = |source| ChildError::Start { program: program.clone(), source };
+        let netns = match place.netns.map(Netns::try_clone).transpose() {
+            Ok(netns) => netns,
+            Err(error) => return Err(start(io::Error::other(error))),
+        };
+        let cpus = place.cpus.to_vec();
+        if let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
+            // Checked here: after fork an error is better made without allocating.
+            let what = format!("CPU {cpu} does not exist");
+            return Err(start(io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        let parent = std::process::id();
+        let prepare = move || {
+            die_with(parent)?;
+            if let Some(netns) = &netns {
+                netns.enter()?;
+            }
+            if !cpus.is_empty() {
+                affinity::pin_to(&cpus)?;
+            }
+            Ok(())
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        // SAFETY: between fork and exec `prepare` makes system calls only; nothing in it
+        // allocates or takes a lock, errors included.
+        unsafe { command.pre_exec(prepare) };
+        let mut child = command.spawn().map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ChildError::NotFound { program: program.clone(), source },
+            _ => start(source),
+        })?;
+        let pid = child.id() as libc::pid_t;
+        let pidfd = match open_pidfd(pid) {
+            Ok(pidfd) => pidfd,
+            Err(source) => {
+                kill_group(pid, libc::SIGKILL);
+                let _already_gone = child.wait();
+                return Err(start(source));
+            }
+        };
+        // From here on it is ours to reap: dropping std's handle neither kills nor waits.
+        let (stdout, stderr) = (Arc::default(), Arc::default());
+        let this = Child { program: program.clone(), pid, pidfd, stdout, stderr, ended: None };
+        this.stdout.fill_from(child.stdout.take()).map_err(start)?;
+        this.stderr.fill_from(child.stderr.take()).map_err(start)?;
+        Ok(this)
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// CPU time used so far by all its threads, nanoseconds; `None` once it was reaped
+    /// (see [`Finished::usage`]).
+    ///
+    /// Source: clock_getcpuclockid(3).
+    pub fn cpu_ns(&self) -> Option<u64> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: `clock` may be written; the process is not reaped, so the id is its own.
+        let rc = unsafe { libc::clock_getcpuclockid(self.pid, &mut clock) };
+        if rc != 0 {
+            return None;
+        }
+        let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `used` may be written; a clock that is gone is an error, not a fault.
+        let rc = unsafe { libc::clock_gettime(clock, &mut used) };
+        (rc == 0).then_some(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
+    }
+
+    /// What it wrote to standard output up to now.
+    pub fn stdout_so_far(&self) -> Vec<u8> {
+        self.stdout.bytes()
+    }
+
+    /// Waits until standard output holds `text`, as a server announces that it listens.
+    ///
+    /// Returns false when the output ended or `timeout` passed without it.
+    pub fn wait_for_stdout(&self, text: &str, timeout: Duration) -> bool {
+        self.stdout.wait_until(timeout, |seen| {
+            seen.windows(text.len().max(1)).any(|window| window == text.as_bytes())
+        })
+    }
+
+    /// Waits at most `timeout` for its end; `None` when it still runs.
+    ///
+    /// What it left behind in its process group is killed. May be called again after the
+    /// end and then returns the same.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Finished>, ChildError> {
+        let (status, usage) = match self.ended {
+            Some(ended) => ended,
+            None => {
+                if !self.has_ended_within(timeout)? {
+                    return Ok(None);
+                }
+                self.reap()?
+            }
+        };
+        // Nobody is left to write, unless a descendant went to a group of its own.
+        let whole = |output: &Output| {
+            output.wait_until(GRACE, |_| false);
+            output.bytes()
+        };
+        let (stdout, stderr) = (whole(&self.stdout), whole(&self.stderr));
+        Ok(Some(Finished { status, stdout, stderr, usage }))
+    }
+
+    /// Ends it: SIGTERM to its group, a second to comply, then SIGKILL.
+    pub fn stop(mut self) -> Result<Finished, ChildError> {
+        if self.ended.is_none() {
+            kill_group(self.pid, libc::SIGTERM);
+        }
+        if let Some(finished) = self.wait(GRACE)? {
+            return Ok(finished);
+        }
+        kill_group(self.pid, libc::SIGKILL);
+        loop {
+            if let Some(finished) = self.wait(GRACE)? {
+                return Ok(finished);
+            }
+        }
+    }
+
+    fn has_ended_within(&self, timeout: Duration) -> Result<bool, ChildError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ready = socket::wait(self.pidfd.as_fd(), false, left)
+                .map_err(|source| ChildError::Wait { program: self.program.clone(), source })?;
+            if ready.readable {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Kills what is left of the group, then takes the exit status. In this order, because
+    /// the number of the group is ours only until its leader is reaped.
+    fn reap(&mut self) -> Result<(ExitStatus, ChildUsage), ChildError> {
+        kill_group(self.pid, libc::SIGKILL);
+        let mut status = 0;
+        // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: status and usage may be written; the process is our child, not reaped.
+            let rc = unsafe { libc::wait4(self.pid, &mut status, 0, &mut usage) };
+            if rc == self.pid {
+                break;
+            }
+            let source = io::Error::last_os_error();
+            if source.kind() != io::ErrorKind::Interrupted {
+                return Err(ChildError::Wait { program: self.program.clone(), source });
+            }
+        }
+        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+        let usage = ChildUsage {
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+            voluntary_switch_count: usage.ru_nvcsw as u64,
+            involuntary_switch_count: usage.ru_nivcsw as u64,
+        };
+        Ok(*self.ended.insert((ExitStatus::from_raw(status), usage)))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            // An error here means that somebody else reaped it: gone all the same.
+            let _gone = self.reap();
+        }
+    }
+}
+
+/// Has the kernel kill the calling process when its parent's spawning thread ends.
+fn die_with(parent: u32) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let rc = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Had the parent died before the call above, no signal would ever come.
+    if std::os::unix::process::parent_id() != parent {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(())
+}
+
+fn kill_group(pid: libc::pid_t, signal: i32) {
+    // SAFETY: no memory is involved; callers have not reaped the leader, so the group is
+    // still the child's. A group without members left is no error to us.
+    unsafe { libc::kill(-pid, signal) };
+}
+
+fn open_pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let Ok(fd @ 0..) = i32::try_from(fd) else {
+        return Err(io::Error::last_os_error());
+    };
+    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a pipe has delivered so far, filled by a thread of its own.
+#[derive(Debug, Default)]
+struct Output {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Output {
+    /// Fills itself from `pipe` until that ends.
+    fn fill_from(self: &Arc<Self>, pipe: Option<impl Read + Send + 'static>) -> io::Result<()> {
+        let Some(mut pipe) = pipe else {
+            self.add(None);
+            return Ok(());
+        };
+        let output = Arc::clone(self);
+        let body = move || {
+            let mut piece = [0; 4096];
+            loop {
+                match pipe.read(&mut piece) {
+                    Ok(len @ 1..) => output.add(Some(&piece[..len])),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => break output.add(None),
+                }
+            }
+        };
+        thread::Builder::new().name("child output".into()).spawn(body).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a piece, or marks the end.
+    fn add(&self, piece: Option<&[u8]>) {
+        let mut seen = self.lock();
+        match piece {
+            Some(piece) => seen.bytes.extend_from_slice(piece),
+            None => seen.ended = true,
+        }
+        self.changed.notify_all();
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.lock().bytes.clone()
+    }
+
+    /// Waits until `enough` says so (true), or the pipe ended or time is up (what `enough`
+    /// says then).
+    fn wait_until(&self, timeout: Duration, enough: impl Fn(&[u8]) -> bool) -> bool {
+        let (seen, _) = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, |seen| !seen.ended && !enough(&seen.bytes))
+            .unwrap_or_else(PoisonError::into_inner);
+        enough(&seen.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_and_status_come_back() {
+        let command = shell("echo out; echo err >&2; exit 3");
+        let mut child = Child::spawn(command, &Place::default()).unwrap();
+        let finished = child.wait(LONG).unwrap().unwrap();
+        assert_eq!(finished.status.code(), Some(3));
+        assert_eq!((&finished.stdout[..], &finished.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+        assert_eq!(child.wait(LONG).unwrap().unwrap(), finished);
+        assert_eq!(child.cpu_ns(), None);
+    }
+
+    #[test]
+    fn it_runs_in_the_namespace_and_on_the_cpu_asked_for() {
+        let netns = Netns::new().unwrap();
+        let cpu = *affinity::allowed_cpus().unwrap().last().unwrap();
+        let place = Place { netns: Some(&netns), cpus: &[cpu] };
+        let script = "stat -Lc %i /proc/self/ns/net; grep Cpus_allowed_list /proc/self/status";
+        let mut child = Child::spawn(shell(script), &place).unwrap();
+        let finished = child.wait(LONG).unwrap().unwrap();
+        let text = String::from_utf8(finished.stdout).unwrap();
+        let mut words = text.split_whitespace();
+        assert_eq!(words.next(), Some(&*netns.inode().unwrap().to_string()));
+        assert_eq!(words.last(), Some(&*cpu.to_string()));
+    }
+
+    #[test]
+    fn usage_counts_the_work_done() {
+        let command =
+            shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; sleep 60");
+        let child = Child::spawn(command, &Place::default()).unwrap();
+        assert!(child.wait_for_stdout("done", LONG));
+        let so_far_ns = child.cpu_ns().unwrap();
+        assert!(so_far_ns > 0);
+        let finished = child.stop().unwrap();
+        assert_eq!(finished.status.signal(), Some(libc::SIGTERM));
+        let usage = finished.usage;
+        // The tick splits user from system; the sum agrees with the scheduler's to a tick.
+        assert!(usage.user_ns + usage.system_ns + 20_000_000 > so_far_ns, "{usage:?}");
+    }
+
+    #[test]
+    fn a_time_limit_leaves_it_running_and_drop_kills_its_group() {
+        let mut child =
+            Child::spawn(shell("sleep 600 & echo $!; wait"), &Place::default()).unwrap();
+        assert!(child.wait_for_stdout("\n", LONG));
+        assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
+        let grandchild = String::from_utf8(child.stdout_so_far()).unwrap();
+        let grandchild = format!("/proc/{}/stat", grandchild.trim());
+        let own = format!("/proc/{}", child.pid());
+        assert!(Path::new(&own).exists() && is_alive(&grandchild));
+        drop(child);
+        assert!(!Path::new(&own).exists(), "reaped");
+        assert!(becomes_true(|| !is_alive(&grandchild)), "the group was killed");
+    }
+
+    #[test]
+    fn a_child_that_ignores_the_polite_signal_is_killed() {
+        let command = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
+        let child = Child::spawn(command, &Place::default()).unwrap();
+        assert!(child.wait_for_stdout("ready", LONG));
+        assert_eq!(child.stop().unwrap().status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn it_dies_with_the_thread_that_spawned_it() {
+        let spawn = || Child::spawn(shell("exec sleep 600"), &Place::default()).unwrap();
+        let mut child = thread::spawn(spawn).join().unwrap();
+        let finished = child.wait(LONG).unwrap().expect("killed by the kernel");
+        assert_eq!(finished.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_missing_program_and_an_absent_cpu_are_told_apart() {
+        let missing = Child::spawn(Command::new("no-such-program"), &Place::default());
+        assert!(matches!(missing.unwrap_err(), ChildError::NotFound { .. }));
+        for cpu in [1023, 1_000_000] {
+            let place = Place { netns: None, cpus: &[cpu] };
+            let error = Child::spawn(shell("true"), &place).unwrap_err();
+            assert!(matches!(error, ChildError::Start { .. }), "{error}");
+        }
+    }
+
+    fn is_alive(stat: &str) -> bool {
+        let state = |text: String| text.rsplit(')').next().map(|s| s.trim().starts_with('Z'));
+        std::fs::read_to_string(stat).ok().and_then(state) == Some(false)
+    }
+
+    fn becomes_true(condition: impl Fn() -> bool) -> bool {
+        (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            condition()
+        })
+    }
+}
