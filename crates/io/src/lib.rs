@@ -1,1 +1,21 @@
-//! placeholder
+//! Packet I/O engines behind one trait: UDP sockets, TPACKET_V3 rings, AF_XDP.
+//!
+//! An engine moves UDP payloads. Which system calls, rings and frames that takes is its own
+//! business; the four verbs are the same everywhere: `rx_post` and `rx_take`, `tx_post` and
+//! `tx_reap`. Loops are generic over the engine, so that a verb costs no indirect call.
+
+mod engine;
+mod error;
+mod frames;
+mod packet;
+mod udp;
+mod xdp;
+
+pub use engine::{
+    AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
+    Remote, Role, Wait, XdpMode, open,
+};
+pub use error::IoError;
+pub use packet::PacketEngine;
+pub use udp::UdpEngine;
+pub use xdp::XdpEngine;

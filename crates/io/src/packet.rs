@@ -1,0 +1,227 @@
+//! AF_PACKET with TPACKET_V3: frames in rings shared with the kernel, beside the stack.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use sys::packet::{PacketRx, PacketTx};
+
+use crate::engine::{Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait};
+use crate::error::IoError;
+use crate::frames::{self, Template};
+use crate::udp::{NAP, hold_port};
+
+/// Memory of the receive ring.
+const RX_RING_BYTES: usize = 4 << 20;
+/// Slots of the send ring.
+const TX_SLOTS: usize = 1024;
+/// Times that a full send ring is pushed before an echo is dropped.
+const ECHO_TRIES: usize = 64;
+
+/// TPACKET_V3 rings as an engine.
+///
+/// The stack sees every received frame too; the port is held by a socket that swallows them.
+#[derive(Debug)]
+pub struct PacketEngine {
+    rx: Option<PacketRx>,
+    tx: Option<PacketTx>,
+    templates: Vec<Template>,
+    wait: Wait,
+    batch: usize,
+    ifname: String,
+    stamps: bool,
+    stash: Vec<u8>,
+    echo_lengths: Vec<usize>,
+    echo_dropped_count: u64,
+    spin_count: u64,
+    _port: UdpSocket,
+}
+
+impl PacketEngine {
+    /// Opens the rings that the role needs.
+    pub fn open(
+        spec: &EngineSpec,
+        role: Role,
+        local: &Local,
+        remote: Option<&Remote>,
+        flows: usize,
+        payload_bytes: usize,
+    ) -> Result<Self, IoError> {
+        let templates = Template::for_flows(local, remote, flows, payload_bytes)?;
+        let frame_bytes = frames::frame_bytes(payload_bytes);
+        let failed = |what: &'static str| {
+            move |source: std::io::Error| match source.kind() {
+                std::io::ErrorKind::PermissionDenied => IoError::Permission { what, source },
+                std::io::ErrorKind::NetworkDown => {
+                    IoError::LinkDown { ifname: local.ifname.clone() }
+                }
+                _ => IoError::System { what, ifname: local.ifname.clone(), source },
+            }
+        };
+        let rx = role
+            .receives()
+            .then(|| PacketRx::open(local.ifindex, local.port, RX_RING_BYTES))
+            .transpose()
+            .map_err(failed("a packet receive ring"))?;
+        let tx = role
+            .sends()
+            .then(|| PacketTx::open(local.ifindex, frame_bytes.max(60), TX_SLOTS))
+            .transpose()
+            .map_err(failed("a packet send ring"))?;
+        let batch = spec.batch.max(1);
+        Ok(PacketEngine {
+            rx,
+            tx,
+            templates,
+            wait: spec.wait,
+            batch,
+            ifname: local.ifname.clone(),
+            stamps: spec.stamps,
+            // Frames to return are copied here first: the rings of the two directions differ.
+            stash: vec![0; if role == Role::Echo { batch * frame_bytes } else { 0 }],
+            echo_lengths: Vec::with_capacity(batch),
+            echo_dropped_count: 0,
+            spin_count: 0,
+            _port: hold_port(local, local.port)?,
+        })
+    }
+
+    fn system(&self, what: &'static str, source: std::io::Error) -> IoError {
+        match source.kind() {
+            std::io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
+            _ => IoError::System { what, ifname: self.ifname.clone(), source },
+        }
+    }
+
+    /// Waits for a block; returns whether one may be there.
+    fn wait(&mut self) -> Result<bool, IoError> {
+        let Some(rx) = self.rx.as_mut() else { return Ok(false) };
+        if rx.ready() {
+            return Ok(true);
+        }
+        if self.wait == Wait::Spin {
+            self.spin_count += 1;
+            return Ok(false);
+        }
+        let waited = rx.wait(NAP);
+        waited.map_err(|e| self.system("poll", e))?;
+        Ok(true)
+    }
+}
+
+impl Engine for PacketEngine {
+    fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
+        if !self.wait()? {
+            return Ok(0);
+        }
+        let (stamps, Some(rx)) = (self.stamps, self.rx.as_mut()) else { return Ok(0) };
+        Ok(rx.take(self.batch, |frame, _, stamp_ns| {
+            if let Some(payload) = frames::payload_of(frame) {
+                let payload_bytes = payload.len();
+                let payload = &mut frame[payload];
+                each(Arrival { payload, payload_bytes, stamp_ns: stamps.then_some(stamp_ns) });
+            }
+        }))
+    }
+
+    fn nap(&mut self, timeout: Duration) -> Result<(), IoError> {
+        let waited = self.rx.as_mut().map_or(Ok(()), |rx| rx.wait(timeout));
+        waited.map_err(|e| self.system("poll", e))
+    }
+
+    fn tx_post(
+        &mut self,
+        flow: usize,
+        want: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> Result<usize, IoError> {
+        let Some(tx) = self.tx.as_mut() else { return Err(IoError::NoRemote) };
+        let template = self.templates.get(flow).ok_or(IoError::NoRemote)?;
+        tx.reap();
+        let len = template.frame_bytes();
+        let posted = tx.post(want.min(self.batch), len, |frame| template.build(frame, fill));
+        let kicked = tx.kick();
+        kicked.map_err(|e| self.system("sendto", e))?;
+        Ok(posted)
+    }
+
+    fn tx_reap(&mut self) -> usize {
+        self.tx.as_mut().map_or(0, PacketTx::reap)
+    }
+
+    fn echo(
+        &mut self,
+        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+    ) -> Result<Echoed, IoError> {
+        if !self.wait()? {
+            return Ok(Echoed::default());
+        }
+        let stamps = self.stamps;
+        let (Some(rx), Some(tx)) = (self.rx.as_mut(), self.tx.as_mut()) else {
+            return Ok(Echoed::default());
+        };
+        self.echo_lengths.clear();
+        let (stash, lengths) = (&mut self.stash, &mut self.echo_lengths);
+        let mut used = 0;
+        let taken = rx.take(self.batch, |frame, _, stamp_ns| {
+            let stamp_ns = stamps.then_some(stamp_ns);
+            let room = used + frame.len() <= stash.len();
+            if room && frames::turn_around(frame, stamp_ns, edit) {
+                stash[used..used + frame.len()].copy_from_slice(frame);
+                used += frame.len();
+                lengths.push(frame.len());
+            }
+        });
+        let mut returned = 0;
+        let mut from = 0;
+        for &len in &self.echo_lengths {
+            let frame = &self.stash[from..from + len];
+            from += len;
+            let mut tries = 0;
+            while tx.post(1, len, |slot| slot.copy_from_slice(frame)) == 0 && tries < ECHO_TRIES {
+                // A full ring: let the kernel take what is there, then look again.
+                let _ = tx.kick();
+                tx.reap();
+                tries += 1;
+            }
+            if tries < ECHO_TRIES {
+                returned += 1;
+            } else {
+                self.echo_dropped_count += 1;
+            }
+        }
+        if returned > 0 {
+            let kicked = tx.kick();
+            tx.reap();
+            kicked.map_err(|e| self.system("sendto", e))?;
+        }
+        Ok(Echoed { taken, returned })
+    }
+
+    fn finish(&mut self) -> EngineReport {
+        let mut report = EngineReport::default();
+        if let Some(tx) = self.tx.as_mut() {
+            for _ in 0..1000 {
+                tx.reap();
+                if tx.in_flight() == 0 || tx.kick().is_err() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            tx.reap();
+            report.unsent_count = tx.in_flight() as u64 + tx.refused_count;
+            report.syscall_count += tx.kick_count;
+            report.counters.push(("packet_tx_refused_count".into(), tx.refused_count));
+        }
+        if let Some(rx) = self.rx.as_mut() {
+            report.syscall_count += rx.wait_count;
+            if let Ok(statistics) = rx.statistics() {
+                report.counters.push(("packet_ring_drop_count".into(), statistics.drop_count));
+            }
+        }
+        if self.echo_dropped_count > 0 {
+            report.counters.push(("echo_dropped_count".into(), self.echo_dropped_count));
+        }
+        report.mode.push(("packet".into(), "TPACKET_V3".into()));
+        report
+    }
+}

@@ -1,0 +1,421 @@
+//! UDP sockets: one datagram a call, batches, segmentation offload; sleeping or spinning.
+
+use std::io;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use sys::udp::{Batch, PAYLOAD_BYTES_MAX, SEGMENTS_MAX};
+use sys::{socket, udp};
+
+use crate::engine::{Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait};
+use crate::error::IoError;
+
+/// How long a blocking receive sleeps before its caller may look at a stop flag.
+pub(crate) const NAP: Duration = Duration::from_millis(20);
+/// How long sending may make no progress before it is an error.
+const STALL: Duration = Duration::from_secs(2);
+/// Busy polling: microseconds a call, packets a poll.
+const BUSY_POLL_US: u32 = 50;
+pub(crate) const BUSY_POLL_BUDGET: u32 = 64;
+
+/// UDP sockets as an engine.
+#[derive(Debug)]
+pub struct UdpEngine {
+    /// One socket a flow; only the first receives.
+    sockets: Vec<UdpSocket>,
+    spec: EngineSpec,
+    ifname: String,
+    payload_bytes: usize,
+    connected: bool,
+    /// One datagram at a time, straight through `send` and `recv`.
+    single: bool,
+    buffer: Vec<u8>,
+    rx: Option<Batch>,
+    tx: Option<Batch>,
+    segments: usize,
+    /// Slots of `tx` that are filled and not sent yet, with the datagrams in each.
+    unsent: std::ops::Range<usize>,
+    unsent_flow: usize,
+    slot_datagrams: Vec<usize>,
+    syscall_count: u64,
+    refused_count: u64,
+    overflow_count: u64,
+    received_any: bool,
+    /// Runs of slots that go back, kept so that no echo allocates.
+    runs: Vec<std::ops::Range<usize>>,
+}
+
+impl UdpEngine {
+    /// Opens the sockets, bound to the local address and connected when there is a remote.
+    pub fn open(
+        spec: &EngineSpec,
+        role: Role,
+        local: &Local,
+        remote: Option<&Remote>,
+        flows: usize,
+        payload_bytes: usize,
+    ) -> Result<Self, IoError> {
+        if payload_bytes > PAYLOAD_BYTES_MAX {
+            return Err(IoError::PayloadSize {
+                payload_bytes,
+                why: format!("is above UDP's limit of {PAYLOAD_BYTES_MAX}"),
+                remedy: "choose a smaller --size".into(),
+            });
+        }
+        let system =
+            |what| move |source| IoError::System { what, ifname: local.ifname.clone(), source };
+        let flows = flows.max(1);
+        let mut sockets = Vec::with_capacity(flows);
+        for flow in 0..flows {
+            let port = local.port.wrapping_add(flow as u16);
+            let socket = bind(local, port)?;
+            if let Some(remote) = remote {
+                let to = SocketAddrV4::new(remote.ip, remote.port);
+                socket.connect(to).map_err(system("connect"))?;
+            }
+            match spec.wait {
+                Wait::Block => socket.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
+                Wait::Spin => socket.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
+            }
+            sockets.push(socket);
+        }
+        let first = sockets[0].as_fd();
+        if let Some(bytes) = spec.receive_buffer_bytes {
+            socket::set_receive_buffer(first, bytes).map_err(system("SO_RCVBUF"))?;
+        }
+        if spec.busy_poll {
+            socket::set_busy_poll(first, BUSY_POLL_US, BUSY_POLL_BUDGET)
+                .map_err(system("SO_BUSY_POLL"))?;
+        }
+        if spec.stamps {
+            udp::set_receive_stamps(first, udp::Stamps::Software)
+                .map_err(system("SO_TIMESTAMPING"))?;
+        }
+        udp::set_overflow_count(first).map_err(system("SO_RXQ_OVFL"))?;
+        let single = spec.batch <= 1 && !spec.gso && !spec.stamps;
+        let batch = spec.batch.max(1);
+        let segments =
+            if spec.gso { SEGMENTS_MAX.min(PAYLOAD_BYTES_MAX / payload_bytes.max(1)).max(1) } else { 1 };
+        let (mut rx, mut tx) = (None, None);
+        if !single {
+            let memory = system("allocating buffers");
+            if role.receives() {
+                if spec.gso {
+                    udp::set_gro(first).map_err(system("UDP_GRO"))?;
+                }
+                let slot_bytes = if spec.gso { 65_536 } else { payload_bytes.max(64) };
+                rx = Some(Batch::new(batch, slot_bytes).map_err(&memory)?);
+            }
+            if role == Role::Send || role == Role::Ping {
+                let slots = spec.burst().div_ceil(segments);
+                tx = Some(Batch::new(slots, segments * payload_bytes).map_err(&memory)?);
+            }
+        }
+        Ok(UdpEngine {
+            slot_datagrams: vec![0; tx.as_ref().map_or(0, Batch::slots)],
+            sockets,
+            ifname: local.ifname.clone(),
+            payload_bytes,
+            connected: remote.is_some(),
+            single,
+            buffer: vec![0; payload_bytes.max(2048)],
+            rx,
+            tx,
+            segments,
+            unsent: 0..0,
+            unsent_flow: 0,
+            syscall_count: 0,
+            refused_count: 0,
+            overflow_count: 0,
+            received_any: false,
+            runs: Vec::with_capacity(batch),
+            spec: spec.clone(),
+        })
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> IoError {
+        match source.raw_os_error() {
+            Some(libc_errno::ENETDOWN) => IoError::LinkDown { ifname: self.ifname.clone() },
+            Some(libc_errno::ENODEV) => IoError::Gone { ifname: self.ifname.clone() },
+            _ => IoError::System { what, ifname: self.ifname.clone(), source },
+        }
+    }
+
+    /// Whether a failed send may be tried again. Counts an answer of "port unreachable", which
+    /// says something of the past and not of this datagram.
+    fn passing(&mut self, error: &io::Error) -> bool {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                self.refused_count += 1;
+                true
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => true,
+            _ => error.raw_os_error() == Some(libc_errno::ENOBUFS),
+        }
+    }
+
+    fn send_single(
+        &mut self,
+        flow: usize,
+        want: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> Result<usize, IoError> {
+        for _ in 0..want {
+            fill(&mut self.buffer[..self.payload_bytes]);
+            let begun = Instant::now();
+            loop {
+                self.syscall_count += 1;
+                match self.sockets[flow].send(&self.buffer[..self.payload_bytes]) {
+                    Ok(_) => break,
+                    Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                    Err(e) => return Err(self.system("send", e)),
+                }
+            }
+        }
+        Ok(want)
+    }
+
+    fn check_stall(&self, begun: Instant) -> Result<(), IoError> {
+        if begun.elapsed() > STALL {
+            let waited_ms = STALL.as_millis() as u64;
+            return Err(IoError::Stalled { ifname: self.ifname.clone(), waited_ms });
+        }
+        Ok(())
+    }
+
+    /// Sends slots that are filled; returns the datagrams that went.
+    fn flush(&mut self) -> Result<usize, IoError> {
+        let mut gone = 0;
+        let begun = Instant::now();
+        while let (false, Some(tx)) = (self.unsent.is_empty(), self.tx.as_mut()) {
+            self.syscall_count += 1;
+            let fd = self.sockets[self.unsent_flow].as_fd();
+            match tx.send(fd, self.unsent.start, self.unsent.len()) {
+                Ok(slots) => {
+                    let went = self.unsent.start..self.unsent.start + slots;
+                    gone += self.slot_datagrams[went].iter().sum::<usize>();
+                    self.unsent.start += slots;
+                }
+                Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                Err(e) => return Err(self.system("sendmmsg", e)),
+            }
+        }
+        Ok(gone)
+    }
+
+    fn receive_batch(&mut self) -> Result<usize, IoError> {
+        let Some(rx) = self.rx.as_mut() else { return Ok(0) };
+        self.syscall_count += 1;
+        match rx.receive(self.sockets[0].as_fd(), self.spec.wait == Wait::Block) {
+            Ok(count) => {
+                self.received_any |= count > 0;
+                Ok(count)
+            }
+            Err(e) if self.passing(&e) => Ok(0),
+            Err(e) => Err(self.system("recvmmsg", e)),
+        }
+    }
+}
+
+/// The few error numbers that `std` has no kind for.
+mod libc_errno {
+    pub(super) const ENODEV: i32 = 19;
+    pub(super) const ENETDOWN: i32 = 100;
+    pub(super) const ENOBUFS: i32 = 105;
+}
+
+fn bind(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
+    let ip = local.ip;
+    UdpSocket::bind(SocketAddrV4::new(ip, port)).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => IoError::PortTaken { ip, port, source },
+        _ => IoError::System { what: "bind", ifname: format!("{ip}:{port}"), source },
+    })
+}
+
+/// A socket that has the port, so that nobody else gets it, and swallows what the stack
+/// delivers to it: engines beside the stack use it to keep the kernel from answering with
+/// "port unreachable".
+pub(crate) fn hold_port(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
+    let socket = bind(local, port)?;
+    socket::attach_drop_all(socket.as_fd()).map_err(|source| IoError::System {
+        what: "SO_ATTACH_FILTER",
+        ifname: local.ifname.clone(),
+        source,
+    })?;
+    Ok(socket)
+}
+
+impl Engine for UdpEngine {
+    fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
+        if self.single {
+            self.syscall_count += 1;
+            return match self.sockets[0].recv(&mut self.buffer) {
+                Ok(payload_bytes) => {
+                    self.received_any = true;
+                    let payload = &mut self.buffer[..payload_bytes];
+                    each(Arrival { payload, payload_bytes, stamp_ns: None });
+                    Ok(1)
+                }
+                Err(e) if self.passing(&e) => Ok(0),
+                Err(e) => Err(self.system("recv", e)),
+            };
+        }
+        let count = self.receive_batch()?;
+        let Some(rx) = self.rx.as_mut() else { return Ok(0) };
+        let mut datagrams = 0;
+        for slot in 0..count {
+            let received = rx.received(slot);
+            if let Some(overflow) = received.overflow_count {
+                self.overflow_count = self.overflow_count.max(u64::from(overflow));
+            }
+            let stamp_ns = received.stamp_ns;
+            for payload in received.bytes.chunks_mut(received.segment_bytes.max(1)) {
+                let payload_bytes = payload.len();
+                each(Arrival { payload, payload_bytes, stamp_ns });
+                datagrams += 1;
+            }
+        }
+        Ok(datagrams)
+    }
+
+    fn nap(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.syscall_count += 1;
+        let ready = socket::wait(self.sockets[0].as_fd(), false, timeout);
+        ready.map(|_| ()).map_err(|e| self.system("poll", e))
+    }
+
+    fn tx_post(
+        &mut self,
+        flow: usize,
+        want: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> Result<usize, IoError> {
+        if !self.connected {
+            return Err(IoError::NoRemote);
+        }
+        if self.single {
+            return self.send_single(flow, want, fill);
+        }
+        let gone = self.flush()?;
+        let Some(tx) = self.tx.as_mut() else { return Ok(gone) };
+        let (size, segments) = (self.payload_bytes, self.segments);
+        let mut left = want;
+        let mut slots = 0;
+        while left > 0 && slots < tx.slots() {
+            let count = left.min(segments);
+            for part in tx.payload(slots)[..count * size].chunks_mut(size) {
+                fill(part);
+            }
+            let segment = if count > 1 { size as u16 } else { 0 };
+            tx.set(slots, count * size, None, segment);
+            self.slot_datagrams[slots] = count;
+            left -= count;
+            slots += 1;
+        }
+        self.unsent = 0..slots;
+        self.unsent_flow = flow;
+        Ok(gone + self.flush()?)
+    }
+
+    fn echo(
+        &mut self,
+        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+    ) -> Result<Echoed, IoError> {
+        let mut echoed = Echoed::default();
+        if self.single {
+            self.syscall_count += 1;
+            let (payload_bytes, from) = match self.sockets[0].recv_from(&mut self.buffer) {
+                Ok(got) => got,
+                Err(e) if self.passing(&e) => return Ok(echoed),
+                Err(e) => return Err(self.system("recvfrom", e)),
+            };
+            echoed.taken = 1;
+            self.received_any = true;
+            let payload = &mut self.buffer[..payload_bytes];
+            if !edit(&mut Arrival { payload, payload_bytes, stamp_ns: None }) {
+                return Ok(echoed);
+            }
+            let begun = Instant::now();
+            loop {
+                self.syscall_count += 1;
+                match self.sockets[0].send_to(&self.buffer[..payload_bytes], from) {
+                    Ok(_) => break,
+                    Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                    Err(e) => return Err(self.system("sendto", e)),
+                }
+            }
+            echoed.returned = 1;
+            return Ok(echoed);
+        }
+        let count = self.receive_batch()?;
+        let Some(rx) = self.rx.as_mut() else { return Ok(echoed) };
+        // What goes back is sent from where it lies; a run ends at what does not go back.
+        let mut run = 0..0;
+        self.runs.clear();
+        for slot in 0..count {
+            let received = rx.received(slot);
+            let (from, len, segment) =
+                (received.from, received.bytes.len(), received.segment_bytes.max(1));
+            let stamp_ns = received.stamp_ns;
+            let mut ours = true;
+            let mut datagrams = 0;
+            for payload in received.bytes.chunks_mut(segment) {
+                let payload_bytes = payload.len();
+                ours &= edit(&mut Arrival { payload, payload_bytes, stamp_ns });
+                datagrams += 1;
+            }
+            echoed.taken += datagrams;
+            if ours {
+                let cut = if len > segment { segment as u16 } else { 0 };
+                rx.set(slot, len, Some(from), cut);
+                run.end = slot + 1;
+                echoed.returned += datagrams;
+            } else {
+                if !run.is_empty() {
+                    self.runs.push(run);
+                }
+                run = slot + 1..slot + 1;
+            }
+        }
+        if !run.is_empty() {
+            self.runs.push(run);
+        }
+        for n in 0..self.runs.len() {
+            let mut run = self.runs[n].clone();
+            let begun = Instant::now();
+            while !run.is_empty() {
+                self.syscall_count += 1;
+                let Some(rx) = self.rx.as_mut() else { break };
+                match rx.send(self.sockets[0].as_fd(), run.start, run.len()) {
+                    Ok(slots) => run.start += slots,
+                    Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                    Err(e) => return Err(self.system("sendmmsg", e)),
+                }
+            }
+        }
+        Ok(echoed)
+    }
+
+    fn finish(&mut self) -> EngineReport {
+        let mut report = EngineReport { syscall_count: self.syscall_count, ..Default::default() };
+        if self.spec.busy_poll && self.received_any {
+            let napi = socket::incoming_napi_id(self.sockets[0].as_fd()).unwrap_or(0);
+            report.mode.push(("napi id".into(), napi.to_string()));
+            if napi == 0 {
+                report.not_effective.push((
+                    "busy-poll".into(),
+                    "the socket's SO_INCOMING_NAPI_ID is 0: this driver tells no NAPI instance, \
+                     so there is nothing to poll"
+                        .into(),
+                ));
+            }
+        }
+        report.counters.push(("socket_overflow_count".into(), self.overflow_count));
+        if self.refused_count > 0 {
+            report.counters.push(("port_unreachable_count".into(), self.refused_count));
+        }
+        report.unsent_count = self.slot_datagrams[self.unsent.clone()].iter().sum::<usize>() as u64;
+        report
+    }
+}

@@ -1,0 +1,312 @@
+//! AF_XDP: frames in a UMEM shared with the kernel, redirected before the stack.
+
+use std::net::UdpSocket;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sys::bpf::{ProbeFilter, ProbeFilterSpec};
+use sys::xsk::{self, Bind, Frames, Socket, Then};
+
+use crate::engine::{
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait, XdpMode,
+};
+use crate::error::IoError;
+use crate::frames::{self, Template};
+use crate::udp::{BUSY_POLL_BUDGET, NAP, hold_port};
+
+/// Entries of the RX and TX rings.
+const RING_ENTRIES: u32 = 2048;
+/// Busy polling: microseconds a call.
+const BUSY_POLL_US: u32 = 50;
+/// Wake-ups after which what is still unsent stays unsent.
+const FINISH_KICKS: usize = 2000;
+
+/// An AF_XDP socket as an engine.
+///
+/// Several may share an interface, one a queue, with one UMEM and one XDP program.
+#[derive(Debug)]
+pub struct XdpEngine {
+    // Field order is drop order: the program is taken off before the socket closes, so that
+    // no frame is redirected to a socket that is gone.
+    filter: Option<Arc<ProbeFilter>>,
+    socket: Socket,
+    templates: Vec<Template>,
+    wait: Wait,
+    busy_poll: bool,
+    batch: usize,
+    asked: Copying,
+    mode: XdpMode,
+    received_any: bool,
+    _port: Option<UdpSocket>,
+}
+
+impl XdpEngine {
+    /// Opens one engine for each of `queues`, sharing a UMEM and, where the role receives, one
+    /// XDP program in the mode asked for. In the calling thread's network namespace.
+    pub fn open_port(
+        spec: &EngineSpec,
+        role: Role,
+        local: &Local,
+        remote: Option<&Remote>,
+        flows: usize,
+        payload_bytes: usize,
+        queues: Range<u32>,
+    ) -> Result<Vec<Self>, IoError> {
+        let multi_buffer = spec.multi_buffer;
+        let frame_bytes = frames::frame_bytes(payload_bytes);
+        // A received frame has the kernel's headroom of 256 bytes in front.
+        let room = spec.frame_bytes as usize - 256;
+        if frame_bytes > room && !multi_buffer {
+            return Err(IoError::PayloadSize {
+                payload_bytes,
+                why: format!("makes a frame of {frame_bytes} bytes; a UMEM frame holds {room}"),
+                remedy: "use --frame-bytes 4096, or --multi-buffer for jumbo frames".into(),
+            });
+        }
+        let mut shares = Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32)
+            .map_err(|source| IoError::System {
+                what: "allocating the UMEM",
+                ifname: local.ifname.clone(),
+                source,
+            })?
+            .into_iter();
+        let mut filter = role.receives().then(|| load_filter(spec, local)).transpose()?;
+        let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let Some(frames) = shares.next() else { break };
+            let bind = Bind {
+                ifindex: local.ifindex,
+                ifname: local.ifname.clone(),
+                queue,
+                queues: local.queues,
+                copying: match spec.copying {
+                    Copying::Copy => xsk::Copying::Copy,
+                    Copying::PreferZeroCopy => xsk::Copying::PreferZeroCopy,
+                    Copying::RequireZeroCopy => xsk::Copying::RequireZeroCopy,
+                },
+                need_wakeup: spec.need_wakeup,
+                multi_buffer,
+                ring_entries: RING_ENTRIES,
+                fill_target: match role {
+                    Role::Send => 0,
+                    Role::Receive => spec.frames,
+                    Role::Echo | Role::Ping => spec.frames / 2,
+                },
+                tx_budget: RING_ENTRIES,
+            };
+            let mut socket = Socket::open(frames, bind, sockets.first())?;
+            if spec.busy_poll {
+                sys::socket::set_busy_poll(socket.as_fd(), BUSY_POLL_US, BUSY_POLL_BUDGET)
+                    .map_err(|source| IoError::System {
+                        what: "SO_BUSY_POLL",
+                        ifname: local.ifname.clone(),
+                        source,
+                    })?;
+            }
+            // Frames before traffic: an arrival that finds the fill ring empty is lost.
+            socket.rx_post();
+            if let Some(filter) = &filter {
+                filter.insert_socket(queue, socket.as_fd())?;
+            }
+            sockets.push(socket);
+        }
+        if let Some(filter) = filter.as_mut() {
+            filter.attach(local.ifindex, match spec.xdp_mode {
+                XdpMode::Skb => sys::bpf::XdpMode::Skb,
+                XdpMode::Native => sys::bpf::XdpMode::Native,
+            })?;
+        }
+        let filter = filter.map(Arc::new);
+        let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
+        let mut engines = Vec::with_capacity(sockets.len());
+        for socket in sockets {
+            engines.push(XdpEngine {
+                filter: filter.clone(),
+                socket,
+                templates: Template::for_flows(local, remote, flows, payload_bytes)?,
+                wait: spec.wait,
+                busy_poll: spec.busy_poll,
+                batch: spec.batch.max(1),
+                asked: spec.copying,
+                mode: spec.xdp_mode,
+                received_any: false,
+                _port: port.take(),
+            });
+        }
+        Ok(engines)
+    }
+
+    /// Waits as the engine was told to.
+    fn wait(&mut self) -> Result<(), IoError> {
+        if self.socket.rx_ready() {
+            return Ok(());
+        }
+        if self.busy_poll || self.socket.fill_needs_wakeup() {
+            self.socket.poll_device();
+        }
+        if self.wait == Wait::Spin || self.socket.rx_ready() {
+            return Ok(());
+        }
+        Ok(self.socket.wait(NAP)?)
+    }
+
+    /// Has the kernel send what was posted: it may take several calls, as each moves a
+    /// limited number.
+    fn kick(&mut self) -> Result<(), IoError> {
+        for _ in 0..RING_ENTRIES / 32 {
+            if self.socket.kick()? || self.socket.tx_pending() == 0 {
+                break;
+            }
+            self.socket.tx_reap();
+        }
+        Ok(())
+    }
+
+    /// Who owns how many frames.
+    pub fn ledger(&self) -> xsk::LedgerBalance {
+        self.socket.ledger()
+    }
+}
+
+fn load_filter(spec: &EngineSpec, local: &Local) -> Result<ProbeFilter, IoError> {
+    Ok(ProbeFilter::load(&ProbeFilterSpec {
+        udp_port: local.port,
+        arp_icmp: false,
+        frags: spec.multi_buffer,
+        queues: local.queues.max(1),
+    })?)
+}
+
+impl Engine for XdpEngine {
+    fn rx_post(&mut self) {
+        self.socket.rx_post();
+    }
+
+    fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
+        self.wait()?;
+        let taken = self.socket.rx_take(self.batch, |frame, frame_bytes| {
+            if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
+                let payload_bytes = payload.whole_bytes;
+                let payload = &mut frame[payload.part];
+                each(Arrival { payload, payload_bytes, stamp_ns: None });
+            }
+            Then::Release
+        });
+        if taken > 0 {
+            self.received_any = true;
+            self.socket.rx_post();
+        }
+        Ok(taken)
+    }
+
+    fn nap(&mut self, timeout: Duration) -> Result<(), IoError> {
+        Ok(self.socket.wait(timeout)?)
+    }
+
+    fn tx_post(
+        &mut self,
+        flow: usize,
+        want: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> Result<usize, IoError> {
+        let template = self.templates.get(flow).ok_or(IoError::NoRemote)?;
+        self.socket.tx_reap();
+        let want = want.min(self.batch);
+        let len = template.frame_bytes();
+        let posted = self.socket.tx_post(want, len, |frame| template.build(frame, fill))?;
+        self.kick()?;
+        Ok(posted)
+    }
+
+    fn tx_reap(&mut self) -> usize {
+        self.socket.tx_reap()
+    }
+
+    fn echo(
+        &mut self,
+        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+    ) -> Result<Echoed, IoError> {
+        self.wait()?;
+        let full_before = self.socket.tx_full_count;
+        let mut turned = 0;
+        let taken = self.socket.rx_take(self.batch, |frame, frame_bytes| {
+            let whole = frame.len() == frame_bytes;
+            let turn = if whole {
+                frames::turn_around(frame, None, edit)
+            } else {
+                frames::turn_around_part(frame, frame_bytes, edit)
+            };
+            turned += usize::from(turn);
+            if turn { Then::Send } else { Then::Release }
+        });
+        if taken > 0 {
+            self.received_any = true;
+            self.kick()?;
+            self.socket.tx_reap();
+            self.socket.rx_post();
+        }
+        let refused = (self.socket.tx_full_count - full_before) as usize;
+        Ok(Echoed { taken, returned: turned - refused })
+    }
+
+    fn finish(&mut self) -> EngineReport {
+        let mut report = EngineReport::default();
+        for _ in 0..FINISH_KICKS {
+            self.socket.tx_reap();
+            if self.socket.tx_in_flight() == 0 || self.socket.kick().is_err() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.socket.tx_reap();
+        // Sent or not is decided by the TX ring; a frame that the kernel took and has not
+        // completed yet has left.
+        report.unsent_count = self.socket.tx_pending() as u64;
+        report.syscall_count = self.socket.wakeup_count;
+        report.ledger = Some(self.socket.ledger());
+        let zero_copy = self.socket.is_zero_copy();
+        let mode = if self.mode == XdpMode::Native { "native" } else { "skb" };
+        let copying = if zero_copy { "zero-copy" } else { "copy" };
+        report.mode.push(("xdp".into(), format!("{mode}, {copying}")));
+        if self.asked == Copying::PreferZeroCopy && !zero_copy {
+            let ifname = &self.socket.bound_to().ifname;
+            report.not_effective.push((
+                "zero-copy".into(),
+                format!("{ifname} refused zero-copy; XDP_OPTIONS says copy mode is in use"),
+            ));
+        }
+        if self.busy_poll && self.received_any {
+            let napi = sys::socket::incoming_napi_id(self.socket.as_fd()).unwrap_or(0);
+            report.mode.push(("napi id".into(), napi.to_string()));
+            if napi == 0 {
+                report.not_effective.push((
+                    "busy-poll".into(),
+                    "the socket's SO_INCOMING_NAPI_ID is 0 (as in copy mode), so there is nothing \
+                     to poll; do not defer interrupts for it, packets would wait for the timer"
+                        .into(),
+                ));
+            }
+        }
+        if let Ok(s) = self.socket.statistics() {
+            let counters = [
+                ("xdp_rx_dropped_count", s.rx_dropped_count),
+                ("xdp_rx_ring_full_count", s.rx_ring_full_count),
+                ("xdp_fill_ring_empty_count", s.fill_ring_empty_count),
+                ("xdp_rx_invalid_count", s.rx_invalid_descriptor_count),
+                ("xdp_tx_invalid_count", s.tx_invalid_descriptor_count),
+            ];
+            report.counters.extend(counters.map(|(name, n)| (name.to_owned(), n)));
+        }
+        if self.socket.tx_full_count > 0 {
+            report.counters.push(("echo_dropped_count".into(), self.socket.tx_full_count));
+        }
+        if let Some(counts) = self.filter.as_ref().and_then(|f| f.counts().ok()) {
+            report.counters.push(("xdp_redirected_count".into(), counts.redirected));
+            report.counters.push(("xdp_passed_count".into(), counts.passed));
+            report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));
+        }
+        report
+    }
+}
