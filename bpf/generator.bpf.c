@@ -21,6 +21,8 @@ struct run {
 	__u64 sent;
 	__s64 last_error;
 	__u64 thread; /* that is in a run now, else 0 */
+	__u64 first_ns; /* first frame of this run made; 0 before */
+	__u64 last_ns; /* last bulk of this run handed over */
 };
 
 const volatile struct config config = {};
@@ -43,6 +45,8 @@ int generator(struct xdp_md *ctx)
 
 	if ((void *)(sequence + 1) > end)
 		return XDP_ABORTED;
+	if (!run.first_ns)
+		run.first_ns = bpf_ktime_get_ns();
 	*sequence = bpf_htonl((__u32)run.attempted);
 	run.attempted++;
 	return bpf_redirect_map(&target, 0, 0);
@@ -64,6 +68,7 @@ int BPF_PROG(generator_xmit, const struct net_device *from, const struct net_dev
 	if (to->ifindex != config.target_ifindex ||
 	    (__u32)bpf_get_current_pid_tgid() != run.thread)
 		return 0;
+	run.last_ns = bpf_ktime_get_ns();
 	if (sent > 0)
 		run.sent += sent;
 	if (err)

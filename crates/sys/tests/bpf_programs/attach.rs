@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::{env, io};
 
 use wirepath_sys::bpf::{
-    BpfError, DropCounter, DropSpec, PassProgram, ProbeFilter, ProbeFilterSpec, XdpMode,
+    BpfError, DropCounter, DropSpec, FaultFilter, FaultSpec, PassProgram, ProbeFilter,
+    ProbeFilterSpec, XdpMode,
 };
 
 use crate::lab::{Pair, can_run, ip};
@@ -192,6 +193,54 @@ fn kill_minus_nine_takes_the_program_off() {
         child.kill().expect("killed");
         child.wait().expect("gone");
         assert!(!details("far").contains("prog/xdp"), "{}", details("far"));
+    });
+}
+
+/// Programs on the tcx ingress of an interface.
+fn tcx_programs(ifindex: u32) -> u32 {
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `options` lives through the call, says its own size and has no arrays to fill.
+    let answer = unsafe {
+        libbpf_sys::bpf_prog_query_opts(
+            ifindex as i32,
+            libbpf_sys::BPF_TCX_INGRESS,
+            &raw mut options,
+        )
+    };
+    assert_eq!(answer, 0);
+    // SAFETY: both members of the union are the same number.
+    unsafe { options.__bindgen_anon_1.count }
+}
+
+#[test]
+fn child_that_injects_faults_and_waits() {
+    let Ok(index) = env::var(CHILD) else { return };
+    let index = index.parse().expect("index");
+    let mut filter = FaultFilter::load(&FaultSpec::default()).expect("load");
+    filter.attach(index, index).expect("attach");
+    io::stdout().write_all(b"\nattached\n").expect("told");
+    let _ = io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn kill_minus_nine_takes_the_fault_filter_off() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.far_index;
+    pair.far.run(move || {
+        let mut child = child("attach::child_that_injects_faults_and_waits", &index.to_string());
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let told = lines.any(|line| line.is_ok_and(|line| line == "attached"));
+        assert!(told, "the child did not attach");
+        assert_eq!(tcx_programs(index), 1);
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        assert_eq!(tcx_programs(index), 0);
     });
 }
 

@@ -18,7 +18,7 @@ fn fault(every: u32, phase: u32) -> Option<Fault> {
 struct Wire {
     near: Namespace,
     far: Namespace,
-    _middle: Namespace,
+    middle: Namespace,
     near_index: u32,
     forth: FaultFilter,
     back: FaultFilter,
@@ -54,7 +54,7 @@ impl Wire {
             ip("link set far up");
         });
         // No static neighbours: ARP must be forwarded.
-        Wire { near, far, _middle: middle, near_index, forth, back }
+        Wire { near, far, middle: middle, near_index, forth, back }
     }
 
     fn near_socket(&self) -> UdpSocket {
@@ -298,7 +298,7 @@ fn swaps_between_frames_with_and_without_a_finished_checksum_arrive() {
     assert_eq!(receive(&far, 8, |_| 40), [1, 0, 3, 2, 5, 4, 7, 6]);
     assert_eq!(wire.forth.counts().expect("counts").reordered, 4);
     // The same where the hardware, here the stack in its place, completes them.
-    wire._middle.run(|| {
+    wire.middle.run(|| {
         let out = std::process::Command::new("ethtool").args(["-K", "right", "tx", "off"]).output();
         match out {
             Ok(out) => assert!(out.status.success(), "{out:?}"),

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilter, ProbeFilterSpec, XdpMode};
+use wirepath_sys::xsk::{Bind, Copying, Frames, Socket, Then};
 
 use crate::lab::{FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, wait_until};
 
@@ -128,6 +129,58 @@ fn arp_and_icmp_are_taken_only_when_asked() {
             send_frame(near_index, &arp);
         });
         wait_for_counts(&filter, expected);
+    }
+}
+
+#[test]
+fn frames_of_the_port_go_to_the_socket_of_their_queue_until_it_is_removed() {
+    if !can_run() {
+        return;
+    }
+    for mode in [XdpMode::Skb, XdpMode::Native] {
+        let pair = Pair::new();
+        let (near_index, far_index) = (pair.near_index, pair.far_index);
+        let (filter, mut socket) = pair.far.run(move || {
+            let mut filter = ProbeFilter::load(&spec()).expect("load");
+            filter.attach(far_index, mode).expect("attach");
+            let frames = Frames::allocate(4096, 64, 1).expect("memory").remove(0);
+            let bind = Bind {
+                ifindex: far_index,
+                ifname: "far".into(),
+                queue: 0,
+                queues: 1,
+                copying: Copying::Copy,
+                need_wakeup: false,
+                multi_buffer: false,
+                ring_entries: 64,
+                fill_target: 64,
+                tx_budget: 64,
+            };
+            let mut socket = Socket::open(frames, bind, None).expect("socket");
+            socket.rx_post();
+            filter.insert_socket(0, socket.as_fd()).expect("insert");
+            (filter, socket)
+        });
+        let ours = udp_frame(PORT, b"to the socket", Shape::default());
+        let other = udp_frame(PORT + 1, b"to the stack", Shape::default());
+        let send = |frames: Vec<Vec<u8>>| {
+            pair.near.run(move || frames.iter().for_each(|frame| send_frame(near_index, frame)));
+        };
+        send(vec![ours.clone(), other.clone(), ours.clone(), ours.clone()]);
+        wait_for_counts(&filter, FilterCounts { redirected: 3, passed: 1, map_missed: 0 });
+        let mut taken = Vec::new();
+        wait_until(|| {
+            socket.rx_take(64, |bytes, _| {
+                taken.push(bytes.to_vec());
+                Then::Release
+            });
+            taken.len() == 3
+        });
+        assert_eq!(taken, [&ours[..]; 3]);
+
+        filter.remove_socket(0).expect("remove");
+        send(vec![ours]);
+        wait_for_counts(&filter, FilterCounts { redirected: 3, passed: 1, map_missed: 1 });
     }
 }
 
