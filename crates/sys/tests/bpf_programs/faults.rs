@@ -54,7 +54,7 @@ impl Wire {
             ip("link set far up");
         });
         // No static neighbours: ARP must be forwarded.
-        Wire { near, far, middle: middle, near_index, forth, back }
+        Wire { near, far, middle, near_index, forth, back }
     }
 
     fn near_socket(&self) -> UdpSocket {
