@@ -1,1 +1,4 @@
-//! placeholder
+//! Labs, knobs and checks on the host.
+
+pub mod lab;
+pub mod net;

@@ -1,0 +1,38 @@
+//! Why a lab could not be built or changed.
+
+use std::io;
+
+use sys::netns::NetnsError;
+use sys::sysfs::SysfsError;
+use thiserror::Error;
+
+use crate::net::NetError;
+
+/// Why a lab could not be built or changed.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// A namespace could not be made or entered.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// Interfaces, addresses or features could not be set.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// A setting of an interface could not be read or written.
+    #[error(transparent)]
+    Sysfs(#[from] SysfsError),
+    /// A setting of the namespace could not be written.
+    #[error("cannot write {path}")]
+    Sysctl {
+        /// File below `/proc/sys`.
+        path: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The wire between two ends did not come up in time.
+    #[error("{ifname} has no carrier a second after both ends were set up")]
+    NoCarrier {
+        /// Interface.
+        ifname: String,
+    },
+}

@@ -1,0 +1,291 @@
+//! What a driver offers beyond the common settings: offloads, channels, rings, coalescing,
+//! time stamping.
+//!
+//! Source: the kernel's Documentation/networking/ethtool-netlink.rst.
+
+use std::collections::BTreeMap;
+
+use netlink_bindings::ethtool::{self as wire, HeaderFlags, IterableBitset, PushHeader};
+use netlink_bindings::traits::Pusher;
+use sys::netns::Netns;
+use sys::sysfs::Sysfs;
+
+use super::error::{NetError, ask};
+use super::link::link;
+
+/// Names of the offloads that we switch, as `ethtool -k` knows them.
+#[derive(Debug)]
+pub struct Feature;
+
+impl Feature {
+    /// Generic receive offload: arrivals of one flow are merged.
+    pub const GRO: &str = "rx-gro";
+    /// UDP segmentation offload (GSO of UDP datagrams down to the device).
+    pub const UDP_SEGMENTATION: &str = "tx-udp-segmentation";
+    /// TCP segmentation offload over IPv4.
+    pub const TSO: &str = "tx-tcp-segmentation";
+    /// Generic segmentation: late, by the kernel, just before the driver.
+    pub const GSO: &str = "tx-generic-segmentation";
+    /// Checksums left to the device.
+    pub const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
+}
+
+/// How many queues an interface uses, and could use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// Receive queues in use that have no transmit queue with them.
+    pub rx: u32,
+    /// Transmit queues in use that have no receive queue with them.
+    pub tx: u32,
+    /// Pairs of a receive and a transmit queue in use.
+    pub combined: u32,
+    /// Most receive queues.
+    pub rx_max: u32,
+    /// Most transmit queues.
+    pub tx_max: u32,
+    /// Most pairs.
+    pub combined_max: u32,
+}
+
+impl Channels {
+    /// Receive queues in use.
+    pub fn rx_queues(&self) -> u32 {
+        self.rx + self.combined
+    }
+
+    /// Transmit queues in use.
+    pub fn tx_queues(&self) -> u32 {
+        self.tx + self.combined
+    }
+}
+
+/// Descriptors in a ring of each queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// Receive descriptors.
+    pub rx: u32,
+    /// Most receive descriptors.
+    pub rx_max: u32,
+    /// Transmit descriptors.
+    pub tx: u32,
+    /// Most transmit descriptors.
+    pub tx_max: u32,
+}
+
+/// How long a device gathers packets before it interrupts; `None` where it has no such
+/// setting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Coalesce {
+    /// Longest wait of a received packet, microseconds.
+    pub rx_us: Option<u32>,
+    /// Received packets that end the wait.
+    pub rx_frames: Option<u32>,
+    /// Longest wait of a sent packet's completion, microseconds.
+    pub tx_us: Option<u32>,
+    /// Sent packets that end the wait.
+    pub tx_frames: Option<u32>,
+    /// Whether the device adapts the receive wait itself.
+    pub is_adaptive_rx: Option<bool>,
+    /// Whether the device adapts the transmit wait itself.
+    pub is_adaptive_tx: Option<bool>,
+}
+
+/// Where time stamps can be taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timestamping {
+    /// On sending, by the device.
+    pub hardware_tx: bool,
+    /// On arrival, by the device.
+    pub hardware_rx: bool,
+    /// On sending, by the driver.
+    pub software_tx: bool,
+    /// On arrival, by the kernel.
+    pub software_rx: bool,
+    /// The device's clock is `/dev/ptpN` of this number.
+    pub clock_index: Option<u32>,
+}
+
+/// Offloads of an interface by name; true where on.
+pub fn features(index: u32) -> Result<BTreeMap<String, bool>, NetError> {
+    ask(format!("reading the offloads of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_features_get_do();
+        request.header_mut().cmd = FEATURES_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        // The device's own plus whatever is on: the kernel's, such as GRO.
+        let offered = bits(reply.get_hw()?).into_iter().map(|name| (name, false));
+        let active = bits(reply.get_active()?).into_iter().map(|name| (name, true));
+        Ok(offered.chain(active).collect())
+    })
+}
+
+/// Switches offloads on or off by name, and checks that the driver followed.
+pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError> {
+    let before = features(index)?;
+    // A feature that is off and not the device's to offer is not listed.
+    let is_on = |features: &BTreeMap<String, bool>, name| features.get(name) == Some(&true);
+    if wanted.iter().all(|&(name, on)| is_on(&before, name) == on) {
+        return Ok(());
+    }
+    ask(format!("switching offloads of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_features_set_do();
+        request.header_mut().cmd = FEATURES_SET;
+        let mut encoder =
+            name_device(request.encode().nested_header(), index).nested_wanted().nested_bits();
+        for (name, on) in wanted {
+            let mut bit = encoder.nested_bit().push_name_bytes(name.as_bytes());
+            if *on {
+                bit = bit.push_value(());
+            }
+            encoder = bit.end_nested();
+        }
+        drop(encoder);
+        socket.request(&request)?.recv_ack()
+    })?;
+    let after = features(index)?;
+    match wanted.iter().find(|&&(name, on)| is_on(&after, name) != on) {
+        None => Ok(()),
+        Some((name, on)) => Err(NetError::NotTaken {
+            interface: link(index)?.name,
+            what: format!("{name} {}", if *on { "on" } else { "off" }),
+        }),
+    }
+}
+
+/// Queues of an interface.
+pub fn channels(index: u32) -> Result<Channels, NetError> {
+    ask(format!("reading the channels of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_channels_get_do();
+        request.header_mut().cmd = CHANNELS_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        Ok(Channels {
+            rx: reply.get_rx_count().unwrap_or(0),
+            tx: reply.get_tx_count().unwrap_or(0),
+            combined: reply.get_combined_count().unwrap_or(0),
+            rx_max: reply.get_rx_max().unwrap_or(0),
+            tx_max: reply.get_tx_max().unwrap_or(0),
+            combined_max: reply.get_combined_max().unwrap_or(0),
+        })
+    })
+}
+
+/// Sets how many queues an interface uses: those counts of `wanted` that differ from now.
+pub fn set_channels(index: u32, wanted: &Channels) -> Result<(), NetError> {
+    let now = channels(index)?;
+    ask(format!("setting the channels of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_channels_set_do();
+        request.header_mut().cmd = CHANNELS_SET;
+        let mut encoder = name_device(request.encode().nested_header(), index);
+        // A count that the device does not know is refused even when it is zero.
+        if wanted.rx != now.rx {
+            encoder = encoder.push_rx_count(wanted.rx);
+        }
+        if wanted.tx != now.tx {
+            encoder = encoder.push_tx_count(wanted.tx);
+        }
+        if wanted.combined != now.combined {
+            encoder = encoder.push_combined_count(wanted.combined);
+        }
+        drop(encoder);
+        socket.request(&request)?.recv_ack()
+    })
+}
+
+/// Ring sizes, where the driver offers them.
+pub fn rings(index: u32) -> Result<Rings, NetError> {
+    ask(format!("reading the rings of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_rings_get_do();
+        request.header_mut().cmd = RINGS_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        Ok(Rings {
+            rx: reply.get_rx().unwrap_or(0),
+            rx_max: reply.get_rx_max().unwrap_or(0),
+            tx: reply.get_tx().unwrap_or(0),
+            tx_max: reply.get_tx_max().unwrap_or(0),
+        })
+    })
+}
+
+/// Interrupt coalescing, where the driver offers it.
+pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
+    ask(format!("reading the coalescing of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_coalesce_get_do();
+        request.header_mut().cmd = COALESCE_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        Ok(Coalesce {
+            rx_us: reply.get_rx_usecs().ok(),
+            rx_frames: reply.get_rx_max_frames().ok(),
+            tx_us: reply.get_tx_usecs().ok(),
+            tx_frames: reply.get_tx_max_frames().ok(),
+            is_adaptive_rx: reply.get_use_adaptive_rx().ok().map(|on| on != 0),
+            is_adaptive_tx: reply.get_use_adaptive_tx().ok().map(|on| on != 0),
+        })
+    })
+}
+
+/// Where time stamps can be taken.
+pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
+    ask(format!("reading the time stamping of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_tsinfo_get_do();
+        request.header_mut().cmd = TSINFO_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        let offered = reply.get_timestamping().map(bits).unwrap_or_default();
+        let has = |name: &str| offered.iter().any(|offer| offer == name);
+        Ok(Timestamping {
+            hardware_tx: has("hardware-transmit"),
+            hardware_rx: has("hardware-receive"),
+            software_tx: has("software-transmit"),
+            software_rx: has("software-receive"),
+            clock_index: reply.get_phc_index().ok(),
+        })
+    })
+}
+
+/// Name of the driver: that of the device, or the kind of a virtual interface.
+pub fn driver(index: u32) -> Result<Option<String>, NetError> {
+    let link = link(index)?;
+    if link.kind.is_some() {
+        return Ok(link.kind);
+    }
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| NetError::Io {
+        what: format!("reading the driver of {}", link.name),
+        source: std::io::Error::other(error),
+    };
+    let sysfs = Netns::current()
+        .map_err(|error| failed(error.into()))
+        .and_then(|netns| Sysfs::of(&netns).map_err(|error| failed(error.into())))?;
+    sysfs
+        .link_name(format!("class/net/{}/device/driver", link.name))
+        .map_err(|error| failed(error.into()))
+}
+
+// Numbers of the requests in linux/ethtool_netlink_generated.h. Those of netlink-bindings 0.3.5
+// count the kernel's notifications too and so are too high.
+const FEATURES_GET: u8 = 11;
+const FEATURES_SET: u8 = 12;
+const RINGS_GET: u8 = 15;
+const CHANNELS_GET: u8 = 17;
+const CHANNELS_SET: u8 = 18;
+const COALESCE_GET: u8 = 19;
+const TSINFO_GET: u8 = 25;
+
+/// Writes which interface a request is about; without an answer beyond the acknowledgement
+/// where there is a choice.
+fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
+    header.push_dev_index(index).push_flags(HeaderFlags::OmitReply as u32).end_nested()
+}
+
+/// Names in a list of bits (not a mask): those that are set.
+fn bits(set: IterableBitset<'_>) -> Vec<String> {
+    let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
+    listed.filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned())).collect()
+}

@@ -1,0 +1,230 @@
+//! Interfaces: what they are, and the plain settings every one has.
+
+use std::net::Ipv4Addr;
+
+use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
+use netlink_bindings::{rt_addr, rt_neigh};
+
+use super::error::{NetError, ask};
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// An interface of the calling thread's network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Index, unique in its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// MAC address; `None` when it is not Ethernet-like.
+    pub mac: Option<Mac>,
+    /// MTU in bytes, Ethernet header not counted.
+    pub mtu_bytes: u32,
+    /// Set up by the administrator.
+    pub is_up: bool,
+    /// Ready to carry traffic.
+    pub is_running: bool,
+    /// The other end of the wire is there.
+    pub has_carrier: bool,
+    /// Whether it is the loopback interface.
+    pub is_loopback: bool,
+    /// Kind of a virtual interface, such as `veth`; `None` for hardware and loopback.
+    pub kind: Option<String>,
+    /// Receive queues allocated; those in use are [`super::Channels`].
+    pub rx_queue_count: u32,
+    /// Transmit queues allocated.
+    pub tx_queue_count: u32,
+    /// XDP programs attached, at most one a mode.
+    pub xdp: Vec<AttachedXdp>,
+    /// The other end of a veth pair or the interface below; `None` when there is none.
+    pub peer: Option<Peer>,
+}
+
+/// An XDP program on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachedXdp {
+    /// Where it runs.
+    pub mode: AttachedMode,
+    /// Id of the program, as `bpftool prog` shows it.
+    pub program_id: u32,
+}
+
+/// Where an attached XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachedMode {
+    /// In the generic receive path, on socket buffers.
+    Skb,
+    /// In the driver.
+    Native,
+    /// On the card.
+    Offloaded,
+}
+
+/// The other end of a veth pair, or the interface that a virtual one stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Index in its own namespace.
+    pub index: u32,
+    /// Number by which our namespace knows the peer's; `None` for our own.
+    pub netns_id: Option<i32>,
+}
+
+impl Link {
+    fn decode(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Self {
+        let has = |flag: i32| header.ifi_flags & flag as u32 != 0;
+        let kind = attributes.get_linkinfo().ok().and_then(|detail| detail.get_kind().ok());
+        let peer = attributes.get_link().ok().filter(|&index| index != 0).map(|index| Peer {
+            index,
+            netns_id: attributes.get_link_netnsid().ok().filter(|&id| id >= 0),
+        });
+        Link {
+            index: header.ifi_index as u32,
+            name: attributes
+                .get_ifname()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            mac: attributes.get_address().ok().and_then(|bytes| bytes.try_into().ok()),
+            mtu_bytes: attributes.get_mtu().unwrap_or_default(),
+            is_up: has(libc::IFF_UP),
+            is_running: has(libc::IFF_RUNNING),
+            has_carrier: attributes.get_carrier().is_ok_and(|carrier| carrier != 0),
+            is_loopback: has(libc::IFF_LOOPBACK),
+            kind: kind.map(|kind| kind.to_string_lossy().into_owned()),
+            rx_queue_count: attributes.get_num_rx_queues().unwrap_or(1),
+            tx_queue_count: attributes.get_num_tx_queues().unwrap_or(1),
+            xdp: attached_xdp(attributes),
+            peer,
+        }
+    }
+}
+
+fn attached_xdp(attributes: &IterableLinkAttrs<'_>) -> Vec<AttachedXdp> {
+    let Ok(xdp) = attributes.get_xdp() else {
+        return Vec::new();
+    };
+    // One program of each mode may be attached; only then are these three given besides
+    // the plain id, but each mode's own id is always there.
+    [
+        (AttachedMode::Native, xdp.get_drv_prog_id()),
+        (AttachedMode::Skb, xdp.get_skb_prog_id()),
+        (AttachedMode::Offloaded, xdp.get_hw_prog_id()),
+    ]
+    .into_iter()
+    .filter_map(|(mode, id)| {
+        id.ok().filter(|&id| id != 0).map(|program_id| AttachedXdp { mode, program_id })
+    })
+    .collect()
+}
+
+/// All interfaces of this namespace, in the kernel's order.
+pub fn links() -> Result<Vec<Link>, NetError> {
+    ask("listing interfaces", |socket| {
+        let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::new());
+        let mut replies = socket.request(&request)?;
+        let mut links = Vec::new();
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            links.push(Link::decode(&header, &attributes));
+        }
+        Ok(links)
+    })
+}
+
+/// The interface of that index.
+pub fn link(index: u32) -> Result<Link, NetError> {
+    get(&of(index), None).map_err(|error| absent(error, &format!("of index {index}")))
+}
+
+/// The interface of that name.
+pub fn link_named(name: &str) -> Result<Link, NetError> {
+    // A longer one is refused as out of range, which would read as a failure of the kernel.
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+        return Err(NetError::NoInterface { interface: name.to_owned() });
+    }
+    get(&Ifinfomsg::new(), Some(name)).map_err(|error| absent(error, name))
+}
+
+fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
+    ask("reading an interface", |socket| {
+        let mut request = rt_link::Request::new().op_getlink_do(header);
+        if let Some(name) = name {
+            request.encode().push_ifname_bytes(name.as_bytes());
+        }
+        let mut reply = socket.request(&request)?;
+        let (header, attributes) = reply.recv_one()?;
+        Ok(Link::decode(&header, &attributes))
+    })
+}
+
+/// Says "no such interface" where the kernel says "no such device".
+fn absent(error: NetError, interface: &str) -> NetError {
+    match &error {
+        NetError::Kernel { source, .. }
+            if source.as_io_error().raw_os_error() == Some(libc::ENODEV) =>
+        {
+            NetError::NoInterface { interface: interface.to_owned() }
+        }
+        _ => error,
+    }
+}
+
+pub(crate) fn of(index: u32) -> Ifinfomsg {
+    Ifinfomsg { ifi_index: index as i32, ..Ifinfomsg::new() }
+}
+
+/// Sets an interface up or down.
+pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
+    let flag = libc::IFF_UP as u32;
+    let header = Ifinfomsg { ifi_flags: if up { flag } else { 0 }, ifi_change: flag, ..of(index) };
+    let what = format!("setting interface {index} {}", if up { "up" } else { "down" });
+    ask(what, |socket| socket.request(&rt_link::Request::new().op_newlink_do(&header))?.recv_ack())
+}
+
+/// Sets the MTU of an interface, in bytes.
+pub fn set_mtu(index: u32, mtu_bytes: u32) -> Result<(), NetError> {
+    ask(format!("setting the MTU of interface {index} to {mtu_bytes}"), |socket| {
+        let mut request = rt_link::Request::new().op_newlink_do(&of(index));
+        request.encode().push_mtu(mtu_bytes);
+        socket.request(&request)?.recv_ack()
+    })
+}
+
+/// Deletes a virtual interface (and its peer, for a veth).
+pub fn delete(index: u32) -> Result<(), NetError> {
+    ask(format!("deleting interface {index}"), |socket| {
+        socket.request(&rt_link::Request::new().op_dellink_do(&of(index)))?.recv_ack()
+    })
+}
+
+/// Gives an interface an IPv4 address of a network of `prefix` bits; the route to that
+/// network comes with it.
+pub fn add_address(index: u32, ip: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
+    ask(format!("adding {ip}/{prefix} to interface {index}"), |socket| {
+        let header = rt_addr::Ifaddrmsg {
+            ifa_family: libc::AF_INET as u8,
+            ifa_prefixlen: prefix,
+            ifa_index: index,
+            ..Default::default()
+        };
+        let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
+        request.encode().push_local(ip.into()).push_address(ip.into());
+        socket.request(&request)?.recv_ack()
+    })
+}
+
+/// Enters the MAC address of a neighbour for good, in place of what was known: it is never
+/// asked for on the wire.
+pub fn set_neighbour(index: u32, ip: Ipv4Addr, mac: Mac) -> Result<(), NetError> {
+    ask(format!("entering neighbour {ip} of interface {index}"), |socket| {
+        let header = rt_neigh::Ndmsg {
+            ndm_family: libc::AF_INET as u8,
+            ndm_ifindex: index as i32,
+            ndm_state: rt_neigh::NudState::Permanent as u16,
+            ..Default::default()
+        };
+        let mut request =
+            rt_neigh::Request::new().set_create().set_replace().op_newneigh_do(&header);
+        request.encode().push_dst(ip.into()).push_lladdr(&mac);
+        socket.request(&request)?.recv_ack()
+    })
+}

@@ -1,0 +1,21 @@
+//! Interfaces, routes and neighbours of the calling thread's network namespace.
+//!
+//! Everything speaks rtnetlink and ethtool netlink, one short-lived socket a question, so
+//! that a call made inside [`sys::netns::Netns::run`] is about that namespace.
+
+mod error;
+pub mod ethtool;
+mod link;
+mod route;
+mod veth;
+mod watch;
+
+pub use error::NetError;
+pub use ethtool::Channels;
+pub use link::{
+    AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, delete, link, link_named, links,
+    set_mtu, set_neighbour, set_up,
+};
+pub use route::{Resolved, Route, neighbour, resolve, route_to};
+pub use veth::{VethEnd, create_veth};
+pub use watch::{LinkEvent, LinkWatch};

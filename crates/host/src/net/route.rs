@@ -1,0 +1,182 @@
+//! Where a packet to an address goes: route, neighbour, and both together.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netlink_bindings::{rt_neigh, rt_route};
+
+use super::error::{NetError, ask};
+use super::link::{Mac, link};
+
+/// How long a neighbour may take to answer.
+const NEIGHBOUR_PATIENCE: Duration = Duration::from_secs(1);
+/// UDP port that discards what it gets.
+///
+/// Source: RFC 863.
+const DISCARD_PORT: u16 = 9;
+
+/// The route to an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Interface that it leads through.
+    pub ifindex: u32,
+    /// Router on the way; `None` when the address is on the interface's own network.
+    pub gateway: Option<Ipv4Addr>,
+    /// Address that the kernel would send from.
+    pub source: Ipv4Addr,
+    /// Whether the address is a broadcast address of the network.
+    pub is_broadcast: bool,
+}
+
+/// All that a frame to an address needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Interface to send on.
+    pub ifindex: u32,
+    /// Its name.
+    pub ifname: String,
+    /// Address to send from.
+    pub source_ip: Ipv4Addr,
+    /// MAC address to send to: the destination's or the router's.
+    pub next_hop_mac: Mac,
+    /// MAC address to send from.
+    pub own_mac: Mac,
+    /// MTU of the interface in bytes.
+    pub mtu_bytes: u32,
+}
+
+/// Asks the routing table, as a plain socket's packet would.
+pub fn route_to(destination: Ipv4Addr) -> Result<Route, NetError> {
+    let header =
+        rt_route::Rtmsg { rtm_family: libc::AF_INET as u8, rtm_dst_len: 32, ..Default::default() };
+    let ipv4 = |ip| match ip {
+        std::net::IpAddr::V4(ip) => Some(ip),
+        std::net::IpAddr::V6(_) => None,
+    };
+    let answer = ask(format!("asking for the route to {destination}"), |socket| {
+        let mut request = rt_route::Request::new().op_getroute_do(&header);
+        request.encode().push_dst(destination.into());
+        let mut reply = socket.request(&request)?;
+        let (header, attributes) = reply.recv_one()?;
+        Ok(Route {
+            ifindex: attributes.get_oif()?,
+            gateway: attributes.get_gateway().ok().and_then(ipv4),
+            source: attributes.get_prefsrc().ok().and_then(ipv4).unwrap_or(Ipv4Addr::UNSPECIFIED),
+            is_broadcast: header.rtm_type == libc::RTN_BROADCAST,
+        })
+    });
+    answer.map_err(|error| match error {
+        NetError::Kernel { source, .. } if is_unreachable(source.as_io_error()) => {
+            NetError::NoRoute { destination, source }
+        }
+        // A `prohibit` route reads as a missing capability.
+        NetError::Denied { source, .. } => NetError::NoRoute { destination, source },
+        error => error,
+    })
+}
+
+fn is_unreachable(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        // EINVAL is the answer of a `blackhole` route.
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL)
+    )
+}
+
+/// MAC address of a neighbour as far as the kernel knows it now; asks nobody.
+pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
+    use rt_neigh::NudState;
+    const VALID: u16 = NudState::Reachable as u16
+        | NudState::Stale as u16
+        | NudState::Delay as u16
+        | NudState::Probe as u16
+        | NudState::Noarp as u16
+        | NudState::Permanent as u16;
+    let header = rt_neigh::Ndmsg {
+        ndm_family: libc::AF_INET as u8,
+        ndm_ifindex: ifindex as i32,
+        ..Default::default()
+    };
+    let answer = ask(format!("asking for neighbour {ip}"), |socket| {
+        let mut request = rt_neigh::Request::new().op_getneigh_do(&header);
+        request.encode().push_dst(ip.into());
+        let mut reply = socket.request(&request)?;
+        let (header, attributes) = reply.recv_one()?;
+        let mac = attributes.get_lladdr().ok().and_then(|bytes| bytes.try_into().ok());
+        Ok(mac.filter(|_| header.ndm_state & VALID != 0))
+    });
+    match answer {
+        Err(NetError::Kernel { source, .. })
+            if source.as_io_error().raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(None)
+        }
+        answer => answer,
+    }
+}
+
+/// Finds all that a frame to `destination` needs, by route and neighbour table.
+///
+/// - `interface`: the one that it must go through, when the caller has a wish.
+/// - A neighbour that is not known yet is made known by one UDP datagram to the
+///   destination's discard port; this waits at most a second for the answer.
+/// - Speaks of the network namespace of the calling thread.
+pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolved, NetError> {
+    let route = route_to(destination)?;
+    let out = link(route.ifindex)?;
+    if let Some(wanted) = interface.filter(|wanted| *wanted != out.name) {
+        // A name that does not exist is another mistake than a wrong one.
+        let wanted = super::link_named(wanted)?.name;
+        return Err(NetError::OtherInterface { destination, wanted, actual: out.name });
+    }
+    let Some(own_mac) = out.mac else {
+        return Err(NetError::NotEthernet { interface: out.name });
+    };
+    let next_hop = route.gateway.unwrap_or(destination);
+    let next_hop_mac = if out.is_loopback {
+        own_mac
+    } else if route.is_broadcast {
+        [0xff; 6]
+    } else if destination.is_multicast() {
+        // RFC 1112 section 6.4: the lower 23 bits of the group.
+        let [_, a, b, c] = destination.octets();
+        [0x01, 0x00, 0x5e, a & 0x7f, b, c]
+    } else {
+        match neighbour(route.ifindex, next_hop)? {
+            Some(mac) => mac,
+            None => make_known(&route, destination, next_hop, &out.name)?,
+        }
+    };
+    Ok(Resolved {
+        ifindex: out.index,
+        ifname: out.name,
+        source_ip: route.source,
+        next_hop_mac,
+        own_mac,
+        mtu_bytes: out.mtu_bytes,
+    })
+}
+
+/// Has the kernel ask for the next hop's MAC address, by sending something there.
+fn make_known(
+    route: &Route,
+    destination: Ipv4Addr,
+    next_hop: Ipv4Addr,
+    interface: &str,
+) -> Result<Mac, NetError> {
+    let failed = |source| NetError::Io { what: format!("sending to {destination}"), source };
+    let socket = UdpSocket::bind((route.source, 0)).map_err(failed)?;
+    socket.send_to(&[0], (destination, DISCARD_PORT)).map_err(failed)?;
+    let deadline = Instant::now() + NEIGHBOUR_PATIENCE;
+    loop {
+        if let Some(mac) = neighbour(route.ifindex, next_hop)? {
+            return Ok(mac);
+        }
+        if Instant::now() >= deadline {
+            let interface = interface.to_owned();
+            return Err(NetError::NoNeighbour { next_hop, interface });
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}

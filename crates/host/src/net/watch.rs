@@ -1,0 +1,166 @@
+//! Notice that an interface goes down or away, which a receive ring does not tell.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_bindings::builtin::Nlmsghdr;
+use netlink_bindings::rt_link::OpGetlinkDo;
+use netlink_bindings::traits::NetlinkRequest;
+use sys::netns::Netns;
+use sys::socket;
+
+use super::error::NetError;
+use super::link::link;
+
+/// What happened to the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It was set down or lost its carrier.
+    Down,
+    /// It carries traffic again.
+    Up,
+    /// It is gone from this namespace: deleted or moved. Nothing comes after this.
+    Deleted,
+    /// Something else about it: MTU, MAC address, an XDP program, its queues.
+    Changed,
+}
+
+/// Watches one interface of the namespace that it was made in; usable from any thread.
+///
+/// [`LinkWatch::poll`] never waits; the descriptor may be waited for by whoever wants to.
+#[derive(Debug)]
+pub struct LinkWatch {
+    socket: File,
+    /// To look again from whichever thread polls.
+    netns: Netns,
+    index: u32,
+    is_running: bool,
+    is_deleted: bool,
+    /// Messages of the last read, and how far they were looked at.
+    buffer: Box<[u8; BUFFER_BYTES]>,
+    filled: usize,
+    read: usize,
+}
+
+/// A message about a link with many features is some 1.5 KiB.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+impl LinkWatch {
+    /// Starts watching; what happens from here on will be reported.
+    pub fn new(index: u32) -> Result<Self, NetError> {
+        let failed = |source| NetError::Io { what: format!("watching interface {index}"), source };
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
+        let socket = socket::open(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE).map_err(failed)?;
+        socket::set_int(
+            socket.as_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_ADD_MEMBERSHIP,
+            libc::RTNLGRP_LINK as i32,
+        )
+        .map_err(failed)?;
+        let netns = Netns::current().map_err(|error| failed(io::Error::other(error)))?;
+        // After joining, so that no change falls between.
+        let is_running = link(index)?.is_running;
+        Ok(LinkWatch {
+            socket: File::from(socket),
+            netns,
+            index,
+            is_running,
+            is_deleted: false,
+            buffer: Box::new([0; BUFFER_BYTES]),
+            filled: 0,
+            read: 0,
+        })
+    }
+
+    /// The next event, or `None` when nothing has happened.
+    ///
+    /// When the kernel could not keep up with us and dropped messages, the state is read
+    /// anew, so that an end state is never missed.
+    pub fn poll(&mut self) -> Result<Option<LinkEvent>, NetError> {
+        loop {
+            while let Some((kind, payload)) = self.next_message() {
+                if let Some(event) = self.judge(kind, payload) {
+                    return Ok(Some(event));
+                }
+            }
+            self.read = 0;
+            self.filled = 0;
+            match self.socket.read(&mut self.buffer[..]) {
+                Ok(filled) => self.filled = filled,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    return self.look_again();
+                }
+                Err(source) => {
+                    let what = format!("watching interface {}", self.index);
+                    return Err(NetError::Io { what, source });
+                }
+            }
+        }
+    }
+
+    /// Type and place of the next message in the buffer.
+    fn next_message(&mut self) -> Option<(u16, std::ops::Range<usize>)> {
+        let start = self.read;
+        let header = self.buffer[start..self.filled].get(..Nlmsghdr::len())?;
+        let header = Nlmsghdr::new_from_slice(header)?;
+        let end = start.checked_add(header.len as usize).filter(|&end| end <= self.filled)?;
+        let payload = start + Nlmsghdr::len()..end;
+        self.read = end.next_multiple_of(4).min(self.filled);
+        (payload.start <= payload.end).then_some((header.r#type, payload))
+    }
+
+    fn judge(&mut self, kind: u16, payload: std::ops::Range<usize>) -> Option<LinkEvent> {
+        let (header, _) = OpGetlinkDo::decode_reply(&self.buffer[payload]);
+        if header.ifi_index as u32 != self.index || self.is_deleted {
+            return None;
+        }
+        // Bridges announce their ports under the same type with their own family.
+        if header.ifi_family != libc::AF_UNSPEC as u8 {
+            return None;
+        }
+        match kind {
+            libc::RTM_DELLINK => {
+                self.is_deleted = true;
+                Some(LinkEvent::Deleted)
+            }
+            libc::RTM_NEWLINK => {
+                Some(self.compare(header.ifi_flags & libc::IFF_RUNNING as u32 != 0))
+            }
+            _ => None,
+        }
+    }
+
+    fn compare(&mut self, is_running: bool) -> LinkEvent {
+        let was_running = std::mem::replace(&mut self.is_running, is_running);
+        match (was_running, is_running) {
+            (true, false) => LinkEvent::Down,
+            (false, true) => LinkEvent::Up,
+            _ => LinkEvent::Changed,
+        }
+    }
+
+    fn look_again(&mut self) -> Result<Option<LinkEvent>, NetError> {
+        let index = self.index;
+        let looked = self.netns.run(|| link(index)).map_err(|error| NetError::Io {
+            what: format!("watching interface {index}"),
+            source: io::Error::other(error),
+        })?;
+        match looked {
+            Ok(link) => Ok(Some(self.compare(link.is_running))),
+            Err(NetError::NoInterface { .. }) => {
+                Ok((!std::mem::replace(&mut self.is_deleted, true)).then_some(LinkEvent::Deleted))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for LinkWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
