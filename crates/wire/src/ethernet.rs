@@ -1,0 +1,136 @@
+//! Ethernet II, with at most one VLAN tag.
+//!
+//! Source: IEEE 802.3 and 802.1Q.
+
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::FrameError;
+use crate::error::{front, front_mut};
+
+/// Bytes of the header without a VLAN tag.
+pub const HEADER_BYTES: usize = 14;
+/// Bytes that a VLAN tag adds.
+pub const VLAN_BYTES: usize = 4;
+/// Where the receiver's address is.
+pub const DST_OFFSET: usize = 0;
+/// Where the sender's address is.
+pub const SRC_OFFSET: usize = 6;
+/// Where the EtherType is, or that of the VLAN tag.
+pub const TYPE_OFFSET: usize = 12;
+/// EtherType of IPv4.
+pub const TYPE_IPV4: u16 = 0x0800;
+/// EtherType of ARP.
+pub const TYPE_ARP: u16 = 0x0806;
+/// EtherType of a VLAN tag.
+pub const TYPE_VLAN: u16 = 0x8100;
+/// EtherType of a provider's VLAN tag (802.1ad).
+pub const TYPE_PROVIDER_VLAN: u16 = 0x88a8;
+/// Everybody.
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    dst: [u8; 6],
+    src: [u8; 6],
+    ethertype: U16,
+}
+
+/// A frame whose header is there.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    bytes: &'a [u8],
+    header: &'a Raw,
+    ethertype: u16,
+    vlan: Option<u16>,
+}
+
+impl<'a> Packet<'a> {
+    /// Checks that the header is there, and the rest of the VLAN tag if it has one.
+    pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
+        front(bytes, HEADER_BYTES, "the Ethernet header")?;
+        let short = FrameError::Short {
+            what: "the Ethernet header with its VLAN tag",
+            at: 0,
+            needed_bytes: HEADER_BYTES + VLAN_BYTES,
+            had_bytes: bytes.len(),
+        };
+        let (header, rest) = Raw::ref_from_prefix(bytes).map_err(|_| short)?;
+        let ethertype = header.ethertype.get();
+        if !is_vlan(ethertype) {
+            return Ok(Packet { bytes, header, ethertype, vlan: None });
+        }
+        let (tag, _) = <[U16; 2]>::ref_from_prefix(rest).map_err(|_| short)?;
+        Ok(Packet { bytes, header, ethertype: tag[1].get(), vlan: Some(tag[0].get()) })
+    }
+
+    /// Receiver's address.
+    pub fn dst(&self) -> [u8; 6] {
+        self.header.dst
+    }
+
+    /// Sender's address.
+    pub fn src(&self) -> [u8; 6] {
+        self.header.src
+    }
+
+    /// EtherType of the payload.
+    pub fn ethertype(&self) -> u16 {
+        self.ethertype
+    }
+
+    /// VLAN of the frame, 0 to 4095, if it has a tag.
+    pub fn vlan(&self) -> Option<u16> {
+        self.vlan.map(|tag| tag & 0x0fff)
+    }
+
+    /// Bytes of the header with its tag.
+    pub fn header_bytes(&self) -> usize {
+        HEADER_BYTES + if self.vlan.is_some() { VLAN_BYTES } else { 0 }
+    }
+
+    /// What the frame carries, with the padding that short frames end in.
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(self.header_bytes()..).unwrap_or(&[])
+    }
+}
+
+/// A header without a VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Receiver's address.
+    pub dst: [u8; 6],
+    /// Sender's address.
+    pub src: [u8; 6],
+    /// EtherType of the payload.
+    pub ethertype: u16,
+}
+
+impl Repr {
+    /// Writes the header to the first [`HEADER_BYTES`]; fails when they do not fit.
+    pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
+        let raw = Raw { dst: self.dst, src: self.src, ethertype: U16::new(self.ethertype) };
+        front_mut(bytes, HEADER_BYTES, "the Ethernet header")?.copy_from_slice(raw.as_bytes());
+        Ok(())
+    }
+}
+
+/// Where the IPv4 header of a frame starts; fails when it carries something else.
+pub(crate) fn ipv4_offset(frame: &[u8]) -> Result<usize, FrameError> {
+    let packet = Packet::parse(frame)?;
+    let at = packet.header_bytes();
+    if packet.ethertype == TYPE_IPV4 {
+        return Ok(at);
+    }
+    Err(FrameError::Other {
+        field: "EtherType",
+        at: at - 2,
+        expected: TYPE_IPV4.into(),
+        found: packet.ethertype.into(),
+    })
+}
+
+fn is_vlan(ethertype: u16) -> bool {
+    matches!(ethertype, TYPE_VLAN | TYPE_PROVIDER_VLAN)
+}

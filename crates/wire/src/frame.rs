@@ -1,0 +1,350 @@
+//! The engines' fast path: Ethernet, IPv4 and UDP taken as one header.
+//!
+//! Sending: a [`UdpTemplate`] is made once, written into every frame once, and per packet only
+//! the UDP checksum is finished. Receiving: [`udp_payload`] checks a frame and says where its
+//! payload is. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
+//!
+//! Frames come with at most one VLAN tag and with IPv4 options; those built here have neither.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use crate::checksum;
+use crate::error::{front, front_mut};
+use crate::probe::{self, ProbeError};
+use crate::{FrameError, ethernet, ipv4, udp};
+
+/// Bytes of the Ethernet, IPv4 and UDP header of a [`UdpTemplate`].
+pub const HEADERS_BYTES: usize = 42;
+/// Where the IPv4 header of a frame without VLAN tag starts.
+pub const IPV4_OFFSET: usize = ethernet::HEADER_BYTES;
+/// Where the UDP header of a template's frame starts.
+pub const UDP_OFFSET: usize = IPV4_OFFSET + ipv4::HEADER_BYTES_MIN;
+/// Largest UDP payload that IPv4 can carry.
+pub const PAYLOAD_BYTES_MAX: usize = 0xffff - ipv4::HEADER_BYTES_MIN - udp::HEADER_BYTES;
+
+/// From where to where a UDP frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UdpMeta {
+    /// MAC address of the sender, or of the last hop.
+    pub src_mac: [u8; 6],
+    /// MAC address of the receiver, or of the next hop.
+    pub dst_mac: [u8; 6],
+    /// Address of the sender.
+    pub src_ip: Ipv4Addr,
+    /// Address of the receiver.
+    pub dst_ip: Ipv4Addr,
+    /// Port of the sender.
+    pub src_port: u16,
+    /// Port of the receiver.
+    pub dst_port: u16,
+}
+
+impl UdpMeta {
+    /// The way back.
+    pub fn reversed(&self) -> UdpMeta {
+        UdpMeta {
+            src_mac: self.dst_mac,
+            dst_mac: self.src_mac,
+            src_ip: self.dst_ip,
+            dst_ip: self.src_ip,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+        }
+    }
+}
+
+/// Headers of all frames of one flow and size, and what their checksums have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpTemplate {
+    headers: [u8; HEADERS_BYTES],
+    /// Pseudo header and UDP header, checksum field zero.
+    sum: u16,
+    payload_bytes: usize,
+}
+
+/// Sum over the part of a payload that stays the same from packet to packet: all that is
+/// behind the probe header. Made by [`RestSum::of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RestSum(u16);
+
+impl RestSum {
+    /// Sums `payload` from [`probe::HEADER_BYTES`] on; nothing there is 0.
+    pub fn of(payload: &[u8]) -> RestSum {
+        RestSum(checksum::sum(payload.get(probe::HEADER_BYTES..).unwrap_or(&[])))
+    }
+}
+
+impl UdpTemplate {
+    /// Headers for datagrams of `payload_bytes` bytes, without fragmentation, TTL 64.
+    ///
+    /// Fails when the payload is larger than [`PAYLOAD_BYTES_MAX`].
+    pub fn new(meta: UdpMeta, payload_bytes: usize) -> Result<UdpTemplate, FrameError> {
+        if payload_bytes > PAYLOAD_BYTES_MAX {
+            return Err(FrameError::Length {
+                field: "UDP payload",
+                at: HEADERS_BYTES,
+                min_bytes: 0,
+                max_bytes: PAYLOAD_BYTES_MAX,
+                found_bytes: payload_bytes,
+            });
+        }
+        let mut headers = [0; HEADERS_BYTES];
+        ethernet::Repr { dst: meta.dst_mac, src: meta.src_mac, ethertype: ethernet::TYPE_IPV4 }
+            .write(&mut headers)?;
+        ipv4::Repr {
+            src: meta.src_ip,
+            dst: meta.dst_ip,
+            protocol: ipv4::PROTOCOL_UDP,
+            ttl: ipv4::TTL,
+            payload_bytes: udp::HEADER_BYTES + payload_bytes,
+        }
+        .write(&mut headers[IPV4_OFFSET..])?;
+        let udp = udp::Repr { src_port: meta.src_port, dst_port: meta.dst_port, payload_bytes };
+        udp.write_header(&mut headers[UDP_OFFSET..])?;
+        let sum = checksum::add(
+            checksum::pseudo_header_sum(
+                meta.src_ip,
+                meta.dst_ip,
+                ipv4::PROTOCOL_UDP,
+                udp.len_field(),
+            ),
+            checksum::sum(&headers[UDP_OFFSET..]),
+        );
+        Ok(UdpTemplate { headers, sum, payload_bytes })
+    }
+
+    /// Bytes of a frame: headers and payload.
+    pub fn frame_bytes(&self) -> usize {
+        HEADERS_BYTES + self.payload_bytes
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
+    /// Writes the headers to the first [`HEADERS_BYTES`] of `frame`: the IPv4 checksum
+    /// is right, the UDP checksum none (0). Fails when they do not fit.
+    pub fn write_into(&self, frame: &mut [u8]) -> Result<(), FrameError> {
+        front_mut(frame, HEADERS_BYTES, HEADERS)?.copy_from_slice(&self.headers);
+        Ok(())
+    }
+
+    /// Fills the UDP checksum in, from the whole payload.
+    ///
+    /// Fails when `frame` is shorter than [`Self::frame_bytes`]; bytes after that are not
+    /// looked at.
+    pub fn fill_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
+        let frame = front_mut(frame, self.frame_bytes(), "headers and payload")?;
+        let sum = checksum::add(self.sum, checksum::sum(&frame[HEADERS_BYTES..]));
+        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum::finish_udp(sum))
+    }
+
+    /// Fills the UDP checksum in, from the probe header in `frame` and the sum of what follows
+    /// it: as good as [`Self::fill_checksum`], at the price of 24 bytes whatever the size.
+    ///
+    /// Fails when `frame` ends before the probe header does, or the template's payload is too
+    /// small for one.
+    pub fn fill_checksum_from(&self, frame: &mut [u8], rest: RestSum) -> Result<(), FrameError> {
+        let frame = front_mut(
+            frame,
+            self.frame_bytes().max(PROBE_END),
+            "headers and a payload with a probe header",
+        )?;
+        if self.payload_bytes < probe::HEADER_BYTES {
+            return Err(probe_short(HEADERS_BYTES, self.payload_bytes));
+        }
+        let sum = checksum::add(rest.0, checksum::sum(&frame[HEADERS_BYTES..PROBE_END]));
+        let checksum = checksum::finish_udp(checksum::add(self.sum, sum));
+        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum)
+    }
+
+    /// Says "no checksum" in the UDP header: allowed in IPv4, and free.
+    pub fn zero_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
+        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, 0)
+    }
+}
+
+const HEADERS: &str = "the Ethernet, IPv4 and UDP header";
+const PROBE_END: usize = HEADERS_BYTES + probe::HEADER_BYTES;
+
+/// Where the parts of a checked UDP frame are.
+struct Parts {
+    ip_at: usize,
+    udp_at: usize,
+    payload: Range<usize>,
+}
+
+/// Checks a frame of `frame_bytes` bytes that starts with `head`; the headers are in `head`,
+/// the payload may go beyond it.
+fn locate(head: &[u8], frame_bytes: usize) -> Result<Parts, FrameError> {
+    let ip_at = ethernet::ipv4_offset(head)?;
+    let ip = ipv4::Header::parse(&head[ip_at..], frame_bytes.saturating_sub(ip_at))
+        .map_err(|error| error.shifted(ip_at))?;
+    ip.expect_whole(ipv4::PROTOCOL_UDP).map_err(|error| error.shifted(ip_at))?;
+    let udp_at = ip_at + ip.header_bytes();
+    let udp = udp::Header::parse(&head[udp_at..], ip.payload_bytes())
+        .map_err(|error| error.shifted(udp_at))?;
+    let start = udp_at + udp::HEADER_BYTES;
+    Ok(Parts { ip_at, udp_at, payload: start..start + udp.payload_bytes() })
+}
+
+fn meta(head: &[u8], parts: &Parts) -> UdpMeta {
+    UdpMeta {
+        src_mac: array(head, ethernet::SRC_OFFSET),
+        dst_mac: array(head, ethernet::DST_OFFSET),
+        src_ip: Ipv4Addr::from(array(head, parts.ip_at + ipv4::SRC_OFFSET)),
+        dst_ip: Ipv4Addr::from(array(head, parts.ip_at + ipv4::DST_OFFSET)),
+        src_port: u16::from_be_bytes(array(head, parts.udp_at + udp::SRC_PORT_OFFSET)),
+        dst_port: u16::from_be_bytes(array(head, parts.udp_at + udp::DST_PORT_OFFSET)),
+    }
+}
+
+/// Checks a frame and says whose it is and where its UDP payload lies.
+///
+/// Checked: EtherType (one VLAN tag may precede it), IP version, header length, total length
+/// against the frame, that it is a whole datagram of UDP, UDP length. Checksums are not: see
+/// [`verify_checksums`]. Padding after the datagram is no part of the payload.
+pub fn udp_payload(frame: &[u8]) -> Result<(UdpMeta, Range<usize>), FrameError> {
+    udp_payload_of_head(frame, frame.len())
+}
+
+/// [`udp_payload`] when only the first bytes of the frame are in one piece: a frame spread
+/// over several buffers, or one cut off by a capture length.
+///
+/// - `frame_bytes`: length of the whole frame. The range returned lies within it, and may
+///   lie beyond `head`.
+pub fn udp_payload_of_head(
+    head: &[u8],
+    frame_bytes: usize,
+) -> Result<(UdpMeta, Range<usize>), FrameError> {
+    let parts = locate(head, frame_bytes)?;
+    Ok((meta(head, &parts), parts.payload))
+}
+
+/// Turns a UDP frame round in place: swaps MAC addresses, IP addresses and ports.
+///
+/// Both checksums stay valid, because a sum does not depend on the order of its words; VLAN
+/// tag, TTL and payload stay as they are. Returns where the payload lies. On an error the
+/// frame is untouched.
+pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
+    let parts = locate(frame, frame.len())?;
+    swap::<6>(frame, ethernet::SRC_OFFSET, ethernet::DST_OFFSET);
+    swap::<4>(frame, parts.ip_at + ipv4::SRC_OFFSET, parts.ip_at + ipv4::DST_OFFSET);
+    swap::<2>(frame, parts.udp_at + udp::SRC_PORT_OFFSET, parts.udp_at + udp::DST_PORT_OFFSET);
+    Ok(parts.payload)
+}
+
+/// Makes a received ping the answer to it: sets kind and reply of the probe header in place
+/// and brings the UDP checksum up to date (RFC 1624), whatever the size of the payload.
+///
+/// A datagram without checksum stays without. One from a socket of this host may carry the
+/// sum of its pseudo header only (checksum offload that no device has completed); its
+/// checksum is completed here, from the whole payload, as nobody would do so later.
+///
+/// Fails, and leaves the frame alone, when it is no UDP frame or its payload no probe's.
+pub fn rewrite_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
+    let parts = locate(frame, frame.len())?;
+    let at = parts.payload.start;
+    probe::Header::parse(&frame[parts.payload.clone()])
+        .map_err(|source| FrameError::Probe { at, source })?;
+    let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
+    let found = u16::from_be_bytes(array(frame, checksum_at));
+    let unfinished = found == pseudo_header_sum(frame, &parts);
+
+    let kind_at = at + probe::KIND_OFFSET;
+    let reply_at = at + probe::REPLY_OFFSET;
+    let before = rewritten_sum(frame, kind_at, reply_at);
+    frame[kind_at] = kind as u8;
+    frame[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
+    let checksum = if unfinished && found != 0 {
+        full_udp_checksum(frame, &parts)
+    } else {
+        checksum::update_udp(found, before, rewritten_sum(frame, kind_at, reply_at))
+    };
+    put(frame, checksum_at, checksum)
+}
+
+/// Sum of the words that [`rewrite_probe`] writes to.
+fn rewritten_sum(frame: &[u8], kind_at: usize, reply_at: usize) -> u16 {
+    checksum::add(
+        u16::from_be_bytes(array(frame, kind_at)),
+        checksum::sum(&frame[reply_at..reply_at + 4]),
+    )
+}
+
+/// What the UDP checksum of a frame turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UdpChecksum {
+    /// There, and right.
+    Valid,
+    /// The sender made none.
+    Absent,
+    /// The pseudo header's sum only: sent by a socket of this host that left the rest to a
+    /// device, and no device has done it yet.
+    Unfinished,
+}
+
+/// Checks the IPv4 header's checksum and the datagram's.
+///
+/// Fails as [`udp_payload`] does, and with [`FrameError::Checksum`] when one is wrong.
+pub fn verify_checksums(frame: &[u8]) -> Result<UdpChecksum, FrameError> {
+    let parts = locate(frame, frame.len())?;
+    ipv4::verify_header_checksum(&frame[parts.ip_at..parts.udp_at])
+        .map_err(|error| error.shifted(parts.ip_at))?;
+    let at = parts.udp_at + udp::CHECKSUM_OFFSET;
+    let found = u16::from_be_bytes(array(frame, at));
+    if found == 0 {
+        return Ok(UdpChecksum::Absent);
+    }
+    let expected = full_udp_checksum(frame, &parts);
+    if found == expected {
+        Ok(UdpChecksum::Valid)
+    } else if found == pseudo_header_sum(frame, &parts) {
+        Ok(UdpChecksum::Unfinished)
+    } else {
+        Err(FrameError::Checksum { field: "UDP checksum", at, expected, found })
+    }
+}
+
+/// Checksum of the datagram as it is now, whatever its checksum field says.
+fn full_udp_checksum(frame: &[u8], parts: &Parts) -> u16 {
+    let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
+    let sum = checksum::add(
+        checksum::sum(&frame[parts.udp_at..checksum_at]),
+        checksum::sum(&frame[parts.payload.clone()]),
+    );
+    checksum::finish_udp(checksum::add(pseudo_header_sum(frame, parts), sum))
+}
+
+fn pseudo_header_sum(frame: &[u8], parts: &Parts) -> u16 {
+    checksum::pseudo_header_sum(
+        Ipv4Addr::from(array(frame, parts.ip_at + ipv4::SRC_OFFSET)),
+        Ipv4Addr::from(array(frame, parts.ip_at + ipv4::DST_OFFSET)),
+        ipv4::PROTOCOL_UDP,
+        u16::from_be_bytes(array(frame, parts.udp_at + udp::LEN_OFFSET)),
+    )
+}
+
+/// The `N` bytes at `at`, which the caller has checked to be there; zeros otherwise.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+fn put(frame: &mut [u8], at: usize, word: u16) -> Result<(), FrameError> {
+    front(frame, at + 2, HEADERS)?;
+    frame[at..at + 2].copy_from_slice(&word.to_be_bytes());
+    Ok(())
+}
+
+/// Swaps the `N` bytes at `a` with those at `b`, both within the frame.
+fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
+    let (at_a, at_b): ([u8; N], [u8; N]) = (array(frame, a), array(frame, b));
+    frame[a..a + N].copy_from_slice(&at_b);
+    frame[b..b + N].copy_from_slice(&at_a);
+}
+
+fn probe_short(at: usize, had_bytes: usize) -> FrameError {
+    FrameError::Probe { at, source: ProbeError::Short { had_bytes } }
+}

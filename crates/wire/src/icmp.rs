@@ -1,0 +1,133 @@
+//! ICMP echo request and reply.
+//!
+//! Source: RFC 792.
+
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::front_mut;
+use crate::{FrameError, checksum};
+
+/// Bytes of the header of an echo message.
+pub const HEADER_BYTES: usize = 8;
+/// Where the checksum is.
+pub const CHECKSUM_OFFSET: usize = 2;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    code: u8,
+    checksum: U16,
+    id: U16,
+    sequence: U16,
+}
+
+/// Question or answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Answer (type 0).
+    EchoReply = 0,
+    /// Question (type 8).
+    EchoRequest = 8,
+}
+
+/// An echo message whose checksum is right.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    raw: &'a Raw,
+    kind: Kind,
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks type, code and checksum of a whole message: the payload of an IPv4 packet.
+    pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
+        let (raw, payload) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
+            what: "the ICMP header",
+            at: 0,
+            needed_bytes: HEADER_BYTES,
+            had_bytes: bytes.len(),
+        })?;
+        let kind = match raw.kind {
+            0 => Kind::EchoReply,
+            8 => Kind::EchoRequest,
+            found => {
+                return Err(FrameError::Other {
+                    field: "ICMP type",
+                    at: 0,
+                    expected: Kind::EchoRequest as u32,
+                    found: found.into(),
+                });
+            }
+        };
+        if raw.code != 0 {
+            let found = raw.code.into();
+            return Err(FrameError::Other { field: "ICMP code", at: 1, expected: 0, found });
+        }
+        let found = raw.checksum.get();
+        let sum = checksum::sum(bytes);
+        // With a right checksum, everything adds up to all ones; all zeros are no message.
+        if sum != 0xffff {
+            let expected = checksum::finish(checksum::add(sum, !found));
+            let field = "ICMP checksum";
+            return Err(FrameError::Checksum { field, at: CHECKSUM_OFFSET, expected, found });
+        }
+        Ok(Packet { raw, kind, payload })
+    }
+
+    /// Question or answer.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Id of the conversation.
+    pub fn id(&self) -> u16 {
+        self.raw.id.get()
+    }
+
+    /// Number of the question in it.
+    pub fn sequence(&self) -> u16 {
+        self.raw.sequence.get()
+    }
+
+    /// What the answer has to bring back.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// The header of an echo message by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Question or answer.
+    pub kind: Kind,
+    /// Id of the conversation.
+    pub id: u16,
+    /// Number of the question in it.
+    pub sequence: u16,
+}
+
+impl Repr {
+    /// The values of a message.
+    pub fn of(packet: &Packet<'_>) -> Repr {
+        Repr { kind: packet.kind, id: packet.id(), sequence: packet.sequence() }
+    }
+
+    /// Writes header and checksum to `message`, all of which is the message; the payload
+    /// lies behind the header already. Fails when the header does not fit.
+    pub fn write(&self, message: &mut [u8]) -> Result<(), FrameError> {
+        let raw = Raw {
+            kind: self.kind as u8,
+            code: 0,
+            checksum: U16::ZERO,
+            id: U16::new(self.id),
+            sequence: U16::new(self.sequence),
+        };
+        front_mut(message, HEADER_BYTES, "the ICMP header")?.copy_from_slice(raw.as_bytes());
+        let checksum = checksum::checksum(message);
+        message[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum.to_be_bytes());
+        Ok(())
+    }
+}

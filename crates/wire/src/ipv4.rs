@@ -1,0 +1,265 @@
+//! IPv4: any header is read, one without options and fragmentation is built.
+//!
+//! Source: RFC 791.
+
+use core::net::Ipv4Addr;
+
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{front, front_mut};
+use crate::{FrameError, checksum};
+
+/// Bytes of a header without options.
+pub const HEADER_BYTES_MIN: usize = 20;
+/// Where the total length is.
+pub const TOTAL_OFFSET: usize = 2;
+/// Where flags and fragment offset are.
+pub const FRAGMENT_OFFSET: usize = 6;
+/// Where the protocol is.
+pub const PROTOCOL_OFFSET: usize = 9;
+/// Where the header's checksum is.
+pub const CHECKSUM_OFFSET: usize = 10;
+/// Where the sender's address is.
+pub const SRC_OFFSET: usize = 12;
+/// Where the receiver's address is.
+pub const DST_OFFSET: usize = 16;
+/// Protocol number of ICMP.
+pub const PROTOCOL_ICMP: u8 = 1;
+/// Protocol number of UDP.
+pub const PROTOCOL_UDP: u8 = 17;
+/// Time to live of what we send.
+pub const TTL: u8 = 64;
+
+/// Flag: do not fragment.
+const DONT_FRAGMENT: u16 = 0x4000;
+/// Flag: more fragments follow; and the offset of this one.
+const FRAGMENT_MASK: u16 = 0x3fff;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    /// Version in the upper half, header length in 32-bit words in the lower.
+    version_words: u8,
+    service: u8,
+    total_bytes: U16,
+    id: U16,
+    fragment: U16,
+    ttl: u8,
+    protocol: u8,
+    checksum: U16,
+    src: [u8; 4],
+    dst: [u8; 4],
+}
+
+/// A header that fits its packet.
+#[derive(Clone, Copy)]
+pub struct Header<'a> {
+    raw: &'a Raw,
+    header_bytes: usize,
+    total_bytes: usize,
+}
+
+impl<'a> Header<'a> {
+    /// Checks version, header length and total length.
+    ///
+    /// - `bytes`: starts with the header, all of it.
+    /// - `packet_bytes`: bytes of the packet, of which `bytes` may be only the front; padding
+    ///   may be among them.
+    pub fn parse(bytes: &'a [u8], packet_bytes: usize) -> Result<Header<'a>, FrameError> {
+        let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
+            what: "the IPv4 header",
+            at: 0,
+            needed_bytes: HEADER_BYTES_MIN,
+            had_bytes: bytes.len(),
+        })?;
+        let version = raw.version_words >> 4;
+        if version != 4 {
+            let found = version.into();
+            return Err(FrameError::Other { field: "IP version", at: 0, expected: 4, found });
+        }
+        let header_bytes = usize::from(raw.version_words & 0x0f) * 4;
+        if header_bytes < HEADER_BYTES_MIN {
+            return Err(FrameError::Length {
+                field: "IPv4 header length",
+                at: 0,
+                min_bytes: HEADER_BYTES_MIN,
+                max_bytes: 60,
+                found_bytes: header_bytes,
+            });
+        }
+        front(bytes, header_bytes, "the IPv4 header with its options")?;
+        let total_bytes = usize::from(raw.total_bytes.get());
+        if total_bytes < header_bytes || total_bytes > packet_bytes {
+            return Err(FrameError::Length {
+                field: "IPv4 total length",
+                at: TOTAL_OFFSET,
+                min_bytes: header_bytes,
+                max_bytes: packet_bytes,
+                found_bytes: total_bytes,
+            });
+        }
+        Ok(Header { raw, header_bytes, total_bytes })
+    }
+
+    /// Fails unless this is a whole datagram of `protocol`.
+    pub fn expect_whole(&self, protocol: u8) -> Result<(), FrameError> {
+        if self.is_fragment() {
+            return Err(FrameError::Fragment {
+                at: FRAGMENT_OFFSET,
+                found: self.raw.fragment.get(),
+            });
+        }
+        if self.raw.protocol != protocol {
+            return Err(FrameError::Other {
+                field: "IP protocol",
+                at: PROTOCOL_OFFSET,
+                expected: protocol.into(),
+                found: self.raw.protocol.into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the header with its options.
+    pub fn header_bytes(&self) -> usize {
+        self.header_bytes
+    }
+
+    /// Bytes of what the header announces after itself.
+    pub fn payload_bytes(&self) -> usize {
+        self.total_bytes - self.header_bytes
+    }
+
+    /// Whether this is a piece of a datagram.
+    pub fn is_fragment(&self) -> bool {
+        self.raw.fragment.get() & FRAGMENT_MASK != 0
+    }
+
+    /// Protocol of the payload.
+    pub fn protocol(&self) -> u8 {
+        self.raw.protocol
+    }
+
+    /// Time to live: hops left.
+    pub fn ttl(&self) -> u8 {
+        self.raw.ttl
+    }
+
+    /// Sender's address.
+    pub fn src(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.raw.src)
+    }
+
+    /// Receiver's address.
+    pub fn dst(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.raw.dst)
+    }
+}
+
+/// A packet that is there in one piece.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    header: Header<'a>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks all that [`Header::parse`] does, against the bytes that are there.
+    pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
+        Ok(Packet { header: Header::parse(bytes, bytes.len())?, bytes })
+    }
+
+    /// The header.
+    pub fn header(&self) -> Header<'a> {
+        self.header
+    }
+
+    /// What the packet carries, without padding.
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(self.header.header_bytes..self.header.total_bytes).unwrap_or(&[])
+    }
+
+    /// Fails when the header's checksum is wrong.
+    pub fn verify_checksum(&self) -> Result<(), FrameError> {
+        verify_header_checksum(front(self.bytes, self.header.header_bytes, "the IPv4 header")?)
+    }
+}
+
+/// Fails when the checksum in a header, given whole, is wrong.
+pub(crate) fn verify_header_checksum(header: &[u8]) -> Result<(), FrameError> {
+    let found = match header.get(CHECKSUM_OFFSET..) {
+        Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    };
+    let sum = checksum::sum(header);
+    // With a right checksum, everything adds up to all ones.
+    if sum == 0xffff {
+        return Ok(());
+    }
+    let expected = checksum::finish(checksum::add(sum, !found));
+    Err(FrameError::Checksum {
+        field: "IPv4 header checksum",
+        at: CHECKSUM_OFFSET,
+        expected,
+        found,
+    })
+}
+
+/// A header without options, for a datagram in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Sender's address.
+    pub src: Ipv4Addr,
+    /// Receiver's address.
+    pub dst: Ipv4Addr,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// Bytes of the payload.
+    pub payload_bytes: usize,
+}
+
+impl Repr {
+    /// The values of a packet.
+    pub fn of(packet: &Packet<'_>) -> Repr {
+        Repr {
+            src: packet.header.src(),
+            dst: packet.header.dst(),
+            protocol: packet.header.protocol(),
+            ttl: packet.header.ttl(),
+            payload_bytes: packet.header.payload_bytes(),
+        }
+    }
+
+    /// Writes the header with its checksum to the first [`HEADER_BYTES_MIN`].
+    ///
+    /// Fails when they do not fit, or when the payload is more than IPv4 can carry.
+    pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
+        let total_bytes = u16::try_from(self.payload_bytes.saturating_add(HEADER_BYTES_MIN))
+            .map_err(|_| FrameError::Length {
+                field: "IPv4 payload",
+                at: HEADER_BYTES_MIN,
+                min_bytes: 0,
+                max_bytes: usize::from(u16::MAX) - HEADER_BYTES_MIN,
+                found_bytes: self.payload_bytes,
+            })?;
+        let mut raw = Raw {
+            version_words: 0x45,
+            service: 0,
+            total_bytes: U16::new(total_bytes),
+            // Not to be fragmented, so the id need not tell datagrams apart: RFC 6864, 4.1.
+            id: U16::ZERO,
+            fragment: U16::new(DONT_FRAGMENT),
+            ttl: self.ttl,
+            protocol: self.protocol,
+            checksum: U16::ZERO,
+            src: self.src.octets(),
+            dst: self.dst.octets(),
+        };
+        raw.checksum = U16::new(checksum::checksum(raw.as_bytes()));
+        front_mut(bytes, HEADER_BYTES_MIN, "the IPv4 header")?.copy_from_slice(raw.as_bytes());
+        Ok(())
+    }
+}

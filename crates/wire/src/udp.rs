@@ -1,0 +1,194 @@
+//! UDP over IPv4.
+//!
+//! Source: RFC 768.
+
+use core::net::Ipv4Addr;
+
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{front, front_mut};
+use crate::{FrameError, checksum, ipv4};
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 8;
+/// Where the sender's port is.
+pub const SRC_PORT_OFFSET: usize = 0;
+/// Where the receiver's port is.
+pub const DST_PORT_OFFSET: usize = 2;
+/// Where the length is.
+pub const LEN_OFFSET: usize = 4;
+/// Where the checksum is.
+pub const CHECKSUM_OFFSET: usize = 6;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    src_port: U16,
+    dst_port: U16,
+    len_bytes: U16,
+    checksum: U16,
+}
+
+/// A header that fits its datagram.
+#[derive(Clone, Copy)]
+pub struct Header<'a> {
+    raw: &'a Raw,
+}
+
+impl<'a> Header<'a> {
+    /// Checks that the header is there, and the length.
+    ///
+    /// - `bytes`: starts with the header.
+    /// - `datagram_bytes`: what IPv4 has room for; the datagram may be shorter.
+    pub fn parse(bytes: &'a [u8], datagram_bytes: usize) -> Result<Header<'a>, FrameError> {
+        let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
+            what: "the UDP header",
+            at: 0,
+            needed_bytes: HEADER_BYTES,
+            had_bytes: bytes.len(),
+        })?;
+        let len_bytes = usize::from(raw.len_bytes.get());
+        if len_bytes < HEADER_BYTES || len_bytes > datagram_bytes {
+            return Err(FrameError::Length {
+                field: "UDP length",
+                at: LEN_OFFSET,
+                min_bytes: HEADER_BYTES,
+                max_bytes: datagram_bytes,
+                found_bytes: len_bytes,
+            });
+        }
+        Ok(Header { raw })
+    }
+
+    /// Sender's port.
+    pub fn src_port(&self) -> u16 {
+        self.raw.src_port.get()
+    }
+
+    /// Receiver's port.
+    pub fn dst_port(&self) -> u16 {
+        self.raw.dst_port.get()
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        usize::from(self.raw.len_bytes.get()).saturating_sub(HEADER_BYTES)
+    }
+
+    /// Checksum; 0 for none.
+    pub fn checksum(&self) -> u16 {
+        self.raw.checksum.get()
+    }
+}
+
+/// A datagram that is there in one piece.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    header: Header<'a>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks all that [`Header::parse`] does, against the bytes that are there.
+    pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
+        let header = Header::parse(bytes, bytes.len())?;
+        let len = HEADER_BYTES + header.payload_bytes();
+        Ok(Packet { header, bytes: front(bytes, len, "the UDP datagram")? })
+    }
+
+    /// The header.
+    pub fn header(&self) -> Header<'a> {
+        self.header
+    }
+
+    /// What the datagram carries.
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(HEADER_BYTES..).unwrap_or(&[])
+    }
+
+    /// Fails when there is a checksum and it is wrong.
+    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<(), FrameError> {
+        let found = self.header.checksum();
+        if found == 0 {
+            return Ok(());
+        }
+        let pseudo = checksum::pseudo_header_sum(
+            src,
+            dst,
+            ipv4::PROTOCOL_UDP,
+            self.header.raw.len_bytes.get(),
+        );
+        let sum = checksum::add(pseudo, checksum::sum(self.bytes));
+        // With a right checksum, everything adds up to all ones.
+        if sum == 0xffff {
+            return Ok(());
+        }
+        let expected = checksum::finish_udp(checksum::add(sum, !found));
+        Err(FrameError::Checksum { field: "UDP checksum", at: CHECKSUM_OFFSET, expected, found })
+    }
+}
+
+/// A header by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Sender's port.
+    pub src_port: u16,
+    /// Receiver's port.
+    pub dst_port: u16,
+    /// Bytes of the payload.
+    pub payload_bytes: usize,
+}
+
+impl Repr {
+    /// The values of a datagram.
+    pub fn of(packet: &Packet<'_>) -> Repr {
+        Repr {
+            src_port: packet.header.src_port(),
+            dst_port: packet.header.dst_port(),
+            payload_bytes: packet.header.payload_bytes(),
+        }
+    }
+
+    /// Writes the header to the first [`HEADER_BYTES`], without a checksum (0).
+    ///
+    /// Fails when they do not fit, or when the payload is more than UDP can carry.
+    pub fn write_header(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
+        let max_bytes = usize::from(u16::MAX) - HEADER_BYTES;
+        if self.payload_bytes > max_bytes {
+            return Err(FrameError::Length {
+                field: "UDP payload",
+                at: HEADER_BYTES,
+                min_bytes: 0,
+                max_bytes,
+                found_bytes: self.payload_bytes,
+            });
+        }
+        let raw = Raw {
+            src_port: U16::new(self.src_port),
+            dst_port: U16::new(self.dst_port),
+            len_bytes: U16::new(self.len_field()),
+            checksum: U16::ZERO,
+        };
+        front_mut(bytes, HEADER_BYTES, "the UDP header")?.copy_from_slice(raw.as_bytes());
+        Ok(())
+    }
+
+    /// Writes header and checksum; the payload lies behind the header already.
+    ///
+    /// Fails as [`Self::write_header`] does, and when the payload is not there in full.
+    pub fn write(&self, bytes: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr) -> Result<(), FrameError> {
+        let len = HEADER_BYTES.saturating_add(self.payload_bytes);
+        let bytes = front_mut(bytes, len, "the UDP datagram")?;
+        self.write_header(bytes)?;
+        let pseudo = checksum::pseudo_header_sum(src, dst, ipv4::PROTOCOL_UDP, self.len_field());
+        let checksum = checksum::finish_udp(checksum::add(pseudo, checksum::sum(bytes)));
+        bytes[CHECKSUM_OFFSET..HEADER_BYTES].copy_from_slice(&checksum.to_be_bytes());
+        Ok(())
+    }
+
+    /// The length field: of a payload that fits, as the writers check.
+    pub(crate) fn len_field(&self) -> u16 {
+        u16::try_from(self.payload_bytes.saturating_add(HEADER_BYTES)).unwrap_or(u16::MAX)
+    }
+}
