@@ -162,3 +162,58 @@ impl Repr {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: Repr = Repr {
+        operation: Operation::Request,
+        sender_mac: [2, 0, 0, 0, 0, 1],
+        sender_ip: Ipv4Addr::new(10, 0, 0, 1),
+        target_mac: [0; 6],
+        target_ip: Ipv4Addr::new(10, 0, 0, 2),
+    };
+    #[rustfmt::skip]
+    const BYTES: [u8; 28] = [
+        0, 1, 8, 0, 6, 4, 0, 1,
+        2, 0, 0, 0, 0, 1, 10, 0, 0, 1,
+        0, 0, 0, 0, 0, 0, 10, 0, 0, 2,
+    ];
+
+    #[test]
+    fn known_request_is_written_and_read() {
+        let mut bytes = [0xcc; 28];
+        REQUEST.write(&mut bytes).expect("it fits");
+        assert_eq!(bytes, BYTES);
+        assert_eq!(Repr::of(&Packet::parse(&bytes).expect("it is whole")), REQUEST);
+    }
+
+    #[test]
+    fn reply_goes_back_to_who_asked() {
+        let reply = REQUEST.reply_from([2, 0, 0, 0, 0, 2]);
+        let expected = Repr {
+            operation: Operation::Reply,
+            sender_mac: [2, 0, 0, 0, 0, 2],
+            sender_ip: REQUEST.target_ip,
+            target_mac: REQUEST.sender_mac,
+            target_ip: REQUEST.sender_ip,
+        };
+        assert_eq!(reply, expected);
+        let mut bytes = [0; 28];
+        reply.write(&mut bytes).expect("it fits");
+        assert_eq!(Repr::of(&Packet::parse(&bytes).expect("it is whole")), expected);
+    }
+
+    #[test]
+    fn other_hardware_protocol_lengths_and_operations_are_refused() {
+        for at in [0, 2, 4, 6] {
+            let mut bytes = BYTES;
+            bytes[at + 1] ^= 0x40;
+            let error = Packet::parse(&bytes).err().expect("it is bent");
+            assert!(matches!(error, FrameError::Other { at: found, .. } if found == at), "{at}");
+        }
+        assert!(Packet::parse(&BYTES[..27]).is_err());
+        assert!(REQUEST.write(&mut [0; 27]).is_err());
+    }
+}

@@ -134,3 +134,48 @@ pub(crate) fn ipv4_offset(frame: &[u8]) -> Result<usize, FrameError> {
 fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, TYPE_VLAN | TYPE_PROVIDER_VLAN)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPR: Repr =
+        Repr { dst: [1, 2, 3, 4, 5, 6], src: [7, 8, 9, 10, 11, 12], ethertype: 0x0806 };
+
+    #[test]
+    fn header_survives_the_wire() {
+        let mut bytes = [0xcc; 16];
+        REPR.write(&mut bytes).expect("it fits");
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8, 6, 0xcc, 0xcc]);
+        let packet = Packet::parse(&bytes).expect("it is whole");
+        assert_eq!((packet.dst(), packet.src(), packet.ethertype()), (REPR.dst, REPR.src, 0x0806));
+        assert_eq!((packet.vlan(), packet.payload()), (None, &[0xcc, 0xcc][..]));
+    }
+
+    #[test]
+    fn one_vlan_tag_is_taken_off_and_a_second_is_the_payload_s() {
+        let mut bytes = [0; 20];
+        REPR.write(&mut bytes).expect("it fits");
+        bytes[12..].copy_from_slice(&[0x88, 0xa8, 0xe0, 0x05, 0x81, 0x00, 0, 9]);
+        let packet = Packet::parse(&bytes).expect("it is whole");
+        assert_eq!((packet.vlan(), packet.ethertype()), (Some(5), TYPE_VLAN));
+        assert_eq!(packet.payload(), [0, 9]);
+        let error = ipv4_offset(&bytes).expect_err("two tags are not for us");
+        let at = 16;
+        assert_eq!(
+            error,
+            FrameError::Other { field: "EtherType", at, expected: 0x0800, found: 0x8100 }
+        );
+    }
+
+    #[test]
+    fn cut_header_and_cut_tag_are_errors() {
+        let mut bytes = [0; 18];
+        bytes[12] = 0x81;
+        for len in 0..18 {
+            assert!(Packet::parse(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert!(Packet::parse(&bytes).is_ok());
+        assert!(REPR.write(&mut [0; 13]).is_err());
+    }
+}

@@ -144,14 +144,10 @@ impl UdpTemplate {
     /// Fills the UDP checksum in, from the probe header in `frame` and the sum of what follows
     /// it: as good as [`Self::fill_checksum`], at the price of 24 bytes whatever the size.
     ///
-    /// Fails when `frame` ends before the probe header does, or the template's payload is too
-    /// small for one.
+    /// Fails when `frame` ends before the probe header does (what follows may be in another
+    /// buffer), or the template's payload is too small for one.
     pub fn fill_checksum_from(&self, frame: &mut [u8], rest: RestSum) -> Result<(), FrameError> {
-        let frame = front_mut(
-            frame,
-            self.frame_bytes().max(PROBE_END),
-            "headers and a payload with a probe header",
-        )?;
+        let frame = front_mut(frame, PROBE_END, "headers and probe header")?;
         if self.payload_bytes < probe::HEADER_BYTES {
             return Err(probe_short(HEADERS_BYTES, self.payload_bytes));
         }
@@ -347,4 +343,314 @@ fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
 
 fn probe_short(at: usize, had_bytes: usize) -> FrameError {
     FrameError::Probe { at, source: ProbeError::Short { had_bytes } }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::probe::{Header, Kind};
+
+    const META: UdpMeta = UdpMeta {
+        src_mac: [2, 0, 0, 0, 0, 1],
+        dst_mac: [2, 0, 0, 0, 0, 2],
+        src_ip: Ipv4Addr::new(10, 0, 0, 1),
+        dst_ip: Ipv4Addr::new(10, 0, 0, 2),
+        src_port: 8080,
+        dst_port: 53,
+    };
+    const PING: Header = Header {
+        kind: Kind::Ping,
+        flow: 3,
+        session: 0x1234_5678,
+        sequence: 9,
+        reply: 0,
+        time_ns: 123_456_789_012,
+    };
+
+    /// Made by hand: 10.0.0.1:8080 to 10.0.0.2:53, "hello"; both checksums worked out by
+    /// another program.
+    #[rustfmt::skip]
+    const HELLO: [u8; 47] = [
+        2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
+        0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 17, 0x26, 0xca, 10, 0, 0, 1, 10, 0, 0, 2,
+        0x1f, 0x90, 0x00, 0x35, 0, 13, 0x88, 0x3a,
+        b'h', b'e', b'l', b'l', b'o',
+    ];
+
+    /// A ping with its checksum.
+    fn ping(payload_bytes: usize) -> Vec<u8> {
+        let template = UdpTemplate::new(META, payload_bytes).expect("it is small enough");
+        let mut frame = vec![0xa5; template.frame_bytes()];
+        template.write_into(&mut frame).expect("it fits");
+        PING.write(&mut frame[HEADERS_BYTES..]).expect("it fits");
+        template.fill_checksum(&mut frame).expect("it fits");
+        frame
+    }
+
+    /// The same frame with a VLAN tag.
+    fn tagged(frame: &[u8]) -> Vec<u8> {
+        [&frame[..12], &[0x81, 0x00, 0x20, 0x07], &frame[12..]].concat()
+    }
+
+    fn checksum_of(frame: &[u8]) -> u16 {
+        u16::from_be_bytes(array(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET))
+    }
+
+    #[test]
+    fn known_frame_is_built_byte_for_byte() {
+        let template = UdpTemplate::new(META, 5).expect("it is small enough");
+        let mut frame = [0; 47];
+        frame[HEADERS_BYTES..].copy_from_slice(b"hello");
+        template.write_into(&mut frame).expect("it fits");
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Absent));
+        template.fill_checksum(&mut frame).expect("it fits");
+        assert_eq!(frame, HELLO);
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+        template.zero_checksum(&mut frame).expect("it fits");
+        assert_eq!(checksum_of(&frame), 0);
+    }
+
+    #[test]
+    fn known_frame_is_read() {
+        assert_eq!(udp_payload(&HELLO), Ok((META, 42..47)));
+    }
+
+    #[test]
+    fn padding_is_no_payload() {
+        let mut frame = HELLO.to_vec();
+        frame.resize(60, 0xee);
+        assert_eq!(udp_payload(&frame), Ok((META, 42..47)));
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+    }
+
+    #[test]
+    fn vlan_tag_moves_everything_by_four() {
+        let mut frame = tagged(&HELLO);
+        assert_eq!(udp_payload(&frame), Ok((META, 46..51)));
+        assert_eq!(swap_for_echo(&mut frame), Ok(46..51));
+        assert_eq!(frame[12..18], [0x81, 0x00, 0x20, 0x07, 0x08, 0x00]);
+        assert_eq!(udp_payload(&frame), Ok((META.reversed(), 46..51)));
+    }
+
+    #[test]
+    fn options_are_skipped() {
+        let mut frame = [&HELLO[..34], &[1, 1, 1, 0], &HELLO[34..]].concat();
+        frame[14] = 0x46;
+        frame[17] = 37;
+        assert_eq!(udp_payload(&frame), Ok((META, 46..51)));
+    }
+
+    #[test]
+    fn payload_may_lie_beyond_the_head() {
+        assert_eq!(udp_payload_of_head(&HELLO[..42], 47), Ok((META, 42..47)));
+        assert!(udp_payload_of_head(&HELLO[..41], 47).is_err());
+        assert!(udp_payload_of_head(&HELLO[..42], 46).is_err());
+    }
+
+    #[test]
+    fn each_cut_of_a_frame_is_an_error() {
+        for len in 0..HELLO.len() {
+            assert!(udp_payload(&HELLO[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_offset() {
+        let broken = |at: usize, byte: u8| {
+            let mut frame = HELLO;
+            frame[at] = byte;
+            udp_payload(&frame).expect_err("it is broken")
+        };
+        let other = |field, at, expected, found| FrameError::Other { field, at, expected, found };
+        assert_eq!(broken(13, 0x06), other("EtherType", 12, 0x0800, 0x0806));
+        assert_eq!(broken(14, 0x65), other("IP version", 14, 4, 6));
+        assert_eq!(broken(23, 6), other("IP protocol", 23, 17, 6));
+        assert_eq!(broken(20, 0x20), FrameError::Fragment { at: 20, found: 0x2000 });
+        assert_eq!(broken(21, 1), FrameError::Fragment { at: 20, found: 0x4001 });
+        let length = |field, at, min_bytes, max_bytes, found_bytes| FrameError::Length {
+            field,
+            at,
+            min_bytes,
+            max_bytes,
+            found_bytes,
+        };
+        assert_eq!(broken(14, 0x44), length("IPv4 header length", 14, 20, 60, 16));
+        assert_eq!(broken(17, 34), length("IPv4 total length", 16, 20, 33, 34));
+        assert_eq!(broken(17, 19), length("IPv4 total length", 16, 20, 33, 19));
+        assert_eq!(broken(39, 14), length("UDP length", 38, 8, 13, 14));
+        assert_eq!(broken(39, 7), length("UDP length", 38, 8, 13, 7));
+    }
+
+    #[test]
+    fn wrong_checksums_are_named_with_the_right_one() {
+        let wrong =
+            |field, at, expected, found| Err(FrameError::Checksum { field, at, expected, found });
+        let mut frame = HELLO;
+        frame[24] ^= 0xff;
+        let found = 0xd9ca;
+        assert_eq!(verify_checksums(&frame), wrong("IPv4 header checksum", 24, 0x26ca, found));
+        let mut frame = HELLO;
+        frame[41] ^= 1;
+        assert_eq!(verify_checksums(&frame), wrong("UDP checksum", 40, 0x883a, 0x883b));
+    }
+
+    #[test]
+    fn udp_checksum_that_comes_to_zero_is_sent_as_all_ones() {
+        let template = UdpTemplate::new(META, 2).expect("it is small enough");
+        let mut frame = [0; 44];
+        template.write_into(&mut frame).expect("it fits");
+        frame[HEADERS_BYTES..].copy_from_slice(&[0xcc, 0x12]); // found by trying all
+        template.fill_checksum(&mut frame).expect("it fits");
+        assert_eq!(checksum_of(&frame), 0xffff);
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+    }
+
+    #[test]
+    fn rewriting_to_a_checksum_of_zero_sends_all_ones() {
+        let mut frame = ping(24);
+        // Find the reply at which the sum comes to nothing: the low half goes round once.
+        let zero = (0..=0xffff).find(|reply| {
+            rewrite_probe(&mut frame, Kind::Pong, *reply).expect("it is a probe's");
+            checksum_of(&frame) == 0xffff
+        });
+        assert!(zero.is_some());
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+        rewrite_probe(&mut frame, Kind::Ping, 0).expect("it is a probe's");
+        assert_eq!(frame, ping(24));
+    }
+
+    #[test]
+    fn echo_turns_a_ping_into_a_valid_pong() {
+        for payload_bytes in [24, 25, 64, 1459, 1460] {
+            for mut frame in [ping(payload_bytes), tagged(&ping(payload_bytes))] {
+                let payload = swap_for_echo(&mut frame).expect("it is a UDP frame");
+                rewrite_probe(&mut frame, Kind::Pong, 0xfffe_fffd).expect("it is a probe's");
+                assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+                let pong = Header { kind: Kind::Pong, reply: 0xfffe_fffd, ..PING };
+                assert_eq!(Header::parse(&frame[payload]), Ok(pong));
+            }
+        }
+    }
+
+    #[test]
+    fn rewriting_leaves_no_checksum_as_none() {
+        let mut frame = ping(64);
+        put(&mut frame, 40, 0).expect("it fits");
+        rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Absent));
+    }
+
+    #[test]
+    fn rewriting_completes_a_checksum_left_to_a_device() {
+        let mut frame = ping(64);
+        let parts = locate(&frame, frame.len()).expect("it is a UDP frame");
+        let unfinished = pseudo_header_sum(&frame, &parts);
+        put(&mut frame, 40, unfinished).expect("it fits");
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Unfinished));
+        rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+    }
+
+    #[test]
+    fn rewriting_a_stranger_fails_and_leaves_it_alone() {
+        let mut frame = HELLO;
+        assert_eq!(
+            rewrite_probe(&mut frame, Kind::Pong, 7),
+            Err(FrameError::Probe { at: 42, source: ProbeError::Short { had_bytes: 5 } })
+        );
+        assert_eq!(frame, HELLO);
+    }
+
+    #[test]
+    fn template_wants_room_and_a_payload_that_ip_can_carry() {
+        assert!(UdpTemplate::new(META, PAYLOAD_BYTES_MAX).is_ok());
+        assert!(UdpTemplate::new(META, PAYLOAD_BYTES_MAX + 1).is_err());
+        assert!(UdpTemplate::new(META, usize::MAX).is_err());
+        let template = UdpTemplate::new(META, 23).expect("it is small enough");
+        assert!(template.write_into(&mut [0; 41]).is_err());
+        assert!(template.zero_checksum(&mut [0; 41]).is_err());
+        assert!(template.fill_checksum(&mut [0; 64]).is_err());
+        assert_eq!(
+            template.fill_checksum_from(&mut [0; 66], RestSum::of(&[])),
+            Err(FrameError::Probe { at: 42, source: ProbeError::Short { had_bytes: 23 } })
+        );
+        let template = UdpTemplate::new(META, 100).expect("it is small enough");
+        assert!(template.fill_checksum_from(&mut [0; 65], RestSum::of(&[])).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn checksum_from_the_rest_is_the_full_one(
+            payload in prop::collection::vec(
+                prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 24..200,
+            ),
+            macs: ([u8; 6], [u8; 6]), ips: ([u8; 4], [u8; 4]), src_port: u16, dst_port: u16,
+        ) {
+            let meta = UdpMeta {
+                src_mac: macs.0,
+                dst_mac: macs.1,
+                src_ip: ips.0.into(),
+                dst_ip: ips.1.into(),
+                src_port,
+                dst_port,
+            };
+            let template = UdpTemplate::new(meta, payload.len()).expect("it is small enough");
+            let mut full = vec![0; template.frame_bytes()];
+            template.write_into(&mut full).expect("it fits");
+            full[HEADERS_BYTES..].copy_from_slice(&payload);
+            let mut incremental = full.clone();
+            template.fill_checksum(&mut full).expect("it fits");
+            template
+                .fill_checksum_from(&mut incremental, RestSum::of(&payload))
+                .expect("it fits");
+            prop_assert_eq!(&full, &incremental);
+            prop_assert_eq!(verify_checksums(&full), Ok(UdpChecksum::Valid));
+            prop_assert_eq!(udp_payload(&full), Ok((meta, HEADERS_BYTES..full.len())));
+        }
+
+        #[test]
+        fn rewritten_checksum_is_the_full_one(
+            payload_bytes in 24usize..120, kind in 1u8..=4, reply: u32, again: u32,
+        ) {
+            let kind = Kind::from_wire(kind).expect("1 to 4 are known");
+            let mut frame = ping(payload_bytes);
+            for reply in [reply, again] {
+                rewrite_probe(&mut frame, kind, reply).expect("it is a probe's");
+                prop_assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
+            crate::fuzzing::frame(&bytes);
+        }
+
+        /// As above, near enough to a frame to get past the first checks.
+        #[test]
+        fn bent_frames_never_panic(
+            payload_bytes in 24usize..80,
+            tag: bool,
+            cut in 0usize..8,
+            bends in prop::collection::vec((0usize..70, any::<u8>()), 0..4),
+        ) {
+            let mut frame = ping(payload_bytes);
+            if tag {
+                frame = tagged(&frame);
+            }
+            frame.truncate(frame.len() - cut / 2);
+            for (at, byte) in bends {
+                if let Some(bent) = frame.get_mut(at) {
+                    *bent = byte;
+                }
+            }
+            crate::fuzzing::frame(&frame);
+        }
+    }
 }

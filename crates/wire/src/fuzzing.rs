@@ -1,13 +1,119 @@
-//! What the fuzz targets do with their bytes; the committed corpus is replayed through the
-//! same functions by `cargo test`.
+//! What the fuzz targets do with their bytes; the committed corpus and the property tests go
+//! through the same functions.
 //!
 //! Beyond "no panic", each holds up what must be true of any input that parses.
 
-use crate::probe::Header;
+use crate::frame::{self, UdpChecksum, rewrite_probe, swap_for_echo, verify_checksums};
+use crate::probe::{HEADER_BYTES, Header, Kind};
+use crate::{arp, ethernet, icmp, ipv4, udp};
+
+/// Largest input that is looked at where a copy is needed: there is no allocation here.
+const COPY_BYTES_MAX: usize = 4096;
 
 /// A UDP payload: what parses is written back as it was.
 pub fn probe_header(payload: &[u8]) {
     if let Ok(header) = Header::parse(payload) {
-        assert_eq!(header.to_bytes()[..], payload[..crate::probe::HEADER_BYTES]);
+        let mut again = [0xcc; HEADER_BYTES + 1];
+        assert_eq!(header.write(&mut again), Ok(()));
+        assert_eq!(again[..HEADER_BYTES], payload[..HEADER_BYTES]);
+        assert_eq!(again[HEADER_BYTES], 0xcc);
+    }
+}
+
+/// A frame, as an engine would get it from anybody.
+pub fn frame(bytes: &[u8]) {
+    let found = frame::udp_payload(bytes);
+    slow_path_agrees(bytes, found.is_ok());
+    for cut in [0, 14, 34, 42, 66, bytes.len() / 2] {
+        let head = &bytes[..cut.min(bytes.len())];
+        if let Ok(of_head) = frame::udp_payload_of_head(head, bytes.len()) {
+            assert_eq!(Ok(of_head), found);
+        }
+    }
+
+    let mut copy = [0; COPY_BYTES_MAX];
+    let Some(copy) = copy.get_mut(..bytes.len()) else { return };
+    copy.copy_from_slice(bytes);
+    let before = verify_checksums(copy);
+    let swapped = swap_for_echo(copy);
+    let Ok((meta, payload)) = found else {
+        assert_eq!(copy, bytes);
+        assert!(swapped.is_err() && before.is_err());
+        assert!(rewrite_probe(copy, Kind::Pong, 1).is_err());
+        assert_eq!(copy, bytes);
+        return;
+    };
+    assert!(payload.end <= bytes.len());
+    assert_eq!(swapped, Ok(payload.clone()));
+    assert_eq!(frame::udp_payload(copy), Ok((meta.reversed(), payload.clone())));
+    assert_eq!(verify_checksums(copy), before);
+    assert_eq!(swap_for_echo(copy), Ok(payload.clone()));
+    assert_eq!(copy, bytes);
+
+    let header = Header::parse(&bytes[payload.clone()]);
+    let rewritten = rewrite_probe(copy, Kind::Pong, 0xffff_0001);
+    assert_eq!(rewritten.is_ok(), header.is_ok());
+    let Ok(header) = header else {
+        assert_eq!(copy, bytes);
+        return;
+    };
+    let expected = Header { kind: Kind::Pong, reply: 0xffff_0001, ..header };
+    assert_eq!(Header::parse(&copy[payload.clone()]), Ok(expected));
+    assert_eq!(copy[payload.start + HEADER_BYTES..], bytes[payload.start + HEADER_BYTES..]);
+    match before {
+        Ok(UdpChecksum::Valid | UdpChecksum::Unfinished) => {
+            assert_eq!(verify_checksums(copy), Ok(UdpChecksum::Valid));
+        }
+        Ok(UdpChecksum::Absent) => assert_eq!(verify_checksums(copy), Ok(UdpChecksum::Absent)),
+        // One in 65,536 wrong checksums becomes right; an unfinished one under a wrong IPv4
+        // checksum is completed.
+        Err(_) => {}
+    }
+}
+
+/// ARP and ICMP messages, without the headers around them.
+pub fn arp_icmp(bytes: &[u8]) {
+    if let Ok(packet) = arp::Packet::parse(bytes) {
+        let repr = arp::Repr::of(&packet);
+        let mut again = [0; arp::PACKET_BYTES];
+        assert_eq!(repr.write(&mut again), Ok(()));
+        assert_eq!(again, bytes[..arp::PACKET_BYTES]);
+        let reply = repr.reply_from([2; 6]);
+        assert_eq!((reply.sender_ip, reply.target_ip), (repr.target_ip, repr.sender_ip));
+    }
+    if let Ok(message) = icmp::Packet::parse(bytes) {
+        let mut again = [0; COPY_BYTES_MAX];
+        let Some(again) = again.get_mut(..bytes.len()) else { return };
+        again.copy_from_slice(bytes);
+        let answer = icmp::Repr { kind: icmp::Kind::EchoReply, ..icmp::Repr::of(&message) };
+        assert_eq!(answer.write(again), Ok(()));
+        let answered = icmp::Packet::parse(again).map(|packet| icmp::Repr::of(&packet));
+        assert_eq!(answered, Ok(answer));
+        assert_eq!(again[icmp::HEADER_BYTES..], *message.payload());
+    }
+}
+
+/// The formats one by one come to what the fast path says.
+fn slow_path_agrees(bytes: &[u8], fast: bool) {
+    let slow = || {
+        let ethernet = ethernet::Packet::parse(bytes).ok()?;
+        if ethernet.ethertype() != ethernet::TYPE_IPV4 {
+            return None;
+        }
+        let ip = ipv4::Packet::parse(ethernet.payload()).ok()?;
+        ip.header().expect_whole(ipv4::PROTOCOL_UDP).ok()?;
+        let datagram = udp::Packet::parse(ip.payload()).ok()?;
+        let right = ip.verify_checksum().is_ok()
+            && datagram.verify_checksum(ip.header().src(), ip.header().dst()).is_ok();
+        Some((datagram.payload(), datagram.header().checksum(), right))
+    };
+    let slow = slow();
+    assert_eq!(slow.is_some(), fast);
+    let Some((payload, checksum, right)) = slow else { return };
+    assert_eq!(frame::udp_payload(bytes).map(|(_, range)| &bytes[range]), Ok(payload));
+    match verify_checksums(bytes) {
+        Ok(UdpChecksum::Valid) => assert!(right && checksum != 0),
+        Ok(UdpChecksum::Absent) => assert!(right && checksum == 0),
+        Ok(UdpChecksum::Unfinished) | Err(_) => assert!(!right),
     }
 }

@@ -131,3 +131,57 @@ impl Repr {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The well-known ping with the alphabet in it, id 1, sequence 1: checksum 0x4d5a.
+    const PING: [u8; 40] = *b"\x08\0\x4d\x5a\0\x01\0\x01abcdefghijklmnopqrstuvwabcdefghi";
+    const REPR: Repr = Repr { kind: Kind::EchoRequest, id: 1, sequence: 1 };
+
+    #[test]
+    fn known_request_is_read_and_written() {
+        let packet = Packet::parse(&PING).expect("it is whole");
+        assert_eq!(Repr::of(&packet), REPR);
+        assert_eq!(packet.payload(), &PING[8..]);
+        let mut bytes = PING;
+        bytes[..8].fill(0xcc);
+        REPR.write(&mut bytes).expect("it fits");
+        assert_eq!(bytes, PING);
+    }
+
+    #[test]
+    fn wrong_checksum_other_type_and_code_are_refused() {
+        let mut bytes = PING;
+        bytes[39] ^= 1;
+        assert_eq!(
+            Packet::parse(&bytes).err(),
+            Some(FrameError::Checksum {
+                field: "ICMP checksum",
+                at: 2,
+                expected: 0x4d5b,
+                found: 0x4d5a,
+            })
+        );
+        for at in [0, 1] {
+            let mut bytes = PING;
+            bytes[at] = 3;
+            let error = Packet::parse(&bytes).err().expect("it is bent");
+            assert!(matches!(error, FrameError::Other { at: found, .. } if found == at), "{at}");
+        }
+        assert!(Packet::parse(&PING[..7]).is_err());
+        assert!(REPR.write(&mut [0; 7]).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            crate::fuzzing::arp_icmp(&bytes);
+        }
+    }
+}

@@ -263,3 +263,50 @@ impl Repr {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_survives_the_wire() {
+        let repr = Repr {
+            src: Ipv4Addr::new(10, 0, 0, 1),
+            dst: Ipv4Addr::new(10, 0, 0, 2),
+            protocol: PROTOCOL_UDP,
+            ttl: 64,
+            payload_bytes: 13,
+        };
+        let mut bytes = [0xcc; 40];
+        repr.write(&mut bytes).expect("it fits");
+        let packet = Packet::parse(&bytes).expect("it is whole");
+        assert_eq!(Repr::of(&packet), repr);
+        assert_eq!(bytes[CHECKSUM_OFFSET..][..2], [0x26, 0xca]);
+        assert_eq!(packet.verify_checksum(), Ok(()));
+        assert_eq!(packet.payload(), [0xcc; 13]);
+        assert!(!packet.header().is_fragment());
+    }
+
+    #[test]
+    fn payload_that_is_too_large_is_refused() {
+        let repr = Repr {
+            src: Ipv4Addr::UNSPECIFIED,
+            dst: Ipv4Addr::UNSPECIFIED,
+            protocol: 1,
+            ttl: 1,
+            payload_bytes: 65_516,
+        };
+        assert!(matches!(repr.write(&mut [0; 20]), Err(FrameError::Length { .. })));
+        assert!(Repr { payload_bytes: usize::MAX, ..repr }.write(&mut [0; 20]).is_err());
+        assert!(Repr { payload_bytes: 65_515, ..repr }.write(&mut [0; 20]).is_ok());
+        assert!(Repr { payload_bytes: 0, ..repr }.write(&mut [0; 19]).is_err());
+    }
+
+    #[test]
+    fn options_that_are_not_there_are_missed() {
+        let mut bytes = [0; 23];
+        bytes[0] = 0x46;
+        let error = Packet::parse(&bytes).err().expect("a byte of the options is missing");
+        assert!(matches!(error, FrameError::Short { needed_bytes: 24, had_bytes: 23, .. }));
+    }
+}

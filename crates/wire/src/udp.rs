@@ -192,3 +192,49 @@ impl Repr {
         u16::try_from(self.payload_bytes.saturating_add(HEADER_BYTES)).unwrap_or(u16::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const DST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const REPR: Repr = Repr { src_port: 8080, dst_port: 53, payload_bytes: 8 };
+
+    #[test]
+    fn datagram_with_known_checksum_survives_the_wire() {
+        let mut bytes = *b"________Wirepath+";
+        REPR.write(&mut bytes, SRC, DST).expect("it fits");
+        assert_eq!(bytes[..8], [0x1f, 0x90, 0, 0x35, 0, 16, 0x1d, 0x6e]);
+        let packet = Packet::parse(&bytes).expect("it is whole");
+        assert_eq!(Repr::of(&packet), REPR);
+        assert_eq!(packet.payload(), b"Wirepath");
+        assert_eq!(packet.verify_checksum(SRC, DST), Ok(()));
+        let wrong = packet.verify_checksum(SRC, Ipv4Addr::new(10, 0, 0, 3));
+        let (expected, found) = (0x1d6d, 0x1d6e);
+        assert_eq!(
+            wrong,
+            Err(FrameError::Checksum { field: "UDP checksum", at: 6, expected, found })
+        );
+    }
+
+    #[test]
+    fn no_checksum_is_no_error() {
+        let mut bytes = *b"________Wirepath";
+        REPR.write_header(&mut bytes).expect("it fits");
+        let packet = Packet::parse(&bytes).expect("it is whole");
+        assert_eq!(packet.header().checksum(), 0);
+        assert_eq!(packet.verify_checksum(SRC, DST), Ok(()));
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        assert!(REPR.write(&mut [0; 15], SRC, DST).is_err());
+        let long = Repr { payload_bytes: 65_528, ..REPR };
+        assert!(matches!(long.write_header(&mut [0; 8]), Err(FrameError::Length { .. })));
+        let endless = Repr { payload_bytes: usize::MAX, ..REPR };
+        assert!(endless.write(&mut [0; 8], SRC, DST).is_err());
+        assert!(Packet::parse(&[0, 1, 0, 2, 0, 9, 0, 0]).is_err());
+        assert!(Packet::parse(&[0, 1, 0, 2, 0, 7, 0, 0]).is_err());
+    }
+}
