@@ -235,10 +235,13 @@ pub trait Engine {
         0
     }
 
-    /// Takes what has arrived and returns to its sender what `edit` says true to, after
-    /// `edit` changed it. Waits as [`rx_take`](Self::rx_take) does.
-    fn echo(&mut self, edit: &mut impl FnMut(&mut Arrival<'_>) -> bool)
-    -> Result<Echoed, IoError>;
+    /// Takes what has arrived and returns to its sender what `answer` gives a reply number,
+    /// with that number and the kind of an answer in its probe header. Waits as
+    /// [`rx_take`](Self::rx_take) does.
+    fn echo(
+        &mut self,
+        answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
+    ) -> Result<Echoed, IoError>;
 
     /// Waits for what was handed over to leave, and reports.
     fn finish(&mut self) -> EngineReport;

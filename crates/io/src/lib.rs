@@ -16,6 +16,12 @@ pub use engine::{
     Remote, Role, Wait, XdpMode, open,
 };
 pub use error::IoError;
+pub use frames::Template;
 pub use packet::PacketEngine;
 pub use udp::UdpEngine;
 pub use xdp::XdpEngine;
+
+/// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
+pub use sys::bpf::{BpfError, DropCounter, DropSpec, Generator};
+/// Clocks, CPU placement and CPU time of the calling thread, for loops over engines.
+pub use sys::{affinity, clock, rusage};

@@ -46,7 +46,7 @@ impl PacketEngine {
         flows: usize,
         payload_bytes: usize,
     ) -> Result<Self, IoError> {
-        let templates = Template::for_flows(local, remote, flows, payload_bytes)?;
+        let templates = Template::for_flows(local, remote, flows, payload_bytes, false)?;
         let frame_bytes = frames::frame_bytes(payload_bytes);
         let failed = |what: &'static str| {
             move |source: std::io::Error| match source.kind() {
@@ -150,7 +150,7 @@ impl Engine for PacketEngine {
 
     fn echo(
         &mut self,
-        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+        answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
     ) -> Result<Echoed, IoError> {
         if !self.wait()? {
             return Ok(Echoed::default());
@@ -165,7 +165,7 @@ impl Engine for PacketEngine {
         let taken = rx.take(self.batch, |frame, _, stamp_ns| {
             let stamp_ns = stamps.then_some(stamp_ns);
             let room = used + frame.len() <= stash.len();
-            if room && frames::turn_around(frame, stamp_ns, edit) {
+            if room && frames::turn_around(frame, stamp_ns, answer) {
                 stash[used..used + frame.len()].copy_from_slice(frame);
                 used += frame.len();
                 lengths.push(frame.len());

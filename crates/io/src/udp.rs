@@ -10,6 +10,7 @@ use sys::{socket, udp};
 
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait};
 use crate::error::IoError;
+use crate::frames::answer_in_place;
 
 /// How long a blocking receive sleeps before its caller may look at a stop flag.
 pub(crate) const NAP: Duration = Duration::from_millis(20);
@@ -42,6 +43,7 @@ pub struct UdpEngine {
     refused_count: u64,
     overflow_count: u64,
     received_any: bool,
+    down: bool,
     /// Runs of slots that go back, kept so that no echo allocates.
     runs: Vec<std::ops::Range<usize>>,
 }
@@ -129,6 +131,7 @@ impl UdpEngine {
             refused_count: 0,
             overflow_count: 0,
             received_any: false,
+            down: false,
             runs: Vec::with_capacity(batch),
             spec: spec.clone(),
         })
@@ -151,7 +154,16 @@ impl UdpEngine {
                 true
             }
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => true,
-            _ => error.raw_os_error() == Some(libc_errno::ENOBUFS),
+            _ => match error.raw_os_error() {
+                Some(libc_errno::ENOBUFS) => true,
+                Some(libc_errno::ENETDOWN | libc_errno::ENETUNREACH) => {
+                    // The link, or its route, is away and may come back.
+                    self.down = true;
+                    std::thread::sleep(Duration::from_millis(1));
+                    true
+                }
+                _ => false,
+            },
         }
     }
 
@@ -178,6 +190,9 @@ impl UdpEngine {
 
     fn check_stall(&self, begun: Instant) -> Result<(), IoError> {
         if begun.elapsed() > STALL {
+            if self.down {
+                return Err(IoError::LinkDown { ifname: self.ifname.clone() });
+            }
             let waited_ms = STALL.as_millis() as u64;
             return Err(IoError::Stalled { ifname: self.ifname.clone(), waited_ms });
         }
@@ -222,6 +237,7 @@ impl UdpEngine {
 mod libc_errno {
     pub(super) const ENODEV: i32 = 19;
     pub(super) const ENETDOWN: i32 = 100;
+    pub(super) const ENETUNREACH: i32 = 101;
     pub(super) const ENOBUFS: i32 = 105;
 }
 
@@ -320,7 +336,7 @@ impl Engine for UdpEngine {
 
     fn echo(
         &mut self,
-        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+        answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
     ) -> Result<Echoed, IoError> {
         let mut echoed = Echoed::default();
         if self.single {
@@ -333,9 +349,9 @@ impl Engine for UdpEngine {
             echoed.taken = 1;
             self.received_any = true;
             let payload = &mut self.buffer[..payload_bytes];
-            if !edit(&mut Arrival { payload, payload_bytes, stamp_ns: None }) {
-                return Ok(echoed);
-            }
+            let mut arrival = Arrival { payload, payload_bytes, stamp_ns: None };
+            let Some(reply) = answer(&mut arrival) else { return Ok(echoed) };
+            answer_in_place(arrival.payload, reply);
             let begun = Instant::now();
             loop {
                 self.syscall_count += 1;
@@ -362,7 +378,11 @@ impl Engine for UdpEngine {
             let mut datagrams = 0;
             for payload in received.bytes.chunks_mut(segment) {
                 let payload_bytes = payload.len();
-                ours &= edit(&mut Arrival { payload, payload_bytes, stamp_ns });
+                let mut arrival = Arrival { payload, payload_bytes, stamp_ns };
+                match answer(&mut arrival) {
+                    Some(reply) => answer_in_place(arrival.payload, reply),
+                    None => ours = false,
+                }
                 datagrams += 1;
             }
             echoed.taken += datagrams;

@@ -125,7 +125,13 @@ impl XdpEngine {
             engines.push(XdpEngine {
                 filter: filter.clone(),
                 socket,
-                templates: Template::for_flows(local, remote, flows, payload_bytes)?,
+                templates: Template::for_flows(
+                    local,
+                    remote,
+                    flows,
+                    payload_bytes,
+                    role == Role::Ping,
+                )?,
                 wait: spec.wait,
                 busy_poll: spec.busy_poll,
                 batch: spec.batch.max(1),
@@ -226,7 +232,7 @@ impl Engine for XdpEngine {
 
     fn echo(
         &mut self,
-        edit: &mut impl FnMut(&mut Arrival<'_>) -> bool,
+        answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
     ) -> Result<Echoed, IoError> {
         self.wait()?;
         let full_before = self.socket.tx_full_count;
@@ -234,9 +240,9 @@ impl Engine for XdpEngine {
         let taken = self.socket.rx_take(self.batch, |frame, frame_bytes| {
             let whole = frame.len() == frame_bytes;
             let turn = if whole {
-                frames::turn_around(frame, None, edit)
+                frames::turn_around(frame, None, answer)
             } else {
-                frames::turn_around_part(frame, frame_bytes, edit)
+                frames::turn_around_part(frame, frame_bytes, answer)
             };
             turned += usize::from(turn);
             if turn { Then::Send } else { Then::Release }

@@ -320,7 +320,10 @@ impl PacketTx {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::EBUSY | libc::EINTR) => Ok(false),
+            // A link that is down may come back: the frames stay in the ring meanwhile.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::EBUSY | libc::EINTR | libc::ENETDOWN) => {
+                Ok(false)
+            }
             _ => Err(error),
         }
     }

@@ -19,6 +19,9 @@ const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 const XDP_USE_SG: u16 = 1 << 4;
 /// Fragments of one packet at most (MAX_SKB_FRAGS).
 const FRAGMENTS_MAX: usize = 17;
+/// Where the rings of a UMEM are mapped from; `libc` has these two unsigned.
+const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
+const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
 /// How long a queue that was just closed may stay busy.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
 
@@ -154,11 +157,11 @@ impl Socket {
         };
         let desc = size_of::<xdp_desc>();
         let addr = size_of::<u64>();
-        let fill = map(&offsets.fr, fill_entries, addr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?;
+        let fill = map(&offsets.fr, fill_entries, addr, FILL_PAGE)?;
         let completion =
-            map(&offsets.cr, bind.ring_entries, addr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?;
-        let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING as i64)?;
-        let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING as i64)?;
+            map(&offsets.cr, bind.ring_entries, addr, COMPLETION_PAGE)?;
+        let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING)?;
+        let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING)?;
         let zero_copy = bind_queue(fd.as_fd(), &bind, shared)?;
         let tx_budget_raised = bind.tx_budget > 32
             && socket::set(fd.as_fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok();
@@ -377,7 +380,7 @@ impl Socket {
     /// Has the kernel send what was posted, if it needs to be told. Returns whether it took
     /// all it could; `false` means that it asks to be called again.
     ///
-    /// Errors: the link is down or the device gone.
+    /// Errors: the device is gone.
     pub fn kick(&mut self) -> Result<bool, XskError> {
         if self.bind.need_wakeup && !self.tx.needs_wakeup() {
             return Ok(true);
@@ -399,9 +402,11 @@ impl Socket {
         }
         let source = io::Error::last_os_error();
         match source.raw_os_error() {
-            // More than its budget was posted, or the queue was locked or full just now.
-            Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
-            Some(libc::ENETDOWN) => Err(XskError::LinkDown { ifname: self.bind.ifname.clone() }),
+            // More than its budget was posted, or the queue was locked or full just now. A link
+            // that is down may come back: the frames stay in the ring meanwhile.
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => {
+                Ok(false)
+            }
             Some(libc::ENXIO | libc::ENODEV) => {
                 Err(XskError::Gone { ifname: self.bind.ifname.clone() })
             }

@@ -1,0 +1,82 @@
+//! What this host can do, found out by trying in a throw-away lab.
+
+use std::sync::OnceLock;
+
+use host::idle::NoIdle;
+use host::lab::{Pair, PairSpec};
+use io::{Copying, EngineKind, EngineSpec, Role, XdpMode};
+use model::{Arm, Support};
+
+use super::role::chain;
+use super::session::{ends, settle};
+
+/// What was tried, each with the reason when it failed.
+#[derive(Debug, Clone)]
+struct Capabilities {
+    lab: Result<(), String>,
+    skb: Result<(), String>,
+    native: Result<(), String>,
+    zero_copy: Result<(), String>,
+    idle: Result<(), String>,
+    cpus: usize,
+}
+
+static TRIED: OnceLock<Capabilities> = OnceLock::new();
+
+fn tried() -> &'static Capabilities {
+    TRIED.get_or_init(|| {
+        let cpus = io::affinity::allowed_cpus().map_or(1, |c| c.len());
+        let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
+        match Pair::new(&PairSpec::default()) {
+            Err(error) => {
+                let why = chain(&error);
+                let no = || Err(why.clone());
+                Capabilities { lab: no(), skb: no(), native: no(), zero_copy: no(), idle, cpus }
+            }
+            Ok(pair) => Capabilities {
+                lab: Ok(()),
+                skb: try_xdp(&pair, XdpMode::Skb, Copying::Copy),
+                native: try_xdp(&pair, XdpMode::Native, Copying::Copy),
+                zero_copy: try_xdp(&pair, XdpMode::Native, Copying::RequireZeroCopy),
+                idle,
+                cpus,
+            },
+        }
+    })
+}
+
+/// Opens and closes an AF_XDP engine at the far end of a lab.
+fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
+    let mut spec = EngineSpec::plain(EngineKind::Xdp);
+    (spec.xdp_mode, spec.copying, spec.frames) = (mode, copying, 64);
+    let (_, (local, _)) = ends(pair);
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            settle(&pair.far, &[])?;
+            let opened = io::open(&spec, Role::Receive, &local, None, 1, 64);
+            opened.map(drop).map_err(|e| chain(&e))
+        });
+        tried.join().unwrap_or_else(|_| Err("panicked".into()))
+    })
+}
+
+/// Whether the switches of an arm can be had in a lab here.
+pub(super) fn support(arm: &Arm) -> Support {
+    let t = tried();
+    let no = |what: &str, why: &Result<(), String>| match why {
+        Ok(()) => None,
+        Err(why) => Some(Support::unsupported(what, why.clone())),
+    };
+    let lab = no("a lab of namespaces", &t.lab);
+    let needs_two = |id: &str| {
+        (arm.has(id) && t.cpus < 2)
+            .then(|| Support::unsupported(format!("{id} with one CPU"), "give it two CPUs"))
+    };
+    lab.or_else(|| arm.has("bypass").then(|| no("AF_XDP", &t.skb)).flatten())
+        .or_else(|| arm.has("native").then(|| no("native XDP on veth", &t.native)).flatten())
+        .or_else(|| arm.has("zero-copy").then(|| no("zero-copy on veth", &t.zero_copy)).flatten())
+        .or_else(|| arm.has("no-idle-states").then(|| no("no-idle-states", &t.idle)).flatten())
+        .or_else(|| needs_two("pin"))
+        .or_else(|| needs_two("rps"))
+        .unwrap_or(Support::Yes)
+}

@@ -1,0 +1,101 @@
+//! Path `probe`: packet I/O engines side by side.
+
+mod capabilities;
+pub mod endpoint;
+pub mod peer;
+mod peers;
+mod remote;
+pub mod role;
+mod session;
+mod storm;
+mod switches;
+mod watch;
+
+use model::{Arm, ArmKind, Support, Switch};
+
+pub use switches::{SWITCHES, engine_of};
+pub use watch::Watch;
+
+use crate::path::{Load, LoadKind, Path, PathError, Session};
+
+static LOADS: [LoadKind; 4] = [
+    LoadKind {
+        name: "ping",
+        what: "one datagram at a time, the next when its echo is back (closed loop)",
+        judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        peers: &["sockperf"],
+    },
+    LoadKind {
+        name: "paced",
+        what: "echoed datagrams on a fixed schedule, timed from when they were due (open loop)",
+        judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        peers: &["sockperf"],
+    },
+    LoadKind {
+        name: "flood",
+        what: "as many as the sending engine can send, one way",
+        judged: &["received_pps", "cpu_ns_per_packet"],
+        peers: &["iperf3"],
+    },
+    LoadKind {
+        name: "storm",
+        what: "more than any receiver takes, from the kernel's live-frame generator",
+        judged: &["received_pps", "cpu_ns_per_packet"],
+        peers: &[],
+    },
+];
+
+/// The path.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Probe;
+
+impl Path for Probe {
+    fn name(&self) -> &'static str {
+        "probe"
+    }
+
+    fn what(&self) -> &'static str {
+        "packet I/O engines: UDP sockets, segmentation offload, AF_XDP in all its modes"
+    }
+
+    fn switches(&self) -> &'static [Switch] {
+        &SWITCHES
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        if load.far.is_some() {
+            return match (remote::support(arm), switches::contradiction(arm)) {
+                (Support::Yes, Some(why)) => Support::Refused { why },
+                (support, _) => support,
+            };
+        }
+        if arm.kind == ArmKind::Peer {
+            let known = LOADS.iter().find(|l| l.name == load.kind).map_or(&[][..], |l| l.peers);
+            return peers::support(&arm.name, load, known);
+        }
+        if let Some(why) = switches::contradiction(arm) {
+            return Support::Refused { why };
+        }
+        capabilities::support(arm)
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        if load.size_bytes < role::PAYLOAD_BYTES_MIN || load.size_bytes > 8972 {
+            return Err(PathError::Invalid {
+                what: format!("a payload of {} bytes", load.size_bytes),
+                remedy: format!(
+                    "give --size between {} (the probe's header) and 8972 (MTU 9000)",
+                    role::PAYLOAD_BYTES_MIN
+                ),
+            });
+        }
+        match &load.far {
+            Some(host) => Ok(Box::new(remote::RemoteSession::open(load, host)?)),
+            None => Ok(Box::new(session::LabSession::open(load)?)),
+        }
+    }
+}

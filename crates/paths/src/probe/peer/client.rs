@@ -1,0 +1,104 @@
+//! The near end's side of the conversation.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use super::protocol::{
+    Answer, Ask, DEFAULT_PORT, Hello, Lines, PROTOCOL, PeerError, Say, challenge, proof, proven,
+};
+use crate::probe::role::{RoleReport, Task};
+
+/// A far end that listens to us.
+#[derive(Debug)]
+pub struct Far {
+    lines: Lines,
+    at: SocketAddr,
+    /// Its wirepath version.
+    pub version: String,
+}
+
+/// A far end that is ready for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarReady {
+    /// Address to send to.
+    pub ip: Ipv4Addr,
+    /// UDP port to send to.
+    pub port: u16,
+    /// Interface that it uses.
+    pub ifname: String,
+    /// The mode its engine really runs in.
+    pub mode: String,
+}
+
+impl Far {
+    /// Connects to `host` or `host:port` and proves the secret, if there is one.
+    pub fn connect(host: &str, secret: Option<&str>) -> Result<Self, PeerError> {
+        let at = address(host)?;
+        let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
+            .map_err(|source| PeerError::NotThere { at, source })?;
+        let mut lines = Lines::new(stream).map_err(|source| PeerError::Broken { source })?;
+        let hello: Hello = lines.expect()?;
+        if hello.wirepath_peer != PROTOCOL {
+            return Err(PeerError::Version { theirs: hello.wirepath_peer });
+        }
+        if hello.secret && secret.is_none() {
+            let why = "it wants a shared secret; give it with --secret-file".to_owned();
+            return Err(PeerError::Refused { at, why });
+        }
+        let ours = challenge().map_err(|source| PeerError::Broken { source })?;
+        let near = secret.map(|s| proof(s, "near", &hello.challenge, &ours));
+        lines.send(&Answer { challenge: ours.clone(), proof: near })?;
+        match (lines.expect()?, secret) {
+            (Say::Welcome { .. }, None) => {}
+            (Say::Welcome { proof: Some(far) }, Some(secret))
+                if proven(secret, "far", &hello.challenge, &ours, &far) => {}
+            (Say::Welcome { .. }, Some(_)) => {
+                let why = "it could not prove that it knows the secret".to_owned();
+                return Err(PeerError::Refused { at, why });
+            }
+            (Say::Error { why }, _) => return Err(PeerError::Refused { at, why }),
+            (other, _) => return Err(unexpected(&other)),
+        }
+        // A run may open sockets and programs before it answers.
+        lines.set_patience(Some(Duration::from_secs(15)));
+        Ok(Far { lines, at, version: hello.version })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Has the far end open its engine and start its role. `near_port`: our UDP port.
+    pub fn prepare(&mut self, task: &Task, near_port: u16, port: u16) -> Result<FarReady, PeerError> {
+        self.lines.send(&Ask::Run { task: task.clone(), near_port, port })?;
+        match self.lines.expect()? {
+            Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),
+            Say::Error { why } => Err(PeerError::Far { why }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends the run and gets the far end's books.
+    pub fn stop(&mut self) -> Result<RoleReport, PeerError> {
+        self.lines.send(&Ask::Stop)?;
+        match self.lines.expect()? {
+            Say::Report { report } => Ok((*report).into()),
+            Say::Error { why } => Err(PeerError::Far { why }),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(say: &Say) -> PeerError {
+    PeerError::Garbled { what: format!("an answer that does not fit: {say:?}") }
+}
+
+fn address(host: &str) -> Result<SocketAddr, PeerError> {
+    let found = match host.rsplit_once(':') {
+        Some(_) => host.to_socket_addrs(),
+        None => (host, DEFAULT_PORT).to_socket_addrs(),
+    };
+    let unknown = || PeerError::Unknown { host: host.to_owned() };
+    found.map_err(|_| unknown())?.find(SocketAddr::is_ipv4).ok_or_else(unknown)
+}

@@ -1,0 +1,125 @@
+//! Trials against `wirepath peer` on another host.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use host::cpu::CpuClock;
+use host::idle::NoIdle;
+use io::{Local, Remote, Role};
+use model::{Arm, ArmKind, Measurement, Support};
+
+use super::endpoint::{self, Choice};
+use super::peer::Far;
+use super::role::{self, Pace, Steering, Task};
+use super::session::{combine, seed};
+use super::switches::engine_of;
+use super::watch::Watch;
+use crate::path::{Load, PathError, Session};
+
+/// UDP ports of the two ends.
+pub const FAR_PORT: u16 = 9000;
+/// Near end's UDP port.
+pub const NEAR_PORT: u16 = 9001;
+
+pub(super) struct RemoteSession {
+    far: Far,
+    load: Load,
+    local: Local,
+    run: u32,
+    cpus: Vec<usize>,
+}
+
+impl RemoteSession {
+    pub(super) fn open(load: &Load, host: &str) -> Result<Self, PathError> {
+        let far = Far::connect(host, load.secret.as_deref()).map_err(PathError::part)?;
+        let ip = ipv4_of(&far);
+        let choice = Choice { ifname: None, queue: 0, port: NEAR_PORT };
+        let (local, _) = endpoint::towards(ip, FAR_PORT, &choice).map_err(PathError::part)?;
+        let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
+        Ok(RemoteSession { far, load: load.clone(), local, run: seed(), cpus })
+    }
+}
+
+pub(super) fn ipv4_of(far: &Far) -> Ipv4Addr {
+    match far.address().ip() {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+/// What a run between two hosts can and cannot switch.
+pub(super) fn support(arm: &Arm) -> Support {
+    if arm.kind == ArmKind::Peer {
+        return Support::Refused { why: "other programs are run in the lab only".into() };
+    }
+    if arm.has("rps") {
+        return Support::unsupported(
+            "rps between two hosts",
+            "set it yourself on both hosts: echo MASK > /sys/class/net/IF/queues/rx-0/rps_cpus",
+        );
+    }
+    Support::Yes
+}
+
+impl Session for RemoteSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        self.run = self.run.wrapping_add(1);
+        let (near_role, far_role, pace) = match self.load.kind.as_str() {
+            "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
+            "paced" => (Role::Ping, Role::Echo, Pace::Rate(self.load.rate_pps)),
+            _ => (Role::Send, Role::Receive, Pace::Flood),
+        };
+        let mut task = Task {
+            role: far_role,
+            engine: engine_of(arm),
+            pace,
+            payload_bytes: self.load.size_bytes,
+            flows: 1,
+            session: Some(self.run),
+            count: None,
+            duration: None,
+            one_clock: false,
+        };
+        let _awake = arm
+            .has("no-idle-states")
+            .then(NoIdle::hold)
+            .transpose()
+            .map_err(PathError::part)?;
+        let ready = self.far.prepare(&task, NEAR_PORT, FAR_PORT).map_err(PathError::part)?;
+        let choice = Choice { ifname: Some(self.local.ifname.clone()), queue: 0, port: NEAR_PORT };
+        let (local, remote) =
+            endpoint::towards(ready.ip, ready.port, &choice).map_err(PathError::part)?;
+        task.role = near_role;
+        task.duration = Some(self.load.trial);
+        let cpus = if arm.has("pin") { self.cpus.first().copied() } else { None };
+        let before = CpuClock::now().map_err(PathError::part)?;
+        let near = run_near(&task, &local, &remote, cpus);
+        // The far end is stopped whether the near end succeeded or not.
+        let far = self.far.stop().map_err(PathError::part);
+        let used = CpuClock::now().map_err(PathError::part)?.since(&before);
+        let near = near.map_err(|why| PathError::End { end: "near".into(), why })?;
+        Ok(combine(near, far?, &used))
+    }
+
+    fn nic(&self) -> String {
+        format!("{} (MTU {}) to {}", self.local.ifname, self.local.mtu_bytes, self.far.address())
+    }
+}
+
+fn run_near(
+    task: &Task,
+    local: &Local,
+    remote: &Remote,
+    cpu: Option<usize>,
+) -> Result<role::RoleReport, String> {
+    thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            if let Some(cpu) = cpu {
+                io::affinity::pin_to(&[cpu]).map_err(|e| format!("pinning to CPU {cpu}: {e}"))?;
+            }
+            role::open_and_run(task, local, Some(remote), &AtomicBool::new(false), None)
+        });
+        running.join().unwrap_or_else(|_| Err("panicked".into()))
+    })
+}

@@ -1,0 +1,49 @@
+//! Watches the interface under a running role: poll(2) says nothing of a dead link.
+
+use std::time::{Duration, Instant};
+
+use host::net::{LinkEvent, LinkWatch};
+
+/// How long a link may be down before a run gives up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tells when the interface goes down or away.
+#[derive(Debug)]
+pub struct Watch {
+    link: LinkWatch,
+    ifname: String,
+    down_since: Option<Instant>,
+    /// Times the link went down and came back.
+    pub flap_count: u64,
+}
+
+impl Watch {
+    /// Of an interface in the calling thread's network namespace.
+    pub fn new(ifindex: u32, ifname: &str) -> Option<Self> {
+        let link = LinkWatch::new(ifindex).ok()?;
+        Some(Watch { link, ifname: ifname.to_owned(), down_since: None, flap_count: 0 })
+    }
+
+    /// Errors once the interface is gone, or has been down for two seconds; cheap when nothing
+    /// happened. A link that comes back is only counted.
+    pub fn check(&mut self) -> Result<(), io::IoError> {
+        while let Ok(Some(event)) = self.link.poll() {
+            match event {
+                LinkEvent::Deleted => return Err(io::IoError::Gone { ifname: self.ifname.clone() }),
+                LinkEvent::Down => {
+                    self.down_since.get_or_insert_with(Instant::now);
+                }
+                LinkEvent::Up => {
+                    self.flap_count += u64::from(self.down_since.take().is_some());
+                }
+                LinkEvent::Changed => {}
+            }
+        }
+        match self.down_since {
+            Some(since) if since.elapsed() > PATIENCE => {
+                Err(io::IoError::LinkDown { ifname: self.ifname.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
