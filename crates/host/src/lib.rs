@@ -1,4 +1,24 @@
-//! Labs, knobs and checks on the host.
+//! Labs, knobs and facts of the host that measurements run on.
+//!
+//! # Leaving things as they were
+//! Whatever changes something returns a value whose `Drop` undoes it, and those values own
+//! what they need for that; there is no registry and nothing to call at the end:
+//!
+//! | held | undone by drop | undone when killed |
+//! |---|---|---|
+//! | [`lab::Pair`], [`lab::Triple`] | descriptors of the namespaces are closed | by the kernel, in the same way |
+//! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
+//! | [`steering::RpsGuard`] and its like | what was there is written back | only in a lab, whose interfaces go with it |
+//!
+//! Rust drops local values in reverse order of their making and fields in order of their
+//! declaration: make the lab first and guards after it, or declare guards before the lab in
+//! a struct. A guard whose lab is gone already has nothing left to undo. Lasting settings of
+//! interfaces that are not ours have to survive a kill as well; they need a journal on disk
+//! besides the guard, and nothing here touches them.
 
+pub mod cpu;
+pub mod idle;
 pub mod lab;
+pub mod machine;
 pub mod net;
+pub mod steering;

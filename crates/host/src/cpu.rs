@@ -1,0 +1,244 @@
+//! Who used the machine's CPUs between two moments: us, softirq threads, others, the
+//! hypervisor.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Nanoseconds of one unit in `/proc/stat`: USER_HZ is 100 on every architecture that Linux
+/// still supports but one (Alpha).
+const TICK_NS: u64 = 10_000_000;
+
+/// Why the CPU accounting could not be read.
+#[derive(Debug, Error)]
+pub enum CpuError {
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// File below `/proc`.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A file has another shape than expected.
+    #[error("cannot understand {}: {text:?}", path.display())]
+    Shape {
+        /// File below `/proc`.
+        path: PathBuf,
+        /// What was read.
+        text: String,
+    },
+}
+
+/// Reads the CPU accounting; opened once, so that a reading costs a few system calls.
+#[derive(Debug)]
+pub struct CpuClock {
+    stat: Source,
+    softirq_threads: Vec<Source>,
+}
+
+impl CpuClock {
+    /// Finds the softirq threads and opens what is read later.
+    ///
+    /// In a container that hides kernel threads there are none, and their time reads as 0.
+    pub fn open() -> Result<Self, CpuError> {
+        let stat = Source::open("/proc/stat".into())?;
+        let processes = fs::read_dir("/proc")
+            .map_err(|source| CpuError::Read { path: "/proc".into(), source })?;
+        let is_softirq_thread = |path: &PathBuf| {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            // A user's program of that name has a command line.
+            name.starts_with("ksoftirqd/")
+                && fs::read(path.join("cmdline")).is_ok_and(|line| line.is_empty())
+        };
+        let softirq_threads = processes
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.join("comm").exists() && is_softirq_thread(path))
+            .map(|path| Source::open(path.join("schedstat")))
+            .collect::<Result<_, _>>()?;
+        Ok(CpuClock { stat, softirq_threads })
+    }
+
+    /// CPU time since boot, now.
+    pub fn now(&self) -> Result<CpuTimes, CpuError> {
+        let stat = self.stat.read()?;
+        let mut times = parse_stat(&stat).ok_or_else(|| self.stat.misshapen(&stat))?;
+        for thread in &self.softirq_threads {
+            let text = thread.read()?;
+            let scheduled = parse_schedstat(&text).ok_or_else(|| thread.misshapen(&text))?;
+            times.softirq_threads_ns += scheduled.run_ns;
+        }
+        Ok(times)
+    }
+}
+
+/// CPU time of the whole machine since boot, or between two readings; nanoseconds summed over
+/// all CPUs.
+///
+/// `busy_ns`, `idle_ns`, `steal_ns` and `softirq_ns` come in steps of 10 ms, and most kernels
+/// sample them at the timer tick (CONFIG_TICK_CPU_ACCOUNTING): over one second they are good
+/// to some percent of a CPU. `softirq_threads_ns` is exact, as is the time that a thread
+/// waited for its CPU ([`Scheduled::wait_ns`]). No finer sum over all tasks is cheap:
+/// `/proc/schedstat` is missing from many kernels, and reading every task costs more the
+/// more there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Doing anything: user, nice, system, interrupts, guests.
+    pub busy_ns: u64,
+    /// Doing nothing, waiting for disks included.
+    pub idle_ns: u64,
+    /// Taken by the hypervisor while there was work to do.
+    pub steal_ns: u64,
+    /// Seen in softirqs, within threads or on top of other tasks; part of `busy_ns`.
+    pub softirq_ns: u64,
+    /// Of the softirq threads (`ksoftirqd/N`); part of `busy_ns`.
+    pub softirq_threads_ns: u64,
+}
+
+impl CpuTimes {
+    /// What was used from `earlier` to `self`.
+    pub fn since(&self, earlier: &CpuTimes) -> CpuTimes {
+        CpuTimes {
+            busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
+            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
+            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
+            softirq_ns: self.softirq_ns.saturating_sub(earlier.softirq_ns),
+            softirq_threads_ns: self.softirq_threads_ns.saturating_sub(earlier.softirq_threads_ns),
+        }
+    }
+
+    /// CPU time taken by others: all that was busy but neither ours nor the softirq threads'.
+    ///
+    /// - `own_ns`: what our threads and children used in the same time.
+    /// - 0 when the steps of `busy_ns` hide it.
+    pub fn others_ns(&self, own_ns: u64) -> u64 {
+        self.busy_ns.saturating_sub(own_ns).saturating_sub(self.softirq_threads_ns)
+    }
+}
+
+/// What the scheduler says of one thread since it began; exact nanoseconds.
+///
+/// Source: the kernel's Documentation/scheduler/sched-stats.rst, `/proc/PID/schedstat`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Time on a CPU.
+    pub run_ns: u64,
+    /// Time runnable but not running, because others had the CPU.
+    pub wait_ns: u64,
+}
+
+impl Scheduled {
+    /// Of the calling thread.
+    pub fn now() -> Result<Self, CpuError> {
+        let source = Source::open("/proc/thread-self/schedstat".into())?;
+        let text = source.read()?;
+        parse_schedstat(&text).ok_or_else(|| source.misshapen(&text))
+    }
+
+    /// What was added from `earlier` to `self`.
+    pub fn since(&self, earlier: &Scheduled) -> Scheduled {
+        Scheduled {
+            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
+            wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
+        }
+    }
+}
+
+/// A file of the kernel that is read again and again.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    file: File,
+}
+
+impl Source {
+    fn open(path: PathBuf) -> Result<Self, CpuError> {
+        match File::open(&path) {
+            Ok(file) => Ok(Source { path, file }),
+            Err(source) => Err(CpuError::Read { path, source }),
+        }
+    }
+
+    /// The first page at most: all that is wanted stands there, and `/proc/stat` goes on with
+    /// a number for every interrupt.
+    fn read(&self) -> Result<String, CpuError> {
+        let mut page = [0; 4096];
+        let len = self
+            .file
+            .read_at(&mut page, 0)
+            .map_err(|source| CpuError::Read { path: self.path.clone(), source })?;
+        Ok(String::from_utf8_lossy(&page[..len]).into_owned())
+    }
+
+    fn misshapen(&self, text: &str) -> CpuError {
+        let text = text.lines().next().unwrap_or_default().to_owned();
+        CpuError::Shape { path: self.path.clone(), text }
+    }
+}
+
+/// The sum over all CPUs in the first line.
+///
+/// Source: proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice.
+fn parse_stat(text: &str) -> Option<CpuTimes> {
+    let mut words = text.lines().next()?.split_whitespace();
+    if words.next()? != "cpu" {
+        return None;
+    }
+    let mut ns = || words.next()?.parse::<u64>().ok()?.checked_mul(TICK_NS);
+    let (user, nice, system) = (ns()?, ns()?, ns()?);
+    let (idle, wait) = (ns()?, ns()?);
+    let (irq, softirq) = (ns()?, ns()?);
+    Some(CpuTimes {
+        // Guests' time is part of user's and nice's.
+        busy_ns: user + nice + system + irq + softirq,
+        idle_ns: idle + wait,
+        steal_ns: ns()?,
+        softirq_ns: softirq,
+        softirq_threads_ns: 0,
+    })
+}
+
+fn parse_schedstat(text: &str) -> Option<Scheduled> {
+    let mut words = text.split_whitespace().map(str::parse);
+    Some(Scheduled { run_ns: words.next()?.ok()?, wait_ns: words.next()?.ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_all_cpus_is_read_in_its_order() {
+        let times = parse_stat("cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 9 9 9 9 9 9 9 9 9 9\n").unwrap();
+        let tick = TICK_NS;
+        assert_eq!((times.busy_ns, times.idle_ns), (19 * tick, 45 * tick));
+        assert_eq!((times.steal_ns, times.softirq_ns), (8 * tick, 7 * tick));
+        assert_eq!(parse_stat("cpu 1 2 3\n"), None);
+        assert_eq!(parse_stat("intr 1 2 3 4 5 6 7 8\n"), None);
+        assert_eq!(parse_schedstat("5 6 7\n"), Some(Scheduled { run_ns: 5, wait_ns: 6 }));
+        assert_eq!(parse_schedstat("5"), None);
+    }
+
+    #[test]
+    fn others_are_what_neither_we_nor_softirq_threads_used() {
+        let times = CpuTimes { busy_ns: 100, softirq_threads_ns: 10, ..CpuTimes::default() };
+        assert_eq!(times.others_ns(60), 30);
+        assert_eq!(times.others_ns(95), 0);
+    }
+
+    #[test]
+    fn work_shows_up_as_busy_and_as_run() {
+        let clock = CpuClock::open().unwrap();
+        let (times, scheduled) = (clock.now().unwrap(), Scheduled::now().unwrap());
+        // Four units of the coarse clock.
+        while Scheduled::now().unwrap().since(&scheduled).run_ns < 4 * TICK_NS {
+            std::hint::spin_loop();
+        }
+        let used = clock.now().unwrap().since(&times);
+        assert!(used.busy_ns > 0, "{used:?}");
+    }
+}
