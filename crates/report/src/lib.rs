@@ -1,1 +1,14 @@
-//! placeholder
+//! Results for people and programs: text, JSON, CSV, HTML, and the store.
+//!
+//! Everything here works from [`model::Outcome`] alone and prints nothing itself.
+
+pub mod csv;
+pub mod html;
+pub mod json;
+pub mod store;
+pub mod text;
+mod units;
+mod words;
+
+/// The reference of the JSON form, `docs/results.md`.
+pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/results.md");

@@ -1,0 +1,75 @@
+//! One row per arm and metric, for spreadsheets.
+
+use model::{Outcome, Support};
+
+use crate::words;
+
+/// Comma-separated values (RFC 4180, lines ended by CRLF), with a header line.
+///
+/// An arm without metrics gets one row with its support, so that none is lost.
+/// Figures have their full precision, in the unit of the `unit` column.
+pub fn to_csv(outcome: &Outcome) -> String {
+    let mut out = row(&[
+        "id", "path", "arm", "kind", "switches", "support", "trials", "metric", "unit", "better",
+        "median", "ratio", "low", "high", "p", "verdict", "why",
+    ]);
+    for arm in &outcome.arms {
+        let (support, why) = match &arm.support {
+            Support::Yes => ("yes", String::new()),
+            Support::Unsupported { what, needs } => ("unsupported", format!("{what}: {needs}")),
+            Support::Refused { why } => ("refused", why.clone()),
+        };
+        let switches = arm.switches.join("+");
+        let trials = arm.trials.to_string();
+        let head = [
+            outcome.id.as_str(),
+            &outcome.path,
+            &arm.name,
+            words::kind(arm.kind),
+            &switches,
+            support,
+            &trials,
+        ];
+        if arm.metrics.is_empty() {
+            let rest = ["", "", "", "", "", "", "", "", "", &why];
+            out.push_str(&row(&[&head[..], &rest[..]].concat()));
+        }
+        for (name, metric) in &arm.metrics {
+            let figure = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+            let better = match metric.better {
+                model::Better::Lower => "lower",
+                model::Better::Higher => "higher",
+            };
+            let rest = [
+                name.as_str(),
+                &metric.unit,
+                better,
+                &figure(metric.median),
+                &figure(metric.ratio),
+                &figure(metric.low),
+                &figure(metric.high),
+                &figure(metric.p),
+                metric.verdict.map_or("", words::verdict),
+                metric.why.as_deref().unwrap_or(&why),
+            ];
+            out.push_str(&row(&[&head[..], &rest[..]].concat()));
+        }
+    }
+    out
+}
+
+fn row(cells: &[&str]) -> String {
+    let quoted: Vec<_> = cells.iter().map(|cell| quote(cell)).collect();
+    quoted.join(",") + "\r\n"
+}
+
+fn quote(cell: &str) -> String {
+    // A spreadsheet runs a text that begins like a formula; names such as
+    // `+spin` begin so. A tab would change the value, quotes alone do not help
+    // there, and the names are ours: leave them as they are.
+    if cell.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.into()
+    }
+}

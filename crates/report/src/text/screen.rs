@@ -1,0 +1,380 @@
+//! Lines of a bounded width: wrapping, tables, bars, colours, ASCII.
+
+use super::Style;
+
+/// Narrower than this nothing can be laid out.
+const NARROWEST: usize = 40;
+
+/// Cells of the widest bar.
+const BAR_MOST: usize = 24;
+
+/// Cells below which a bar says nothing.
+const BAR_LEAST: usize = 4;
+
+/// What a stretch of text means, and so its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Strong,
+    Dim,
+    Good,
+    Bad,
+    Doubt,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Tone::Plain => "",
+            Tone::Strong => "1",
+            Tone::Dim => "2",
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Doubt => "33",
+        }
+    }
+}
+
+enum Kind {
+    Left,
+    Right,
+    Bar,
+}
+
+/// A column of a table.
+pub(crate) struct Column {
+    title: &'static str,
+    kind: Kind,
+    keep: bool,
+}
+
+impl Column {
+    pub(crate) fn left(title: &'static str) -> Self {
+        Column { title, kind: Kind::Left, keep: false }
+    }
+    pub(crate) fn right(title: &'static str) -> Self {
+        Column { title, kind: Kind::Right, keep: false }
+    }
+    /// Takes the width that the others leave; must be the last.
+    pub(crate) fn bar(title: &'static str) -> Self {
+        Column { title, kind: Kind::Bar, keep: false }
+    }
+    /// Not dropped however narrow the terminal is.
+    pub(crate) fn keep(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+}
+
+/// A cell: text, or the length of a bar as a share of one.
+pub(crate) struct Cell {
+    text: String,
+    bar: f64,
+    tone: Tone,
+}
+
+impl Cell {
+    pub(crate) fn plain(text: &str) -> Self {
+        Cell::toned(text, Tone::Plain)
+    }
+    pub(crate) fn toned(text: &str, tone: Tone) -> Self {
+        Cell { text: text.into(), bar: 0.0, tone }
+    }
+    pub(crate) fn bar(share: f64, tone: Tone) -> Self {
+        Cell { text: String::new(), bar: share.clamp(0.0, 1.0), tone }
+    }
+}
+
+/// Text in the making.
+pub(crate) struct Screen {
+    style: Style,
+    out: String,
+}
+
+impl Screen {
+    pub(crate) fn new(style: Style) -> Self {
+        Screen { style: Style { width: style.width.max(NARROWEST), ..style }, out: String::new() }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.out
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        self.style.width
+    }
+
+    pub(crate) fn blank(&mut self) {
+        self.out.push('\n');
+    }
+
+    pub(crate) fn heading(&mut self, text: &str) {
+        for line in wrap(&self.safe(text), self.style.width) {
+            self.line(&[(line, Tone::Strong)]);
+        }
+    }
+
+    /// `label` once, then the text, wrapped and indented by the label's width.
+    pub(crate) fn paragraph(&mut self, label: &str, text: &str, tone: Tone) {
+        let label = self.safe(label);
+        let indent = width(&label);
+        for (i, line) in wrap(&self.safe(text), self.style.width - indent).into_iter().enumerate() {
+            let lead = if i == 0 { label.clone() } else { " ".repeat(indent) };
+            self.line(&[(lead, Tone::Dim), (line, tone)]);
+        }
+    }
+
+    /// `subject: text`, indented by two, with the subject in the tone's colour.
+    pub(crate) fn item(&mut self, subject: &str, text: &str, tone: Tone) {
+        let subject = self.safe(subject);
+        let joint = if subject.is_empty() || subject.ends_with(' ') {
+            subject
+        } else if subject.ends_with(['.', '!', '?']) {
+            format!("{subject} ")
+        } else {
+            format!("{subject}: ")
+        };
+        let whole = format!("{joint}{}", self.safe(text));
+        let lines = wrap(&whole, self.style.width - 4);
+        let mut coloured = joint.chars().filter(|c| !c.is_whitespace()).count();
+        for (i, line) in lines.into_iter().enumerate() {
+            // Wrapping moved the spaces, so count letters to know where to switch.
+            let mut cut = line.len();
+            for (at, c) in line.char_indices() {
+                if coloured == 0 {
+                    cut = at;
+                    break;
+                }
+                coloured -= usize::from(!c.is_whitespace());
+            }
+            let (head, tail) = line.split_at(cut);
+            let lead = if i == 0 { "  " } else { "    " };
+            self.line(&[
+                (lead.into(), Tone::Plain),
+                (head.into(), tone),
+                (tail.into(), Tone::Plain),
+            ]);
+        }
+    }
+
+    /// Columns that do not fit are left out: first the bar, then from the right
+    /// those not marked to keep; then the first column is shortened.
+    pub(crate) fn table(&mut self, columns: &[Column], rows: Vec<Vec<Cell>>) {
+        let rows: Vec<Vec<Cell>> = rows
+            .into_iter()
+            .map(|row| row.into_iter().map(|c| Cell { text: self.safe(&c.text), ..c }).collect())
+            .collect();
+        let mut widths: Vec<usize> = columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| {
+                let cells = rows.iter().map(|row| width(&row[i].text)).max().unwrap_or(0);
+                match column.kind {
+                    Kind::Bar => BAR_LEAST.max(width(column.title)),
+                    _ => cells.max(width(column.title)),
+                }
+            })
+            .collect();
+        let mut shown: Vec<usize> = (0..columns.len()).collect();
+        let need = |shown: &[usize], widths: &[usize]| {
+            shown.iter().map(|&i| widths[i]).sum::<usize>() + 2 * (shown.len() - 1)
+        };
+        // A name of a peer with its options may be long: shorten before dropping.
+        let over = need(&shown, &widths).saturating_sub(self.style.width);
+        widths[0] = (widths[0] - over.min(widths[0])).max(widths[0].min(16));
+        while need(&shown, &widths) > self.style.width {
+            let Some(at) = shown.iter().rposition(|&i| !columns[i].keep) else { break };
+            shown.remove(at);
+        }
+        let over = need(&shown, &widths).saturating_sub(self.style.width);
+        widths[0] = widths[0].saturating_sub(over).max(1);
+        if let Some(&last) = shown.last()
+            && matches!(columns[last].kind, Kind::Bar)
+        {
+            let free = self.style.width - need(&shown, &widths);
+            widths[last] = (widths[last] + free).min(BAR_MOST);
+        }
+
+        let titles = shown.iter().map(|&i| {
+            (pad(columns[i].title, widths[i], matches!(columns[i].kind, Kind::Right)), Tone::Dim)
+        });
+        self.line(&join(titles.collect()));
+        for row in &rows {
+            let cells = shown.iter().map(|&i| {
+                let cell = &row[i];
+                let text = match columns[i].kind {
+                    Kind::Bar => bar(cell.bar, widths[i], self.style.ascii),
+                    Kind::Right => pad(&cell.text, widths[i], true),
+                    Kind::Left => pad(&cell.text, widths[i], false),
+                };
+                (text, cell.tone)
+            });
+            self.line(&join(cells.collect()));
+        }
+    }
+
+    /// The one place where text leaves: coloured, never wider than the terminal.
+    fn line(&mut self, stretches: &[(String, Tone)]) {
+        let mut room = self.style.width;
+        let last = stretches.iter().rposition(|(text, _)| !text.trim_end().is_empty());
+        for (i, (text, tone)) in stretches.iter().enumerate() {
+            if last.is_none_or(|last| i > last) {
+                break;
+            }
+            let text = if Some(i) == last { text.trim_end() } else { text };
+            let text = clip(text, room, self.style.ascii);
+            room -= width(&text);
+            let code = tone.code();
+            if self.style.color && !code.is_empty() && !text.trim().is_empty() {
+                self.out.push_str(&format!("\x1b[{code}m{text}\x1b[0m"));
+            } else {
+                self.out.push_str(&text);
+            }
+        }
+        self.out.push('\n');
+    }
+
+    /// No control characters, which could drive the terminal, and ASCII alone
+    /// where it was asked for; one character stays one.
+    fn safe(&self, text: &str) -> String {
+        text.chars()
+            .map(|c| match c {
+                '\t' | '\n' | '\r' => ' ',
+                c if is_unsafe(c) => '?',
+                c if !self.style.ascii || c.is_ascii() => c,
+                'µ' => 'u',
+                '×' => 'x',
+                '–' | '−' | '—' | '·' => '-',
+                '→' => '>',
+                '…' => '~',
+                _ => '?',
+            })
+            .collect()
+    }
+}
+
+/// Control characters, and those that turn the direction of text or have no width.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{0300}'..='\u{036f}')
+}
+
+fn join(cells: Vec<(String, Tone)>) -> Vec<(String, Tone)> {
+    let mut line = Vec::with_capacity(cells.len() * 2);
+    for (i, cell) in cells.into_iter().enumerate() {
+        if i > 0 {
+            line.push(("  ".to_string(), Tone::Plain));
+        }
+        line.push(cell);
+    }
+    line
+}
+
+/// Columns that a text takes: two for a wide character of East Asia, else one.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+fn columns_of(c: char) -> usize {
+    let wide = matches!(c as u32,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f000..=0x1faff
+        | 0x20000..=0x3fffd);
+    if wide { 2 } else { 1 }
+}
+
+fn clip(text: &str, room: usize, ascii: bool) -> String {
+    if width(text) <= room {
+        return text.into();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        if used + columns_of(c) + 1 > room {
+            break;
+        }
+        used += columns_of(c);
+        out.push(c);
+    }
+    if room > 0 {
+        out.push(if ascii { '~' } else { '…' });
+    }
+    out
+}
+
+fn pad(text: &str, columns: usize, right: bool) -> String {
+    let text = clip(text, columns, text.is_ascii());
+    let space = " ".repeat(columns - width(&text));
+    if right { space + &text } else { text + &space }
+}
+
+/// Breaks at spaces; a word longer than a line is broken where it must be.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(2);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && width(&line) + 1 + width(word) > columns {
+            lines.push(std::mem::take(&mut line));
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        for c in word.chars() {
+            if width(&line) + columns_of(c) > columns {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
+        }
+    }
+    if !line.is_empty() || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// A bar in eighths of a cell, or in whole `#`; something shows for all above zero.
+fn bar(share: f64, cells: usize, ascii: bool) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let steps = if ascii { cells } else { cells * 8 };
+    let mut filled = (share * steps as f64).round() as usize;
+    if share > 0.0 {
+        filled = filled.max(1);
+    }
+    let text = match ascii {
+        true => "#".repeat(filled),
+        false => "█".repeat(filled / 8) + EIGHTHS[filled % 8],
+    };
+    pad(&text, cells, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_grow_by_eighths_and_never_vanish() {
+        assert_eq!(bar(1.0, 4, false), "████");
+        assert_eq!(bar(0.5, 4, false), "██  ");
+        assert_eq!(bar(0.53, 4, false), "██▏ ");
+        assert_eq!(bar(0.0001, 4, false), "▏   ");
+        assert_eq!(bar(0.0, 4, false), "    ");
+        assert_eq!(bar(0.5, 4, true), "##  ");
+    }
+
+    #[test]
+    fn wrapping_keeps_every_word_and_the_width() {
+        let text = "one two three antidisestablishmentarianism four";
+        let lines = wrap(text, 10);
+        assert!(lines.iter().all(|line| width(line) <= 10), "{lines:?}");
+        let letters = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
+        assert_eq!(letters(&lines.concat()), letters(text));
+    }
+
+    #[test]
+    fn terminal_escapes_in_names_are_defused() {
+        let mut screen = Screen::new(Style::default());
+        screen.item("\x1b]0;title\x07", "a\u{202e}b\nc", Tone::Bad);
+        let out = screen.finish();
+        assert_eq!(out, "  ?]0;title?: a?b c\n");
+    }
+}
