@@ -1,0 +1,288 @@
+//! Which arms an experiment has.
+
+use thiserror::Error;
+
+use crate::{Arm, Support, Switch};
+
+/// How the switches of a path are combined into arms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArmPlan {
+    /// Cumulative: each rung adds one switch, in the path's order.
+    Ladder,
+    /// Each switch by itself.
+    Alone,
+    /// All switches, then all but one for each.
+    LeaveOneOut,
+    /// These sets of switches, each in the path's order.
+    List(Vec<Vec<String>>),
+}
+
+/// An arm plan that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ArmPlanError {
+    /// No such switch on this path.
+    #[error("unknown switch `{switch}`; this path has: {known}")]
+    UnknownSwitch {
+        /// As it was written.
+        switch: String,
+        /// Ids of the path's switches, separated by commas.
+        known: String,
+    },
+    /// One switch twice in one arm.
+    #[error("switch `{switch}` stands twice in arm `{arm}`; name it once")]
+    DuplicateSwitch {
+        /// The switch.
+        switch: String,
+        /// The arm as it was written.
+        arm: String,
+    },
+    /// The same set of switches twice.
+    #[error("arm `{arm}` stands twice in the list; name it once")]
+    DuplicateArm {
+        /// The arm, its switches in the path's order.
+        arm: String,
+    },
+    /// Nothing to read, or nothing between two commas or plus signs.
+    #[error(
+        "empty arm in `{text}`; write ladder, alone, leave-one-out, \
+         or a list such as A,B+C (commas separate arms, + joins switches)"
+    )]
+    Empty {
+        /// The whole text.
+        text: String,
+    },
+}
+
+impl ArmPlan {
+    /// Reads `ladder`, `alone`, `leave-one-out` or a list such as `A,B+C`.
+    ///
+    /// In a list, commas separate arms and `+` joins switches. The word `baseline`
+    /// is accepted and ignored, since the baseline is always there.
+    pub fn parse(text: &str, switches: &[Switch]) -> Result<Self, ArmPlanError> {
+        match text.trim() {
+            "ladder" => return Ok(ArmPlan::Ladder),
+            "alone" => return Ok(ArmPlan::Alone),
+            "leave-one-out" => return Ok(ArmPlan::LeaveOneOut),
+            _ => {}
+        }
+        let mut sets = Vec::new();
+        for arm in text.split(',').map(str::trim).filter(|&arm| arm != "baseline") {
+            let set = parse_set(arm, text, switches)?;
+            if sets.contains(&set) {
+                return Err(ArmPlanError::DuplicateArm { arm: set.join("+") });
+            }
+            sets.push(set);
+        }
+        Ok(ArmPlan::List(sets))
+    }
+}
+
+/// One arm of a list, put into the path's order.
+fn parse_set(arm: &str, text: &str, switches: &[Switch]) -> Result<Vec<String>, ArmPlanError> {
+    let mut set: Vec<usize> = Vec::new();
+    for id in arm.split('+').map(str::trim) {
+        if id.is_empty() {
+            return Err(ArmPlanError::Empty { text: text.into() });
+        }
+        let Some(place) = switches.iter().position(|switch| switch.id == id) else {
+            let known: Vec<&str> = switches.iter().map(|switch| switch.id).collect();
+            return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known: known.join(", ") });
+        };
+        if set.contains(&place) {
+            return Err(ArmPlanError::DuplicateSwitch { switch: id.into(), arm: arm.into() });
+        }
+        set.push(place);
+    }
+    set.sort_unstable();
+    Ok(set.into_iter().map(|place| switches[place].id.to_owned()).collect())
+}
+
+/// The arms of an experiment: baseline, control, variants, peers.
+///
+/// - `support`: asked once per arm whether it can run here. An arm that cannot is
+///   listed with the reason, and its switch is left out of later rungs of a ladder
+///   and of `all`.
+pub fn arms(
+    plan: &ArmPlan,
+    switches: &[Switch],
+    peers: &[String],
+    support: &mut dyn FnMut(&Arm) -> Support,
+) -> Vec<(Arm, Support)> {
+    let mut listed = Vec::new();
+    let mut list = |arm: Arm| {
+        let answer = support(&arm);
+        let runs = answer.is_yes();
+        listed.push((arm, answer));
+        runs
+    };
+    list(Arm::baseline());
+    list(Arm::control());
+    match plan {
+        ArmPlan::Ladder => {
+            let mut on: Vec<String> = Vec::new();
+            for switch in switches {
+                on.push(switch.id.into());
+                if !list(Arm::variant(format!("+{}", switch.id), on.clone())) {
+                    on.pop();
+                }
+            }
+        }
+        ArmPlan::Alone => {
+            for switch in switches {
+                list(Arm::variant(switch.id, vec![switch.id.into()]));
+            }
+        }
+        ArmPlan::List(sets) => {
+            for set in sets {
+                list(Arm::variant(set.join("+"), set.clone()));
+            }
+        }
+        ArmPlan::LeaveOneOut => listed.extend(leave_one_out(switches, support)),
+    }
+    listed.extend(peers.iter().map(|name| {
+        let arm = Arm::peer(name.clone());
+        let answer = support(&arm);
+        (arm, answer)
+    }));
+    listed
+}
+
+/// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed
+/// with the reason it cannot.
+fn leave_one_out(
+    switches: &[Switch],
+    support: &mut dyn FnMut(&Arm) -> Support,
+) -> Vec<(Arm, Support)> {
+    let mut all: Vec<String> = Vec::new();
+    let mut missing: Vec<(&str, Support)> = Vec::new();
+    for switch in switches {
+        all.push(switch.id.into());
+        let answer = support(&Arm::variant("all", all.clone()));
+        if !answer.is_yes() {
+            all.pop();
+            missing.push((switch.id, answer));
+        }
+    }
+    if all.is_empty() {
+        // Nothing to leave out: only the reasons are worth listing.
+        return missing
+            .into_iter()
+            .map(|(id, answer)| (Arm::variant(format!("all -{id}"), Vec::new()), answer))
+            .collect();
+    }
+    let mut listed = vec![(Arm::variant("all", all.clone()), Support::Yes)];
+    for switch in switches {
+        let rest: Vec<String> = all.iter().filter(|id| *id != switch.id).cloned().collect();
+        let arm = Arm::variant(format!("all -{}", switch.id), rest);
+        let answer = match missing.iter().find(|(id, _)| *id == switch.id) {
+            Some((_, answer)) => answer.clone(),
+            None if arm.switches.is_empty() => {
+                Support::Refused { why: "without its only switch this arm is the baseline".into() }
+            }
+            None => support(&arm),
+        };
+        listed.push((arm, answer));
+    }
+    listed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scope;
+
+    const fn switch(id: &'static str) -> Switch {
+        Switch { id, effect: "", scope: Scope::Process, needs: "", source: "" }
+    }
+
+    const SWITCHES: [Switch; 4] = [switch("spin"), switch("batch"), switch("zc"), switch("pin")];
+
+    fn without_zc(arm: &Arm) -> Support {
+        match arm.has("zc") || arm.name == "sockperf" {
+            true => Support::unsupported("zero-copy", "a driver that has it"),
+            false => Support::Yes,
+        }
+    }
+
+    fn listed(plan: &str) -> Vec<(String, String, bool)> {
+        let plan = ArmPlan::parse(plan, &SWITCHES).unwrap();
+        let peers = ["sockperf".to_owned()];
+        arms(&plan, &SWITCHES, &peers, &mut without_zc)
+            .into_iter()
+            .map(|(arm, answer)| (arm.name, arm.switches.join("+"), answer.is_yes()))
+            .collect()
+    }
+
+    fn row(name: &str, switches: &str, runs: bool) -> (String, String, bool) {
+        (name.into(), switches.into(), runs)
+    }
+
+    #[test]
+    fn ladder_is_cumulative_and_leaves_an_unsupported_switch_out_of_later_rungs() {
+        assert_eq!(
+            listed("ladder"),
+            [
+                row("baseline", "", true),
+                row("baseline again", "", true),
+                row("+spin", "spin", true),
+                row("+batch", "spin+batch", true),
+                row("+zc", "spin+batch+zc", false),
+                row("+pin", "spin+batch+pin", true),
+                row("sockperf", "", false),
+            ]
+        );
+    }
+
+    #[test]
+    fn alone_has_each_switch_by_itself() {
+        let names: Vec<_> = listed("alone").into_iter().map(|row| row.0).collect();
+        assert_eq!(names[2..], ["spin", "batch", "zc", "pin", "sockperf"]);
+    }
+
+    #[test]
+    fn leave_one_out_starts_from_all_that_run_here() {
+        assert_eq!(
+            listed("leave-one-out")[2..],
+            [
+                row("all", "spin+batch+pin", true),
+                row("all -spin", "batch+pin", true),
+                row("all -batch", "spin+pin", true),
+                row("all -zc", "spin+batch+pin", false),
+                row("all -pin", "spin+batch", true),
+                row("sockperf", "", false),
+            ]
+        );
+    }
+
+    #[test]
+    fn leave_one_out_of_a_single_switch_does_not_run_the_baseline_a_third_time() {
+        let plan = ArmPlan::LeaveOneOut;
+        let listed = arms(&plan, &SWITCHES[..1], &[], &mut |_| Support::Yes);
+        assert_eq!(listed[2].0.name, "all");
+        assert!(matches!(listed[3].1, Support::Refused { .. }));
+    }
+
+    #[test]
+    fn list_ignores_the_baseline_and_puts_switches_in_the_path_s_order() {
+        assert_eq!(
+            listed("baseline, pin+spin ,batch")[2..4],
+            [row("spin+pin", "spin+pin", true), row("batch", "batch", true)]
+        );
+    }
+
+    #[test]
+    fn unknown_switch_is_named_with_the_known_ones() {
+        let error = ArmPlan::parse("spin,warp", &SWITCHES).unwrap_err();
+        assert_eq!(error.to_string(), "unknown switch `warp`; this path has: spin, batch, zc, pin");
+    }
+
+    #[test]
+    fn duplicates_and_empty_arms_are_errors() {
+        let parse = |text| ArmPlan::parse(text, &SWITCHES).unwrap_err();
+        assert!(matches!(parse("spin+pin,pin+spin"), ArmPlanError::DuplicateArm { .. }));
+        assert!(matches!(parse("spin+spin"), ArmPlanError::DuplicateSwitch { .. }));
+        assert!(matches!(parse("spin,,pin"), ArmPlanError::Empty { .. }));
+        assert!(matches!(parse("spin+"), ArmPlanError::Empty { .. }));
+        assert!(matches!(parse(""), ArmPlanError::Empty { .. }));
+    }
+}
