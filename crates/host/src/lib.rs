@@ -22,3 +22,6 @@ pub mod lab;
 pub mod machine;
 pub mod net;
 pub mod steering;
+
+/// Namespaces, and children that run in them and die with us.
+pub use sys::{child, netns};

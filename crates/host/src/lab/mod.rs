@@ -8,9 +8,10 @@
 //!
 //! # Receiving by NAPI
 //! A veth passes frames on as socket buffers until its *receiving* end has an XDP program in
-//! native mode or has GRO on; from then on that end runs NAPI. An end with neither **drops
-//! every frame that is redirected to it** by XDP (devmap or `bpf_redirect`), silently. Ask
-//! for `gro`, attach a program there, or switch it on with [`End::set_feature`].
+//! native mode or has GRO on; from then on that end runs NAPI. Frames that XDP redirects into
+//! a veth (devmap or `bpf_redirect`) come out at its peer **only while the peer runs NAPI**;
+//! else they are dropped, and no error tells. So the end that is to receive such frames wants
+//! `gro`, or a program ([`sys::bpf::PassProgram`] is the smallest), or [`End::set_feature`].
 
 mod end;
 mod error;

@@ -51,7 +51,7 @@ pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// 10.77.0.2/24 on `wp-far`.
 ///
 /// Both know each other's MAC address for good, IPv6 is off and loopback is up: nothing but
-/// the traffic asked for crosses the wire.
+/// the traffic asked for crosses the wire. Dropping either end cuts it: hold on to both.
 #[derive(Debug)]
 pub struct Pair {
     /// The end that measures.

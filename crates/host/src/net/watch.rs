@@ -1,7 +1,7 @@
 //! Notice that an interface goes down or away, which a receive ring does not tell.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_bindings::builtin::Nlmsghdr;
@@ -59,11 +59,20 @@ impl LinkWatch {
             libc::RTNLGRP_LINK as i32,
         )
         .map_err(failed)?;
+        let mut socket = File::from(socket);
+        // A socket without a port of its own gets no announcement. Sending gives it one, and
+        // the kernel skips a message that says nothing.
+        let nothing = Nlmsghdr {
+            len: Nlmsghdr::len() as u32,
+            r#type: libc::NLMSG_NOOP as u16,
+            ..Nlmsghdr::new()
+        };
+        socket.write_all(nothing.as_slice()).map_err(failed)?;
         let netns = Netns::current().map_err(|error| failed(io::Error::other(error)))?;
         // After joining, so that no change falls between.
         let is_running = link(index)?.is_running;
         Ok(LinkWatch {
-            socket: File::from(socket),
+            socket,
             netns,
             index,
             is_running,
