@@ -1,0 +1,4 @@
+//! Frames as an engine gets them from anybody.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::frame(bytes));

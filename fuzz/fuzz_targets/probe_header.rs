@@ -1,0 +1,4 @@
+//! UDP payloads.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::probe_header(bytes));
