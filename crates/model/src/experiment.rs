@@ -379,11 +379,21 @@ impl Experiment {
     ///
     /// Looking often and stopping when it suits inflates false positives. Looks are few
     /// (every third more blocks), and each asks for 99 %: nominal 1 % at up to ten looks
-    /// keeps the whole below 5 % (Pocock 1977, Biometrika 64, 191-199). SIMULATED
+    /// keeps the looks together below 5 % (Pocock 1977, Biometrika 64, 191-199). Simulated
+    /// on pure noise, the floor left out, "better or worse" came in 6.0 % of experiments
+    /// with eight looks and in 3.3 % without; with the floor in none of 400
+    /// (`cargo test -p wirepath-model --test truth -- --nocapture`). After an early stop
+    /// the 95 % interval still held the true effect in 286 of 300.
+    ///
     /// A control that differs from the baseline is never settled: more blocks are the
     /// remedy, and it takes all verdicts with it.
     fn settled(&self) -> bool {
         let table = Table::new(self);
+        let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
+        if !self.plan.judged.iter().any(given) {
+            // Nothing to settle: a misspelt metric must not pass for a settled one.
+            return false;
+        }
         (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).all(|arm| {
             self.plan.judged.iter().all(|name| match self.plan.arms[arm].0.kind {
                 ArmKind::Baseline => true,

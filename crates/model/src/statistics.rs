@@ -7,7 +7,19 @@
 //! based on interpolated order statistics", Statistics & Probability Letters 4, 75-79;
 //! the binomial pairs: Thompson 1936.
 //!
-//! A bootstrap was tried and dropped. INTERVAL_TABLE
+//! A bootstrap was tried and dropped: it promises more than it holds for a median of few
+//! values, since resampling cannot see between them. How often an interval said to be of
+//! 95 % held the truth, in per cent (normal; heavy-tailed; skewed log-ratios;
+//! `cargo test -p wirepath-model --test coverage -- --nocapture`):
+//!
+//! | pairs | order statistics, interpolated | percentile bootstrap | BCa bootstrap |
+//! |---|---|---|---|
+//! | 6 | 95.3; 95.3; 95.1 | 94.2; 95.0; 93.6 | 93.4; 94.8; 93.0 |
+//! | 7 | 94.7; 95.0; 94.4 | 88.7; 90.8; 88.7 | 88.5; 90.8; 88.5 |
+//! | 10 | 95.2; 94.6; 95.2 | 92.0; 93.2; 92.0 | 91.1; 92.8; 91.2 |
+//! | 15 | 94.7; 94.9; 94.8 | 91.5; 92.8; 91.5 | 90.9; 92.3; 90.9 |
+//! | 20 | 95.1; 95.2; 95.1 | 94.1; 93.2; 94.2 | 93.6; 92.4; 93.8 |
+//! | 30 | 94.9; 94.7; 94.9 | 95.7; 94.4; 95.6 | 95.0; 94.4; 94.9 |
 //!
 //! # p-value
 //! A sign-flip permutation test over signed ranks (Wilcoxon 1945; zeros after Pratt
@@ -189,6 +201,10 @@ pub fn compare(log_ratios: &[f64], level: f64) -> Option<Comparison> {
 /// whole interval beyond the floor, taken symmetrically: beyond the larger of
 /// `floor.high` and `1 / floor.low`. Otherwise no difference is shown when the interval
 /// lies within the margin joined with the floor; else it is too wide to say.
+///
+/// Nothing is corrected for the number of arms and metrics. The floor stands in for it:
+/// of 1,600 verdicts on switches without effect, none was better or worse
+/// (`no_effect_is_found_where_there_is_none`).
 pub fn verdict(
     comparison: &Comparison,
     level: f64,

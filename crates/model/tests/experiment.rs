@@ -1,0 +1,369 @@
+//! The state machine: what it runs, when it stops, what it says.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::{SECOND_NS, arm, metric, plan, run, run_with};
+use wirepath_model::{
+    Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeWorld, Outcome, OutcomeHeader,
+    Step, Support, Verdict,
+};
+
+fn world() -> FakeWorld {
+    FakeWorld { samples: 2_000, ..FakeWorld::default() }
+}
+
+fn outcome(experiment: &Experiment) -> Outcome {
+    experiment.outcome(OutcomeHeader::default())
+}
+
+fn warned(outcome: &Outcome, of: &str) -> usize {
+    outcome.warnings.iter().filter(|warning| warning.what.contains(of)).count()
+}
+
+/// Drives an experiment whose trials take `trial_ns` and say nothing.
+fn run_silently(plan: ExperimentPlan, trial_ns: u64) -> (Experiment, u64) {
+    let mut experiment = Experiment::new(plan);
+    let mut now_ns = 0;
+    while let Step::Trial { .. } = experiment.next(now_ns) {
+        now_ns += trial_ns;
+        experiment.record(Ok(Default::default()));
+    }
+    (experiment, now_ns)
+}
+
+#[test]
+fn same_seed_runs_arms_in_the_same_order_and_another_seed_in_another() {
+    let order = |seed| -> Vec<(u32, usize)> {
+        let experiment = run_with(plan(seed, "alone"), world(), |_, _| None);
+        experiment.trials().map(|trial| (trial.block, trial.arm)).collect()
+    };
+    assert_eq!(order(7), order(7));
+    assert_ne!(order(7), order(8));
+}
+
+#[test]
+fn order_of_the_others_does_not_depend_on_an_arm_that_fails() {
+    let order = |broken: bool| -> Vec<(u32, usize)> {
+        let mut plan = plan(3, "alone");
+        (plan.stop_early, plan.max_blocks) = (false, 10);
+        let fails = |arm: &Arm, _| (broken && arm.name == "fast").then(|| "broken".to_owned());
+        let experiment = run_with(plan, world(), fails);
+        experiment.trials().filter(|t| t.arm != 2).map(|t| (t.block, t.arm)).collect()
+    };
+    assert_eq!(order(false), order(true));
+}
+
+#[test]
+fn every_block_runs_every_supported_arm_once_and_the_first_does_not_count() {
+    let experiment = run_with(plan(1, "alone"), world(), |_, _| None);
+    let mut runs: BTreeMap<(u32, usize), u32> = BTreeMap::new();
+    for trial in experiment.trials() {
+        assert_eq!(trial.warmup, trial.block == 0);
+        *runs.entry((trial.block, trial.arm)).or_default() += 1;
+    }
+    let outcome = outcome(&experiment);
+    // Seven of eight: `absent` cannot run.
+    assert_eq!(runs.len(), 7 * (outcome.blocks as usize + 1));
+    assert!(runs.values().all(|&count| count == 1));
+    assert_eq!(arm(&outcome, "baseline").trials, outcome.blocks);
+}
+
+#[test]
+fn unsupported_arm_is_listed_with_what_it_needs() {
+    let outcome = run(plan(1, "alone"), world());
+    let absent = metric(&outcome, "absent", "rtt_ns_p50");
+    assert_eq!(absent.verdict, Some(Verdict::Unsupported));
+    assert!(absent.why.as_ref().unwrap().contains("needs a path that is not fake"));
+    assert_eq!(absent.unit, "ns");
+}
+
+#[test]
+fn it_stops_early_only_once_every_judged_verdict_is_settled() {
+    let outcome = run(plan(1, "fast,nothing"), FakeWorld { drift: vec![], ..world() });
+    assert_eq!(outcome.ended, Ended::Settled);
+    assert_eq!(outcome.blocks, 8);
+    assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
+    let nothing = metric(&outcome, "nothing", "rtt_ns_p50").verdict;
+    assert_eq!(nothing, Some(Verdict::NoDifferenceShown));
+    let control = metric(&outcome, "baseline again", "rtt_ns_p50").verdict;
+    assert_eq!(control, Some(Verdict::NoDifferenceShown));
+    assert_eq!(metric(&outcome, "baseline", "rtt_ns_p50").verdict, None);
+
+    let noisy = FakeWorld { noise: 0.5, ..world() };
+    assert_ne!(run(plan(1, "fast,nothing"), noisy).ended, Ended::Settled);
+}
+
+#[test]
+fn time_is_kept_and_a_block_that_does_not_fit_is_not_begun() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.stop_early = false;
+    let (experiment, now_ns) = run_silently(plan, SECOND_NS);
+    let outcome = outcome(&experiment);
+    assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 14));
+    assert!(now_ns <= 60 * SECOND_NS);
+    assert_eq!(outcome.wall_ms, 60_000);
+}
+
+#[test]
+fn fewest_blocks_are_run_even_when_they_take_longer_than_the_time_given() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.budget_ns = 20 * SECOND_NS;
+    let (experiment, _) = run_silently(plan, 2 * SECOND_NS);
+    assert_eq!(outcome(&experiment).blocks, 6);
+    assert!(outcome(&experiment).warnings.is_empty());
+}
+
+#[test]
+fn blocks_that_would_take_three_times_as_long_as_given_end_at_the_time_with_a_warning() {
+    let mut plan = plan(1, "fast,nothing");
+    plan.budget_ns = 20 * SECOND_NS;
+    let (experiment, now_ns) = run_silently(plan, 4 * SECOND_NS);
+    let outcome = outcome(&experiment);
+    assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 1));
+    assert_eq!(now_ns, 2 * 16 * SECOND_NS, "the warm-up and one block");
+    assert_eq!(warned(&outcome, "only 1 of 6 blocks"), 1);
+}
+
+#[test]
+fn most_blocks_are_a_limit() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (9, false);
+    let (experiment, _) = run_silently(plan, 1_000);
+    assert_eq!(outcome(&experiment).ended, Ended::BlockLimit);
+    assert_eq!(outcome(&experiment).blocks, 9);
+}
+
+#[test]
+fn arm_that_fails_in_the_first_three_blocks_is_not_run_again() {
+    let experiment = run_with(plan(1, "fast,harmful"), world(), |arm, _| {
+        (arm.name == "harmful").then(|| "no such device".to_owned())
+    });
+    assert_eq!(experiment.trials().filter(|trial| trial.arm == 3).count(), 3);
+    let outcome = outcome(&experiment);
+    assert_eq!(outcome.ended, Ended::Settled, "the others go on");
+    let harmful = arm(&outcome, "harmful");
+    assert_eq!((harmful.trials, harmful.failures.len()), (0, 3));
+    let why = metric(&outcome, "harmful", "rtt_ns_p50").why.clone().unwrap();
+    assert_eq!(why, "every trial failed: no such device");
+    assert_eq!(warned(&outcome, "3 trials of harmful failed, and it was not run again"), 1);
+}
+
+#[test]
+fn failed_trial_is_a_missing_pair_and_nothing_more() {
+    let experiment = run_with(plan(1, "fast"), world(), |arm, block| {
+        (arm.name == "fast" && block == 4).then(|| "timed out".to_owned())
+    });
+    let outcome = outcome(&experiment);
+    let fast = metric(&outcome, "fast", "rtt_ns_p50");
+    assert_eq!(fast.trials.len() as u32, outcome.blocks);
+    assert_eq!(fast.trials[3], None);
+    assert_eq!(fast.trials.iter().flatten().count() as u32, outcome.blocks - 1);
+    assert_eq!(fast.verdict, Some(Verdict::Better));
+    assert_eq!(arm(&outcome, "fast").failures, ["timed out"]);
+}
+
+#[test]
+fn without_a_baseline_there_is_nothing_to_run() {
+    let fails = |arm: &Arm, _| (arm.name == "baseline").then(|| "no".to_owned());
+    let outcome = outcome(&run_with(plan(1, "fast"), world(), fails));
+    assert_eq!(outcome.ended, Ended::Interrupted);
+    assert_eq!(warned(&outcome, "the baseline cannot run"), 1);
+
+    let mut none = plan(1, "fast");
+    none.arms.clear();
+    assert_eq!(Experiment::new(none).next(0), Step::Done(Ended::Interrupted));
+}
+
+#[test]
+fn without_a_control_nothing_is_better() {
+    let fails = |arm: &Arm, _| (arm.kind == ArmKind::Control).then(|| "no".to_owned());
+    let outcome = outcome(&run_with(plan(1, "fast"), world(), fails));
+    let fast = metric(&outcome, "fast", "rtt_ns_p50");
+    assert_eq!(fast.verdict, Some(Verdict::Inconclusive));
+    assert!(fast.why.as_ref().unwrap().contains("no A/A floor"));
+    assert_eq!(warned(&outcome, "the A/A control has no trial"), 1);
+}
+
+/// Runs with others taking the given share of two CPUs in every block from `from` on.
+fn run_noisily(share: f64, from: u32, until: u32) -> Experiment {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early, plan.noise_gate) = (8, false, 0.25);
+    let mut fake = FakeSource::new(world());
+    let mut experiment = Experiment::new(plan);
+    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
+        if arm == 0 && (from..until).contains(&block) {
+            measurement.others_cpu_ns = (measurement.wall_ns as f64 * share) as u64;
+            measurement.steal_ns = (measurement.wall_ns as f64 * share) as u64;
+        }
+        experiment.record(Ok(measurement));
+    }
+    experiment
+}
+
+#[test]
+fn noisy_block_is_marked_and_repeated_and_kept() {
+    let experiment = run_noisily(0.3, 3, 5);
+    let outcome = outcome(&experiment);
+    assert_eq!(outcome.blocks, 10, "eight and two more");
+    let noisy: Vec<u32> = experiment.trials().filter(|t| t.noisy).map(|t| t.block).collect();
+    assert_eq!(noisy, [3, 4]);
+    assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").trials.iter().flatten().count(), 10);
+    assert_eq!(warned(&outcome, "2 of 10 blocks were noisy"), 1);
+}
+
+#[test]
+fn repeats_are_at_most_a_third_more() {
+    let outcome = outcome(&run_noisily(0.3, 0, 1000));
+    // 8 + 8 / 3, of which a quarter is not counted: 10 - 2 = 8.
+    assert_eq!(outcome.blocks, 10);
+    assert_eq!(warned(&outcome, "10 of 10 blocks were noisy"), 1);
+}
+
+#[test]
+fn quiet_machine_repeats_nothing() {
+    let outcome = outcome(&run_noisily(0.2, 0, 1000));
+    assert_eq!(outcome.blocks, 8);
+    assert_eq!(warned(&outcome, "noisy"), 0);
+}
+
+#[test]
+fn loss_refuses_percentiles_and_not_throughput() {
+    let losses = [("fast".to_owned(), 0.003)].into();
+    let outcome = run(plan(1, "fast"), FakeWorld { losses, ..world() });
+    let p50 = metric(&outcome, "fast", "rtt_ns_p50");
+    assert_eq!((p50.verdict, p50.median), (Some(Verdict::Refused), None));
+    assert!(p50.why.as_ref().unwrap().starts_with("percentiles refused: 6 of 3994 datagrams"));
+    assert_eq!(metric(&outcome, "fast", "received_pps").verdict, Some(Verdict::Better));
+    let lost = metric(&outcome, "fast", "lost_count");
+    assert_eq!((lost.median, lost.ratio, lost.verdict), (Some(6.0), None, None));
+    assert!(arm(&outcome, "fast").latency.is_empty());
+    assert!(!arm(&outcome, "baseline").latency.is_empty());
+}
+
+#[test]
+fn loss_in_a_few_trials_leaves_a_verdict_with_a_warning() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (12, false);
+    let mut fake = FakeSource::new(world());
+    let mut experiment = Experiment::new(plan);
+    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
+        if arm == 2 && (3..5).contains(&block) {
+            measurement.deliveries.get_mut("forward").unwrap().received_count -= 5;
+        }
+        experiment.record(Ok(measurement));
+    }
+    let outcome = outcome(&experiment);
+    assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
+    assert_eq!(warned(&outcome, "rtt_ns_p50 of fast is missing in 2 of 12 trials"), 1);
+}
+
+#[test]
+fn switch_that_did_nothing_is_not_effective_alone_and_on_its_own_rung_only() {
+    let alone = run(plan(1, "idle"), world());
+    let idle = metric(&alone, "idle", "rtt_ns_p50");
+    assert_eq!(idle.verdict, Some(Verdict::NotEffective));
+    assert!(idle.why.is_some());
+    assert_eq!(warned(&alone, "idle was on"), 0);
+
+    let ladder = run(plan(1, "ladder"), world());
+    let verdict = |name| metric(&ladder, name, "rtt_ns_p50").verdict;
+    assert_eq!(verdict("+idle"), Some(Verdict::NotEffective));
+    assert_ne!(verdict("+harmful"), Some(Verdict::NotEffective));
+
+    let joined = run(plan(1, "fast+idle"), world());
+    assert_eq!(metric(&joined, "fast+idle", "rtt_ns_p50").verdict, Some(Verdict::Better));
+    assert_eq!(warned(&joined, "idle was on and did nothing"), 1);
+}
+
+#[test]
+fn control_that_differs_is_a_warning_and_never_settled() {
+    let mut plan = plan(1, "nothing");
+    plan.arms[1].0.switches = vec!["harmful".into()];
+    let outcome = run(plan, world());
+    assert_ne!(outcome.ended, Ended::Settled);
+    assert_eq!(metric(&outcome, "baseline again", "rtt_ns_p50").verdict, Some(Verdict::Worse));
+    assert_eq!(warned(&outcome, "the baseline differs from itself in rtt_ns_p50"), 1);
+}
+
+#[test]
+fn peer_is_judged_like_an_arm_by_what_it_reports() {
+    let mut plan = plan(1, "fast");
+    plan.arms.push((Arm::peer("other"), Support::Yes));
+    plan.arms.push((Arm::peer("missing"), Support::unsupported("no `missing`", "apt install it")));
+    let peers = [("other".to_owned(), 1.5)].into();
+    let outcome = run(plan, FakeWorld { peers, ..world() });
+    let p50 = metric(&outcome, "other", "rtt_ns_p50");
+    assert_eq!(p50.verdict, Some(Verdict::Worse));
+    assert!((1.4..1.6).contains(&p50.ratio.unwrap()));
+    assert_eq!(metric(&outcome, "missing", "rtt_ns_p50").verdict, Some(Verdict::Unsupported));
+}
+
+#[test]
+fn interrupt_ends_it_and_keeps_the_trial_under_way() {
+    let mut experiment = Experiment::new(plan(1, "fast"));
+    assert!(matches!(experiment.next(0), Step::Trial { .. }));
+    experiment.interrupt();
+    experiment.record(Ok(Default::default()));
+    assert_eq!(experiment.next(1), Step::Done(Ended::Interrupted));
+    assert_eq!(experiment.trials().len(), 1);
+    assert_eq!(outcome(&experiment).ended, Ended::Interrupted);
+}
+
+#[test]
+fn outcome_may_be_asked_for_at_any_time_and_the_same_trial_is_given_until_recorded() {
+    let mut fake = FakeSource::new(world());
+    let mut experiment = Experiment::new(plan(1, "ladder"));
+    let mut before = 0.0;
+    for _ in 0..40 {
+        let step = experiment.next(fake.now_ns());
+        assert_eq!(experiment.next(fake.now_ns()), step);
+        let Step::Trial { arm, .. } = step else { break };
+        let measurement = fake.trial(&experiment.arms()[arm].0.clone());
+        experiment.record(Ok(measurement));
+        let live = outcome(&experiment);
+        assert_eq!((live.ended, live.arms.len()), (Ended::Unfinished, 8));
+        let progress = experiment.progress(fake.now_ns());
+        assert!(progress >= before && progress < 1.0);
+        before = progress;
+    }
+    assert!(before > 0.1);
+}
+
+#[test]
+fn record_without_a_trial_is_ignored() {
+    let mut experiment = Experiment::new(plan(1, "fast"));
+    experiment.record(Err("nobody asked".into()));
+    assert_eq!(experiment.trials().len(), 0);
+}
+
+#[test]
+fn latency_is_pooled_over_the_trials_that_count() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (8, false);
+    let outcome = run(plan, world());
+    let rtt = &arm(&outcome, "baseline").latency["rtt"];
+    assert_eq!(rtt.count, 8 * 2_000);
+    assert!(rtt.quantiles.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1));
+    assert!(rtt.quantiles.iter().any(|(quantile, _)| *quantile == 0.999));
+    assert!((50..70).contains(&rtt.quantiles.len()), "{}", rtt.quantiles.len());
+}
+
+#[test]
+fn outcome_lists_arms_as_asked_for_and_has_no_floor_for_counts() {
+    let outcome = run(plan(1, "fast"), world());
+    assert!(outcome.floor.contains_key("rtt_ns_p50"));
+    assert!(!outcome.floor.contains_key("lost_count"));
+    let names: Vec<&str> = outcome.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names, ["baseline", "baseline again", "fast"]);
+}
+
+#[test]
+fn metric_that_nobody_gives_settles_nothing() {
+    let mut plan = plan(1, "fast");
+    (plan.judged, plan.budget_ns) = (vec!["no_such_ns".into()], 20 * SECOND_NS);
+    assert_eq!(run(plan, world()).ended, Ended::TimeUp);
+}

@@ -1,0 +1,154 @@
+//! Numbers from a measurement, and the refusals.
+
+use wirepath_model::{
+    Better, Cost, Delivery, Measurement, Metric, Throughput, describe, is_tally, latency_histogram,
+    segment_stem,
+};
+
+fn books(sent: u64, received: u64) -> Delivery {
+    Delivery { sent_count: sent, received_count: received, ..Delivery::default() }
+}
+
+/// `count` round trips of 1000, 1001, … nanoseconds in the segment.
+fn measurement(segment: &str, count: u64) -> Measurement {
+    let mut histogram = latency_histogram();
+    (0..count).for_each(|step| histogram.record(1000 + step).unwrap());
+    Measurement {
+        wall_ns: 1_000_000_000,
+        segments: [(segment.to_owned(), histogram)].into(),
+        deliveries: [("forward".to_owned(), books(count, count))].into(),
+        ..Measurement::default()
+    }
+}
+
+fn metric(measurement: &Measurement, name: &str) -> Option<Metric> {
+    measurement.metrics().into_iter().find(|metric| metric.name == name)
+}
+
+fn value(measurement: &Measurement, name: &str) -> f64 {
+    metric(measurement, name).expect(name).value.expect(name)
+}
+
+fn refusal(measurement: &Measurement, name: &str) -> String {
+    metric(measurement, name).expect(name).value.expect_err(name)
+}
+
+#[test]
+fn quantiles_are_named_after_their_segment() {
+    let measurement = measurement("kernel→app", 10_000);
+    let p50 = value(&measurement, "kernel_to_app_ns_p50");
+    assert!((p50 / 6000.0 - 1.0).abs() < 0.002, "{p50}");
+    assert!(value(&measurement, "kernel_to_app_ns_p999") > 10_900.0);
+    assert!(value(&measurement, "kernel_to_app_ns_max") >= 10_999.0);
+    assert_eq!(segment_stem("schedule→send"), "schedule_to_send");
+    let metric = metric(&measurement, "kernel_to_app_ns_p90").unwrap();
+    assert_eq!((metric.unit, metric.better), ("ns", Better::Lower));
+}
+
+#[test]
+fn quantile_needs_ten_samples_beyond_it() {
+    let enough = measurement("rtt", 10_000);
+    assert!(metric(&enough, "rtt_ns_p999").unwrap().value.is_ok());
+    let few = measurement("rtt", 9_999);
+    assert_eq!(
+        refusal(&few, "rtt_ns_p999"),
+        "p999 refused: 9999 samples leave 9 beyond it, 10 are needed"
+    );
+    assert!(metric(&few, "rtt_ns_p99").unwrap().value.is_ok());
+    assert!(metric(&few, "rtt_ns_max").unwrap().value.is_ok());
+    assert_eq!(refusal(&measurement("rtt", 0), "rtt_ns_max"), "no sample");
+}
+
+#[test]
+fn any_loss_refuses_latency_and_leaves_throughput() {
+    let mut measurement = measurement("rtt", 4_000);
+    measurement.deliveries.insert("forward".into(), books(4_000, 3_988));
+    measurement.throughput = Some(Throughput {
+        interval_ns: 500_000_000,
+        received_count: 3_988,
+        payload_bytes: 3_988 * 64,
+    });
+    for name in ["rtt_ns_p50", "rtt_ns_p999", "rtt_ns_max"] {
+        let why = refusal(&measurement, name);
+        assert!(why.starts_with("percentiles refused: 12 of 4000 datagrams lost"), "{why}");
+    }
+    assert_eq!(value(&measurement, "received_pps"), 7_976.0);
+    assert_eq!(value(&measurement, "goodput_bps"), 7_976.0 * 512.0);
+    assert_eq!(value(&measurement, "sent_pps"), 4_000.0);
+    assert_eq!(value(&measurement, "lost_count"), 12.0);
+}
+
+#[test]
+fn books_are_summed_and_split_by_direction() {
+    let mut measurement = measurement("rtt", 100);
+    assert!(metric(&measurement, "lost_count_forward").is_none(), "one direction needs no split");
+    let back =
+        Delivery { sent_count: 100, received_count: 99, duplicated_count: 4, reordered_count: 2 };
+    measurement.deliveries.insert("return".into(), back);
+    assert_eq!(value(&measurement, "lost_count"), 5.0);
+    assert_eq!(value(&measurement, "lost_count_forward"), 0.0);
+    assert_eq!(value(&measurement, "lost_count_return"), 5.0);
+    assert_eq!(value(&measurement, "duplicated_count_return"), 4.0);
+    assert_eq!(value(&measurement, "reordered_count"), 2.0);
+}
+
+#[test]
+fn cost_is_all_ends_over_first_arrivals() {
+    let mut measurement = measurement("rtt", 100);
+    let back =
+        Delivery { sent_count: 100, received_count: 104, duplicated_count: 4, reordered_count: 0 };
+    measurement.deliveries.insert("return".into(), back);
+    let near = Cost {
+        user_ns: 1_000,
+        system_ns: 2_000,
+        softirq_ns: Some(1_000),
+        context_switch_count: 50,
+        syscall_count: Some(400),
+    };
+    measurement.costs.insert("near".into(), near);
+    assert_eq!(value(&measurement, "cpu_ns_per_packet"), 20.0);
+    assert_eq!(value(&measurement, "context_switches_per_packet"), 0.25);
+    assert_eq!(value(&measurement, "syscalls_per_packet"), 2.0);
+    measurement.costs.insert("far".into(), Cost { syscall_count: None, ..near });
+    assert_eq!(value(&measurement, "cpu_ns_per_packet"), 40.0);
+    assert!(refusal(&measurement, "syscalls_per_packet").contains("at the far end"));
+}
+
+#[test]
+fn nothing_received_is_a_refusal_and_no_infinity() {
+    let mut measurement = Measurement::default();
+    measurement.deliveries.insert("forward".into(), books(10, 0));
+    measurement.throughput = Some(Throughput::default());
+    measurement.costs.insert("near".into(), Cost { user_ns: 5, ..Cost::default() });
+    assert!(metric(&measurement, "received_pps").unwrap().value.is_err());
+    assert!(metric(&measurement, "cpu_ns_per_packet").unwrap().value.is_err());
+    assert_eq!(value(&measurement, "lost_count"), 10.0);
+    assert!(Measurement::default().metrics().is_empty());
+}
+
+#[test]
+fn percentiles_that_a_peer_reports_bear_the_same_names_and_rules() {
+    let mut peer = Measurement {
+        deliveries: [("forward".to_owned(), books(2_000, 2_000))].into(),
+        ..Measurement::default()
+    };
+    let reported = vec![(0.5, 60_000.0), (0.99, 87_000.0), (0.999, 90_000.0), (1.0, 99_000.0)];
+    peer.reported.insert("rtt".into(), reported);
+    assert_eq!(value(&peer, "rtt_ns_p50"), 60_000.0);
+    assert_eq!(value(&peer, "rtt_ns_p99"), 87_000.0);
+    assert!(refusal(&peer, "rtt_ns_p999").contains("2000 samples leave 2"));
+    assert_eq!(value(&peer, "rtt_ns_max"), 99_000.0);
+    peer.deliveries.insert("forward".into(), books(2_000, 1_999));
+    assert!(refusal(&peer, "rtt_ns_p50").starts_with("percentiles refused: 1 of 2000"));
+}
+
+#[test]
+fn names_say_unit_and_direction() {
+    assert_eq!(describe("goodput_bps"), ("bps", Better::Higher));
+    assert_eq!(describe("received_pps"), ("pps", Better::Higher));
+    assert_eq!(describe("cpu_ns_per_packet"), ("ns", Better::Lower));
+    assert_eq!(describe("jitter_ns"), ("ns", Better::Lower));
+    assert_eq!(describe("syscalls_per_packet"), ("count", Better::Lower));
+    assert!(is_tally("lost_count") && is_tally("lost_count_forward"));
+    assert!(!is_tally("syscalls_per_packet"));
+}

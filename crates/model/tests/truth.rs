@@ -1,0 +1,209 @@
+//! The harness against a machine whose truth is known: it must find what is there, and
+//! nothing else.
+
+mod support;
+
+use support::{arm, metric, plan, run, strong_drift};
+use wirepath_model::statistics::{self, LEVEL, PAIRS_MIN};
+use wirepath_model::{
+    Better, Drift, Ended, FakeSource, FakeWorld, Floor, Measurement, Random, Verdict,
+};
+
+fn world(seed: u64, noise: f64, drift: Vec<Drift>) -> FakeWorld {
+    FakeWorld { seed, noise, drift, samples: 2_000, ..FakeWorld::default() }
+}
+
+fn changed(verdict: Option<Verdict>) -> bool {
+    matches!(verdict, Some(Verdict::Better | Verdict::Worse))
+}
+
+#[test]
+fn large_effects_are_found_under_strong_drift() {
+    for seed in 0..20 {
+        let outcome = run(plan(seed, "fast,harmful"), world(seed, 0.02, strong_drift()));
+        let fast = metric(&outcome, "fast", "rtt_ns_p50");
+        let harmful = metric(&outcome, "harmful", "rtt_ns_p50");
+        assert_eq!(fast.verdict, Some(Verdict::Better), "seed {seed}: {fast:?}");
+        assert_eq!(harmful.verdict, Some(Verdict::Worse), "seed {seed}: {harmful:?}");
+        let ratio = fast.ratio.unwrap();
+        assert!((0.6..0.8).contains(&ratio), "seed {seed}: {ratio}");
+    }
+}
+
+#[test]
+fn three_per_cent_are_found_when_the_noise_is_low_and_the_margin_asks_for_it() {
+    let mut found = 0;
+    for seed in 0..20 {
+        let mut plan = plan(seed, "slight");
+        plan.margin = 1.01;
+        let drift = vec![Drift::Walk(0.02), Drift::Ramp(0.01)];
+        let outcome = run(plan, world(seed, 0.005, drift));
+        let slight = metric(&outcome, "slight", "rtt_ns_p50");
+        assert!((0.955..0.985).contains(&slight.ratio.unwrap()), "seed {seed}: {slight:?}");
+        assert_ne!(slight.verdict, Some(Verdict::Worse), "seed {seed}");
+        found += u32::from(slight.verdict == Some(Verdict::Better));
+    }
+    assert!(found >= 18, "found in {found} of 20");
+}
+
+#[test]
+fn intervals_hold_the_true_effect_also_when_stopped_early() {
+    let (mut held, mut settled) = (0, 0);
+    let experiments = 300;
+    for seed in 0..experiments {
+        let drift = vec![Drift::Walk(0.03), Drift::Ramp(-0.01)];
+        let outcome = run(plan(seed, "fast"), world(seed, 0.03, drift));
+        let fast = metric(&outcome, "fast", "rtt_ns_p50");
+        held += u32::from(fast.low.unwrap() <= 0.7 && 0.7 <= fast.high.unwrap());
+        settled += u32::from(outcome.ended == Ended::Settled);
+    }
+    eprintln!("held in {held}, stopped early in {settled} of {experiments}");
+    let share = f64::from(held) / experiments as f64;
+    assert!((0.91..0.99).contains(&share), "{share}");
+    assert!(f64::from(settled) > 0.9 * experiments as f64, "{settled}");
+}
+
+#[test]
+fn no_effect_is_found_where_there_is_none() {
+    let (mut experiments_fooled, mut verdicts_fooled, mut control_fooled) = (0u32, 0u32, 0u32);
+    let (mut settled, mut blocks) = (0u32, 0u32);
+    let experiments = 400;
+    for seed in 0..experiments {
+        let drift = match seed % 4 {
+            0 => vec![],
+            1 => vec![Drift::Walk(0.05)],
+            2 => vec![Drift::Ramp(0.02)],
+            _ => strong_drift(),
+        };
+        let mut plan = plan(seed, "nothing,idle");
+        plan.judged = vec!["rtt_ns_p50".into(), "rtt_ns_p99".into()];
+        // `idle` says so itself; here only its figures matter.
+        plan.arms[3].0.switches = vec!["nothing".into()];
+        let noise = [0.01, 0.03, 0.1][seed as usize % 3];
+        let outcome = run(plan, world(seed, noise, drift));
+        let wrong = |name: &str| {
+            let judged = ["rtt_ns_p50", "rtt_ns_p99"].iter();
+            judged.filter(|m| changed(metric(&outcome, name, m).verdict)).count() as u32
+        };
+        let variants = wrong("nothing") + wrong("idle");
+        verdicts_fooled += variants;
+        experiments_fooled += u32::from(variants > 0);
+        control_fooled += u32::from(wrong("baseline again") > 0);
+        settled += u32::from(outcome.ended == Ended::Settled);
+        blocks += outcome.blocks;
+    }
+    eprintln!(
+        "of {experiments} null experiments with 4 verdicts each: {experiments_fooled} with a false \
+         verdict, {verdicts_fooled} false verdicts, control distrusted in {control_fooled}, \
+         {settled} stopped early, {:.1} blocks each",
+        f64::from(blocks) / experiments as f64
+    );
+    assert!(experiments_fooled <= 20, "{experiments_fooled} of 400");
+    assert!(control_fooled <= 20, "{control_fooled} of 400");
+    assert!(settled > 100, "{settled}: the early stop was not put to the test");
+}
+
+/// The looks by themselves, without the floor that stands behind them: streams of
+/// log-ratios around 0, stopped when both levels say "different", else at the end.
+#[test]
+fn looking_early_does_not_inflate_false_positives_much_even_without_a_floor() {
+    let one = Some(Floor { low: 1.0, high: 1.0 });
+    let judge = |values: &[f64], level| {
+        let comparison = statistics::compare(values, level).unwrap();
+        changed(Some(statistics::verdict(&comparison, level, one, 1.0001, Better::Lower)))
+    };
+    let (mut looking, mut waiting) = (0, 0);
+    let streams = 3000;
+    for seed in 0..streams {
+        let mut random = Random::new(seed, 0);
+        let values: Vec<f64> = (0..64).map(|_| 0.05 * random.normal()).collect();
+        let last = judge(&values, LEVEL);
+        waiting += u32::from(last);
+        let early = [8, 11, 15, 20, 27, 36, 48, 64].iter().any(|&look| {
+            judge(&values[..look], LEVEL) && judge(&values[..look], statistics::STRICT_LEVEL)
+        });
+        looking += u32::from(last || early);
+    }
+    let share = |count| f64::from(count) / streams as f64;
+    eprintln!("false positives: {:.3} waiting, {:.3} looking", share(waiting), share(looking));
+    assert!(share(waiting) <= 0.055);
+    assert!(share(looking) <= 0.08);
+}
+
+/// A A A A B B B B, the way that benchmarks are often run; for these tests only.
+fn sequential(world: FakeWorld, trials: usize) -> (Vec<f64>, Vec<f64>) {
+    let arms = support::fake_arms("nothing");
+    let mut fake = FakeSource::new(world);
+    let value = |measurement: Measurement| {
+        let metrics = measurement.metrics();
+        let metric = metrics.iter().find(|metric| metric.name == "rtt_ns_p50");
+        metric.expect("the fake path has it").value.clone().expect("nothing is lost")
+    };
+    let mut take =
+        |arm: usize| -> Vec<f64> { (0..trials).map(|_| value(fake.trial(&arms[arm].0))).collect() };
+    let baseline = take(0);
+    (baseline, take(2))
+}
+
+#[test]
+fn drift_fools_sequential_order_and_not_interleaving() {
+    let experiments = 60;
+    let (mut sequential_fooled, mut interleaved_fooled) = (0, 0);
+    for seed in 0..experiments {
+        let (base, nothing) = sequential(world(seed, 0.01, strong_drift()), 20);
+        let some = |values: Vec<f64>| values.into_iter().map(Some).collect::<Vec<_>>();
+        let ratios = statistics::log_ratios(&some(nothing), &some(base));
+        let comparison = statistics::compare(&ratios, LEVEL).unwrap();
+        let one = Some(Floor { low: 1.0, high: 1.0 });
+        let verdict = statistics::verdict(&comparison, LEVEL, one, 1.1, Better::Lower);
+        sequential_fooled += u32::from(changed(Some(verdict)));
+
+        let mut plan = plan(seed, "nothing");
+        plan.stop_early = false;
+        plan.max_blocks = 20;
+        let outcome = run(plan, world(seed, 0.01, strong_drift()));
+        assert_eq!(outcome.blocks, 20);
+        // Judged as the sequential runs are: without the floor, so that the order alone
+        // makes the difference.
+        let values = |name: &str| metric(&outcome, name, "rtt_ns_p50").trials.clone();
+        let ratios = statistics::log_ratios(&values("nothing"), &values("baseline"));
+        let comparison = statistics::compare(&ratios, LEVEL).unwrap();
+        let verdict = statistics::verdict(&comparison, LEVEL, one, 1.1, Better::Lower);
+        interleaved_fooled += u32::from(changed(Some(verdict)));
+    }
+    eprintln!(
+        "fooled of {experiments}: {sequential_fooled} in sequence, {interleaved_fooled} interleaved"
+    );
+    // A third, where one in twenty is what the level allows.
+    assert!(sequential_fooled > 20, "{sequential_fooled}");
+    assert!(interleaved_fooled <= 7, "{interleaved_fooled}");
+}
+
+#[test]
+fn harness_without_an_effect_does_not_claim_one_for_a_switch_that_lost_it() {
+    // The same experiment as in `large_effects_…`, with the effect taken away.
+    let mut world = world(5, 0.02, strong_drift());
+    world.effects.clear();
+    let outcome = run(plan(5, "fast,harmful"), world);
+    assert!(!changed(metric(&outcome, "fast", "rtt_ns_p50").verdict));
+    assert!(!changed(metric(&outcome, "harmful", "rtt_ns_p50").verdict));
+}
+
+#[test]
+fn two_runs_agree_within_their_intervals() {
+    let run = |seed| run(plan(seed, "fast"), world(seed, 0.02, strong_drift()));
+    let (first, second) = (run(11), run(12));
+    let (first, second) =
+        (metric(&first, "fast", "rtt_ns_p50"), metric(&second, "fast", "rtt_ns_p50"));
+    assert!(first.low < second.high && second.low < first.high);
+}
+
+#[test]
+fn fewest_blocks_still_have_an_interval() {
+    let mut plan = plan(1, "fast");
+    plan.max_blocks = PAIRS_MIN as u32;
+    let outcome = run(plan, world(1, 0.01, vec![]));
+    assert_eq!((outcome.blocks, outcome.ended), (PAIRS_MIN as u32, Ended::BlockLimit));
+    assert_eq!(arm(&outcome, "fast").trials, PAIRS_MIN as u32);
+    assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
+}
