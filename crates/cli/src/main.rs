@@ -1,2 +1,60 @@
-//! placeholder
-fn main() {}
+//! `wirepath`: parse, wire together, print. The only crate that writes to a terminal.
+
+mod args;
+mod console;
+mod end;
+mod fake;
+mod generate;
+mod history;
+mod machine;
+mod near;
+mod paths_list;
+mod peer;
+mod prove;
+mod report_cmd;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command, HistoryCommand, ProbeCommand};
+use crate::end::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ran = stop::install().map_err(Failure::from).and_then(|()| run(&cli));
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            console::error(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    match &cli.command {
+        Command::Paths => paths_list::run(cli),
+        Command::Prove(args) => prove::run(cli, args),
+        Command::Probe(ProbeCommand::Send(args)) => near::send(cli, args),
+        Command::Probe(ProbeCommand::Ping(args)) => near::ping(cli, args),
+        Command::Probe(ProbeCommand::Receive(args)) => near::receive(cli, args),
+        Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
+        Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
+        Command::Peer(args) => peer::run(args),
+        Command::History(HistoryCommand::List { last }) => history::list(cli, *last),
+        Command::History(HistoryCommand::Show { id }) => history::show(cli, id),
+        Command::Report(args) => report_cmd::run(cli, args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "wirepath", &mut script);
+            console::bytes(&script)
+        }
+        Command::Man { dir } => {
+            std::fs::create_dir_all(dir)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+                .map_err(|e| Failure::failed(format!("cannot write man pages to {}: {e}", dir.display())))
+        }
+    }
+}

@@ -17,6 +17,11 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of all threads of this process in nanoseconds, ended ones included.
+pub fn process_cpu_ns() -> u64 {
+    read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// How late the kernel may wake the calling thread from a timed sleep; 50 µs unless set, which
 /// is most of a 10,000/s schedule's interval.
 ///

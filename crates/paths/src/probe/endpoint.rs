@@ -59,7 +59,7 @@ pub fn listening(choice: &Choice) -> Result<Local, NetError> {
 
 /// Receive queues in use, by the driver's channels where it tells them.
 fn queues_of(ifindex: u32) -> Result<u32, NetError> {
-    match net::channels(ifindex) {
+    match net::ethtool::channels(ifindex) {
         Ok(channels) => Ok(channels.rx_queues().max(1)),
         Err(_) => Ok(net::link(ifindex)?.rx_queue_count.max(1)),
     }

@@ -13,6 +13,7 @@ mod watch;
 
 use model::{Arm, ArmKind, Support, Switch};
 
+pub use session::{measurement_of, seed};
 pub use switches::{SWITCHES, engine_of};
 pub use watch::Watch;
 

@@ -11,16 +11,10 @@ use model::{Arm, ArmKind, Measurement, Support};
 
 use super::endpoint::{self, Choice};
 use super::peer::Far;
-use super::role::{self, Pace, Steering, Task};
-use super::session::{combine, seed};
+use super::role::{self, Pace, Task};
+use super::session::{FAR_PORT, Meter, NEAR_PORT, combine, seed};
 use super::switches::engine_of;
-use super::watch::Watch;
 use crate::path::{Load, PathError, Session};
-
-/// UDP ports of the two ends.
-pub const FAR_PORT: u16 = 9000;
-/// Near end's UDP port.
-pub const NEAR_PORT: u16 = 9001;
 
 pub(super) struct RemoteSession {
     far: Far,
@@ -28,6 +22,7 @@ pub(super) struct RemoteSession {
     local: Local,
     run: u32,
     cpus: Vec<usize>,
+    clock: CpuClock,
 }
 
 impl RemoteSession {
@@ -37,7 +32,8 @@ impl RemoteSession {
         let choice = Choice { ifname: None, queue: 0, port: NEAR_PORT };
         let (local, _) = endpoint::towards(ip, FAR_PORT, &choice).map_err(PathError::part)?;
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
-        Ok(RemoteSession { far, load: load.clone(), local, run: seed(), cpus })
+        let clock = CpuClock::open().map_err(PathError::part)?;
+        Ok(RemoteSession { far, load: load.clone(), local, run: seed(), cpus, clock })
     }
 }
 
@@ -76,6 +72,7 @@ impl Session for RemoteSession {
             pace,
             payload_bytes: self.load.size_bytes,
             flows: 1,
+            first_flow: 0,
             session: Some(self.run),
             count: None,
             duration: None,
@@ -93,11 +90,11 @@ impl Session for RemoteSession {
         task.role = near_role;
         task.duration = Some(self.load.trial);
         let cpus = if arm.has("pin") { self.cpus.first().copied() } else { None };
-        let before = CpuClock::now().map_err(PathError::part)?;
+        let meter = Meter::start(&self.clock)?;
         let near = run_near(&task, &local, &remote, cpus);
         // The far end is stopped whether the near end succeeded or not.
         let far = self.far.stop().map_err(PathError::part);
-        let used = CpuClock::now().map_err(PathError::part)?.since(&before);
+        let used = meter.stop()?;
         let near = near.map_err(|why| PathError::End { end: "near".into(), why })?;
         Ok(combine(near, far?, &used))
     }

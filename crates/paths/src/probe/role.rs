@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use io::{AnyEngine, Arrival, Engine, EngineReport, EngineSpec, Role};
-use model::{Arrival as Seen, Cost, Delivery, JitterEstimator, SequenceBook, Throughput};
+use model::{Cost, Delivery, Jitter, SequenceBook, Throughput};
 use serde::{Deserialize, Serialize};
 use io::clock::monotonic_ns;
 use io::rusage::ThreadUsage;
@@ -53,6 +53,8 @@ pub struct Task {
     pub payload_bytes: usize,
     /// Source ports to send from.
     pub flows: usize,
+    /// Number of the first flow, where several ends send to one.
+    pub first_flow: u8,
     /// Marks this run's datagrams; others are strays. `None`: follow whoever sends.
     pub session: Option<u32>,
     /// Datagrams to send at most; `None` for no limit.
@@ -105,11 +107,61 @@ pub struct RoleReport {
     pub cost: Cost,
     /// Measured time in nanoseconds.
     pub wall_ns: u64,
-    /// Distinct answers per [`Header::reply`], for ends that hear nothing of the other's books:
-    /// replies that the far end must have made.
-    pub replies_made_count: u64,
+    /// What the other end must have sent, by the highest number that arrived in each flow: for
+    /// ends that hear nothing of the other's books.
+    pub expected_count: u64,
     /// The engine's own report.
     pub engine: EngineReport,
+}
+
+impl RoleReport {
+    /// Adds what another thread of the same end saw at the same time.
+    pub fn merge(&mut self, other: RoleReport) {
+        self.sent_count += other.sent_count;
+        self.arrived.received_count += other.arrived.received_count;
+        self.arrived.duplicated_count += other.arrived.duplicated_count;
+        self.arrived.reordered_count += other.arrived.reordered_count;
+        self.too_old_count += other.too_old_count;
+        self.stray_count += other.stray_count;
+        self.expected_count += other.expected_count;
+        self.throughput.interval_ns =
+            self.throughput.interval_ns.max(other.throughput.interval_ns);
+        self.throughput.received_count += other.throughput.received_count;
+        self.throughput.payload_bytes += other.throughput.payload_bytes;
+        self.jitter_ns = self.jitter_ns.max(other.jitter_ns);
+        for (segment, histogram) in other.segments {
+            match self.segments.get_mut(&segment) {
+                // All latency histograms have the same bounds, so that adding cannot fail.
+                Some(own) => own.add(histogram).unwrap_or_default(),
+                None => {
+                    self.segments.insert(segment, histogram);
+                }
+            }
+        }
+        self.cost.user_ns += other.cost.user_ns;
+        self.cost.system_ns += other.cost.system_ns;
+        self.cost.context_switch_count += other.cost.context_switch_count;
+        self.cost.syscall_count = match (self.cost.syscall_count, other.cost.syscall_count) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        self.wall_ns = self.wall_ns.max(other.wall_ns);
+        for (name, value) in other.engine.counters {
+            match self.engine.counters.iter_mut().find(|(n, _)| *n == name) {
+                // The XDP program is shared: each thread read the same counter.
+                Some((n, own)) if is_shared(n) => *own = (*own).max(value),
+                Some((_, own)) => *own += value,
+                None => self.engine.counters.push((name, value)),
+            }
+        }
+        self.engine.unsent_count += other.engine.unsent_count;
+        self.engine.not_effective.extend(other.engine.not_effective);
+    }
+}
+
+/// Whether a counter is of the XDP program, which all queues share.
+fn is_shared(counter: &str) -> bool {
+    ["xdp_redirected_count", "xdp_passed_count", "xdp_map_missed_count"].contains(&counter)
 }
 
 /// Runs a role to its end on an open engine.
@@ -157,7 +209,7 @@ fn run_on<E: Engine>(engine: &mut E, task: &Task, steering: Steering<'_>) -> Res
 }
 
 /// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -184,8 +236,7 @@ struct End<'a> {
     first_ns: u64,
     last_ns: u64,
     replies: u32,
-    highest_reply: u32,
-    jitter: JitterEstimator,
+    jitter: Jitter,
     latency: Histogram<u64>,
     segment: &'static str,
     kernel_to_app: Option<Histogram<u64>>,
@@ -212,8 +263,7 @@ impl<'a> End<'a> {
             first_ns: 0,
             last_ns: 0,
             replies: 0,
-            highest_reply: 0,
-            jitter: JitterEstimator::new(),
+            jitter: Jitter::default(),
             latency: model::latency_histogram(),
             segment,
             kernel_to_app: task.engine.stamps.then(model::latency_histogram),
@@ -245,7 +295,7 @@ impl<'a> End<'a> {
         let sequence = self.sequences[flow];
         self.sequences[flow] = sequence.wrapping_add(1);
         let session = self.session.unwrap_or(0);
-        Header { kind, flow: flow as u8, session, sequence, reply: 0, time_ns }
+        Header { kind, flow: self.task.first_flow.wrapping_add(flow as u8), session, sequence, reply: 0, time_ns }
     }
 
     /// Checks that a datagram is of this run; follows a new sender when told to follow.
@@ -278,7 +328,7 @@ impl<'a> End<'a> {
     }
 
     /// Enters one arrival into the books of its flow.
-    fn note(&mut self, flow: usize, sequence: u32, payload_bytes: usize, now_ns: u64) -> Option<Seen> {
+    fn note(&mut self, flow: usize, sequence: u32, payload_bytes: usize, now_ns: u64) {
         if self.first_ns == 0 {
             self.first_ns = now_ns;
             if self.task.role == Role::Receive || self.task.role == Role::Echo {
@@ -293,7 +343,9 @@ impl<'a> End<'a> {
         while self.books.len() <= flow {
             self.books.push(SequenceBook::new());
         }
-        self.books.get_mut(flow).map(|book| book.record(sequence))
+        if let Some(book) = self.books.get_mut(flow) {
+            book.record(sequence);
+        }
     }
 
     /// A look that found nothing: notes the cost so far once silence begins, watches the link.
@@ -449,7 +501,6 @@ impl<'a> End<'a> {
                 return;
             };
             self.note(0, header.reply, arrival.payload_bytes, now_ns);
-            self.highest_reply = self.highest_reply.max(header.reply.wrapping_add(1));
             let rtt_ns = now_ns.saturating_sub(header.time_ns).max(1);
             self.latency.saturating_record(rtt_ns);
             if let Some(live) = self.steering.live {
@@ -555,7 +606,7 @@ impl<'a> End<'a> {
 
     /// Arrivals of distinct sequence numbers.
     fn distinct_count(&self) -> u64 {
-        self.books.iter().map(SequenceBook::distinct_count).sum()
+        self.books.iter().map(SequenceBook::first_arrival_count).sum()
     }
 
     fn into_report(self, mut engine: EngineReport) -> RoleReport {
@@ -589,7 +640,7 @@ impl<'a> End<'a> {
                 received_count: self.received_count,
                 payload_bytes: self.payload_bytes,
             },
-            jitter_ns: (arrived.received_count > 1).then(|| self.jitter.jitter_ns()),
+            jitter_ns: self.jitter.jitter_ns(),
             arrived,
             segments,
             cost: Cost {
@@ -600,7 +651,7 @@ impl<'a> End<'a> {
                 syscall_count: Some(engine.syscall_count),
             },
             wall_ns: end_ns.saturating_sub(self.begun_ns),
-            replies_made_count: u64::from(self.highest_reply),
+            expected_count: self.books.iter().filter_map(SequenceBook::highest).map(|h| u64::from(h) + 1).sum(),
             engine,
         }
     }
@@ -635,7 +686,7 @@ fn pause_until(until_ns: u64, wait: io::Wait) {
 }
 
 /// Waits until the receiver behind `live` has taken nothing for a while.
-pub(crate) fn drain(live: &Live) {
+pub fn drain(live: &Live) {
     let begun = Instant::now();
     let mut last = (live.received_count.load(Ordering::Relaxed), Instant::now());
     while begun.elapsed() < GRACE_MAX && last.1.elapsed() < GRACE {

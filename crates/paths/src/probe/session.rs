@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use host::cpu::CpuClock;
+use host::cpu::{CpuClock, CpuTimes};
 use host::idle::NoIdle;
 use host::lab::{End, Pair, PairSpec};
 use host::steering::RpsGuard;
@@ -19,18 +19,45 @@ use super::switches::engine_of;
 use super::watch::Watch;
 use crate::path::{Load, PathError, Session};
 
-/// UDP port of the far end in a lab.
-const FAR_PORT: u16 = 9000;
-/// UDP port of the near end in a lab.
-const NEAR_PORT: u16 = 9001;
+/// UDP port of the far end.
+pub(super) const FAR_PORT: u16 = 9000;
+/// UDP port of the near end.
+pub(super) const NEAR_PORT: u16 = 9001;
 
 /// A lab: a near and a far end joined by a veth pair.
 pub(super) struct LabSession {
     pair: Pair,
     load: Load,
     cpus: Vec<usize>,
+    clock: CpuClock,
     run: u32,
     peers: BTreeMap<String, Box<dyn Peer>>,
+}
+
+/// CPU time of the machine and of ourselves over one trial, set-up included.
+pub(super) struct Meter<'a> {
+    clock: &'a CpuClock,
+    before: CpuTimes,
+    own_before_ns: u64,
+}
+
+/// What a [`Meter`] saw.
+pub(super) struct Used {
+    machine: CpuTimes,
+    own_ns: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn start(clock: &'a CpuClock) -> Result<Self, PathError> {
+        let before = clock.now().map_err(PathError::part)?;
+        Ok(Meter { clock, before, own_before_ns: io::clock::process_cpu_ns() })
+    }
+
+    pub(super) fn stop(self) -> Result<Used, PathError> {
+        let own_ns = io::clock::process_cpu_ns() - self.own_before_ns;
+        let now = self.clock.now().map_err(PathError::part)?;
+        Ok(Used { machine: now.since(&self.before), own_ns })
+    }
 }
 
 /// How the two ends of a trial are placed.
@@ -46,7 +73,9 @@ impl LabSession {
         let spec = PairSpec { mtu_bytes: mtu, ..PairSpec::default() };
         let pair = Pair::new(&spec).map_err(PathError::part)?;
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
-        Ok(LabSession { pair, load: load.clone(), cpus, run: seed(), peers: BTreeMap::new() })
+        let clock = CpuClock::open().map_err(PathError::part)?;
+        let peers = BTreeMap::new();
+        Ok(LabSession { pair, load: load.clone(), cpus, clock, run: seed(), peers })
     }
 
     /// One CPU for each end, when there are two.
@@ -72,6 +101,7 @@ impl LabSession {
             pace,
             payload_bytes: self.load.size_bytes,
             flows: 1,
+            first_flow: 0,
             session: Some(self.run),
             count: None,
             duration: (role == near_role).then_some(self.load.trial),
@@ -85,17 +115,17 @@ impl LabSession {
         if arm.has("rps") {
             // Each end's arrivals on that end's own CPU.
             for (end, cpus) in [(&self.pair.near, &places.near), (&self.pair.far, &places.far)] {
-                undo.push(Box::new(RpsGuard::set(end, cpus).map_err(PathError::part)?));
+                undo.push(Box::new(RpsGuard::set(&end.netns, &end.ifname, cpus).map_err(PathError::part)?));
             }
         }
         let pinned = if arm.has("pin") { places } else { Placement::default() };
-        let before = CpuClock::now().map_err(PathError::part)?;
+        let meter = Meter::start(&self.clock)?;
         let (near, far) = if storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &pinned)?
         } else {
             run_pair(&self.pair, &task(near_role), &task(far_role), &pinned)?
         };
-        let used = CpuClock::now().map_err(PathError::part)?.since(&before);
+        let used = meter.stop()?;
         drop(undo);
         let mut measurement = combine(near, far, &used);
         if arm.has("rps") && engine.kind == EngineKind::Xdp && engine.xdp_mode == XdpMode::Native {
@@ -119,10 +149,11 @@ impl Session for LabSession {
         let Some(peer) = self.peers.get_mut(&arm.name) else {
             return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
         };
-        let before = CpuClock::now().map_err(PathError::part)?;
+        let meter = Meter::start(&self.clock)?;
         let mut measurement = peer.trial(&self.pair, &self.load)?;
-        let used = CpuClock::now().map_err(PathError::part)?.since(&before);
-        account(&mut measurement, &used);
+        let used = meter.stop()?;
+        let children_ns = measurement.cpu_ns();
+        account(&mut measurement, &Used { own_ns: used.own_ns + children_ns, ..used });
         Ok(measurement)
     }
 
@@ -138,7 +169,7 @@ fn mtu_for(size_bytes: usize) -> u32 {
 }
 
 /// A number that differs from run to run, so that strays of an earlier run are told apart.
-pub(super) fn seed() -> u32 {
+pub fn seed() -> u32 {
     (io::clock::realtime_ns() >> 10) as u32 ^ std::process::id().rotate_left(16)
 }
 
@@ -232,48 +263,77 @@ fn run_pair(
     })
 }
 
-/// Both ends' reports as one measurement.
-pub(super) fn combine(near: RoleReport, far: RoleReport, used: &host::cpu::CpuUsed) -> Measurement {
+/// Both ends' reports as one measurement. Without the far end's the near end's books stand
+/// for both, as far as sequence numbers tell.
+pub fn measurement_of(near: RoleReport, far: Option<RoleReport>) -> Measurement {
     let mut m = Measurement { wall_ns: near.wall_ns.max(1), ..Measurement::default() };
-    let forward = Delivery { sent_count: near.sent_count, ..far.arrived };
+    let answered = near.sent_count > 0 && near.expected_count > 0;
+    let far_sent = far.as_ref().map_or(near.expected_count, |f| f.sent_count);
+    let forward = match &far {
+        Some(far) => Delivery { sent_count: near.sent_count, ..far.arrived },
+        // Nobody told; each answer stands for an arrival.
+        None if answered => Delivery {
+            sent_count: near.sent_count.max(near.expected_count),
+            received_count: near.expected_count,
+            ..Delivery::default()
+        },
+        None if near.sent_count > 0 => Delivery {
+            sent_count: near.sent_count,
+            received_count: near.sent_count,
+            ..Delivery::default()
+        },
+        None => Delivery { sent_count: near.expected_count, ..near.arrived },
+    };
     m.deliveries.insert("forward".into(), forward);
-    if near.arrived.received_count > 0 || far.sent_count > 0 {
-        let back = Delivery { sent_count: far.sent_count, ..near.arrived };
+    let echoed = answered || far.as_ref().is_some_and(|f| f.sent_count > 0);
+    let mut reports = vec![("near", near)];
+    reports.extend(far.map(|far| ("far", far)));
+    if echoed {
+        let back = Delivery { sent_count: far_sent, ..reports[0].1.arrived };
         m.deliveries.insert("return".into(), back);
-        m.jitter_ns = near.jitter_ns;
-        m.segments = near.segments;
-    } else {
-        m.throughput = Some(far.throughput);
-        m.segments = far.segments;
     }
-    m.costs.insert("near".into(), near.cost);
-    m.costs.insert("far".into(), far.cost);
-    for (end, report) in [("near", near.engine), ("far", far.engine)] {
-        for (name, value) in report.mode {
+    for (end, report) in reports {
+        let receives = if echoed { end == "near" } else { report.arrived.received_count > 0 };
+        if receives {
+            m.jitter_ns = report.jitter_ns;
+            m.segments = report.segments;
+            if !echoed {
+                m.throughput = Some(report.throughput);
+            }
+        }
+        m.costs.insert(end.into(), report.cost);
+        m.counters.insert(format!("{end}_too_old_count"), report.too_old_count);
+        let engine = report.engine;
+        for (name, value) in engine.mode {
             m.mode.insert(format!("{end} {name}"), value);
         }
-        for (name, value) in report.counters {
+        for (name, value) in engine.counters {
             m.counters.insert(format!("{end}_{name}"), value);
         }
-        if let Some(ledger) = report.ledger {
+        if let Some(ledger) = engine.ledger {
             let unbalanced = u64::from(!ledger.balances());
             m.counters.insert(format!("{end}_ledger_unbalanced_count"), unbalanced);
         }
-        for (switch, why) in report.not_effective {
+        for (switch, why) in engine.not_effective {
             if !m.not_effective.iter().any(|n| n.switch == switch) {
                 m.not_effective.push(NotEffective { switch, why: format!("{end} end: {why}") });
             }
         }
     }
-    m.counters.insert("far_too_old_count".into(), far.too_old_count);
+    m
+}
+
+/// As [`measurement_of`], with what the kernel and others used meanwhile.
+pub(super) fn combine(near: RoleReport, far: RoleReport, used: &Used) -> Measurement {
+    let mut m = measurement_of(near, Some(far));
     account(&mut m, used);
     m
 }
 
 /// What the kernel's own threads and everybody else used meanwhile.
-fn account(m: &mut Measurement, used: &host::cpu::CpuUsed) {
-    let kernel = Cost { softirq_ns: Some(used.softirq_threads_ns), ..Cost::default() };
+fn account(m: &mut Measurement, used: &Used) {
+    let kernel = Cost { softirq_ns: Some(used.machine.softirq_threads_ns), ..Cost::default() };
     m.costs.insert("kernel".into(), kernel);
-    m.others_cpu_ns = used.others_ns;
-    m.steal_ns = used.steal_ns;
+    m.steal_ns = used.machine.steal_ns;
+    m.others_cpu_ns = used.machine.others_ns(used.own_ns);
 }

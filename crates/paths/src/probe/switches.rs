@@ -104,7 +104,7 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
 }
 
 /// Why a set of switches makes no sense, if it does not.
-pub fn contradiction(arm: &Arm) -> Option<String> {
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     let without_bypass = |id: &str| arm.has(id) && !arm.has("bypass");
     if let Some(id) = ["native", "zero-copy", "need-wakeup"].into_iter().find(|id| without_bypass(id))
     {

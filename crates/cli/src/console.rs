@@ -1,0 +1,53 @@
+//! All that is printed: results to standard output, the rest to standard error.
+#![expect(clippy::print_stderr, reason = "this module is the program's voice")]
+
+use std::io::{IsTerminal, Write};
+
+use report::text::Style;
+
+use crate::end::Failure;
+
+/// Writes a result. A closed pipe is no failure: whoever read it has had enough.
+pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(out).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Failure::failed(format!("cannot write to standard output: {e}"))),
+    }
+}
+
+/// Writes a result that ends with a line break.
+pub(crate) fn text(out: &str) -> Result<(), Failure> {
+    let line_break = if out.ends_with('\n') { "" } else { "\n" };
+    bytes(format!("{out}{line_break}").as_bytes())
+}
+
+/// Says something that is no result.
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Says why the command failed.
+pub(crate) fn error(failure: &Failure) {
+    eprintln!("error: {}", failure.text());
+}
+
+/// Whether somebody watches standard error.
+pub(crate) fn is_watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// How to write results: as wide as the terminal, plain in a pipe.
+pub(crate) fn style() -> Style {
+    let terminal = std::io::stdout().is_terminal();
+    let width = terminal_size::terminal_size()
+        .filter(|_| terminal)
+        .map_or(80, |(terminal_size::Width(columns), _)| usize::from(columns).clamp(60, 120));
+    let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        .is_some_and(|v| v.to_lowercase().contains("utf-8") || v.to_lowercase().contains("utf8"));
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    Style { width, color: terminal && !plain && !dumb, ascii: terminal && !utf8 }
+}

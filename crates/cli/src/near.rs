@@ -1,0 +1,445 @@
+//! `wirepath probe send | ping | receive | echo`.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use host::idle::NoIdle;
+use io::{AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Wait, XdpEngine, XdpMode};
+use model::Measurement;
+use paths::probe::endpoint::{self, Choice};
+use paths::probe::peer::{Far, PeerError};
+use paths::probe::role::{self, Live, Pace, RoleReport, Steering, Task, chain};
+use paths::probe::{Watch, measurement_of, seed};
+
+use crate::args::{Cli, EngineArgs, EngineName, FarArgs, ModeName, NearArgs};
+use crate::end::Failure;
+use crate::{console, stop};
+
+pub(crate) fn send(cli: &Cli, args: &NearArgs) -> Result<(), Failure> {
+    let pace = args.rate.map_or(Pace::Flood, Pace::Rate);
+    near(cli, args, Role::Send, Role::Receive, pace)
+}
+
+pub(crate) fn ping(cli: &Cli, args: &NearArgs) -> Result<(), Failure> {
+    let pace = args.rate.map_or(Pace::PingPong, Pace::Rate);
+    if args.flows > 1 || args.engine.queues > 1 {
+        return Err(Failure::Usage("ping uses one flow and one queue; send has --flows".into()));
+    }
+    near(cli, args, Role::Ping, Role::Echo, pace)
+}
+
+pub(crate) fn receive(cli: &Cli, args: &FarArgs) -> Result<(), Failure> {
+    far(cli, args, Role::Receive)
+}
+
+pub(crate) fn echo(cli: &Cli, args: &FarArgs) -> Result<(), Failure> {
+    if args.engine.queues > 1 && args.engine.engine != EngineName::Xdp {
+        return Err(Failure::Usage("--queues goes with --engine xdp".into()));
+    }
+    far(cli, args, Role::Echo)
+}
+
+fn kind(name: EngineName) -> EngineKind {
+    match name {
+        EngineName::Udp => EngineKind::Udp,
+        EngineName::Packet => EngineKind::Packet,
+        EngineName::Xdp => EngineKind::Xdp,
+    }
+}
+
+/// The engine that the options ask for; options that it does not have are refused.
+fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> {
+    let xdp = args.engine == EngineName::Xdp;
+    let only = |on: bool, option: &str, engine: &str, has: bool| match on && !has {
+        true => Err(Failure::Usage(format!("{option} goes with --engine {engine}"))),
+        false => Ok(()),
+    };
+    only(args.native || args.mode == Some(ModeName::Native), "native mode", "xdp", xdp)?;
+    only(args.zero_copy || args.require_zero_copy, "zero-copy", "xdp", xdp)?;
+    only(args.need_wakeup, "--need-wakeup", "xdp", xdp)?;
+    only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
+    only(args.queues > 1, "--queues", "xdp", xdp)?;
+    only(args.gso, "--gso", "udp", args.engine == EngineName::Udp)?;
+    only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineName::Udp)?;
+    only(args.stamps, "--stamps", "udp or packet", !xdp)?;
+    if payload_bytes < role::PAYLOAD_BYTES_MIN {
+        return Err(Failure::Usage(format!(
+            "--size {payload_bytes} is below the probe's header of {} bytes",
+            role::PAYLOAD_BYTES_MIN
+        )));
+    }
+    let mut spec = EngineSpec::plain(kind(args.engine));
+    spec.wait = if args.spin { Wait::Spin } else { Wait::Block };
+    spec.batch = usize::from(args.batch);
+    spec.gso = args.gso;
+    let native = args.native || args.mode == Some(ModeName::Native);
+    spec.xdp_mode = if native { XdpMode::Native } else { XdpMode::Skb };
+    spec.copying = match (args.require_zero_copy, args.zero_copy) {
+        (true, _) => Copying::RequireZeroCopy,
+        (_, true) => Copying::PreferZeroCopy,
+        _ => Copying::Copy,
+    };
+    spec.need_wakeup = args.need_wakeup;
+    spec.busy_poll = args.busy_poll;
+    spec.receive_buffer_bytes = args.rcvbuf;
+    spec.frames = args.frames;
+    spec.frame_bytes = args.frame_bytes;
+    spec.multi_buffer = args.multi_buffer;
+    spec.stamps = args.stamps;
+    Ok(spec)
+}
+
+/// What holds for the whole command: idle states, CPU.
+fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
+    if let Some(cpu) = args.pin {
+        io::affinity::pin_to(&[cpu])
+            .map_err(|e| Failure::Usage(format!("cannot pin to CPU {cpu}: {e}")))?;
+    }
+    args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::of(&e))
+}
+
+fn near(
+    cli: &Cli,
+    args: &NearArgs,
+    role: Role,
+    far_role: Role,
+    pace: Pace,
+) -> Result<(), Failure> {
+    let spec = spec(&args.engine, args.size)?;
+    let _awake = settle(&args.engine)?;
+    let session = seed();
+    let mut far = find_far(args)?;
+    let mut far_spec = spec.clone();
+    if let Some(name) = args.far_engine {
+        far_spec.kind = kind(name);
+    }
+    let mut task = Task {
+        role: far_role,
+        engine: far_spec,
+        pace,
+        payload_bytes: args.size,
+        flows: usize::from(args.flows),
+        first_flow: 0,
+        session: Some(session),
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    let (mut to, mut port) = (args.to, args.port);
+    if let Some(far) = far.as_mut() {
+        let ready = far.prepare(&task, args.source_port, args.port).map_err(|e| Failure::of(&e))?;
+        (to, port) = (ready.ip, ready.port);
+        console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
+    }
+    let choice = Choice {
+        ifname: args.engine.interface.clone(),
+        queue: args.engine.queue,
+        port: args.source_port,
+    };
+    let (local, remote) = endpoint::towards(to, port, &choice).map_err(|e| Failure::of(&e))?;
+    task.role = role;
+    task.engine = spec;
+    task.count = args.count;
+    task.duration = args.duration.or(args.count.is_none().then_some(Duration::from_secs(10)));
+    let queues = args.engine.queues;
+    let ran = with_live_line(cli, |live| {
+        run_queues(&task, &local, Some(&remote), queues, stop::flag_ref(), live)
+    });
+    // The far end's books are fetched whatever happened here.
+    let far_report = far.as_mut().map(Far::stop).transpose();
+    let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
+    let far_report = far_report.map_err(|e| Failure::of(&e))?;
+    let told = far_report.is_some();
+    let measurement = measurement_of(near_report, far_report);
+    summary(cli, role, &measurement, args.size, told)
+}
+
+fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
+    if args.no_peer {
+        return Ok(None);
+    }
+    let at = SocketAddr::from((args.to, args.peer_port));
+    let secret = crate::peer::secret(&args.secret)?;
+    match Far::connect(&at.to_string(), secret.as_deref()) {
+        Ok(far) => Ok(Some(far)),
+        Err(PeerError::NotThere { .. }) => {
+            console::say(&format!(
+                "no wirepath peer at {at}: the far end's books and CPU time stay unknown \
+                 (`wirepath peer` there tells them)"
+            ));
+            Ok(None)
+        }
+        Err(e) => Err(Failure::of(&e)),
+    }
+}
+
+fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
+    let spec = spec(&args.engine, args.size)?;
+    let _awake = settle(&args.engine)?;
+    if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
+        return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
+    }
+    let choice = Choice {
+        ifname: args.engine.interface.clone(),
+        queue: args.engine.queue,
+        port: args.port,
+    };
+    let local = endpoint::listening(&choice).map_err(|e| Failure::of(&e))?;
+    let task = Task {
+        role,
+        engine: spec,
+        pace: Pace::Flood,
+        payload_bytes: args.size,
+        flows: 1,
+        first_flow: 0,
+        session: None,
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    let stop = AtomicBool::new(false);
+    let until = args.duration.map(|d| Instant::now() + d);
+    console::say(&format!("listening on UDP port {}; Ctrl-C ends and prints the books", args.port));
+    let ran = with_live_line(cli, |live| {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                run_queues(&task, &local, None, args.engine.queues, &stop, live)
+            });
+            while !running.is_finished()
+                && !stop::asked()
+                && until.is_none_or(|until| Instant::now() < until)
+            {
+                thread::sleep(Duration::from_millis(20));
+            }
+            stop.store(true, Ordering::Relaxed);
+            running.join().unwrap_or_else(|_| Err("panicked".into()))
+        })
+    });
+    let report = ran.map_err(Failure::failed)?;
+    let mut measurement = measurement_of(RoleReport { sent_count: 0, ..report.clone() }, None);
+    if role == Role::Echo {
+        measurement.counters.insert("near_returned_count".into(), report.sent_count);
+    }
+    summary(cli, role, &measurement, args.size, false)
+}
+
+/// Runs a task on one queue, or on several with a thread each.
+fn run_queues(
+    task: &Task,
+    local: &Local,
+    remote: Option<&Remote>,
+    queues: u32,
+    stop: &AtomicBool,
+    live: &Live,
+) -> Result<RoleReport, String> {
+    if queues <= 1 {
+        return role::open_and_run(task, local, remote, stop, Some(live));
+    }
+    let range = local.queue..local.queue + queues;
+    let engines = XdpEngine::open_port(
+        &task.engine,
+        task.role,
+        local,
+        remote,
+        task.flows,
+        task.payload_bytes,
+        range,
+    )
+    .map_err(|e| chain(&e))?;
+    let run_one = |(n, engine): (usize, XdpEngine)| {
+        let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
+        let watch = Watch::new(local.ifindex, &local.ifname);
+        let mut engine = AnyEngine::Xdp(Box::new(engine));
+        role::run(&mut engine, &task, Steering { stop, live: Some(live), watch })
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = engines
+            .into_iter()
+            .enumerate()
+            .map(|numbered| scope.spawn(move || run_one(numbered)))
+            .collect();
+        let mut sum: Option<RoleReport> = None;
+        for thread in running {
+            let report = thread.join().unwrap_or_else(|_| Err("panicked".into()))?;
+            match sum.as_mut() {
+                Some(sum) => sum.merge(report),
+                None => sum = Some(report),
+            }
+        }
+        sum.ok_or_else(|| "no queue was run".to_owned())
+    })
+}
+
+/// Runs `body` while a line a second tells how it goes, on a terminal.
+fn with_live_line<R: Send>(cli: &Cli, body: impl FnOnce(&Live) -> R + Send) -> R {
+    let live = Live::default();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if console::is_watched() && !cli.json {
+            scope.spawn(|| live_lines(&live, &done));
+        }
+        let result = body(&live);
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn live_lines(live: &Live, done: &AtomicBool) {
+    let begun = Instant::now();
+    let mut last = (0, 0);
+    let mut next = Duration::from_secs(1);
+    while !done.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(20));
+        if begun.elapsed() < next {
+            continue;
+        }
+        let now = (
+            live.sent_count.load(Ordering::Relaxed),
+            live.received_count.load(Ordering::Relaxed),
+        );
+        let mut line = format!("{:>4} s", next.as_secs());
+        for (what, now, last) in [("sent", now.0, last.0), ("received", now.1, last.1)] {
+            if now > 0 {
+                let _ = write!(line, "  {what} {}/s", si(now.saturating_sub(last) as f64));
+            }
+        }
+        let rtt_ns = live.rtt_ns.load(Ordering::Relaxed);
+        if rtt_ns > 0 {
+            let _ = write!(line, "  last rtt {:.1} µs", rtt_ns as f64 / 1000.0);
+        }
+        console::say(&line);
+        last = now;
+        next += Duration::from_secs(1);
+    }
+}
+
+/// A count with three digits and a prefix.
+pub(crate) fn si(value: f64) -> String {
+    let (scaled, prefix) = match value {
+        v if v >= 1e9 => (v / 1e9, " G"),
+        v if v >= 1e6 => (v / 1e6, " M"),
+        v if v >= 1e3 => (v / 1e3, " k"),
+        v => return format!("{v:.0} "),
+    };
+    format!("{scaled:.3}{prefix}")
+}
+
+/// Bytes that a UDP payload takes on top: IPv4 and UDP header; and on an Ethernet wire with
+/// preamble, header, check sequence and gap.
+const IP_OVERHEAD: f64 = 28.0;
+const WIRE_OVERHEAD: f64 = 28.0 + 14.0 + 4.0 + 20.0;
+
+fn summary(
+    cli: &Cli,
+    role: Role,
+    m: &Measurement,
+    size: usize,
+    told: bool,
+) -> Result<(), Failure> {
+    let metrics = m.metrics();
+    let sent = m.deliveries.get("forward").map_or(0, |d| d.sent_count);
+    let seconds = m.wall_ns as f64 / 1e9;
+    if cli.json {
+        let doc = serde_json::json!({
+            "schema": model::SCHEMA,
+            "command": format!("probe {role:?}").to_lowercase(),
+            "size_bytes": size,
+            "wall_ns": m.wall_ns,
+            "far_end_told": told,
+            "deliveries": m.deliveries.iter().map(|(direction, d)| (direction.clone(), serde_json::json!({
+                "sent_count": d.sent_count,
+                "received_count": d.received_count,
+                "lost_count": d.lost_count(),
+                "duplicated_count": d.duplicated_count,
+                "reordered_count": d.reordered_count,
+            }))).collect::<serde_json::Map<_, _>>(),
+            "metrics": metrics.iter().map(|x| (x.name.clone(), match &x.value {
+                Ok(value) => serde_json::json!({ "unit": x.unit, "value": value }),
+                Err(why) => serde_json::json!({ "unit": x.unit, "refused": why }),
+            })).collect::<serde_json::Map<_, _>>(),
+            "costs": m.costs,
+            "mode": m.mode,
+            "counters": m.counters,
+            "not_effective": m.not_effective,
+        });
+        return console::text(&format!("{doc:#}"));
+    }
+    let mut out = String::new();
+    for (direction, d) in &m.deliveries {
+        let arrived = told || role != Role::Send;
+        let _ = write!(out, "{direction:<8} sent {}", d.sent_count);
+        if arrived {
+            let loss = d.loss().map(|l| format!(" ({:.4} %)", l * 100.0)).unwrap_or_default();
+            let _ = write!(
+                out,
+                ", received {}, lost {}{loss}, duplicated {}, reordered {}",
+                d.received_count,
+                d.lost_count(),
+                d.duplicated_count,
+                d.reordered_count
+            );
+        }
+        out.push('\n');
+    }
+    if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
+        let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
+        rates(&mut out, "received", pps, size);
+    } else if role == Role::Send && seconds > 0.0 {
+        rates(&mut out, "sent", sent as f64 / seconds, size);
+    }
+    for (segment, histogram) in &m.segments {
+        let _ = write!(out, "{segment:<8} {} samples", histogram.len());
+        let stem = model::segment_stem(segment);
+        for suffix in ["p50", "p90", "p99", "p999", "max"] {
+            let name = format!("{stem}_ns_{suffix}");
+            let Some(metric) = metrics.iter().find(|x| x.name == name) else { continue };
+            match &metric.value {
+                Ok(ns) => {
+                    let _ = write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
+                }
+                Err(why) => {
+                    let _ = write!(out, "\n         {suffix} refused: {why}");
+                    break;
+                }
+            }
+        }
+        out.push('\n');
+    }
+    if let Some(jitter_ns) = m.jitter_ns {
+        let _ = writeln!(out, "jitter   {:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0);
+    }
+    for (end, cost) in &m.costs {
+        let packets = m.deliveries.values().map(|d| d.received_count.max(d.sent_count)).max();
+        let per = packets.filter(|n| *n > 0).map(|n| cost.cpu_ns() as f64 / n as f64);
+        let _ = write!(out, "cost     {end}: {:.3} s CPU", cost.cpu_ns() as f64 / 1e9);
+        if let Some(per) = per {
+            let _ = write!(out, ", {per:.0} ns a datagram");
+        }
+        let _ = writeln!(out, ", {} context switches", cost.context_switch_count);
+    }
+    for (name, value) in &m.mode {
+        let _ = writeln!(out, "mode     {name}: {value}");
+    }
+    for (name, value) in m.counters.iter().filter(|(_, v)| **v > 0) {
+        let _ = writeln!(out, "count    {name}: {value}");
+    }
+    for n in &m.not_effective {
+        let _ = writeln!(out, "note     {} had no effect: {}", n.switch, n.why);
+    }
+    console::text(&out)
+}
+
+fn rates(out: &mut String, what: &str, pps: f64, size: usize) {
+    let bits = |overhead: f64| pps * (size as f64 + overhead) * 8.0;
+    let _ = writeln!(
+        out,
+        "{what:<8} {}pps, {}bit/s of payload, {}bit/s of IP, {}bit/s on an Ethernet wire",
+        si(pps),
+        si(bits(0.0)),
+        si(bits(IP_OVERHEAD)),
+        si(bits(WIRE_OVERHEAD)),
+    );
+}

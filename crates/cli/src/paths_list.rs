@@ -1,0 +1,109 @@
+//! `wirepath paths`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use model::{Arm, Support};
+use paths::{Load, Path};
+use serde::Serialize;
+
+use crate::args::Cli;
+use crate::console;
+use crate::end::Failure;
+
+#[derive(Serialize)]
+struct PathDoc {
+    name: &'static str,
+    what: &'static str,
+    loads: Vec<LoadDoc>,
+    switches: Vec<SwitchDoc>,
+}
+
+#[derive(Serialize)]
+struct LoadDoc {
+    name: &'static str,
+    what: &'static str,
+    judged: &'static [&'static str],
+    peers: &'static [&'static str],
+}
+
+#[derive(Serialize)]
+struct SwitchDoc {
+    #[serde(flatten)]
+    switch: model::Switch,
+    support: Support,
+}
+
+/// A switch alone may make no sense; with what it needs it does.
+fn support_of(path: &dyn Path, switches: &[model::Switch], n: usize, load: &Load) -> Support {
+    let alone = Arm::variant(switches[n].id, vec![switches[n].id.to_owned()]);
+    match path.support(&alone, load) {
+        Support::Refused { .. } => {
+            let all = switches[..=n].iter().map(|s| s.id);
+            let needed = all.filter(|id| switches[n].needs.contains(id) || *id == switches[n].id);
+            path.support(&Arm::variant("x", needed.map(str::to_owned).collect()), load)
+        }
+        support => support,
+    }
+}
+
+fn describe(path: &dyn Path) -> PathDoc {
+    let load = Load {
+        kind: path.loads()[0].name.to_owned(),
+        size_bytes: 64,
+        rate_pps: 10_000,
+        trial: Duration::from_millis(200),
+        far: None,
+        secret: None,
+    };
+    let switches = path.switches();
+    PathDoc {
+        name: path.name(),
+        what: path.what(),
+        loads: path
+            .loads()
+            .iter()
+            .map(|l| LoadDoc { name: l.name, what: l.what, judged: l.judged, peers: l.peers })
+            .collect(),
+        switches: (0..switches.len())
+            .map(|n| SwitchDoc {
+                switch: switches[n],
+                support: support_of(path, switches, n, &load),
+            })
+            .collect(),
+    }
+}
+
+pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
+    let docs: Vec<PathDoc> = paths::all().iter().map(|p| describe(p.as_ref())).collect();
+    if cli.json {
+        let json = serde_json::json!({ "schema": model::SCHEMA, "paths": docs });
+        return console::text(&format!("{json:#}"));
+    }
+    let mut out = String::new();
+    for doc in docs {
+        let _ = writeln!(out, "{}: {}\n\nloads", doc.name, doc.what);
+        for load in doc.loads {
+            let peers = match load.peers {
+                [] => String::new(),
+                peers => format!("; peers: {}", peers.join(", ")),
+            };
+            let _ = writeln!(out, "  {:<15} {}", load.name, load.what);
+            let _ = writeln!(out, "  {:<15} judged by {}{peers}", "", load.judged.join(", "));
+        }
+        let _ = writeln!(out, "\nswitches, in the order of the ladder");
+        for SwitchDoc { switch, support } in doc.switches {
+            let _ = writeln!(out, "  {:<15} {}", switch.id, switch.effect);
+            if !switch.needs.is_empty() {
+                let _ = writeln!(out, "  {:<15} needs {}", "", switch.needs);
+            }
+            let here = match support {
+                Support::Yes => "yes".to_owned(),
+                Support::Unsupported { what, needs } => format!("no: {what}: {needs}"),
+                Support::Refused { why } => format!("no: {why}"),
+            };
+            let _ = writeln!(out, "  {:<15} here: {here}", "");
+        }
+    }
+    console::text(&out)
+}

@@ -1,0 +1,227 @@
+//! `wirepath prove`: one experiment from its arms to its verdicts.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::{Arm, ArmPlan, Experiment, ExperimentPlan, Outcome, OutcomeHeader, Step, Support};
+use paths::{Load, LoadKind, Path, Session};
+use report::store::{ExperimentHeader, SqliteStore, Store, TrialRecord};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+
+use crate::args::{Cli, ProveArgs};
+use crate::end::Failure;
+use crate::{console, fake, history, machine, stop};
+
+pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
+    let path = find_path(&args.path)?;
+    let kind = find_load(path.as_ref(), args.load.as_deref())?;
+    let load = Load {
+        kind: kind.name.to_owned(),
+        size_bytes: args.size,
+        rate_pps: args.rate,
+        trial: args.trial,
+        far: args.peer.clone(),
+        secret: crate::peer::secret(&args.secret)?,
+    };
+    let plan = ArmPlan::parse(&args.arms, path.switches())
+        .map_err(|e| Failure::Usage(paths::probe::role::chain(&e)))?;
+    let arms = model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
+    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
+        return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
+    }
+    let mut session = path.open(&load)?;
+    let header = header(path.as_ref(), &load, args, session.nic())?;
+    let seed = args.seed.unwrap_or_else(|| header.started_ns);
+    let judged = kind.judged.iter().map(|&m| m.to_owned()).collect();
+    let cpus = header.machine.cpus;
+    let mut plan =
+        ExperimentPlan::new(seed, arms, judged, args.time.as_nanos() as u64, cpus);
+    plan.min_blocks = args.min_blocks.max(6);
+    plan.max_blocks = args.max_blocks.unwrap_or(plan.max_blocks).max(plan.min_blocks);
+    let mut experiment = Experiment::new(plan);
+    let mut store = open_store(cli, args, &header, &experiment, seed)?;
+    let outcome = measure(&mut experiment, session.as_mut(), &header, store.as_mut(), args.time)?;
+    drop(session);
+    if let Some(store) = store.as_mut() {
+        store.save_outcome(&outcome)?;
+        store.finish(&outcome.id, outcome.ended)?;
+    }
+    if cli.json {
+        console::text(&report::json::to_json(&outcome))?;
+    } else {
+        console::text(&report::text::ladder(&outcome, console::style()))?;
+        if store.is_some() {
+            console::say(&format!(
+                "stored as {}; a page with plots: wirepath report {} --html report.html",
+                outcome.id, outcome.id
+            ));
+        }
+    }
+    let baseline = outcome.arms.first();
+    match baseline {
+        Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
+            let why = arm.failures.first().map_or("no trial was completed", String::as_str);
+            Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+    if name == "fake" {
+        return Ok(Box::new(fake::Fake));
+    }
+    let all = paths::all();
+    let known = all.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
+    all.into_iter()
+        .find(|p| p.name() == name)
+        .ok_or_else(|| Failure::Usage(format!("no path named {name}; there are: {known}")))
+}
+
+fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
+    let loads = path.loads();
+    let Some(name) = name else { return Ok(&loads[0]) };
+    let known = loads.iter().map(|l| l.name).collect::<Vec<_>>().join(", ");
+    loads.iter().find(|l| l.name == name).ok_or_else(|| {
+        Failure::Usage(format!("path {} has no load {name}; it has: {known}", path.name()))
+    })
+}
+
+/// What is known before the first trial.
+struct Header {
+    started_ns: u64,
+    id: String,
+    started: String,
+    machine: model::Machine,
+    path: String,
+    load: BTreeMap<String, String>,
+}
+
+impl Header {
+    fn of_outcome(&self) -> OutcomeHeader {
+        OutcomeHeader {
+            id: self.id.clone(),
+            started: self.started.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: self.machine.clone(),
+            path: self.path.clone(),
+            load: self.load.clone(),
+        }
+    }
+}
+
+fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result<Header, Failure> {
+    let now = OffsetDateTime::now_utc();
+    let format = |e: time::error::Format| Failure::failed(format!("the clock reads nonsense: {e}"));
+    let stamp = now
+        .format(format_description!("[year][month][day]-[hour][minute][second]"))
+        .map_err(format)?;
+    let started_ns = now.unix_timestamp_nanos() as u64;
+    let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
+    let mut parameters = BTreeMap::from([
+        ("kind".to_owned(), load.kind.clone()),
+        ("size_bytes".to_owned(), load.size_bytes.to_string()),
+        ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
+        ("arms".to_owned(), args.arms.clone()),
+    ]);
+    if load.kind == "paced" {
+        parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
+    }
+    if let Some(far) = &load.far {
+        parameters.insert("peer".to_owned(), far.clone());
+    }
+    Ok(Header {
+        started_ns,
+        id: format!("{stamp}-{}-{unique:04x}", path.name()),
+        started: now.format(&Rfc3339).map_err(format)?,
+        machine: machine::describe(nic),
+        path: path.name().to_owned(),
+        load: parameters,
+    })
+}
+
+fn open_store(
+    cli: &Cli,
+    args: &ProveArgs,
+    header: &Header,
+    experiment: &Experiment,
+    seed: u64,
+) -> Result<Option<SqliteStore>, Failure> {
+    if args.no_history {
+        return Ok(None);
+    }
+    let mut store = history::open(cli)?;
+    store.begin(&ExperimentHeader {
+        id: header.id.clone(),
+        started: header.started.clone(),
+        path: header.path.clone(),
+        load: header.load.clone(),
+        machine: header.machine.clone(),
+        seed,
+        arms: experiment.arms().iter().map(|(arm, _)| arm.clone()).collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })?;
+    Ok(Some(store))
+}
+
+/// Runs trials until the experiment says that it is over; saves each as it ends.
+fn measure(
+    experiment: &mut Experiment,
+    session: &mut dyn Session,
+    header: &Header,
+    mut store: Option<&mut SqliteStore>,
+    budget: Duration,
+) -> Result<Outcome, Failure> {
+    let arms: Vec<Arm> = experiment.arms().iter().map(|(arm, _)| arm.clone()).collect();
+    let bar = progress_bar();
+    let begun = Instant::now();
+    let mut ordinal = 0;
+    let ended = loop {
+        if stop::asked() {
+            experiment.interrupt();
+        }
+        let elapsed_ns = begun.elapsed().as_nanos() as u64;
+        let (block, arm, warmup) = match experiment.next(elapsed_ns) {
+            Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
+            Step::Done(why) => break why,
+        };
+        bar.set_position((experiment.progress(elapsed_ns) * 1000.0) as u64);
+        bar.set_message(format!("block {block} of about {}s: {}", budget.as_secs(), arm.name));
+        let trial_begun = Instant::now();
+        let result = session.trial(arm).map_err(|e| paths::probe::role::chain(&e));
+        let record = TrialRecord {
+            ordinal,
+            block,
+            arm: arm.name.clone(),
+            warmup,
+            noisy: false,
+            started_ms: elapsed_ns / 1_000_000,
+            wall_ns: trial_begun.elapsed().as_nanos() as u64,
+            result,
+        };
+        if let Some(store) = store.as_mut() {
+            store.save_trial(&header.id, &record)?;
+        }
+        ordinal += 1;
+        experiment.record(record.result);
+    };
+    bar.finish_and_clear();
+    let mut outcome = experiment.outcome(header.of_outcome());
+    outcome.ended = ended;
+    outcome.wall_ms = begun.elapsed().as_millis() as u64;
+    Ok(outcome)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !console::is_watched() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

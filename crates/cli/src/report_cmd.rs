@@ -1,0 +1,33 @@
+//! `wirepath report`.
+
+use std::path::Path;
+
+use report::store::Store;
+
+use crate::args::{Cli, ReportArgs};
+use crate::end::Failure;
+use crate::{console, history};
+
+pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
+    let outcome = history::outcome_of(history::open(cli)?.load(&args.id)?);
+    if let Some(file) = &args.html {
+        write(file, &report::html::page(&outcome))?;
+    }
+    if let Some(file) = &args.csv {
+        write(file, &report::csv::to_csv(&outcome))?;
+    }
+    if cli.json {
+        return console::text(&report::json::to_json(&outcome));
+    }
+    if args.html.is_none() && args.csv.is_none() {
+        return console::text(&report::text::ladder(&outcome, console::style()));
+    }
+    Ok(())
+}
+
+fn write(file: &Path, contents: &str) -> Result<(), Failure> {
+    std::fs::write(file, contents)
+        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;
+    console::say(&format!("wrote {}", file.display()));
+    Ok(())
+}
