@@ -9,8 +9,6 @@ pub(crate) fn digits(value: f64) -> String {
         "0".into()
     } else if size < 0.000_95 {
         format!("{value:.1e}")
-    } else if size < 0.0995 {
-        format!("{value:.3}")
     } else if size < 0.9995 {
         format!("{value:.3}")
     } else if size < 9.995 {
@@ -22,29 +20,41 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// A value of a metric with its unit, scaled: `62.8 µs`, `1.31 Mpps`, `12.3 Gbit/s`.
-pub(crate) fn value(value: f64, unit: &str) -> String {
+/// Decimal steps of the units that have them, ascending.
+fn steps(base: &str) -> &'static [(f64, &'static str)] {
+    match base {
+        "ns" => &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")],
+        "pps" => &[(1.0, "pps"), (1e3, "kpps"), (1e6, "Mpps"), (1e9, "Gpps")],
+        "bps" => &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")],
+        _ => &[],
+    }
+}
+
+/// The divisor and name of the unit in which values of about this size are read:
+/// `(1000.0, "µs")` for 62,800 ns.
+pub(crate) fn step(value: f64, unit: &str) -> (f64, String) {
     let (base, per) = match unit.split_once('/') {
-        Some((base, per)) if base == "ns" => (base, format!("/{per}")),
+        Some(("ns", per)) => ("ns", format!("/{per}")),
         _ => (unit, String::new()),
     };
-    let scaled = |steps: &[(f64, &str)]| {
-        // A rounded figure must not read `1000 µs`: step up from 999.5.
-        let (scale, name) = steps
-            .iter()
-            .rev()
-            .find(|(scale, _)| value.abs() >= scale * 0.9995)
-            .unwrap_or(&steps[0]);
-        format!("{} {name}{per}", digits(value / scale))
-    };
-    match base {
-        "ns" => scaled(&[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")]),
-        "pps" => scaled(&[(1.0, "pps"), (1e3, "kpps"), (1e6, "Mpps"), (1e9, "Gpps")]),
-        "bps" => scaled(&[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")]),
+    let steps = steps(base);
+    // A rounded figure must not read `1000 µs`: step up from 999.5.
+    let fits = steps.iter().rev().find(|(scale, _)| value.abs() >= scale * 0.9995);
+    match fits.or(steps.first()) {
+        Some((scale, name)) => (*scale, format!("{name}{per}")),
+        None => (1.0, unit.into()),
+    }
+}
+
+/// A value of a metric with its unit, scaled: `62.8 µs`, `1.31 Mpps`, `12.3 Gbit/s`.
+pub(crate) fn value(value: f64, unit: &str) -> String {
+    match unit {
         "count" if value.fract() == 0.0 && value.abs() < 1e15 => grouped(value as i64),
-        "count" => digits(value),
-        "" => digits(value),
-        other => format!("{} {other}", digits(value)),
+        "count" | "" => digits(value),
+        _ => {
+            let (scale, name) = step(value, unit);
+            format!("{} {name}", digits(value / scale))
+        }
     }
 }
 
@@ -53,7 +63,7 @@ pub(crate) fn grouped(number: i64) -> String {
     let plain = number.unsigned_abs().to_string();
     let mut out = String::new();
     for (i, digit) in plain.chars().enumerate() {
-        if i > 0 && (plain.len() - i) % 3 == 0 {
+        if i > 0 && (plain.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

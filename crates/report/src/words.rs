@@ -73,11 +73,6 @@ pub(crate) fn shape<'a>(outcome: &'a Outcome, name: &str) -> Option<&'a MetricOu
     outcome.arms.iter().find_map(|arm| arm.metrics.get(name))
 }
 
-/// The baseline arm.
-pub(crate) fn baseline(outcome: &Outcome) -> Option<&ArmOutcome> {
-    outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline)
-}
-
 /// The variant with the best ratio among those judged better.
 pub(crate) fn best<'a>(
     outcome: &'a Outcome,

@@ -2,10 +2,187 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
+use model::{Ended, Floor, Outcome, Support, Verdict};
+use wirepath_report::store::Summary;
 use wirepath_report::text::{Style, ladder, list};
 
+/// The text without colours.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        out.push_str(before);
+        rest = after.split_once('m').expect("only colours are written").1;
+    }
+    out + rest
+}
+
+/// Columns of a line; the fixtures' wide characters take two.
+fn columns(line: &str) -> usize {
+    line.chars().map(|c| if ('\u{3000}'..'\u{a000}').contains(&c) { 2 } else { 1 }).sum()
+}
+
+fn outcomes() -> Vec<Outcome> {
+    let mut empty = common::ping();
+    empty.arms.clear();
+    empty.floor.clear();
+    vec![common::ping(), common::flood(), common::hostile(), empty]
+}
+
 #[test]
-fn show() {
-    println!("{}", ladder(&common::ping(), Style::default()));
-    println!("{}", ladder(&common::flood(), Style { width: 100, color: false, ascii: true }));
+fn no_line_is_wider_than_the_terminal() {
+    for outcome in outcomes() {
+        for width in [40, 57, 79, 80, 91, 92, 120, 200] {
+            for (color, ascii) in [(false, false), (true, false), (false, true), (true, true)] {
+                let text = ladder(&outcome, Style { width, color, ascii });
+                for line in plain(&text).lines() {
+                    assert!(columns(line) <= width, "{} > {width}: {line:?}", columns(line));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_colour_there_is_no_control_character_and_with_ascii_nothing_else() {
+    for outcome in outcomes() {
+        let text = ladder(&outcome, Style { width: 80, color: false, ascii: true });
+        let bad = text.chars().find(|c| *c != '\n' && !(' '..='~').contains(c));
+        assert_eq!(bad, None);
+        let colored = ladder(&outcome, Style { width: 80, color: true, ascii: true });
+        assert_eq!(plain(&colored), text, "colours change nothing else");
+        assert_ne!(colored, text);
+    }
+}
+
+#[test]
+fn a_right_to_left_mark_in_a_name_cannot_turn_the_line() {
+    let text = ladder(&common::hostile(), Style::default());
+    assert!(!text.contains('\u{202e}') && !text.contains('\x1b'));
+}
+
+#[test]
+fn the_headline_names_the_best_arm_with_its_interval() {
+    let text = ladder(&common::ping(), Style::default());
+    let line = "rtt p50: best arm +bypass, 2.40 µs, 0.036× of baseline [0.036, 0.037]";
+    assert!(text.lines().any(|l| l == line), "{text}");
+    let text = ladder(&common::flood(), Style::default());
+    assert!(text.contains("received: best arm +gso, 1.79 Mpps, 3.02× of baseline"), "{text}");
+}
+
+#[test]
+fn an_arm_that_is_not_judged_better_is_never_the_best() {
+    let mut outcome = common::ping();
+    for arm in &mut outcome.arms {
+        for metric in arm.metrics.values_mut().filter(|m| m.verdict.is_some()) {
+            metric.verdict = Some(Verdict::Inconclusive);
+        }
+    }
+    let text = ladder(&outcome, Style::default());
+    assert!(!text.contains("best arm"), "{text}");
+    assert!(text.contains("no arm shown to be better than baseline (10 inconclusive)"), "{text}");
+}
+
+#[test]
+fn a_figure_stands_with_its_unit_and_a_refused_one_with_its_reason() {
+    let mut outcome = common::ping();
+    let metric = outcome.arms[4].metrics.get_mut("rtt_ns_p99").unwrap();
+    metric.median = None;
+    metric.ratio = None;
+    metric.low = None;
+    metric.high = None;
+    metric.p = None;
+    metric.verdict = Some(Verdict::Refused);
+    metric.why = Some("12 of 20000 datagrams lost".into());
+    let text = ladder(&outcome, Style::default());
+    assert!(text.contains("+gso: 12 of 20000 datagrams lost (rtt p99)"), "{text}");
+    let row = text.lines().filter(|l| l.starts_with("+gso")).nth(1).unwrap();
+    assert!(row.contains("refused") && !row.contains("µs"), "{row}");
+}
+
+#[test]
+fn an_unsupported_arm_says_what_is_missing_and_what_to_do() {
+    let mut outcome = common::ping();
+    outcome.arms[6].support = Support::Refused { why: "it would cut the only link".into() };
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    assert!(
+        text.contains("+zero-copy: zero-copy AF_XDP on veth. To run it: a NIC whose"),
+        "{text}"
+    );
+    assert!(text.contains("not run on purpose: it would cut the only link"), "{text}");
+}
+
+#[test]
+fn delivery_is_told_only_where_something_is_amiss() {
+    let text = ladder(&common::ping(), Style::default());
+    assert!(!text.contains("\ndelivery\n"), "{text}");
+    let text = ladder(&common::flood(), Style::default());
+    assert!(text.contains("\ndelivery\n") && text.contains("+pin: 96 reordered"), "{text}");
+    assert!(!text.contains("+gso: 0"), "{text}");
+}
+
+#[test]
+fn a_control_that_differs_from_the_baseline_is_shouted() {
+    let mut outcome = common::ping();
+    assert!(!ladder(&outcome, Style::default()).contains("differs from itself"));
+    outcome.arms[1].metrics.get_mut("rtt_ns_p99").unwrap().verdict = Some(Verdict::Worse);
+    let text = ladder(&outcome, Style { width: 200, ..Style::default() });
+    assert!(text.contains("the baseline differs from itself in rtt p99"), "{text}");
+}
+
+#[test]
+fn a_floor_that_is_not_known_is_said_to_be_so() {
+    let mut outcome = common::ping();
+    outcome.floor.clear();
+    assert!(ladder(&outcome, Style::default()).contains("A/A floor not known"));
+    outcome.floor.insert("rtt_ns_p50".into(), Floor { low: 0.9, high: 1.1 });
+    assert!(ladder(&outcome, Style::default()).contains("A/A floor 0.900× to 1.10×"));
+}
+
+#[test]
+fn text_goldens_are_as_before() {
+    common::golden("ping.txt", &ladder(&common::ping(), Style::default()));
+    common::golden("flood.txt", &ladder(&common::flood(), Style::default()));
+    let ascii = Style { width: 110, color: false, ascii: true };
+    common::golden("ping-ascii-110.txt", &ladder(&common::ping(), ascii));
+    common::golden("list.txt", &list(&summaries(), Style::default()));
+}
+
+#[test]
+fn the_list_fits_its_width_and_says_what_is_unfinished() {
+    for width in [40, 80] {
+        let text = list(&summaries(), Style { width, ..Style::default() });
+        assert!(text.lines().all(|line| columns(line) <= width), "{text}");
+        assert!(text.contains("unfinished"), "{text}");
+    }
+    assert!(list(&[], Style::default()).contains("wirepath prove"));
+}
+
+fn summaries() -> Vec<Summary> {
+    let row = |id: &str, ended, headline: Option<&str>| Summary {
+        id: id.into(),
+        started: "2026-11-21T08:30:00Z".into(),
+        path: "probe".into(),
+        load: BTreeMap::from([
+            ("kind".to_string(), "ping".to_string()),
+            ("size_bytes".to_string(), "64".to_string()),
+        ]),
+        machine: "m-4c1d9e02".into(),
+        version: "0.1.0".into(),
+        arms: 14,
+        blocks: 24,
+        trials: 338,
+        ended,
+        headline: headline.map(str::to_string),
+    };
+    vec![
+        row("20261121-091500-probe-77c0", Ended::Unfinished, None),
+        row(
+            "20261121-083000-probe-1f3a",
+            Ended::Settled,
+            Some("rtt p50: best arm +bypass, 2.40 µs, 0.036× of baseline [0.036, 0.037]"),
+        ),
+    ]
 }

@@ -443,3 +443,85 @@ fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{Machine, Measurement, latency_histogram};
+
+    use super::*;
+
+    fn store_with_one_experiment() -> (tempfile::TempDir, SqliteStore) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open(directory.path().join("results.db")).unwrap();
+        let header = ExperimentHeader {
+            id: "a".into(),
+            started: "2026-11-21T08:30:00Z".into(),
+            path: "probe".into(),
+            load: BTreeMap::new(),
+            machine: Machine::default(),
+            seed: 1,
+            arms: Vec::new(),
+            version: "0.1.0".into(),
+        };
+        store.begin(&header).unwrap();
+        (directory, store)
+    }
+
+    fn trial(ordinal: u32) -> TrialRecord {
+        let mut rtt = latency_histogram();
+        (0..20_000).for_each(|i| rtt.record(50_000 + i * i % 99_991).unwrap());
+        TrialRecord {
+            ordinal,
+            block: 0,
+            arm: "baseline".into(),
+            warmup: false,
+            noisy: false,
+            started_ms: 0,
+            wall_ns: 0,
+            result: Ok(Measurement {
+                segments: [("rtt".to_string(), rtt)].into(),
+                ..Measurement::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_named_and_what_was_saved_stays() {
+        let (_directory, mut store) = store_with_one_experiment();
+        let pages: i64 =
+            store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        // SQLite answers a page beyond this as it does a full disk.
+        store
+            .connection
+            .pragma_update_and_check(None, "max_page_count", pages + 8, |_| Ok(()))
+            .unwrap();
+        let saved = (0..100).find_map(|n| store.save_trial("a", &trial(n)).err().map(|e| (n, e)));
+        let (saved, error) = saved.expect("the file is bounded");
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(error.to_string().contains("results.db"), "{error}");
+        assert_eq!(store.load("a").unwrap().trials.len(), saved as usize);
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_written_says_so() {
+        let (_directory, mut store) = store_with_one_experiment();
+        // Root passes every permission; this has SQLite refuse in the same way.
+        store.connection.pragma_update(None, "query_only", true).unwrap();
+        let error = store.save_trial("a", &trial(0)).unwrap_err();
+        assert!(matches!(error, StoreError::NotWritable { .. }), "{error}");
+    }
+
+    #[test]
+    fn writers_use_the_log_and_references_hold() {
+        let (_directory, store) = store_with_one_experiment();
+        let mode: String =
+            store.connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+        let orphan = store
+            .connection
+            .execute("INSERT INTO trials VALUES ('nobody', 0, 0, 'x', 0, 0, 0, 0, NULL, 'y')", []);
+        assert!(is_constraint(&orphan.unwrap_err()));
+    }
+}

@@ -373,8 +373,8 @@ mod tests {
     #[test]
     fn terminal_escapes_in_names_are_defused() {
         let mut screen = Screen::new(Style::default());
-        screen.item("\x1b]0;title\x07", "a\u{202e}b\nc", Tone::Bad);
+        screen.item("\x1b]0;title\x07s", "a\u{202e}b\nc", Tone::Bad);
         let out = screen.finish();
-        assert_eq!(out, "  ?]0;title?: a?b c\n");
+        assert_eq!(out, "  ?]0;title?s: a?b c\n");
     }
 }

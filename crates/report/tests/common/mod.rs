@@ -9,7 +9,7 @@ use model::{
     SCHEMA, Support, Verdict, Warning,
 };
 
-pub const BLOCKS: usize = 24;
+pub(crate) const BLOCKS: usize = 24;
 
 const LADDER: [&str; 11] = [
     "spin",
@@ -51,7 +51,7 @@ struct Plan {
 }
 
 /// `--load ping --arms ladder --peers sockperf`.
-pub fn ping() -> Outcome {
+pub(crate) fn ping() -> Outcome {
     let plans = [
         Plan {
             metric: "rtt_ns_p50",
@@ -100,7 +100,7 @@ pub fn ping() -> Outcome {
 }
 
 /// `--load flood --arms ladder --peers sockperf`, with losses.
-pub fn flood() -> Outcome {
+pub(crate) fn flood() -> Outcome {
     let plans = [
         Plan {
             metric: "received_pps",
@@ -279,7 +279,7 @@ fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome
 }
 
 /// A latency curve with a tail, 480,000 samples.
-pub fn curve(p50_ns: f64, tail: f64) -> Distribution {
+pub(crate) fn curve(p50_ns: f64, tail: f64) -> Distribution {
     let quantiles = (0..60)
         .map(|i| {
             let beyond = (10.0_f64 / 480_000.0).powf(f64::from(i) / 59.0);
@@ -297,7 +297,7 @@ pub fn curve(p50_ns: f64, tail: f64) -> Distribution {
 }
 
 /// Names that try to leave their place in every format.
-pub fn hostile() -> Outcome {
+pub(crate) fn hostile() -> Outcome {
     let mut outcome = ping();
     let evil = "</title></svg><script>alert(1)</script>\"'&<!--";
     outcome.arms[2].name = evil.into();
@@ -327,4 +327,19 @@ pub fn hostile() -> Outcome {
     outcome.arms[2].metrics.insert(evil.into(), metric);
     outcome.judged.insert(0, evil.into());
     outcome
+}
+
+/// Compares with `tests/goldens/<name>`; writes it when `UPDATE=1`.
+pub(crate) fn golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(&path, text).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; make it with UPDATE=1", path.display()));
+    assert!(
+        wanted == text,
+        "{} differs; if that is meant, run with UPDATE=1. Now:\n{text}",
+        path.display()
+    );
 }

@@ -1,0 +1,184 @@
+//! The page: complete, self-contained, and closed to hostile names.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use model::{Outcome, Support};
+use wirepath_report::html::page;
+
+/// Tags in order, checked for nesting. A page of ours has no other void elements.
+fn tags(html: &str) -> Vec<String> {
+    const VOID: [&str; 2] = ["meta", "!DOCTYPE"];
+    let (mut open, mut all) = (Vec::new(), Vec::new());
+    let mut rest = html;
+    while let Some(start) = rest.find('<') {
+        let end = start + rest[start..].find('>').expect("a tag that does not end");
+        let tag = &rest[start + 1..end];
+        assert!(!tag.contains('<'), "a tag within a tag: {tag}");
+        let name: String =
+            tag.trim_start_matches('/').chars().take_while(|c| !" />\n".contains(*c)).collect();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(&*name), "closes what is not open");
+        } else {
+            all.push(tag.to_string());
+            if !tag.ends_with('/') && !VOID.contains(&&*name) {
+                open.push(name);
+            }
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    all
+}
+
+fn bare() -> Outcome {
+    let mut outcome = common::ping();
+    outcome.arms.clear();
+    outcome.judged.clear();
+    outcome.floor.clear();
+    outcome.warnings.clear();
+    outcome.load.clear();
+    outcome
+}
+
+#[test]
+fn the_page_is_well_formed_even_with_hostile_names_and_with_nothing_in_it() {
+    for outcome in [common::ping(), common::flood(), common::hostile(), bare()] {
+        let html = page(&outcome);
+        let names: BTreeSet<_> =
+            tags(&html).iter().map(|t| t.split([' ', '/']).next().unwrap().to_string()).collect();
+        for banned in ["script", "iframe", "img", "link", "object", "a", "form", "foreignObject"] {
+            assert!(!names.contains(banned), "<{banned}>");
+        }
+    }
+}
+
+#[test]
+fn hostile_names_show_as_text() {
+    let html = page(&common::hostile());
+    assert!(!html.contains("<script"));
+    assert!(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(!html.contains('\u{202e}') && !html.contains('\x1b'));
+    for tag in tags(&html) {
+        // Attributes of ours never carry a name of the user's.
+        assert!(!tag.contains("alert"), "{tag}");
+    }
+}
+
+#[test]
+fn nothing_is_fetched() {
+    let html = page(&common::ping());
+    assert!(html.contains("default-src 'none'"));
+    let addresses: BTreeSet<_> =
+        html.match_indices("http").map(|(i, _)| &html[i..i + 26]).collect();
+    // The name of the SVG language is not fetched.
+    let fetched: Vec<_> = addresses
+        .iter()
+        .filter(|a| !a.starts_with("http://www.w3.org/2000/svg") && !a.starts_with("http-equiv"))
+        .collect();
+    assert!(fetched.is_empty(), "{fetched:?}");
+    assert!(!html.contains("url(") && !html.contains("@import") && !html.contains("src="));
+}
+
+#[test]
+fn every_drawing_has_a_text_alternative_and_ids_are_unique() {
+    for outcome in [common::ping(), common::hostile()] {
+        let html = page(&outcome);
+        let mut ids = BTreeSet::new();
+        for tag in tags(&html) {
+            if let Some((_, id)) = tag.split_once(" id=\"") {
+                let id = id.split('"').next().unwrap().to_string();
+                assert!(ids.insert(id.clone()), "{id} twice");
+            }
+        }
+        let drawings: Vec<_> = tags(&html).into_iter().filter(|t| t.starts_with("svg ")).collect();
+        assert!(drawings.len() > 8);
+        for tag in drawings.iter().filter(|tag| !tag.contains("aria-hidden")) {
+            let (_, names) = tag.split_once("aria-labelledby=\"").expect("a name");
+            for id in names.split('"').next().unwrap().split(' ') {
+                assert!(ids.contains(id), "{id} names nothing");
+            }
+            assert!(tag.contains("role=\"img\"") && tag.contains("viewBox="), "{tag}");
+        }
+    }
+    assert!(page(&common::ping()).contains("+native: 0.049× [0.048, 0.049] better."));
+}
+
+#[test]
+fn the_page_answers_for_every_switch_and_shows_every_part() {
+    let html = page(&common::ping());
+    for title in [
+        "Answer",
+        "What each arm is worth",
+        "Latency",
+        "Trial by trial",
+        "Figures",
+        "Doubts",
+        "Not run here",
+        "Warnings",
+        "Machine",
+        "Method",
+        "Run it again",
+    ] {
+        assert!(html.contains(&format!("<h2>{title}</h2>")), "{title}");
+    }
+    for arm in &common::ping().arms[2..] {
+        let entry = format!("<b>{}</b><span>", arm.name);
+        assert!(html.contains(&entry), "{} has no sentence", arm.name);
+    }
+    assert!(html.contains("On top of +gso: 0.599×"));
+    assert!(html.contains("rtt latency (µs, log)"));
+    assert!(html.contains("samples slower than that (%, log)"));
+    assert!(html.contains("prefers-color-scheme: dark") && html.contains("@media print"));
+    assert!(html.contains(
+        "wirepath prove probe --load ping --size 64 --arms ladder --peers sockperf --seed 7"
+    ));
+}
+
+#[test]
+fn parts_without_anything_to_show_are_left_out() {
+    let html = page(&bare());
+    for title in ["Latency", "Trial by trial", "Warnings", "Not run here", "Doubts", "Figures"] {
+        assert!(!html.contains(&format!("<h2>{title}</h2>")), "{title}");
+    }
+}
+
+#[test]
+fn every_colour_of_the_charts_is_known_to_the_style_sheet_or_fit_for_both_grounds() {
+    let html = page(&common::ping());
+    let style = html.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
+    // Relative luminance of sRGB, WCAG 2.1; 2.8 to 1 against both grounds.
+    let luminance = |hex: &str| -> f64 {
+        let channel = |at: usize| {
+            let c = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+            if c <= 0.03928 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+    };
+    let (light, dark) = (luminance("#ffffff"), luminance("#181d24"));
+    let mut seen = BTreeSet::new();
+    for attribute in ["fill=\"#", "stroke=\"#"] {
+        let body = html.split_once("</style>").unwrap().1;
+        for (at, _) in body.match_indices(attribute) {
+            let from = at + attribute.len() - 1;
+            let hex = &body[from..from + 7];
+            seen.insert(hex.to_string());
+            let turned = style.contains(&format!("[{attribute}{}\"]", &hex[1..]));
+            let l = luminance(hex);
+            let fit = (light + 0.05) / (l + 0.05) >= 2.8 && (l + 0.05) / (dark + 0.05) >= 2.8;
+            assert!(turned || fit, "{attribute}{}", &hex[1..]);
+        }
+    }
+    assert!(seen.len() > 12, "{seen:?}");
+}
+
+#[test]
+fn an_arm_refused_on_purpose_and_one_without_figures_have_their_sentence() {
+    let mut outcome = common::ping();
+    outcome.arms[3].support = Support::Refused { why: "it would cut the only link".into() };
+    outcome.arms[4].metrics.clear();
+    let html = page(&outcome);
+    assert!(html.contains("Not run: it would cut the only link."));
+    assert!(html.contains("<b>+gso</b><span>No figure.</span>"));
+}
