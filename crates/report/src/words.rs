@@ -284,10 +284,13 @@ pub(crate) fn method(outcome: &Outcome) -> String {
 pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
     let mut parts = vec![path.to_string()];
     parts.extend(load.get("kind").cloned());
-    for (name, value) in load.iter().filter(|(name, _)| *name != "kind") {
-        parts.push(match name.strip_suffix("_bytes") {
-            Some(_) => format!("{value} bytes"),
-            None => format!("{name} {value}"),
+    for (name, value) in load.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "arms")) {
+        parts.push(match name.rsplit_once('_') {
+            Some(("size", "bytes")) => format!("{value} bytes"),
+            Some((what, unit @ ("bytes" | "ms" | "ns" | "pps" | "bps"))) => {
+                format!("{what} {value} {unit}")
+            }
+            _ => format!("{name} {value}"),
         });
     }
     parts.join(", ")
@@ -297,12 +300,14 @@ pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
 pub(crate) fn command(outcome: &Outcome) -> String {
     let mut words = vec!["wirepath".to_string(), "prove".into(), shell(&outcome.path)];
     for (name, value) in &outcome.load {
-        let flag = match name.as_str() {
-            "kind" => "load",
-            "size_bytes" => "size",
+        words.push(match name.as_str() {
+            "kind" => format!("--load {}", shell(value)),
+            "size_bytes" => format!("--size {}", shell(value)),
+            "rate_pps" => format!("--rate {}", shell(value)),
+            "trial_ms" => format!("--trial {}", shell(&format!("{value}ms"))),
+            "peer" | "far" => format!("--peer {}", shell(value)),
             _ => continue,
-        };
-        words.push(format!("--{flag} {}", shell(value)));
+        });
     }
     let variants: Vec<_> = outcome
         .arms
@@ -310,7 +315,9 @@ pub(crate) fn command(outcome: &Outcome) -> String {
         .filter(|arm| arm.kind == ArmKind::Variant && !arm.switches.is_empty())
         .map(|arm| arm.switches.as_slice())
         .collect();
-    if is_ladder(&variants) {
+    if let Some(asked) = outcome.load.get("arms") {
+        words.push(format!("--arms {}", shell(asked)));
+    } else if is_ladder(&variants) {
         words.push("--arms ladder".into());
     } else if !variants.is_empty() {
         let arms: Vec<_> = variants.iter().map(|switches| switches.join("+")).collect();
@@ -325,7 +332,7 @@ pub(crate) fn command(outcome: &Outcome) -> String {
     if !peers.is_empty() {
         words.push(format!("--peers {}", shell(&peers.join(","))));
     }
-    words.push(format!("--seed {}", outcome.seed));
+    words.push(format!("--time {}s --seed {}", outcome.wall_ms.div_ceil(1000), outcome.seed));
     words.join(" ")
 }
 
@@ -365,6 +372,21 @@ mod tests {
     fn a_hostile_word_cannot_leave_its_quotes_in_the_command() {
         assert_eq!(shell("ping"), "ping");
         assert_eq!(shell("a; rm -rf '/'"), r"'a; rm -rf '\''/'\'''");
+    }
+
+    #[test]
+    fn a_ladder_is_told_from_other_sets_of_arms() {
+        let own = |arms: &[&str]| -> Vec<Vec<String>> {
+            arms.iter().map(|arm| arm.split('+').map(str::to_string).collect()).collect()
+        };
+        let ladder = |arms: &[&str]| {
+            let owned = own(arms);
+            is_ladder(&owned.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        assert!(ladder(&["spin", "spin+batch", "spin+batch+gso"]));
+        assert!(!ladder(&["spin", "batch", "gso"]));
+        assert!(!ladder(&["spin", "spin+batch+gso"]));
+        assert!(!ladder(&["spin"]));
     }
 
     #[test]

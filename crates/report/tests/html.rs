@@ -132,7 +132,8 @@ fn the_page_answers_for_every_switch_and_shows_every_part() {
     assert!(html.contains("samples slower than that (%, log)"));
     assert!(html.contains("prefers-color-scheme: dark") && html.contains("@media print"));
     assert!(html.contains(
-        "wirepath prove probe --load ping --size 64 --arms ladder --peers sockperf --seed 7"
+        "wirepath prove probe --load ping --size 64 --trial 200ms --arms ladder --peers sockperf \
+         --time 89s --seed 7"
     ));
 }
 

@@ -84,10 +84,18 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
             let y = TOP + ROW * (row as f64 + 0.5);
             let most = if wide { 22 } else { 15 };
             canvas.text(&super::shortened(&arm.name, most), (left - 10.0, y), 12.5, INK, At::End);
-            draw_row(canvas, arm, arm.metrics.get(name), &scale, y, left);
+            draw_row(canvas, arm, arm.metrics.get(name), &scale, y);
             if wide {
                 let note = short(arm, name);
                 canvas.text(&note, (right + 16.0, y), 11.5, tone(arm, name), At::Start);
+            } else if let Some(why) = missing(arm, name) {
+                // On the side where the line at 1 is not.
+                let (x, side) = if one - left > right - one {
+                    (left + 6.0, At::Start)
+                } else {
+                    (right - 6.0, At::End)
+                };
+                canvas.text(why, (x, y), 11.0, MUTED, side);
             }
         }
     };
@@ -100,22 +108,13 @@ fn draw_row(
     metric: Option<&MetricOutcome>,
     scale: &Scale,
     y: f64,
-    left: f64,
 ) {
     let color = metric.map_or(MUTED, |m| color(m.verdict));
     let ratio = match (arm.kind, metric) {
         (ArmKind::Baseline, _) => Some(1.0),
         (_, metric) => metric.and_then(|m| m.ratio),
     };
-    let Some(ratio) = ratio.filter(|r| r.is_finite()) else {
-        let word = match &arm.support {
-            Support::Yes => "no figure",
-            Support::Unsupported { .. } => "unsupported",
-            Support::Refused { .. } => "not run",
-        };
-        canvas.text(word, (left + 10.0, y), 11.0, MUTED, At::Start);
-        return;
-    };
+    let Some(ratio) = ratio.filter(|r| r.is_finite()) else { return };
     if let Some((low, high)) = metric.and_then(|m| m.low.zip(m.high)) {
         let (low, high) = (scale.at(low), scale.at(high));
         canvas.line(vec![(low, y), (high, y)], color, 2.0);
@@ -140,8 +139,24 @@ fn color(verdict: Option<Verdict>) -> RGBColor {
     }
 }
 
+/// Why an arm has no point.
+fn missing(arm: &ArmOutcome, name: &str) -> Option<&'static str> {
+    match (&arm.support, arm.metrics.get(name)) {
+        (Support::Unsupported { .. }, _) => Some("unsupported"),
+        (Support::Refused { .. }, _) => Some("not run"),
+        (_, None) => Some("no figure"),
+        (_, Some(metric)) if metric.ratio.is_none() && arm.kind != ArmKind::Baseline => {
+            Some(metric.verdict.map_or("no figure", words::verdict))
+        }
+        _ => None,
+    }
+}
+
 /// `0.061× [0.060, 0.062] better`.
 fn short(arm: &ArmOutcome, name: &str) -> String {
+    if let Some(why) = missing(arm, name) {
+        return why.into();
+    }
     let Some(metric) = arm.metrics.get(name) else { return String::new() };
     let verdict = metric.verdict.map_or("", words::verdict);
     let ratio = metric.ratio.map(units::ratio);
@@ -150,14 +165,8 @@ fn short(arm: &ArmOutcome, name: &str) -> String {
 }
 
 fn sentence(arm: &ArmOutcome, name: &str) -> String {
-    match (&arm.support, arm.metrics.get(name)) {
-        (Support::Unsupported { .. }, _) => "unsupported".into(),
-        (Support::Refused { .. }, _) => "not run".into(),
-        (_, None) => "no figure".into(),
-        (_, Some(metric)) => match metric.ratio {
-            Some(_) => short(arm, name),
-            None if arm.kind == ArmKind::Baseline => "the base".into(),
-            None => "no ratio".into(),
-        },
+    match arm.kind {
+        ArmKind::Baseline => "the base".into(),
+        _ => short(arm, name),
     }
 }

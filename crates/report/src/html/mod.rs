@@ -173,8 +173,8 @@ fn table(outcome: &Outcome, name: &str) -> String {
     let mut out = format!(
         "<div class=\"scroll\" tabindex=\"0\"><table><caption>{} <code>{}</code>, {}</caption>\
          <thead><tr><th scope=\"col\">arm</th><th scope=\"col\" class=\"n\">median</th>\
-         <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">95 % interval</th>\
-         <th scope=\"col\" class=\"n\">p</th><th scope=\"col\">verdict</th>\
+         <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\">verdict</th>\
+         <th scope=\"col\" class=\"n\">95 % interval</th><th scope=\"col\" class=\"n\">p</th>\
          <th scope=\"col\" class=\"n\">trials</th></tr></thead><tbody>",
         escape(&words::metric(name)),
         escape(name),
@@ -205,7 +205,7 @@ fn table_row(arm: &ArmOutcome, name: &str) -> String {
     };
     let median = metric.and_then(|m| Some(units::value(m.median?, &m.unit)));
     format!(
-        "<tr><th scope=\"row\">{}</th>{}{}{}{}<td class=\"{class}\">{verdict}</td>\
+        "<tr><th scope=\"row\">{}</th>{}{}<td class=\"{class}\">{verdict}</td>{}{}\
          <td class=\"n\">{}</td></tr>",
         escape(&arm.name),
         cell(median),

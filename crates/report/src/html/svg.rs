@@ -260,7 +260,8 @@ impl Scale {
     /// About `wanted` round values.
     pub(super) fn ticks(&self, wanted: usize) -> Vec<f64> {
         if self.log {
-            let steps: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+            let steps: [&[f64]; 4] =
+                [&[1.0, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
             let mut ticks = Vec::new();
             for step in steps {
                 ticks = self.decades(step, 1);

@@ -195,17 +195,19 @@ impl Screen {
             widths[last] = (widths[last] + free).min(BAR_MOST);
         }
 
+        let ascii = self.style.ascii;
         let titles = shown.iter().map(|&i| {
-            (pad(columns[i].title, widths[i], matches!(columns[i].kind, Kind::Right)), Tone::Dim)
+            let right = matches!(columns[i].kind, Kind::Right);
+            (pad(columns[i].title, widths[i], right, ascii), Tone::Dim)
         });
         self.line(&join(titles.collect()));
         for row in &rows {
             let cells = shown.iter().map(|&i| {
                 let cell = &row[i];
                 let text = match columns[i].kind {
-                    Kind::Bar => bar(cell.bar, widths[i], self.style.ascii),
-                    Kind::Right => pad(&cell.text, widths[i], true),
-                    Kind::Left => pad(&cell.text, widths[i], false),
+                    Kind::Bar => bar(cell.bar, widths[i], ascii),
+                    Kind::Right => pad(&cell.text, widths[i], true, ascii),
+                    Kind::Left => pad(&cell.text, widths[i], false, ascii),
                 };
                 (text, cell.tone)
             });
@@ -302,8 +304,8 @@ fn clip(text: &str, room: usize, ascii: bool) -> String {
     out
 }
 
-fn pad(text: &str, columns: usize, right: bool) -> String {
-    let text = clip(text, columns, text.is_ascii());
+fn pad(text: &str, columns: usize, right: bool, ascii: bool) -> String {
+    let text = clip(text, columns, ascii);
     let space = " ".repeat(columns - width(&text));
     if right { space + &text } else { text + &space }
 }
@@ -344,7 +346,7 @@ fn bar(share: f64, cells: usize, ascii: bool) -> String {
         true => "#".repeat(filled),
         false => "█".repeat(filled / 8) + EIGHTHS[filled % 8],
     };
-    pad(&text, cells, false)
+    pad(&text, cells, false, ascii)
 }
 
 #[cfg(test)]

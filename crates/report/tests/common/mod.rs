@@ -218,7 +218,11 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
             notes: BTreeMap::from([("clock source".into(), "tsc".into())]),
         },
         path: "probe".into(),
-        load: BTreeMap::from([("kind".into(), kind.into()), ("size_bytes".into(), "64".into())]),
+        load: BTreeMap::from([
+            ("kind".into(), kind.into()),
+            ("size_bytes".into(), "64".into()),
+            ("trial_ms".into(), "200".into()),
+        ]),
         seed: 7,
         blocks: BLOCKS as u32,
         wall_ms: 88_412,
