@@ -7,10 +7,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Measure a packet path, and prove what each optimisation is worth on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "wirepath", version, max_term_width = 100, after_help = "\
+#[command(
+    name = "wirepath",
+    version,
+    max_term_width = 100,
+    after_help = "\
 Example:
   wirepath prove probe --load ping --arms ladder --peers sockperf --time 60s
-  wirepath report last --html report.html")]
+  wirepath report last --html report.html"
+)]
 pub(crate) struct Cli {
     /// One JSON document on standard output instead of text
     #[arg(long, global = true)]
@@ -361,7 +366,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> 
         "h" => 3600.0,
         _ => return Err(format!("{unit:?} is no unit; use ms, s, m or h")),
     };
-    let seconds = number.trim().parse::<f64>().map_err(|_| format!("{text:?} is no time; try 60s"))?;
+    let seconds =
+        number.trim().parse::<f64>().map_err(|_| format!("{text:?} is no time; try 60s"))?;
     let seconds = seconds * scale;
     if !(seconds > 0.0 && seconds <= 7.0 * 86_400.0) {
         return Err("give more than 0 and at most 7 days".into());

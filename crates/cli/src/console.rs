@@ -12,7 +12,9 @@ pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Failure::failed(format!("cannot write to standard output: {e}"))),
+        other => {
+            other.map_err(|e| Failure::failed(format!("cannot write to standard output: {e}")))
+        }
     }
 }
 

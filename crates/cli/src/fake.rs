@@ -29,7 +29,7 @@ impl Path for Fake {
     }
 
     fn switches(&self) -> &'static [Switch] {
-        &FAKE_SWITCHES
+        FAKE_SWITCHES
     }
 
     fn loads(&self) -> &'static [LoadKind] {

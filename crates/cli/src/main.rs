@@ -51,10 +51,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             clap_complete::generate(*shell, &mut Cli::command(), "wirepath", &mut script);
             console::bytes(&script)
         }
-        Command::Man { dir } => {
-            std::fs::create_dir_all(dir)
-                .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
-                .map_err(|e| Failure::failed(format!("cannot write man pages to {}: {e}", dir.display())))
-        }
+        Command::Man { dir } => std::fs::create_dir_all(dir)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+            .map_err(|e| {
+                Failure::failed(format!("cannot write man pages to {}: {e}", dir.display()))
+            }),
     }
 }

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
-use io::{AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Wait, XdpEngine, XdpMode};
+use io::{
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Wait, XdpEngine, XdpMode,
+};
 use model::Measurement;
 use paths::probe::endpoint::{self, Choice};
 use paths::probe::peer::{Far, PeerError};
@@ -101,13 +103,7 @@ fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
     args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::of(&e))
 }
 
-fn near(
-    cli: &Cli,
-    args: &NearArgs,
-    role: Role,
-    far_role: Role,
-    pace: Pace,
-) -> Result<(), Failure> {
+fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> Result<(), Failure> {
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
     let session = seed();
@@ -182,11 +178,8 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
         return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
     }
-    let choice = Choice {
-        ifname: args.engine.interface.clone(),
-        queue: args.engine.queue,
-        port: args.port,
-    };
+    let choice =
+        Choice { ifname: args.engine.interface.clone(), queue: args.engine.queue, port: args.port };
     let local = endpoint::listening(&choice).map_err(|e| Failure::of(&e))?;
     let task = Task {
         role,
@@ -205,9 +198,8 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
     console::say(&format!("listening on UDP port {}; Ctrl-C ends and prints the books", args.port));
     let ran = with_live_line(cli, |live| {
         thread::scope(|scope| {
-            let running = scope.spawn(|| {
-                run_queues(&task, &local, None, args.engine.queues, &stop, live)
-            });
+            let running =
+                scope.spawn(|| run_queues(&task, &local, None, args.engine.queues, &stop, live));
             while !running.is_finished()
                 && !stop::asked()
                 && until.is_none_or(|until| Instant::now() < until)
@@ -296,10 +288,8 @@ fn live_lines(live: &Live, done: &AtomicBool) {
         if begun.elapsed() < next {
             continue;
         }
-        let now = (
-            live.sent_count.load(Ordering::Relaxed),
-            live.received_count.load(Ordering::Relaxed),
-        );
+        let now =
+            (live.sent_count.load(Ordering::Relaxed), live.received_count.load(Ordering::Relaxed));
         let mut line = format!("{:>4} s", next.as_secs());
         for (what, now, last) in [("sent", now.0, last.0), ("received", now.1, last.1)] {
             if now > 0 {
@@ -332,13 +322,7 @@ pub(crate) fn si(value: f64) -> String {
 const IP_OVERHEAD: f64 = 28.0;
 const WIRE_OVERHEAD: f64 = 28.0 + 14.0 + 4.0 + 20.0;
 
-fn summary(
-    cli: &Cli,
-    role: Role,
-    m: &Measurement,
-    size: usize,
-    told: bool,
-) -> Result<(), Failure> {
+fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> Result<(), Failure> {
     let metrics = m.metrics();
     let sent = m.deliveries.get("forward").map_or(0, |d| d.sent_count);
     let seconds = m.wall_ns as f64 / 1e9;
@@ -398,7 +382,8 @@ fn summary(
             let Some(metric) = metrics.iter().find(|x| x.name == name) else { continue };
             match &metric.value {
                 Ok(ns) => {
-                    let _ = write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
+                    let _ =
+                        write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
                 }
                 Err(why) => {
                     let _ = write!(out, "\n         {suffix} refused: {why}");

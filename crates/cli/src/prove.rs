@@ -28,17 +28,17 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     };
     let plan = ArmPlan::parse(&args.arms, path.switches())
         .map_err(|e| Failure::Usage(paths::probe::role::chain(&e)))?;
-    let arms = model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
+    let arms =
+        model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     let mut session = path.open(&load)?;
     let header = header(path.as_ref(), &load, args, session.nic())?;
-    let seed = args.seed.unwrap_or_else(|| header.started_ns);
+    let seed = args.seed.unwrap_or(header.started_ns);
     let judged = kind.judged.iter().map(|&m| m.to_owned()).collect();
     let cpus = header.machine.cpus;
-    let mut plan =
-        ExperimentPlan::new(seed, arms, judged, args.time.as_nanos() as u64, cpus);
+    let mut plan = ExperimentPlan::new(seed, arms, judged, args.time.as_nanos() as u64, cpus);
     plan.min_blocks = args.min_blocks.max(6);
     plan.max_blocks = args.max_blocks.unwrap_or(plan.max_blocks).max(plan.min_blocks);
     let mut experiment = Experiment::new(plan);

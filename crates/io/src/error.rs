@@ -12,7 +12,9 @@ pub enum IoError {
     #[error(transparent)]
     Bpf(#[from] sys::bpf::BpfError),
     /// The UDP port has another user.
-    #[error("UDP port {port} of {ip} is taken; stop the program that has it, or choose another with --port")]
+    #[error(
+        "UDP port {port} of {ip} is taken; stop the program that has it, or choose another with --port"
+    )]
     PortTaken {
         /// Local address.
         ip: std::net::Ipv4Addr,

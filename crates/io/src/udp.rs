@@ -97,8 +97,11 @@ impl UdpEngine {
         udp::set_overflow_count(first).map_err(system("SO_RXQ_OVFL"))?;
         let single = spec.batch <= 1 && !spec.gso && !spec.stamps;
         let batch = spec.batch.max(1);
-        let segments =
-            if spec.gso { SEGMENTS_MAX.min(PAYLOAD_BYTES_MAX / payload_bytes.max(1)).max(1) } else { 1 };
+        let segments = if spec.gso {
+            SEGMENTS_MAX.min(PAYLOAD_BYTES_MAX / payload_bytes.max(1)).max(1)
+        } else {
+            1
+        };
         let (mut rx, mut tx) = (None, None);
         if !single {
             let memory = system("allocating buffers");

@@ -113,10 +113,13 @@ impl XdpEngine {
             sockets.push(socket);
         }
         if let Some(filter) = filter.as_mut() {
-            filter.attach(local.ifindex, match spec.xdp_mode {
-                XdpMode::Skb => sys::bpf::XdpMode::Skb,
-                XdpMode::Native => sys::bpf::XdpMode::Native,
-            })?;
+            filter.attach(
+                local.ifindex,
+                match spec.xdp_mode {
+                    XdpMode::Skb => sys::bpf::XdpMode::Skb,
+                    XdpMode::Native => sys::bpf::XdpMode::Native,
+                },
+            )?;
         }
         let filter = filter.map(Arc::new);
         let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;

@@ -18,7 +18,11 @@ pub struct Choice {
 
 /// Both ends of a conversation with `ip`, in the calling thread's network namespace. The next
 /// hop's MAC address is looked up, and asked for when it is not known.
-pub fn towards(ip: Ipv4Addr, remote_port: u16, choice: &Choice) -> Result<(Local, Remote), NetError> {
+pub fn towards(
+    ip: Ipv4Addr,
+    remote_port: u16,
+    choice: &Choice,
+) -> Result<(Local, Remote), NetError> {
     let found = net::resolve(ip, choice.ifname.as_deref())?;
     let local = Local {
         ifindex: found.ifindex,

@@ -78,11 +78,8 @@ impl Session for RemoteSession {
             duration: None,
             one_clock: false,
         };
-        let _awake = arm
-            .has("no-idle-states")
-            .then(NoIdle::hold)
-            .transpose()
-            .map_err(PathError::part)?;
+        let _awake =
+            arm.has("no-idle-states").then(NoIdle::hold).transpose().map_err(PathError::part)?;
         let ready = self.far.prepare(&task, NEAR_PORT, FAR_PORT).map_err(PathError::part)?;
         let choice = Choice { ifname: Some(self.local.ifname.clone()), queue: 0, port: NEAR_PORT };
         let (local, remote) =

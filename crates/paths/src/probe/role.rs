@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use io::clock::monotonic_ns;
+use io::rusage::ThreadUsage;
 use io::{AnyEngine, Arrival, Engine, EngineReport, EngineSpec, Role};
 use model::{Cost, Delivery, Jitter, SequenceBook, Throughput};
 use serde::{Deserialize, Serialize};
-use io::clock::monotonic_ns;
-use io::rusage::ThreadUsage;
 use wire::probe::{HEADER_BYTES, Header, Kind};
 
 use super::watch::Watch;
@@ -23,6 +23,9 @@ const LAST_ANSWERS_NS: u64 = 100_000_000;
 const IDLE_LOOKS: u32 = 256;
 /// Silence after which a receiver notes what it has used so far.
 const IDLE_NS: u64 = 1_000_000;
+/// How long a batching, spinning receiver lets datagrams gather before it looks again; more
+/// gained nothing more. Ends that answer never wait.
+const LINGER_NS: u64 = 5_000;
 /// Silence at the receiver after which a run is over.
 const GRACE: Duration = Duration::from_millis(5);
 /// Longest that draining may take.
@@ -124,8 +127,7 @@ impl RoleReport {
         self.too_old_count += other.too_old_count;
         self.stray_count += other.stray_count;
         self.expected_count += other.expected_count;
-        self.throughput.interval_ns =
-            self.throughput.interval_ns.max(other.throughput.interval_ns);
+        self.throughput.interval_ns = self.throughput.interval_ns.max(other.throughput.interval_ns);
         self.throughput.received_count += other.throughput.received_count;
         self.throughput.payload_bytes += other.throughput.payload_bytes;
         self.jitter_ns = self.jitter_ns.max(other.jitter_ns);
@@ -165,7 +167,11 @@ fn is_shared(counter: &str) -> bool {
 }
 
 /// Runs a role to its end on an open engine.
-pub fn run(engine: &mut AnyEngine, task: &Task, steering: Steering<'_>) -> Result<RoleReport, String> {
+pub fn run(
+    engine: &mut AnyEngine,
+    task: &Task,
+    steering: Steering<'_>,
+) -> Result<RoleReport, String> {
     match engine {
         AnyEngine::Udp(engine) => run_on(&mut **engine, task, steering),
         AnyEngine::Packet(engine) => run_on(&mut **engine, task, steering),
@@ -193,7 +199,11 @@ pub fn open_and_run(
     run(&mut engine, task, Steering { stop, live, watch })
 }
 
-fn run_on<E: Engine>(engine: &mut E, task: &Task, steering: Steering<'_>) -> Result<RoleReport, String> {
+fn run_on<E: Engine>(
+    engine: &mut E,
+    task: &Task,
+    steering: Steering<'_>,
+) -> Result<RoleReport, String> {
     let mut end = End::new(task, steering);
     let ran = match (task.role, task.pace) {
         (Role::Send, _) => end.send(engine),
@@ -295,7 +305,14 @@ impl<'a> End<'a> {
         let sequence = self.sequences[flow];
         self.sequences[flow] = sequence.wrapping_add(1);
         let session = self.session.unwrap_or(0);
-        Header { kind, flow: self.task.first_flow.wrapping_add(flow as u8), session, sequence, reply: 0, time_ns }
+        Header {
+            kind,
+            flow: self.task.first_flow.wrapping_add(flow as u8),
+            session,
+            sequence,
+            reply: 0,
+            time_ns,
+        }
     }
 
     /// Checks that a datagram is of this run; follows a new sender when told to follow.
@@ -351,7 +368,7 @@ impl<'a> End<'a> {
     /// A look that found nothing: notes the cost so far once silence begins, watches the link.
     fn idle(&mut self) -> Result<(), io::IoError> {
         self.idle_looks += 1;
-        if self.task.engine.wait == io::Wait::Spin && self.idle_looks % IDLE_LOOKS != 0 {
+        if self.task.engine.wait == io::Wait::Spin && !self.idle_looks.is_multiple_of(IDLE_LOOKS) {
             std::hint::spin_loop();
             return Ok(());
         }
@@ -400,7 +417,7 @@ impl<'a> End<'a> {
             self.sent_count += posted as u64;
             flow = if flow + 1 == flows { 0 } else { flow + 1 };
             rounds = rounds.wrapping_add(1);
-            if rounds % 1024 == 0 {
+            if rounds.is_multiple_of(1024) {
                 self.publish();
                 self.check_link()?;
             }
@@ -419,6 +436,8 @@ impl<'a> End<'a> {
 
     fn receive<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
         let one_clock = self.task.one_clock;
+        let batch = self.task.engine.batch;
+        let linger = batch > 1 && self.task.engine.wait == io::Wait::Spin;
         let mut rounds = 0u32;
         loop {
             let mut now_ns = 0;
@@ -441,11 +460,19 @@ impl<'a> End<'a> {
                 self.idle()?;
             }
             rounds = rounds.wrapping_add(1);
-            if (taken == 0 || rounds % 1024 == 0) && self.stopped() {
+            if (taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {
                 return Ok(());
             }
-            if rounds % 4096 == 0 {
+            if rounds.is_multiple_of(4096) {
                 self.publish();
+            }
+            if linger && taken < batch / 2 {
+                // Each look takes the ring's cache line from the kernel's CPU, which is about to
+                // write it: without this pause 1.4 Mpps, with it 1.7 (flood), 2.7 and 7.7 (storm).
+                let until_ns = monotonic_ns() + LINGER_NS;
+                while monotonic_ns() < until_ns {
+                    std::hint::spin_loop();
+                }
             }
         }
     }
@@ -479,7 +506,7 @@ impl<'a> End<'a> {
                 self.idle()?;
             }
             rounds = rounds.wrapping_add(1);
-            if (echoed.taken == 0 || rounds % 1024 == 0) && self.stopped() {
+            if (echoed.taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {
                 return Ok(());
             }
         }
@@ -538,7 +565,7 @@ impl<'a> End<'a> {
                     break;
                 }
                 looks += u32::from(taken == 0);
-                let look_at_clock = self.task.engine.wait == io::Wait::Block || looks % 64 == 0;
+                let look_at_clock = self.task.engine.wait == io::Wait::Block || looks.is_multiple_of(64);
                 if look_at_clock && taken == 0 {
                     self.idle()?;
                     let waited_ns = monotonic_ns().saturating_sub(sent_ns);
@@ -547,14 +574,18 @@ impl<'a> End<'a> {
                     }
                 }
             }
-            if self.sent_count % 1024 == 0 {
+            if self.sent_count.is_multiple_of(1024) {
                 self.publish();
             }
         }
         self.await_last(engine)
     }
 
-    fn ping_open_loop<E: Engine>(&mut self, engine: &mut E, rate_pps: u64) -> Result<(), io::IoError> {
+    fn ping_open_loop<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        rate_pps: u64,
+    ) -> Result<(), io::IoError> {
         // Sleeping to within 50 µs of the schedule would be half of a 10,000/s interval.
         io::clock::set_timer_slack_ns(1);
         let rate_pps = rate_pps.max(1);
@@ -584,7 +615,7 @@ impl<'a> End<'a> {
                 }
             }
             rounds = rounds.wrapping_add(1);
-            if rounds % 4096 == 0 {
+            if rounds.is_multiple_of(4096) {
                 self.publish();
                 self.check_link()?;
             }
@@ -651,7 +682,12 @@ impl<'a> End<'a> {
                 syscall_count: Some(engine.syscall_count),
             },
             wall_ns: end_ns.saturating_sub(self.begun_ns),
-            expected_count: self.books.iter().filter_map(SequenceBook::highest).map(|h| u64::from(h) + 1).sum(),
+            expected_count: self
+                .books
+                .iter()
+                .filter_map(SequenceBook::highest)
+                .map(|h| u64::from(h) + 1)
+                .sum(),
             engine,
         }
     }

@@ -70,7 +70,10 @@ pub(super) struct Placement {
 impl LabSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
         let mtu = mtu_for(load.size_bytes);
-        let spec = PairSpec { mtu_bytes: mtu, ..PairSpec::default() };
+        // The generator's frames reach a veth only when it polls: GRO switches that on, as an
+        // XDP program would, and so every engine meets the same interface.
+        let gro = load.kind == "storm";
+        let spec = PairSpec { mtu_bytes: mtu, gro, ..PairSpec::default() };
         let pair = Pair::new(&spec).map_err(PathError::part)?;
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
@@ -115,7 +118,9 @@ impl LabSession {
         if arm.has("rps") {
             // Each end's arrivals on that end's own CPU.
             for (end, cpus) in [(&self.pair.near, &places.near), (&self.pair.far, &places.far)] {
-                undo.push(Box::new(RpsGuard::set(&end.netns, &end.ifname, cpus).map_err(PathError::part)?));
+                undo.push(Box::new(
+                    RpsGuard::set(&end.netns, &end.ifname, cpus).map_err(PathError::part)?,
+                ));
             }
         }
         let pinned = if arm.has("pin") { places } else { Placement::default() };

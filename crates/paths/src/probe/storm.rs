@@ -38,17 +38,15 @@ pub(super) fn run(
             let written = header.write(p);
             debug_assert!(written.is_ok());
         });
-        let mut generator =
-            Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)
-                .map_err(|e| super::role::chain(&e))?;
+        let mut generator = Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)
+            .map_err(|e| super::role::chain(&e))?;
         let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::now());
         let until_ns = begun_ns + trial.as_nanos() as u64;
         let mut sending = Duration::ZERO;
         let mut frames = FRAMES_MIN;
         while monotonic_ns() < until_ns {
-            sending += generator
-                .run(frames, Generator::BATCH)
-                .map_err(|e| super::role::chain(&e))?;
+            sending +=
+                generator.run(frames, Generator::BATCH).map_err(|e| super::role::chain(&e))?;
             // The rest of the time in one go, as far as the rate so far tells.
             let rate = generator.sent() as f64 / sending.as_secs_f64().max(1e-6);
             let left_s = until_ns.saturating_sub(monotonic_ns()) as f64 / 1e9;

@@ -17,7 +17,7 @@ pub static SWITCHES: [Switch; 11] = [
     },
     Switch {
         id: "batch",
-        effect: "64 datagrams a system call (sendmmsg, recvmmsg) or a look at a ring",
+        effect: "64 datagrams a system call or a look at a ring; a spinning one-way receiver lets them gather for 5 µs",
         scope: Scope::Process,
         needs: "",
         source: "recvmmsg(2), sendmmsg(2)",
@@ -96,8 +96,7 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
     spec.batch = if arm.has("batch") { BATCH } else { 1 };
     spec.gso = arm.has("gso") && !bypass;
     spec.xdp_mode = if arm.has("native") { XdpMode::Native } else { XdpMode::Skb };
-    spec.copying =
-        if arm.has("zero-copy") { Copying::PreferZeroCopy } else { Copying::Copy };
+    spec.copying = if arm.has("zero-copy") { Copying::PreferZeroCopy } else { Copying::Copy };
     spec.busy_poll = arm.has("busy-poll");
     spec.need_wakeup = arm.has("need-wakeup");
     spec
@@ -106,12 +105,17 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
 /// Why a set of switches makes no sense, if it does not.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     let without_bypass = |id: &str| arm.has(id) && !arm.has("bypass");
-    if let Some(id) = ["native", "zero-copy", "need-wakeup"].into_iter().find(|id| without_bypass(id))
+    if let Some(id) =
+        ["native", "zero-copy", "need-wakeup"].into_iter().find(|id| without_bypass(id))
     {
-        return Some(format!("{id} is a property of AF_XDP and means nothing without bypass; try bypass+{id}"));
+        return Some(format!(
+            "{id} is a property of AF_XDP and means nothing without bypass; try bypass+{id}"
+        ));
     }
     if arm.has("zero-copy") && !arm.has("native") {
-        return Some("zero-copy needs the program in the driver; try bypass+native+zero-copy".into());
+        return Some(
+            "zero-copy needs the program in the driver; try bypass+native+zero-copy".into(),
+        );
     }
     None
 }

@@ -29,7 +29,9 @@ impl Watch {
     pub fn check(&mut self) -> Result<(), io::IoError> {
         while let Ok(Some(event)) = self.link.poll() {
             match event {
-                LinkEvent::Deleted => return Err(io::IoError::Gone { ifname: self.ifname.clone() }),
+                LinkEvent::Deleted => {
+                    return Err(io::IoError::Gone { ifname: self.ifname.clone() });
+                }
                 LinkEvent::Down => {
                     self.down_since.get_or_insert_with(Instant::now);
                 }

@@ -22,6 +22,8 @@ const FRAGMENTS_MAX: usize = 17;
 /// Where the rings of a UMEM are mapped from; `libc` has these two unsigned.
 const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
 const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
+/// Frames that are missing from the fill ring before it is restocked.
+const FILL_BATCH: u32 = 64;
 /// How long a queue that was just closed may stay busy.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
 
@@ -158,8 +160,7 @@ impl Socket {
         let desc = size_of::<xdp_desc>();
         let addr = size_of::<u64>();
         let fill = map(&offsets.fr, fill_entries, addr, FILL_PAGE)?;
-        let completion =
-            map(&offsets.cr, bind.ring_entries, addr, COMPLETION_PAGE)?;
+        let completion = map(&offsets.cr, bind.ring_entries, addr, COMPLETION_PAGE)?;
         let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING)?;
         let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING)?;
         let zero_copy = bind_queue(fd.as_fd(), &bind, shared)?;
@@ -200,8 +201,14 @@ impl Socket {
     }
 
     /// Keeps the fill ring stocked up to its target; returns how many frames were posted.
+    ///
+    /// Does nothing while only a few are missing: each publication takes the ring's cache line
+    /// from the kernel's CPU.
     pub fn rx_post(&mut self) -> usize {
         let missing = self.bind.fill_target.saturating_sub(self.receiving);
+        if missing < FILL_BATCH.min(self.bind.fill_target / 4).max(1) {
+            return 0;
+        }
         let want = missing.min(self.fill.room(missing));
         let mut posted = 0;
         while posted < want {

@@ -70,7 +70,12 @@ impl Far {
     }
 
     /// Has the far end open its engine and start its role. `near_port`: our UDP port.
-    pub fn prepare(&mut self, task: &Task, near_port: u16, port: u16) -> Result<FarReady, PeerError> {
+    pub fn prepare(
+        &mut self,
+        task: &Task,
+        near_port: u16,
+        port: u16,
+    ) -> Result<FarReady, PeerError> {
         self.lines.send(&Ask::Run { task: task.clone(), near_port, port })?;
         match self.lines.expect()? {
             Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),

@@ -49,7 +49,9 @@ pub enum PeerError {
         why: String,
     },
     /// The other end is another version.
-    #[error("the peer speaks protocol {theirs}, we speak {PROTOCOL}; run the same wirepath version at both ends")]
+    #[error(
+        "the peer speaks protocol {theirs}, we speak {PROTOCOL}; run the same wirepath version at both ends"
+    )]
     Version {
         /// Theirs.
         theirs: u32,
@@ -221,8 +223,8 @@ impl Lines {
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), PeerError> {
-        let mut line = serde_json::to_vec(message)
-            .map_err(|e| PeerError::Garbled { what: e.to_string() })?;
+        let mut line =
+            serde_json::to_vec(message).map_err(|e| PeerError::Garbled { what: e.to_string() })?;
         line.push(b'\n');
         self.writer.write_all(&line).map_err(|source| PeerError::Broken { source })
     }
@@ -263,8 +265,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn keyed(secret: &str, who: &str, ours: &str, theirs: &str) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
-        .expect("HMAC takes a key of any length");
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
     for part in ["wirepath peer 1", who, ours, theirs] {
         mac.update(&(part.len() as u64).to_be_bytes());
         mac.update(part.as_bytes());

@@ -42,7 +42,10 @@ pub(super) fn support(name: &str, load: &Load, known: &[&str]) -> Support {
     if !known.contains(&name) {
         let carries = if known.is_empty() { "none does".into() } else { known.join(", ") };
         return Support::Refused {
-            why: format!("{name} does not carry load {}; of the known programs {carries}", load.kind),
+            why: format!(
+                "{name} does not carry load {}; of the known programs {carries}",
+                load.kind
+            ),
         };
     }
     match Command::new(name).arg("--version").output() {

@@ -55,7 +55,8 @@ fn parse(text: &str) -> Result<Measurement, PathError> {
         .ok_or_else(|| failed("sockperf", "its report has no [Valid Duration]"))?
         .1;
     let need = |key: &str| {
-        number_after(valid, key).ok_or_else(|| failed("sockperf", format!("its report has no {key}")))
+        number_after(valid, key)
+            .ok_or_else(|| failed("sockperf", format!("its report has no {key}")))
     };
     let (sent, received) = (need("SentMessages")?, need("ReceivedMessages")?);
     let dropped = number_after(valid, "# dropped messages").unwrap_or(0.0);
