@@ -168,6 +168,14 @@ pub(crate) enum ModeName {
     Native,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StampsName {
+    /// By the kernel, when the driver hands the packet over
+    Software,
+    /// By the NIC, where it can; its clock must be synchronised with the host's (phc2sys)
+    Hardware,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
     /// Engine
@@ -227,9 +235,9 @@ pub(crate) struct EngineArgs {
     /// Receive buffer of a UDP socket in bytes
     #[arg(long, value_name = "BYTES")]
     pub(crate) rcvbuf: Option<usize>,
-    /// Kernel receive time stamps: adds the segment kernel→app (udp, packet)
-    #[arg(long)]
-    pub(crate) stamps: bool,
+    /// Receive time stamps: add the segment kernel→app (udp; packet: software only)
+    #[arg(long, value_enum)]
+    pub(crate) stamps: Option<StampsName>,
     /// Keep CPUs out of deep idle states meanwhile
     #[arg(long)]
     pub(crate) no_idle_states: bool,

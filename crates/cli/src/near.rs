@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Wait, XdpEngine, XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
+    XdpMode,
 };
 use model::Measurement;
 use paths::probe::endpoint::{self, Choice};
@@ -16,7 +17,7 @@ use paths::probe::peer::{Far, PeerError};
 use paths::probe::role::{self, Live, Pace, RoleReport, Steering, Task, chain};
 use paths::probe::{Watch, measurement_of, seed};
 
-use crate::args::{Cli, EngineArgs, EngineName, FarArgs, ModeName, NearArgs};
+use crate::args::{Cli, EngineArgs, EngineName, FarArgs, ModeName, NearArgs, StampsName};
 use crate::end::Failure;
 use crate::{console, stop};
 
@@ -66,7 +67,9 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     only(args.queues > 1, "--queues", "xdp", xdp)?;
     only(args.gso, "--gso", "udp", args.engine == EngineName::Udp)?;
     only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineName::Udp)?;
-    only(args.stamps, "--stamps", "udp or packet", !xdp)?;
+    only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
+    let udp = args.engine == EngineName::Udp;
+    only(args.stamps == Some(StampsName::Hardware), "--stamps hardware", "udp", udp)?;
     if payload_bytes < role::PAYLOAD_BYTES_MIN {
         return Err(Failure::Usage(format!(
             "--size {payload_bytes} is below the probe's header of {} bytes",
@@ -90,7 +93,11 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     spec.frames = args.frames;
     spec.frame_bytes = args.frame_bytes;
     spec.multi_buffer = args.multi_buffer;
-    spec.stamps = args.stamps;
+    spec.stamps = match args.stamps {
+        None => Stamps::Off,
+        Some(StampsName::Software) => Stamps::Software,
+        Some(StampsName::Hardware) => Stamps::Hardware,
+    };
     Ok(spec)
 }
 
@@ -101,6 +108,22 @@ fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
             .map_err(|e| Failure::Usage(format!("cannot pin to CPU {cpu}: {e}")))?;
     }
     args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::of(&e))
+}
+
+/// Refuses hardware stamps where the NIC has none: they would just be missing.
+fn check_stamps(spec: &EngineSpec, local: &Local) -> Result<(), Failure> {
+    if spec.stamps != Stamps::Hardware {
+        return Ok(());
+    }
+    let offered = host::net::ethtool::timestamping(local.ifindex).is_ok_and(|t| t.hardware_rx);
+    if offered {
+        return Ok(());
+    }
+    Err(Failure::Unsupported(format!(
+        "{} takes no hardware receive time stamps; use --stamps software, or a NIC with a clock \
+         (ethtool -T {})",
+        local.ifname, local.ifname
+    )))
 }
 
 fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> Result<(), Failure> {
@@ -136,6 +159,7 @@ fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> R
         port: args.source_port,
     };
     let (local, remote) = endpoint::towards(to, port, &choice).map_err(|e| Failure::of(&e))?;
+    check_stamps(&spec, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -181,6 +205,7 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let choice =
         Choice { ifname: args.engine.interface.clone(), queue: args.engine.queue, port: args.port };
     let local = endpoint::listening(&choice).map_err(|e| Failure::of(&e))?;
+    check_stamps(&spec, &local)?;
     let task = Task {
         role,
         engine: spec,

@@ -38,6 +38,18 @@ pub enum XdpMode {
     Native,
 }
 
+/// Whose receive time stamps arrivals carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stamps {
+    /// None.
+    Off,
+    /// The kernel's, taken when the driver hands the packet over; CLOCK_REALTIME.
+    Software,
+    /// The NIC's own clock's; comparable with ours only where it is synchronised (phc2sys).
+    Hardware,
+}
+
 /// Whether frames are copied between the driver and the UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,8 +89,8 @@ pub struct EngineSpec {
     pub frame_bytes: u32,
     /// Whether a packet may span frames (AF_XDP only).
     pub multi_buffer: bool,
-    /// Whether arrivals carry the kernel's time stamp.
-    pub stamps: bool,
+    /// Whose time stamps arrivals carry.
+    pub stamps: Stamps,
 }
 
 impl EngineSpec {
@@ -97,7 +109,7 @@ impl EngineSpec {
             frames: 4096,
             frame_bytes: 2048,
             multi_buffer: false,
-            stamps: false,
+            stamps: Stamps::Off,
         }
     }
 

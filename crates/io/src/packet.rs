@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sys::packet::{PacketRx, PacketTx};
 
-use crate::engine::{Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait};
+use crate::engine::{
+    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Stamps, Wait,
+};
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::udp::{NAP, hold_port};
@@ -75,7 +77,7 @@ impl PacketEngine {
             wait: spec.wait,
             batch,
             ifname: local.ifname.clone(),
-            stamps: spec.stamps,
+            stamps: spec.stamps != Stamps::Off,
             // Frames to return are copied here first: the rings of the two directions differ.
             stash: vec![0; if role == Role::Echo { batch * frame_bytes } else { 0 }],
             echo_lengths: Vec::with_capacity(batch),

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use sys::udp::{Batch, PAYLOAD_BYTES_MAX, SEGMENTS_MAX};
 use sys::{socket, udp};
 
-use crate::engine::{Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait};
+use crate::engine::{
+    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Stamps, Wait,
+};
 use crate::error::IoError;
 use crate::frames::answer_in_place;
 
@@ -90,12 +92,16 @@ impl UdpEngine {
             socket::set_busy_poll(first, BUSY_POLL_US, BUSY_POLL_BUDGET)
                 .map_err(system("SO_BUSY_POLL"))?;
         }
-        if spec.stamps {
-            udp::set_receive_stamps(first, udp::Stamps::Software)
-                .map_err(system("SO_TIMESTAMPING"))?;
+        let source = match spec.stamps {
+            Stamps::Off => None,
+            Stamps::Software => Some(udp::Stamps::Software),
+            Stamps::Hardware => Some(udp::Stamps::Hardware),
+        };
+        if let Some(source) = source {
+            udp::set_receive_stamps(first, source).map_err(system("SO_TIMESTAMPING"))?;
         }
         udp::set_overflow_count(first).map_err(system("SO_RXQ_OVFL"))?;
-        let single = spec.batch <= 1 && !spec.gso && !spec.stamps;
+        let single = spec.batch <= 1 && !spec.gso && spec.stamps == Stamps::Off;
         let batch = spec.batch.max(1);
         let segments = if spec.gso {
             SEGMENTS_MAX.min(PAYLOAD_BYTES_MAX / payload_bytes.max(1)).max(1)

@@ -225,6 +225,7 @@ fn open(
     task: &Task,
     addresses: Addresses,
 ) -> Result<(io_engine::AnyEngine, Option<Watch>, Say), String> {
+    task.check()?;
     let Addresses { near_ip, near_port, own_ip, port } = addresses;
     let choice = Choice { ifname: None, queue: 0, port };
     let (local, remote) =
