@@ -126,6 +126,7 @@ fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result
         ("size_bytes".to_owned(), load.size_bytes.to_string()),
         ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
         ("arms".to_owned(), args.arms.clone()),
+        ("time_ms".to_owned(), args.time.as_millis().to_string()),
     ]);
     if load.kind == "paced" {
         parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());

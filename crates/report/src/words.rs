@@ -284,7 +284,8 @@ pub(crate) fn method(outcome: &Outcome) -> String {
 pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
     let mut parts = vec![path.to_string()];
     parts.extend(load.get("kind").cloned());
-    for (name, value) in load.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "arms")) {
+    let aside = ["kind", "arms", "trial_ms", "time_ms"];
+    for (name, value) in load.iter().filter(|(name, _)| !aside.contains(&name.as_str())) {
         parts.push(match name.rsplit_once('_') {
             Some(("size", "bytes")) => format!("{value} bytes"),
             Some((what, unit @ ("bytes" | "ms" | "ns" | "pps" | "bps"))) => {
@@ -305,6 +306,7 @@ pub(crate) fn command(outcome: &Outcome) -> String {
             "size_bytes" => format!("--size {}", shell(value)),
             "rate_pps" => format!("--rate {}", shell(value)),
             "trial_ms" => format!("--trial {}", shell(&format!("{value}ms"))),
+            "time_ms" => format!("--time {}", shell(&format!("{value}ms"))),
             "peer" | "far" => format!("--peer {}", shell(value)),
             _ => continue,
         });
@@ -332,7 +334,10 @@ pub(crate) fn command(outcome: &Outcome) -> String {
     if !peers.is_empty() {
         words.push(format!("--peers {}", shell(&peers.join(","))));
     }
-    words.push(format!("--time {}s --seed {}", outcome.wall_ms.div_ceil(1000), outcome.seed));
+    if !outcome.load.contains_key("time_ms") {
+        words.push(format!("--time {}s", outcome.wall_ms.div_ceil(1000)));
+    }
+    words.push(format!("--seed {}", outcome.seed));
     words.join(" ")
 }
 

@@ -68,13 +68,19 @@ pub(super) fn support(arm: &Arm) -> Support {
         Err(why) => Some(Support::unsupported(what, why.clone())),
     };
     let lab = no("a lab of namespaces", &t.lab);
+    let no_zero_copy = || {
+        let why = "a veth has no AF_XDP zero-copy (the kernel refused it here)";
+        let needs = "a NIC whose driver has it: run wirepath peer on another host and prove with \
+                     --peer HOST";
+        Support::unsupported(why, needs)
+    };
     let needs_two = |id: &str| {
         (arm.has(id) && t.cpus < 2)
             .then(|| Support::unsupported(format!("{id} with one CPU"), "give it two CPUs"))
     };
     lab.or_else(|| arm.has("bypass").then(|| no("AF_XDP", &t.skb)).flatten())
         .or_else(|| arm.has("native").then(|| no("native XDP on veth", &t.native)).flatten())
-        .or_else(|| arm.has("zero-copy").then(|| no("zero-copy on veth", &t.zero_copy)).flatten())
+        .or_else(|| (arm.has("zero-copy") && t.zero_copy.is_err()).then(no_zero_copy))
         .or_else(|| arm.has("no-idle-states").then(|| no("no-idle-states", &t.idle)).flatten())
         .or_else(|| needs_two("pin"))
         .or_else(|| needs_two("rps"))

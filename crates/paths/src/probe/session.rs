@@ -155,9 +155,8 @@ impl Session for LabSession {
             return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
         };
         let meter = Meter::start(&self.clock)?;
-        let mut measurement = peer.trial(&self.pair, &self.load)?;
+        let (mut measurement, children_ns) = peer.trial(&self.pair, &self.load)?;
         let used = meter.stop()?;
-        let children_ns = measurement.cpu_ns();
         account(&mut measurement, &Used { own_ns: used.own_ns + children_ns, ..used });
         Ok(measurement)
     }
@@ -290,12 +289,14 @@ pub fn measurement_of(near: RoleReport, far: Option<RoleReport>) -> Measurement 
         None => Delivery { sent_count: near.expected_count, ..near.arrived },
     };
     m.deliveries.insert("forward".into(), forward);
+    m.counters.insert("forward_sent_count".into(), forward.sent_count);
     let echoed = answered || far.as_ref().is_some_and(|f| f.sent_count > 0);
     let mut reports = vec![("near", near)];
     reports.extend(far.map(|far| ("far", far)));
     if echoed {
         let back = Delivery { sent_count: far_sent, ..reports[0].1.arrived };
         m.deliveries.insert("return".into(), back);
+        m.counters.insert("return_sent_count".into(), back.sent_count);
     }
     for (end, report) in reports {
         let receives = if echoed { end == "near" } else { report.arrived.received_count > 0 };

@@ -13,7 +13,7 @@ use crate::path::{Load, PathError};
 pub(super) struct Iperf3;
 
 impl Peer for Iperf3 {
-    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<Measurement, PathError> {
+    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<(Measurement, u64), PathError> {
         let port = PORT.to_string();
         let mut server = Command::new("iperf3");
         server.args(["-s", "-1", "-J", "--forceflush", "-p", &port]);
@@ -38,7 +38,8 @@ impl Peer for Iperf3 {
         let mut measurement = parse(&client.stdout, &served.stdout, load.size_bytes)?;
         measurement.costs.insert("near".into(), cost(&client.usage));
         measurement.costs.insert("far".into(), cost(&served.usage));
-        Ok(measurement)
+        let cpu_ns = measurement.cpu_ns();
+        Ok((measurement, cpu_ns))
     }
 }
 

@@ -21,8 +21,8 @@ const PORT: u16 = 9100;
 
 /// Another program that can carry a load.
 pub(super) trait Peer {
-    /// One bounded run.
-    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<Measurement, PathError>;
+    /// One bounded run; with the CPU time that the programs took in all, nanoseconds.
+    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<(Measurement, u64), PathError>;
 }
 
 /// A peer by name.
