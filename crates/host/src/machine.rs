@@ -131,8 +131,18 @@ fn cpuid_signature() -> Option<String> {
         .map(|&letter| char::from(letter))
         .take_while(|letter| letter.is_ascii_graphic() || *letter == ' ')
         .collect();
-    let name = name.trim();
-    (!name.is_empty()).then(|| name.to_owned())
+    // The signatures fill twelve letters; people know the products by shorter names.
+    let name = match name.trim() {
+        "" => return None,
+        "KVMKVMKVM" => "KVM",
+        "Microsoft Hv" => "Hyper-V",
+        "VMwareVMware" => "VMware",
+        "XenVMMXenVMM" => "Xen",
+        "TCGTCGTCGTCG" => "QEMU TCG",
+        "bhyve bhyve" => "bhyve",
+        other => other,
+    };
+    Some(name.to_owned())
 }
 
 #[cfg(not(target_arch = "x86_64"))]

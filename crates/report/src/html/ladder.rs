@@ -36,7 +36,7 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
     let better = words::better(shape.better);
     let paint = |canvas: &Canvas<'_>, page: Page| {
         let wide = page == Page::Wide;
-        let (left, right) = if wide { (150.0, 590.0) } else { (118.0, 330.0) };
+        let (left, right) = if wide { (196.0, 590.0) } else { (118.0, 330.0) };
         let bottom = height(page) - BOTTOM;
         let Some(scale) = Scale::over(ends().chain([1.0]), (left + 4.0, right - 4.0), 3.0) else {
             return;
@@ -82,7 +82,7 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
         }
         for (row, arm) in outcome.arms.iter().enumerate() {
             let y = TOP + ROW * (row as f64 + 0.5);
-            let most = if wide { 22 } else { 15 };
+            let most = if wide { 24 } else { 14 };
             canvas.text(&super::shortened(&arm.name, most), (left - 10.0, y), 12.5, INK, At::End);
             draw_row(canvas, arm, arm.metrics.get(name), &scale, y);
             if wide {

@@ -317,7 +317,7 @@ fn method(outcome: &Outcome) -> String {
         "<p>{}.</p><p>Each block runs every arm once, in an order drawn from the seed; the first \
          block is warm-up and does not count. The unit of repetition is the trial, and none is \
          dropped as an outlier. A ratio is the median over blocks of the arm's value divided by \
-         the baseline's in the same block; its interval is a bootstrap 95 % interval, p comes \
+         the baseline's in the same block; its 95 % interval is that of the median by order statistics, p comes \
          from a two-sided permutation test. The baseline runs twice in each block: the ratio of \
          the two is the noise floor. “Better” and “worse” need an interval clear of 1 and beyond \
          the floor; “no difference shown” needs one narrow enough to say so; else the verdict is \
