@@ -13,7 +13,7 @@ use super::endpoint::{self, Choice};
 use super::peer::Far;
 use super::role::{self, Pace, Task};
 use super::session::{FAR_PORT, Meter, NEAR_PORT, combine, seed};
-use super::switches::engine_of;
+use super::switches::{engine_of, fit};
 use crate::path::{Load, PathError, Session};
 
 pub(super) struct RemoteSession {
@@ -27,6 +27,12 @@ pub(super) struct RemoteSession {
 
 impl RemoteSession {
     pub(super) fn open(load: &Load, host: &str) -> Result<Self, PathError> {
+        if load.kind == "storm" {
+            return Err(PathError::Invalid {
+                what: "the storm load needs a veth under our control".into(),
+                remedy: "run it in the lab, without --peer; between hosts there is flood".into(),
+            });
+        }
         let far = Far::connect(host, load.secret.as_deref()).map_err(PathError::part)?;
         let ip = ipv4_of(&far);
         let choice = Choice { ifname: None, queue: 0, port: NEAR_PORT };
@@ -66,9 +72,11 @@ impl Session for RemoteSession {
             "paced" => (Role::Ping, Role::Echo, Pace::Rate(self.load.rate_pps)),
             _ => (Role::Send, Role::Receive, Pace::Flood),
         };
+        let mut engine = engine_of(arm);
+        fit(&mut engine, self.load.size_bytes);
         let mut task = Task {
             role: far_role,
-            engine: engine_of(arm),
+            engine,
             pace,
             payload_bytes: self.load.size_bytes,
             flows: 1,

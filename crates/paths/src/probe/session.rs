@@ -15,7 +15,7 @@ use model::{Arm, ArmKind, Cost, Delivery, Measurement, NotEffective};
 use super::peers::{self, Peer};
 use super::role::{self, Live, Pace, RoleReport, Steering, Task};
 use super::storm;
-use super::switches::engine_of;
+use super::switches::{engine_of, fit};
 use super::watch::Watch;
 use crate::path::{Load, PathError, Session};
 
@@ -91,7 +91,8 @@ impl LabSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
-        let engine = engine_of(arm);
+        let mut engine = engine_of(arm);
+        fit(&mut engine, self.load.size_bytes);
         let storm = self.load.kind == "storm";
         let (near_role, far_role, pace) = match self.load.kind.as_str() {
             "ping" => (Role::Ping, Role::Echo, Pace::PingPong),

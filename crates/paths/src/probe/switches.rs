@@ -102,6 +102,14 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
     spec
 }
 
+/// Gives an AF_XDP engine frames that hold the payload: larger ones, or several a packet.
+pub(super) fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
+    // Headers of 42 bytes behind the kernel's headroom of 256.
+    let needed = payload_bytes + 42 + 256;
+    spec.frame_bytes = if needed > 2048 { 4096 } else { 2048 };
+    spec.multi_buffer = needed > 4096;
+}
+
 /// Why a set of switches makes no sense, if it does not.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     let without_bypass = |id: &str| arm.has(id) && !arm.has("bypass");

@@ -41,6 +41,7 @@ pub(super) struct End<'a> {
     pub(super) idle: Option<(u64, ThreadUsage)>,
     pub(super) idle_looks: u32,
     pub(super) quiet_at_count: u64,
+    pub(super) published: (u64, u64),
 }
 
 impl<'a> End<'a> {
@@ -68,6 +69,7 @@ impl<'a> End<'a> {
             idle: None,
             idle_looks: 0,
             quiet_at_count: 0,
+            published: (0, 0),
         }
     }
 
@@ -80,11 +82,14 @@ impl<'a> End<'a> {
         self.steering.watch.as_mut().map_or(Ok(()), Watch::check)
     }
 
-    pub(super) fn publish(&self) {
-        if let Some(live) = self.steering.live {
-            live.sent_count.store(self.sent_count, Ordering::Relaxed);
-            live.received_count.store(self.received_count, Ordering::Relaxed);
-        }
+    /// Adds what has come since the last time: several threads may share the counters.
+    pub(super) fn publish(&mut self) {
+        let Some(live) = self.steering.live else { return };
+        let (sent, received) = self.published;
+        live.sent_count.fetch_add(self.sent_count.saturating_sub(sent), Ordering::Relaxed);
+        live.received_count
+            .fetch_add(self.received_count.saturating_sub(received), Ordering::Relaxed);
+        self.published = (self.sent_count, self.received_count);
     }
 
     pub(super) fn header(&mut self, flow: usize, kind: Kind, time_ns: u64) -> Header {
@@ -126,6 +131,7 @@ impl<'a> End<'a> {
         }
         self.replies = 0;
         self.received_count = 0;
+        self.published.1 = 0;
         self.payload_bytes = 0;
         self.first_ns = 0;
     }
