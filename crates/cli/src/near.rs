@@ -395,9 +395,10 @@ fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> R
     }
     if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
         let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
-        rates(&mut out, "received", pps, size);
+        let mean_bytes = t.payload_bytes as f64 / t.received_count.max(1) as f64;
+        rates(&mut out, "received", pps, mean_bytes);
     } else if role == Role::Send && seconds > 0.0 {
-        rates(&mut out, "sent", sent as f64 / seconds, size);
+        rates(&mut out, "sent", sent as f64 / seconds, size as f64);
     }
     for (segment, histogram) in &m.segments {
         let _ = write!(out, "{segment:<8} {} samples", histogram.len());
@@ -411,7 +412,7 @@ fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> R
                         write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
                 }
                 Err(why) => {
-                    let _ = write!(out, "\n         {suffix} refused: {why}");
+                    let _ = write!(out, "\n         {why}");
                     break;
                 }
             }
@@ -433,7 +434,9 @@ fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> R
     for (name, value) in &m.mode {
         let _ = writeln!(out, "mode     {name}: {value}");
     }
-    for (name, value) in m.counters.iter().filter(|(_, v)| **v > 0) {
+    // What was sent is in the first lines already.
+    let told = |name: &str| name.starts_with("forward_") || name.starts_with("return_");
+    for (name, value) in m.counters.iter().filter(|(n, v)| **v > 0 && !told(n)) {
         let _ = writeln!(out, "count    {name}: {value}");
     }
     for n in &m.not_effective {
@@ -442,8 +445,8 @@ fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> R
     console::text(&out)
 }
 
-fn rates(out: &mut String, what: &str, pps: f64, size: usize) {
-    let bits = |overhead: f64| pps * (size as f64 + overhead) * 8.0;
+fn rates(out: &mut String, what: &str, pps: f64, payload_bytes: f64) {
+    let bits = |overhead: f64| pps * (payload_bytes + overhead) * 8.0;
     let _ = writeln!(
         out,
         "{what:<8} {}pps, {}bit/s of payload, {}bit/s of IP, {}bit/s on an Ethernet wire",

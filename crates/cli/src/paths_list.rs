@@ -15,6 +15,8 @@ use crate::end::Failure;
 struct PathDoc {
     name: &'static str,
     what: &'static str,
+    /// Whether the baseline can run.
+    support: Support,
     loads: Vec<LoadDoc>,
     switches: Vec<SwitchDoc>,
 }
@@ -60,6 +62,7 @@ fn describe(path: &dyn Path) -> PathDoc {
     PathDoc {
         name: path.name(),
         what: path.what(),
+        support: path.support(&Arm::baseline(), &load),
         loads: path
             .loads()
             .iter()
@@ -71,6 +74,14 @@ fn describe(path: &dyn Path) -> PathDoc {
                 support: support_of(path, switches, n, &load),
             })
             .collect(),
+    }
+}
+
+fn words(support: &Support) -> String {
+    match support {
+        Support::Yes => "yes".to_owned(),
+        Support::Unsupported { what, needs } => format!("no: {what}; needs {needs}"),
+        Support::Refused { why } => format!("no: {why}"),
     }
 }
 
@@ -91,18 +102,19 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
             let _ = writeln!(out, "  {:<15} {}", load.name, load.what);
             let _ = writeln!(out, "  {:<15} judged by {}{peers}", "", load.judged.join(", "));
         }
+        if !doc.support.is_yes() {
+            let _ = writeln!(out, "\nnot possible here: {}", words(&doc.support));
+        }
         let _ = writeln!(out, "\nswitches, in the order of the ladder");
         for SwitchDoc { switch, support } in doc.switches {
             let _ = writeln!(out, "  {:<15} {}", switch.id, switch.effect);
             if !switch.needs.is_empty() {
                 let _ = writeln!(out, "  {:<15} needs {}", "", switch.needs);
             }
-            let here = match support {
-                Support::Yes => "yes".to_owned(),
-                Support::Unsupported { what, needs } => format!("no: {what}: {needs}"),
-                Support::Refused { why } => format!("no: {why}"),
-            };
-            let _ = writeln!(out, "  {:<15} here: {here}", "");
+            // Where nothing can run, that was said above, once.
+            if doc.support.is_yes() {
+                let _ = writeln!(out, "  {:<15} here: {}", "", words(&support));
+            }
         }
     }
     console::text(&out)

@@ -67,7 +67,7 @@ pub(super) fn support(arm: &Arm) -> Support {
         Ok(()) => None,
         Err(why) => Some(Support::unsupported(what, why.clone())),
     };
-    let lab = no("a lab of namespaces", &t.lab);
+    let lab = no("a lab of network namespaces", &t.lab);
     let no_zero_copy = || {
         let why = "a veth has no AF_XDP zero-copy (the kernel refused it here)";
         let needs = "a NIC whose driver has it: run wirepath peer on another host and prove with \
