@@ -131,8 +131,11 @@ Example:
   wirepath probe send 192.0.2.7 --engine xdp --mode native --size 1460 -d 10s")]
     Send(NearArgs),
     /// Receive datagrams and keep their books
-    #[command(after_help = "Example:\n  wirepath probe receive -i eth1 --engine packet")]
-    Receive(FarArgs),
+    #[command(after_help = "\
+Example:
+  wirepath probe receive -i eth1 --engine packet
+  wirepath probe receive --from 192.0.2.7 -d 5s        (its wirepath peer sends)")]
+    Receive(ReceiveArgs),
     /// Return datagrams to their sender
     #[command(after_help = "Example:\n  wirepath probe echo -i eth1 --engine xdp --spin")]
     Echo(FarArgs),
@@ -299,6 +302,20 @@ pub(crate) struct FarArgs {
     /// End after this long without being told
     #[arg(short = 'd', long, value_parser = parse_duration)]
     pub(crate) duration: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReceiveArgs {
+    #[command(flatten)]
+    pub(crate) far: FarArgs,
+    /// Have the `wirepath peer` of this host (HOST or HOST:PORT) send to us
+    #[arg(long, value_name = "HOST")]
+    pub(crate) from: Option<String>,
+    /// Datagrams a second that it is to send; as fast as possible unless given
+    #[arg(long, requires = "from")]
+    pub(crate) rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
 }
 
 #[derive(Debug, Args)]

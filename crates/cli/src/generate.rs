@@ -11,7 +11,7 @@ use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 
 use crate::args::{Cli, GenerateArgs};
 use crate::end::Failure;
-use crate::near::si;
+use crate::summary::si;
 use crate::{console, stop};
 
 /// Frames a run of the generator: the kernel pauses after each, so not too few.

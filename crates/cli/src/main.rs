@@ -13,6 +13,7 @@ mod peer;
 mod prove;
 mod report_cmd;
 mod stop;
+mod summary;
 
 use std::process::ExitCode;
 

@@ -17,8 +17,11 @@ use paths::probe::peer::{Far, PeerError};
 use paths::probe::role::{self, Live, Pace, RoleReport, Steering, Task, chain};
 use paths::probe::{Watch, measurement_of, seed};
 
-use crate::args::{Cli, EngineArgs, EngineName, FarArgs, ModeName, NearArgs, StampsName};
+use crate::args::{
+    Cli, EngineArgs, EngineName, FarArgs, ModeName, NearArgs, ReceiveArgs, StampsName,
+};
 use crate::end::Failure;
+use crate::summary::{si, summary};
 use crate::{console, stop};
 
 pub(crate) fn send(cli: &Cli, args: &NearArgs) -> Result<(), Failure> {
@@ -34,8 +37,93 @@ pub(crate) fn ping(cli: &Cli, args: &NearArgs) -> Result<(), Failure> {
     near(cli, args, Role::Ping, Role::Echo, pace)
 }
 
-pub(crate) fn receive(cli: &Cli, args: &FarArgs) -> Result<(), Failure> {
-    far(cli, args, Role::Receive)
+pub(crate) fn receive(cli: &Cli, args: &ReceiveArgs) -> Result<(), Failure> {
+    match &args.from {
+        Some(host) => receive_from(cli, args, host),
+        None => far(cli, &args.far, Role::Receive),
+    }
+}
+
+/// Receives what the peer at `host` is asked to send.
+fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure> {
+    let options = &args.far;
+    let spec = spec(&options.engine, options.size)?;
+    if options.engine.queues > 1 {
+        return Err(Failure::Usage("--from uses one queue".into()));
+    }
+    let _awake = settle(&options.engine)?;
+    let secret = crate::peer::secret(&args.secret)?;
+    let mut sender = Far::connect(host, secret.as_deref()).map_err(|e| Failure::of(&e))?;
+    let std::net::IpAddr::V4(ip) = sender.address().ip() else {
+        return Err(Failure::Usage("only IPv4 is measured".into()));
+    };
+    let choice = Choice {
+        ifname: options.engine.interface.clone(),
+        queue: options.engine.queue,
+        port: options.port,
+    };
+    let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice).map_err(|e| Failure::of(&e))?;
+    check_stamps(&spec, &local)?;
+    let duration = options.duration.unwrap_or(Duration::from_secs(10));
+    let mut task = Task {
+        role: Role::Receive,
+        engine: spec,
+        pace: args.rate.map_or(Pace::Flood, Pace::Rate),
+        payload_bytes: options.size,
+        flows: 1,
+        first_flow: 0,
+        session: Some(seed()),
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    task.check().map_err(Failure::Usage)?;
+    // Ours first: what the peer sends must find an open engine.
+    let mut engine = io::open(&task.engine, Role::Receive, &local, None, 1, task.payload_bytes)
+        .map_err(|e| Failure::of(&e))?;
+    let sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
+    task.duration = None;
+    let stop = AtomicBool::new(false);
+    let (own, sent) = with_live_line(cli, |live| {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                let watch = Watch::new(local.ifindex, &local.ifname);
+                role::run(&mut engine, &task, Steering { stop: &stop, live: Some(live), watch })
+            });
+            let sent = sender.prepare(&sending, options.port, SENDER_PORT).and_then(|_| {
+                let until = Instant::now() + duration;
+                while Instant::now() < until && !running.is_finished() && !stop::asked() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                sender.stop()
+            });
+            role::drain(live);
+            stop.store(true, Ordering::Relaxed);
+            (running.join().unwrap_or_else(|_| Err("panicked".into())), sent)
+        })
+    });
+    let sent = sent.map_err(|e| Failure::of(&e))?;
+    let own = own.map_err(|why| Failure::failed(format!("near end: {why}")))?;
+    let measurement = swap_ends(measurement_of(sent, Some(own)));
+    summary(cli, Role::Receive, &measurement, options.size, true)
+}
+
+/// UDP port that a peer sends from.
+const SENDER_PORT: u16 = 9001;
+
+/// Names the ends from the receiver's side: what was sent came from the far end.
+fn swap_ends(mut m: Measurement) -> Measurement {
+    let swap = |name: &str| match name.split_at_checked(4) {
+        Some(("near", rest)) => format!("far{rest}"),
+        _ => match name.split_at_checked(3) {
+            Some(("far", rest)) => format!("near{rest}"),
+            _ => name.to_owned(),
+        },
+    };
+    m.costs = m.costs.into_iter().map(|(end, cost)| (swap(&end), cost)).collect();
+    m.counters = m.counters.into_iter().map(|(name, n)| (swap(&name), n)).collect();
+    m.mode = m.mode.into_iter().map(|(name, value)| (swap(&name), value)).collect();
+    m
 }
 
 pub(crate) fn echo(cli: &Cli, args: &FarArgs) -> Result<(), Failure> {
@@ -329,130 +417,4 @@ fn live_lines(live: &Live, done: &AtomicBool) {
         last = now;
         next += Duration::from_secs(1);
     }
-}
-
-/// A count with three digits and a prefix.
-pub(crate) fn si(value: f64) -> String {
-    let (scaled, prefix) = match value {
-        v if v >= 1e9 => (v / 1e9, " G"),
-        v if v >= 1e6 => (v / 1e6, " M"),
-        v if v >= 1e3 => (v / 1e3, " k"),
-        v => return format!("{v:.0} "),
-    };
-    format!("{scaled:.3}{prefix}")
-}
-
-/// Bytes that a UDP payload takes on top: IPv4 and UDP header; and on an Ethernet wire with
-/// preamble, header, check sequence and gap.
-const IP_OVERHEAD: f64 = 28.0;
-const WIRE_OVERHEAD: f64 = 28.0 + 14.0 + 4.0 + 20.0;
-
-fn summary(cli: &Cli, role: Role, m: &Measurement, size: usize, told: bool) -> Result<(), Failure> {
-    let metrics = m.metrics();
-    let sent = m.deliveries.get("forward").map_or(0, |d| d.sent_count);
-    let seconds = m.wall_ns as f64 / 1e9;
-    if cli.json {
-        let doc = serde_json::json!({
-            "schema": model::SCHEMA,
-            "command": format!("probe {role:?}").to_lowercase(),
-            "size_bytes": size,
-            "wall_ns": m.wall_ns,
-            "far_end_told": told,
-            "deliveries": m.deliveries.iter().map(|(direction, d)| (direction.clone(), serde_json::json!({
-                "sent_count": d.sent_count,
-                "received_count": d.received_count,
-                "lost_count": d.lost_count(),
-                "duplicated_count": d.duplicated_count,
-                "reordered_count": d.reordered_count,
-            }))).collect::<serde_json::Map<_, _>>(),
-            "metrics": metrics.iter().map(|x| (x.name.clone(), match &x.value {
-                Ok(value) => serde_json::json!({ "unit": x.unit, "value": value }),
-                Err(why) => serde_json::json!({ "unit": x.unit, "refused": why }),
-            })).collect::<serde_json::Map<_, _>>(),
-            "costs": m.costs,
-            "mode": m.mode,
-            "counters": m.counters,
-            "not_effective": m.not_effective,
-        });
-        return console::text(&format!("{doc:#}"));
-    }
-    let mut out = String::new();
-    for (direction, d) in &m.deliveries {
-        let arrived = told || role != Role::Send;
-        let _ = write!(out, "{direction:<8} sent {}", d.sent_count);
-        if arrived {
-            let loss = d.loss().map(|l| format!(" ({:.4} %)", l * 100.0)).unwrap_or_default();
-            let _ = write!(
-                out,
-                ", received {}, lost {}{loss}, duplicated {}, reordered {}",
-                d.received_count,
-                d.lost_count(),
-                d.duplicated_count,
-                d.reordered_count
-            );
-        }
-        out.push('\n');
-    }
-    if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
-        let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
-        let mean_bytes = t.payload_bytes as f64 / t.received_count.max(1) as f64;
-        rates(&mut out, "received", pps, mean_bytes);
-    } else if role == Role::Send && seconds > 0.0 {
-        rates(&mut out, "sent", sent as f64 / seconds, size as f64);
-    }
-    for (segment, histogram) in &m.segments {
-        let _ = write!(out, "{segment:<8} {} samples", histogram.len());
-        let stem = model::segment_stem(segment);
-        for suffix in ["p50", "p90", "p99", "p999", "max"] {
-            let name = format!("{stem}_ns_{suffix}");
-            let Some(metric) = metrics.iter().find(|x| x.name == name) else { continue };
-            match &metric.value {
-                Ok(ns) => {
-                    let _ =
-                        write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
-                }
-                Err(why) => {
-                    let _ = write!(out, "\n         {why}");
-                    break;
-                }
-            }
-        }
-        out.push('\n');
-    }
-    if let Some(jitter_ns) = m.jitter_ns {
-        let _ = writeln!(out, "jitter   {:.3} µs (RFC 3550)", jitter_ns as f64 / 1000.0);
-    }
-    for (end, cost) in &m.costs {
-        let packets = m.deliveries.values().map(|d| d.received_count.max(d.sent_count)).max();
-        let per = packets.filter(|n| *n > 0).map(|n| cost.cpu_ns() as f64 / n as f64);
-        let _ = write!(out, "cost     {end}: {:.3} s CPU", cost.cpu_ns() as f64 / 1e9);
-        if let Some(per) = per {
-            let _ = write!(out, ", {per:.0} ns a datagram");
-        }
-        let _ = writeln!(out, ", {} context switches", cost.context_switch_count);
-    }
-    for (name, value) in &m.mode {
-        let _ = writeln!(out, "mode     {name}: {value}");
-    }
-    // What was sent is in the first lines already.
-    let told = |name: &str| name.starts_with("forward_") || name.starts_with("return_");
-    for (name, value) in m.counters.iter().filter(|(n, v)| **v > 0 && !told(n)) {
-        let _ = writeln!(out, "count    {name}: {value}");
-    }
-    for n in &m.not_effective {
-        let _ = writeln!(out, "note     {} had no effect: {}", n.switch, n.why);
-    }
-    console::text(&out)
-}
-
-fn rates(out: &mut String, what: &str, pps: f64, payload_bytes: f64) {
-    let bits = |overhead: f64| pps * (payload_bytes + overhead) * 8.0;
-    let _ = writeln!(
-        out,
-        "{what:<8} {}pps, {}bit/s of payload, {}bit/s of IP, {}bit/s on an Ethernet wire",
-        si(pps),
-        si(bits(0.0)),
-        si(bits(IP_OVERHEAD)),
-        si(bits(WIRE_OVERHEAD)),
-    );
 }

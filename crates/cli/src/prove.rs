@@ -190,7 +190,7 @@ fn measure(
             Step::Done(why) => break why,
         };
         bar.set_position((experiment.progress(elapsed_ns) * 1000.0) as u64);
-        bar.set_message(format!("block {block} of about {}s: {}", budget.as_secs(), arm.name));
+        bar.set_message(format!("of {} s, block {block}: {}", budget.as_secs(), arm.name));
         let trial_begun = Instant::now();
         let result = session.trial(arm).map_err(|e| paths::probe::role::chain(&e));
         let record = TrialRecord {
