@@ -304,28 +304,7 @@ impl PacketTx {
     /// Has the kernel send what was posted. Returns whether it took all of it.
     pub fn kick(&mut self) -> io::Result<bool> {
         self.kick_count += 1;
-        // SAFETY: no data is passed; the descriptor is ours.
-        let rc = unsafe {
-            libc::sendto(
-                self.fd.as_raw_fd(),
-                std::ptr::null(),
-                0,
-                libc::MSG_DONTWAIT,
-                std::ptr::null(),
-                0,
-            )
-        };
-        if rc >= 0 {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            // A link that is down may come back: the frames stay in the ring meanwhile.
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::EBUSY | libc::EINTR | libc::ENETDOWN) => {
-                Ok(false)
-            }
-            _ => Err(error),
-        }
+        socket::wake_sender(self.fd.as_fd())
     }
 
     /// Takes back slots whose frames were sent; returns how many.

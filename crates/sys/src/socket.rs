@@ -121,6 +121,26 @@ pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result
     })
 }
 
+/// Has the kernel send what lies in a socket's TX ring, without waiting. Returns whether it took
+/// all it could; `false` means that it asks to be called again: it has a limit a call, the queue
+/// was locked or full just now, or the link is down and may come back.
+pub(crate) fn wake_sender(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: no data is passed; the descriptor is borrowed and so open.
+    let rc = unsafe {
+        libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+    };
+    if rc >= 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => {
+            Ok(false)
+        }
+        _ => Err(error),
+    }
+}
+
 /// Has the kernel hand this socket nothing: arrivals are matched to it, then dropped
 /// without an ICMP error.
 ///

@@ -6,6 +6,7 @@
 //!
 //! Source: kernel documentation, networking/af_xdp.rst.
 
+mod bind;
 mod error;
 mod ring;
 mod socket;
@@ -14,6 +15,7 @@ mod umem;
 #[cfg(feature = "bench")]
 pub mod bench;
 
+pub use bind::{Bind, Copying};
 pub use error::XskError;
-pub use socket::{Bind, Copying, Socket, Then, XskStatistics};
+pub use socket::{Socket, Then, XskStatistics};
 pub use umem::{Frames, LedgerBalance};

@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_options, xdp_ring_offset};
+use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_ring_offset};
 
+use super::bind::{Bind, bind_queue, system};
 use super::ring::{Consumer, Layout, Producer};
 use super::umem::{Ledger, Owner};
 use super::{Frames, LedgerBalance, XskError};
@@ -15,8 +16,6 @@ use crate::socket;
 
 /// XDP_MAX_TX_SKB_BUDGET (Linux 6.17): descriptors that one `sendto` moves; 32 without it.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
-/// XDP_USE_SG: packets may span several frames.
-const XDP_USE_SG: u16 = 1 << 4;
 /// Fragments of one packet at most (MAX_SKB_FRAGS).
 const FRAGMENTS_MAX: usize = 17;
 /// Where the rings of a UMEM are mapped from; `libc` has these two unsigned.
@@ -24,44 +23,6 @@ const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
 const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
 /// Frames that are missing from the fill ring before it is restocked.
 const FILL_BATCH: u32 = 64;
-/// How long a queue that was just closed may stay busy.
-const BUSY_WAIT: Duration = Duration::from_millis(1500);
-
-/// Which copying to ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copying {
-    /// Always copy.
-    Copy,
-    /// Zero-copy where the driver has it, else copy.
-    PreferZeroCopy,
-    /// Zero-copy or fail.
-    RequireZeroCopy,
-}
-
-/// What a socket is to be bound to, and how.
-#[derive(Debug, Clone)]
-pub struct Bind {
-    /// Interface index, in the calling thread's network namespace.
-    pub ifindex: u32,
-    /// Its name, for messages.
-    pub ifname: String,
-    /// Receive queue.
-    pub queue: u32,
-    /// Receive queues that the interface has, for messages.
-    pub queues: u32,
-    /// Copying.
-    pub copying: Copying,
-    /// Whether the kernel may sleep until woken.
-    pub need_wakeup: bool,
-    /// Whether packets may span frames.
-    pub multi_buffer: bool,
-    /// Entries of the RX and TX rings; a power of two.
-    pub ring_entries: u32,
-    /// Frames given to the fill ring at most; the rest stay for sending.
-    pub fill_target: u32,
-    /// Descriptors that one wake-up may send, where the kernel lets us choose.
-    pub tx_budget: u32,
-}
 
 /// What to do with a frame that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -393,32 +354,10 @@ impl Socket {
             return Ok(true);
         }
         self.wakeup_count += 1;
-        // SAFETY: no data is passed; the descriptor is ours.
-        let rc = unsafe {
-            libc::sendto(
-                self.fd.as_raw_fd(),
-                std::ptr::null(),
-                0,
-                libc::MSG_DONTWAIT,
-                std::ptr::null(),
-                0,
-            )
-        };
-        if rc >= 0 {
-            return Ok(true);
-        }
-        let source = io::Error::last_os_error();
-        match source.raw_os_error() {
-            // More than its budget was posted, or the queue was locked or full just now. A link
-            // that is down may come back: the frames stay in the ring meanwhile.
-            Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => {
-                Ok(false)
-            }
-            Some(libc::ENXIO | libc::ENODEV) => {
-                Err(XskError::Gone { ifname: self.bind.ifname.clone() })
-            }
-            _ => Err(system(&self.bind, "sendto", source)),
-        }
+        socket::wake_sender(self.fd.as_fd()).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENXIO | libc::ENODEV) => XskError::Gone { ifname: self.bind.ifname.clone() },
+            _ => system(&self.bind, "sendto", source),
+        })
     }
 
     /// Has the driver look for arrivals: needed by busy polling, and by a driver that sleeps
@@ -512,91 +451,5 @@ fn layout(offset: &xdp_ring_offset) -> Layout {
         consumer: offset.consumer as usize,
         flags: offset.flags as usize,
         slots: offset.desc as usize,
-    }
-}
-
-fn system(bind: &Bind, what: &'static str, source: io::Error) -> XskError {
-    XskError::System { ifname: bind.ifname.clone(), queue: bind.queue, what, source }
-}
-
-/// Binds, falling back from zero-copy to copy where allowed; returns whether the kernel
-/// really runs zero-copy.
-fn bind_queue(fd: BorrowedFd<'_>, bind: &Bind, shared: Option<&Socket>) -> Result<bool, XskError> {
-    let flags = match bind.copying {
-        // A shared UMEM takes the mode of its first socket; asking again is refused.
-        _ if shared.is_some() => libc::XDP_SHARED_UMEM,
-        Copying::Copy => libc::XDP_COPY,
-        Copying::PreferZeroCopy | Copying::RequireZeroCopy => libc::XDP_ZEROCOPY,
-    };
-    let result = match try_bind(fd, bind, flags, shared) {
-        Err(e) if is_zero_copy_refusal(&e) && bind.copying == Copying::PreferZeroCopy => {
-            try_bind(fd, bind, libc::XDP_COPY, shared)
-        }
-        other => other,
-    };
-    let Err(source) = result else {
-        // SAFETY: xdp_options is a plain C struct of integers.
-        let options: xdp_options = unsafe { socket::get(fd, SOL_XDP, libc::XDP_OPTIONS) }
-            .map_err(|e| system(bind, "XDP_OPTIONS", e))?;
-        return Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0);
-    };
-    let ifname = bind.ifname.clone();
-    let queue = bind.queue;
-    Err(match source.raw_os_error() {
-        Some(libc::EBUSY) => {
-            XskError::QueueBusy { ifname, queue, waited_ms: BUSY_WAIT.as_millis() as u64 }
-        }
-        Some(libc::EINVAL) if queue >= bind.queues => {
-            XskError::NoQueue { ifname, queue, queues: bind.queues }
-        }
-        Some(libc::ENETDOWN) => XskError::LinkDown { ifname },
-        Some(libc::ENODEV | libc::ENXIO) => XskError::Gone { ifname },
-        Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
-        _ if is_zero_copy_refusal(&source) && bind.copying == Copying::RequireZeroCopy => {
-            XskError::ZeroCopyRefused { ifname, queue, source }
-        }
-        _ => system(bind, "bind", source),
-    })
-}
-
-fn is_zero_copy_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP))
-}
-
-/// Binds once the queue is free: a socket that was just closed lets go of it only after a
-/// grace period of the kernel.
-fn try_bind(fd: BorrowedFd<'_>, bind: &Bind, mode: u16, shared: Option<&Socket>) -> io::Result<()> {
-    let mut flags = mode;
-    // A shared socket inherits both from the first one and may not repeat them.
-    if shared.is_none() {
-        flags |= if bind.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
-        flags |= if bind.multi_buffer { XDP_USE_SG } else { 0 };
-    }
-    let address = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: flags,
-        sxdp_ifindex: bind.ifindex,
-        sxdp_queue_id: bind.queue,
-        sxdp_shared_umem_fd: shared.map_or(0, |s| s.fd.as_raw_fd() as u32),
-    };
-    let begun = Instant::now();
-    loop {
-        // SAFETY: pointer and length describe `address`.
-        let rc = unsafe {
-            libc::bind(
-                fd.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
-            )
-        };
-        if rc == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        let busy = error.raw_os_error() == Some(libc::EBUSY);
-        if !busy || begun.elapsed() > BUSY_WAIT {
-            return Err(error);
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -1,0 +1,141 @@
+//! Binding an AF_XDP socket to a queue: flags, fall-back, busy queues, and what errors mean.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use libc::{SOL_XDP, xdp_options};
+
+use super::{Socket, XskError};
+use crate::socket;
+
+/// XDP_USE_SG: packets may span several frames.
+const XDP_USE_SG: u16 = 1 << 4;
+/// How long a queue that was just closed may stay busy.
+const BUSY_WAIT: Duration = Duration::from_millis(1500);
+
+/// Which copying to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copying {
+    /// Always copy.
+    Copy,
+    /// Zero-copy where the driver has it, else copy.
+    PreferZeroCopy,
+    /// Zero-copy or fail.
+    RequireZeroCopy,
+}
+
+/// What a socket is to be bound to, and how.
+#[derive(Debug, Clone)]
+pub struct Bind {
+    /// Interface index, in the calling thread's network namespace.
+    pub ifindex: u32,
+    /// Its name, for messages.
+    pub ifname: String,
+    /// Receive queue.
+    pub queue: u32,
+    /// Receive queues that the interface has, for messages.
+    pub queues: u32,
+    /// Copying.
+    pub copying: Copying,
+    /// Whether the kernel may sleep until woken.
+    pub need_wakeup: bool,
+    /// Whether packets may span frames.
+    pub multi_buffer: bool,
+    /// Entries of the RX and TX rings; a power of two.
+    pub ring_entries: u32,
+    /// Frames given to the fill ring at most; the rest stay for sending.
+    pub fill_target: u32,
+    /// Descriptors that one wake-up may send, where the kernel lets us choose.
+    pub tx_budget: u32,
+}
+
+pub(super) fn system(bind: &Bind, what: &'static str, source: io::Error) -> XskError {
+    XskError::System { ifname: bind.ifname.clone(), queue: bind.queue, what, source }
+}
+
+/// Binds, falling back from zero-copy to copy where allowed; returns whether the kernel
+/// really runs zero-copy.
+pub(super) fn bind_queue(
+    fd: BorrowedFd<'_>,
+    bind: &Bind,
+    shared: Option<&Socket>,
+) -> Result<bool, XskError> {
+    let flags = match bind.copying {
+        // A shared UMEM takes the mode of its first socket; asking again is refused.
+        _ if shared.is_some() => libc::XDP_SHARED_UMEM,
+        Copying::Copy => libc::XDP_COPY,
+        Copying::PreferZeroCopy | Copying::RequireZeroCopy => libc::XDP_ZEROCOPY,
+    };
+    let result = match try_bind(fd, bind, flags, shared) {
+        Err(e) if is_zero_copy_refusal(&e) && bind.copying == Copying::PreferZeroCopy => {
+            try_bind(fd, bind, libc::XDP_COPY, shared)
+        }
+        other => other,
+    };
+    let Err(source) = result else {
+        // SAFETY: xdp_options is a plain C struct of integers.
+        let options: xdp_options = unsafe { socket::get(fd, SOL_XDP, libc::XDP_OPTIONS) }
+            .map_err(|e| system(bind, "XDP_OPTIONS", e))?;
+        return Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0);
+    };
+    let ifname = bind.ifname.clone();
+    let queue = bind.queue;
+    Err(match source.raw_os_error() {
+        Some(libc::EBUSY) => {
+            XskError::QueueBusy { ifname, queue, waited_ms: BUSY_WAIT.as_millis() as u64 }
+        }
+        Some(libc::EINVAL) if queue >= bind.queues => {
+            XskError::NoQueue { ifname, queue, queues: bind.queues }
+        }
+        Some(libc::ENETDOWN) => XskError::LinkDown { ifname },
+        Some(libc::ENODEV | libc::ENXIO) => XskError::Gone { ifname },
+        Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
+        _ if is_zero_copy_refusal(&source) && bind.copying == Copying::RequireZeroCopy => {
+            XskError::ZeroCopyRefused { ifname, queue, source }
+        }
+        _ => system(bind, "bind", source),
+    })
+}
+
+fn is_zero_copy_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP))
+}
+
+/// Binds once the queue is free: a socket that was just closed lets go of it only after a
+/// grace period of the kernel.
+fn try_bind(fd: BorrowedFd<'_>, bind: &Bind, mode: u16, shared: Option<&Socket>) -> io::Result<()> {
+    let mut flags = mode;
+    // A shared socket inherits both from the first one and may not repeat them.
+    if shared.is_none() {
+        flags |= if bind.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
+        flags |= if bind.multi_buffer { XDP_USE_SG } else { 0 };
+    }
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: bind.ifindex,
+        sxdp_queue_id: bind.queue,
+        sxdp_shared_umem_fd: shared.map_or(0, |s| s.as_fd().as_raw_fd() as u32),
+    };
+    let begun = Instant::now();
+    loop {
+        // SAFETY: pointer and length describe `address`.
+        let rc = unsafe {
+            libc::bind(
+                fd.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
+            )
+        };
+        if rc == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        let busy = error.raw_os_error() == Some(libc::EBUSY);
+        if !busy || begun.elapsed() > BUSY_WAIT {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
