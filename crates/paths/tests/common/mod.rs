@@ -174,7 +174,12 @@ impl Running {
         let thread = thread::spawn(move || {
             let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
                 let (flows, size) = (task.flows, task.payload_bytes);
-                io::open(&task.engine, task.role, &local, remote.as_ref(), flows, size)
+                let mut engine = task.engine.clone();
+                if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
+                    // As `open_and_run` does: an open loop naps by itself.
+                    engine.wait = Wait::Spin;
+                }
+                io::open(&engine, task.role, &local, remote.as_ref(), flows, size)
                     .map_err(|e| role::chain(&e))
             });
             let watch = Watch::new(local.ifindex, &local.ifname);
