@@ -139,7 +139,7 @@ pub(crate) fn turn_around(
     let Some(reply) = answer(&mut Arrival { payload, payload_bytes, stamp_ns }) else {
         return false;
     };
-    frame::rewrite_probe(frame, Kind::Pong, reply).is_ok() && frame::swap_for_echo(frame).is_ok()
+    frame::answer_probe(frame, Kind::Pong, reply).is_ok()
 }
 
 /// As [`turn_around`], for the first frame of a longer packet. Only frames without VLAN tag

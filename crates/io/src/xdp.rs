@@ -221,11 +221,12 @@ impl Engine for XdpEngine {
         fill: &mut impl FnMut(&mut [u8]),
     ) -> Result<usize, IoError> {
         let template = self.templates.get(flow).ok_or(IoError::NoRemote)?;
-        self.socket.tx_reap();
         let want = want.min(self.batch);
         let len = template.frame_bytes();
         let posted = self.socket.tx_post(want, len, |frame| template.build(frame, fill))?;
         self.kick()?;
+        // Behind the kick: what was sent is on its way before we tidy up.
+        self.socket.tx_reap();
         Ok(posted)
     }
 

@@ -226,10 +226,14 @@ pub fn udp_payload_of_head(
 /// frame is untouched.
 pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
     let parts = locate(frame, frame.len())?;
+    swap_located(frame, &parts);
+    Ok(parts.payload)
+}
+
+fn swap_located(frame: &mut [u8], parts: &Parts) {
     swap::<6>(frame, ethernet::SRC_OFFSET, ethernet::DST_OFFSET);
     swap::<4>(frame, parts.ip_at + ipv4::SRC_OFFSET, parts.ip_at + ipv4::DST_OFFSET);
     swap::<2>(frame, parts.udp_at + udp::SRC_PORT_OFFSET, parts.udp_at + udp::DST_PORT_OFFSET);
-    Ok(parts.payload)
 }
 
 /// Makes a received ping the answer to it: sets kind and reply of the probe header in place
@@ -242,12 +246,21 @@ pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
 /// Fails, and leaves the frame alone, when it is no UDP frame or its payload no probe's.
 pub fn rewrite_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
     let parts = locate(frame, frame.len())?;
+    rewrite_located(frame, &parts, kind, reply)
+}
+
+fn rewrite_located(
+    frame: &mut [u8],
+    parts: &Parts,
+    kind: probe::Kind,
+    reply: u32,
+) -> Result<(), FrameError> {
     let at = parts.payload.start;
     probe::Header::parse(&frame[parts.payload.clone()])
         .map_err(|source| FrameError::Probe { at, source })?;
     let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
     let found = u16::from_be_bytes(array(frame, checksum_at));
-    let unfinished = found == pseudo_header_sum(frame, &parts);
+    let unfinished = found == pseudo_header_sum(frame, parts);
 
     let kind_at = at + probe::KIND_OFFSET;
     let reply_at = at + probe::REPLY_OFFSET;
@@ -255,11 +268,20 @@ pub fn rewrite_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<
     frame[kind_at] = kind as u8;
     frame[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
     let checksum = if unfinished && found != 0 {
-        full_udp_checksum(frame, &parts)
+        full_udp_checksum(frame, parts)
     } else {
         checksum::update_udp(found, before, rewritten_sum(frame, kind_at, reply_at))
     };
     put(frame, checksum_at, checksum)
+}
+
+/// Makes a received ping the answer to it in one pass: [`rewrite_probe`], then
+/// [`swap_for_echo`]. On an error the frame is untouched.
+pub fn answer_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
+    let parts = locate(frame, frame.len())?;
+    rewrite_located(frame, &parts, kind, reply)?;
+    swap_located(frame, &parts);
+    Ok(())
 }
 
 /// Sum of the words that [`rewrite_probe`] writes to.

@@ -339,8 +339,11 @@ pub(super) fn combine(near: RoleReport, far: RoleReport, used: &Used) -> Measure
 
 /// What the kernel's own threads and everybody else used meanwhile.
 fn account(m: &mut Measurement, used: &Used) {
-    let kernel = Cost { softirq_ns: Some(used.machine.softirq_threads_ns), ..Cost::default() };
-    m.costs.insert("kernel".into(), kernel);
+    // Where nobody's cost is told, the kernel's alone would mislead.
+    if !m.costs.is_empty() {
+        let softirq_ns = Some(used.machine.softirq_threads_ns);
+        m.costs.insert("kernel".into(), Cost { softirq_ns, ..Cost::default() });
+    }
     m.steal_ns = used.machine.steal_ns;
     m.others_cpu_ns = used.machine.others_ns(used.own_ns);
 }

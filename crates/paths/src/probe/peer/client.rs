@@ -1,6 +1,7 @@
 //! The near end's side of the conversation.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::protocol::{
@@ -82,6 +83,23 @@ impl Far {
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Runs `body`, the near end's part of a run. Sets `stop` when `asked` says so, and when the
+    /// far end has gone: nothing is sent to one that does not listen any more.
+    pub fn watch<R>(
+        &self,
+        stop: &AtomicBool,
+        asked: impl Fn() -> bool + Sync,
+        body: impl FnOnce() -> R,
+    ) -> Result<R, PeerError> {
+        let set = || stop.store(true, Ordering::Relaxed);
+        let tick = || {
+            if asked() {
+                set();
+            }
+        };
+        self.lines.watch(tick, set, body).map_err(|source| PeerError::Broken { source })
     }
 
     /// Ends the run and gets the far end's books.

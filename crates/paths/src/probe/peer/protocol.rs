@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use hmac::{Hmac, Mac};
@@ -21,6 +23,8 @@ pub(super) const PROTOCOL: u32 = 1;
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// How long the other end may take over a line of the handshake.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a run looks whether the other end is still there.
+const WATCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a conversation with a peer failed.
 #[derive(Debug, thiserror::Error)]
@@ -207,6 +211,8 @@ impl From<WireReport> for RoleReport {
 pub(super) struct Lines {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
+    /// What has come of a line whose end has not: it outlasts the patience of one look.
+    begun: Vec<u8>,
 }
 
 impl Lines {
@@ -214,7 +220,7 @@ impl Lines {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Lines { writer: stream.try_clone()?, reader: BufReader::new(stream) })
+        Ok(Lines { writer: stream.try_clone()?, reader: BufReader::new(stream), begun: Vec::new() })
     }
 
     pub(super) fn set_patience(&self, patience: Option<Duration>) {
@@ -231,9 +237,12 @@ impl Lines {
 
     /// The next message; `None` when the other end has closed.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PeerError> {
-        let mut line = Vec::new();
-        let mut limited = (&mut self.reader).take(LINE_BYTES_MAX);
-        limited.read_until(b'\n', &mut line).map_err(|source| PeerError::Broken { source })?;
+        let room = LINE_BYTES_MAX - self.begun.len() as u64;
+        let mut limited = (&mut self.reader).take(room);
+        limited
+            .read_until(b'\n', &mut self.begun)
+            .map_err(|source| PeerError::Broken { source })?;
+        let line = std::mem::take(&mut self.begun);
         if line.is_empty() {
             return Ok(None);
         }
@@ -246,10 +255,48 @@ impl Lines {
             .map_err(|e| PeerError::Garbled { what: e.to_string() })
     }
 
+    /// Runs `body` while another thread calls `tick` now and then, and `gone` once when the other
+    /// end has closed. The other end must have nothing to say meanwhile.
+    pub(super) fn watch<R>(
+        &self,
+        tick: impl Fn() + Sync,
+        gone: impl Fn() + Sync,
+        body: impl FnOnce() -> R,
+    ) -> io::Result<R> {
+        let done = AtomicBool::new(false);
+        self.writer.set_nonblocking(true)?;
+        let result = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut is_open = true;
+                while !done.load(Ordering::Relaxed) {
+                    thread::sleep(WATCH_PAUSE);
+                    tick();
+                    if is_open && !is_open_still(&self.writer) {
+                        is_open = false;
+                        gone();
+                    }
+                }
+            });
+            let result = body();
+            done.store(true, Ordering::Relaxed);
+            result
+        });
+        self.writer.set_nonblocking(false)?;
+        Ok(result)
+    }
+
     /// The next message, where the end of the connection is an error.
     pub(super) fn expect<T: DeserializeOwned>(&mut self) -> Result<T, PeerError> {
         let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
         self.receive()?.ok_or_else(closed)
+    }
+}
+
+/// Whether the other end has neither closed nor died, as far as the kernel knows.
+fn is_open_still(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(len) => len > 0,
+        Err(e) => matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
     }
 }
 

@@ -136,8 +136,11 @@ impl<'a> End<'a> {
         self.first_ns = 0;
     }
 
-    /// Enters one arrival into the books of its flow.
-    pub(super) fn note(&mut self, flow: usize, sequence: u32, payload_bytes: usize, now_ns: u64) {
+    /// Something arrived at `now_ns`; 0 for not known yet.
+    pub(super) fn seen(&mut self, now_ns: u64) {
+        if now_ns == 0 {
+            return;
+        }
         if self.first_ns == 0 {
             self.first_ns = now_ns;
             if self.task.role == Role::Receive || self.task.role == Role::Echo {
@@ -147,6 +150,11 @@ impl<'a> End<'a> {
             }
         }
         self.last_ns = now_ns;
+    }
+
+    /// Enters one arrival into the books of its flow.
+    pub(super) fn note(&mut self, flow: usize, sequence: u32, payload_bytes: usize, now_ns: u64) {
+        self.seen(now_ns);
         self.received_count += 1;
         self.payload_bytes += payload_bytes as u64;
         while self.books.len() <= flow {

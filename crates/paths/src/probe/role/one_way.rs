@@ -111,20 +111,21 @@ impl End<'_> {
     pub(super) fn echo<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
         let mut rounds = 0u32;
         loop {
-            let mut now_ns = 0;
+            // No clock before the answer is on its way: it would be part of the round trip.
+            let seen_ns = self.last_ns;
             let echoed = engine.echo(&mut |arrival: &mut Arrival<'_>| {
-                if now_ns == 0 {
-                    now_ns = monotonic_ns();
-                }
                 // Pings only: two ends that answered answers would never stop.
                 let header = self.accept(arrival.payload, Kind::Ping)?;
                 let bytes = arrival.payload_bytes;
-                self.note(usize::from(header.flow), header.sequence, bytes, now_ns);
+                self.note(usize::from(header.flow), header.sequence, bytes, seen_ns);
                 self.kernel_to_app(arrival);
                 let reply = self.replies;
                 self.replies = reply.wrapping_add(1);
                 Some(reply)
             })?;
+            if echoed.taken > 0 {
+                self.seen(monotonic_ns());
+            }
             self.sent_count += echoed.returned as u64;
             if echoed.taken == 0 {
                 self.idle()?;
