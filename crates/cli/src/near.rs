@@ -218,6 +218,13 @@ fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> R
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
     let session = seed();
+    let choice = Choice {
+        ifname: args.engine.interface.clone(),
+        queue: args.engine.queue,
+        port: args.source_port,
+    };
+    // Before anything else: an address that nobody has would keep the search for a peer waiting.
+    endpoint::towards(args.to, args.port, &choice).map_err(|e| Failure::of(&e))?;
     let mut far = find_far(args)?;
     let mut far_spec = spec.clone();
     if let Some(name) = args.far_engine {
@@ -241,11 +248,6 @@ fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> R
         (to, port) = (ready.ip, ready.port);
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }
-    let choice = Choice {
-        ifname: args.engine.interface.clone(),
-        queue: args.engine.queue,
-        port: args.source_port,
-    };
     let (local, remote) = endpoint::towards(to, port, &choice).map_err(|e| Failure::of(&e))?;
     check_stamps(&spec, &local)?;
     task.role = role;
@@ -253,8 +255,14 @@ fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> R
     task.count = args.count;
     task.duration = args.duration.or(args.count.is_none().then_some(Duration::from_secs(10)));
     let queues = args.engine.queues;
-    let ran = with_live_line(cli, |live| {
-        run_queues(&task, &local, Some(&remote), queues, stop::flag_ref(), live)
+    let stop = AtomicBool::new(false);
+    let ran = with_live_line(cli, |live| match far.as_ref() {
+        Some(far) => far
+            .watch(&stop, stop::asked, || {
+                run_queues(&task, &local, Some(&remote), queues, &stop, live)
+            })
+            .unwrap_or_else(|e| Err(chain(&e))),
+        None => run_queues(&task, &local, Some(&remote), queues, stop::flag_ref(), live),
     });
     // The far end's books are fetched whatever happened here.
     let far_report = far.as_mut().map(Far::stop).transpose();
