@@ -47,9 +47,13 @@ Example:
 Example:
   wirepath peer --listen 192.0.2.7:7117 --secret-file key")]
     Peer(PeerArgs),
-    /// Experiments that were run
-    #[command(subcommand)]
-    History(HistoryCommand),
+    /// Experiments that were run: a list, or one of them
+    #[command(after_help = "Example:\n  wirepath history\n  wirepath history show last")]
+    History {
+        /// `list` unless given
+        #[command(subcommand)]
+        command: Option<HistoryCommand>,
+    },
     /// Show one experiment as text, JSON, CSV or an HTML page
     #[command(after_help = "\
 Example:
@@ -349,13 +353,16 @@ pub(crate) struct PeerArgs {
     pub(crate) secret: SecretArgs,
 }
 
+/// Experiments that a list shows unless told.
+pub(crate) const HISTORY_ROWS: usize = 20;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum HistoryCommand {
     /// List experiments, newest first
     #[command(after_help = "Example:\n  wirepath history list --last 5")]
     List {
         /// Only the last N
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = HISTORY_ROWS)]
         last: usize,
     },
     /// Show one experiment: its arms and trials

@@ -66,9 +66,8 @@ fn recover(stored: Stored) -> model::Outcome {
             (arm.clone(), support)
         })
         .collect();
-    let judged = paths::all()
+    let judged = crate::prove::find_path(&header.path)
         .iter()
-        .filter(|p| p.name() == header.path)
         .flat_map(|p| p.loads())
         .find(|l| Some(l.name) == header.load.get("kind").map(String::as_str))
         .map(|l| l.judged.iter().map(|&m| m.to_owned()).collect())

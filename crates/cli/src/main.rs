@@ -44,8 +44,11 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
         Command::Peer(args) => peer::run(args),
-        Command::History(HistoryCommand::List { last }) => history::list(cli, *last),
-        Command::History(HistoryCommand::Show { id }) => history::show(cli, id),
+        Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
+        Command::History { command: Some(HistoryCommand::List { last }) } => {
+            history::list(cli, *last)
+        }
+        Command::History { command: Some(HistoryCommand::Show { id }) } => history::show(cli, id),
         Command::Report(args) => report_cmd::run(cli, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,10 +1,12 @@
 //! `wirepath prove`: one experiment from its arms to its verdicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use model::{Arm, ArmPlan, Experiment, ExperimentPlan, Outcome, OutcomeHeader, Step, Support};
+use model::{
+    Arm, ArmPlan, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, Step, Support,
+};
 use paths::{Load, LoadKind, Path, Session};
 use report::store::{ExperimentHeader, SqliteStore, Store, TrialRecord};
 use time::OffsetDateTime;
@@ -33,6 +35,7 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
+    check_peers(path.as_ref(), &args.peers)?;
     let mut session = path.open(&load)?;
     let header = header(path.as_ref(), &load, args, session.nic())?;
     let seed = args.seed.unwrap_or(header.started_ns);
@@ -43,7 +46,8 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     plan.max_blocks = args.max_blocks.unwrap_or(plan.max_blocks).max(plan.min_blocks);
     let mut experiment = Experiment::new(plan);
     let mut store = open_store(cli, args, &header, &experiment, seed)?;
-    let outcome = measure(&mut experiment, session.as_mut(), &header, store.as_mut(), args.time)?;
+    let (outcome, gave_up) =
+        measure(&mut experiment, session.as_mut(), &header, store.as_mut(), args.time)?;
     drop(session);
     if let Some(store) = store.as_mut() {
         store.save_outcome(&outcome)?;
@@ -63,14 +67,22 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     let baseline = outcome.arms.first();
     match baseline {
         Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
-            let why = arm.failures.first().map_or("no trial was completed", String::as_str);
+            let why = match (arm.failures.first(), outcome.ended) {
+                (Some(why), _) => why,
+                (None, Ended::Interrupted) => "interrupted before a trial of it that counts",
+                (None, _) => "no trial was completed",
+            };
             Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
         }
+        _ if gave_up => Err(Failure::failed(
+            "every trial failed in the end, and the run was broken off; what was measured before \
+             stands, and `wirepath history show` has the errors",
+        )),
         _ => Ok(()),
     }
 }
 
-fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
     if name == "fake" {
         return Ok(Box::new(fake::Fake));
     }
@@ -79,6 +91,15 @@ fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
     all.into_iter()
         .find(|p| p.name() == name)
         .ok_or_else(|| Failure::Usage(format!("no path named {name}; there are: {known}")))
+}
+
+/// Refuses peers that no load of the path knows; one that another load knows becomes an arm that
+/// says so.
+fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
+    let known: BTreeSet<&str> = path.loads().iter().flat_map(|l| l.peers).copied().collect();
+    let Some(unknown) = peers.iter().find(|p| !known.contains(p.as_str())) else { return Ok(()) };
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Failure::Usage(format!("no peer named {unknown}; there are: {known}")))
 }
 
 fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
@@ -168,20 +189,27 @@ fn open_store(
     Ok(Some(store))
 }
 
-/// Runs trials until the experiment says that it is over; saves each as it ends.
+/// Blocks' worth of trials that may fail in a row: what broke for all arms stays broken, such as
+/// the connection to a peer.
+const FAILED_BLOCKS_MAX: usize = 3;
+
+/// Runs trials until the experiment says that it is over; saves each as it ends. Tells whether it
+/// was given up because nothing worked any more.
 fn measure(
     experiment: &mut Experiment,
     session: &mut dyn Session,
     header: &Header,
     mut store: Option<&mut SqliteStore>,
     budget: Duration,
-) -> Result<Outcome, Failure> {
+) -> Result<(Outcome, bool), Failure> {
     let arms: Vec<Arm> = experiment.arms().iter().map(|(arm, _)| arm.clone()).collect();
     let bar = progress_bar();
     let begun = Instant::now();
     let mut ordinal = 0;
+    let mut failed_in_a_row = 0;
     let ended = loop {
-        if stop::asked() {
+        let gave_up = failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
+        if stop::asked() || gave_up {
             experiment.interrupt();
         }
         let elapsed_ns = begun.elapsed().as_nanos() as u64;
@@ -207,13 +235,14 @@ fn measure(
             store.save_trial(&header.id, &record)?;
         }
         ordinal += 1;
+        failed_in_a_row = if record.result.is_ok() { 0 } else { failed_in_a_row + 1 };
         experiment.record(record.result);
     };
     bar.finish_and_clear();
     let mut outcome = experiment.outcome(header.of_outcome());
     outcome.ended = ended;
     outcome.wall_ms = begun.elapsed().as_millis() as u64;
-    Ok(outcome)
+    Ok((outcome, failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len()))
 }
 
 fn progress_bar() -> ProgressBar {
