@@ -1,0 +1,329 @@
+//! Every engine talks to every engine, at every size, on several queues, with checksums that
+//! the kernel accepts.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use common::{
+    FAR_PORT, NEAR_PORT, Running, alone, counter, engines, local, packet, remote, run, session,
+    tasks, udp, until, xdp,
+};
+use host::lab::{Pair, PairSpec};
+use io::{Arrival, Engine, EngineSpec, Role, Wait, XdpEngine, XdpMode};
+use wire::probe::Header;
+use wirepath_paths::probe::role::{Pace, RoleReport, Task};
+
+fn pair_with(mtu_bytes: u32) -> Pair {
+    Pair::new(&PairSpec { mtu_bytes, ..PairSpec::default() }).expect("a lab")
+}
+
+/// A run with a far engine of its own.
+fn between(
+    pair: &Pair,
+    near: &EngineSpec,
+    far: &EngineSpec,
+    load: (Role, Pace, u64),
+    payload_bytes: usize,
+) -> Result<(RoleReport, RoleReport), String> {
+    let (role, pace, count) = load;
+    let (near_task, far_task) = tasks(role, near, pace, payload_bytes, Some(count));
+    let far_task = Task { engine: far.clone(), ..far_task };
+    run(&pair.near, &pair.far, &near_task, &far_task)
+}
+
+/// The far end took what the near end sent, less what was lost on the way; none twice.
+#[track_caller]
+fn adds_up(what: &str, sent: &RoleReport, at: &RoleReport) {
+    let arrived = at.arrived;
+    assert!(arrived.received_count <= sent.sent_count, "{what}: {arrived:?}");
+    assert_eq!(arrived.duplicated_count, 0, "{what}: {arrived:?}");
+    assert_eq!(arrived.reordered_count, 0, "{what}: {arrived:?}");
+    assert_eq!((at.stray_count, at.too_old_count), (0, 0), "{what}");
+    for report in [sent, at] {
+        let ledger = report.engine.ledger;
+        assert!(ledger.is_none_or(|l| l.balances()), "{what}: {ledger:?}");
+    }
+}
+
+/// Nothing is lost where one datagram is under way at a time.
+#[track_caller]
+fn pings_lose_nothing(
+    what: &str,
+    pair: &Pair,
+    near: &EngineSpec,
+    far: &EngineSpec,
+    size: usize,
+    count: u64,
+) {
+    let (pinged, echoed) =
+        between(pair, near, far, (Role::Ping, Pace::PingPong, count), size).expect(what);
+    adds_up(what, &pinged, &echoed);
+    adds_up(what, &echoed, &pinged);
+    assert_eq!(pinged.sent_count, count, "{what}");
+    assert_eq!(echoed.arrived.received_count, count, "{what}");
+    assert_eq!(echoed.sent_count, count, "{what}");
+    assert_eq!(pinged.arrived.received_count, count, "{what}");
+    assert_eq!(pinged.segments["rtt"].len(), count, "{what}");
+    assert_eq!(pinged.throughput.payload_bytes, count * size as u64, "{what}");
+}
+
+#[test]
+fn every_engine_talks_to_every_engine() {
+    let _alone = alone();
+    // Segments are cut by the sending host, as by a NIC: an engine beside the stack would see
+    // the bundles that a veth with segmentation offload hands over whole.
+    let spec = PairSpec { tso: false, ..PairSpec::default() };
+    let pair = Pair::new(&spec).expect("a lab");
+    for (near_name, near) in engines() {
+        for (far_name, far) in engines() {
+            let what = format!("{near_name} to {far_name}");
+            pings_lose_nothing(&what, &pair, &near, &far, 64, 200);
+            let flood = (Role::Send, Pace::Flood, 20_000);
+            let (sent, received) = between(&pair, &near, &far, flood, 64).expect(&what);
+            assert_eq!(sent.sent_count, 20_000, "{what}");
+            adds_up(&what, &sent, &received);
+            assert!(received.arrived.received_count > 0, "{what}: nothing arrived");
+            let bytes = received.arrived.received_count * 64;
+            assert_eq!(received.throughput.payload_bytes, bytes, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_engine_carries_every_size() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    for (name, engine) in engines() {
+        for size in [24, 25, 64, 1460, 1472] {
+            let what = format!("{name}, {size} bytes");
+            pings_lose_nothing(&what, &pair, &engine, &engine, size, 50);
+            pings_lose_nothing(&what, &pair, &udp(), &engine, size, 50);
+            pings_lose_nothing(&what, &pair, &engine, &udp(), size, 50);
+        }
+    }
+}
+
+#[test]
+fn jumbo_datagrams_cross_whole() {
+    let _alone = alone();
+    let pair = pair_with(9000);
+    let multi = |mode| EngineSpec { multi_buffer: true, ..xdp(mode, Wait::Block, 1) };
+    let all = [
+        ("udp", udp()),
+        ("packet", packet()),
+        ("xdp skb, multi-buffer", multi(XdpMode::Skb)),
+        ("xdp native, multi-buffer", multi(XdpMode::Native)),
+    ];
+    for (near_name, near) in &all {
+        for (far_name, far) in &all {
+            for size in [1473, 4000, 8972] {
+                let what = format!("{near_name} to {far_name}, {size} bytes");
+                pings_lose_nothing(&what, &pair, near, far, size, 50);
+            }
+        }
+    }
+}
+
+/// What the kernel's UDP counted in a namespace, by name.
+fn udp_counters(end: &host::lab::End) -> BTreeMap<String, u64> {
+    let text = end.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    let text = text.expect("the namespace").expect("snmp");
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let values = values.split_whitespace().skip(1).map(|v| v.parse().expect("a number"));
+    names.split_whitespace().skip(1).map(str::to_owned).zip(values).collect()
+}
+
+#[test]
+fn the_kernel_finds_every_checksum_right() {
+    let _alone = alone();
+    for (name, engine) in engines() {
+        let pair = pair_with(1500);
+        // The kernel's own sockets take what the engine built, and the engine echoes what the
+        // kernel's built; sizes with and without a byte to pad.
+        for size in [24, 63, 64, 1472] {
+            let what = format!("{name}, {size} bytes");
+            pings_lose_nothing(&what, &pair, &engine, &udp(), size, 50);
+            pings_lose_nothing(&what, &pair, &udp(), &engine, size, 50);
+        }
+        for end in [&pair.near, &pair.far] {
+            let counted = udp_counters(end);
+            assert_eq!(counted["InCsumErrors"], 0, "{name}: {counted:?}");
+            assert!(counted["InDatagrams"] >= 200, "{name}: not looked at: {counted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_found_by_the_kernel() {
+    // Without this the test above would also pass where the kernel does not look.
+    let _alone = alone();
+    let pair = pair_with(1500);
+    let _holder = pair.far.run(|| std::net::UdpSocket::bind((pair.far.ip, FAR_PORT)));
+    let sent = pair.near.run(|| {
+        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+        let template = io::Template::new(&from, &to, 0, 64).expect("a template");
+        let mut tx = sys::packet::PacketTx::open(from.ifindex, 1514, 64).expect("a ring");
+        tx.post(1, template.frame_bytes(), |frame| {
+            template.build_unchecked(frame, &mut |_| {});
+            // No sum of this payload is 0x1234.
+            frame[40..42].copy_from_slice(&[0x12, 0x34]);
+        });
+        until(|| tx.kick().is_ok() && tx.reap() > 0)
+    });
+    assert!(sent.expect("the near end"), "the frame did not leave");
+    assert!(
+        until(|| udp_counters(&pair.far)["InCsumErrors"] == 1),
+        "{:?}",
+        udp_counters(&pair.far)
+    );
+}
+
+#[test]
+fn checksums_on_the_wire_verify_where_the_engine_writes_them() {
+    let _alone = alone();
+    use std::time::Duration;
+    use wire::frame::{UdpChecksum, verify_checksums};
+    for (name, engine) in [
+        ("packet", packet()),
+        ("xdp skb", xdp(XdpMode::Skb, Wait::Block, 1)),
+        ("xdp native", xdp(XdpMode::Native, Wait::Block, 1)),
+    ] {
+        let pair = pair_with(1500);
+        for size in [24, 25, 64, 1471] {
+            let opened =
+                pair.far.run(|| sys::packet::PacketRx::open(pair.far.ifindex, FAR_PORT, 1 << 20));
+            let mut wiretap = opened.expect("the far end").expect("a packet socket");
+            // Nobody listens but the tap.
+            let (near, _) = tasks(Role::Send, &engine, Pace::Rate(10_000), size, Some(100));
+            let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+            let sent = Running::start(&pair.near, from, Some(to), near).expect(name).join();
+            assert_eq!(sent.ran.expect(name).sent_count, 100);
+            let mut seen = 0;
+            let all = until(|| {
+                let _ = wiretap.wait(Duration::from_millis(1));
+                seen += wiretap.take(100, |frame, _, _| {
+                    assert_eq!(frame.len(), 42 + size, "{name}");
+                    let verified = verify_checksums(frame).expect(name);
+                    assert_eq!(verified, UdpChecksum::Valid, "{name}, {size} bytes");
+                });
+                seen >= 100
+            });
+            assert!(all && seen == 100, "{name}, {size} bytes: the tap saw {seen}");
+        }
+    }
+}
+
+#[test]
+fn queues_share_a_umem_and_lose_nothing_between_them() {
+    let _alone = alone();
+    const FLOWS: usize = 32;
+    const COUNT: u64 = 3_200;
+    for mode in [XdpMode::Skb, XdpMode::Native] {
+        let pair = Pair::new(&PairSpec { queues: 2, ..PairSpec::default() }).expect("a lab");
+        // One thread looks after both: it must not sleep on one queue while the other fills.
+        let spec = xdp(mode, Wait::Spin, 64);
+        let opened = pair.far.run(|| {
+            let at = local(&pair.far, FAR_PORT);
+            XdpEngine::open_port(&spec, Role::Receive, &at, None, 1, 64, 0..2)
+        });
+        let mut port = opened.expect("the far end").expect("both queues");
+        assert_eq!(port.len(), 2);
+        // The kernel spreads its own sockets' flows over a veth's queues by their hash.
+        let (near, _) = tasks(Role::Send, &udp(), Pace::Rate(20_000), 64, Some(COUNT));
+        let near = Task { flows: FLOWS, ..near };
+        let wanted = near.session;
+        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+        let sending = Running::start(&pair.near, from, Some(to), near).expect("the near end");
+        let mut arrived = [vec![0_u32; FLOWS], vec![0_u32; FLOWS]];
+        let all = until(|| {
+            for (engine, arrived) in port.iter_mut().zip(&mut arrived) {
+                let taken = engine.rx_take(&mut |arrival: Arrival<'_>| {
+                    let header = Header::parse(arrival.payload).expect("ours");
+                    assert_eq!(Some(header.session), wanted);
+                    arrived[usize::from(header.flow)] += 1;
+                });
+                taken.expect("open");
+            }
+            arrived.iter().flatten().map(|n| u64::from(*n)).sum::<u64>() >= COUNT
+        });
+        let sent = sending.join().ran.expect("the near end");
+        assert_eq!(sent.sent_count, COUNT);
+        assert!(all, "{mode:?}: {arrived:?}");
+        for flow in 0..FLOWS {
+            let per_queue = [arrived[0][flow], arrived[1][flow]];
+            let each = COUNT as u32 / FLOWS as u32;
+            assert_eq!(per_queue.iter().sum::<u32>(), each, "{mode:?}, flow {flow}: {arrived:?}");
+            assert!(per_queue.contains(&0), "{mode:?}: flow {flow} changed queues: {arrived:?}");
+        }
+        // A veth notes the queue of a packet for its driver's XDP alone; in SKB mode all are of
+        // the first.
+        let used = arrived.iter().filter(|queue| queue.iter().any(|n| *n > 0)).count();
+        assert_eq!(used, if mode == XdpMode::Native { 2 } else { 1 }, "{mode:?}: {arrived:?}");
+        for engine in &mut port {
+            let report = engine.finish();
+            let ledger = report.ledger.expect("a ledger");
+            assert!(ledger.balances(), "{mode:?}: {ledger:?}");
+            assert_eq!(ledger.frame_count, u64::from(spec.frames));
+            let missed = report.counters.iter().find(|(n, _)| n == "xdp_map_missed_count");
+            assert_eq!(missed.map(|(_, n)| *n), Some(0), "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn several_flows_are_booked_apart() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    for (name, engine) in engines() {
+        let (near, far) = tasks(Role::Send, &engine, Pace::Rate(10_000), 64, Some(800));
+        let (near, far) = (Task { flows: 8, ..near }, Task { flows: 8, ..far });
+        let (sent, received) = run(&pair.near, &pair.far, &near, &far).expect(name);
+        adds_up(name, &sent, &received);
+        assert_eq!(received.arrived.received_count, 800, "{name}");
+        assert_eq!(received.expected_count, 800, "{name}");
+    }
+}
+
+#[test]
+fn datagrams_of_another_run_are_strays_and_in_no_book() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    for (name, engine) in engines() {
+        let (near, far) = tasks(Role::Send, &engine, Pace::Rate(10_000), 64, Some(100));
+        let far = Task { session: Some(session()), ..far };
+        let (sent, received) = run(&pair.near, &pair.far, &near, &far).expect(name);
+        assert_eq!(sent.sent_count, 100, "{name}");
+        assert_eq!(received.stray_count, 100, "{name}");
+        assert_eq!(counter(&received, "stray_count"), 100, "{name}");
+        assert_eq!(received.arrived.received_count, 0, "{name}");
+    }
+}
+
+#[test]
+fn an_end_without_a_session_follows_whoever_sends() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    for (name, engine) in engines() {
+        let (_, far) = tasks(Role::Send, &engine, Pace::Flood, 64, None);
+        let far = Task { session: None, ..far };
+        let at = local(&pair.far, FAR_PORT);
+        let receiving = Running::start(&pair.far, at, None, far).expect(name);
+        let mut total = 0;
+        for count in [300, 100] {
+            let (near, _) = tasks(Role::Send, &engine, Pace::Rate(10_000), 64, Some(count));
+            let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+            let sent = Running::start(&pair.near, from, Some(to), near).expect(name).join();
+            assert_eq!(sent.ran.expect(name).sent_count, count, "{name}");
+            total += count;
+            let seen = || receiving.live.received_count.load(Ordering::Relaxed);
+            assert!(until(|| seen() == total), "{name}: {} of {total}", seen());
+        }
+        let received = receiving.stop().ran.expect(name);
+        // The second sender's books are its own.
+        assert_eq!(received.arrived.received_count, 100, "{name}");
+        assert_eq!(received.stray_count, 0, "{name}");
+    }
+}
