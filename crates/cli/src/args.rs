@@ -40,7 +40,11 @@ Example:
   wirepath prove probe --peer 192.0.2.7          (wirepath peer runs there)")]
     Prove(ProveArgs),
     /// Send, receive, echo or ping with any engine
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath peer --listen 192.0.2.7:7117     (at the far end)\n  \
+                      wirepath probe ping 192.0.2.7 --engine xdp --spin"
+    )]
     Probe(ProbeCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
@@ -422,10 +426,8 @@ mod tests {
     fn every_help_ends_with_an_example() {
         fn check(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
-            if command.get_subcommands().next().is_none() || command.get_name() == "wirepath" {
-                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.starts_with("Example:"), "{path} has no example");
-            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example:"), "{path} has no example");
             for sub in command.get_subcommands() {
                 check(sub, &path);
             }

@@ -92,9 +92,15 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
             });
             let sent = sender.prepare(&sending, options.port, SENDER_PORT).and_then(|_| {
                 let until = Instant::now() + duration;
-                while Instant::now() < until && !running.is_finished() && !stop::asked() {
-                    thread::sleep(Duration::from_millis(5));
-                }
+                let over = AtomicBool::new(false);
+                sender.watch(&over, stop::asked, || {
+                    while Instant::now() < until
+                        && !running.is_finished()
+                        && !over.load(Ordering::Relaxed)
+                    {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                })?;
                 sender.stop()
             });
             role::drain(live);

@@ -1,0 +1,362 @@
+//! The command line as scripts and people meet it, on the simulated path: no privileges needed.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use common::{Data, LONG, Running, all_text, fail, json, run, skip, succeed, until, wirepath};
+use serde_json::Value;
+
+/// A run of the simulated path that ends by itself soon.
+const QUICK: [&str; 8] =
+    ["prove", "fake", "--arms", "fast,harmful,absent", "--max-blocks", "6", "--trial", "5ms"];
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+fn set<'a>(names: &[&'a str]) -> BTreeSet<&'a str> {
+    names.iter().copied().collect()
+}
+
+#[test]
+fn the_json_document_has_the_documented_shape() {
+    let data = Data::new();
+    let doc = json(data.wirepath(&[&QUICK[..], &["--json", "--seed", "7"]].concat()));
+    let documented = [
+        "schema", "id", "started", "version", "machine", "path", "load", "seed", "blocks",
+        "wall_ms", "ended", "judged", "arms", "floor", "warnings",
+    ];
+    assert_eq!(keys(&doc), set(&documented));
+    assert_eq!(doc["schema"], 1);
+    assert_eq!(
+        (&doc["path"], &doc["seed"], &doc["blocks"]),
+        (&"fake".into(), &7.into(), &6.into())
+    );
+    assert_eq!(doc["load"]["kind"], "simulated");
+    let of_machine = [
+        "id",
+        "kernel",
+        "cpu",
+        "cpus",
+        "memory_bytes",
+        "hypervisor",
+        "governor",
+        "nic",
+        "load_x100",
+        "notes",
+    ];
+    assert_eq!(keys(&doc["machine"]), set(&of_machine));
+
+    let arms = doc["arms"].as_array().unwrap();
+    let named = |name: &str| arms.iter().find(|a| a["name"] == name).unwrap();
+    let kinds: Vec<_> = arms.iter().map(|a| a["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["baseline", "control", "variant", "variant", "variant"]);
+    for arm in arms {
+        let of_arm = [
+            "name", "kind", "switches", "support", "trials", "metrics", "latency", "mode",
+            "counters", "failures",
+        ];
+        assert_eq!(keys(arm), set(&of_arm));
+        let of_metric =
+            ["unit", "better", "median", "ratio", "low", "high", "p", "verdict", "trials"];
+        for (name, metric) in arm["metrics"].as_object().unwrap() {
+            let mut found = keys(metric);
+            found.remove("why");
+            assert_eq!(found, set(&of_metric), "{name}");
+            assert!(["lower", "higher"].contains(&metric["better"].as_str().unwrap()));
+        }
+    }
+    assert_eq!(named("fast")["switches"], serde_json::json!(["fast"]));
+    assert_eq!(named("fast")["trials"], 6);
+    assert_eq!(named("absent")["support"]["status"], "unsupported");
+    assert_eq!(named("absent")["trials"], 0);
+    // The effects are known: minus and plus 30 %.
+    let verdict = |name: &str| named(name)["metrics"]["rtt_ns_p50"]["verdict"].clone();
+    assert_eq!((verdict("fast"), verdict("harmful")), ("better".into(), "worse".into()));
+    assert!(named("baseline")["metrics"]["rtt_ns_p50"]["ratio"].is_null());
+    let floor = &doc["floor"]["rtt_ns_p50"];
+    assert!(floor["low"].as_f64() <= floor["high"].as_f64(), "{floor}");
+    for warning in doc["warnings"].as_array().unwrap() {
+        assert_eq!(keys(warning), set(&["what", "advice"]));
+    }
+    // What was stored is what was printed.
+    assert_eq!(json(data.wirepath(&["report", "last", "--json"])), doc);
+    assert_eq!(json(data.wirepath(&["history", "show", "last", "--json"])), doc);
+}
+
+/// The arms in the order in which their trials ran.
+fn order(data: &Data) -> Vec<String> {
+    let store = report::store::SqliteStore::open(data.path().join("history.db")).unwrap();
+    let stored = report::store::Store::load(&store, "last").unwrap();
+    stored.trials.into_iter().map(|t| t.arm).collect()
+}
+
+#[test]
+fn a_seed_repeats_the_order_of_trials_and_another_changes_it() {
+    let of_seed = |seed: &str| {
+        let data = Data::new();
+        succeed(data.wirepath(&[&QUICK[..], &["--seed", seed]].concat()));
+        order(&data)
+    };
+    let first = of_seed("11");
+    assert_eq!(first.len(), 7 * 4, "a warm-up and six blocks of four arms that can run");
+    assert_eq!(of_seed("11"), first);
+    assert_ne!(of_seed("12"), first);
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
+    let data = Data::new();
+    let cases: [(&[&str], &[&str]); 14] = [
+        (&["prove", "nosuch"], &["nosuch", "probe"]),
+        (&["prove", "fake", "--load", "heavy"], &["heavy", "simulated"]),
+        (&["prove", "fake", "--arms", "warp"], &["warp", "harmful"]),
+        (&["prove", "fake", "--arms", "fast+fast+warp"], &["warp"]),
+        (&["prove", "fake", "--peers", "netcat"], &["netcat", "fake-peer"]),
+        (&["prove", "probe", "--peers", "netcat"], &["netcat", "iperf3, sockperf"]),
+        (&["prove", "fake", "--time", "5parsecs"], &["parsecs", "use ms, s, m or h"]),
+        (&["prove", "fake", "--time", "0s"], &["--time", "more than 0"]),
+        (&["prove", "probe", "--size", "23"], &["23 bytes", "--size between 24"]),
+        (&["prove", "probe", "--size", "9000"], &["9000 bytes", "8972"]),
+        (&["probe", "send", "127.0.0.1", "--size", "5"], &["--size 5", "24 bytes"]),
+        (&["probe", "send", "127.0.0.1", "-N"], &["native", "--engine xdp"]),
+        (&["probe", "ping", "127.0.0.1", "--flows", "2"], &["one flow"]),
+        (&["probe", "echo", "--engine", "xdp"], &["-i"]),
+    ];
+    for (args, wanted) in cases {
+        let said = fail(data.wirepath(args), 2);
+        assert!(said.starts_with("error: "), "{args:?}: {said}");
+        for words in wanted {
+            assert!(said.contains(words), "{args:?} should say {words:?}: {said}");
+        }
+        // One line; the parser of options adds where to read more.
+        let own = said.split("\n\nFor more information").next().unwrap();
+        assert_eq!(own.trim_end().lines().count(), 1, "{args:?}: {said}");
+    }
+    assert!(!data.path().join("history.db").exists(), "nothing was begun");
+}
+
+#[test]
+fn reports_of_what_is_not_there_say_so() {
+    let data = Data::new();
+    for args in [["report", "last"], ["report", "20260101"]] {
+        let said = fail(data.wirepath(&args), 1);
+        assert!(said.contains("experiment"), "{said}");
+    }
+    assert!(fail(data.wirepath(&["report", "last"]), 1).contains("`wirepath prove` makes one"));
+    assert!(succeed(data.wirepath(&["history"])).contains("no experiments yet"));
+    succeed(data.wirepath(&QUICK));
+    let said = fail(data.wirepath(&["report", "nosuch"]), 1);
+    assert!(said.contains("nosuch") && said.contains("wirepath history"), "{said}");
+    // Every line that the message sends the reader to works.
+    assert!(succeed(data.wirepath(&["history"])).contains("fake"));
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_written_is_named_with_the_option() {
+    let file = Data::new();
+    let path = file.file("a-file");
+    fs::write(&path, "not a folder").unwrap();
+    // Root may write to read-only folders, but nobody to /proc.
+    for dir in [path.as_str(), "/proc/wirepath-test"] {
+        let mut command = wirepath(&QUICK);
+        command.args(["--data-dir", dir]);
+        let said = fail(command, 1);
+        assert!(said.contains(dir) && said.contains("--data-dir"), "{said}");
+    }
+    let data = Data::new();
+    fs::write(data.path().join("history.db"), "this is no database, however long it is").unwrap();
+    let said = fail(data.wirepath(&["history"]), 1);
+    assert!(said.contains("history.db") && said.contains("move it away"), "{said}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    for args in [&["report", "last"][..], &["paths"], &["--help"], &["completions", "zsh"]] {
+        let mut child = data.wirepath(args).spawn().unwrap();
+        // Closed before anything can have been written.
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.success() && !said.contains("panicked"), "{args:?}: {status} {said}");
+    }
+}
+
+#[test]
+fn nothing_but_text_goes_into_a_pipe() {
+    let data = Data::new();
+    let output = run(data.wirepath(&QUICK));
+    assert!(!all_text(&output).contains('\u{1b}'), "{}", all_text(&output));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("stored as "), "no progress bar");
+    for args in [&["report", "last"][..], &["history"], &["history", "show"], &["prove", "nosuch"]]
+    {
+        assert!(!all_text(&run(data.wirepath(args))).contains('\u{1b}'), "{args:?}");
+    }
+}
+
+/// Runs a command on a terminal of its own, with the setting given.
+fn on_a_terminal(data: &Data, setting: (&str, &str)) -> Option<String> {
+    if !common::is_installed("script") {
+        return None;
+    }
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    let line = format!("{program} report last --data-dir {}", data.path().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    script.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
+    script.env(setting.0, setting.1);
+    Some(succeed(script))
+}
+
+#[test]
+fn colour_is_for_terminals_and_no_color_switches_it_off() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    let (Some(shown), Some(plain)) =
+        (on_a_terminal(&data, ("A", "b")), on_a_terminal(&data, ("NO_COLOR", "1")))
+    else {
+        return skip("no terminal to be had");
+    };
+    assert!(shown.contains('\u{1b}'), "the check itself must be able to see: {shown}");
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+}
+
+#[test]
+fn completions_and_man_pages_come_out() {
+    for (shell, words) in
+        [("bash", "complete "), ("zsh", "#compdef wirepath"), ("fish", "complete -c")]
+    {
+        assert!(succeed(wirepath(&["completions", shell])).contains(words), "{shell}");
+    }
+    let data = Data::new();
+    let dir = data.file("man1");
+    succeed(wirepath(&["man", &dir]));
+    for page in ["wirepath.1", "wirepath-prove.1", "wirepath-probe-ping.1"] {
+        let text = fs::read_to_string(format!("{dir}/{page}")).expect(page);
+        assert!(text.contains(".TH"), "{page}");
+    }
+    let said = fail(wirepath(&["man", "/proc/wirepath-test"]), 1);
+    assert!(said.contains("/proc/wirepath-test"), "{said}");
+}
+
+#[test]
+fn lists_parse_as_json() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    let list = json(data.wirepath(&["history", "list", "--json"]));
+    let rows = list["experiments"].as_array().unwrap();
+    assert_eq!((list["schema"].as_u64(), rows.len()), (Some(1), 1));
+    assert_eq!((&rows[0]["path"], &rows[0]["ended"]), (&"fake".into(), &"block-limit".into()));
+    assert_eq!(json(data.wirepath(&["history", "--json"])), list);
+    let paths = json(wirepath(&["paths", "--json"]));
+    let probe = &paths["paths"].as_array().unwrap()[0];
+    assert_eq!(probe["name"], "probe");
+    for switch in probe["switches"].as_array().unwrap() {
+        let status = switch["support"]["status"].as_str().unwrap();
+        assert!(["yes", "unsupported"].contains(&status), "{switch}");
+    }
+}
+
+#[test]
+fn two_runs_at_once_share_a_data_folder() {
+    let data = Data::new();
+    let runs: Vec<_> = (0..2).map(|_| Running::start(data.wirepath(&QUICK))).collect();
+    for run in runs {
+        let output = run.finish(LONG).expect("ends");
+        assert!(output.status.success(), "{}", all_text(&output));
+    }
+    let list = json(data.wirepath(&["history", "--json"]));
+    let rows = list["experiments"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["trials"] == 28 && row["ended"] == "block-limit"), "{list}");
+    assert_ne!(rows[0]["id"], rows[1]["id"]);
+}
+
+#[test]
+fn the_page_fetches_nothing() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    let (html, csv) = (data.file("report.html"), data.file("report.csv"));
+    succeed(data.wirepath(&["report", "last", "--html", &html, "--csv", &csv]));
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && page.contains("harmful"));
+    let lower = page.to_lowercase();
+    for fetch in
+        ["src=", "href=\"http", "href='http", "url(http", "@import", "<script src", "<link"]
+    {
+        assert!(!lower.contains(fetch), "{fetch}");
+    }
+    // A name space of SVG is a name, not an address that is visited.
+    let rest = lower.replace("http://www.w3.org/", "");
+    assert!(!rest.contains("http://") && !rest.contains("https://"));
+    let mut lines = fs::read_to_string(csv).unwrap();
+    lines.truncate(lines.find('\n').unwrap());
+    assert!(lines.starts_with("id,path,arm,kind,switches"), "{lines}");
+}
+
+#[test]
+fn every_help_ends_with_an_example() {
+    fn check(path: &[String], seen: &mut usize) {
+        let args: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = succeed(wirepath(&args));
+        let example =
+            help.split_once("\nExample:\n").unwrap_or_else(|| panic!("{args:?}: {help}")).1;
+        for line in example.trim_end().lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words.first(), Some(&"wirepath"), "{args:?}: {line:?} in {help}");
+        }
+        *seen += 1;
+        let Some((_, commands)) = help.split_once("\nCommands:\n") else { return };
+        let commands = commands.lines().take_while(|line| !line.is_empty());
+        for name in commands.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help") {
+            check(&[path, &[name.to_owned()]].concat(), seen);
+        }
+    }
+    let mut seen = 0;
+    check(&[], &mut seen);
+    assert!(seen > 12, "{seen} helps");
+}
+
+/// Peak of its memory while it ran, bytes.
+fn peak_bytes(command: Command) -> u64 {
+    let mut running = Running::start(command);
+    let status = format!("/proc/{}/status", running.pid());
+    let mut peak_kib = 0;
+    until(LONG * 2, || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        peak_kib = kib.unwrap_or(0).max(peak_kib);
+        running.has_ended()
+    });
+    let output = running.finish(LONG).expect("ended");
+    assert!(output.status.success(), "{}", all_text(&output));
+    assert!(peak_kib > 1024, "the check itself must be able to see");
+    peak_kib * 1024
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_simulated_run_takes_little_memory() {
+    let data = Data::new();
+    let peak = peak_bytes(data.wirepath(&["prove", "fake", "--time", "3s"]));
+    assert!(peak < 150 * MIB, "{} MiB", peak / MIB);
+}
+
+#[test]
+fn a_real_run_takes_little_memory_beside_its_rings() {
+    let data = Data::new();
+    let args = ["prove", "probe", "--load", "ping", "--arms", "spin,spin+bypass", "--time", "8s"];
+    let peak = peak_bytes(data.wirepath(&args));
+    // 4096 frames of 2048 bytes at each end.
+    let rings = 2 * 4096 * 2048;
+    assert!(peak < 150 * MIB + rings, "{} MiB", peak / MIB);
+}

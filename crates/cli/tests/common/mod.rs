@@ -1,0 +1,460 @@
+//! What the tests of the program share: running it, watching it end, namespaces of their own,
+//! and looking for what a process left behind.
+#![allow(dead_code, reason = "every test program uses its own part of this")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything takes that is going to happen at all, on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Says on standard error why a part of a test cannot run here.
+pub(crate) fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+/// Whether a program is installed.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
+    if !found {
+        skip(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if begun.elapsed() > limit {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The program with nothing of the user's settings.
+pub(crate) fn wirepath(args: &[&str]) -> Command {
+    clean(Command::new(env!("CARGO_BIN_EXE_wirepath")), args)
+}
+
+fn clean(mut command: Command, args: &[&str]) -> Command {
+    command
+        .args(args)
+        .env_remove("WIREPATH_DATA")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command to its end, which must come within [`LONG`].
+pub(crate) fn run(command: Command) -> Output {
+    let shown = format!("{command:?}");
+    Running::start(command).finish(LONG).unwrap_or_else(|| panic!("{shown} does not end"))
+}
+
+/// Runs a command that must succeed; its standard output.
+pub(crate) fn succeed(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert!(output.status.success(), "{shown}: {}\n{}", output.status, all_text(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs a command that must succeed and print one JSON document.
+pub(crate) fn json(command: Command) -> Value {
+    let text = succeed(command);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+/// Runs a command that must fail with a code and one line that says why.
+pub(crate) fn fail(command: Command, code: i32) -> String {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    assert_eq!(output.status.code(), Some(code), "{shown}: {}", all_text(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{shown}: no result of a failure");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(!said.contains("panicked"), "{shown}: {said}");
+    said
+}
+
+pub(crate) fn all_text(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// Everything that has come out of a pipe so far.
+#[derive(Clone, Default)]
+struct Pipe(Arc<Mutex<Vec<u8>>>);
+
+impl Pipe {
+    fn fill_from(mut from: impl Read + Send + 'static) -> (Self, thread::JoinHandle<()>) {
+        let pipe = Pipe::default();
+        let into = pipe.clone();
+        let filler = thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(len @ 1..) = from.read(&mut piece) {
+                into.0.lock().unwrap().extend_from_slice(&piece[..len]);
+            }
+        });
+        (pipe, filler)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+}
+
+/// A program under way; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    mark: String,
+    stdout: Pipe,
+    stderr: Pipe,
+    fillers: Vec<thread::JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts it with a mark in the environment, which its children inherit.
+    pub(crate) fn start(mut command: Command) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let n = STARTED.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("WIREPATH_TEST_CHILD={}.{n}.", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        command.env(name, value).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (stdout, out) = Pipe::fill_from(child.stdout.take().unwrap());
+        let (stderr, err) = Pipe::fill_from(child.stderr.take().unwrap());
+        Running { child, mark, stdout, stderr, fillers: vec![out, err] }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until it has said so on standard error.
+    pub(crate) fn await_stderr(&mut self, text: &str) {
+        let said = until(LONG, || self.stderr.text().contains(text) || self.has_ended());
+        let now = self.stderr.text();
+        assert!(said && now.contains(text), "waited for {text:?}, heard: {now}");
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our child").is_some()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill");
+        assert!(sent.success(), "kill -s {name} {pid}");
+    }
+
+    /// Waits for its end, at most so long; what it wrote and how it ended.
+    pub(crate) fn finish(mut self, limit: Duration) -> Option<Output> {
+        until(limit, || self.has_ended()).then(|| self.collect())
+    }
+
+    /// Sends a signal and waits for the end.
+    pub(crate) fn end_by(self, signal: &str, limit: Duration) -> Output {
+        self.signal(signal);
+        let (pid, said) = (self.pid(), self.stderr.clone());
+        let ended = self.finish(limit);
+        ended.unwrap_or_else(|| panic!("{pid} outlives {signal}; it said: {}", said.text()))
+    }
+
+    fn collect(&mut self) -> Output {
+        let status: ExitStatus = self.child.wait().expect("our child");
+        // A grandchild that outlived it would hold the pipes open: that is for tests to find.
+        until(Duration::from_secs(2), || self.fillers.iter().all(|f| f.is_finished()));
+        Output { status, stdout: self.stdout.bytes(), stderr: self.stderr.bytes() }
+    }
+
+    /// Its living children, and theirs, as (process id, command line).
+    pub(crate) fn descendants(&self) -> Vec<(u32, String)> {
+        marked(&self.mark).into_iter().filter(|(pid, _)| *pid != self.pid()).collect()
+    }
+
+    /// What it has of the kernel's now.
+    pub(crate) fn holdings(&self) -> Holdings {
+        Holdings::of(self.pid(), &self.mark)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has ended and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Living processes with a mark in their environment.
+fn marked(mark: &str) -> Vec<(u32, String)> {
+    let has = |environ: &[u8]| environ.windows(mark.len()).any(|w| w == mark.as_bytes());
+    processes()
+        .filter(|(_, dir)| fs::read(dir.join("environ")).is_ok_and(|e| has(&e)))
+        .map(|(pid, dir)| {
+            let line = fs::read(dir.join("cmdline")).unwrap_or_default();
+            (pid, String::from_utf8_lossy(&line).replace('\0', " "))
+        })
+        .collect()
+}
+
+fn processes() -> impl Iterator<Item = (u32, PathBuf)> {
+    entries("/proc".as_ref())
+        .filter_map(|dir| Some((dir.file_name()?.to_str()?.parse().ok()?, dir.clone())))
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// What a process has that could outlive it: BPF programs, network namespaces, children.
+pub(crate) struct Holdings {
+    mark: String,
+    /// Ids of its BPF programs.
+    pub(crate) programs: BTreeSet<u32>,
+    /// Its namespaces besides our own, each with a view that does not keep it alive.
+    pub(crate) namespaces: Vec<(u64, sys::sysfs::Sysfs)>,
+}
+
+impl Holdings {
+    fn of(pid: u32, mark: &str) -> Self {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let own = inode("/proc/thread-self/ns/net".as_ref());
+        let mut seen = BTreeSet::from([own]);
+        let held = entries(&dir.join("fd"))
+            .chain(entries(&dir.join("task")).map(|task| task.join("ns/net")));
+        let namespaces = held
+            .filter(|file| inode(file).is_some() && seen.insert(inode(file)))
+            .filter_map(|file| {
+                let netns = sys::netns::Netns::open(file).ok()?;
+                Some((netns.inode().ok()?, sys::sysfs::Sysfs::of(&netns).ok()?))
+            })
+            .collect();
+        let programs = entries(&dir.join("fdinfo"))
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .filter_map(|text| {
+                let line = text.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
+                line.trim().parse().ok()
+            })
+            .collect();
+        Holdings { mark: mark.to_owned(), programs, namespaces }
+    }
+
+    /// Asserts that all of it goes away by itself.
+    pub(crate) fn assert_gone(&self) {
+        let processes = || marked(&self.mark);
+        assert!(until(LONG, || processes().is_empty()), "still there: {:?}", processes());
+        let links = || -> Vec<String> {
+            let shown = self.namespaces.iter().map(|(_, view)| view.list("class/net"));
+            shown.flat_map(Result::unwrap_or_default).collect()
+        };
+        // A namespace that is gone shows no interface, not even its loopback.
+        assert!(until(LONG, || links().is_empty()), "interfaces left: {:?}", links());
+        for (inode, _) in &self.namespaces {
+            assert!(!is_held(*inode), "somebody holds namespace {inode}");
+        }
+        if !self.programs.is_empty() && is_installed("bpftool") {
+            let left = || self.programs.iter().filter(|id| has_program(**id)).collect::<Vec<_>>();
+            assert!(until(LONG, || left().is_empty()), "BPF programs left: {:?}", left());
+        }
+    }
+}
+
+/// Whether the kernel has a BPF program of this id.
+pub(crate) fn has_program(id: u32) -> bool {
+    let mut bpftool = Command::new("bpftool");
+    bpftool.args(["prog", "show", "id", &id.to_string()]);
+    bpftool.output().expect("bpftool").status.success()
+}
+
+fn inode(link: &Path) -> Option<u64> {
+    let target = fs::read_link(link).ok()?;
+    target.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Whether any process lives in that network namespace or holds it open.
+fn is_held(wanted: u64) -> bool {
+    processes().any(|(_, dir)| {
+        let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
+        tasks.chain(entries(&dir.join("fd"))).any(|file| inode(&file) == Some(wanted))
+    })
+}
+
+/// Interfaces of this namespace with all that is said of them, XDP programs included; counters
+/// apart.
+pub(crate) fn own_links() -> String {
+    succeed(ip(&["-d", "link", "show"]))
+}
+
+pub(crate) fn ip(args: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// A folder for results, gone when dropped.
+pub(crate) struct Data(TempDir);
+
+impl Data {
+    pub(crate) fn new() -> Self {
+        Data(TempDir::new().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path().join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    /// The program with its results here.
+    pub(crate) fn wirepath(&self, args: &[&str]) -> Command {
+        let mut command = wirepath(args);
+        command.arg("--data-dir").arg(self.path());
+        command
+    }
+
+    /// Trials of the only experiment so far.
+    pub(crate) fn trial_count(&self) -> u64 {
+        let list = json(self.wirepath(&["history", "list", "--json"]));
+        list["experiments"][0]["trials"].as_u64().unwrap_or(0)
+    }
+}
+
+/// Two namespaces of our own, joined by a veth pair: `va` (10.77.0.1) and `vb` (10.77.0.2);
+/// gone when dropped.
+pub(crate) struct Spaces {
+    pub(crate) near: String,
+    pub(crate) far: String,
+}
+
+pub(crate) const NEAR_IP: &str = "10.77.0.1";
+pub(crate) const FAR_IP: &str = "10.77.0.2";
+
+impl Spaces {
+    pub(crate) fn new() -> Self {
+        Self::with_queues(1)
+    }
+
+    pub(crate) fn with_queues(queues: u32) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = |end: &str| format!("wpt{}-{n}{end}", std::process::id());
+        let spaces = Spaces { near: name("a"), far: name("b") };
+        for name in [&spaces.near, &spaces.far] {
+            succeed(ip(&["netns", "add", name]));
+            let quiet = ["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"];
+            let quiet = [&quiet[..], &["net.ipv6.conf.default.disable_ipv6=1"]].concat();
+            succeed(enter(name, &quiet));
+        }
+        let q = queues.to_string();
+        let queues = ["numtxqueues", &q, "numrxqueues", &q];
+        let mut args = vec!["link", "add", "va", "netns", &spaces.near];
+        args.extend(queues);
+        args.extend(["type", "veth", "peer", "name", "vb", "netns", &spaces.far]);
+        args.extend(queues);
+        succeed(ip(&args));
+        for (name, link, address) in [(&spaces.near, "va", NEAR_IP), (&spaces.far, "vb", FAR_IP)] {
+            succeed(ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", link]));
+            succeed(ip(&["-n", name, "link", "set", "lo", "up"]));
+            succeed(ip(&["-n", name, "link", "set", link, "up"]));
+        }
+        let lower_up = |name: &str, link: &str| {
+            succeed(ip(&["-n", name, "link", "show", link])).contains("LOWER_UP")
+        };
+        assert!(until(LONG, || lower_up(&spaces.near, "va") && lower_up(&spaces.far, "vb")));
+        spaces
+    }
+
+    /// The program in the near one.
+    pub(crate) fn near(&self, args: &[&str]) -> Command {
+        clean(enter(&self.near, &[env!("CARGO_BIN_EXE_wirepath")]), args)
+    }
+
+    /// The program in the far one.
+    pub(crate) fn far(&self, args: &[&str]) -> Command {
+        clean(enter(&self.far, &[env!("CARGO_BIN_EXE_wirepath")]), args)
+    }
+
+    /// What the kernel says of the far interface.
+    pub(crate) fn far_link(&self) -> String {
+        succeed(ip(&["-n", &self.far, "-d", "link", "show", "vb"]))
+    }
+
+    pub(crate) fn near_link(&self) -> String {
+        succeed(ip(&["-n", &self.near, "-d", "link", "show", "va"]))
+    }
+
+    /// A `wirepath peer` in the far one that listens already.
+    pub(crate) fn peer(&self, args: &[&str]) -> Running {
+        let listen = format!("{FAR_IP}:7117");
+        let all = [&["peer", "--listen", &listen], args].concat();
+        let mut peer = Running::start(self.far(&all));
+        peer.await_stderr("listening on ");
+        peer
+    }
+
+    /// A `probe echo` in the far one that is ready for datagrams.
+    pub(crate) fn echo(&self, args: &[&str]) -> Running {
+        let all = [&["probe", "echo"], args].concat();
+        let mut echo = Running::start(self.far(&all));
+        echo.await_stderr("listening on ");
+        let xdp = args.contains(&"xdp");
+        let ready = until(LONG, || match xdp {
+            true => self.far_link().contains("xdp"),
+            false => has_socket(echo.pid()) || echo.has_ended(),
+        });
+        assert!(ready && !echo.has_ended(), "{}", echo.stderr());
+        echo
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for name in [&self.near, &self.far] {
+            let _ = ip(&["netns", "delete", name]).output();
+        }
+    }
+}
+
+/// A command inside a named namespace. `ip netns exec` becomes the program, so that its process
+/// id is the program's.
+pub(crate) fn enter(namespace: &str, program: &[&str]) -> Command {
+    let mut command = ip(&["netns", "exec", namespace]);
+    command.args(program);
+    command
+}
+
+/// Whether a process has a socket open.
+fn has_socket(pid: u32) -> bool {
+    entries(format!("/proc/{pid}/fd").as_ref()).any(|fd| {
+        fs::read_link(fd).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    })
+}
