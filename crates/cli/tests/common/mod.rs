@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -246,7 +247,11 @@ impl Holdings {
     fn of(pid: u32, mark: &str) -> Self {
         let dir = PathBuf::from(format!("/proc/{pid}"));
         let own = inode("/proc/thread-self/ns/net".as_ref());
-        let mut seen = BTreeSet::from([own]);
+        // Those with a name are a test's own and stay.
+        let named = entries("/run/netns".as_ref())
+            .filter_map(|file| Some(fs::metadata(file).ok()?.ino()))
+            .map(Some);
+        let mut seen: BTreeSet<_> = named.chain([own]).collect();
         let held = entries(&dir.join("fd"))
             .chain(entries(&dir.join("task")).map(|task| task.join("ns/net")));
         let namespaces = held

@@ -1,0 +1,265 @@
+//! However a command ends, nothing of it stays: no program, no namespace, no interface, no child;
+//! and what was measured until then is kept.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{
+    Data, FAR_IP, LONG, Running, Spaces, all_text, is_installed, json, own_links, succeed, until,
+    wirepath,
+};
+
+/// How long a command may take to end once it is asked to: a trial under way, the outcome.
+const SOON: Duration = Duration::from_secs(15);
+
+/// A run that would go on for minutes if nobody ended it.
+fn prove(data: &Data, args: &[&str]) -> Running {
+    let all = [&["prove"], args, &["--time", "300s", "--min-blocks", "100"]].concat();
+    Running::start(data.wirepath(&all))
+}
+
+/// Waits for a few trials, and for the lab to be seen in use.
+fn await_trials(running: &mut Running, data: &Data, count: u64) {
+    let saved = until(LONG, || running.has_ended() || data.trial_count() >= count);
+    assert!(saved && !running.has_ended(), "{}", running.stderr());
+}
+
+/// Kills a run in the middle of a trial, and looks for what it left.
+fn kill_leaves_nothing_and_keeps_trials(args: &[&str], wants_program: bool) {
+    let links = own_links();
+    let data = Data::new();
+    let mut running = prove(&data, args);
+    await_trials(&mut running, &data, 4);
+    // Programs come and go with the trials: look until one is there.
+    let mut held = running.holdings();
+    let seen = until(LONG, || {
+        held = running.holdings();
+        held.namespaces.len() >= 2 && (!wants_program || !held.programs.is_empty())
+    });
+    assert!(seen, "{args:?}: the check itself must be able to see a lab in use");
+    running.end_by("KILL", LONG);
+    held.assert_gone();
+    assert_eq!(own_links(), links, "{args:?}");
+    trials_are_kept(&data);
+}
+
+fn trials_are_kept(data: &Data) {
+    let list = json(data.wirepath(&["history", "list", "--json"]));
+    let row = &list["experiments"][0];
+    assert_eq!(row["ended"], "unfinished", "{list}");
+    let trials = row["trials"].as_u64().unwrap();
+    assert!(trials >= 4, "{list}");
+    let shown = succeed(data.wirepath(&["history", "show", "last"]));
+    assert!(shown.contains(&format!("trials ({trials})")), "{shown}");
+    let report = json(data.wirepath(&["report", "last", "--json"]));
+    assert_eq!(report["ended"], "unfinished");
+    assert!(!report["judged"].as_array().unwrap().is_empty(), "{report}");
+    let text = succeed(data.wirepath(&["report", "last"]));
+    assert!(text.contains("baseline"), "{text}");
+}
+
+#[test]
+fn a_killed_ping_run_leaves_nothing() {
+    kill_leaves_nothing_and_keeps_trials(
+        &["probe", "--load", "ping", "--arms", "spin+bypass"],
+        true,
+    );
+}
+
+#[test]
+fn a_killed_flood_run_leaves_nothing() {
+    let args = ["probe", "--load", "flood", "--arms", "bypass+native,no-idle-states+pin+rps"];
+    kill_leaves_nothing_and_keeps_trials(&args, true);
+}
+
+#[test]
+fn a_killed_storm_run_leaves_nothing() {
+    // The receivers need no program: what is seen is the generator.
+    kill_leaves_nothing_and_keeps_trials(&["probe", "--load", "storm", "--arms", "spin"], true);
+}
+
+#[test]
+fn a_killed_simulated_run_keeps_its_trials() {
+    let data = Data::new();
+    let mut running = prove(&data, &["fake", "--trial", "20ms"]);
+    await_trials(&mut running, &data, 12);
+    let held = running.holdings();
+    running.end_by("KILL", LONG);
+    held.assert_gone();
+    trials_are_kept(&data);
+}
+
+/// Ends a run while another program carries the load.
+fn peers_die_with_the_run(load: &str, program: &str) {
+    if !is_installed(program) {
+        return;
+    }
+    for signal in ["KILL", "INT"] {
+        let links = own_links();
+        let data = Data::new();
+        let running =
+            prove(&data, &["probe", "--load", load, "--arms", "spin", "--peers", program]);
+        // Not when it is only asked for its version.
+        let is_it = |line: &str| line.contains(program) && line.contains(" -p ");
+        let started = || running.descendants().iter().any(|(_, line)| is_it(line));
+        assert!(until(LONG * 2, started), "{program} was never run: {}", running.stderr());
+        let held = running.holdings();
+        assert!(held.namespaces.len() >= 2);
+        let output = running.end_by(signal, SOON);
+        held.assert_gone();
+        assert_eq!(own_links(), links);
+        if signal == "INT" {
+            assert_ne!(output.status.code(), None, "ended by itself: {}", all_text(&output));
+        }
+        assert!(!all_text(&output).contains("panicked"), "{}", all_text(&output));
+        assert!(!run_report(&data).is_empty());
+    }
+}
+
+fn run_report(data: &Data) -> String {
+    // The kill may have come before the first trial had ended; the experiment is there anyhow.
+    succeed(data.wirepath(&["history", "show", "last"]))
+}
+
+#[test]
+fn sockperf_dies_with_the_run() {
+    peers_die_with_the_run("ping", "sockperf");
+}
+
+#[test]
+fn iperf3_dies_with_the_run() {
+    peers_die_with_the_run("flood", "iperf3");
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_says_what_it_has() {
+    for signal in ["INT", "TERM"] {
+        for args in [
+            &["fake", "--arms", "fast", "--trial", "10ms"][..],
+            &["probe", "--load", "ping", "--arms", "spin+bypass", "--trial", "50ms"],
+        ] {
+            let data = Data::new();
+            let mut running = prove(&data, args);
+            // The warm-up and two blocks of baseline, control and variant.
+            await_trials(&mut running, &data, 9);
+            let held = running.holdings();
+            let output = running.end_by(signal, SOON);
+            assert_eq!(output.status.code(), Some(0), "{signal} {args:?}: {}", all_text(&output));
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(said.contains("baseline") && said.contains("interrupted"), "{said}");
+            held.assert_gone();
+            let list = json(data.wirepath(&["history", "list", "--json"]));
+            assert_eq!(list["experiments"][0]["ended"], "interrupted");
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let data = Data::new();
+    let mut running = prove(&data, &["fake", "--arms", "fast", "--trial", "60s"]);
+    let began = || !succeed(data.wirepath(&["history"])).contains("no experiments");
+    assert!(until(LONG, began) && !running.has_ended());
+    running.signal("INT");
+    // One is taken at a time; two that arrive together are one.
+    thread::sleep(Duration::from_millis(300));
+    assert!(!running.has_ended(), "the first waits for the trial");
+    let output = running.end_by("INT", SOON);
+    assert_eq!(output.status.code(), Some(130), "{}", all_text(&output));
+}
+
+#[test]
+fn a_killed_generator_leaves_nothing() {
+    for signal in ["KILL", "INT", "TERM"] {
+        let links = own_links();
+        let running =
+            Running::start(wirepath(&["probe", "generate", "--lab", "-d", "300s", "--json"]));
+        let mut held = running.holdings();
+        let seen = until(LONG, || {
+            held = running.holdings();
+            held.namespaces.len() >= 2 && held.programs.len() >= 3
+        });
+        assert!(seen, "{}: {}", held.programs.len(), running.stderr());
+        let output = running.end_by(signal, SOON);
+        held.assert_gone();
+        assert_eq!(own_links(), links);
+        if signal != "KILL" {
+            assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+            let doc: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(doc["sent_count"].as_u64() > Some(0));
+            assert_eq!(doc["sent_count"], doc["counted_at_far_end"]);
+        }
+    }
+}
+
+#[test]
+fn killed_near_and_far_ends_leave_no_program() {
+    let spaces = Spaces::new();
+    for (role, engine) in [
+        ("echo", &["--engine", "xdp"][..]),
+        ("echo", &["--engine", "xdp", "--native", "--spin"]),
+        ("receive", &["--engine", "xdp"]),
+        ("echo", &["--engine", "packet"]),
+        ("echo", &[]),
+    ] {
+        let xdp = engine.contains(&"xdp");
+        let mut args = vec!["probe", role, "-i", "vb"];
+        args.extend(engine);
+        for signal in ["KILL", "INT", "TERM"] {
+            let mut far = Running::start(spaces.far(&args));
+            far.await_stderr("listening on ");
+            if xdp {
+                let attached = || spaces.far_link().contains("prog/xdp");
+                assert!(until(LONG, attached), "the check itself must be able to see");
+            }
+            let near_role = if role == "echo" { "ping" } else { "send" };
+            let mut args =
+                vec!["probe", near_role, FAR_IP, "--no-peer", "-d", "300s", "--rate", "1000"];
+            args.extend(engine);
+            let near = Running::start(spaces.near(&args));
+            if xdp && role == "echo" {
+                let attached = || spaces.near_link().contains("prog/xdp");
+                assert!(until(LONG, attached), "{}", near.stderr());
+            }
+            thread::sleep(Duration::from_millis(300));
+            for (what, end) in [("near", near), ("far", far)] {
+                let held = end.holdings();
+                assert_eq!(held.programs.is_empty(), !xdp || (role, what) == ("receive", "near"));
+                let output = end.end_by(signal, SOON);
+                if signal != "KILL" {
+                    assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+                    let books = String::from_utf8_lossy(&output.stdout).into_owned();
+                    assert!(books.contains("forward  sent "), "{what} {args:?}: {books}");
+                    assert!(!books.contains("sent 0"), "{what} {args:?}: {books}");
+                }
+                held.assert_gone();
+            }
+            for link in [spaces.near_link(), spaces.far_link()] {
+                assert!(!link.contains("xdp"), "{role} {engine:?} {signal}: {link}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_peer_leaves_no_program() {
+    let spaces = Spaces::new();
+    for signal in ["KILL", "TERM"] {
+        let peer = spaces.peer(&[]);
+        let near = Running::start(spaces.near(&[
+            "probe", "ping", FAR_IP, "--engine", "xdp", "--native", "--spin", "-d", "300s",
+        ]));
+        let both = || spaces.far_link().contains("xdp") && spaces.near_link().contains("xdp");
+        assert!(until(LONG, both), "{}", near.stderr());
+        let held = peer.holdings();
+        assert!(!held.programs.is_empty());
+        peer.end_by(signal, SOON);
+        held.assert_gone();
+        let output = near.finish(SOON).expect("the near end ends with its peer");
+        assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+        let none = || !spaces.far_link().contains("xdp") && !spaces.near_link().contains("xdp");
+        assert!(until(LONG, none), "{} {}", spaces.far_link(), spaces.near_link());
+    }
+}
