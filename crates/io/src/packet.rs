@@ -88,8 +88,13 @@ impl PacketEngine {
     }
 
     fn system(&self, what: &'static str, source: std::io::Error) -> IoError {
-        match source.kind() {
-            std::io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
+        const ENXIO: i32 = 6;
+        const ENODEV: i32 = 19;
+        match (source.kind(), source.raw_os_error()) {
+            (std::io::ErrorKind::NetworkDown, _) => {
+                IoError::LinkDown { ifname: self.ifname.clone() }
+            }
+            (_, Some(ENXIO | ENODEV)) => IoError::Gone { ifname: self.ifname.clone() },
             _ => IoError::System { what, ifname: self.ifname.clone(), source },
         }
     }

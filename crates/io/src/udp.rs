@@ -29,6 +29,7 @@ pub struct UdpEngine {
     sockets: Vec<UdpSocket>,
     spec: EngineSpec,
     ifname: String,
+    ifindex: u32,
     payload_bytes: usize,
     connected: bool,
     /// One datagram at a time, straight through `send` and `recv`.
@@ -73,16 +74,20 @@ impl UdpEngine {
         let mut sockets = Vec::with_capacity(flows);
         for flow in 0..flows {
             let port = local.port.wrapping_add(flow as u16);
-            let socket = bind(local, port)?;
+            let bound = bind(local, port)?;
             if let Some(remote) = remote {
                 let to = SocketAddrV4::new(remote.ip, remote.port);
-                socket.connect(to).map_err(system("connect"))?;
+                bound.connect(to).map_err(|source| match socket::is_up(local.ifindex) {
+                    // The routes of an interface go down with it.
+                    Some(false) => IoError::LinkDown { ifname: local.ifname.clone() },
+                    _ => system("connect")(source),
+                })?;
             }
             match spec.wait {
-                Wait::Block => socket.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
-                Wait::Spin => socket.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
+                Wait::Block => bound.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
+                Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
             }
-            sockets.push(socket);
+            sockets.push(bound);
         }
         let first = sockets[0].as_fd();
         if let Some(bytes) = spec.receive_buffer_bytes {
@@ -127,6 +132,7 @@ impl UdpEngine {
             slot_datagrams: vec![0; tx.as_ref().map_or(0, Batch::slots)],
             sockets,
             ifname: local.ifname.clone(),
+            ifindex: local.ifindex,
             payload_bytes,
             connected: remote.is_some(),
             single,
@@ -199,6 +205,10 @@ impl UdpEngine {
 
     fn check_stall(&self, begun: Instant) -> Result<(), IoError> {
         if begun.elapsed() > STALL {
+            // Of a deleted interface the stack says no more than that there is no route.
+            if self.down && self.ifindex != 0 && socket::is_up(self.ifindex).is_none() {
+                return Err(IoError::Gone { ifname: self.ifname.clone() });
+            }
             if self.down {
                 return Err(IoError::LinkDown { ifname: self.ifname.clone() });
             }

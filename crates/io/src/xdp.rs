@@ -39,7 +39,7 @@ pub struct XdpEngine {
     asked: Copying,
     mode: XdpMode,
     received_any: bool,
-    _port: Option<UdpSocket>,
+    port: Option<UdpSocket>,
 }
 
 impl XdpEngine {
@@ -141,7 +141,7 @@ impl XdpEngine {
                 asked: spec.copying,
                 mode: spec.xdp_mode,
                 received_any: false,
-                _port: port.take(),
+                port: port.take(),
             });
         }
         Ok(engines)
@@ -316,6 +316,11 @@ impl Engine for XdpEngine {
             report.counters.push(("xdp_redirected_count".into(), counts.redirected));
             report.counters.push(("xdp_passed_count".into(), counts.passed));
             report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));
+        }
+        // Ours, but no socket's: a queue without a socket, or one without the program (a veth
+        // that is given more queues does not put it on them).
+        if let Some(Ok(n)) = self.port.as_ref().map(|p| sys::socket::drop_count(p.as_fd())) {
+            report.counters.push(("xdp_bypassed_count".into(), n));
         }
         report
     }

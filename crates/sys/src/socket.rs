@@ -85,6 +85,37 @@ pub fn incoming_napi_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)? as u32)
 }
 
+/// Datagrams that matched this socket and were not given to it: filtered, or no room.
+///
+/// Source: SO_MEMINFO, SK_MEMINFO_DROPS, linux/sock_diag.h.
+pub fn drop_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    const SO_MEMINFO: i32 = 55;
+    const SK_MEMINFO_DROPS: usize = 8;
+    // SAFETY: every bit pattern is a valid array of u32.
+    let counts: [u32; 9] = unsafe { get(fd, libc::SOL_SOCKET, SO_MEMINFO) }?;
+    Ok(u64::from(counts[SK_MEMINFO_DROPS]))
+}
+
+/// Whether an interface of the calling thread's network namespace is up; `None` when there is
+/// none of that index.
+///
+/// Source: netdevice(7), SIOCGIFFLAGS.
+pub fn is_up(ifindex: u32) -> Option<bool> {
+    let fd = open(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;
+    // SAFETY: all-zero is a valid ifreq, a name and a union of plain C types.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the name's array has the room that the call may use.
+    let name = unsafe { libc::if_indextoname(ifindex, request.ifr_name.as_mut_ptr()) };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the request names an interface and outlives the call, which writes its flags.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
+    // SAFETY: every bit pattern is a valid flag word.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    (rc == 0).then_some(i32::from(flags) & libc::IFF_UP != 0)
+}
+
 /// Interest or result of [`wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
