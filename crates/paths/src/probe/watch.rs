@@ -21,7 +21,11 @@ impl Watch {
     /// Of an interface in the calling thread's network namespace.
     pub fn new(ifindex: u32, ifname: &str) -> Option<Self> {
         let link = LinkWatch::new(ifindex).ok()?;
-        Some(Watch { link, ifname: ifname.to_owned(), down_since: None, flap_count: 0 })
+        // One that is down already will not announce it: an AF_XDP socket opens on it all the
+        // same and would wait for ever.
+        let is_down = host::net::link(ifindex).is_ok_and(|link| !link.is_running);
+        let down_since = is_down.then(Instant::now);
+        Some(Watch { link, ifname: ifname.to_owned(), down_since, flap_count: 0 })
     }
 
     /// Errors once the interface is gone, or has been down for two seconds; cheap when nothing
