@@ -1,0 +1,349 @@
+//! `wirepath peer` among ends that fail, lie, stall or vanish: it outlives them all and serves the
+//! next one.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{
+    Data, FAR_IP, LONG, Running, Spaces, all_text, fail, json, run, succeed, until, wirepath,
+};
+use serde_json::{Value, json};
+
+/// How long a near end may take to notice that its peer has gone.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A peer on a port of loopback that was free a moment ago.
+struct Local {
+    peer: Running,
+    at: SocketAddr,
+}
+
+impl Local {
+    fn new(args: &[&str]) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listen = free.to_string();
+        let all = [&["peer", "--listen", &listen], args].concat();
+        let mut peer = Running::start(wirepath(&all));
+        peer.await_stderr("listening on ");
+        Local { peer, at: free }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.at).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    /// A near end that counts: the peer still serves.
+    fn assert_serves(&mut self) {
+        let port = self.at.port().to_string();
+        let mut last = String::new();
+        let served = until(LONG, || {
+            let output = run(ping(&port, "20", None));
+            last = all_text(&output);
+            // The end before this one may not have been noticed as gone yet.
+            assert!(output.status.success() || last.contains("busy"), "{last}");
+            output.status.success()
+        });
+        assert!(served && last.contains("received 20, lost 0"), "{last}");
+        assert!(!self.peer.has_ended());
+    }
+}
+
+/// A ping of ours to a peer on loopback, from and to UDP ports that nobody has.
+fn ping(peer_port: &str, count: &str, secret: Option<&str>) -> Command {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [to, from] = sockets.map(|s| s.local_addr().unwrap().port().to_string());
+    let mut args = vec!["probe", "ping", "127.0.0.1", "-c", count, "--peer-port", peer_port];
+    args.extend(["--port", &to, "--source-port", &from]);
+    args.extend(secret.map(|file| ["--secret-file", file]).iter().flatten());
+    wirepath(&args)
+}
+
+/// A conversation as a near end of our own has it.
+struct Conversation(BufReader<TcpStream>);
+
+impl Conversation {
+    fn open(local: &Local) -> Self {
+        let mut it = Conversation(BufReader::new(local.connect()));
+        let hello = it.hear();
+        assert_eq!(hello["wirepath_peer"], 1, "{hello}");
+        it.say(&json!({ "challenge": "00", "proof": null }));
+        assert!(it.hear().get("welcome").is_some());
+        it
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.0.get_mut().write_all(format!("{message}\n").as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e} in {line:?}"))
+    }
+}
+
+/// A run of the peer's, sending `rate` datagrams a second to `near_port` for ever.
+fn sending(near_port: u16, port: u16, rate: u64) -> Value {
+    let engine = json!({
+        "kind": "udp", "wait": "block", "batch": 1, "gso": false, "xdp_mode": "skb",
+        "copying": "copy", "busy_poll": false, "need_wakeup": false, "frames": 4096,
+        "frame_bytes": 2048, "multi_buffer": false, "receive_buffer_bytes": null, "stamps": "off",
+    });
+    json!({ "run": {
+        "task": {
+            "role": "send", "engine": engine, "pace": { "rate": rate }, "payload_bytes": 64,
+            "flows": 1, "first_flow": 0, "session": 7, "count": null, "duration": null,
+            "one_clock": false,
+        },
+        "near_port": near_port,
+        "port": port,
+    }})
+}
+
+fn secret(data: &Data, name: &str, text: &str) -> String {
+    let file = data.file(name);
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn it_listens_on_loopback_unless_told() {
+    let help = succeed(wirepath(&["peer", "--help"]));
+    assert!(help.contains("[default: 127.0.0.1:7117]"), "{help}");
+}
+
+#[test]
+fn only_the_right_secret_gets_in() {
+    let data = Data::new();
+    let right = secret(&data, "right", "correct horse battery\n");
+    let wrong = secret(&data, "wrong", "incorrect horse battery\n");
+    let short = secret(&data, "short", "horse\n");
+    let local = Local::new(&["--secret-file", &right]);
+    let port = local.at.port().to_string();
+    let ping_with = |secret| ping(&port, "10", secret);
+    assert!(fail(ping_with(Some(&wrong)), 1).contains("the shared secret is wrong"));
+    assert!(fail(ping_with(None), 1).contains("give it with --secret-file"));
+    let said = fail(ping_with(Some(&short)), 2);
+    assert!(said.contains("shorter than 8 bytes") && said.contains("openssl"), "{said}");
+    assert!(fail(ping_with(Some("/nonexistent")), 2).contains("/nonexistent"));
+    assert!(succeed(ping_with(Some(&right))).contains("received 10, lost 0"));
+    // The other way round: a peer that cannot prove it gets nothing from us.
+    let without = Local::new(&[]);
+    let other = without.at.port().to_string();
+    let said = fail(ping(&other, "10", Some(&right)), 1);
+    assert!(said.contains("could not prove that it knows the secret"), "{said}");
+    // A peer does not start with a secret that is none.
+    assert!(fail(wirepath(&["peer", "--secret-file", &short]), 2).contains("shorter than 8"));
+}
+
+#[test]
+fn a_second_near_end_is_told_to_come_later() {
+    let mut local = Local::new(&[]);
+    let first = Conversation::open(&local);
+    let port = local.at.port().to_string();
+    let said = fail(ping(&port, "1", None), 1);
+    assert!(said.contains("busy"), "{said}");
+    drop(first);
+    local.assert_serves();
+}
+
+#[test]
+fn it_outlives_nonsense() {
+    let mut local = Local::new(&[]);
+    for nonsense in [&b"\n"[..], b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b"\xff\xfe\0\0\n", b"{\"a\":"]
+    {
+        let mut stream = local.connect();
+        stream.write_all(nonsense).unwrap();
+        drop(stream);
+        local.assert_serves();
+    }
+    // Nonsense once the doors are open.
+    for nonsense in ["null", "{\"run\":{}}", "{\"stop\":1}", "[[[[", "\"stop\" \"stop\""] {
+        let mut it = Conversation::open(&local);
+        it.0.get_mut().write_all(format!("{nonsense}\n").as_bytes()).unwrap();
+        let mut rest = String::new();
+        // It may answer or hang up; it must not wait for more.
+        let _ = it.0.read_to_string(&mut rest);
+        local.assert_serves();
+    }
+    let mut it = Conversation::open(&local);
+    it.say(&json!("stop"));
+    assert!(it.hear()["error"]["why"].as_str().unwrap().contains("nothing runs"));
+    // Sizes that no engine has.
+    let mut task = sending(9001, 9000, 10);
+    for (field, value) in [("payload_bytes", json!(1)), ("flows", json!(100_000))] {
+        let right = task["run"]["task"][field].take();
+        task["run"]["task"][field] = value;
+        it.say(&task);
+        assert!(it.hear()["error"]["why"].as_str().unwrap().contains("out of range"));
+        task["run"]["task"][field] = right;
+    }
+    drop(it);
+    local.assert_serves();
+}
+
+#[test]
+fn a_line_without_end_is_cut_off() {
+    let mut local = Local::new(&[]);
+    for welcome in [false, true] {
+        let mut stream =
+            if welcome { Conversation::open(&local).0.into_inner() } else { local.connect() };
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        let piece = vec![b'x'; 1 << 16];
+        // It hangs up before all of it is written, or reads no further.
+        let written = (0..32).take_while(|_| stream.write_all(&piece).is_ok()).count();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(written > 0);
+        drop(stream);
+        local.assert_serves();
+    }
+}
+
+#[test]
+fn a_line_that_comes_slowly_is_read_whole() {
+    let local = Local::new(&[]);
+    let mut it = Conversation::open(&local);
+    let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let line = format!("{}\n", sending(near.local_addr().unwrap().port(), 0, 1000));
+    let (head, tail) = line.split_at(line.len() / 2);
+    it.0.get_mut().write_all(head.as_bytes()).unwrap();
+    // Longer than it looks at a time.
+    std::thread::sleep(Duration::from_millis(300));
+    it.0.get_mut().write_all(tail.as_bytes()).unwrap();
+    assert!(it.hear().get("ready").is_some());
+}
+
+#[test]
+fn a_connection_that_says_nothing_does_not_block_it_for_long() {
+    let mut local = Local::new(&[]);
+    let mute = local.connect();
+    local.assert_serves();
+    drop(mute);
+}
+
+#[test]
+fn it_sends_to_nobody_but_the_near_end_and_stops_when_that_goes() {
+    let mut local = Local::new(&[]);
+    let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+    near.set_read_timeout(Some(LONG)).unwrap();
+    let mut it = Conversation::open(&local);
+    let mut task = sending(near.local_addr().unwrap().port(), 0, 1000);
+    // Whatever else is asked for: the address is that of the control connection.
+    for field in ["ip", "near_ip", "to"] {
+        task["run"][field] = json!("127.0.0.99");
+    }
+    let elsewhere =
+        UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 99), near.local_addr().unwrap().port())).unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    it.say(&task);
+    let ready = it.hear();
+    assert_eq!(ready["ready"]["ip"], "127.0.0.1", "{ready}");
+    let mut payload = [0; 2048];
+    for _ in 0..100 {
+        let (len, from) = near.recv_from(&mut payload).unwrap();
+        assert_eq!((len, from.ip()), (64, Ipv4Addr::LOCALHOST.into()));
+    }
+    assert!(elsewhere.recv(&mut payload).is_err(), "nothing goes elsewhere");
+    // Gone without a word, as after a kill -9.
+    drop(it);
+    local.assert_serves();
+    near.set_nonblocking(true).unwrap();
+    while near.recv(&mut payload).is_ok() {}
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(near.recv(&mut payload).is_err(), "it sends no more");
+}
+
+#[test]
+fn a_killed_near_end_leaves_the_peer_free_for_the_next() {
+    let spaces = Spaces::new();
+    let mut peer = spaces.peer(&[]);
+    for engine in [&["--engine", "xdp", "--native", "--spin"][..], &[]] {
+        for role in ["ping", "send"] {
+            let mut args = vec!["probe", role, FAR_IP, "-d", "300s"];
+            args.extend(engine);
+            let mut near = Running::start(spaces.near(&args));
+            near.await_stderr("peer at ");
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!near.has_ended(), "{}", near.stderr());
+            near.end_by("KILL", LONG);
+            let mut last = String::new();
+            let served = until(LONG, || {
+                let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "20"]));
+                last = all_text(&output);
+                output.status.success()
+            });
+            assert!(served && last.contains("received 20, lost 0"), "{last}");
+            assert!(!peer.has_ended());
+            assert!(!spaces.far_link().contains("xdp"), "the peer keeps no program");
+        }
+    }
+    // Nor does it end badly itself.
+    assert_eq!(peer.end_by("INT", LONG).status.code(), Some(0));
+}
+
+#[test]
+fn a_near_end_whose_peer_is_killed_says_so_and_ends() {
+    let spaces = Spaces::new();
+    for args in [
+        &["probe", "ping", FAR_IP, "-d", "300s"][..],
+        &["probe", "ping", FAR_IP, "-d", "300s", "--rate", "1000", "--engine", "xdp"],
+        &["probe", "send", FAR_IP, "-d", "300s", "--rate", "1"],
+        &["probe", "send", FAR_IP, "-d", "300s", "--engine", "packet"],
+        &["probe", "receive", "--from", FAR_IP, "-d", "300s"],
+    ] {
+        let peer = spaces.peer(&[]);
+        let mut near = Running::start(spaces.near(args));
+        assert!(until(LONG, || peer.stderr().contains("payloads")), "{}", near.stderr());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!near.has_ended(), "{args:?}: {}", near.stderr());
+        peer.end_by("KILL", LONG);
+        let output = near.finish(SOON).unwrap_or_else(|| panic!("{args:?} goes on"));
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", all_text(&output));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("is the peer still running?"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn an_experiment_whose_peer_is_killed_keeps_what_it_has_and_fails() {
+    let spaces = Spaces::new();
+    let data = Data::new();
+    let peer = spaces.peer(&[]);
+    let dir = data.path().to_str().unwrap();
+    let args = [
+        "prove",
+        "probe",
+        "--peer",
+        FAR_IP,
+        "--load",
+        "ping",
+        "--arms",
+        "spin",
+        "--time",
+        "300s",
+        "--min-blocks",
+        "100",
+        "--trial",
+        "50ms",
+        "--data-dir",
+        dir,
+    ];
+    let mut near = Running::start(spaces.near(&args));
+    let saved = until(LONG, || near.has_ended() || data.trial_count() >= 12);
+    assert!(saved && !near.has_ended(), "{}", near.stderr());
+    peer.end_by("KILL", LONG);
+    let output = near.finish(SOON * 2).expect("ends");
+    assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+    let said = all_text(&output);
+    assert!(said.contains("what was measured before") && said.contains("baseline"), "{said}");
+    let report = json(data.wirepath(&["report", "last", "--json"]));
+    assert!(report["arms"][0]["trials"].as_u64() >= Some(2), "{report}");
+}
