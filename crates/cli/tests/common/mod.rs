@@ -431,10 +431,16 @@ impl Spaces {
         let all = [&["probe", "echo"], args].concat();
         let mut echo = Running::start(self.far(&all));
         echo.await_stderr("listening on ");
-        let xdp = args.contains(&"xdp");
-        let ready = until(LONG, || match xdp {
-            true => self.far_link().contains("xdp"),
-            false => has_socket(echo.pid()) || echo.has_ended(),
+        // It says so before its engine is open: see for ourselves.
+        let of_kernel = |table: &str| {
+            fs::read_to_string(format!("/proc/{}/net/{table}", echo.pid())).unwrap_or_default()
+        };
+        let ready = until(LONG, || {
+            if args.contains(&"xdp") {
+                return self.far_link().contains("xdp");
+            }
+            let bound = of_kernel("udp").contains(":2328 ");
+            bound && (!args.contains(&"packet") || of_kernel("packet").contains(" 0800 "))
         });
         assert!(ready && !echo.has_ended(), "{}", echo.stderr());
         echo
@@ -455,11 +461,4 @@ pub(crate) fn enter(namespace: &str, program: &[&str]) -> Command {
     let mut command = ip(&["netns", "exec", namespace]);
     command.args(program);
     command
-}
-
-/// Whether a process has a socket open.
-fn has_socket(pid: u32) -> bool {
-    entries(format!("/proc/{pid}/fd").as_ref()).any(|fd| {
-        fs::read_link(fd).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
-    })
 }
