@@ -322,16 +322,24 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
     };
     let stop = AtomicBool::new(false);
     let until = args.duration.map(|d| Instant::now() + d);
-    console::say(&format!("listening on UDP port {}; Ctrl-C ends and prints the books", args.port));
     let ran = with_live_line(cli, |live| {
         thread::scope(|scope| {
             let running =
                 scope.spawn(|| run_queues(&task, &local, None, args.engine.queues, &stop, live));
+            let mut said = false;
             while !running.is_finished()
                 && !stop::asked()
                 && until.is_none_or(|until| Instant::now() < until)
             {
-                thread::sleep(Duration::from_millis(20));
+                // Not before it is true: scripts wait for this line.
+                if !said && live.is_open.load(Ordering::Acquire) {
+                    said = true;
+                    let port = args.port;
+                    console::say(&format!(
+                        "listening on UDP port {port}; Ctrl-C ends and prints the books"
+                    ));
+                }
+                thread::sleep(Duration::from_millis(if said { 20 } else { 1 }));
             }
             stop.store(true, Ordering::Relaxed);
             running.join().unwrap_or_else(|_| Err("panicked".into()))

@@ -129,6 +129,9 @@ fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
         if let Some(ip) = spec.ip {
             net::add_address(ifindex, ip, PREFIX)?;
         }
+        // Up first: a veth whose GRO is switched on while it is down does not poll, and drops
+        // the frames that are redirected to it.
+        net::set_up(ifindex, true)?;
         ethtool::set_features(
             ifindex,
             &[
@@ -137,7 +140,6 @@ fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
                 (ethtool::Feature::UDP_SEGMENTATION, spec.tso),
             ],
         )?;
-        net::set_up(ifindex, true)?;
         Ok::<_, LabError>(ifindex)
     })??;
     Ok(End {

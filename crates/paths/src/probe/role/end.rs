@@ -134,6 +134,15 @@ impl<'a> End<'a> {
         self.published.1 = 0;
         self.payload_bytes = 0;
         self.first_ns = 0;
+        self.sent_count = 0;
+        self.published.0 = 0;
+        self.idle = None;
+        self.quiet_at_count = 0;
+        self.jitter = Jitter::default();
+        self.latency.reset();
+        if let Some(histogram) = self.kernel_to_app.as_mut() {
+            histogram.reset();
+        }
     }
 
     /// Something arrived at `now_ns`; 0 for not known yet.

@@ -97,6 +97,8 @@ pub struct Live {
     pub received_count: AtomicU64,
     /// The last round trip in nanoseconds.
     pub rtt_ns: AtomicU64,
+    /// Set once the engine is open: from then on nothing that arrives is missed.
+    pub is_open: AtomicBool,
 }
 
 /// What a role is steered by.
@@ -115,6 +117,9 @@ pub fn run(
     task: &Task,
     steering: Steering<'_>,
 ) -> Result<RoleReport, String> {
+    if let Some(live) = steering.live {
+        live.is_open.store(true, Ordering::Release);
+    }
     match engine {
         AnyEngine::Udp(engine) => run_on(&mut **engine, task, steering),
         AnyEngine::Packet(engine) => run_on(&mut **engine, task, steering),

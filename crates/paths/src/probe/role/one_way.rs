@@ -12,6 +12,9 @@ use super::schedule::{due_at_ns, due_count, pause_until};
 /// gained nothing more. Ends that answer never wait.
 const LINGER_NS: u64 = 5_000;
 
+/// Looks between two updates of the live counters: more often than a drain takes for silence.
+const PUBLISH_ROUNDS: u32 = 64;
+
 impl End<'_> {
     pub(super) fn send<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
         let burst = self.task.engine.burst();
@@ -94,7 +97,7 @@ impl End<'_> {
             if (taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {
                 return Ok(());
             }
-            if rounds.is_multiple_of(4096) {
+            if rounds.is_multiple_of(PUBLISH_ROUNDS) {
                 self.publish();
             }
             if linger && taken < batch / 2 {
@@ -129,6 +132,9 @@ impl End<'_> {
             self.sent_count += echoed.returned as u64;
             if echoed.taken == 0 {
                 self.idle()?;
+            }
+            if rounds.is_multiple_of(PUBLISH_ROUNDS) {
+                self.publish();
             }
             rounds = rounds.wrapping_add(1);
             if (echoed.taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {

@@ -13,8 +13,12 @@ use super::schedule::due_at_ns;
 
 /// How long a closed-loop ping waits for its answer.
 const PING_TIMEOUT_NS: u64 = 100_000_000;
-/// How long the near end of an open loop waits for the last answers.
+/// Silence after which answers that are missing will not come any more.
 const LAST_ANSWERS_NS: u64 = 100_000_000;
+/// Silence after which nothing more comes, when every ping was answered.
+const SILENCE_NS: u64 = 10_000_000;
+/// Longest wait for the last answers.
+const AWAIT_MAX_NS: u64 = 1_000_000_000;
 
 impl End<'_> {
     /// Takes answers; returns how many there were and whether one was to `awaited`.
@@ -127,15 +131,24 @@ impl End<'_> {
         self.await_last(engine)
     }
 
-    /// Waits for answers that are still on their way.
+    /// Takes answers that are still on their way, until none has come for a while: the number
+    /// of pings says nothing of how many answers there are, as pings may be doubled.
     pub(super) fn await_last<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
         self.idle = Some((monotonic_ns(), ThreadUsage::now()));
-        let until_ns = monotonic_ns() + LAST_ANSWERS_NS;
-        while self.distinct_count() < self.sent_count && monotonic_ns() < until_ns {
-            if self.take_answers(engine, None)?.0 == 0 && self.task.engine.wait == io::Wait::Block {
+        let begun_ns = monotonic_ns();
+        let mut last_ns = begun_ns;
+        loop {
+            let now_ns = monotonic_ns();
+            if self.take_answers(engine, None)?.0 > 0 {
+                last_ns = now_ns;
+            } else if self.task.engine.wait == io::Wait::Block {
                 engine.nap(Duration::from_millis(1))?;
             }
+            let complete = self.distinct_count() >= self.sent_count;
+            let patience_ns = if complete { SILENCE_NS } else { LAST_ANSWERS_NS };
+            if now_ns - last_ns > patience_ns || now_ns - begun_ns > AWAIT_MAX_NS {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
