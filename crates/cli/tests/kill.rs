@@ -53,6 +53,7 @@ fn trials_are_kept(data: &Data) {
     assert!(trials >= 4, "{list}");
     let shown = succeed(data.wirepath(&["history", "show", "last"]));
     assert!(shown.contains(&format!("trials ({trials})")), "{shown}");
+    assert!(!shown.contains("failed:"), "a trial failed: {shown}");
     let report = json(data.wirepath(&["report", "last", "--json"]));
     assert_eq!(report["ended"], "unfinished");
     assert!(!report["judged"].as_array().unwrap().is_empty(), "{report}");

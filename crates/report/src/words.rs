@@ -267,14 +267,22 @@ pub(crate) fn machine(outcome: &Outcome) -> String {
     parts.join(" · ")
 }
 
+/// `1 block`, `2 blocks`.
+pub(crate) fn counted(count: u32, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 /// How it was measured, in one line.
 pub(crate) fn method(outcome: &Outcome) -> String {
     let trials: u32 = outcome.arms.iter().map(|arm| arm.trials).sum();
     let arms = outcome.arms.iter().filter(|arm| arm.trials > 0).count();
     format!(
-        "{} blocks of {arms} arms, interleaved with seed {}; {trials} trials in {}; ended as {}",
-        outcome.blocks,
+        "{} of {}, interleaved with seed {}; {} in {}; ended as {}",
+        counted(outcome.blocks, "block"),
+        counted(arms as u32, "arm"),
         outcome.seed,
+        counted(trials, "trial"),
         units::duration_ms(outcome.wall_ms),
         ended(outcome.ended),
     )

@@ -57,8 +57,8 @@ pub(super) fn support(arm: &Arm) -> Support {
     }
     if arm.has("rps") {
         return Support::unsupported(
-            "rps between two hosts",
-            "set it yourself on both hosts: echo MASK > /sys/class/net/IF/queues/rx-0/rps_cpus",
+            "rps between two hosts (nothing of a real interface is changed yet)",
+            "its mask set by hand on both: /sys/class/net/IF/queues/rx-0/rps_cpus",
         );
     }
     Support::Yes

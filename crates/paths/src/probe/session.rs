@@ -81,11 +81,17 @@ impl LabSession {
         Ok(LabSession { pair, load: load.clone(), cpus, clock, run: seed(), peers })
     }
 
-    /// One CPU for each end, when there are two.
-    fn placement(&self) -> Placement {
-        match self.cpus[..] {
-            [near, far, ..] => Placement { near: vec![near], far: vec![far] },
-            _ => Placement::default(),
+    /// Half of the CPUs for each end: the ends stand for two hosts, which never share one. Left
+    /// to the scheduler, a trial of blocking ends is ten times faster or slower by whether it
+    /// put both on one CPU. With `pin`, one CPU of its half for each.
+    fn placement(&self, pin: bool) -> Placement {
+        let half = self.cpus.len() / 2;
+        let (near, far) = self.cpus.split_at(half);
+        let most = if pin { 1 } else { usize::MAX };
+        let first = |cpus: &[usize]| cpus.iter().copied().take(most).collect();
+        match half {
+            0 => Placement::default(),
+            _ => Placement { near: first(near), far: first(far) },
         }
     }
 
@@ -115,7 +121,7 @@ impl LabSession {
         if arm.has("no-idle-states") {
             undo.push(Box::new(NoIdle::hold().map_err(PathError::part)?));
         }
-        let places = self.placement();
+        let places = self.placement(arm.has("pin"));
         if arm.has("rps") {
             // Each end's arrivals on that end's own CPU.
             for (end, cpus) in [(&self.pair.near, &places.near), (&self.pair.far, &places.far)] {
@@ -124,16 +130,24 @@ impl LabSession {
                 ));
             }
         }
-        let pinned = if arm.has("pin") { places } else { Placement::default() };
         let meter = Meter::start(&self.clock)?;
         let (near, far) = if storm {
-            storm::run(&self.pair, &task(far_role), self.load.trial, &pinned)?
+            storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
         } else {
-            run_pair(&self.pair, &task(near_role), &task(far_role), &pinned)?
+            run_pair(&self.pair, &task(near_role), &task(far_role), &places)?
         };
         let used = meter.stop()?;
         drop(undo);
         let mut measurement = combine(near, far, &used);
+        if arm.has("pin") && self.cpus.len() < 4 {
+            measurement.not_effective.push(NotEffective {
+                switch: "pin".into(),
+                why: format!(
+                    "with {} CPUs each end of the lab has one to itself already",
+                    self.cpus.len()
+                ),
+            });
+        }
         if arm.has("rps") && engine.kind == EngineKind::Xdp && engine.xdp_mode == XdpMode::Native {
             measurement.not_effective.push(NotEffective {
                 switch: "rps".into(),
@@ -149,6 +163,7 @@ impl Session for LabSession {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
+        let places = self.placement(false);
         if !self.peers.contains_key(&arm.name) {
             self.peers.insert(arm.name.clone(), peers::open(&arm.name, &self.load)?);
         }
@@ -156,7 +171,7 @@ impl Session for LabSession {
             return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
         };
         let meter = Meter::start(&self.clock)?;
-        let (mut measurement, children_ns) = peer.trial(&self.pair, &self.load)?;
+        let (mut measurement, children_ns) = peer.trial(&self.pair, &self.load, &places)?;
         let used = meter.stop()?;
         account(&mut measurement, &Used { own_ns: used.own_ns + children_ns, ..used });
         Ok(measurement)

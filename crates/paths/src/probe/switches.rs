@@ -73,9 +73,9 @@ pub static SWITCHES: [Switch; 11] = [
     },
     Switch {
         id: "pin",
-        effect: "each end stays on a CPU of its own",
+        effect: "each end stays on one CPU of its half of them",
         scope: Scope::Process,
-        needs: "two CPUs",
+        needs: "four CPUs; with two each end of the lab has one already",
         source: "sched_setaffinity(2)",
     },
     Switch {

@@ -242,11 +242,11 @@ pub fn list(rows: &[Summary], style: Style) -> String {
         };
         screen.heading(&row.id);
         let counts = format!(
-            "{} · {} arms · {} blocks · {} trials · ",
+            "{} · {} · {} · {} · ",
             words::subject(&row.path, &row.load),
-            row.arms,
-            row.blocks,
-            row.trials
+            words::counted(row.arms, "arm"),
+            words::counted(row.blocks, "block"),
+            words::counted(row.trials, "trial")
         );
         screen.item(&counts, state.0, state.1);
         if let Some(headline) = &row.headline {

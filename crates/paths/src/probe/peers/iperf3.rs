@@ -7,17 +7,23 @@ use host::lab::Pair;
 use model::{Delivery, Measurement, Throughput};
 use serde_json::Value;
 
+use super::super::session::Placement;
 use super::{PORT, Peer, cost, failed, run_client, serve};
 use crate::path::{Load, PathError};
 
 pub(super) struct Iperf3;
 
 impl Peer for Iperf3 {
-    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<(Measurement, u64), PathError> {
+    fn trial(
+        &mut self,
+        pair: &Pair,
+        load: &Load,
+        places: &Placement,
+    ) -> Result<(Measurement, u64), PathError> {
         let port = PORT.to_string();
         let mut server = Command::new("iperf3");
         server.args(["-s", "-1", "-J", "--forceflush", "-p", &port]);
-        let mut server = serve(pair, server)?;
+        let mut server = serve(pair, places, server)?;
         // Its listening line only comes without -J; a refused connection is tried again.
         let mut finished = Err(failed("iperf3", "was not run"));
         for _ in 0..50 {
@@ -26,14 +32,14 @@ impl Peer for Iperf3 {
                 .args(["-c", &pair.far.ip.to_string(), "-p", &port, "-u", "-b", "0", "-J"])
                 // Whole seconds are the shortest it takes.
                 .args(["-t", "1", "-l", &load.size_bytes.to_string()]);
-            finished = run_client(pair, "iperf3", client, Duration::from_secs(20));
+            finished = run_client(pair, places, "iperf3", client, Duration::from_secs(20));
             if finished.is_ok() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         let client = finished?;
-        let served = server.wait(Duration::from_secs(5)).map_err(PathError::part)?;
+        let served = server.wait(Duration::from_secs(2)).map_err(PathError::part)?;
         let served = served.ok_or_else(|| failed("iperf3", "its server did not end"))?;
         let mut measurement = parse(&client.stdout, &served.stdout, load.size_bytes)?;
         measurement.costs.insert("near".into(), cost(&client.usage));

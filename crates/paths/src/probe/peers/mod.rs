@@ -11,6 +11,7 @@ use host::lab::Pair;
 use model::{Cost, Measurement, Support};
 use sys_child::{Child, ChildUsage, Finished, Place};
 
+use super::session::Placement;
 use crate::path::{Load, PathError};
 
 /// Children of this process, placed in a lab.
@@ -22,7 +23,12 @@ const PORT: u16 = 9100;
 /// Another program that can carry a load.
 pub(super) trait Peer {
     /// One bounded run; with the CPU time that the programs took in all, nanoseconds.
-    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<(Measurement, u64), PathError>;
+    fn trial(
+        &mut self,
+        pair: &Pair,
+        load: &Load,
+        places: &Placement,
+    ) -> Result<(Measurement, u64), PathError>;
 }
 
 /// A peer by name.
@@ -62,19 +68,20 @@ fn failed(program: &str, why: impl Into<String>) -> PathError {
 }
 
 /// The server of a peer, in the far namespace.
-fn serve(pair: &Pair, command: Command) -> Result<Child, PathError> {
-    let place = Place { netns: Some(&pair.far.netns), cpus: &[] };
+fn serve(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
+    let place = Place { netns: Some(&pair.far.netns), cpus: &places.far };
     Child::spawn(command, &place).map_err(PathError::part)
 }
 
 /// The client of a peer, in the near namespace, run to its end.
 fn run_client(
     pair: &Pair,
+    places: &Placement,
     program: &str,
     command: Command,
     timeout: Duration,
 ) -> Result<Finished, PathError> {
-    let place = Place { netns: Some(&pair.near.netns), cpus: &[] };
+    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
     let mut child = Child::spawn(command, &place).map_err(PathError::part)?;
     let Some(finished) = child.wait(timeout).map_err(PathError::part)? else {
         return Err(failed(program, format!("did not end within {} s", timeout.as_secs())));

@@ -6,18 +6,30 @@ use std::time::Duration;
 use host::lab::Pair;
 use model::{Delivery, Measurement};
 
+use super::super::session::Placement;
 use super::{PORT, Peer, cost, failed, run_client, serve};
 use crate::path::{Load, PathError};
 
 pub(super) struct Sockperf;
 
 impl Peer for Sockperf {
-    fn trial(&mut self, pair: &Pair, load: &Load) -> Result<(Measurement, u64), PathError> {
+    fn trial(
+        &mut self,
+        pair: &Pair,
+        load: &Load,
+        places: &Placement,
+    ) -> Result<(Measurement, u64), PathError> {
         let (ip, port) = (pair.far.ip.to_string(), PORT.to_string());
         let size = load.size_bytes.to_string();
         let mut server = Command::new("sockperf");
-        server.args(["server", "--nonblocked", "-i", &ip, "-p", &port]);
-        let server = serve(pair, server)?;
+        server.args(["server", "-i", &ip, "-p", &port]);
+        // Under load its client has two threads; three spinners on two CPUs would measure the
+        // scheduler's time slice.
+        let spins = load.kind != "paced";
+        if spins {
+            server.arg("--nonblocked");
+        }
+        let server = serve(pair, places, server)?;
         // It says so when it listens; without the line it is given a moment all the same.
         server.wait_for_stdout("Warmup stage", Duration::from_millis(300));
         let mut client = Command::new("sockperf");
@@ -28,10 +40,15 @@ impl Peer for Sockperf {
             client.arg("ping-pong");
         }
         client
-            .args(["--nonblocked", "--full-rtt", "-i", &ip, "-p", &port, "-m", &size])
+            .args(["--full-rtt", "-i", &ip, "-p", &port, "-m", &size])
             // Whole seconds are the shortest it takes.
             .args(["-t", "1"]);
-        let client = run_client(pair, "sockperf", client, Duration::from_secs(20))?;
+        let any = Placement::default();
+        let places = if spins { places } else { &any };
+        if spins {
+            client.arg("--nonblocked");
+        }
+        let client = run_client(pair, places, "sockperf", client, Duration::from_secs(20))?;
         let served = server.stop().map_err(PathError::part)?;
         // Its CPU time is told to nobody: it covers warm-up and idle spinning, its messages do not,
         // and so a cost per packet would be too high.
