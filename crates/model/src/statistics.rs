@@ -219,17 +219,25 @@ pub fn verdict(
 
 /// What may be said of the control arm: as [`verdict`], without a floor.
 ///
-/// `comparison` is at [`STRICT_LEVEL`]. With too few pairs for that level the control
-/// cannot be better or worse; `fallback`, its interval at [`LEVEL`], then says whether
-/// the pair is close.
+/// `comparison` is at [`STRICT_LEVEL`]; with too few pairs for that level the control
+/// cannot be better or worse. `fallback`, its interval at [`LEVEL`], says whether the
+/// pair is close.
 pub fn control_verdict(
     comparison: &Comparison,
     fallback: Option<Floor>,
     margin: f64,
     better: Better,
 ) -> Verdict {
-    let comparison = Comparison { interval: comparison.interval.or(fallback), ..*comparison };
-    judge(&comparison, STRICT_LEVEL, 1.0, widen(margin, None), better)
+    let negligible = widen(margin, None);
+    match judge(comparison, STRICT_LEVEL, 1.0, negligible, better) {
+        verdict @ (Verdict::Better | Verdict::Worse) => verdict,
+        // Whether it is close is asked as of every arm, at the ordinary level.
+        _ => {
+            let interval = fallback.or(comparison.interval);
+            let close = Comparison { interval, p: 1.0, ..*comparison };
+            judge(&close, STRICT_LEVEL, 1.0, negligible, better)
+        }
+    }
 }
 
 fn widen(margin: f64, floor: Option<Floor>) -> Floor {
