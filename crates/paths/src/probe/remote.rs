@@ -6,13 +6,13 @@ use std::thread;
 
 use host::cpu::CpuClock;
 use host::idle::NoIdle;
-use io::{Local, Remote, Role};
+use io::{Local, Remote};
 use model::{Arm, ArmKind, Measurement, Support};
 
 use super::endpoint::{self, Choice};
 use super::peer::Far;
-use super::role::{self, Pace, Task};
-use super::session::{FAR_PORT, Meter, NEAR_PORT, combine, seed};
+use super::role::{self, Task};
+use super::session::{FAR_PORT, Meter, NEAR_PORT, combine, roles_of, seed};
 use super::switches::{engine_of, fit};
 use crate::path::{Load, PathError, Session};
 
@@ -67,11 +67,7 @@ pub(super) fn support(arm: &Arm) -> Support {
 impl Session for RemoteSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
-        let (near_role, far_role, pace) = match self.load.kind.as_str() {
-            "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
-            "paced" => (Role::Ping, Role::Echo, Pace::Rate(self.load.rate_pps)),
-            _ => (Role::Send, Role::Receive, Pace::Flood),
-        };
+        let (near_role, far_role, pace) = roles_of(&self.load);
         let mut engine = engine_of(arm);
         fit(&mut engine, self.load.size_bytes);
         let mut task = Task {

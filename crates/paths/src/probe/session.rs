@@ -100,11 +100,7 @@ impl LabSession {
         let mut engine = engine_of(arm);
         fit(&mut engine, self.load.size_bytes);
         let storm = self.load.kind == "storm";
-        let (near_role, far_role, pace) = match self.load.kind.as_str() {
-            "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
-            "paced" => (Role::Ping, Role::Echo, Pace::Rate(self.load.rate_pps)),
-            _ => (Role::Send, Role::Receive, Pace::Flood),
-        };
+        let (near_role, far_role, pace) = roles_of(&self.load);
         let task = |role| Task {
             role,
             engine: engine.clone(),
@@ -179,6 +175,15 @@ impl Session for LabSession {
 
     fn nic(&self) -> String {
         format!("veth pair, 1 queue, MTU {}", mtu_for(self.load.size_bytes))
+    }
+}
+
+/// Roles of the near and the far end under a load, and the near end's pace.
+pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
+    match load.kind.as_str() {
+        "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
+        "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
+        _ => (Role::Send, Role::Receive, Pace::Flood),
     }
 }
 
