@@ -42,6 +42,7 @@ pub(super) struct End<'a> {
     pub(super) idle_looks: u32,
     pub(super) quiet_at_count: u64,
     pub(super) published: (u64, u64),
+    pub(super) sender_count: u64,
 }
 
 impl<'a> End<'a> {
@@ -70,6 +71,7 @@ impl<'a> End<'a> {
             idle_looks: 0,
             quiet_at_count: 0,
             published: (0, 0),
+            sender_count: 0,
         }
     }
 
@@ -129,6 +131,7 @@ impl<'a> End<'a> {
         for book in &mut self.books {
             *book = SequenceBook::new();
         }
+        self.sender_count += 1;
         self.replies = 0;
         self.received_count = 0;
         self.published.1 = 0;
@@ -223,6 +226,10 @@ impl<'a> End<'a> {
             segments.insert("kernel→app".to_owned(), histogram);
         }
         engine.counters.push(("stray_count".into(), self.stray_count));
+        if self.sender_count > 0 {
+            // The books are of the last of them.
+            engine.counters.push(("sender_count".into(), self.sender_count));
+        }
         if let Some(flaps) = self.steering.watch.as_ref().map(|w| w.flap_count).filter(|n| *n > 0) {
             engine.counters.push(("link_flap_count".into(), flaps));
         }
