@@ -1,115 +1,16 @@
 //! Messages by value: decoded from bytes, encoded to bytes.
 
-use core::fmt;
-
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::error::{EncodeError, ItchError};
 use super::kind::Kind;
 use super::raw::{self, HEAD_BYTES};
+use super::value::{Side, Stock, Timestamp};
 use crate::price::Price;
 
 /// Bytes of the longest message.
 pub const MAX_BYTES: usize = Kind::Imbalance.message_bytes();
-
-/// Nanoseconds since midnight, New York time; below 2^48.
-///
-/// Prints as `HH:MM:SS.nnnnnnnnn`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(pub u64);
-
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        write!(f, "{hours:02}:{minutes:02}:{:02}.{nanos:09}", seconds % 60)
-    }
-}
-
-/// An instrument's name: eight printable ASCII characters, padded with spaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stock([u8; 8]);
-
-impl Stock {
-    /// The name of up to eight characters; `None` when it is longer or not printable ASCII.
-    pub fn new(name: &str) -> Option<Stock> {
-        let mut bytes = [b' '; 8];
-        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-        Stock::from_bytes(bytes)
-    }
-
-    /// The name as it lies in a message; `None` when it is not printable ASCII.
-    #[inline]
-    pub const fn from_bytes(bytes: [u8; 8]) -> Option<Stock> {
-        let mut at = 0;
-        let mut printable = true;
-        while at < bytes.len() {
-            printable &= matches!(bytes[at], b' '..=b'~');
-            at += 1;
-        }
-        if printable { Some(Stock(bytes)) } else { None }
-    }
-
-    /// All eight characters.
-    #[inline]
-    pub const fn to_bytes(self) -> [u8; 8] {
-        self.0
-    }
-
-    /// The characters as one number, in the order of the text: cheap to hash and to compare.
-    #[inline]
-    pub const fn to_u64(self) -> u64 {
-        u64::from_be_bytes(self.0)
-    }
-
-    /// The name without the spaces behind it.
-    pub fn as_str(&self) -> &str {
-        // Never empty-handed: the characters were checked.
-        core::str::from_utf8(&self.0).unwrap_or_default().trim_end_matches(' ')
-    }
-
-    #[inline]
-    fn parse(bytes: [u8; 8], at: usize) -> Result<Stock, ItchError> {
-        Stock::from_bytes(bytes).ok_or_else(|| {
-            let bad = bytes.iter().position(|byte| !matches!(byte, b' '..=b'~')).unwrap_or(0);
-            ItchError::Stock { at: at + bad, found: bytes[bad] }
-        })
-    }
-}
-
-impl fmt::Display for Stock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// Which side of the book.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// `B`.
-    Buy,
-    /// `S`.
-    Sell,
-}
-
-impl Side {
-    #[inline]
-    fn parse(found: u8, at: usize) -> Result<Side, ItchError> {
-        match found {
-            b'B' => Ok(Side::Buy),
-            b'S' => Ok(Side::Sell),
-            _ => Err(ItchError::Side { at, found }),
-        }
-    }
-
-    const fn to_wire(self) -> u8 {
-        match self {
-            Side::Buy => b'B',
-            Side::Sell => b'S',
-        }
-    }
-}
 
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -445,7 +346,7 @@ impl<'a> Body<'a> {
                     reference: U64::new(it.reference),
                     side: it.side.to_wire(),
                     shares: U32::new(it.shares),
-                    stock: it.stock.0,
+                    stock: it.stock.to_bytes(),
                     price: raw_price(it.price)?,
                 };
                 match it.attribution {
@@ -488,7 +389,7 @@ impl<'a> Body<'a> {
                     reference: U64::new(it.reference),
                     side: it.side.to_wire(),
                     shares: U32::new(it.shares),
-                    stock: it.stock.0,
+                    stock: it.stock.to_bytes(),
                     price: raw_price(it.price)?,
                     match_number: U64::new(it.match_number),
                 };
@@ -497,7 +398,7 @@ impl<'a> Body<'a> {
             Body::CrossTrade(it) => {
                 let cross = raw::CrossTrade {
                     shares: U64::new(it.shares),
-                    stock: it.stock.0,
+                    stock: it.stock.to_bytes(),
                     price: raw_price(it.price)?,
                     match_number: U64::new(it.match_number),
                     cross_type: it.cross_type,
@@ -588,7 +489,7 @@ fn directory(raw: &raw::StockDirectory) -> Result<StockDirectory, ItchError> {
 
 fn raw_directory(it: &StockDirectory) -> raw::StockDirectory {
     raw::StockDirectory {
-        stock: it.stock.0,
+        stock: it.stock.to_bytes(),
         market_category: it.market_category,
         financial_status: it.financial_status,
         round_lot: U32::new(it.round_lot),

@@ -20,13 +20,14 @@ mod message;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use error::{EncodeError, ItchError};
 pub use kind::Kind;
 pub use message::{
     AddOrder, Body, BrokenTrade, CrossTrade, ExecutionPrice, MAX_BYTES, Message, OrderCancel,
-    OrderDelete, OrderExecuted, OrderReplace, Side, Stock, StockDirectory, SystemEvent, Timestamp,
-    Trade,
+    OrderDelete, OrderExecuted, OrderReplace, StockDirectory, SystemEvent, Trade,
 };
+pub use value::{Side, Stock, Timestamp};
 
 pub use crate::price::Price;

@@ -156,11 +156,16 @@ pub(super) fn skip(bytes: &[u8], fault: &Fault) -> usize {
     .unwrap_or(bytes.len())
 }
 
-/// Whether these look like the first bytes of a telegram: by their digits, or by a terminator in
-/// the right place. Random bytes hardly do, and packed numbers hold no escape.
+/// Whether these look like the first bytes of a telegram: a terminator is where the length says,
+/// or else there are digits, of a known business and a length that fits. Random bytes hardly do,
+/// and packed numbers hold no escape; but an escape that replaced a digit of a length must not
+/// make a telegram of the digits behind it.
 fn is_plausible(bytes: &[u8]) -> bool {
     let digits = bytes.get(LENGTH_OFFSET..HEADER_BYTES).is_some_and(|head| {
-        bcd::are_digits(head) && usize::from(bcd::four([head[0], head[1]])) >= MIN_BYTES
+        let length = usize::from(bcd::four([head[0], head[1]]));
+        bcd::are_digits(head)
+            && !matches!(Business::from_wire(bcd::two(head[2])), Business::Other(_))
+            && (MIN_BYTES..=bytes.len()).contains(&length)
     });
     digits || declared(bytes).is_some()
 }

@@ -19,12 +19,13 @@ mod header;
 mod instrument;
 mod odd_lot;
 mod quote;
+mod repr;
 mod telegram;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use book::{Book, Lot, PackedLevels, Repr};
+pub use book::{Book, Lot, PackedLevels};
 pub use error::{EncodeError, Fault, TelegramError};
 pub use header::{
     Business, ESCAPE, HEADER_BYTES, MAX_BYTES, MAX_SEQUENCE, MIN_BYTES, TERMINATOR, TRAILER_BYTES,
@@ -32,6 +33,7 @@ pub use header::{
 pub use instrument::{FORMAT_INSTRUMENT, Instrument, InstrumentRepr, Marker, Marks, Warrant};
 pub use odd_lot::{FORMAT_ODD_LOT, OddLot, OddLotRepr, SingleShares};
 pub use quote::{FORMAT_QUOTE, FORMAT_WARRANT, Quote, QuoteRepr, RoundLot};
+pub use repr::Repr;
 pub use telegram::{Body, OtherRepr, Telegram, Telegrams};
 pub use value::{Level, Levels, Limit, Limits, MatchTime, Status, Symbol};
 

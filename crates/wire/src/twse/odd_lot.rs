@@ -1,7 +1,8 @@
 //! Format 23, version 01: what is traded during the day in less than a trading unit.
 
 use super::bcd;
-use super::book::{self, Book, PRICE_BYTES, lot};
+use super::book::{Book, PRICE_BYTES, lot};
+use super::repr::Repr;
 use super::value::Level;
 use crate::price::Price;
 
@@ -26,4 +27,4 @@ lot!(
 /// An odd lot; quantities have up to twelve digits.
 pub type OddLot<'a> = Book<'a, SingleShares>;
 /// An odd lot, by value.
-pub type OddLotRepr = book::Repr<SingleShares>;
+pub type OddLotRepr = Repr<SingleShares>;

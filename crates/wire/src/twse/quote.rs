@@ -1,7 +1,8 @@
 //! Formats 06 and 17, version 04: quotes of stocks and of warrants, in trading units.
 
 use super::bcd;
-use super::book::{self, Book, PRICE_BYTES, lot};
+use super::book::{Book, PRICE_BYTES, lot};
+use super::repr::Repr;
 use super::value::Level;
 use crate::price::Price;
 
@@ -29,4 +30,4 @@ lot!(
 /// A quote; quantities have up to eight digits.
 pub type Quote<'a> = Book<'a, RoundLot>;
 /// A quote, by value.
-pub type QuoteRepr = book::Repr<RoundLot>;
+pub type QuoteRepr = Repr<RoundLot>;

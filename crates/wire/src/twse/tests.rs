@@ -387,6 +387,20 @@ fn two_broken_neighbours_are_two_errors() {
 }
 
 #[test]
+fn escape_in_a_length_is_no_second_telegram() {
+    for telegram in [hex(HALTED), instrument_bytes()] {
+        for at in [1, 2] {
+            let mut datagram = [telegram.clone(), hex(HALTED)].concat();
+            datagram[at] = ESCAPE;
+            let found: Vec<_> = Telegrams::new(&datagram).collect();
+            assert_eq!(found.len(), 2, "{found:?}");
+            let error = found[0].as_ref().expect_err("its length is broken");
+            assert_eq!(error.skipped_bytes, telegram.len());
+        }
+    }
+}
+
+#[test]
 fn odd_lot_decodes_to_the_known_fields() {
     let bytes =
         sealed(hex("1b0000 02 23 01 00000007 303035302020 131500000001 95 00 10 000123456789 \
