@@ -3,9 +3,11 @@
 //!
 //! Beyond "no panic", each holds up what must be true of any input that parses.
 
+use core::fmt::{self, Write};
+
 use crate::frame::{self, UdpChecksum, rewrite_probe, swap_for_echo, verify_checksums};
 use crate::probe::{HEADER_BYTES, Header, Kind};
-use crate::{arp, ethernet, icmp, ipv4, udp};
+use crate::{arp, ethernet, icmp, ipv4, twse, udp};
 
 /// Largest input that is looked at where a copy is needed: there is no allocation here.
 const COPY_BYTES_MAX: usize = 4096;
@@ -91,6 +93,125 @@ pub fn arp_icmp(bytes: &[u8]) {
         assert_eq!(answered, Ok(answer));
         assert_eq!(again[icmp::HEADER_BYTES..], *message.payload());
     }
+}
+
+/// A datagram of telegrams: as it is, and with checksums and terminators put right, or hardly any
+/// input would get as far as a body.
+pub fn twse(datagram: &[u8]) {
+    telegrams(datagram);
+    let mut copy = [0; COPY_BYTES_MAX];
+    let Some(copy) = copy.get_mut(..datagram.len()) else { return };
+    copy.copy_from_slice(datagram);
+    let mut at = 0;
+    while let Some(&[twse::ESCAPE, high, low, ..]) = copy.get(at..) {
+        let digits = [high >> 4, high & 15, low >> 4, low & 15];
+        let bytes = digits.iter().fold(0, |number, &digit| number * 10 + usize::from(digit));
+        let Some(telegram) = copy.get_mut(at..at + bytes) else { break };
+        let Some(([_, checked @ ..], trailer)) = telegram.split_last_chunk_mut::<3>() else {
+            break;
+        };
+        let checksum = checked.iter().fold(0, |sum, &byte| sum ^ byte);
+        *trailer = [checksum, twse::TERMINATOR[0], twse::TERMINATOR[1]];
+        at += bytes;
+    }
+    telegrams(copy);
+}
+
+fn telegrams(datagram: &[u8]) {
+    let mut end = 0;
+    for (count, telegram) in twse::Telegrams::new(datagram).enumerate() {
+        // Three bytes at least from one escape to the next that is taken for a telegram's.
+        assert!(count <= datagram.len() / 3);
+        match telegram {
+            Ok(telegram) => {
+                assert_eq!(telegram.offset(), end);
+                end += telegram.bytes().len();
+                assert_eq!(telegram.bytes(), &datagram[telegram.offset()..end]);
+                written_again(&telegram);
+            }
+            Err(error) => {
+                assert_eq!(error.offset, end);
+                assert!(error.skipped_bytes > 0);
+                assert!((error.offset..=datagram.len()).contains(&error.field_offset));
+                end += error.skipped_bytes;
+                printed(&error);
+            }
+        }
+    }
+    assert_eq!(end, datagram.len());
+}
+
+/// A telegram comes out as it went in.
+fn written_again(telegram: &twse::Telegram<'_>) {
+    let mut again = [0xcc; COPY_BYTES_MAX];
+    let written = match telegram.body() {
+        twse::Body::Quote(quote) => {
+            book_is_sound(&quote, telegram);
+            twse::QuoteRepr::of(&quote).write(&mut again)
+        }
+        twse::Body::OddLot(odd_lot) => {
+            book_is_sound(&odd_lot, telegram);
+            twse::OddLotRepr::of(&odd_lot).write(&mut again)
+        }
+        twse::Body::Instrument(instrument) => {
+            assert_eq!(instrument.sequence(), telegram.sequence());
+            assert_eq!(instrument.version(), telegram.version());
+            twse::InstrumentRepr::of(&instrument).write(&mut again)
+        }
+        twse::Body::Other(body) => {
+            let repr = twse::OtherRepr {
+                business: telegram.business(),
+                format: telegram.format(),
+                version: telegram.version(),
+                sequence: telegram.sequence(),
+                body,
+            };
+            if telegram.bytes().len() > again.len() {
+                return;
+            }
+            repr.write(&mut again)
+        }
+    };
+    assert_eq!(written, Ok(telegram.bytes().len()));
+    assert_eq!(again[..telegram.bytes().len()], *telegram.bytes());
+    assert!(again[telegram.bytes().len()..].iter().all(|&byte| byte == 0xcc));
+}
+
+fn book_is_sound<L: twse::Lot>(book: &twse::Book<'_, L>, telegram: &twse::Telegram<'_>) {
+    assert_eq!(book.business(), telegram.business());
+    assert_eq!(book.format(), telegram.format());
+    assert_eq!(book.sequence(), telegram.sequence());
+    assert_eq!(book.is_end_of_feed(), book.time().is_none());
+    assert!(book.bids().len() <= 5 && book.asks().len() <= 5);
+    assert_eq!(book.bids().count(), book.bids().len());
+    let symbol = book.symbol();
+    assert_eq!(symbol.as_str().len(), 6 - trailing_spaces(&symbol.to_bytes()));
+    for level in book.trade().into_iter().chain(book.bids()).chain(book.asks()) {
+        assert!(level.price.0 < 10_000_000_000);
+        assert!(level.quantity < 100u64.pow(L::QUANTITY_BYTES as u32));
+        printed(&level.price);
+    }
+    if let Some(time) = book.time() {
+        assert!(time.micros() < twse::MatchTime::DAY_MICROS);
+        printed(&time);
+    }
+}
+
+fn trailing_spaces(bytes: &[u8]) -> usize {
+    bytes.iter().rev().take_while(|&&byte| byte == b' ').count()
+}
+
+/// Printing it does not fail.
+fn printed(what: &dyn fmt::Display) {
+    struct Nowhere(usize);
+    impl Write for Nowhere {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text.len();
+            Ok(())
+        }
+    }
+    let mut nowhere = Nowhere(0);
+    assert!(write!(nowhere, "{what}").is_ok() && nowhere.0 > 0);
 }
 
 /// The formats one by one come to what the fast path says.

@@ -9,6 +9,8 @@
 //!   is the value to build them from;
 //! - [`frame`]: the fast path of the engines, which treats Ethernet, IPv4 and UDP as one
 //!   header of [`frame::HEADERS_BYTES`].
+//!
+//! Above UDP lies what a market-data feed sends: [`twse`], with [`price`]s that are exact.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,7 +26,9 @@ pub mod frame;
 pub mod fuzzing;
 pub mod icmp;
 pub mod ipv4;
+pub mod price;
 pub mod probe;
+pub mod twse;
 pub mod udp;
 
 pub use error::FrameError;

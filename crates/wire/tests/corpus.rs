@@ -30,3 +30,8 @@ fn corpus_of_probe_headers_holds() {
 fn corpus_of_arp_and_icmp_holds() {
     replay("arp_icmp", fuzzing::arp_icmp);
 }
+
+#[test]
+fn corpus_of_twse_telegrams_holds() {
+    replay("twse", fuzzing::twse);
+}

@@ -1,0 +1,507 @@
+//! What quotes and odd lots have in common: a trade and five levels a side.
+//!
+//! | offset | field | |
+//! |---|---|---|
+//! | 10 | 6 characters code | |
+//! | 16 | 12 digits time | HHMMSS, milliseconds, microseconds |
+//! | 22 | u8 items | 7 trade, 6-4 bids, 3-1 asks, 0 trade only |
+//! | 23 | u8 limits | [`Limits`] |
+//! | 24 | u8 status | [`Status`] |
+//! | 25 | digits volume | 8 of a quote, 12 of an odd lot |
+//! | 29, 31 | levels | price of 10 digits, quantity as wide as the volume |
+//!
+//! The levels are the trade, the bids, the asks, each only when there is one.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::slice;
+
+use super::bcd;
+use super::error::{EncodeError, Fault};
+use super::header::{self, Business, HEADER_BYTES, Header};
+use super::value::{Level, Levels, Limits, MatchTime, Status, Symbol, is_printable};
+
+/// Bytes before the volume.
+const HEAD_BYTES: usize = HEADER_BYTES + 15;
+const TIME_OFFSET: usize = HEADER_BYTES + 6;
+const ITEMS_OFFSET: usize = HEADER_BYTES + 12;
+const LIMITS_OFFSET: usize = HEADER_BYTES + 13;
+const STATUS_OFFSET: usize = HEADER_BYTES + 14;
+const PRICE_BYTES: usize = 5;
+const TRADE: u8 = 0x80;
+const TRADE_ONLY: u8 = 0x01;
+/// The time of a telegram that ends the feed.
+const NINES: [u8; 6] = [0x99; 6];
+
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+/// How wide volumes and quantities are: [`super::RoundLot`] or [`super::SingleShares`].
+pub trait Lot: sealed::Sealed + Copy + fmt::Debug + PartialEq + 'static {
+    /// Formats of such telegrams.
+    const FORMATS: &'static [u8];
+    /// Their version.
+    const VERSION: u8;
+    /// Bytes of the volume and of each quantity.
+    const QUANTITY_BYTES: usize;
+    /// Whether a trade may come without the book.
+    const HAS_TRADE_ONLY: bool;
+    /// The volume's bytes.
+    #[doc(hidden)]
+    type Volume: Copy + fmt::Debug + AsRef<[u8]>;
+    /// A level's bytes.
+    #[doc(hidden)]
+    type Packed: Copy + fmt::Debug;
+
+    /// Volume and levels; `None` when there is no volume or a level is cut.
+    #[doc(hidden)]
+    fn split(bytes: &[u8]) -> Option<(&Self::Volume, &[Self::Packed])>;
+    #[doc(hidden)]
+    fn volume(volume: &Self::Volume) -> u64;
+    #[doc(hidden)]
+    fn level(packed: &Self::Packed) -> Level;
+}
+
+/// A telegram with a trade, a book or both; decodes a field when it is asked for.
+///
+/// The levels are what there is now, not what changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Book<'a, L: Lot> {
+    head: &'a [u8; HEAD_BYTES],
+    volume: &'a L::Volume,
+    levels: &'a [L::Packed],
+}
+
+impl<'a, L: Lot> Book<'a, L> {
+    /// Checks everything behind the header of a telegram whose frame is right.
+    ///
+    /// The error says where the faulty field is, from the start of the telegram.
+    #[inline]
+    pub(super) fn parse(telegram: &'a [u8]) -> Result<Book<'a, L>, (usize, Fault)> {
+        let Some((head, rest)) = telegram.split_first_chunk::<HEAD_BYTES>() else {
+            return Err(size::<L>(telegram, 0));
+        };
+        let items = Items(head[ITEMS_OFFSET]);
+        items.check(L::HAS_TRADE_ONLY).map_err(|fault| (ITEMS_OFFSET, fault))?;
+        let numbers = rest.get(..rest.len().wrapping_sub(header::TRAILER_BYTES));
+        let Some((numbers, (volume, levels))) = numbers
+            .and_then(|numbers| Some((numbers, L::split(numbers)?)))
+            .filter(|(_, (_, levels))| levels.len() == items.levels())
+        else {
+            return Err(size::<L>(telegram, items.levels()));
+        };
+        let [a, b, c, d, e, f] = code(head);
+        if ![a, b, c, d, e, f].into_iter().fold(true, |all, byte| all & is_printable(byte)) {
+            return Err(bad_code(head));
+        }
+        check_time(head)?;
+        if !bcd::are_digits(numbers) {
+            return Err(bad_number::<L>(numbers));
+        }
+        Ok(Book { head, volume, levels })
+    }
+
+    /// Whose market it is.
+    #[inline]
+    pub fn business(&self) -> Business {
+        Business::from_wire(bcd::two(self.head[3]))
+    }
+
+    /// Format of the telegram.
+    #[inline]
+    pub fn format(&self) -> u8 {
+        bcd::two(self.head[4])
+    }
+
+    /// Number of the telegram in its business and format.
+    #[inline]
+    pub fn sequence(&self) -> u32 {
+        header::sequence(self.head)
+    }
+
+    /// Code of the instrument.
+    #[inline]
+    pub fn symbol(&self) -> Symbol {
+        Symbol::from_checked(code(self.head))
+    }
+
+    /// When it was matched, or when the halt began; `None` at the end of the feed.
+    #[inline]
+    pub fn time(&self) -> Option<MatchTime> {
+        let time = time(self.head);
+        if time == NINES {
+            return None;
+        }
+        let [hours, minutes, seconds, fraction @ ..] = time;
+        let seconds = (u64::from(bcd::two(hours)) * 60 + u64::from(bcd::two(minutes))) * 60
+            + u64::from(bcd::two(seconds));
+        Some(MatchTime::from_checked(seconds * 1_000_000 + bcd::number(&fraction)))
+    }
+
+    /// Whether this is no quote but says that no more will come today.
+    #[inline]
+    pub fn is_end_of_feed(&self) -> bool {
+        time(self.head) == NINES
+    }
+
+    /// Whether it is a trade that others of the same order follow: the book comes with the last.
+    ///
+    /// In an odd lot the bit is reserved.
+    #[inline]
+    pub fn is_trade_only(&self) -> bool {
+        self.items().is_trade_only()
+    }
+
+    /// Prices at the day's limits; a halt.
+    #[inline]
+    pub fn limits(&self) -> Limits {
+        Limits(self.head[LIMITS_OFFSET])
+    }
+
+    /// Trial, opening, close.
+    #[inline]
+    pub fn status(&self) -> Status {
+        Status(self.head[STATUS_OFFSET])
+    }
+
+    /// Traded today, in the units of [`Level::quantity`].
+    #[inline]
+    pub fn cumulative_volume(&self) -> u64 {
+        L::volume(self.volume)
+    }
+
+    /// The trade, if there is one; while halted its quantity is 0.
+    #[inline]
+    pub fn trade(&self) -> Option<Level> {
+        self.levels.first().filter(|_| self.items().has_trade()).map(L::level)
+    }
+
+    /// Bids, the best first.
+    #[inline]
+    pub fn bids(&self) -> PackedLevels<'a, L> {
+        let items = self.items();
+        self.side(usize::from(items.has_trade()), usize::from(items.bids()))
+    }
+
+    /// Asks, the best first.
+    #[inline]
+    pub fn asks(&self) -> PackedLevels<'a, L> {
+        let items = self.items();
+        let before = usize::from(items.has_trade()) + usize::from(items.bids());
+        self.side(before, usize::from(items.asks()))
+    }
+
+    #[inline]
+    fn side(&self, first: usize, count: usize) -> PackedLevels<'a, L> {
+        PackedLevels(self.levels.get(first..first + count).unwrap_or_default().iter())
+    }
+
+    #[inline]
+    fn items(&self) -> Items {
+        Items(self.head[ITEMS_OFFSET])
+    }
+}
+
+/// Levels of one side, the best first.
+#[derive(Debug, Clone)]
+pub struct PackedLevels<'a, L: Lot>(slice::Iter<'a, L::Packed>);
+
+impl<L: Lot> Iterator for PackedLevels<'_, L> {
+    type Item = Level;
+
+    #[inline]
+    fn next(&mut self) -> Option<Level> {
+        self.0.next().map(L::level)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<L: Lot> ExactSizeIterator for PackedLevels<'_, L> {}
+
+/// The byte that says what there is.
+#[derive(Clone, Copy)]
+struct Items(u8);
+
+impl Items {
+    fn new(trade: bool, bids: usize, asks: usize, trade_only: bool) -> Items {
+        Items((u8::from(trade) << 7) | (bids as u8) << 4 | (asks as u8) << 1 | u8::from(trade_only))
+    }
+
+    #[inline]
+    fn has_trade(self) -> bool {
+        self.0 & TRADE != 0
+    }
+
+    #[inline]
+    fn bids(self) -> u8 {
+        self.0 >> 4 & 7
+    }
+
+    #[inline]
+    fn asks(self) -> u8 {
+        self.0 >> 1 & 7
+    }
+
+    #[inline]
+    fn is_trade_only(self) -> bool {
+        self.0 & TRADE_ONLY != 0
+    }
+
+    /// Trade, bids and asks together.
+    #[inline]
+    fn levels(self) -> usize {
+        usize::from(self.has_trade()) + usize::from(self.bids()) + usize::from(self.asks())
+    }
+
+    #[inline]
+    fn check(self, has_trade_only: bool) -> Result<(), Fault> {
+        for (side, found) in [("bid", self.bids()), ("ask", self.asks())] {
+            if usize::from(found) > Levels::MAX {
+                return Err(Fault::Levels { side, found });
+            }
+        }
+        let levels = self.bids() + self.asks();
+        if has_trade_only && self.is_trade_only() && levels > 0 {
+            return Err(Fault::TradeOnly { levels });
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn code(head: &[u8; HEAD_BYTES]) -> [u8; 6] {
+    let [.., a, b, c, d, e, f, _, _, _, _, _, _, _, _, _] = *head;
+    [a, b, c, d, e, f]
+}
+
+#[inline]
+fn time(head: &[u8; HEAD_BYTES]) -> [u8; 6] {
+    let [.., a, b, c, d, e, f, _, _, _] = *head;
+    [a, b, c, d, e, f]
+}
+
+#[inline]
+fn check_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, Fault)> {
+    let found = time(head);
+    // Digits in order: packed numbers compare as they are.
+    let right = found[0] <= 0x23 && found[1] <= 0x59 && found[2] <= 0x59;
+    let [a, b, c, d, e, f] = found;
+    if right && bcd::bad_nibbles(u64::from_be_bytes([0, 0, a, b, c, d, e, f])) == 0 {
+        return Ok(());
+    }
+    bad_time(head)
+}
+
+#[cold]
+fn bad_time(head: &[u8; HEAD_BYTES]) -> Result<(), (usize, Fault)> {
+    let found = time(head);
+    if found == NINES && code(head) == Symbol::ZEROS.to_bytes() {
+        return Ok(());
+    }
+    Err(match bcd::first_bad(&found) {
+        Some(at) => (TIME_OFFSET + at, Fault::Digit { field: "time", found: found[at] }),
+        None => (TIME_OFFSET, Fault::Time { found }),
+    })
+}
+
+#[cold]
+fn size<L: Lot>(telegram: &[u8], levels: usize) -> (usize, Fault) {
+    let expected_bytes = telegram_bytes::<L>(levels);
+    (1, Fault::Size { expected_bytes, found_bytes: telegram.len() })
+}
+
+#[cold]
+fn bad_code(head: &[u8; HEAD_BYTES]) -> (usize, Fault) {
+    let code = code(head);
+    let at = code.iter().position(|&byte| !is_printable(byte)).unwrap_or_default();
+    (HEADER_BYTES + at, Fault::Symbol { found: code[at] })
+}
+
+#[cold]
+fn bad_number<L: Lot>(numbers: &[u8]) -> (usize, Fault) {
+    let at = bcd::first_bad(numbers).unwrap_or_default();
+    let field = match at.checked_sub(L::QUANTITY_BYTES) {
+        None => "cumulative volume",
+        Some(at) if at % (PRICE_BYTES + L::QUANTITY_BYTES) < PRICE_BYTES => "price",
+        Some(_) => "quantity",
+    };
+    (HEAD_BYTES + at, Fault::Digit { field, found: numbers.get(at).copied().unwrap_or_default() })
+}
+
+/// Bytes of a telegram with so many levels, the trade among them.
+const fn telegram_bytes<L: Lot>(levels: usize) -> usize {
+    HEAD_BYTES
+        + L::QUANTITY_BYTES
+        + levels * (PRICE_BYTES + L::QUANTITY_BYTES)
+        + header::TRAILER_BYTES
+}
+
+/// A telegram with a trade, a book or both, by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repr<L: Lot> {
+    /// Whose market it is.
+    pub business: Business,
+    /// One of [`Lot::FORMATS`].
+    pub format: u8,
+    /// Number of the telegram in its business and format, up to [`super::MAX_SEQUENCE`].
+    pub sequence: u32,
+    /// Code of the instrument; [`Symbol::ZEROS`] at the end of the feed.
+    pub symbol: Symbol,
+    /// When it was matched, or the halt began; `None` at the end of the feed.
+    pub time: Option<MatchTime>,
+    /// Other trades of the same order follow, and the book with the last; then there are no
+    /// levels here. Reserved in an odd lot.
+    pub trade_only: bool,
+    /// Prices at the day's limits; a halt.
+    pub limits: Limits,
+    /// Trial, opening, close.
+    pub status: Status,
+    /// Traded today.
+    pub cumulative_volume: u64,
+    /// The trade.
+    pub trade: Option<Level>,
+    /// Bids, the best first.
+    pub bids: Levels,
+    /// Asks, the best first.
+    pub asks: Levels,
+    /// Which lot.
+    pub lot: PhantomData<L>,
+}
+
+impl<L: Lot> Repr<L> {
+    /// All that the telegram says.
+    pub fn of(book: &Book<'_, L>) -> Repr<L> {
+        let levels = |packed: PackedLevels<'_, L>| {
+            let mut levels = Levels::default();
+            for level in packed {
+                // Five at most, as was checked.
+                levels.push(level);
+            }
+            levels
+        };
+        Repr {
+            business: book.business(),
+            format: book.format(),
+            sequence: book.sequence(),
+            symbol: book.symbol(),
+            time: book.time(),
+            trade_only: book.is_trade_only(),
+            limits: book.limits(),
+            status: book.status(),
+            cumulative_volume: book.cumulative_volume(),
+            trade: book.trade(),
+            bids: levels(book.bids()),
+            asks: levels(book.asks()),
+            lot: PhantomData,
+        }
+    }
+
+    /// Bytes of the telegram.
+    pub fn telegram_bytes(&self) -> usize {
+        telegram_bytes::<L>(self.items().levels())
+    }
+
+    /// Writes the telegram to the start of `buffer` and returns its length.
+    ///
+    /// Fails when it does not fit, when a number has more digits than its field, and when the
+    /// decoder would refuse it; then what is in the buffer is unspecified.
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        if !L::FORMATS.contains(&self.format) {
+            return Err(EncodeError::Contradiction {
+                why: "the format is not one of those that have this body",
+            });
+        }
+        if L::HAS_TRADE_ONLY && self.trade_only && self.bids.len() + self.asks.len() > 0 {
+            return Err(EncodeError::Contradiction {
+                why: "a trade without the book has no bids and no asks",
+            });
+        }
+        if self.time.is_none() && self.symbol != Symbol::ZEROS {
+            return Err(EncodeError::Contradiction {
+                why: "only the end of the feed, whose code is 000000, has no time",
+            });
+        }
+        let header = Header {
+            business: self.business,
+            format: self.format,
+            version: L::VERSION,
+            sequence: self.sequence,
+        };
+        header::write(buffer, self.telegram_bytes(), header, |body| self.write_body(body))
+    }
+
+    #[inline]
+    fn write_body(&self, body: &mut [u8]) -> Result<(), EncodeError> {
+        // `write` made it as long as the levels want.
+        let cut = EncodeError::Contradiction { why: "the body is shorter than its levels" };
+        let (head, numbers) =
+            body.split_first_chunk_mut::<{ HEAD_BYTES - HEADER_BYTES }>().ok_or(cut)?;
+        head[..6].copy_from_slice(&self.symbol.to_bytes());
+        head[6..12].copy_from_slice(&self.time.map_or(NINES, packed_time));
+        head[12] = self.items().0;
+        head[13] = self.limits.0;
+        head[14] = self.status.0;
+        let (volume, levels) = numbers.split_at_mut_checked(L::QUANTITY_BYTES).ok_or(cut)?;
+        header::put(self.cumulative_volume, volume, "cumulative volume")?;
+        let all = self.trade.iter().chain(self.bids.iter()).chain(self.asks.iter());
+        for (level, packed) in all.zip(levels.chunks_exact_mut(PRICE_BYTES + L::QUANTITY_BYTES)) {
+            let (price, quantity) = packed.split_at_mut_checked(PRICE_BYTES).ok_or(cut)?;
+            header::put(level.price.0, price, "price")?;
+            header::put(level.quantity, quantity, "quantity")?;
+        }
+        Ok(())
+    }
+
+    fn items(&self) -> Items {
+        Items::new(self.trade.is_some(), self.bids.len(), self.asks.len(), self.trade_only)
+    }
+}
+
+fn packed_time(time: MatchTime) -> [u8; 6] {
+    let (hours, minutes, seconds, micros) = time.parts();
+    let [a, b, c, d] = bcd::eight_digits((hours * 10_000 + minutes * 100 + seconds) as u32);
+    debug_assert_eq!(a, 0);
+    let [_, e, f, g] = bcd::eight_digits(micros as u32);
+    [b, c, d, e, f, g]
+}
+
+/// Makes a type a [`Lot`]: the trait is closed, the layouts are the exchange's.
+macro_rules! lot {
+    (
+        $name:ident, formats $formats:expr, version $version:literal, trade_only $trade_only:literal,
+        quantity $quantity:literal, level $packed:literal, $level:expr
+    ) => {
+        impl $crate::twse::book::sealed::Sealed for $name {}
+        impl $crate::twse::book::Lot for $name {
+            const FORMATS: &'static [u8] = &$formats;
+            const VERSION: u8 = $version;
+            const QUANTITY_BYTES: usize = $quantity;
+            const HAS_TRADE_ONLY: bool = $trade_only;
+            type Volume = [u8; $quantity];
+            type Packed = [u8; $packed];
+
+            #[inline]
+            fn split(bytes: &[u8]) -> Option<(&Self::Volume, &[Self::Packed])> {
+                let (volume, levels) = bytes.split_first_chunk()?;
+                let (levels, rest) = levels.as_chunks();
+                rest.is_empty().then_some((volume, levels))
+            }
+
+            #[inline]
+            fn volume(volume: &Self::Volume) -> u64 {
+                $crate::twse::bcd::number(volume)
+            }
+
+            #[inline]
+            fn level(packed: &Self::Packed) -> $crate::twse::value::Level {
+                $level(packed)
+            }
+        }
+    };
+}
+pub(super) use lot;

@@ -1,0 +1,184 @@
+//! One telegram, and all of a datagram.
+
+use core::iter::FusedIterator;
+
+use super::bcd;
+use super::error::{EncodeError, Fault, TelegramError};
+use super::header::{self, Business, HEADER_BYTES, Header, MIN_BYTES, TRAILER_BYTES};
+use super::instrument::{FORMAT_INSTRUMENT, Instrument};
+use super::odd_lot::{FORMAT_ODD_LOT, OddLot};
+use super::quote::{FORMAT_QUOTE, FORMAT_WARRANT, Quote};
+
+/// A telegram of which frame and body are right.
+#[derive(Debug, Clone, Copy)]
+pub struct Telegram<'a> {
+    offset: usize,
+    bytes: &'a [u8],
+    head: &'a [u8; HEADER_BYTES],
+    body: Body<'a>,
+}
+
+/// What a telegram is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Body<'a> {
+    /// Formats 06 and 17, version 04.
+    Quote(Quote<'a>),
+    /// Format 23, version 01.
+    OddLot(OddLot<'a>),
+    /// Format 01, versions 08 and 09.
+    Instrument(Instrument<'a>),
+    /// Any other format, version or business: what lies between header and checksum.
+    Other(&'a [u8]),
+}
+
+impl<'a> Telegram<'a> {
+    /// The telegram at the start of `bytes`; what follows it is not looked at.
+    ///
+    /// The error says where the faulty field is.
+    #[inline]
+    fn parse(bytes: &'a [u8], offset: usize) -> Result<Telegram<'a>, (usize, Fault)> {
+        let bytes = header::frame(bytes)?;
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            // A frame has 13 bytes at least.
+            return Err((0, Fault::Short { had_bytes: bytes.len() }));
+        };
+        // Format and version as they lie there: packed digits compare as they are.
+        let body = match (head[3], head[4], head[5]) {
+            (0x01 | 0x02, QUOTE | WARRANT, 0x04) => Body::Quote(Quote::parse(bytes)?),
+            (0x01 | 0x02, ODD_LOT, 0x01) => Body::OddLot(OddLot::parse(bytes)?),
+            (0x01 | 0x02, INSTRUMENT, version) if Instrument::knows(version) => {
+                Body::Instrument(Instrument::parse(bytes)?)
+            }
+            _ => Body::Other(rest.get(..rest.len() - TRAILER_BYTES).unwrap_or_default()),
+        };
+        Ok(Telegram { offset, bytes, head, body })
+    }
+
+    /// Where it starts in the datagram.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// All its bytes, escape to terminator.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whose market it is about.
+    #[inline]
+    pub fn business(&self) -> Business {
+        Business::from_wire(bcd::two(self.head[3]))
+    }
+
+    /// Format, 0 to 99.
+    #[inline]
+    pub fn format(&self) -> u8 {
+        bcd::two(self.head[4])
+    }
+
+    /// Version of the format, 0 to 99.
+    #[inline]
+    pub fn version(&self) -> u8 {
+        bcd::two(self.head[5])
+    }
+
+    /// Its number in its business and format: from 1 every day, in format 01 from 1 every cycle.
+    #[inline]
+    pub fn sequence(&self) -> u32 {
+        header::sequence(self.head)
+    }
+
+    /// What it is about.
+    #[inline]
+    pub fn body(&self) -> Body<'a> {
+        self.body
+    }
+}
+
+const QUOTE: u8 = packed(FORMAT_QUOTE);
+const WARRANT: u8 = packed(FORMAT_WARRANT);
+const ODD_LOT: u8 = packed(FORMAT_ODD_LOT);
+const INSTRUMENT: u8 = packed(FORMAT_INSTRUMENT);
+
+const fn packed(number: u8) -> u8 {
+    ((number / 10) << 4) | (number % 10)
+}
+
+/// The telegrams of a datagram, in order.
+///
+/// Every byte belongs to exactly one item: to a telegram's [`Telegram::bytes`] or to an error's
+/// [`TelegramError::skipped_bytes`].
+#[derive(Debug, Clone)]
+pub struct Telegrams<'a> {
+    datagram: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Telegrams<'a> {
+    /// Those of a UDP payload.
+    #[inline]
+    pub fn new(datagram: &'a [u8]) -> Telegrams<'a> {
+        Telegrams { datagram, offset: 0 }
+    }
+
+    #[cold]
+    fn give_up(&mut self, rest: &[u8], (field, fault): (usize, Fault)) -> TelegramError {
+        let offset = self.offset;
+        let skipped_bytes = header::skip(rest, &fault);
+        self.offset += skipped_bytes;
+        TelegramError { offset, skipped_bytes, field_offset: offset + field, fault }
+    }
+}
+
+impl<'a> Iterator for Telegrams<'a> {
+    type Item = Result<Telegram<'a>, TelegramError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.datagram.get(self.offset..).filter(|rest| !rest.is_empty())?;
+        Some(match Telegram::parse(rest, self.offset) {
+            Ok(telegram) => {
+                self.offset += telegram.bytes.len();
+                Ok(telegram)
+            }
+            Err(fault) => Err(self.give_up(rest, fault)),
+        })
+    }
+}
+
+impl FusedIterator for Telegrams<'_> {}
+
+/// A telegram of any format, by value: its body is written as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherRepr<'a> {
+    /// Whose market it is about.
+    pub business: Business,
+    /// Format, up to 99.
+    pub format: u8,
+    /// Version of the format, up to 99.
+    pub version: u8,
+    /// Its number, up to [`super::MAX_SEQUENCE`].
+    pub sequence: u32,
+    /// What lies between header and checksum.
+    pub body: &'a [u8],
+}
+
+impl OtherRepr<'_> {
+    /// Writes the telegram to the start of `buffer` and returns its length.
+    ///
+    /// Fails when it does not fit, or a number has more digits than its field.
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        let header = Header {
+            business: self.business,
+            format: self.format,
+            version: self.version,
+            sequence: self.sequence,
+        };
+        header::write(buffer, self.body.len() + MIN_BYTES, header, |body| {
+            body.copy_from_slice(self.body);
+            Ok(())
+        })
+    }
+}
