@@ -1,4 +1,7 @@
 //! Path `feed`: a multicast market-data receiver that shows where each microsecond goes.
 
 pub mod arbiter;
+pub mod capture;
 pub mod schedule;
+pub mod symbols;
+pub mod synthetic;
