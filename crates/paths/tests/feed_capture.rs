@@ -260,6 +260,30 @@ fn a_file_of_telegrams_is_cut_between_them() {
 }
 
 #[test]
+fn no_telegram_is_torn_behind_much_rubbish() {
+    let mut session = Session::new(&Spec::new(6));
+    let mut buffer = [0; 200];
+    for rubbish_bytes in [75_400, 75_480, 75_530, 150_000] {
+        let mut file = vec![0xee; rubbish_bytes];
+        for _ in 0..20 {
+            let bytes = session.telegram(&mut buffer).expect("room");
+            file.extend(&buffer[..bytes]);
+        }
+        let mut reader = Reader::or_telegrams("late", Cursor::new(&file)).expect("memory");
+        let (mut telegrams, mut skipped) = (0, 0);
+        while let Some(run) = reader.next_datagram().expect("memory") {
+            for telegram in Telegrams::new(run.payload) {
+                match telegram {
+                    Ok(_) => telegrams += 1,
+                    Err(error) => skipped += error.skipped_bytes,
+                }
+            }
+        }
+        assert_eq!((telegrams, skipped), (20, rubbish_bytes));
+    }
+}
+
+#[test]
 fn tshark_reads_what_we_write() {
     if Command::new("tshark").arg("--version").output().is_err() {
         use std::io::Write;

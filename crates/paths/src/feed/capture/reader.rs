@@ -333,5 +333,9 @@ fn cut(bytes: &[u8], target: usize) -> usize {
         }
         end = telegram.offset() + telegram.bytes().len();
     }
-    if end == 0 { bytes.len() } else { end }
+    match end {
+        // A telegram that starts before this would have been there whole.
+        0 => bytes.len().saturating_sub(twse::MAX_BYTES).max(1),
+        end => end,
+    }
 }
