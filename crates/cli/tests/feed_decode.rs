@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 const QUOTE: &str = "1b011301060400004567323333302020090415061278d600000001642300009950000000\
     12340000995000000002500000990000000001750000985000000004770000975000000006690000970000000001\
     250001000000000000800001005000000006750001015000000004607b0d0a";
-const AT_LIMIT: &str = "1b008601060400064323323030322020102733165041d0a0000001192100001385000000\
+const UPPER_LIMIT: &str = "1b008601060400064323323030322020102733165041d0a0000001192100001385000000\
     19210000138500000005400000138000000002300000137500000000720000137000000000690000136500000000\
     819c0d0a";
-const TRIAL: &str = "1b0086010604000412343135303420200950232715348a44000000065000001150000000001\
+const LOWER_LIMIT: &str = "1b0086010604000412343135303420200950232715348a44000000065000001150000000001\
     7000011500000000070000011550000000035000011600000000046000011650000000028000011700000000019460\
     d0a";
 const HALTED: &str =
@@ -74,7 +74,7 @@ fn decode(scratch: &Data, name: &str, content: &[u8]) -> Command {
 #[test]
 fn the_vectors_decode_to_the_right_fields() {
     let scratch = Data::new();
-    let all = [QUOTE, AT_LIMIT, TRIAL, HALTED].map(bytes).concat();
+    let all = [QUOTE, UPPER_LIMIT, LOWER_LIMIT, HALTED].map(bytes).concat();
     let found = lines(&succeed(decode(&scratch, "vectors.twse", &all)));
     assert_eq!(found.len(), 4);
     let level = |price: &str, quantity: u64| json!({ "price": price, "quantity": quantity });
@@ -97,8 +97,13 @@ fn the_vectors_decode_to_the_right_fields() {
     assert_eq!(limit["limit"]["trade"], "up");
     assert_eq!(limit["asks"], json!([]));
     assert_eq!(limit["offset"], 113);
-    assert_eq!(found[2]["status"]["trial"], true);
-    assert_eq!(found[2]["limit"]["trade"], "down");
+    assert_eq!(found[2]["symbol"], "1504");
+    assert_eq!(
+        (&found[2]["limit"]["trade"], &found[2]["limit"]["ask"]),
+        (&json!("down"), &json!("down"))
+    );
+    assert_eq!((&found[2]["bids"], &found[2]["asks"][4]), (&json!([]), &level("11.70", 19)));
+    assert_eq!(found[2]["status"]["continuous"], false);
     let halted = &found[3];
     assert_eq!(halted["trade"], level("33.50", 0));
     assert_eq!(halted["limit"]["halt"], "down");
@@ -109,7 +114,7 @@ fn the_vectors_decode_to_the_right_fields() {
 fn both_kinds_of_capture_give_stamps_and_addresses() {
     let scratch = Data::new();
     let both = [bytes(QUOTE), bytes(HALTED)].concat();
-    let found = lines(&succeed(decode(&scratch, "a.pcapng", &pcapng(&[both, bytes(TRIAL)]))));
+    let found = lines(&succeed(decode(&scratch, "a.pcapng", &pcapng(&[both, bytes(LOWER_LIMIT)]))));
     assert_eq!(found.len(), 3);
     assert_eq!(found[1]["symbol"], "1301");
     assert_eq!((&found[1]["packet"], &found[2]["packet"]), (&json!(1), &json!(2)));
@@ -126,7 +131,7 @@ fn malformed_telegrams_are_objects_and_the_next_is_still_found() {
     let scratch = Data::new();
     let mut bad = bytes(QUOTE);
     bad[40] ^= 1;
-    let all = [bytes(HALTED), bad, bytes(TRIAL)].concat();
+    let all = [bytes(HALTED), bad, bytes(LOWER_LIMIT)].concat();
     let output = run(decode(&scratch, "bad.pcapng", &pcapng(&[all])));
     assert!(output.status.success());
     let found = lines(&String::from_utf8(output.stdout).unwrap());

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use wire::twse::{Body, Business, Level, MatchTime, Repr, Symbol, Telegrams};
+use wire::twse::{
+    Body, Business, Level, Levels, Limits, MatchTime, Price, QuoteRepr, Repr, Status, Symbol,
+    Telegrams,
+};
 use wire::{itch, mold};
 use wirepath_paths::feed::symbols::{LotKind, Symbols, Update};
 use wirepath_paths::feed::synthetic::{
@@ -267,4 +270,39 @@ fn itch_sessions_are_right_and_orders_live_when_they_are_referred_to() {
     assert!(kinds.values().sum::<u64>() >= 200_000 && kinds.len() == 9, "{kinds:?}");
     assert_eq!(session.datagram(&mut [0; DATAGRAM_BYTES_MIN - 1], 1), None);
     assert!(session.datagram(&mut [0; DATAGRAM_BYTES_MIN], 5).is_some());
+}
+
+#[test]
+fn a_trial_is_no_trade_and_a_trade_alone_leaves_the_book() {
+    let mut symbols = Symbols::new(4);
+    let level = |price, quantity| Level { price: Price(price), quantity };
+    let mut enter = |status, trade_only, trade, bid: Option<Level>| {
+        let quote = QuoteRepr {
+            business: Business::Twse,
+            format: 6,
+            sequence: 1,
+            symbol: Symbol::new("2330").expect("a code"),
+            time: MatchTime::from_micros(1),
+            trade_only,
+            limits: Limits(0),
+            status: Status(status),
+            cumulative_volume: 7,
+            trade: Some(trade),
+            bids: Levels::new(bid.as_slice()).expect("one at most"),
+            asks: Levels::default(),
+            lot: std::marker::PhantomData,
+        };
+        let mut buffer = [0; 200];
+        let bytes = quote.write(&mut buffer).expect("it fits");
+        let telegram = Telegrams::new(&buffer[..bytes]).next().expect("one").expect("right");
+        assert_eq!(symbols.update(&telegram), Update::Applied(0));
+        *symbols.book(0).expect("entered")
+    };
+    let book = enter(0x80, false, level(100_000, 5), Some(level(99_000, 1)));
+    assert_eq!((book.trade, book.trial, book.trades), (Level::default(), level(100_000, 5), 0));
+    let book = enter(0x10, true, level(101_000, 6), None);
+    assert_eq!((book.trade, book.trial, book.trades), (level(101_000, 6), Level::default(), 1));
+    assert_eq!(book.bids(), [level(99_000, 1)], "the book comes with a later telegram");
+    let book = enter(0x10, false, level(102_000, 1), None);
+    assert_eq!((book.bids().len(), book.quotes), (0, 3));
 }
