@@ -2,6 +2,7 @@
 //!
 //! A path never refers to another path. Adding one is a folder and a line in [`all`].
 
+pub mod feed;
 mod path;
 pub mod probe;
 
