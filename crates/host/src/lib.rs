@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`lab::Pair`], [`lab::Triple`] | descriptors of the namespaces are closed | by the kernel, in the same way |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
-//! | [`steering::RpsGuard`] and its like | what was there is written back | only in a lab, whose interfaces go with it |
+//! | [`steering::RpsGuard`], [`tune::NoCoalescing`] and their like | what was there is written back | only in a lab, whose interfaces go with it |
 //!
 //! Rust drops local values in reverse order of their making and fields in order of their
 //! declaration: make the lab first and guards after it, or declare guards before the lab in
@@ -22,6 +22,7 @@ pub mod lab;
 pub mod machine;
 pub mod net;
 pub mod steering;
+pub mod tune;
 
 /// Namespaces, and children that run in them and die with us.
 pub use sys::{child, netns};

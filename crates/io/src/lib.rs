@@ -23,5 +23,6 @@ pub use xdp::XdpEngine;
 
 /// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
 pub use sys::bpf::{BpfError, DropCounter, DropSpec, Generator};
-/// Clocks, CPU placement and CPU time of the calling thread, for loops over engines.
-pub use sys::{affinity, clock, rusage};
+/// Clocks, CPU placement, scheduling and CPU time of the calling thread, for loops over engines;
+/// terminals for what they print.
+pub use sys::{affinity, clock, pty, rusage, sched};

@@ -444,9 +444,26 @@ impl Engine for UdpEngine {
                 ));
             }
         }
+        // What was dropped after the last datagram came with none.
+        let dropped = socket::drop_count(self.sockets[0].as_fd()).unwrap_or(0);
+        self.overflow_count = self.overflow_count.max(dropped);
         report.counters.push(("socket_overflow_count".into(), self.overflow_count));
         if self.refused_count > 0 {
             report.counters.push(("port_unreachable_count".into(), self.refused_count));
+        }
+        if let Some(asked) = self.spec.receive_buffer_bytes {
+            // The kernel doubles what it is asked for, and caps that.
+            let bytes = socket::receive_buffer(self.sockets[0].as_fd()).unwrap_or(0);
+            report.mode.push(("receive buffer".into(), format!("{bytes} bytes")));
+            if bytes < asked * 2 {
+                report.not_effective.push((
+                    "big-rcvbuf".into(),
+                    format!(
+                        "the kernel gave {bytes} bytes for {asked} asked: run with CAP_NET_ADMIN, \
+                         or sysctl net.core.rmem_max={asked}"
+                    ),
+                ));
+            }
         }
         report.unsent_count = self.slot_datagrams[self.unsent.clone()].iter().sum::<usize>() as u64;
         report

@@ -69,6 +69,11 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize>
     if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
         set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)?;
     }
+    receive_buffer(fd)
+}
+
+/// The receive buffer in force, bytes: twice what was asked for where that was granted.
+pub fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize)
 }
 

@@ -230,6 +230,37 @@ pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     })
 }
 
+/// Sets the receive ring's size in descriptors.
+pub fn set_rx_ring(index: u32, descriptors: u32) -> Result<(), NetError> {
+    ask(format!("setting the receive ring of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_rings_set_do();
+        request.header_mut().cmd = RINGS_SET;
+        drop(name_device(request.encode().nested_header(), index).push_rx(descriptors));
+        socket.request(&request)?.recv_ack()
+    })
+}
+
+/// Sets the receive side's coalescing: those values of `wanted` that are there; the rest, and
+/// the transmit side, stay.
+pub fn set_rx_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
+    ask(format!("setting the coalescing of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_coalesce_set_do();
+        request.header_mut().cmd = COALESCE_SET;
+        let mut encoder = name_device(request.encode().nested_header(), index);
+        if let Some(us) = wanted.rx_us {
+            encoder = encoder.push_rx_usecs(us);
+        }
+        if let Some(frames) = wanted.rx_frames {
+            encoder = encoder.push_rx_max_frames(frames);
+        }
+        if let Some(is_on) = wanted.is_adaptive_rx {
+            encoder = encoder.push_use_adaptive_rx(u8::from(is_on));
+        }
+        drop(encoder);
+        socket.request(&request)?.recv_ack()
+    })
+}
+
 /// Where time stamps can be taken.
 pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
     ask(format!("reading the time stamping of interface {index}"), |socket| {
@@ -273,9 +304,11 @@ pub fn driver(index: u32) -> Result<Option<String>, NetError> {
 const FEATURES_GET: u8 = 11;
 const FEATURES_SET: u8 = 12;
 const RINGS_GET: u8 = 15;
+const RINGS_SET: u8 = 16;
 const CHANNELS_GET: u8 = 17;
 const CHANNELS_SET: u8 = 18;
 const COALESCE_GET: u8 = 19;
+const COALESCE_SET: u8 = 20;
 const TSINFO_GET: u8 = 25;
 
 /// Writes which interface a request is about; without an answer beyond the acknowledgement

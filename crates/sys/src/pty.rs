@@ -1,0 +1,63 @@
+//! A terminal of our own, for what a program prints to one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Both sides of a pseudo-terminal.
+#[derive(Debug)]
+pub struct Pty {
+    /// What a terminal emulator reads; reading fails with EIO once the other side is closed.
+    pub master: File,
+    /// What a program takes for its terminal.
+    pub terminal: File,
+}
+
+impl Pty {
+    /// Opens a new one that is nobody's controlling terminal.
+    ///
+    /// Source: pty(7), ioctl_tty(2).
+    pub fn open() -> io::Result<Self> {
+        let master = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open("/dev/ptmx")?;
+        let unlock: libc::c_int = 0;
+        // SAFETY: TIOCSPTLCK reads an int, which lives through the call.
+        let rc = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &unlock) };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Not by its name in /dev/pts, which may be another namespace's.
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        // SAFETY: TIOCGPTPEER takes flags and no pointer.
+        let fd = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+        let terminal = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Pty { master, terminal: terminal.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_comes_out_and_the_end_is_told() {
+        let Pty { mut master, mut terminal } = Pty::open().unwrap();
+        terminal.write_all(b"2330 995\n").unwrap();
+        let mut seen = [0; 64];
+        let bytes = master.read(&mut seen).unwrap();
+        // Terminals return the carriage too.
+        assert_eq!(&seen[..bytes], b"2330 995\r\n");
+        drop(terminal);
+        assert_eq!(master.read(&mut seen).unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+}
