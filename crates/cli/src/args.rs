@@ -102,12 +102,12 @@ pub(crate) struct ProveArgs {
     /// Time to spend: 60s, 2m
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(crate) time: std::time::Duration,
-    /// UDP payload of each datagram in bytes
-    #[arg(long, default_value_t = 64)]
-    pub(crate) size: usize,
-    /// Datagrams a second of a paced load
-    #[arg(long, default_value_t = 10_000)]
-    pub(crate) rate: u64,
+    /// UDP payload of each datagram in bytes; the load's own unless given
+    #[arg(long)]
+    pub(crate) size: Option<usize>,
+    /// Datagrams a second of a load with a schedule; the load's own unless given
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) rate: Option<u64>,
     /// Measured part of one trial; the load's own unless given
     #[arg(long, value_parser = parse_duration)]
     pub(crate) trial: Option<std::time::Duration>,

@@ -10,6 +10,8 @@ static LOADS: [LoadKind; 1] = [LoadKind {
     name: "simulated",
     what: "made-up measurements with known effects",
     judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
+    size_bytes: 64,
+    rate_pps: 0,
     trial: Duration::from_millis(200),
     peers: &["fake-peer"],
 }];

@@ -22,8 +22,8 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     let kind = find_load(path.as_ref(), args.load.as_deref())?;
     let load = Load {
         kind: kind.name.to_owned(),
-        size_bytes: args.size,
-        rate_pps: args.rate,
+        size_bytes: sized(kind, args.size)?,
+        rate_pps: args.rate.unwrap_or(kind.rate_pps),
         trial: args.trial.unwrap_or(kind.trial),
         far: args.peer.clone(),
         secret: crate::peer::secret(&args.secret)?,
@@ -111,6 +111,17 @@ fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, F
     })
 }
 
+/// The size of datagrams, where the load leaves it open.
+fn sized(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
+    match asked {
+        Some(_) if kind.size_bytes == 0 => Err(Failure::Usage(format!(
+            "the messages of load {} have sizes of their own; leave --size out",
+            kind.name
+        ))),
+        _ => Ok(asked.unwrap_or(kind.size_bytes)),
+    }
+}
+
 /// What is known before the first trial.
 struct Header {
     started_ns: u64,
@@ -144,12 +155,14 @@ fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result
     let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
     let mut parameters = BTreeMap::from([
         ("kind".to_owned(), load.kind.clone()),
-        ("size_bytes".to_owned(), load.size_bytes.to_string()),
         ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
         ("arms".to_owned(), args.arms.clone()),
         ("time_ms".to_owned(), args.time.as_millis().to_string()),
     ]);
-    if load.kind == "paced" {
+    if load.size_bytes > 0 {
+        parameters.insert("size_bytes".to_owned(), load.size_bytes.to_string());
+    }
+    if load.rate_pps > 0 {
         parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
     }
     if let Some(far) = &load.far {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::judge::{Table, absent};
 use crate::{
     Arm, ArmKind, ArmOutcome, Ended, Experiment, Floor, MetricOutcome, Outcome, OutcomeHeader,
-    SCHEMA, Trial, Verdict, Warning, distribution,
+    SCHEMA, Trap, Trial, Verdict, Warning, distribution,
 };
 
 /// Failures shown per arm; the rest are counted.
@@ -151,6 +151,15 @@ fn arm_warnings(
     }
     let own = own_switch(&experiment.plan.arms[index].0);
     let trials = experiment.trials.iter().filter(|trial| trial.arm == index && !trial.warmup);
+    let mut traps: Vec<&Trap> = Vec::new();
+    let trapped = trials.clone().flat_map(|trial| &trial.traps);
+    trapped.for_each(|trap| {
+        if !traps.contains(&trap) {
+            traps.push(trap)
+        }
+    });
+    warnings
+        .extend(traps.iter().map(|t| Warning { what: t.what.clone(), advice: t.advice.clone() }));
     for said in trials.flat_map(|trial| &trial.not_effective) {
         if own != Some(said.switch.as_str()) {
             warnings.push(Warning {

@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 
 use crate::judge::Table;
 use crate::{
-    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Support, Verdict,
-    Warning, order, statistics,
+    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Support, Trap,
+    Verdict, Warning, order, statistics,
 };
 
 /// Failures in a row, from the first block on, after which an arm is not run again.
@@ -98,6 +98,8 @@ pub struct Trial {
     pub noisy: bool,
     /// Switches that were on and did nothing.
     pub not_effective: Vec<NotEffective>,
+    /// Traps that the arm went into.
+    pub traps: Vec<Trap>,
     /// Its numbers, or why it failed.
     pub result: Result<Vec<Metric>, String>,
 }
@@ -220,6 +222,7 @@ impl Experiment {
             noise: 0.0,
             noisy: false,
             not_effective: Vec::new(),
+            traps: Vec::new(),
             result: Err(String::new()),
         });
         Step::Trial { block, arm, warmup }
@@ -242,6 +245,7 @@ impl Experiment {
                     pool.add(&measurement);
                 }
                 trial.not_effective = measurement.not_effective;
+                trial.traps = measurement.traps;
             }
             Err(error) => {
                 pool.failures += 1;

@@ -25,7 +25,7 @@ pub use experiment::{Experiment, ExperimentPlan, OutcomeHeader, Step, Trial};
 pub use fake::{Drift, FAKE_SWITCHES, FakeSource, FakeWorld};
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE, Throughput, latency_histogram,
+    SAMPLES_BEYOND_QUANTILE, Throughput, Trap, latency_histogram,
 };
 pub use metrics::{describe, distribution, is_tally, segment_stem};
 pub use outcome::{

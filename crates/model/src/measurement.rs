@@ -92,6 +92,15 @@ pub struct NotEffective {
     pub why: String,
 }
 
+/// Something known to spoil a measurement that was found at work, with what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trap {
+    /// What was found.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+}
+
 /// What one trial saw.
 ///
 /// Latency histograms are in nanoseconds, by segment (`rtt`, `kernel→app`).
@@ -120,6 +129,8 @@ pub struct Measurement {
     pub counters: BTreeMap<String, u64>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
+    /// Traps that the arm went into.
+    pub traps: Vec<Trap>,
     /// Percentiles that another program reported of itself, where it gives no
     /// histogram: segment → (quantile, nanoseconds). Used only by peer arms.
     pub reported: BTreeMap<String, Vec<(f64, f64)>>,

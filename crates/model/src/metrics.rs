@@ -7,6 +7,10 @@ use crate::{
     SAMPLES_BEYOND_QUANTILE,
 };
 
+/// The segment whose zero is the fastest packet of the run: how many come close to that is a
+/// figure of its own.
+const CALIBRATED: &str = "match→app";
+
 /// Points of a pooled quantile curve, enough for a smooth plot.
 const CURVE_POINTS: u32 = 60;
 
@@ -28,6 +32,8 @@ pub fn describe(name: &str) -> (&'static str, Better) {
         ("pps", Better::Higher)
     } else if name.ends_with("_bps") {
         ("bps", Better::Higher)
+    } else if name.contains("_share_") {
+        ("share", Better::Higher)
     } else if name.ends_with("_ns") || name.contains("_ns_") {
         ("ns", Better::Lower)
     } else {
@@ -125,6 +131,11 @@ impl Measurement {
                     _ => histogram.value_at_quantile(quantile) as f64,
                 });
                 push(metrics, &format!("{stem}_ns_{}", suffix(quantile)), value);
+            }
+            if segment == CALIBRATED && count > 0 {
+                let within = histogram.count_between(0, 999) as f64 / count as f64;
+                let share = refusal.clone().map_or(Ok(within), Err);
+                push(metrics, &format!("{stem}_share_within_1us"), share);
             }
         }
         // Another program counts no samples for us: the books of its worst direction do.

@@ -13,6 +13,11 @@ pub struct LoadKind {
     pub what: &'static str,
     /// Metrics that it is judged by, most important first.
     pub judged: &'static [&'static str],
+    /// UDP payload of every datagram in bytes, unless another is asked for; 0 where the messages
+    /// have sizes of their own.
+    pub size_bytes: usize,
+    /// Datagrams a second, unless another rate is asked for; 0 where it has none.
+    pub rate_pps: u64,
     /// Measured part of one trial, unless another is asked for.
     pub trial: Duration,
     /// Programs that can run it as peer arms.
@@ -24,9 +29,9 @@ pub struct LoadKind {
 pub struct Load {
     /// Name of a [`LoadKind`] of the path.
     pub kind: String,
-    /// UDP payload of every datagram, in bytes.
+    /// UDP payload of every datagram, in bytes; 0 where the messages have sizes of their own.
     pub size_bytes: usize,
-    /// Datagrams a second, where the load is paced.
+    /// Datagrams a second, where the load has a schedule; else 0.
     pub rate_pps: u64,
     /// Measured part of one trial.
     pub trial: Duration,

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use model::{Arm, Cost, Delivery, Ended, Measurement, NotEffective, Throughput, latency_histogram};
+use model::{
+    Arm, Cost, Delivery, Ended, Measurement, NotEffective, Throughput, Trap, latency_histogram,
+};
 use rusqlite::Connection;
 use wirepath_report::store::{
     ExperimentHeader, Filter, SqliteStore, Store, StoreError, TrialRecord,
@@ -54,6 +56,7 @@ fn measurement(offset: u64) -> Measurement {
         mode: [("xdp".to_string(), "native, copy".to_string())].into(),
         counters: [("map_miss_count".to_string(), u64::MAX)].into(),
         not_effective: vec![NotEffective { switch: "busy-poll".into(), why: "NAPI id 0".into() }],
+        traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),
     }
 }

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use model::{Cost, Delivery, Measurement, NotEffective, Throughput};
+use model::{Cost, Delivery, Measurement, NotEffective, Throughput, Trap};
 use serde::{Deserialize, Serialize};
 
 type Fault = Box<dyn Error + Send + Sync>;
@@ -27,6 +27,7 @@ struct Row {
     mode: BTreeMap<String, String>,
     counters: BTreeMap<String, u64>,
     not_effective: Vec<NotEffective>,
+    traps: Vec<Trap>,
     reported: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
@@ -45,6 +46,7 @@ pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
         mode: m.mode,
         counters: m.counters,
         not_effective: m.not_effective,
+        traps: m.traps,
         reported: m.reported,
     })?)
 }
@@ -64,6 +66,7 @@ pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
         mode: row.mode,
         counters: row.counters,
         not_effective: row.not_effective,
+        traps: row.traps,
         reported: row.reported,
     })
 }
