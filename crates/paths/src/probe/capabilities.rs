@@ -8,7 +8,8 @@ use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use model::{Arm, Support};
 
 use super::role::chain;
-use super::session::{ends, settle};
+use super::session::ends;
+use crate::lab::settle;
 
 /// What was tried, each with the reason when it failed.
 #[derive(Debug, Clone)]

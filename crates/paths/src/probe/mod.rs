@@ -3,7 +3,6 @@
 mod capabilities;
 pub mod endpoint;
 pub mod peer;
-mod peers;
 mod remote;
 pub mod role;
 mod session;
@@ -20,12 +19,15 @@ pub use switches::{SWITCHES, engine_of};
 pub use watch::Watch;
 
 use crate::path::{Load, LoadKind, Path, PathError, Session};
+use crate::peers;
 
 static LOADS: [LoadKind; 4] = [
     LoadKind {
         name: "ping",
         what: "one datagram at a time, the next when its echo is back (closed loop)",
         judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
         trial: Duration::from_millis(100),
         peers: &["sockperf"],
     },
@@ -33,6 +35,8 @@ static LOADS: [LoadKind; 4] = [
         name: "paced",
         what: "echoed datagrams on a fixed schedule, timed from when they were due (open loop)",
         judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 10_000,
         trial: Duration::from_millis(200),
         peers: &["sockperf"],
     },
@@ -40,6 +44,8 @@ static LOADS: [LoadKind; 4] = [
         name: "flood",
         what: "as many as the sending engine can send, one way",
         judged: &["received_pps", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
         trial: Duration::from_millis(200),
         peers: &["iperf3"],
     },
@@ -47,6 +53,8 @@ static LOADS: [LoadKind; 4] = [
         name: "storm",
         what: "more than any receiver takes, from the kernel's live-frame generator",
         judged: &["received_pps", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
         trial: Duration::from_millis(200),
         peers: &[],
     },
@@ -82,7 +90,7 @@ impl Path for Probe {
         }
         if arm.kind == ArmKind::Peer {
             let known = LOADS.iter().find(|l| l.name == load.kind).map_or(&[][..], |l| l.peers);
-            return peers::support(&arm.name, load, known);
+            return peers::support(&arm.name, &load.kind, known);
         }
         if let Some(why) = switches::contradiction(arm) {
             return Support::Refused { why };

@@ -12,8 +12,9 @@ use model::{Arm, ArmKind, Measurement, Support};
 use super::endpoint::{self, Choice};
 use super::peer::Far;
 use super::role::{self, Task};
-use super::session::{FAR_PORT, Meter, NEAR_PORT, combine, roles_of, seed};
+use super::session::{FAR_PORT, NEAR_PORT, combine, roles_of, seed};
 use super::switches::{engine_of, fit};
+use crate::lab::Meter;
 use crate::path::{Load, PathError, Session};
 
 pub(super) struct RemoteSession {

@@ -5,19 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use host::cpu::{CpuClock, CpuTimes};
+use host::cpu::CpuClock;
 use host::idle::NoIdle;
 use host::lab::{End, Pair, PairSpec};
 use host::steering::RpsGuard;
 use io::{EngineKind, Local, Remote, Role, XdpMode};
-use model::{Arm, ArmKind, Cost, Delivery, Measurement, NotEffective};
+use model::{Arm, ArmKind, Delivery, Measurement, NotEffective};
 
-use super::peers::{self, Peer};
 use super::role::{self, Live, Pace, RoleReport, Steering, Task};
 use super::storm;
 use super::switches::{engine_of, fit};
 use super::watch::Watch;
+use crate::lab::{Meter, Placement, Used, settle};
 use crate::path::{Load, PathError, Session};
+use crate::peers::{self, Job, Peer, Traffic};
 
 /// UDP port of the far end.
 pub(super) const FAR_PORT: u16 = 9000;
@@ -32,39 +33,6 @@ pub(super) struct LabSession {
     clock: CpuClock,
     run: u32,
     peers: BTreeMap<String, Box<dyn Peer>>,
-}
-
-/// CPU time of the machine and of ourselves over one trial, set-up included.
-pub(super) struct Meter<'a> {
-    clock: &'a CpuClock,
-    before: CpuTimes,
-    own_before_ns: u64,
-}
-
-/// What a [`Meter`] saw.
-pub(super) struct Used {
-    machine: CpuTimes,
-    own_ns: u64,
-}
-
-impl<'a> Meter<'a> {
-    pub(super) fn start(clock: &'a CpuClock) -> Result<Self, PathError> {
-        let before = clock.now().map_err(PathError::part)?;
-        Ok(Meter { clock, before, own_before_ns: io::clock::process_cpu_ns() })
-    }
-
-    pub(super) fn stop(self) -> Result<Used, PathError> {
-        let own_ns = io::clock::process_cpu_ns() - self.own_before_ns;
-        let now = self.clock.now().map_err(PathError::part)?;
-        Ok(Used { machine: now.since(&self.before), own_ns })
-    }
-}
-
-/// How the two ends of a trial are placed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Placement {
-    pub(super) near: Vec<usize>,
-    pub(super) far: Vec<usize>,
 }
 
 impl LabSession {
@@ -161,21 +129,31 @@ impl Session for LabSession {
         }
         let places = self.placement(false);
         if !self.peers.contains_key(&arm.name) {
-            self.peers.insert(arm.name.clone(), peers::open(&arm.name, &self.load)?);
+            self.peers.insert(arm.name.clone(), peers::open(&arm.name, &job(&self.load))?);
         }
         let Some(peer) = self.peers.get_mut(&arm.name) else {
             return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
         };
         let meter = Meter::start(&self.clock)?;
-        let (mut measurement, children_ns) = peer.trial(&self.pair, &self.load, &places)?;
+        let (mut measurement, children_ns) = peer.trial(&self.pair, &job(&self.load), &places)?;
         let used = meter.stop()?;
-        account(&mut measurement, &Used { own_ns: used.own_ns + children_ns, ..used });
+        used.with_children(children_ns).account(&mut measurement);
         Ok(measurement)
     }
 
     fn nic(&self) -> String {
         format!("veth pair, 1 queue, MTU {}", mtu_for(self.load.size_bytes))
     }
+}
+
+/// What another program is asked to carry instead.
+fn job(load: &Load) -> Job {
+    let traffic = match load.kind.as_str() {
+        "ping" => Traffic::PingPong,
+        "paced" => Traffic::Open { rate_pps: load.rate_pps, burst: 1 },
+        _ => Traffic::Flood,
+    };
+    Job { traffic, size_bytes: load.size_bytes, segment: "rtt" }
 }
 
 /// Roles of the near and the far end under a load, and the near end's pace.
@@ -215,15 +193,6 @@ pub(super) fn ends(pair: &Pair) -> ((Local, Remote), (Local, Remote)) {
         (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT)),
         (local(&pair.far, FAR_PORT), remote(&pair.near, NEAR_PORT)),
     )
-}
-
-/// Prepares the calling thread for one end: namespace, CPUs.
-pub(super) fn settle(end: &End, cpus: &[usize]) -> Result<(), String> {
-    end.netns.enter().map_err(|e| format!("entering the lab: {e}"))?;
-    if cpus.is_empty() {
-        return Ok(());
-    }
-    io::affinity::pin_to(cpus).map_err(|e| format!("pinning to CPU {cpus:?}: {e}"))
 }
 
 /// Runs the far end on a thread while `near` runs on another; stops the far end when nothing
@@ -346,17 +315,6 @@ pub fn measurement_of(near: RoleReport, far: Option<RoleReport>) -> Measurement 
 /// As [`measurement_of`], with what the kernel and others used meanwhile.
 pub(super) fn combine(near: RoleReport, far: RoleReport, used: &Used) -> Measurement {
     let mut m = measurement_of(near, Some(far));
-    account(&mut m, used);
+    used.account(&mut m);
     m
-}
-
-/// What the kernel's own threads and everybody else used meanwhile.
-fn account(m: &mut Measurement, used: &Used) {
-    // Where nobody's cost is told, the kernel's alone would mislead.
-    if !m.costs.is_empty() {
-        let softirq_ns = Some(used.machine.softirq_threads_ns);
-        m.costs.insert("kernel".into(), Cost { softirq_ns, ..Cost::default() });
-    }
-    m.steal_ns = used.machine.steal_ns;
-    m.others_cpu_ns = used.machine.others_ns(used.own_ns);
 }

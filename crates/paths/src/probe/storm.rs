@@ -11,7 +11,8 @@ use model::Cost;
 use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 
 use super::role::{RoleReport, Task};
-use super::session::{Placement, ends, settle, with_far};
+use super::session::{ends, with_far};
+use crate::lab::{Placement, settle};
 use crate::path::PathError;
 
 /// Frames of one run of the generator: each run ends with a pause of the kernel's, so few runs.

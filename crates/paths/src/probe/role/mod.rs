@@ -17,6 +17,8 @@ use wire::probe::HEADER_BYTES;
 
 pub use report::RoleReport;
 
+pub use crate::text::chain;
+
 use self::end::End;
 use super::watch::Watch;
 
@@ -171,20 +173,6 @@ fn run_on<E: Engine>(
     let engine = engine.finish();
     ran.map_err(|e| chain(&e))?;
     Ok(end.into_report(engine))
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Waits until the receiver behind `live` has taken nothing for a while.

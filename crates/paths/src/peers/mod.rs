@@ -11,8 +11,8 @@ use host::lab::Pair;
 use model::{Cost, Measurement, Support};
 use sys_child::{Child, ChildUsage, Finished, Place};
 
-use super::session::Placement;
-use crate::path::{Load, PathError};
+use crate::lab::Placement;
+use crate::path::PathError;
 
 /// Children of this process, placed in a lab.
 use host::child as sys_child;
@@ -20,38 +20,63 @@ use host::child as sys_child;
 /// UDP (and control) port that other programs get in a lab.
 const PORT: u16 = 9100;
 
+/// Which datagrams another program is to send, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// The next when the answer to the last has come.
+    PingPong,
+    /// As many as it can.
+    Flood,
+    /// On a fixed schedule, so many at once.
+    Open {
+        /// Datagrams a second.
+        rate_pps: u64,
+        /// Datagrams that are due together.
+        burst: u64,
+    },
+}
+
+/// What another program is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Job {
+    /// Its traffic.
+    pub(crate) traffic: Traffic,
+    /// UDP payload of each datagram, bytes.
+    pub(crate) size_bytes: usize,
+    /// Segment that its latency is reported as: `rtt` for whole round trips, any other for half
+    /// of one, which is what such programs take for one way.
+    pub(crate) segment: &'static str,
+}
+
 /// Another program that can carry a load.
-pub(super) trait Peer {
+pub(crate) trait Peer {
     /// One bounded run; with the CPU time that the programs took in all, nanoseconds.
     fn trial(
         &mut self,
         pair: &Pair,
-        load: &Load,
+        job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError>;
 }
 
 /// A peer by name.
-pub(super) fn open(name: &str, load: &Load) -> Result<Box<dyn Peer>, PathError> {
+pub(crate) fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
     match name {
         "iperf3" => Ok(Box::new(iperf3::Iperf3)),
         "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
         _ => Err(PathError::Invalid {
-            what: format!("no peer named {name} for load {}", load.kind),
-            remedy: "known are iperf3 (flood) and sockperf (ping, paced)".into(),
+            what: format!("no peer named {name} for {:?}", job.traffic),
+            remedy: "known are iperf3 (floods) and sockperf (all others)".into(),
         }),
     }
 }
 
 /// Whether a peer is installed and can carry the load.
-pub(super) fn support(name: &str, load: &Load, known: &[&str]) -> Support {
+pub(crate) fn support(name: &str, load: &str, known: &[&str]) -> Support {
     if !known.contains(&name) {
         let carries = if known.is_empty() { "none does".into() } else { known.join(", ") };
         return Support::Refused {
-            why: format!(
-                "{name} does not carry load {}; of the known programs {carries}",
-                load.kind
-            ),
+            why: format!("{name} does not carry load {load}; of the known programs {carries}"),
         };
     }
     match Command::new(name).arg("--version").output() {

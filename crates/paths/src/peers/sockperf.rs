@@ -1,4 +1,4 @@
-//! sockperf as a peer: `ping-pong` for `ping`, `under-load` for `paced`; full round trips.
+//! sockperf as a peer: `ping-pong`, or `under-load` for schedules.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use host::lab::Pair;
 use model::{Delivery, Measurement};
 
-use super::super::session::Placement;
-use super::{Child, PORT, Peer, cost, failed, finish_client, serve, start_client};
-use crate::path::{Load, PathError};
+use super::{Child, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
+use crate::lab::Placement;
+use crate::path::PathError;
 
 /// Its client sleeps two seconds before each test. So the programs of the next trial are started
 /// at the end of the last, and paused: the sleep passes while other arms run, a block takes two
@@ -25,14 +25,14 @@ struct Started {
 }
 
 impl Started {
-    fn new(pair: &Pair, load: &Load, places: &Placement) -> Result<Self, PathError> {
+    fn new(pair: &Pair, job: &Job, places: &Placement) -> Result<Self, PathError> {
         let (ip, port) = (pair.far.ip.to_string(), PORT.to_string());
-        let size = load.size_bytes.to_string();
+        let size = job.size_bytes.to_string();
         let mut server = Command::new("sockperf");
         server.args(["server", "-i", &ip, "-p", &port]);
         // Under load its client has two threads; three spinners on two CPUs would measure the
         // scheduler's time slice.
-        let spins = load.kind != "paced";
+        let spins = job.traffic == Traffic::PingPong;
         if spins {
             server.arg("--nonblocked");
         }
@@ -40,14 +40,17 @@ impl Started {
         // It says so when it listens; without the line it is given a moment all the same.
         server.wait_for_stdout("Warmup stage", Duration::from_millis(300));
         let mut client = Command::new("sockperf");
-        let rate = load.rate_pps.to_string();
-        if load.kind == "paced" {
-            client.args(["under-load", "--mps", &rate, "--reply-every", "1"]);
+        if let Traffic::Open { rate_pps, burst } = job.traffic {
+            let (rate, burst) = (rate_pps.to_string(), burst.to_string());
+            client.args(["under-load", "--reply-every", "1", "--mps", &rate, "--burst", &burst]);
         } else {
             client.arg("ping-pong");
         }
+        if job.segment == "rtt" {
+            client.arg("--full-rtt");
+        }
         client
-            .args(["--full-rtt", "-i", &ip, "-p", &port, "-m", &size])
+            .args(["-i", &ip, "-p", &port, "-m", &size])
             // Whole seconds are the shortest it takes.
             .args(["-t", "1"]);
         let any = Placement::default();
@@ -78,12 +81,12 @@ impl Peer for Sockperf {
     fn trial(
         &mut self,
         pair: &Pair,
-        load: &Load,
+        job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let started = match self.next.take() {
             Some(started) => started,
-            None => Started::new(pair, load, places)?.park(),
+            None => Started::new(pair, job, places)?.park(),
         };
         let before_ns = started.cpu_ns();
         let Started { server, client } = started;
@@ -94,9 +97,9 @@ impl Peer for Sockperf {
         // Its CPU time is told to nobody: it covers warm-up and idle spinning, its messages do not,
         // and so a cost per packet would be too high.
         let mut cpu_ns = cost(&client.usage).cpu_ns() + cost(&served.usage).cpu_ns() - before_ns;
-        let measurement = parse(&String::from_utf8_lossy(&client.stdout))?;
+        let measurement = parse(&String::from_utf8_lossy(&client.stdout), job.segment)?;
         // What cannot be started now is tried again, and told, at the next trial.
-        self.next = Started::new(pair, load, places).ok().map(Started::park);
+        self.next = Started::new(pair, job, places).ok().map(Started::park);
         cpu_ns += self.next.as_ref().map_or(0, Started::cpu_ns);
         Ok((measurement, cpu_ns))
     }
@@ -110,8 +113,8 @@ fn number_after(text: &str, key: &str) -> Option<f64> {
 }
 
 /// sockperf's text as a measurement. Its percentiles are of messages sent in its "valid"
-/// part; with `--full-rtt` they are whole round trips in microseconds.
-fn parse(text: &str) -> Result<Measurement, PathError> {
+/// part, in microseconds: whole round trips with `--full-rtt`, else half of one.
+fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
     let valid = text
         .split_once("[Valid Duration]")
         .ok_or_else(|| failed("sockperf", "its report has no [Valid Duration]"))?
@@ -150,7 +153,7 @@ fn parse(text: &str) -> Result<Measurement, PathError> {
     if quantiles.is_empty() {
         return Err(failed("sockperf", "its report has no percentiles"));
     }
-    measurement.reported.insert("rtt".into(), quantiles);
+    measurement.reported.insert(segment.into(), quantiles);
     Ok(measurement)
 }
 
@@ -172,7 +175,7 @@ sockperf: ---> percentile 50.000 =    3.900
 
     #[test]
     fn its_report_becomes_a_measurement_in_nanoseconds() {
-        let m = parse(REPORT).unwrap();
+        let m = parse(REPORT, "rtt").unwrap();
         assert_eq!(m.wall_ns, 550_000_000);
         let quantiles = &m.reported["rtt"];
         assert_eq!(quantiles[0], (0.5, 3900.0));
@@ -183,6 +186,6 @@ sockperf: ---> percentile 50.000 =    3.900
 
     #[test]
     fn another_report_is_an_error() {
-        assert!(parse("sockperf: ERROR: no messages").is_err());
+        assert!(parse("sockperf: ERROR: no messages", "rtt").is_err());
     }
 }

@@ -7,9 +7,9 @@ use host::lab::Pair;
 use model::{Delivery, Measurement, Throughput};
 use serde_json::Value;
 
-use super::super::session::Placement;
-use super::{PORT, Peer, cost, failed, finish_client, serve, start_client};
-use crate::path::{Load, PathError};
+use super::{Job, PORT, Peer, cost, failed, finish_client, serve, start_client};
+use crate::lab::Placement;
+use crate::path::PathError;
 
 pub(super) struct Iperf3;
 
@@ -17,7 +17,7 @@ impl Peer for Iperf3 {
     fn trial(
         &mut self,
         pair: &Pair,
-        load: &Load,
+        job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
         let port = PORT.to_string();
@@ -31,7 +31,7 @@ impl Peer for Iperf3 {
             client
                 .args(["-c", &pair.far.ip.to_string(), "-p", &port, "-u", "-b", "0", "-J"])
                 // Whole seconds are the shortest it takes.
-                .args(["-t", "1", "-l", &load.size_bytes.to_string()]);
+                .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
             finished = start_client(pair, places, client)
                 .and_then(|client| finish_client("iperf3", client, Duration::from_secs(20)));
             if finished.is_ok() {
@@ -42,7 +42,7 @@ impl Peer for Iperf3 {
         let client = finished?;
         let served = server.wait(Duration::from_secs(2)).map_err(PathError::part)?;
         let served = served.ok_or_else(|| failed("iperf3", "its server did not end"))?;
-        let mut measurement = parse(&client.stdout, &served.stdout, load.size_bytes)?;
+        let mut measurement = parse(&client.stdout, &served.stdout, job.size_bytes)?;
         measurement.costs.insert("near".into(), cost(&client.usage));
         measurement.costs.insert("far".into(), cost(&served.usage));
         let cpu_ns = measurement.cpu_ns();

@@ -1,0 +1,67 @@
+//! What sessions of all paths share: where the two ends of a lab run, and the account of CPU time.
+
+use host::cpu::{CpuClock, CpuTimes};
+use host::lab::End;
+use model::{Cost, Measurement};
+
+use crate::path::PathError;
+
+/// CPU time of the machine and of ourselves over one trial, set-up included.
+pub(crate) struct Meter<'a> {
+    clock: &'a CpuClock,
+    before: CpuTimes,
+    own_before_ns: u64,
+}
+
+/// What a [`Meter`] saw.
+pub(crate) struct Used {
+    machine: CpuTimes,
+    own_ns: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn start(clock: &'a CpuClock) -> Result<Self, PathError> {
+        let before = clock.now().map_err(PathError::part)?;
+        Ok(Meter { clock, before, own_before_ns: io::clock::process_cpu_ns() })
+    }
+
+    pub(crate) fn stop(self) -> Result<Used, PathError> {
+        let own_ns = io::clock::process_cpu_ns() - self.own_before_ns;
+        let now = self.clock.now().map_err(PathError::part)?;
+        Ok(Used { machine: now.since(&self.before), own_ns })
+    }
+}
+
+impl Used {
+    /// Counts what child processes used as ours.
+    pub(crate) fn with_children(self, children_ns: u64) -> Self {
+        Used { own_ns: self.own_ns + children_ns, ..self }
+    }
+
+    /// Enters what the kernel's own threads and everybody else used meanwhile.
+    pub(crate) fn account(&self, m: &mut Measurement) {
+        // Where nobody's cost is told, the kernel's alone would mislead.
+        if !m.costs.is_empty() {
+            let softirq_ns = Some(self.machine.softirq_threads_ns);
+            m.costs.insert("kernel".into(), Cost { softirq_ns, ..Cost::default() });
+        }
+        m.steal_ns = self.machine.steal_ns;
+        m.others_cpu_ns = self.machine.others_ns(self.own_ns);
+    }
+}
+
+/// How the two ends of a trial are placed; an empty list for anywhere.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placement {
+    pub(crate) near: Vec<usize>,
+    pub(crate) far: Vec<usize>,
+}
+
+/// Prepares the calling thread for one end: namespace, CPUs.
+pub(crate) fn settle(end: &End, cpus: &[usize]) -> Result<(), String> {
+    end.netns.enter().map_err(|e| format!("entering the lab: {e}"))?;
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    io::affinity::pin_to(cpus).map_err(|e| format!("pinning to CPU {cpus:?}: {e}"))
+}
