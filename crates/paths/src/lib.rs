@@ -3,12 +3,15 @@
 //! A path never refers to another path. Adding one is a folder and a line in [`all`].
 
 pub mod feed;
+mod lab;
 mod path;
+mod peers;
 pub mod probe;
+pub mod text;
 
 pub use path::{Load, LoadKind, Path, PathError, Session};
 
 /// Every path.
 pub fn all() -> Vec<Box<dyn Path>> {
-    vec![Box::new(probe::Probe)]
+    vec![Box::new(probe::Probe), Box::new(feed::Feed)]
 }

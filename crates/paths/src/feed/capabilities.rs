@@ -1,0 +1,132 @@
+//! What this host can do for a feed, found out by trying in a throw-away lab.
+
+use std::sync::OnceLock;
+
+use host::lab::{Pair, PairSpec};
+use host::tune::{LargeRing, NoCoalescing};
+use io::{EngineKind, EngineSpec, Local, Setup};
+use model::{Arm, Support};
+
+use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, RING_DESCRIPTORS};
+use crate::text::chain;
+
+/// What was tried, each with the reason when it failed.
+#[derive(Debug, Clone)]
+struct Capabilities {
+    lab: Result<(), String>,
+    fifo: Result<(), String>,
+    lock_memory: Result<(), String>,
+    receive_buffer: Result<(), String>,
+    coalescing: Result<(), String>,
+    ring: Result<(), String>,
+    bypass: Result<(), String>,
+    cpus: usize,
+}
+
+static TRIED: OnceLock<Capabilities> = OnceLock::new();
+
+fn tried() -> &'static Capabilities {
+    TRIED.get_or_init(|| {
+        let on_a_thread = |attempt: fn() -> std::io::Result<()>| {
+            let tried = std::thread::spawn(attempt).join();
+            let panicked = |_| Err(std::io::Error::other("panicked"));
+            tried.unwrap_or_else(panicked).map_err(|e| e.to_string())
+        };
+        let fifo = on_a_thread(|| io::sched::set_fifo(FIFO_PRIORITY));
+        let lock_memory = on_a_thread(|| io::sched::LockedMemory::hold().map(drop));
+        let cpus = io::affinity::allowed_cpus().map_or(1, |c| c.len());
+        let pair = match Pair::new(&PairSpec::default()) {
+            Ok(pair) => pair,
+            Err(error) => {
+                let no = || Err(chain(&error));
+                return Capabilities {
+                    lab: no(),
+                    fifo,
+                    lock_memory,
+                    receive_buffer: no(),
+                    coalescing: no(),
+                    ring: no(),
+                    bypass: no(),
+                    cpus,
+                };
+            }
+        };
+        let udp = EngineSpec {
+            receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+            ..EngineSpec::plain(EngineKind::Udp)
+        };
+        let xdp = EngineSpec { frames: 64, ..EngineSpec::plain(EngineKind::Xdp) };
+        let index = pair.far.ifindex;
+        let netns = || pair.far.netns.try_clone().map_err(|e| chain(&e));
+        Capabilities {
+            lab: Ok(()),
+            fifo,
+            lock_memory,
+            receive_buffer: opens(&pair, &udp),
+            coalescing: netns()
+                .and_then(|ns| NoCoalescing::hold(ns, index).map(drop).map_err(|e| chain(&e))),
+            ring: netns().and_then(|ns| {
+                LargeRing::hold(ns, index, RING_DESCRIPTORS).map(drop).map_err(|e| chain(&e))
+            }),
+            bypass: opens(&pair, &xdp),
+            cpus,
+        }
+    })
+}
+
+/// Opens and closes a receiver at the far end of a lab.
+fn opens(pair: &Pair, spec: &EngineSpec) -> Result<(), String> {
+    let far = &pair.far;
+    let local = Local {
+        ifindex: far.ifindex,
+        ifname: far.ifname.clone(),
+        mtu_bytes: far.mtu_bytes,
+        queue: 0,
+        queues: far.queues,
+        mac: far.mac,
+        ip: far.ip,
+        port: 10_000,
+    };
+    let opened = far.run(|| io::open(&Setup::receive(spec, &local, 256)).map(drop));
+    opened.map_err(|e| chain(&e))?.map_err(|e| chain(&e))
+}
+
+/// Whether the switches of an arm can be had in a lab here.
+pub(super) fn support(arm: &Arm) -> Support {
+    let t = tried();
+    let no = |what: &str, needs: &str, why: &Result<(), String>| {
+        let why = why.as_ref().err()?;
+        Some(Support::unsupported(format!("{what} ({why})"), needs))
+    };
+    let rules: [(&str, &str, &str, &Result<(), String>); 6] = [
+        ("fifo", "SCHED_FIFO", "CAP_SYS_NICE, or room in RLIMIT_RTPRIO", &t.fifo),
+        ("lock-memory", "mlockall", "CAP_IPC_LOCK, or `ulimit -l unlimited`", &t.lock_memory),
+        (
+            "big-rcvbuf",
+            "a receive buffer of 8 MiB",
+            "CAP_NET_ADMIN, or sysctl net.core.rmem_max=8388608",
+            &t.receive_buffer,
+        ),
+        (
+            "no-coalescing",
+            "changing coalescing on a veth",
+            "a NIC whose driver has it (ethtool -c shows)",
+            &t.coalescing,
+        ),
+        (
+            "big-ring",
+            "changing the receive ring of a veth",
+            "a NIC whose driver has it (ethtool -g shows)",
+            &t.ring,
+        ),
+        ("bypass", "AF_XDP", "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and Linux 5.9", &t.bypass),
+    ];
+    let missing = rules.iter().filter(|rule| arm.has(rule.0));
+    no("a lab of network namespaces", "CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root", &t.lab)
+        .or_else(|| missing.filter_map(|rule| no(rule.1, rule.2, rule.3)).next())
+        .or_else(|| {
+            let alone = ["pin", "irq-affinity"].into_iter().find(|id| arm.has(id) && t.cpus < 2);
+            alone.map(|id| Support::unsupported(format!("{id} with one CPU"), "two CPUs"))
+        })
+        .unwrap_or(Support::Yes)
+}

@@ -1,0 +1,185 @@
+//! The feed's arms in their lab: each switch does what it says, and no quote goes missing
+//! unaccounted for.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::{Arm, Measurement, Support};
+use wirepath_paths::{Load, Path};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn feed() -> Box<dyn Path> {
+    wirepath_paths::all().into_iter().find(|path| path.name() == "feed").expect("listed")
+}
+
+fn load(kind: &str) -> Load {
+    let path = feed();
+    let kind = path.loads().iter().find(|load| load.name == kind).expect("a load of that name");
+    Load {
+        kind: kind.name.to_owned(),
+        size_bytes: kind.size_bytes,
+        rate_pps: kind.rate_pps,
+        trial: Duration::from_millis(200),
+        far: None,
+        secret: None,
+    }
+}
+
+fn arm(ids: &[&str]) -> Arm {
+    match ids {
+        [] => Arm::baseline(),
+        _ => Arm::variant(ids.join("+"), ids.iter().map(|s| (*s).to_owned()).collect()),
+    }
+}
+
+fn counter(m: &Measurement, name: &str) -> u64 {
+    *m.counters.get(name).unwrap_or_else(|| panic!("no {name}: {:?}", m.counters))
+}
+
+/// The machine's books and the receiver's own say the same of every quote.
+#[track_caller]
+fn balances(name: &str, m: &Measurement) {
+    let accounted = counter(m, "received_count") + counter(m, "dropped_by_socket_count");
+    assert_eq!(counter(m, "sent_count"), accounted, "{name}: {:?}", m.counters);
+    assert_eq!(counter(m, "missing_count"), 0, "{name}");
+    assert_eq!(counter(m, "stray_count"), 0, "{name}");
+    assert_eq!(m.deliveries["forward"].reordered_count, 0, "{name}");
+    assert_eq!(m.deliveries["forward"].duplicated_count, 0, "{name}");
+}
+
+fn supported(arm: &Arm, load: &Load) -> bool {
+    match feed().support(arm, load) {
+        Support::Yes => true,
+        Support::Unsupported { what, needs } => {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "skipped: {}: {what}; {needs}", arm.name);
+            false
+        }
+        Support::Refused { why } => panic!("{}: {why}", arm.name),
+    }
+}
+
+#[test]
+fn a_surge_overflows_the_default_buffer_and_both_books_count_the_same() {
+    let _alone = alone();
+    let load = load("surge");
+    let mut session = feed().open(&load).expect("a lab");
+    let baseline = session.trial(&arm(&[])).expect("baseline");
+    balances("baseline", &baseline);
+    let dropped = counter(&baseline, "dropped_by_socket_count");
+    assert!(dropped > 0, "printing keeps up with 1,000 at once: {:?}", baseline.counters);
+    assert_eq!(baseline.lost_count(), dropped);
+    let refused = baseline.metrics().into_iter().find(|m| m.name == "schedule_to_app_ns_p50");
+    let why = refused.expect("named").value.expect_err("refused under loss");
+    assert!(why.contains("lost"), "{why}");
+
+    let big = arm(&["big-rcvbuf"]);
+    if supported(&big, &load) {
+        let m = session.trial(&big).expect("big-rcvbuf");
+        balances("big-rcvbuf", &m);
+        assert_eq!(m.lost_count(), 0, "{:?}", m.counters);
+        assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
+
+        // A receiver that prints is slower than the exchange: quotes gather for the next call.
+        let m = session.trial(&arm(&["big-rcvbuf", "batch"])).expect("batch");
+        balances("batch", &m);
+        let calls = m.costs["far"].syscall_count.expect("counted");
+        assert!(calls < counter(&m, "received_count") / 2, "{calls} calls: {:?}", m.counters);
+    }
+}
+
+#[test]
+fn every_arm_takes_every_quote_and_times_its_segments() {
+    let _alone = alone();
+    let load = load("burst");
+    let mut session = feed().open(&load).expect("a lab");
+    for ids in [
+        &[][..],
+        &["quiet"],
+        &["quiet", "spin", "pin"],
+        &["quiet", "fifo"],
+        &["quiet", "irq-affinity"],
+        &["quiet", "big-rcvbuf", "batch"],
+        &["quiet", "busy-poll"],
+        &["quiet", "lock-memory"],
+        &["quiet", "spin", "pin", "bypass"],
+    ] {
+        let arm = arm(ids);
+        if !supported(&arm, &load) {
+            continue;
+        }
+        let m = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+        balances(&arm.name, &m);
+        assert_eq!(counter(&m, "received_count"), 400, "{}", arm.name);
+        assert_eq!(m.segments["schedule→app"].len(), 400, "{}", arm.name);
+        assert_eq!(m.segments["match→app"].len(), 400, "{}", arm.name);
+        // AF_XDP takes frames before the kernel stamps them.
+        let stamped = m.segments.get("kernel→app").map_or(0, |h| h.len());
+        match arm.has("bypass") {
+            true => assert_eq!(stamped, 0),
+            // Stamping begins in the background with the machine's first such socket.
+            false => assert!(stamped > 300, "{}: {stamped}", arm.name),
+        }
+    }
+}
+
+#[test]
+fn what_a_switch_changes_is_read_back() {
+    let _alone = alone();
+    let load = load("paced");
+    let mut session = feed().open(&load).expect("a lab");
+    let mut trial = |ids: &[&str]| {
+        let arm = arm(ids);
+        supported(&arm, &load)
+            .then(|| session.trial(&arm).unwrap_or_else(|e| panic!("{ids:?}: {e}")))
+    };
+    let plain = trial(&[]).expect("the baseline needs nothing");
+    assert_eq!(counter(&plain, "far_printed_line_count"), counter(&plain, "received_count"));
+    for entry in ["far scheduling", "far CPU", "far receive buffer"] {
+        assert!(!plain.mode.contains_key(entry), "{entry}");
+    }
+    if let Some(m) = trial(&["quiet"]) {
+        assert!(!m.counters.contains_key("far_printed_line_count"));
+    }
+    if let Some(m) = trial(&["fifo"]) {
+        assert_eq!(m.mode["far scheduling"], "SCHED_FIFO 80");
+    }
+    if let Some(m) = trial(&["pin"]) {
+        let cpus = io::affinity::allowed_cpus().expect("CPUs");
+        assert_eq!(m.mode["far CPU"], format!("[{}]", cpus[cpus.len() - 1]));
+    }
+    if let Some(m) = trial(&["big-rcvbuf"]) {
+        assert_eq!(m.mode["far receive buffer"], "16777216 bytes");
+    }
+    if let Some(m) = trial(&["lock-memory"]) {
+        assert!(counter(&m, "locked_bytes") > 1 << 20);
+    }
+    assert_eq!(io::sched::locked_bytes(), 0, "memory stayed locked");
+    if let Some(m) = trial(&["busy-poll"]) {
+        let why = &m.not_effective.first().expect("a veth has no NAPI instance to name").why;
+        assert!(why.contains("SO_INCOMING_NAPI_ID"), "{why}");
+    }
+}
+
+#[test]
+fn what_a_veth_does_not_have_is_unsupported_with_what_it_needs() {
+    let load = load("burst");
+    for (id, needs) in [("no-coalescing", "ethtool -c"), ("big-ring", "ethtool -g")] {
+        match feed().support(&arm(&[id]), &load) {
+            Support::Unsupported { needs: told, .. } => assert!(told.contains(needs), "{told}"),
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_feed_between_hosts_is_refused_with_the_way_to_do_it() {
+    let load = Load { far: Some("192.0.2.1".into()), ..load("burst") };
+    let refused = feed().open(&load).err().expect("refused").to_string();
+    assert!(refused.contains("feed replay"), "{refused}");
+}
