@@ -1,7 +1,10 @@
 //! What sessions of all paths share: where the two ends of a lab run, and the account of CPU time.
 
+use std::net::Ipv4Addr;
+
 use host::cpu::{CpuClock, CpuTimes};
 use host::lab::End;
+use io::Local;
 use model::{Cost, Measurement};
 
 use crate::path::PathError;
@@ -55,6 +58,20 @@ impl Used {
 pub(crate) struct Placement {
     pub(crate) near: Vec<usize>,
     pub(crate) far: Vec<usize>,
+}
+
+/// An end of a lab as an engine wants it, with an address and a port of its own or a group's.
+pub(crate) fn local(end: &End, ip: Ipv4Addr, port: u16) -> Local {
+    Local {
+        ifindex: end.ifindex,
+        ifname: end.ifname.clone(),
+        mtu_bytes: end.mtu_bytes,
+        queue: 0,
+        queues: end.queues,
+        mac: end.mac,
+        ip,
+        port,
+    }
 }
 
 /// Prepares the calling thread for one end: namespace, CPUs.

@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 
 use host::lab::{Pair, PairSpec};
 use host::tune::{LargeRing, NoCoalescing};
-use io::{EngineKind, EngineSpec, Local, Setup};
+use io::{EngineKind, EngineSpec, Setup};
 use model::{Arm, Support};
 
 use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, RING_DESCRIPTORS};
+use crate::lab::local;
 use crate::text::chain;
 
 /// What was tried, each with the reason when it failed.
@@ -77,16 +78,7 @@ fn tried() -> &'static Capabilities {
 /// Opens and closes a receiver at the far end of a lab.
 fn opens(pair: &Pair, spec: &EngineSpec) -> Result<(), String> {
     let far = &pair.far;
-    let local = Local {
-        ifindex: far.ifindex,
-        ifname: far.ifname.clone(),
-        mtu_bytes: far.mtu_bytes,
-        queue: 0,
-        queues: far.queues,
-        mac: far.mac,
-        ip: far.ip,
-        port: 10_000,
-    };
+    let local = local(far, far.ip, 10_000);
     let opened = far.run(|| io::open(&Setup::receive(spec, &local, 256)).map(drop));
     opened.map_err(|e| chain(&e))?.map_err(|e| chain(&e))
 }

@@ -14,7 +14,7 @@ use host::cpu::CpuClock;
 use host::lab::{Pair, PairSpec};
 use host::steering::RpsGuard;
 use host::tune::{LargeRing, NoCoalescing};
-use io::{EngineKind, Local, Setup};
+use io::{EngineKind, Setup};
 use model::{Arm, ArmKind, Measurement, NotEffective};
 use sys_pty::Pty;
 
@@ -26,7 +26,7 @@ use super::script::{Script, Timing};
 use super::switches::{FIFO_PRIORITY, RING_DESCRIPTORS, engine_of};
 use super::symbols::Symbols;
 use super::traps;
-use crate::lab::{Meter, Placement, settle};
+use crate::lab::{Meter, Placement, local, settle};
 use crate::path::{Load, PathError, Session};
 use crate::peers::{self, Job, Peer, Traffic};
 use crate::text::chain;
@@ -75,7 +75,7 @@ pub(super) struct Zero {
 /// When the datagrams of a load are due.
 pub(super) fn timing(load: &Load) -> Timing {
     let (burst, gap_ns) = match load.kind.as_str() {
-        "burst" => (100, 5_000),
+        "burst" => (100, 10_000),
         "surge" => (1000, 0),
         _ => (1, 0),
     };
@@ -211,18 +211,8 @@ impl FeedSession {
         let listening = Script::new(self.run, timing, count);
         let places = self.placement(arm);
         let engine = engine_of(arm);
-        let far = &self.pair.far;
-        let local = Local {
-            ifindex: far.ifindex,
-            ifname: far.ifname.clone(),
-            mtu_bytes: far.mtu_bytes,
-            queue: 0,
-            queues: far.queues,
-            mac: far.mac,
-            // Bound to the group: nothing else that is sent to the port is taken.
-            ip: *GROUP.ip(),
-            port: GROUP.port(),
-        };
+        // Bound to the group: nothing else that is sent to the port is taken.
+        let local = local(&self.pair.far, *GROUP.ip(), GROUP.port());
         let setup = Setup::receive(&engine, &local, DATAGRAM_BYTES_MAX);
         let mut pty = match arm.has("quiet") {
             true => None,

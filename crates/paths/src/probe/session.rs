@@ -16,7 +16,7 @@ use super::role::{self, Live, Pace, RoleReport, Steering, Task};
 use super::storm;
 use super::switches::{engine_of, fit};
 use super::watch::Watch;
-use crate::lab::{Meter, Placement, Used, settle};
+use crate::lab::{Meter, Placement, Used, local, settle};
 use crate::path::{Load, PathError, Session};
 use crate::peers::{self, Job, Peer, Traffic};
 
@@ -178,16 +178,7 @@ pub fn seed() -> u32 {
 
 /// This end and its counterpart, as an engine wants them.
 pub(super) fn ends(pair: &Pair) -> ((Local, Remote), (Local, Remote)) {
-    let local = |end: &End, port| Local {
-        ifindex: end.ifindex,
-        ifname: end.ifname.clone(),
-        mtu_bytes: end.mtu_bytes,
-        queue: 0,
-        queues: end.queues,
-        mac: end.mac,
-        ip: end.ip,
-        port,
-    };
+    let local = |end: &End, port| local(end, end.ip, port);
     let remote = |end: &End, port| Remote { mac: end.mac, ip: end.ip, port };
     (
         (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT)),
