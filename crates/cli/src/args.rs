@@ -102,9 +102,9 @@ pub(crate) struct ProveArgs {
     /// Datagrams a second of a paced load
     #[arg(long, default_value_t = 10_000)]
     pub(crate) rate: u64,
-    /// Measured part of one trial
-    #[arg(long, default_value = "200ms", value_parser = parse_duration)]
-    pub(crate) trial: std::time::Duration,
+    /// Measured part of one trial; the load's own unless given
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) trial: Option<std::time::Duration>,
     /// Seed of the order of trials; random unless given
     #[arg(long)]
     pub(crate) seed: Option<u64>,

@@ -10,6 +10,7 @@ static LOADS: [LoadKind; 1] = [LoadKind {
     name: "simulated",
     what: "made-up measurements with known effects",
     judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
+    trial: Duration::from_millis(200),
     peers: &["fake-peer"],
 }];
 

@@ -79,8 +79,7 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
     };
     task.check().map_err(Failure::Usage)?;
     // Ours first: what the peer sends must find an open engine.
-    let mut engine = io::open(&task.engine, Role::Receive, &local, None, 1, task.payload_bytes)
-        .map_err(|e| Failure::of(&e))?;
+    let mut engine = io::open(&task.setup(&local, None)).map_err(|e| Failure::of(&e))?;
     let sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
     task.duration = None;
     let stop = AtomicBool::new(false);
@@ -366,16 +365,7 @@ fn run_queues(
         return role::open_and_run(task, local, remote, stop, Some(live));
     }
     let range = local.queue..local.queue + queues;
-    let engines = XdpEngine::open_port(
-        &task.engine,
-        task.role,
-        local,
-        remote,
-        task.flows,
-        task.payload_bytes,
-        range,
-    )
-    .map_err(|e| chain(&e))?;
+    let engines = XdpEngine::open_port(&task.setup(local, remote), range).map_err(|e| chain(&e))?;
     let run_one = |(n, engine): (usize, XdpEngine)| {
         let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
         let watch = Watch::new(local.ifindex, &local.ifname);

@@ -24,7 +24,7 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
         kind: kind.name.to_owned(),
         size_bytes: args.size,
         rate_pps: args.rate,
-        trial: args.trial,
+        trial: args.trial.unwrap_or(kind.trial),
         far: args.peer.clone(),
         secret: crate::peer::secret(&args.secret)?,
     };

@@ -270,39 +270,39 @@ pub enum AnyEngine {
     Xdp(Box<XdpEngine>),
 }
 
+/// What an engine is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// Which engine, and how it is tuned.
+    pub spec: &'a EngineSpec,
+    /// What it is for.
+    pub role: Role,
+    /// This end.
+    pub local: &'a Local,
+    /// The other end; a receiver or an echo may do without.
+    pub remote: Option<&'a Remote>,
+    /// Source ports to send from, upwards from the local port; only a sender may have more than
+    /// one.
+    pub flows: usize,
+    /// Size of every datagram sent, and the most received, bytes.
+    pub payload_bytes: usize,
+}
+
+impl<'a> Setup<'a> {
+    /// A receiver.
+    pub fn receive(spec: &'a EngineSpec, local: &'a Local, payload_bytes: usize) -> Self {
+        Setup { spec, role: Role::Receive, local, remote: None, flows: 1, payload_bytes }
+    }
+}
+
 /// Opens an engine in the calling thread's network namespace.
-///
-/// `flows`: source ports to send from, upwards from the local port; only a sender may have
-/// more than one. `payload_bytes`: size of every datagram sent, and the most received.
-pub fn open(
-    spec: &EngineSpec,
-    role: Role,
-    local: &Local,
-    remote: Option<&Remote>,
-    flows: usize,
-    payload_bytes: usize,
-) -> Result<AnyEngine, IoError> {
-    Ok(match spec.kind {
-        EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(
-            spec,
-            role,
-            local,
-            remote,
-            flows,
-            payload_bytes,
-        )?)),
-        EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(
-            spec,
-            role,
-            local,
-            remote,
-            flows,
-            payload_bytes,
-        )?)),
+pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
+    Ok(match setup.spec.kind {
+        EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(setup)?)),
+        EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(setup)?)),
         EngineKind::Xdp => {
-            let queue = local.queue..local.queue + 1;
-            let mut port =
-                XdpEngine::open_port(spec, role, local, remote, flows, payload_bytes, queue)?;
+            let queue = setup.local.queue;
+            let mut port = XdpEngine::open_port(setup, queue..queue + 1)?;
             AnyEngine::Xdp(Box::new(port.remove(0)))
         }
     })

@@ -7,7 +7,7 @@ use wire::frame::{self, HEADERS_BYTES, IPV4_OFFSET, RestSum, UDP_OFFSET, UdpMeta
 use wire::probe::{self, Kind};
 use wire::{checksum, ethernet, ipv4, udp};
 
-use crate::engine::{Arrival, Local, Remote};
+use crate::engine::{Arrival, Local, Remote, Setup};
 use crate::error::IoError;
 
 /// Length of the frame around a payload, in bytes.
@@ -61,13 +61,8 @@ impl Template {
     }
 
     /// One for each flow; none without a remote. `wipe`: frames are also used to receive.
-    pub(crate) fn for_flows(
-        local: &Local,
-        remote: Option<&Remote>,
-        flows: usize,
-        payload_bytes: usize,
-        wipe: bool,
-    ) -> Result<Vec<Self>, IoError> {
+    pub(crate) fn for_flows(setup: &Setup<'_>, wipe: bool) -> Result<Vec<Self>, IoError> {
+        let Setup { local, remote, flows, payload_bytes, .. } = *setup;
         let Some(remote) = remote else { return Ok(Vec::new()) };
         (0..flows.max(1) as u16)
             .map(|flow| Ok(Template { wipe, ..Self::new(local, remote, flow, payload_bytes)? }))
@@ -227,7 +222,7 @@ mod tests {
     fn built(payload_bytes: usize, wipe: bool, stale: u8) -> Vec<u8> {
         let (local, remote) = ends(9000);
         let template =
-            &Template::for_flows(&local, Some(&remote), 1, payload_bytes, wipe).unwrap()[0];
+            Template { wipe, ..Template::new(&local, &remote, 0, payload_bytes).unwrap() };
         let mut frame = vec![stale; template.frame_bytes()];
         template.build(&mut frame, &mut |p| header(42).write(p).unwrap());
         frame

@@ -13,7 +13,7 @@ mod xdp;
 
 pub use engine::{
     AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
-    Remote, Role, Stamps, Wait, XdpMode, open,
+    Remote, Role, Setup, Stamps, Wait, XdpMode, open,
 };
 pub use error::IoError;
 pub use frames::Template;

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use sys::packet::{PacketRx, PacketTx};
 
-use crate::engine::{
-    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Stamps, Wait,
-};
+use crate::engine::{Arrival, Echoed, Engine, EngineReport, Role, Setup, Stamps, Wait};
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::udp::{NAP, hold_port};
@@ -40,15 +38,9 @@ pub struct PacketEngine {
 
 impl PacketEngine {
     /// Opens the rings that the role needs.
-    pub fn open(
-        spec: &EngineSpec,
-        role: Role,
-        local: &Local,
-        remote: Option<&Remote>,
-        flows: usize,
-        payload_bytes: usize,
-    ) -> Result<Self, IoError> {
-        let templates = Template::for_flows(local, remote, flows, payload_bytes, false)?;
+    pub fn open(setup: &Setup<'_>) -> Result<Self, IoError> {
+        let Setup { spec, role, local, payload_bytes, .. } = *setup;
+        let templates = Template::for_flows(setup, false)?;
         let frame_bytes = frames::frame_bytes(payload_bytes);
         let failed = |what: &'static str| {
             move |source: std::io::Error| match source.kind() {

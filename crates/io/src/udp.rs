@@ -9,7 +9,7 @@ use sys::udp::{Batch, PAYLOAD_BYTES_MAX, SEGMENTS_MAX};
 use sys::{socket, udp};
 
 use crate::engine::{
-    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Stamps, Wait,
+    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
 };
 use crate::error::IoError;
 use crate::frames::answer_in_place;
@@ -53,14 +53,8 @@ pub struct UdpEngine {
 
 impl UdpEngine {
     /// Opens the sockets, bound to the local address and connected when there is a remote.
-    pub fn open(
-        spec: &EngineSpec,
-        role: Role,
-        local: &Local,
-        remote: Option<&Remote>,
-        flows: usize,
-        payload_bytes: usize,
-    ) -> Result<Self, IoError> {
+    pub fn open(setup: &Setup<'_>) -> Result<Self, IoError> {
+        let Setup { spec, role, local, remote, flows, payload_bytes } = *setup;
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(IoError::PayloadSize {
                 payload_bytes,

@@ -10,7 +10,7 @@ use sys::bpf::{ProbeFilter, ProbeFilterSpec};
 use sys::xsk::{self, Bind, Frames, Socket, Then};
 
 use crate::engine::{
-    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Remote, Role, Wait, XdpMode,
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Wait, XdpMode,
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
@@ -45,15 +45,8 @@ pub struct XdpEngine {
 impl XdpEngine {
     /// Opens one engine for each of `queues`, sharing a UMEM and, where the role receives, one
     /// XDP program in the mode asked for. In the calling thread's network namespace.
-    pub fn open_port(
-        spec: &EngineSpec,
-        role: Role,
-        local: &Local,
-        remote: Option<&Remote>,
-        flows: usize,
-        payload_bytes: usize,
-        queues: Range<u32>,
-    ) -> Result<Vec<Self>, IoError> {
+    pub fn open_port(setup: &Setup<'_>, queues: Range<u32>) -> Result<Vec<Self>, IoError> {
+        let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
         let frame_bytes = frames::frame_bytes(payload_bytes);
         // A received frame has the kernel's headroom of 256 bytes in front.
@@ -128,13 +121,7 @@ impl XdpEngine {
             engines.push(XdpEngine {
                 filter: filter.clone(),
                 socket,
-                templates: Template::for_flows(
-                    local,
-                    remote,
-                    flows,
-                    payload_bytes,
-                    role == Role::Ping,
-                )?,
+                templates: Template::for_flows(setup, role == Role::Ping)?,
                 wait: spec.wait,
                 busy_poll: spec.busy_poll,
                 batch: spec.batch.max(1),

@@ -13,6 +13,8 @@ pub struct LoadKind {
     pub what: &'static str,
     /// Metrics that it is judged by, most important first.
     pub judged: &'static [&'static str],
+    /// Measured part of one trial, unless another is asked for.
+    pub trial: Duration,
     /// Programs that can run it as peer arms.
     pub peers: &'static [&'static str],
 }

@@ -11,7 +11,7 @@ use common::{
     tasks, udp, until, xdp,
 };
 use host::lab::{Pair, PairSpec};
-use io::{Arrival, Engine, EngineSpec, Role, Wait, XdpEngine, XdpMode};
+use io::{Arrival, Engine, EngineSpec, Role, Setup, Wait, XdpEngine, XdpMode};
 use wire::probe::Header;
 use wirepath_paths::probe::role::{Pace, RoleReport, Task};
 
@@ -227,7 +227,7 @@ fn queues_share_a_umem_and_lose_nothing_between_them() {
         let spec = xdp(mode, Wait::Spin, 64);
         let opened = pair.far.run(|| {
             let at = local(&pair.far, FAR_PORT);
-            XdpEngine::open_port(&spec, Role::Receive, &at, None, 1, 64, 0..2)
+            XdpEngine::open_port(&Setup::receive(&spec, &at, 64), 0..2)
         });
         let mut port = opened.expect("the far end").expect("both queues");
         assert_eq!(port.len(), 2);

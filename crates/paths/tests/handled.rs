@@ -14,7 +14,7 @@ use common::{
 };
 use host::lab::{End, Pair, PairSpec};
 use host::net::ethtool;
-use io::{AnyEngine, Copying, EngineSpec, Local, Remote, Role, Wait, XdpMode};
+use io::{AnyEngine, Copying, EngineSpec, Local, Remote, Role, Setup, Wait, XdpMode};
 use wirepath_paths::probe::endpoint::{self, Choice};
 use wirepath_paths::probe::role::{self, Pace};
 
@@ -31,20 +31,22 @@ fn skb() -> EngineSpec {
 }
 
 /// Opens an engine in an end's namespace; the whole chain of causes when it cannot.
-fn open(
-    end: &End,
-    spec: &EngineSpec,
+fn open(end: &End, setup: &Setup<'_>) -> Result<AnyEngine, String> {
+    end.run(|| io::open(setup).map_err(|e| role::chain(&e))).expect("the lab")
+}
+
+fn towards<'a>(
+    spec: &'a EngineSpec,
     role: Role,
-    at: &Local,
-    to: Option<&Remote>,
+    local: &'a Local,
+    remote: &'a Remote,
     payload_bytes: usize,
-) -> Result<AnyEngine, String> {
-    end.run(|| io::open(spec, role, at, to, 1, payload_bytes).map_err(|e| role::chain(&e)))
-        .expect("the lab")
+) -> Setup<'a> {
+    Setup { spec, role, local, remote: Some(remote), flows: 1, payload_bytes }
 }
 
 fn open_far(pair: &Pair, spec: &EngineSpec) -> Result<AnyEngine, String> {
-    open(&pair.far, spec, Role::Receive, &local(&pair.far, FAR_PORT), None, 64)
+    open(&pair.far, &Setup::receive(spec, &local(&pair.far, FAR_PORT), 64))
 }
 
 /// The message has each part.
@@ -112,7 +114,7 @@ fn a_queue_that_is_not_there_is_named_with_those_that_are() {
     let at = Local { queue: 7, ..local(&pair.far, FAR_PORT) };
     for role in [Role::Send, Role::Receive] {
         let to = remote(&pair.near, NEAR_PORT);
-        let opened = open(&pair.far, &skb(), role, &at, Some(&to), 64);
+        let opened = open(&pair.far, &towards(&skb(), role, &at, &to, 64));
         refused(opened, &["wp-far has no queue 7", "it has 1", "-q", "ethtool -L"]);
     }
 }
@@ -122,7 +124,8 @@ fn a_queue_in_use_is_named_after_a_short_wait() {
     let _alone = alone();
     let pair = pair();
     let to = remote(&pair.near, NEAR_PORT);
-    let send = |port| open(&pair.far, &skb(), Role::Send, &local(&pair.far, port), Some(&to), 64);
+    let send =
+        |port| open(&pair.far, &towards(&skb(), Role::Send, &local(&pair.far, port), &to, 64));
     let _first = send(9010).expect("free");
     refused(send(9011), &["queue 0 of wp-far stayed busy", "1500 ms", "another queue with -q"]);
 }
@@ -164,10 +167,7 @@ fn a_link_that_stays_down_ends_the_run_and_is_named() {
     {
         let pair = pair();
         let (near, far) = tasks(Role::Send, &spec, Pace::Rate(10_000), 64, None);
-        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
-        let at = local(&pair.far, FAR_PORT);
-        let receiving = Running::start(&pair.far, at, None, far).expect(name);
-        let sending = Running::start(&pair.near, from, Some(to), near).expect(name);
+        let (sending, receiving) = Running::both(&pair, near, far).expect(name);
         assert!(until(|| receiving.live.received_count.load(Ordering::Relaxed) > 0), "{name}");
         pair.near.set_up(false).expect("down");
         // Neither is told to stop.
@@ -186,10 +186,7 @@ fn a_deleted_interface_ends_both_runs_and_is_named() {
     {
         let pair = pair();
         let (near, far) = tasks(Role::Send, &spec, Pace::Rate(10_000), 64, None);
-        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
-        let at = local(&pair.far, FAR_PORT);
-        let receiving = Running::start(&pair.far, at, None, far).expect(name);
-        let sending = Running::start(&pair.near, from, Some(to), near).expect(name);
+        let (sending, receiving) = Running::both(&pair, near, far).expect(name);
         assert!(until(|| receiving.live.received_count.load(Ordering::Relaxed) > 0), "{name}");
         pair.near.delete_link().expect("deleted");
         for (ended, ifname) in [(sending.join(), "wp-near"), (receiving.join(), "wp-far")] {
@@ -208,7 +205,7 @@ fn an_interface_that_was_deleted_before_is_named() {
     let to = remote(&pair.near, NEAR_PORT);
     for role in [Role::Send, Role::Receive] {
         refused(
-            open(&pair.far, &skb(), role, &at, Some(&to), 64),
+            open(&pair.far, &towards(&skb(), role, &at, &to, 64)),
             &["interface wp-far no longer exists"],
         );
     }
@@ -330,19 +327,19 @@ fn a_payload_too_large_for_the_mtu_or_a_frame_names_the_limit() {
     let at = local(&pair.near, NEAR_PORT);
     for spec in [packet(), skb(), native()] {
         refused(
-            open(&pair.near, &spec, Role::Send, &at, Some(&to), 1473),
+            open(&pair.near, &towards(&spec, Role::Send, &at, &to, 1473)),
             &["1473 bytes", "wp-near has an MTU of 1500", "--size"],
         );
-        open(&pair.near, &spec, Role::Send, &at, Some(&to), 1472).expect("it just fits");
+        open(&pair.near, &towards(&spec, Role::Send, &at, &to, 1472)).expect("it just fits");
     }
     let jumbo = Pair::new(&PairSpec { mtu_bytes: 9000, ..PairSpec::default() }).expect("a lab");
     let at = local(&jumbo.near, NEAR_PORT);
     refused(
-        open(&jumbo.near, &skb(), Role::Send, &at, Some(&to), 4000),
+        open(&jumbo.near, &towards(&skb(), Role::Send, &at, &to, 4000)),
         &["4000 bytes", "a UMEM frame holds", "--multi-buffer"],
     );
     refused(
-        open(&jumbo.near, &udp(), Role::Send, &at, Some(&to), 65_508),
+        open(&jumbo.near, &towards(&udp(), Role::Send, &at, &to, 65_508)),
         &["65508 bytes", "65507", "--size"],
     );
     let (near, _) = tasks(Role::Send, &udp(), Pace::Flood, 8, Some(1));
@@ -393,7 +390,7 @@ fn child_that_opens_an_engine() {
     let spec = EngineSpec { receive_buffer_bytes: None, ..spec };
     let choice = Choice { ifname: Some("wp-far".into()), queue: 0, port: FAR_PORT };
     let at = endpoint::listening(&choice).expect("wp-far is here");
-    let opened = io::open(&spec, Role::Receive, &at, None, 1, 64);
+    let opened = io::open(&Setup::receive(&spec, &at, 64));
     let said = match opened {
         Ok(_) => "opened".to_owned(),
         Err(error) => role::chain(&error),
@@ -490,7 +487,7 @@ fn child_that_holds_an_engine() {
     }
     let choice = Choice { ifname: Some("wp-far".into()), queue: 0, port: FAR_PORT };
     let at = endpoint::listening(&choice).expect("wp-far is here");
-    let _held = io::open(&native(), Role::Receive, &at, None, 1, 64).expect("opens");
+    let _held = io::open(&Setup::receive(&native(), &at, 64)).expect("opens");
     // Killed long before this.
     thread::sleep(Duration::from_secs(60));
 }

@@ -11,7 +11,7 @@ use common::{
     FAR_PORT, NEAR_PORT, Running, alone, counter, local, remote, run, tasks, tell, until, xdp,
 };
 use host::lab::{Pair, PairSpec};
-use io::{AnyEngine, EngineSpec, Role, Wait, XdpMode};
+use io::{AnyEngine, EngineSpec, Role, Setup, Wait, XdpMode};
 use sys::xsk::LedgerBalance;
 use wirepath_paths::probe::role::{self, Pace, RoleReport, Steering};
 
@@ -124,9 +124,8 @@ fn a_fill_ring_that_runs_empty_loses_datagrams_but_no_frame() {
         let (near, far) = tasks(Role::Send, &engine(mode), Pace::Flood, 64, Some(200));
         let starved = EngineSpec { frames: 64, ..engine(mode) };
         // Open, but nobody takes anything until all was sent: the ring must run empty.
-        let opened = pair
-            .far
-            .run(|| io::open(&starved, Role::Receive, &local(&pair.far, FAR_PORT), None, 1, 64));
+        let opened =
+            pair.far.run(|| io::open(&Setup::receive(&starved, &local(&pair.far, FAR_PORT), 64)));
         let mut receiver: AnyEngine = opened.expect("the far end").expect(mode.0);
         let stop = AtomicBool::new(false);
         let sent = pair.near.run(|| {
@@ -171,12 +170,7 @@ fn a_link_that_goes_down_and_comes_back_costs_datagrams_but_no_frame() {
             let pair = pair();
             let pace = if role == Role::Send { Pace::Flood } else { Pace::Rate(50_000) };
             let (near, far) = tasks(role, &engine(mode), pace, 64, None);
-            let (near_local, near_remote) =
-                (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
-            let answering =
-                Running::start(&pair.far, local(&pair.far, FAR_PORT), None, far).expect(mode.0);
-            let sending =
-                Running::start(&pair.near, near_local, Some(near_remote), near).expect(mode.0);
+            let (sending, answering) = Running::both(&pair, near, far).expect(mode.0);
             let flowing = || {
                 let seen = through(role, &sending, &answering);
                 until(|| through(role, &sending, &answering) > seen)
@@ -207,12 +201,7 @@ fn an_interface_that_is_deleted_is_named_and_no_frame_is_lost() {
             let pair = pair();
             let pace = if role == Role::Send { Pace::Flood } else { Pace::Rate(50_000) };
             let (near, far) = tasks(role, &engine(mode), pace, 64, None);
-            let (near_local, near_remote) =
-                (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
-            let answering =
-                Running::start(&pair.far, local(&pair.far, FAR_PORT), None, far).expect(mode.0);
-            let sending =
-                Running::start(&pair.near, near_local, Some(near_remote), near).expect(mode.0);
+            let (sending, answering) = Running::both(&pair, near, far).expect(mode.0);
             let arrives = until(|| through(role, &sending, &answering) > 0);
             assert!(arrives, "{what}: nothing arrives");
             pair.near.delete_link().expect("deleted");
@@ -237,12 +226,7 @@ fn a_peer_that_dies_leaves_the_other_end_with_all_its_frames() {
             let pair = pair();
             let pace = if role == Role::Send { Pace::Flood } else { Pace::Rate(50_000) };
             let (near, far) = tasks(role, &engine(mode), pace, 64, None);
-            let (near_local, near_remote) =
-                (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
-            let answering =
-                Running::start(&pair.far, local(&pair.far, FAR_PORT), None, far).expect(mode.0);
-            let sending =
-                Running::start(&pair.near, near_local, Some(near_remote), near).expect(mode.0);
+            let (sending, answering) = Running::both(&pair, near, far).expect(mode.0);
             let arrives = until(|| through(role, &sending, &answering) > 0);
             assert!(arrives, "{what}: nothing arrives");
             // Stopped in the middle and closed: program, socket and UMEM go.

@@ -223,11 +223,28 @@ impl Child {
         Ok(Some(Finished { status, stdout, stderr, usage }))
     }
 
+    /// Stops its group where it is, until [`resume`](Self::resume): it uses no CPU, and sleeps
+    /// that it is in run on.
+    pub fn pause(&self) {
+        self.signal_while_alive(libc::SIGSTOP);
+    }
+
+    /// Lets a paused group go on.
+    pub fn resume(&self) {
+        self.signal_while_alive(libc::SIGCONT);
+    }
+
+    fn signal_while_alive(&self, signal: i32) {
+        if self.ended.is_none() {
+            kill_group(self.pid, signal);
+        }
+    }
+
     /// Ends it: SIGTERM to its group, a second to comply, then SIGKILL.
     pub fn stop(mut self) -> Result<Finished, ChildError> {
-        if self.ended.is_none() {
-            kill_group(self.pid, libc::SIGTERM);
-        }
+        self.signal_while_alive(libc::SIGTERM);
+        // A paused child takes the signal once it goes on.
+        self.resume();
         if let Some(finished) = self.wait(GRACE)? {
             return Ok(finished);
         }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use host::idle::NoIdle;
 use host::lab::{Pair, PairSpec};
-use io::{Copying, EngineKind, EngineSpec, Role, XdpMode};
+use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use model::{Arm, Support};
 
 use super::role::chain;
@@ -53,7 +53,7 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
     std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
             settle(&pair.far, &[])?;
-            let opened = io::open(&spec, Role::Receive, &local, None, 1, 64);
+            let opened = io::open(&Setup::receive(&spec, &local, 64));
             opened.map(drop).map_err(|e| chain(&e))
         });
         tried.join().unwrap_or_else(|_| Err("panicked".into()))

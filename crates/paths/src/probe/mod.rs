@@ -11,6 +11,8 @@ mod storm;
 mod switches;
 mod watch;
 
+use std::time::Duration;
+
 use model::{Arm, ArmKind, Support, Switch};
 
 pub use session::{measurement_of, seed};
@@ -24,24 +26,28 @@ static LOADS: [LoadKind; 4] = [
         name: "ping",
         what: "one datagram at a time, the next when its echo is back (closed loop)",
         judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        trial: Duration::from_millis(100),
         peers: &["sockperf"],
     },
     LoadKind {
         name: "paced",
         what: "echoed datagrams on a fixed schedule, timed from when they were due (open loop)",
         judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        trial: Duration::from_millis(200),
         peers: &["sockperf"],
     },
     LoadKind {
         name: "flood",
         what: "as many as the sending engine can send, one way",
         judged: &["received_pps", "cpu_ns_per_packet"],
+        trial: Duration::from_millis(200),
         peers: &["iperf3"],
     },
     LoadKind {
         name: "storm",
         what: "more than any receiver takes, from the kernel's live-frame generator",
         judged: &["received_pps", "cpu_ns_per_packet"],
+        trial: Duration::from_millis(200),
         peers: &[],
     },
 ];

@@ -242,15 +242,8 @@ pub(super) fn with_far<R: Send>(
         let far = scope.spawn(|| -> Result<RoleReport, String> {
             settle(&pair.far, &places.far)?;
             let watch = Watch::new(far_local.ifindex, &far_local.ifname);
-            let mut engine = io::open(
-                &far_task.engine,
-                far_task.role,
-                &far_local,
-                None,
-                1,
-                far_task.payload_bytes,
-            )
-            .map_err(|e| role::chain(&e))?;
+            let mut engine =
+                io::open(&far_task.setup(&far_local, None)).map_err(|e| role::chain(&e))?;
             let _ = ready.send(());
             drop(ready);
             role::run(&mut engine, far_task, Steering { stop: &stop, live: Some(&live), watch })

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use host::lab::End;
+use host::lab::{End, Pair};
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
-    XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Setup, Stamps, Wait,
+    XdpEngine, XdpMode,
 };
 use sys::xsk::LedgerBalance;
 use wirepath_paths::probe::Watch;
@@ -173,14 +173,13 @@ impl Running {
         let (stop_too, live_too) = (stop.clone(), live.clone());
         let thread = thread::spawn(move || {
             let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
-                let (flows, size) = (task.flows, task.payload_bytes);
                 let mut engine = task.engine.clone();
                 if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
                     // As `open_and_run` does: an open loop naps by itself.
                     engine.wait = Wait::Spin;
                 }
-                io::open(&engine, task.role, &local, remote.as_ref(), flows, size)
-                    .map_err(|e| role::chain(&e))
+                let setup = Setup { spec: &engine, ..task.setup(&local, remote.as_ref()) };
+                io::open(&setup).map_err(|e| role::chain(&e))
             });
             let watch = Watch::new(local.ifindex, &local.ifname);
             let mut engine = match opened {
@@ -207,6 +206,13 @@ impl Running {
             }
             Err(_) => Err("the end's thread died".into()),
         }
+    }
+
+    /// Opens both ends of a pair, the far one first.
+    pub(crate) fn both(pair: &Pair, near: Task, far: Task) -> Result<(Self, Self), String> {
+        let answering = Running::start(&pair.far, local(&pair.far, FAR_PORT), None, far)?;
+        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+        Ok((Running::start(&pair.near, from, Some(to), near)?, answering))
     }
 
     /// Waits until it ends by itself.

@@ -117,8 +117,21 @@ impl Pair {
             ip("neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev far nud permanent");
             index_of("far")
         });
+        // Until the kernel's link watch has run, an interface that is up has no queueing
+        // discipline and drops what it is given to send; others who hold the RTNL lock delay it.
+        near.run(|| wait_until_running("near"));
+        far.run(|| wait_until_running("far"));
         Pair { near, far, near_index, far_index }
     }
+}
+
+fn wait_until_running(name: &str) {
+    let running = || {
+        let out = Command::new("ip").args(["-o", "link", "show", name]).output().expect("ip runs");
+        String::from_utf8_lossy(&out.stdout).contains("state UP")
+    };
+    wait_until(running);
+    assert!(running(), "{name} is not running ten seconds after both ends were set up");
 }
 
 /// Waits until `done`, for at most ten seconds; the caller asserts what it wanted.

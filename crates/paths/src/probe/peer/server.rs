@@ -238,15 +238,7 @@ fn open(
     }
     let remote = task.role.sends().then_some(&remote);
     let connect = (task.role != io_engine::Role::Echo).then_some(remote).flatten();
-    let engine = io_engine::open(
-        &task.engine,
-        task.role,
-        &local,
-        connect,
-        task.flows.clamp(1, 256),
-        task.payload_bytes,
-    )
-    .map_err(|e| role::chain(&e))?;
+    let engine = io_engine::open(&task.setup(&local, connect)).map_err(|e| role::chain(&e))?;
     let watch = Watch::new(local.ifindex, &local.ifname);
     let say = Say::Ready {
         ip: local.ip,

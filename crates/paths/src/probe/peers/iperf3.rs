@@ -8,7 +8,7 @@ use model::{Delivery, Measurement, Throughput};
 use serde_json::Value;
 
 use super::super::session::Placement;
-use super::{PORT, Peer, cost, failed, run_client, serve};
+use super::{PORT, Peer, cost, failed, finish_client, serve, start_client};
 use crate::path::{Load, PathError};
 
 pub(super) struct Iperf3;
@@ -32,7 +32,8 @@ impl Peer for Iperf3 {
                 .args(["-c", &pair.far.ip.to_string(), "-p", &port, "-u", "-b", "0", "-J"])
                 // Whole seconds are the shortest it takes.
                 .args(["-t", "1", "-l", &load.size_bytes.to_string()]);
-            finished = run_client(pair, places, "iperf3", client, Duration::from_secs(20));
+            finished = start_client(pair, places, client)
+                .and_then(|client| finish_client("iperf3", client, Duration::from_secs(20)));
             if finished.is_ok() {
                 break;
             }

@@ -35,7 +35,7 @@ pub(super) trait Peer {
 pub(super) fn open(name: &str, load: &Load) -> Result<Box<dyn Peer>, PathError> {
     match name {
         "iperf3" => Ok(Box::new(iperf3::Iperf3)),
-        "sockperf" => Ok(Box::new(sockperf::Sockperf)),
+        "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
         _ => Err(PathError::Invalid {
             what: format!("no peer named {name} for load {}", load.kind),
             remedy: "known are iperf3 (flood) and sockperf (ping, paced)".into(),
@@ -73,16 +73,18 @@ fn serve(pair: &Pair, places: &Placement, command: Command) -> Result<Child, Pat
     Child::spawn(command, &place).map_err(PathError::part)
 }
 
-/// The client of a peer, in the near namespace, run to its end.
-fn run_client(
-    pair: &Pair,
-    places: &Placement,
+/// The client of a peer, in the near namespace.
+fn start_client(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
+    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
+    Child::spawn(command, &place).map_err(PathError::part)
+}
+
+/// Waits for a client's end.
+fn finish_client(
     program: &str,
-    command: Command,
+    mut child: Child,
     timeout: Duration,
 ) -> Result<Finished, PathError> {
-    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
-    let mut child = Child::spawn(command, &place).map_err(PathError::part)?;
     let Some(finished) = child.wait(timeout).map_err(PathError::part)? else {
         return Err(failed(program, format!("did not end within {} s", timeout.as_secs())));
     };

@@ -11,7 +11,7 @@ mod schedule;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use io::{AnyEngine, Engine, EngineSpec, Role};
+use io::{AnyEngine, Engine, EngineSpec, Role, Setup};
 use serde::{Deserialize, Serialize};
 use wire::probe::HEADER_BYTES;
 
@@ -68,6 +68,12 @@ pub struct Task {
 }
 
 impl Task {
+    /// What its engine is opened with at `local`.
+    pub fn setup<'a>(&'a self, local: &'a io::Local, remote: Option<&'a io::Remote>) -> Setup<'a> {
+        let Task { engine: spec, role, flows, payload_bytes, .. } = self;
+        Setup { spec, role: *role, local, remote, flows: *flows, payload_bytes: *payload_bytes }
+    }
+
     /// Refuses sizes that no engine has, before anything is opened: tasks also come from near
     /// ends over the network.
     pub fn check(&self) -> Result<(), String> {
@@ -142,8 +148,8 @@ pub fn open_and_run(
         // The open loop naps itself, until the next datagram is due.
         spec.wait = io::Wait::Spin;
     }
-    let mut engine = io::open(&spec, task.role, local, remote, task.flows, task.payload_bytes)
-        .map_err(|e| chain(&e))?;
+    let setup = Setup { spec: &spec, ..task.setup(local, remote) };
+    let mut engine = io::open(&setup).map_err(|e| chain(&e))?;
     let watch = (local.ifindex != 0).then(|| Watch::new(local.ifindex, &local.ifname)).flatten();
     run(&mut engine, task, Steering { stop, live, watch })
 }
