@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 
 use crate::frame::{self, UdpChecksum, rewrite_probe, swap_for_echo, verify_checksums};
 use crate::probe::{HEADER_BYTES, Header, Kind};
-use crate::{arp, ethernet, icmp, ipv4, twse, udp};
+use crate::{arp, ethernet, icmp, ipv4, itch, mold, twse, udp};
 
 /// Largest input that is looked at where a copy is needed: there is no allocation here.
 const COPY_BYTES_MAX: usize = 4096;
@@ -143,20 +143,23 @@ fn telegrams(datagram: &[u8]) {
 
 /// A telegram comes out as it went in.
 fn written_again(telegram: &twse::Telegram<'_>) {
-    let mut again = [0xcc; COPY_BYTES_MAX];
+    let mut again = [0; COPY_BYTES_MAX];
+    let bytes = telegram.bytes();
+    let Some(again) = again.get_mut(..bytes.len() + 1) else { return };
+    again[bytes.len()] = 0xcc;
     let written = match telegram.body() {
         twse::Body::Quote(quote) => {
             book_is_sound(&quote, telegram);
-            twse::QuoteRepr::of(&quote).write(&mut again)
+            twse::QuoteRepr::of(&quote).write(again)
         }
         twse::Body::OddLot(odd_lot) => {
             book_is_sound(&odd_lot, telegram);
-            twse::OddLotRepr::of(&odd_lot).write(&mut again)
+            twse::OddLotRepr::of(&odd_lot).write(again)
         }
         twse::Body::Instrument(instrument) => {
             assert_eq!(instrument.sequence(), telegram.sequence());
             assert_eq!(instrument.version(), telegram.version());
-            twse::InstrumentRepr::of(&instrument).write(&mut again)
+            twse::InstrumentRepr::of(&instrument).write(again)
         }
         twse::Body::Other(body) => {
             let repr = twse::OtherRepr {
@@ -166,15 +169,12 @@ fn written_again(telegram: &twse::Telegram<'_>) {
                 sequence: telegram.sequence(),
                 body,
             };
-            if telegram.bytes().len() > again.len() {
-                return;
-            }
-            repr.write(&mut again)
+            repr.write(again)
         }
     };
-    assert_eq!(written, Ok(telegram.bytes().len()));
-    assert_eq!(again[..telegram.bytes().len()], *telegram.bytes());
-    assert!(again[telegram.bytes().len()..].iter().all(|&byte| byte == 0xcc));
+    assert_eq!(written, Ok(bytes.len()));
+    assert_eq!(again[..bytes.len()], *bytes);
+    assert_eq!(again[bytes.len()], 0xcc);
 }
 
 fn book_is_sound<L: twse::Lot>(book: &twse::Book<'_, L>, telegram: &twse::Telegram<'_>) {
@@ -189,6 +189,8 @@ fn book_is_sound<L: twse::Lot>(book: &twse::Book<'_, L>, telegram: &twse::Telegr
     for level in book.trade().into_iter().chain(book.bids()).chain(book.asks()) {
         assert!(level.price.0 < 10_000_000_000);
         assert!(level.quantity < 100u64.pow(L::QUANTITY_BYTES as u32));
+    }
+    if let Some(level) = book.trade() {
         printed(&level.price);
     }
     if let Some(time) = book.time() {
@@ -199,6 +201,69 @@ fn book_is_sound<L: twse::Lot>(book: &twse::Book<'_, L>, telegram: &twse::Telegr
 
 fn trailing_spaces(bytes: &[u8]) -> usize {
     bytes.iter().rev().take_while(|&&byte| byte == b' ').count()
+}
+
+/// A MoldUDP64 packet of ITCH messages; a request; and a message that is alone.
+pub fn mold_itch(datagram: &[u8]) {
+    itch_message(datagram);
+    if let Ok(request) = mold::Header::parse_request(datagram) {
+        let mut again = [0; mold::HEADER_BYTES];
+        assert_eq!(request.write(&mut again), Ok(()));
+        assert_eq!(again, *datagram);
+    }
+    let Ok(packet) = mold::Packet::parse(datagram) else {
+        assert!(datagram.len() < mold::HEADER_BYTES);
+        return;
+    };
+    let header = packet.header();
+    let mut copy = [0; COPY_BYTES_MAX];
+    let mut writer = mold::PacketWriter::new(&mut copy, header.session, header.sequence)
+        .expect("the header fits");
+    let (mut end, mut whole) = (mold::HEADER_BYTES, true);
+    for (count, message) in packet.messages().enumerate() {
+        assert!(whole, "an error is the last item");
+        match message {
+            Ok(message) => {
+                assert!(count < usize::from(header.message_count()));
+                assert_eq!(message.sequence, header.sequence.wrapping_add(count as u64));
+                assert_eq!(message.offset, end + mold::BLOCK_BYTES);
+                end = message.offset + message.bytes.len();
+                assert_eq!(message.bytes, &datagram[message.offset..end]);
+                itch_message(message.bytes);
+                if datagram.len() <= COPY_BYTES_MAX {
+                    assert_eq!(writer.push(message.bytes), Ok(()));
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.offset(), end);
+                printed(&error);
+                whole = false;
+            }
+        }
+    }
+    assert_eq!(whole, end == datagram.len() && packet.messages().all(|message| message.is_ok()));
+    if whole && datagram.len() <= COPY_BYTES_MAX && !header.is_end_of_session() {
+        assert_eq!(writer.finish(), datagram.len());
+        assert_eq!(copy[..datagram.len()], *datagram);
+    }
+}
+
+/// A message comes out as it went in.
+pub fn itch_message(bytes: &[u8]) {
+    match itch::Message::parse(bytes) {
+        Ok(message) => {
+            assert_eq!(message.kind().message_bytes(), bytes.len());
+            let mut again = [0xcc; itch::MAX_BYTES + 1];
+            assert_eq!(message.write(&mut again), Ok(bytes.len()));
+            assert_eq!(again[..bytes.len()], *bytes);
+            assert_eq!(again[bytes.len()], 0xcc);
+            printed(&message.timestamp);
+        }
+        Err(error) => {
+            assert!(error.offset() <= bytes.len());
+            printed(&error);
+        }
+    }
 }
 
 /// Printing it does not fail.

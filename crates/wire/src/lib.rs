@@ -10,7 +10,8 @@
 //! - [`frame`]: the fast path of the engines, which treats Ethernet, IPv4 and UDP as one
 //!   header of [`frame::HEADERS_BYTES`].
 //!
-//! Above UDP lies what a market-data feed sends: [`twse`], with [`price`]s that are exact.
+//! Above UDP lies what a market-data feed sends: [`twse`], or [`itch`] in [`mold`];
+//! [`price`]s are exact.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,8 @@ pub mod frame;
 pub mod fuzzing;
 pub mod icmp;
 pub mod ipv4;
+pub mod itch;
+pub mod mold;
 pub mod price;
 pub mod probe;
 pub mod twse;

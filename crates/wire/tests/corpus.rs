@@ -35,3 +35,8 @@ fn corpus_of_arp_and_icmp_holds() {
 fn corpus_of_twse_telegrams_holds() {
     replay("twse", fuzzing::twse);
 }
+
+#[test]
+fn corpus_of_mold_packets_and_itch_messages_holds() {
+    replay("mold_itch", fuzzing::mold_itch);
+}

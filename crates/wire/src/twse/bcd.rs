@@ -74,37 +74,59 @@ pub(super) const fn number<const N: usize>(bytes: &[u8; N]) -> u64 {
     high as u64 * 100_000_000 + low as u64
 }
 
-/// Eight digits as four bytes; of a larger number the last eight.
+/// Eight digits as four bytes, of a number below a hundred million.
 #[inline]
-pub(super) fn eight_digits(number: u32) -> [u8; 4] {
-    let number = number % 100_000_000;
-    // Lanes of 32 bits with four digits, then of 16 with two, then of 8.
-    let fours = u64::from(number / 10_000) << 32 | u64::from(number % 10_000);
-    let hundreds = (fours * 5243) >> 19 & 0x0000_007f_0000_007f;
-    let pairs = hundreds << 16 | (fours - hundreds * 100);
-    let tens = (pairs * 103) >> 10 & 0x000f_000f_000f_000f;
-    let packed = pairs + tens * 6;
-    let byte = |shift: u32| (packed >> shift) as u8;
-    [byte(48), byte(32), byte(16), byte(0)]
+pub(super) const fn eight_digits(number: u32) -> [u8; 4] {
+    // Lanes of 32 bits with four digits, then of 16 with two.
+    let myriads = number / 10_000;
+    let fours = (myriads as u64) << 32 | number.wrapping_sub(myriads * 10_000) as u64;
+    let hundreds = fours.wrapping_mul(5243) >> 19 & 0x0000_007f_0000_007f;
+    let pairs = hundreds << 16 | fours.wrapping_sub(hundreds * 100);
+    let tens = pairs.wrapping_mul(103) >> 10 & 0x000f_000f_000f_000f;
+    let packed = pairs.wrapping_add(tens * 6);
+    // One byte a lane: together.
+    let packed = (packed | packed >> 8) & 0x0000_ffff_0000_ffff;
+    ((packed | packed >> 16) as u32).to_be_bytes()
+}
+
+/// Two digits as a byte, of a number below a hundred.
+#[inline]
+pub(super) const fn two_digits(number: u8) -> u8 {
+    let tens = number / 10;
+    number.wrapping_add(tens.wrapping_mul(6))
+}
+
+/// The number in that many bytes, at most eight; `None` when it has more digits.
+#[inline]
+pub(super) fn digits<const N: usize>(number: u64) -> Option<[u8; N]> {
+    const { assert!(N >= 1 && N <= 8) };
+    if number >= const { 100u64.pow(N as u32) } {
+        return None;
+    }
+    // The width is known when this is compiled: narrow numbers never meet the wide ones' half.
+    let (high, low) = match N {
+        1..=4 => ([0; 4], number as u32),
+        5 => ([0, 0, 0, two_digits((number / 100_000_000) as u8)], (number % 100_000_000) as u32),
+        _ => (eight_digits((number / 100_000_000) as u32), (number % 100_000_000) as u32),
+    };
+    let [a, b, c, d] = high;
+    let [e, f, g, h] = eight_digits(low);
+    [a, b, c, d, e, f, g, h].last_chunk().copied()
 }
 
 /// Writes the number in as many bytes as there are, at most eight; `false`, and nothing is
 /// written, when it has more digits.
-#[inline]
 #[must_use]
 pub(super) fn put(number: u64, bytes: &mut [u8]) -> bool {
-    let count = bytes.len();
-    if count < 8 && number >= 100u64.pow(count as u32) || number >= 10_000_000_000_000_000 {
+    let all = digits::<8>(number).unwrap_or([0xff; 8]);
+    let Some((zeros, tail)) = all.split_at_checked(8usize.wrapping_sub(bytes.len())) else {
         return false;
+    };
+    let fits = zeros.iter().all(|&byte| byte == 0) && tail.first() != Some(&0xff);
+    if fits {
+        bytes.copy_from_slice(tail);
     }
-    let mut digits = [0; 8];
-    digits[..4].copy_from_slice(&eight_digits((number / 100_000_000) as u32));
-    digits[4..].copy_from_slice(&eight_digits((number % 100_000_000) as u32));
-    match digits.get(8usize.wrapping_sub(count)..) {
-        Some(tail) => bytes.copy_from_slice(tail),
-        None => return false,
-    }
-    true
+    fits
 }
 
 #[cfg(test)]
@@ -164,6 +186,7 @@ mod tests {
         }
         assert!(!put(0, &mut [0; 9]));
         assert!(!put(u64::MAX, &mut [0; 8]));
+        assert!(!put(u64::MAX, &mut []));
     }
 
     proptest! {
@@ -171,6 +194,11 @@ mod tests {
 
         #[test]
         fn numbers_survive(value in 0..10_000_000_000_000_000u64) {
+            prop_assert_eq!(digits::<8>(value).map(|bytes| number(&bytes)), Some(value));
+            let (five, six) = (value % 10_000_000_000, value % 1_000_000_000_000);
+            prop_assert_eq!(digits::<5>(five).map(|bytes| number(&bytes)), Some(five));
+            prop_assert_eq!(digits::<6>(six).map(|bytes| number(&bytes)), Some(six));
+            prop_assert_eq!(digits::<5>(10_000_000_000 + value), None);
             let mut bytes = [0; 8];
             prop_assert!(put(value, &mut bytes));
             prop_assert!(are_digits(&bytes));

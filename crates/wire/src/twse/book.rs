@@ -27,7 +27,7 @@ const TIME_OFFSET: usize = HEADER_BYTES + 6;
 const ITEMS_OFFSET: usize = HEADER_BYTES + 12;
 const LIMITS_OFFSET: usize = HEADER_BYTES + 13;
 const STATUS_OFFSET: usize = HEADER_BYTES + 14;
-const PRICE_BYTES: usize = 5;
+pub(super) const PRICE_BYTES: usize = 5;
 const TRADE: u8 = 0x80;
 const TRADE_ONLY: u8 = 0x01;
 /// The time of a telegram that ends the feed.
@@ -57,10 +57,17 @@ pub trait Lot: sealed::Sealed + Copy + fmt::Debug + PartialEq + 'static {
     /// Volume and levels; `None` when there is no volume or a level is cut.
     #[doc(hidden)]
     fn split(bytes: &[u8]) -> Option<(&Self::Volume, &[Self::Packed])>;
+    /// The same, to write to.
+    #[doc(hidden)]
+    fn split_mut(bytes: &mut [u8]) -> Option<(&mut Self::Volume, &mut [Self::Packed])>;
     #[doc(hidden)]
     fn volume(volume: &Self::Volume) -> u64;
     #[doc(hidden)]
     fn level(packed: &Self::Packed) -> Level;
+    #[doc(hidden)]
+    fn pack_volume(volume: u64) -> Option<Self::Volume>;
+    #[doc(hidden)]
+    fn pack_level(level: &Level) -> Option<Self::Packed>;
 }
 
 /// A telegram with a trade, a book or both; decodes a field when it is asked for.
@@ -77,22 +84,17 @@ impl<'a, L: Lot> Book<'a, L> {
     /// Checks everything behind the header of a telegram whose frame is right.
     ///
     /// The error says where the faulty field is, from the start of the telegram.
-    #[inline]
-    pub(super) fn parse(telegram: &'a [u8]) -> Result<Book<'a, L>, (usize, Fault)> {
-        let Some((head, rest)) = telegram.split_first_chunk::<HEAD_BYTES>() else {
-            return Err(size::<L>(telegram, 0));
-        };
+    #[inline(always)]
+    pub(super) fn check(telegram: &'a [u8]) -> Result<Book<'a, L>, (usize, Fault)> {
+        let Some((head, numbers)) = split(telegram) else { return Err(size::<L>(telegram, 0)) };
         let items = Items(head[ITEMS_OFFSET]);
         items.check(L::HAS_TRADE_ONLY).map_err(|fault| (ITEMS_OFFSET, fault))?;
-        let numbers = rest.get(..rest.len().wrapping_sub(header::TRAILER_BYTES));
-        let Some((numbers, (volume, levels))) = numbers
-            .and_then(|numbers| Some((numbers, L::split(numbers)?)))
-            .filter(|(_, (_, levels))| levels.len() == items.levels())
+        let Some((volume, levels)) =
+            L::split(numbers).filter(|(_, levels)| levels.len() == items.levels())
         else {
             return Err(size::<L>(telegram, items.levels()));
         };
-        let [a, b, c, d, e, f] = code(head);
-        if ![a, b, c, d, e, f].into_iter().fold(true, |all, byte| all & is_printable(byte)) {
+        if !code(head).into_iter().fold(true, |all, byte| all & is_printable(byte)) {
             return Err(bad_code(head));
         }
         check_time(head)?;
@@ -100,6 +102,14 @@ impl<'a, L: Lot> Book<'a, L> {
             return Err(bad_number::<L>(numbers));
         }
         Ok(Book { head, volume, levels })
+    }
+
+    /// A telegram that was checked.
+    #[inline]
+    pub(super) fn view(telegram: &'a [u8]) -> Option<Book<'a, L>> {
+        let (head, numbers) = split(telegram)?;
+        let (volume, levels) = L::split(numbers)?;
+        Some(Book { head, volume, levels })
     }
 
     /// Whose market it is.
@@ -219,6 +229,12 @@ impl<L: Lot> Iterator for PackedLevels<'_, L> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.size_hint()
     }
+
+    // A chain of sides folds each by itself, without asking at every level which it is in.
+    #[inline]
+    fn fold<B, F: FnMut(B, Level) -> B>(self, init: B, mut each: F) -> B {
+        self.0.fold(init, |folded, packed| each(folded, L::level(packed)))
+    }
 }
 
 impl<L: Lot> ExactSizeIterator for PackedLevels<'_, L> {}
@@ -271,6 +287,13 @@ impl Items {
         }
         Ok(())
     }
+}
+
+/// What lies before and behind the volume's first byte, without the trailer.
+#[inline]
+fn split(telegram: &[u8]) -> Option<(&[u8; HEAD_BYTES], &[u8])> {
+    let (telegram, _) = telegram.split_last_chunk::<{ header::TRAILER_BYTES }>()?;
+    telegram.split_first_chunk()
 }
 
 #[inline]
@@ -446,17 +469,42 @@ impl<L: Lot> Repr<L> {
         head[12] = self.items().0;
         head[13] = self.limits.0;
         head[14] = self.status.0;
-        let (volume, levels) = numbers.split_at_mut_checked(L::QUANTITY_BYTES).ok_or(cut)?;
-        header::put(self.cumulative_volume, volume, "cumulative volume")?;
-        let all = self.trade.iter().chain(self.bids.iter()).chain(self.asks.iter());
-        for (level, packed) in all.zip(levels.chunks_exact_mut(PRICE_BYTES + L::QUANTITY_BYTES)) {
-            let (price, quantity) = packed.split_at_mut_checked(PRICE_BYTES).ok_or(cut)?;
-            header::put(level.price.0, price, "price")?;
-            header::put(level.quantity, quantity, "quantity")?;
+        let (volume, levels) = L::split_mut(numbers).ok_or(cut)?;
+        *volume = L::pack_volume(self.cumulative_volume).ok_or_else(|| self.too_large())?;
+        let (trade, levels) =
+            levels.split_at_mut_checked(usize::from(self.trade.is_some())).ok_or(cut)?;
+        let (bids, asks) = levels.split_at_mut_checked(self.bids.len()).ok_or(cut)?;
+        for (packed, level) in trade.iter_mut().zip(&self.trade) {
+            *packed = L::pack_level(level).ok_or_else(|| self.too_large())?;
+        }
+        for (packed, level) in bids.iter_mut().zip(&*self.bids) {
+            *packed = L::pack_level(level).ok_or_else(|| self.too_large())?;
+        }
+        for (packed, level) in asks.iter_mut().zip(&*self.asks) {
+            *packed = L::pack_level(level).ok_or_else(|| self.too_large())?;
         }
         Ok(())
     }
 
+    /// Which number has more digits than its field.
+    #[cold]
+    fn too_large(&self) -> EncodeError {
+        let digits = |bytes: usize| 100u64.pow(bytes as u32) - 1;
+        let (price_max, max) = (digits(PRICE_BYTES), digits(L::QUANTITY_BYTES));
+        let all = || self.trade.iter().chain(self.bids.iter()).chain(self.asks.iter());
+        if let Some(level) = all().find(|level| level.price.0 > price_max) {
+            return EncodeError::Number { field: "price", value: level.price.0, max: price_max };
+        }
+        match all().find(|level| level.quantity > max) {
+            Some(level) => EncodeError::Number { field: "quantity", value: level.quantity, max },
+            None => {
+                let value = self.cumulative_volume;
+                EncodeError::Number { field: "cumulative volume", value, max }
+            }
+        }
+    }
+
+    #[inline]
     fn items(&self) -> Items {
         Items::new(self.trade.is_some(), self.bids.len(), self.asks.len(), self.trade_only)
     }
@@ -493,6 +541,13 @@ macro_rules! lot {
             }
 
             #[inline]
+            fn split_mut(bytes: &mut [u8]) -> Option<(&mut Self::Volume, &mut [Self::Packed])> {
+                let (volume, levels) = bytes.split_first_chunk_mut()?;
+                let (levels, rest) = levels.as_chunks_mut();
+                rest.is_empty().then_some((volume, levels))
+            }
+
+            #[inline]
             fn volume(volume: &Self::Volume) -> u64 {
                 $crate::twse::bcd::number(volume)
             }
@@ -500,6 +555,21 @@ macro_rules! lot {
             #[inline]
             fn level(packed: &Self::Packed) -> $crate::twse::value::Level {
                 $level(packed)
+            }
+
+            #[inline]
+            fn pack_volume(volume: u64) -> Option<Self::Volume> {
+                $crate::twse::bcd::digits(volume)
+            }
+
+            #[inline]
+            fn pack_level(level: &$crate::twse::value::Level) -> Option<Self::Packed> {
+                let price: [u8; PRICE_BYTES] = $crate::twse::bcd::digits(level.price.0)?;
+                let quantity: [u8; $quantity] = $crate::twse::bcd::digits(level.quantity)?;
+                let mut packed = [0; $packed];
+                packed[..PRICE_BYTES].copy_from_slice(&price);
+                packed[PRICE_BYTES..].copy_from_slice(&quantity);
+                Some(packed)
             }
         }
     };

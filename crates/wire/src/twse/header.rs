@@ -81,7 +81,7 @@ pub(super) type Frame<'a> = &'a [u8];
 /// The telegram that starts at the first of `bytes`, checked but for its body.
 ///
 /// The error says where the faulty field is, from the start of `bytes`.
-#[inline]
+#[inline(always)]
 pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, (usize, Fault)> {
     let had_bytes = bytes.len();
     let Some(head) = bytes.first_chunk::<MIN_BYTES>() else { return Err(short(bytes)) };
@@ -204,23 +204,29 @@ pub(super) fn write(
     let Some((inner, trailer)) = rest.split_last_chunk_mut::<TRAILER_BYTES>() else {
         return Err(EncodeError::Contradiction { why: "a telegram has at least 13 bytes" });
     };
-    head[0] = ESCAPE;
-    for (field, number, bytes) in [
-        ("length", telegram_bytes as u64, 1..3),
-        ("business", header.business.to_wire().into(), 3..4),
-        ("format", header.format.into(), 4..5),
-        ("version", header.version.into(), 5..6),
-        ("sequence", header.sequence.into(), 6..10),
-    ] {
-        put(number, &mut head[bytes], field)?;
-    }
+    let [l, m] = number(telegram_bytes as u64, "length")?;
+    let [b] = number(header.business.to_wire().into(), "business")?;
+    let [f] = number(header.format.into(), "format")?;
+    let [v] = number(header.version.into(), "version")?;
+    let [s, t, u, w] = number(header.sequence.into(), "sequence")?;
+    *head = [ESCAPE, l, m, b, f, v, s, t, u, w];
     body(inner)?;
     trailer[0] = exclusive_or(&head[1..]) ^ exclusive_or(inner);
     [trailer[1], trailer[2]] = TERMINATOR;
     Ok(telegram_bytes)
 }
 
-/// Writes a number in packed digits.
+/// A number as that many packed bytes.
+#[inline]
+pub(super) fn number<const N: usize>(
+    value: u64,
+    field: &'static str,
+) -> Result<[u8; N], EncodeError> {
+    let max = const { 100u64.pow(N as u32) - 1 };
+    bcd::digits(value).ok_or(EncodeError::Number { field, value, max })
+}
+
+/// Writes a number in as many packed bytes as there are.
 #[inline]
 pub(super) fn put(value: u64, bytes: &mut [u8], field: &'static str) -> Result<(), EncodeError> {
     if bcd::put(value, bytes) {

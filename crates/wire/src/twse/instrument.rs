@@ -148,6 +148,12 @@ const fn layout(business: Business, version: u8) -> (usize, bool, bool, bool) {
     (CLASS_OFFSET + MIDDLE_BYTES + TAIL_BYTES + TRAILER_BYTES + optional, class, board, !class)
 }
 
+/// The layout of a telegram with a header.
+fn layout_of(telegram: &[u8]) -> (usize, bool, bool, bool) {
+    let number = |at: usize| telegram.get(at).map_or(0, |&byte| bcd::two(byte));
+    layout(Business::from_wire(number(3)), number(5))
+}
+
 impl<'a> Instrument<'a> {
     /// Whether there is a layout for telegrams of that version.
     #[inline]
@@ -158,30 +164,10 @@ impl<'a> Instrument<'a> {
     /// Checks everything behind the header of a telegram whose frame is right.
     ///
     /// The error says where the faulty field is, from the start of the telegram.
-    pub(super) fn parse(telegram: &'a [u8]) -> Result<Instrument<'a>, (usize, Fault)> {
-        let found_bytes = telegram.len();
-        let wrong = |expected_bytes| (1, Fault::Size { expected_bytes, found_bytes });
-        let business =
-            telegram.get(3).map_or(Business::Twse, |&b| Business::from_wire(bcd::two(b)));
-        let version = telegram.get(5).map_or(0, |&version| bcd::two(version));
-        let (expected_bytes, has_class, has_board, has_foreign) = layout(business, version);
-        let split = || {
-            let (head, rest) = telegram.split_first_chunk::<CLASS_OFFSET>()?;
-            let (class, rest) = split_optional(rest, has_class)?;
-            let (board, rest) = split_optional(rest, has_board)?;
-            let (middle, rest) = rest.split_first_chunk::<MIDDLE_BYTES>()?;
-            let (foreign, rest) = split_optional(rest, has_foreign)?;
-            let (tail, trailer) = rest.split_first_chunk::<TAIL_BYTES>()?;
-            (trailer.len() == TRAILER_BYTES).then_some(Instrument {
-                head,
-                class,
-                board,
-                middle,
-                foreign,
-                tail,
-            })
-        };
-        let instrument = split().ok_or_else(|| wrong(expected_bytes))?;
+    pub(super) fn check(telegram: &'a [u8]) -> Result<Instrument<'a>, (usize, Fault)> {
+        let (expected_bytes, has_class, has_board, has_foreign) = layout_of(telegram);
+        let size = Fault::Size { expected_bytes, found_bytes: telegram.len() };
+        let instrument = Instrument::view(telegram).ok_or((1, size))?;
         let code = instrument.code();
         if let Some(at) = code.iter().position(|&byte| !is_printable(byte)) {
             return Err((HEADER_BYTES + at, Fault::Symbol { found: code[at] }));
@@ -204,6 +190,25 @@ impl<'a> Instrument<'a> {
             }
         }
         Ok(instrument)
+    }
+
+    /// A telegram that was checked; `None` when it has not the length of its layout.
+    pub(super) fn view(telegram: &'a [u8]) -> Option<Instrument<'a>> {
+        let (_, has_class, has_board, has_foreign) = layout_of(telegram);
+        let (head, rest) = telegram.split_first_chunk::<CLASS_OFFSET>()?;
+        let (class, rest) = split_optional(rest, has_class)?;
+        let (board, rest) = split_optional(rest, has_board)?;
+        let (middle, rest) = rest.split_first_chunk::<MIDDLE_BYTES>()?;
+        let (foreign, rest) = split_optional(rest, has_foreign)?;
+        let (tail, trailer) = rest.split_first_chunk::<TAIL_BYTES>()?;
+        (trailer.len() == TRAILER_BYTES).then_some(Instrument {
+            head,
+            class,
+            board,
+            middle,
+            foreign,
+            tail,
+        })
     }
 
     /// Whose market it is.

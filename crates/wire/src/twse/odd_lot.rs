@@ -1,7 +1,7 @@
 //! Format 23, version 01: what is traded during the day in less than a trading unit.
 
 use super::bcd;
-use super::book::{self, Book, lot};
+use super::book::{self, Book, PRICE_BYTES, lot};
 use super::value::Level;
 use crate::price::Price;
 

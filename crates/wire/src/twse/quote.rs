@@ -1,7 +1,7 @@
 //! Formats 06 and 17, version 04: quotes of stocks and of warrants, in trading units.
 
 use super::bcd;
-use super::book::{self, Book, lot};
+use super::book::{self, Book, PRICE_BYTES, lot};
 use super::value::Level;
 use crate::price::Price;
 

@@ -15,7 +15,16 @@ pub struct Telegram<'a> {
     offset: usize,
     bytes: &'a [u8],
     head: &'a [u8; HEADER_BYTES],
-    body: Body<'a>,
+    kind: Kind,
+}
+
+/// Which body a telegram has.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Quote,
+    OddLot,
+    Instrument,
+    Other,
 }
 
 /// What a telegram is about.
@@ -32,28 +41,6 @@ pub enum Body<'a> {
 }
 
 impl<'a> Telegram<'a> {
-    /// The telegram at the start of `bytes`; what follows it is not looked at.
-    ///
-    /// The error says where the faulty field is.
-    #[inline]
-    fn parse(bytes: &'a [u8], offset: usize) -> Result<Telegram<'a>, (usize, Fault)> {
-        let bytes = header::frame(bytes)?;
-        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            // A frame has 13 bytes at least.
-            return Err((0, Fault::Short { had_bytes: bytes.len() }));
-        };
-        // Format and version as they lie there: packed digits compare as they are.
-        let body = match (head[3], head[4], head[5]) {
-            (0x01 | 0x02, QUOTE | WARRANT, 0x04) => Body::Quote(Quote::parse(bytes)?),
-            (0x01 | 0x02, ODD_LOT, 0x01) => Body::OddLot(OddLot::parse(bytes)?),
-            (0x01 | 0x02, INSTRUMENT, version) if Instrument::knows(version) => {
-                Body::Instrument(Instrument::parse(bytes)?)
-            }
-            _ => Body::Other(rest.get(..rest.len() - TRAILER_BYTES).unwrap_or_default()),
-        };
-        Ok(Telegram { offset, bytes, head, body })
-    }
-
     /// Where it starts in the datagram.
     #[inline]
     pub fn offset(&self) -> usize {
@@ -93,8 +80,43 @@ impl<'a> Telegram<'a> {
     /// What it is about.
     #[inline]
     pub fn body(&self) -> Body<'a> {
-        self.body
+        let body = match self.kind {
+            Kind::Quote => Quote::view(self.bytes).map(Body::Quote),
+            Kind::OddLot => OddLot::view(self.bytes).map(Body::OddLot),
+            Kind::Instrument => Instrument::view(self.bytes).map(Body::Instrument),
+            Kind::Other => None,
+        };
+        // The others were checked: they are there.
+        body.unwrap_or_else(|| {
+            let end = self.bytes.len().saturating_sub(TRAILER_BYTES);
+            Body::Other(self.bytes.get(HEADER_BYTES..end).unwrap_or_default())
+        })
     }
+}
+
+/// A whole telegram, its header, and which body it has.
+type Checked<'a> = (&'a [u8], &'a [u8; HEADER_BYTES], Kind);
+
+/// The telegram at the start of `bytes`; what follows it is not looked at.
+///
+/// The error says where the faulty field is.
+#[inline(always)]
+fn check(bytes: &[u8]) -> Result<Checked<'_>, (usize, Fault)> {
+    let bytes = header::frame(bytes)?;
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+        // A frame has 13 bytes at least.
+        return Err((0, Fault::Short { had_bytes: bytes.len() }));
+    };
+    // Format and version as they lie there: packed digits compare as they are.
+    let kind = match (head[3], head[4], head[5]) {
+        (0x01 | 0x02, QUOTE | WARRANT, 0x04) => Quote::check(bytes).map(|_| Kind::Quote)?,
+        (0x01 | 0x02, ODD_LOT, 0x01) => OddLot::check(bytes).map(|_| Kind::OddLot)?,
+        (0x01 | 0x02, INSTRUMENT, version) if Instrument::knows(version) => {
+            Instrument::check(bytes).map(|_| Kind::Instrument)?
+        }
+        _ => Kind::Other,
+    };
+    Ok((bytes, head, kind))
 }
 
 const QUOTE: u8 = packed(FORMAT_QUOTE);
@@ -123,9 +145,14 @@ impl<'a> Telegrams<'a> {
         Telegrams { datagram, offset: 0 }
     }
 
+    /// Finds out again what is wrong: so the way of a telegram that is right need not carry
+    /// errors about.
     #[cold]
-    fn give_up(&mut self, rest: &[u8], (field, fault): (usize, Fault)) -> TelegramError {
+    #[inline(never)]
+    fn give_up(&mut self, rest: &[u8]) -> TelegramError {
         let offset = self.offset;
+        let (field, fault) =
+            check(rest).err().unwrap_or((0, Fault::Short { had_bytes: rest.len() }));
         let skipped_bytes = header::skip(rest, &fault);
         self.offset += skipped_bytes;
         TelegramError { offset, skipped_bytes, field_offset: offset + field, fault }
@@ -138,13 +165,10 @@ impl<'a> Iterator for Telegrams<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.datagram.get(self.offset..).filter(|rest| !rest.is_empty())?;
-        Some(match Telegram::parse(rest, self.offset) {
-            Ok(telegram) => {
-                self.offset += telegram.bytes.len();
-                Ok(telegram)
-            }
-            Err(fault) => Err(self.give_up(rest, fault)),
-        })
+        let Ok((bytes, head, kind)) = check(rest) else { return Some(Err(self.give_up(rest))) };
+        let offset = self.offset;
+        self.offset += bytes.len();
+        Some(Ok(Telegram { offset, bytes, head, kind }))
     }
 }
 
