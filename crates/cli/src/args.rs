@@ -46,6 +46,12 @@ Example:
                       wirepath probe ping 192.0.2.7 --engine xdp --spin"
     )]
     Probe(ProbeCommand),
+    /// Receive, replay, record and decode market data
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath feed decode morning.pcapng | jq -c .trade"
+    )]
+    Feed(crate::feed::FeedCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

@@ -4,6 +4,7 @@ mod args;
 mod console;
 mod end;
 mod fake;
+mod feed;
 mod generate;
 mod history;
 mod machine;
@@ -43,6 +44,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Receive(args)) => near::receive(cli, args),
         Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
+        Command::Feed(command) => feed::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

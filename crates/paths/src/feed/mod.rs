@@ -2,6 +2,8 @@
 
 pub mod arbiter;
 pub mod capture;
+pub mod json;
+pub mod recovery;
 pub mod schedule;
 pub mod symbols;
 pub mod synthetic;

@@ -66,13 +66,10 @@ mod tests {
     #[test]
     fn paced_messages_are_evenly_spaced() {
         let schedule = Schedule::paced(4);
-        assert_eq!([0, 1, 2, 3, 4].map(|n| schedule.due_ns(n)), [
-            0,
-            250_000_000,
-            500_000_000,
-            750_000_000,
-            1_000_000_000
-        ]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|n| schedule.due_ns(n)),
+            [0, 250_000_000, 500_000_000, 750_000_000, 1_000_000_000]
+        );
         assert_eq!(schedule.count_within(1_000_000_000), 4);
     }
 

@@ -4,6 +4,10 @@
 //! times rise, and every business and format counts its own sequence; format 01 begins again
 //! with every cycle.
 
+mod mold;
+
+pub use mold::{DATAGRAM_BYTES_MIN, MoldSession, MoldSpec};
+
 use model::Random;
 use wire::twse::{
     Business, FORMAT_INSTRUMENT, FORMAT_ODD_LOT, FORMAT_QUOTE, FORMAT_WARRANT, InstrumentRepr,

@@ -7,6 +7,7 @@
 mod error;
 mod link;
 mod reader;
+mod record;
 mod source;
 mod writer;
 
