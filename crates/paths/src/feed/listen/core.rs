@@ -1,6 +1,5 @@
 //! What a datagram goes through: decoding, arbitration, books, latency.
 
-use hdrhistogram::Histogram;
 use io::clock;
 use wire::twse::{Body, Telegram, Telegrams};
 use wire::{itch, mold};
@@ -198,7 +197,7 @@ impl Core {
         message: &[u8],
         matched_ns: Option<u64>,
     ) {
-        use super::super::arbiter::Arrival::{Copy, Delivered, Held, Late};
+        use super::super::arbiter::Arrival::{Delivered, Held, Late};
         if let Some(matched_ns) = matched_ns {
             // Before arbitration, which may deliver others first; repeats are so few that they
             // do not matter here.
@@ -210,7 +209,7 @@ impl Core {
         });
         let track = &mut self.lines[line as usize].track;
         track.note(domain, sequence, arrival, self.arbiter.limits());
-        if self.wants_brought && matches!(arrival, Delivered | Held | Late | Copy) {
+        if self.wants_brought && matches!(arrival, Delivered | Held | Late) {
             self.brought.push(sequence);
         }
     }
@@ -306,10 +305,5 @@ impl Core {
             cumulative_volume: book.cumulative_volume,
         };
         if count == 0 { Vec::new() } else { self.sink.symbols.busiest(count).iter().map(row).collect() }
-    }
-
-    /// Whether a histogram of this interval has anything.
-    pub(super) fn stamped(histogram: &Histogram<u64>) -> bool {
-        !histogram.is_empty()
     }
 }
