@@ -67,7 +67,8 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
     let listener = listen(&spaces, &[&pair[..], &buffer].concat());
     let session = ["--synthetic", "--symbols", "200", "--rate", "8000", "-c", "16000"];
     let faults = ["--drop-a", "10%", "--drop-b", "10%", "--duplicate", "1%", "--reorder", "1%"];
-    let sent = replay(&spaces, &[&["--to-b", B, "--fault-seed", "5"], &session[..], &faults].concat());
+    let sent =
+        replay(&spaces, &[&["--to-b", B, "--fault-seed", "5"], &session[..], &faults].concat());
     let got = summary(listener);
     let union = &sent["union"];
     for line in 0..2 {
@@ -103,7 +104,8 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
 #[test]
 fn without_loss_latency_is_told_by_line_and_segment_and_each_send_is_stamped() {
     let (spaces, data) = (Spaces::new(), Data::new());
-    let listener = listen(&spaces, &["--group-b", B, "--from-start", "--receive-buffer", "8388608"]);
+    let listener =
+        listen(&spaces, &["--group-b", B, "--from-start", "--receive-buffer", "8388608"]);
     let file = data.file("sent.csv");
     let session = ["--synthetic", "--rate", "4000", "--burst", "10", "-c", "6000"];
     let sent = replay(&spaces, &[&["--to-b", B, "--stamps", &file], &session[..]].concat());
@@ -160,7 +162,10 @@ fn what_the_socket_drops_is_missing_to_the_message_and_the_remedy_is_named() {
     assert!(dropped > 300, "{line}");
     assert_eq!(count(&line["counts"], "received_count") + dropped, count(&sent, "message_count"));
     assert_eq!(count(line, "missing_count"), dropped, "both books say the same: {line}");
-    assert_eq!(line["dropped_message_count"], serde_json::json!({"least": dropped, "most": dropped}));
+    assert_eq!(
+        line["dropped_message_count"],
+        serde_json::json!({"least": dropped, "most": dropped})
+    );
     assert!(line["kernel_to_app"]["refused"].is_string());
     let note = got["notes"][0].as_str().expect("a note");
     assert!(note.contains("--receive-buffer") && note.contains("net.core.rmem_max"), "{note}");
@@ -373,9 +378,8 @@ fn a_filter_on_the_way_back_is_found_out() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_remedy() {
     let spaces = Spaces::new();
-    let listen = |args: &[&str], code| {
-        fail(spaces.far(&[&["feed", "listen"], args].concat()), code)
-    };
+    let listen =
+        |args: &[&str], code| fail(spaces.far(&[&["feed", "listen"], args].concat()), code);
     let said = listen(&["--group", "10.77.0.1:9", "-i", "vb"], 2);
     assert!(said.contains("10.77.0.1 is no multicast group"), "{said}");
     let said = listen(&["--group", A, "-i", "nowhere0"], 1);
@@ -389,8 +393,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
     let said = listen(&["--group", A, "-i", "vb", "--source", "239.1.1.1"], 1);
     assert!(said.contains("--source"), "{said}");
     for to in ["192.0.2.1:9", "10.77.0.255:9", "255.255.255.255:9"] {
-        let said =
-            fail(spaces.near(&["feed", "replay", "--synthetic", "--to", to, "-i", "va"]), 2);
+        let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", to, "-i", "va"]), 2);
         assert!(said.contains(to) && said.contains("va"), "{said}");
     }
     // No interface, no replay: it goes nowhere by default.

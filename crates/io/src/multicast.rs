@@ -45,11 +45,9 @@ impl Group {
         move |source| match source.kind() {
             io::ErrorKind::PermissionDenied => IoError::Permission { what, source },
             io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
-            io::ErrorKind::AddrInUse => IoError::PortTaken {
-                ip: *self.address.ip(),
-                port: self.address.port(),
-                source,
-            },
+            io::ErrorKind::AddrInUse => {
+                IoError::PortTaken { ip: *self.address.ip(), port: self.address.port(), source }
+            }
             _ => IoError::System { what, ifname: self.ifname.clone(), source },
         }
     }
@@ -122,8 +120,7 @@ impl GroupReceiver {
             .map_err(group.failed("SO_TIMESTAMPING"))?;
         udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;
         let slot_bytes = tuning.payload_bytes_max.clamp(64, PAYLOAD_BYTES_MAX);
-        let batch =
-            Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;
+        let batch = Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;
         // Last: from here on it fills.
         group.membership().join(fd)?;
         Ok(GroupReceiver {
@@ -153,10 +150,7 @@ impl GroupReceiver {
     }
 
     /// Takes what is there, at most one batch, without waiting; returns how many.
-    pub fn take(
-        &mut self,
-        each: &mut impl FnMut(GroupDatagram<'_>),
-    ) -> Result<usize, IoError> {
+    pub fn take(&mut self, each: &mut impl FnMut(GroupDatagram<'_>)) -> Result<usize, IoError> {
         self.syscall_count += 1;
         let taken = match self.batch.receive(self.socket.as_fd(), false) {
             Ok(taken) => taken,
@@ -195,12 +189,7 @@ pub fn wait_any(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
 }
 
 /// A socket that sends to a group, or to one host, through an interface. `ttl` is for groups.
-pub fn sender(
-    to: SocketAddrV4,
-    ifindex: u32,
-    ifname: &str,
-    ttl: u8,
-) -> Result<UdpSocket, IoError> {
+pub fn sender(to: SocketAddrV4, ifindex: u32, ifname: &str, ttl: u8) -> Result<UdpSocket, IoError> {
     multicast::sender(to, ifindex, ttl).map_err(|source| match source.kind() {
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => IoError::System {
             what: "finding a way to the destination",

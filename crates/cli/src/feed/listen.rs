@@ -1,6 +1,5 @@
 //! `wirepath feed listen`.
 
-use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,10 +110,11 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
             listener.run(stop::flag_ref(), |interval| hand_over(interval, &full_in, &empty_out))
         });
         let shown = watch(cli, &full_out, &empty_in, &lock);
+        // The receiver has ended, in whatever way.
+        done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        done.store(true, Ordering::Relaxed);
         shown.and(ran.map_err(failed))
     })?;
     let mut report = lock();
@@ -133,11 +133,8 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         (None, Some(_)) => HOLD_WITH_RECOVERY,
         (None, None) => HOLD,
     };
-    let limits = Limits {
-        hold_ns: hold.as_nanos() as u64,
-        from_one: args.from_start,
-        ..Limits::default()
-    };
+    let limits =
+        Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };
     Ok(Plan {
         groups: args.groups.groups()?,
         tuning: GroupTuning {
@@ -194,9 +191,10 @@ fn watch<'a>(
     empty: &SyncSender<Box<Interval>>,
     lock: &impl Fn() -> std::sync::MutexGuard<'a, Report>,
 ) -> Result<(), Failure> {
-    let is_watched = std::io::stdout().is_terminal() || console::is_watched();
     let mut shown = Ok(());
+    let mut screen = Screen::default();
     while let Ok(mut interval) = full.recv() {
+        screen.lines = if interval.notes.is_empty() { screen.lines } else { 0 };
         tell(&interval);
         let mut report = lock();
         report.absorb(&interval);
@@ -210,13 +208,32 @@ fn watch<'a>(
             let line = report.live_json().to_string();
             drop(report);
             shown = console::text(&line);
-        } else if is_watched {
+        } else if console::is_watched() {
             let text = report.live_text();
             drop(report);
-            console::say(&text);
+            screen.show(&text);
         }
     }
     shown
+}
+
+/// The lines of the last second, so that those of instruments can be written over.
+#[derive(Default)]
+struct Screen {
+    lines: usize,
+}
+
+impl Screen {
+    fn show(&mut self, text: &str) {
+        let count = text.lines().count();
+        // One line a second is a record that may scroll; a table is renewed in its place.
+        let up = match self.lines.min(count) {
+            0 | 1 => String::new(),
+            _ => format!("\x1b[{}F\x1b[J", self.lines),
+        };
+        console::say(&format!("{up}{text}"));
+        self.lines = count;
+    }
 }
 
 fn tell(interval: &Interval) {

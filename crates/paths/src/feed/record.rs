@@ -239,9 +239,7 @@ impl Recorder {
     fn finish(mut self, begun_ns: u64) -> Result<Report, RecordError> {
         self.report.dropped = match &mut self.from {
             Origin::Frames(tap) => tap.statistics()?.drop_count,
-            Origin::Sockets(receivers) => {
-                receivers.iter().map(GroupReceiver::dropped_count).sum()
-            }
+            Origin::Sockets(receivers) => receivers.iter().map(GroupReceiver::dropped_count).sum(),
         };
         self.report.elapsed_ns = clock::monotonic_ns() - begun_ns;
         let received = self.report.packets + self.report.dropped;

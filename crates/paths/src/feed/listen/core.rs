@@ -143,8 +143,9 @@ impl Core {
         state.book.datagrams += 1;
         state.book.payload_bytes += payload.len() as u64;
         match stamp_ns {
-            Some(stamp_ns) => self.interval.kernel_to_app[at]
-                .saturating_record(real_ns.saturating_sub(stamp_ns)),
+            Some(stamp_ns) => {
+                self.interval.kernel_to_app[at].saturating_record(real_ns.saturating_sub(stamp_ns))
+            }
             None => state.book.unstamped += 1,
         }
         let (mut count, mut malformed) = (0, 0);
@@ -304,6 +305,10 @@ impl Core {
             best: [of(book.bids().first()), of(book.asks().first())],
             cumulative_volume: book.cumulative_volume,
         };
-        if count == 0 { Vec::new() } else { self.sink.symbols.busiest(count).iter().map(row).collect() }
+        if count == 0 {
+            Vec::new()
+        } else {
+            self.sink.symbols.busiest(count).iter().map(row).collect()
+        }
     }
 }

@@ -46,7 +46,7 @@ impl LineTrack {
                     &mut self.domains[at]
                 }
                 None => {
-                    let first = if limits.from_one { 1 } else { sequence };
+                    let first = if limits.from_one { sequence.min(1) } else { sequence };
                     let highest = sequence;
                     let seen = Seen { domain, first, highest, brought: 1, closed: (0, 0) };
                     self.last = self.domains.len();
@@ -61,7 +61,8 @@ impl LineTrack {
             // The arbiter took it for new although the line is far beyond it.
             seen.closed.0 += seen.highest - seen.first + 1;
             seen.closed.1 += seen.brought;
-            seen.first = if sequence <= limits.restart_first_max { 1 } else { sequence };
+            let at_start = sequence <= limits.restart_first_max;
+            seen.first = if at_start { sequence.min(1) } else { sequence };
             (seen.highest, seen.brought) = (sequence, 0);
         } else {
             seen.first = seen.first.min(sequence);
@@ -74,8 +75,10 @@ impl LineTrack {
         self.domains.iter().fold((0, 0), |(expected, brought), seen| {
             let (closed_expected, closed_brought) = seen.closed;
             let span = (seen.highest - seen.first + 1).max(seen.brought);
-            (expected + closed_expected.max(closed_brought) + span,
-             brought + closed_brought + seen.brought)
+            (
+                expected + closed_expected.max(closed_brought) + span,
+                brought + closed_brought + seen.brought,
+            )
         })
     }
 }

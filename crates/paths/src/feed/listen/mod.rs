@@ -188,8 +188,7 @@ impl Listener {
             affinity::pin_to(&[cpu]).map_err(|source| ListenError::Pin { cpu, source })?;
         }
         let begun_ns = clock::monotonic_ns();
-        let until_ns =
-            self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
+        let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
         let mut next_ns = begun_ns + SECOND_NS;
         loop {
             let taken = self.take_all()?;

@@ -176,11 +176,9 @@ impl Report {
             LineReport {
                 name: LINES[at],
                 book: *book,
-                kernel_to_app: percentiles(
-                    self.kernel_to_app[at].len(),
-                    lost,
-                    |q| self.kernel_to_app[at].value_at_quantile(q),
-                ),
+                kernel_to_app: percentiles(self.kernel_to_app[at].len(), lost, |q| {
+                    self.kernel_to_app[at].value_at_quantile(q)
+                }),
                 match_to_app: self.matched(at, lost),
             }
         };
@@ -387,10 +385,11 @@ impl Report {
         out.push('\n');
         latency_text(&mut out, "match→app", &self.delivered_latency());
         if self.offset_ns().is_some() {
-            let error = self.clock_error_ns().map_or(
-                "unknown: the run was too short".to_owned(),
-                |bound| format!("at most ± {}", time(bound)),
-            );
+            let error = self
+                .clock_error_ns()
+                .map_or("unknown: the run was too short".to_owned(), |bound| {
+                    format!("at most ± {}", time(bound))
+                });
             let _ = writeln!(
                 out,
                 "clock      match→app is beyond the fastest message of all lines; error {error}"
@@ -528,7 +527,7 @@ impl Metrics {
             for (suffix, ns) in percentiles {
                 let known = QUANTILES.iter().find(|(_, known)| known == suffix);
                 let quantile = known.map_or(1.0, |(quantile, _)| *quantile).to_string();
-                let labels = [labels, &[("quantile", &quantile)]].concat();
+                let labels = [labels, &[("quantile", quantile.as_str())]].concat();
                 self.row(name, &labels, *ns as f64 / 1e9);
             }
         }
@@ -563,8 +562,7 @@ fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Perc
     if count == 0 {
         return Err("no sample".into());
     }
-    let enough =
-        |quantile: f64| count as f64 * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
+    let enough = |quantile: f64| count as f64 * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
     let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
     let known = known.map(|(quantile, suffix)| (*suffix, value(*quantile)));
     Ok(known.chain([("max", value(1.0))]).collect())

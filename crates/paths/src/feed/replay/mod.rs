@@ -199,11 +199,7 @@ pub struct Union {
 }
 
 /// Refuses destinations outside the interface's own network.
-pub fn check_destination(
-    to: SocketAddrV4,
-    ifindex: u32,
-    ifname: &str,
-) -> Result<(), ReplayError> {
+pub fn check_destination(to: SocketAddrV4, ifindex: u32, ifname: &str) -> Result<(), ReplayError> {
     let refused = || ReplayError::Destination { to, ifname: ifname.to_owned() };
     if to.ip().is_multicast() {
         return Ok(());
@@ -273,13 +269,13 @@ impl Replay {
                 held_messages: Vec::new(),
             })
         };
-        let lines =
-            plan.to.iter().zip(LINES).map(line).collect::<Result<Vec<_>, ReplayError>>()?;
+        let lines = plan.to.iter().zip(LINES).map(line).collect::<Result<Vec<_>, ReplayError>>()?;
         let stamps = match &plan.stamps {
             None => None,
-            Some(path) => Some(StampWriter::create(path).map_err(|source| {
-                ReplayError::Stamps { path: path.clone(), source }
-            })?),
+            Some(path) => Some(
+                StampWriter::create(path)
+                    .map_err(|source| ReplayError::Stamps { path: path.clone(), source })?,
+            ),
         };
         Ok(Replay {
             dice: Dice::new(plan.faults),
@@ -303,7 +299,7 @@ impl Replay {
         let limit_ns = self.plan.duration.map(|d| d.as_nanos() as u64);
         let mut buffer = vec![0; 65_536];
         let mut numbers: Vec<Number> = Vec::with_capacity(1024);
-        let mut clock = Timing::new(self.plan.pace);
+        let mut timing = Timing::new(self.plan.pace);
         let (mut datagrams, mut messages, mut malformed) = (0_u64, 0_u64, 0_u64);
         let mut begin: Option<Begin> = None;
         let mut last_ns = 0;
@@ -314,16 +310,15 @@ impl Replay {
             numbers.clear();
             let union = &mut self.union;
             let lines = next.lines(self.lines.len());
-            let fates = [0, 1].map(|line| {
-                if lines[line] { Some(self.dice.fate(line)) } else { None }
-            });
+            let fates =
+                [0, 1].map(|line| if lines[line] { Some(self.dice.fate(line)) } else { None });
             let is_lost = fates.iter().flatten().all(|fate| fate.is_dropped);
             malformed += messages::each(Protocol::of(payload), payload, |message| {
                 let number = (message.domain, message.sequence);
                 numbers.push(number);
                 union.note(number, message.bytes, is_lost);
             });
-            let due_ns = clock.due_ns(next.stamp_ns, messages);
+            let due_ns = timing.due_ns(next.stamp_ns, messages);
             if limit_ns.is_some_and(|limit| due_ns >= limit) {
                 break;
             }
@@ -356,7 +351,7 @@ impl Replay {
             datagrams,
             messages,
             malformed,
-            backwards: clock.backwards,
+            backwards: timing.backwards,
             was_stopped,
         })
     }
@@ -466,9 +461,7 @@ impl Replay {
 
     fn finish(self, ended: Ended) -> Result<Report, ReplayError> {
         if let (Some(stamps), Some(path)) = (self.stamps, &self.plan.stamps) {
-            stamps
-                .finish()
-                .map_err(|source| ReplayError::Stamps { path: path.clone(), source })?;
+            stamps.finish().map_err(|source| ReplayError::Stamps { path: path.clone(), source })?;
         }
         if ended.datagrams == 0 && !ended.was_stopped {
             let to: Vec<String> = self.plan.from.iter().map(ToString::to_string).collect();

@@ -60,7 +60,7 @@ impl StampWriter {
             let known = self.chunk.ranges[from..].iter_mut().find(|(known, ..)| known == domain);
             match known {
                 Some((_, first, last, count)) => {
-                    (*first, *last) = (*first.min(sequence), *last.max(sequence));
+                    (*first, *last) = ((*first).min(*sequence), (*last).max(*sequence));
                     *count += 1;
                 }
                 None => self.chunk.ranges.push((*domain, *sequence, *sequence, 1)),
