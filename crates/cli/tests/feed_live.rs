@@ -74,7 +74,8 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
     for line in 0..2 {
         let (sent, got) = (&sent["lines"][line], &got["lines"][line]);
         let counts = &got["counts"];
-        assert!(count(sent, "dropped_count") > 1000 && count(sent, "reordered_count") > 50);
+        // Overtaken by one of another domain, a datagram is not out of order.
+        assert!(count(sent, "dropped_count") > 1000 && count(sent, "reordered_count") > 10);
         assert_eq!(count(got, "dropped_datagram_count"), 0, "{got}");
         assert_eq!(count(got, "datagram_count"), count(sent, "datagram_count"));
         assert_eq!(count(counts, "received_count"), count(sent, "message_count"));
@@ -265,6 +266,8 @@ fn tshark(file: &str) -> (usize, usize) {
     let packets = |filter: &str| {
         let mut tshark = Command::new("tshark");
         tshark.args(["-r", file, "-Y", filter, "-T", "fields", "-e", "frame.number"]);
+        // It has no dissector for these telegrams, but others for protocols of the same ports.
+        tshark.args(["-d", "udp.port==10000,data", "-d", "udp.port==20000,data"]);
         succeed(tshark).lines().count()
     };
     (packets("udp"), packets("_ws.malformed || _ws.short || ip.checksum.status == \"Bad\""))
