@@ -65,7 +65,8 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
     let buffer = ["--receive-buffer", "16777216", "--hold", "5s"];
     let pair = ["--group-b", B, "--from-start", "--digest"];
     let listener = listen(&spaces, &[&pair[..], &buffer].concat());
-    let session = ["--synthetic", "--symbols", "200", "--rate", "8000", "-c", "16000"];
+    // So few that no cycle of descriptions begins again: within the hold that is no restart.
+    let session = ["--synthetic", "--symbols", "200", "--rate", "8000", "-c", "10000"];
     let faults = ["--drop-a", "10%", "--drop-b", "10%", "--duplicate", "1%", "--reorder", "1%"];
     let sent =
         replay(&spaces, &[&["--to-b", B, "--fault-seed", "5"], &session[..], &faults].concat());
@@ -75,7 +76,7 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
         let (sent, got) = (&sent["lines"][line], &got["lines"][line]);
         let counts = &got["counts"];
         // Overtaken by one of another domain, a datagram is not out of order.
-        assert!(count(sent, "dropped_count") > 1000 && count(sent, "reordered_count") > 10);
+        assert!(count(sent, "dropped_count") > 800 && count(sent, "reordered_count") > 10);
         assert_eq!(count(got, "dropped_datagram_count"), 0, "{got}");
         assert_eq!(count(got, "datagram_count"), count(sent, "datagram_count"));
         assert_eq!(count(counts, "received_count"), count(sent, "message_count"));
