@@ -360,8 +360,9 @@ fn one_source_is_heard_and_another_is_not_and_silence_is_explained() {
     assert!(said.contains("nothing from 239.77.1.1:10000 on vb"), "{said}");
     assert!(said.contains("--source 10.77.0.9"), "{said}");
     assert_eq!(count(&summary(other), "delivered_count"), 0);
-    let right = listen(&spaces, &["--source", NEAR_IP]);
+    let mut right = listen(&spaces, &["--source", NEAR_IP, "--silence", "1s"]);
     replay(&spaces, &session);
+    right.await_stderr("after 500 datagrams");
     assert_eq!(count(&summary(right), "delivered_count"), 500);
 }
 

@@ -319,7 +319,9 @@ impl Listener {
                 let now = Seen::now();
                 let group = self.receivers[at].group();
                 let seconds = silent_ns / SECOND_NS;
-                self.core.interval.notes.push(now.explain(&self.counters, group, seconds));
+                let heard = state.book.datagrams;
+                let note = now.explain(&self.counters, group, seconds, heard);
+                self.core.interval.notes.push(note);
             }
         }
     }

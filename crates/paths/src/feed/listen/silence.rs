@@ -20,8 +20,14 @@ impl Seen {
         Seen { reverse_path_drops: reverse_path_drops(&netstat), interfaces: interfaces(&dev) }
     }
 
-    /// What explains the silence best, with what to do.
-    pub(super) fn explain(&self, earlier: &Seen, group: &Group, seconds: u64) -> String {
+    /// What explains the silence best, with what to do. `heard`: datagrams of the group so far.
+    pub(super) fn explain(
+        &self,
+        earlier: &Seen,
+        group: &Group,
+        seconds: u64,
+        heard: u64,
+    ) -> String {
         let ifname = &group.ifname;
         let begin = format!("nothing from {} on {ifname} for {seconds} s", group.address);
         let link = host::net::link(group.ifindex);
@@ -34,6 +40,12 @@ impl Seen {
                 return format!("{begin}: {ifname} has no carrier; look at the cable or the peer");
             }
             Ok(_) => {}
+        }
+        if heard > 0 {
+            return format!(
+                "{begin}, after {heard} datagrams: has the sender ended, or did a switch forget \
+                 the membership (IGMP snooping without a querier)?"
+            );
         }
         let filter = rp_filter(ifname);
         let dropped = self.reverse_path_drops.saturating_sub(earlier.reverse_path_drops);
