@@ -49,9 +49,9 @@ impl LineBook {
         (self.dropped_datagrams * low, self.dropped_datagrams * high)
     }
 
-    /// Whether brought + missing = expected, whatever was received is accounted for, and the
-    /// socket's drops are within what is missing. Drops before a line's first message or behind
-    /// its last have no sequence; `is_bounded` says that there were none.
+    /// Whether brought + missing = expected, and all that was received is accounted for. What the
+    /// socket dropped before the line's first message or behind its last has no sequence and so
+    /// is not part of it.
     pub fn balances(&self) -> bool {
         self.counts.balances() && self.brought <= self.expected
     }
