@@ -11,6 +11,9 @@ pub enum IoError {
     /// A BPF program.
     #[error(transparent)]
     Bpf(#[from] sys::bpf::BpfError),
+    /// A multicast group.
+    #[error(transparent)]
+    Multicast(#[from] sys::multicast::MulticastError),
     /// The UDP port has another user.
     #[error(
         "UDP port {port} of {ip} is taken; stop the program that has it, or choose another with --port"

@@ -7,6 +7,7 @@
 mod engine;
 mod error;
 mod frames;
+pub mod multicast;
 mod packet;
 mod udp;
 mod xdp;

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod child;
 pub mod clock;
 pub mod mmap;
+pub mod multicast;
 pub mod netns;
 pub mod packet;
 pub mod pty;

@@ -3,6 +3,7 @@
 //! Source: kernel documentation, networking/packet_mmap.rst.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -91,7 +92,40 @@ fn udp_port_filter(port: u16) -> [FilterStep; 10] {
     ]
 }
 
-/// Receives UDP datagrams to one port, as whole frames, from a TPACKET_V3 ring.
+/// Accepts unfragmented IPv4 UDP datagrams to any of the addresses, where a source is given from
+/// it only; refuses the rest.
+fn flows_filter(flows: &[(Option<Ipv4Addr>, SocketAddrV4)]) -> Vec<FilterStep> {
+    let step = |code, jt, jf, k| FilterStep { code, jt, jf, k };
+    let refuse = || step(0x06, 0, 0, 0);
+    let mut steps = vec![
+        step(0x28, 0, 0, 12), // A = EtherType
+        step(0x15, 1, 0, 0x0800),
+        refuse(),
+        step(0x30, 0, 0, 23), // A = protocol
+        step(0x15, 1, 0, 17),
+        refuse(),
+        step(0x28, 0, 0, 20), // A = flags and fragment offset
+        step(0x45, 0, 1, 0x3fff),
+        refuse(),
+        step(0xb1, 0, 0, 14), // X = IPv4 header length
+    ];
+    for (source, to) in flows {
+        let own = if source.is_some() { 4 } else { 2 };
+        steps.push(step(0x20, 0, 0, 30)); // A = destination
+        steps.push(step(0x15, 0, own + 1, u32::from(*to.ip())));
+        if let Some(source) = source {
+            steps.push(step(0x20, 0, 0, 26)); // A = source
+            steps.push(step(0x15, 0, 3, u32::from(*source)));
+        }
+        steps.push(step(0x48, 0, 0, 16)); // A = destination port
+        steps.push(step(0x15, 0, 1, u32::from(to.port())));
+        steps.push(step(0x06, 0, 0, 0x4_0000));
+    }
+    steps.push(refuse());
+    steps
+}
+
+/// Receives UDP datagrams, as whole frames, from a TPACKET_V3 ring.
 #[derive(Debug)]
 pub struct PacketRx {
     ring: Mapping,
@@ -111,11 +145,29 @@ impl PacketRx {
     ///
     /// Errors: `PermissionDenied` without CAP_NET_RAW; ENODEV, ENETDOWN for the interface.
     pub fn open(ifindex: u32, udp_port: u16, ring_bytes: usize) -> io::Result<Self> {
-        let fd = open()?;
         let mut filter = udp_port_filter(udp_port).to_vec();
         filter.push(FilterStep { code: 0x06, jt: 0, jf: 0, k: 0x4_0000 });
+        Self::open_filtered(ifindex, &mut filter, ring_bytes)
+    }
+
+    /// The same for datagrams to several addresses and ports, each from one source or any.
+    /// First fragments of a longer datagram are left out like the others: they are not whole.
+    pub fn open_flows(
+        ifindex: u32,
+        flows: &[(Option<Ipv4Addr>, SocketAddrV4)],
+        ring_bytes: usize,
+    ) -> io::Result<Self> {
+        Self::open_filtered(ifindex, &mut flows_filter(flows), ring_bytes)
+    }
+
+    fn open_filtered(
+        ifindex: u32,
+        filter: &mut [FilterStep],
+        ring_bytes: usize,
+    ) -> io::Result<Self> {
+        let fd = open()?;
         // The filter before the binding: no stranger's frame gets in between.
-        socket::attach_filter(fd.as_fd(), &mut filter)?;
+        socket::attach_filter(fd.as_fd(), filter)?;
         let block_count = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
         let request = tpacket_req3 {
             tp_block_size: BLOCK_BYTES as u32,

@@ -1,5 +1,11 @@
 //! `wirepath feed`: what the path `feed` does by hand.
 
+mod groups;
+mod listen;
+mod metrics;
+mod record;
+mod replay;
+
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +18,6 @@ use crate::args::Cli;
 use crate::end::Failure;
 use crate::{console, stop};
 
-// `listen`, `replay` and `record` become variants here and modules beside this one.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {
     /// Turn a capture, or telegrams, into JSON lines
@@ -21,6 +26,24 @@ Example:
   wirepath feed decode morning.pcapng | jq -c 'select(.symbol == \"2330\") | .trade'
   tcpdump -i eth1 -U -w - udp port 10000 | wirepath feed decode -")]
     Decode(DecodeArgs),
+    /// Receive a group, or an A/B pair, with all its books
+    #[command(after_help = "\
+Example:
+  wirepath feed listen --group 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
+  wirepath feed listen --group 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
+    Listen(Box<listen::ListenArgs>),
+    /// Send a capture with its own timing, or a made-up session
+    #[command(after_help = "\
+Example:
+  wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10
+  wirepath feed replay --synthetic --rate 20000 --burst 100 --to 239.1.1.1:10000 \\
+      --to-b 239.1.1.2:20000 --drop-a 1% -i veth0 -d 30s --stamps sent.csv")]
+    Replay(Box<replay::ReplayArgs>),
+    /// Write a group, or an A/B pair, to a pcapng file
+    #[command(after_help = "\
+Example:
+  wirepath feed record --group 224.0.100.100:10000 -i eth1 morning.pcapng -d 10m")]
+    Record(record::RecordArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,9 +66,12 @@ pub(crate) struct DecodeArgs {
     format: FormatName,
 }
 
-pub(crate) fn run(_cli: &Cli, command: &FeedCommand) -> Result<(), Failure> {
+pub(crate) fn run(cli: &Cli, command: &FeedCommand) -> Result<(), Failure> {
     match command {
         FeedCommand::Decode(args) => decode(args),
+        FeedCommand::Listen(args) => listen::run(cli, args),
+        FeedCommand::Replay(args) => replay::run(cli, args),
+        FeedCommand::Record(args) => record::run(cli, args),
     }
 }
 

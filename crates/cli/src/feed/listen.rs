@@ -1,0 +1,243 @@
+//! `wirepath feed listen`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use io::multicast::GroupTuning;
+use paths::feed::arbiter::Limits;
+use paths::feed::listen::{Interval, ListenError, Listener, Plan, Report};
+use paths::feed::messages::Protocol;
+
+use super::groups::GroupArgs;
+use super::metrics::{self, Metrics};
+use crate::args::{Cli, parse_duration};
+use crate::end::Failure;
+use crate::{console, stop};
+
+/// Time that a gap is waited for, without recovery and with it.
+const HOLD: Duration = Duration::from_millis(5);
+const HOLD_WITH_RECOVERY: Duration = Duration::from_millis(500);
+/// Intervals on their way to whoever shows them.
+const INTERVALS: usize = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    #[command(flatten)]
+    groups: GroupArgs,
+    /// ITCH 5.0 in MoldUDP64; telegrams of the Taiwan exchanges unless given
+    #[arg(long)]
+    mold: bool,
+    /// Ask this server for what is missing
+    #[arg(long, value_name = "HOST:PORT", requires = "mold")]
+    recover: Option<String>,
+    /// How long what follows a gap is held before the gap is given up: 5ms, with --recover 500ms
+    #[arg(long, value_parser = parse_duration)]
+    hold: Option<Duration>,
+    /// Sequences begin at 1 here: what is missing before the first message is a gap
+    #[arg(long)]
+    from_start: bool,
+    /// How long to listen; until Ctrl-C unless given
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Delivered messages to end after
+    #[arg(short = 'c', long)]
+    count: Option<u64>,
+    /// Busiest instruments to show each second; looking for them takes the receiving thread some
+    /// 0.1 ms a second and 10,000 books
+    #[arg(long, default_value_t = 0)]
+    top: usize,
+    /// Instruments to keep books of; one that trades in both lots takes two
+    #[arg(long, default_value_t = 65_536)]
+    symbols: u32,
+    /// Print a digest per domain of all that was delivered; `feed replay` prints the same
+    #[arg(long)]
+    digest: bool,
+    /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
+    metrics: Option<SocketAddr>,
+    /// Look again at once instead of sleeping; takes a whole CPU
+    #[arg(long)]
+    spin: bool,
+    /// CPU to receive on
+    #[arg(long, value_name = "CPU")]
+    pin: Option<usize>,
+    /// Receive buffer in bytes; the host's default unless given
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<usize>,
+    /// Datagrams a system call
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    batch: u16,
+    /// Poll the device queue from the socket (SO_BUSY_POLL)
+    #[arg(long)]
+    busy_poll: bool,
+    /// Say why when a line has been silent for so long
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
+    silence: Duration,
+}
+
+pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
+    let plan = plan(args)?;
+    let groups = plan.groups.clone();
+    let metrics = args.metrics.map(Metrics::open).transpose()?;
+    let listener = Listener::open(plan).map_err(failed)?;
+    for group in &groups {
+        let from = group.source.map_or(String::new(), |source| format!(" from {source}"));
+        console::say(&format!("listening to {}{from} on {}", group.address, group.ifname));
+    }
+    if let Some(metrics) = &metrics {
+        console::say(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    console::say("Ctrl-C ends with the summary");
+    let report = Mutex::new(Report::new(&groups));
+    let lock = || report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let done = AtomicBool::new(false);
+    let (full_in, full_out) = sync_channel(INTERVALS);
+    let (empty_in, empty_out) = sync_channel(INTERVALS);
+    for _ in 0..INTERVALS {
+        // There is room: the channel was made for as many.
+        let _ = empty_in.try_send(Box::<Interval>::default());
+    }
+    let ran = thread::scope(|scope| {
+        if let Some(metrics) = &metrics {
+            scope.spawn(|| metrics.serve(&done, || lock().prometheus()));
+        }
+        let receiving = thread::Builder::new().name("feed".into()).spawn_scoped(scope, move || {
+            listener.run(stop::flag_ref(), |interval| hand_over(interval, &full_in, &empty_out))
+        });
+        let shown = watch(cli, &full_out, &empty_in, &lock);
+        // The receiver has ended, in whatever way.
+        done.store(true, Ordering::Relaxed);
+        let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        shown.and(ran.map_err(failed))
+    })?;
+    let mut report = lock();
+    tell(&ran);
+    report.absorb(&ran);
+    if cli.json {
+        return console::text(&report.summary_json().to_string());
+    }
+    console::text(&report.summary_text())
+}
+
+fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
+    let recover = args.recover.as_deref().map(resolve).transpose()?;
+    let hold = match (args.hold, recover) {
+        (Some(hold), _) => hold,
+        (None, Some(_)) => HOLD_WITH_RECOVERY,
+        (None, None) => HOLD,
+    };
+    let limits =
+        Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };
+    Ok(Plan {
+        groups: args.groups.groups()?,
+        tuning: GroupTuning {
+            receive_buffer_bytes: args.receive_buffer,
+            batch: usize::from(args.batch),
+            busy_poll: args.busy_poll,
+            ..GroupTuning::default()
+        },
+        protocol: if args.mold { Protocol::Mold } else { Protocol::Twse },
+        limits,
+        recover,
+        spin: args.spin,
+        pin: args.pin,
+        books_max: if args.mold { 1 } else { args.symbols.max(1) },
+        top: args.top,
+        digests: args.digest,
+        duration: args.duration,
+        count: args.count,
+        silence: args.silence,
+    })
+}
+
+fn resolve(server: &str) -> Result<SocketAddr, Failure> {
+    let unknown = |why: String| Failure::Usage(format!("--recover {server}: {why}; HOST:PORT"));
+    let mut found = server.to_socket_addrs().map_err(|e| unknown(e.to_string()))?;
+    found.next().ok_or_else(|| unknown("no such host".into()))
+}
+
+fn failed(error: ListenError) -> Failure {
+    match error {
+        ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
+        ListenError::Pin { .. } => Failure::Usage(paths::probe::role::chain(&error)),
+        error => Failure::of(&error),
+    }
+}
+
+/// Gives the interval away for an empty one; keeps it when there is none or no room.
+fn hand_over(
+    interval: &mut Box<Interval>,
+    full: &SyncSender<Box<Interval>>,
+    empty: &Receiver<Box<Interval>>,
+) {
+    if let Ok(fresh) = empty.try_recv() {
+        let filled = std::mem::replace(interval, fresh);
+        // There are as many places as intervals.
+        let _ = full.try_send(filled);
+    }
+}
+
+/// Adds the intervals up and shows them until the receiver ends.
+fn watch<'a>(
+    cli: &Cli,
+    full: &Receiver<Box<Interval>>,
+    empty: &SyncSender<Box<Interval>>,
+    lock: &impl Fn() -> std::sync::MutexGuard<'a, Report>,
+) -> Result<(), Failure> {
+    let mut shown = Ok(());
+    let mut screen = Screen::default();
+    while let Ok(mut interval) = full.recv() {
+        screen.lines = if interval.notes.is_empty() { screen.lines } else { 0 };
+        tell(&interval);
+        let mut report = lock();
+        report.absorb(&interval);
+        interval.clear();
+        // It ends when nobody is there any more.
+        let _ = empty.try_send(interval);
+        if shown.is_err() {
+            continue;
+        }
+        if cli.json {
+            let line = report.live_json().to_string();
+            drop(report);
+            shown = console::text(&line);
+        } else if console::is_watched() {
+            let text = report.live_text();
+            drop(report);
+            screen.show(&text);
+        }
+    }
+    shown
+}
+
+/// The lines of the last second, so that those of instruments can be written over.
+#[derive(Default)]
+struct Screen {
+    lines: usize,
+}
+
+impl Screen {
+    fn show(&mut self, text: &str) {
+        let count = text.lines().count();
+        // One line a second is a record that may scroll; a table is renewed in its place.
+        let up = match self.lines.min(count) {
+            0 | 1 => String::new(),
+            _ => format!("\x1b[{}F\x1b[J", self.lines),
+        };
+        console::say(&format!("{up}{text}"));
+        self.lines = count;
+    }
+}
+
+fn tell(interval: &Interval) {
+    for note in &interval.notes {
+        console::say(&format!("note: {note}"));
+    }
+}

@@ -1,0 +1,410 @@
+//! The live commands of the path `feed` between two namespaces: replay on one side, listen and
+//! record on the other, and what was sent compared with what came out.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddrV4, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, succeed, until};
+use paths::feed::messages::Digest;
+use paths::feed::synthetic::{MoldSession, MoldSpec};
+use serde_json::Value;
+use sys::netns::Netns;
+use wire::mold;
+
+const A: &str = "239.77.1.1:10000";
+const B: &str = "239.77.1.2:20000";
+
+/// A `feed listen` in the far namespace that has joined.
+fn listen(spaces: &Spaces, args: &[&str]) -> Running {
+    let all = [&["feed", "listen", "--group", A, "-i", "vb", "--json"], args].concat();
+    let mut listener = Running::start(spaces.far(&all));
+    listener.await_stderr("Ctrl-C ends");
+    listener
+}
+
+/// A `feed replay` in the near namespace, to its end; its document.
+fn replay(spaces: &Spaces, args: &[&str]) -> Value {
+    let all = [&["feed", "replay", "--to", A, "-i", "va", "--pin", "0", "--json"], args].concat();
+    json(spaces.near(&all))
+}
+
+/// Ends a listener as Ctrl-C does; its summary, the last line.
+fn summary(listener: Running) -> Value {
+    let output = listener.end_by("INT", LONG);
+    assert!(output.status.success(), "{}", common::all_text(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (last, seconds) = lines.split_last().expect("a summary");
+    assert!(seconds.iter().all(|second| second["live"] == true), "{text}");
+    assert_eq!(last["command"], "feed listen");
+    assert_eq!(last["balanced"], true, "{last}");
+    last.clone()
+}
+
+fn count(doc: &Value, name: &str) -> u64 {
+    doc[name].as_u64().unwrap_or_else(|| panic!("{name} in {doc}"))
+}
+
+fn within<R: Send>(namespace: &str, body: impl FnOnce() -> R + Send) -> R {
+    let netns = Netns::open(format!("/run/netns/{namespace}")).expect("our namespace");
+    netns.run(body).expect("a thread in it")
+}
+
+#[test]
+fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injected_one() {
+    let spaces = Spaces::new();
+    let buffer = ["--receive-buffer", "16777216", "--hold", "5s"];
+    let pair = ["--group-b", B, "--from-start", "--digest"];
+    let listener = listen(&spaces, &[&pair[..], &buffer].concat());
+    // So few that no cycle of descriptions begins again: within the hold that is no restart.
+    let session = ["--synthetic", "--symbols", "200", "--rate", "8000", "-c", "10000"];
+    let faults = ["--drop-a", "10%", "--drop-b", "10%", "--duplicate", "1%", "--reorder", "1%"];
+    let sent =
+        replay(&spaces, &[&["--to-b", B, "--fault-seed", "5"], &session[..], &faults].concat());
+    let got = summary(listener);
+    let union = &sent["union"];
+    for line in 0..2 {
+        let (sent, got) = (&sent["lines"][line], &got["lines"][line]);
+        let counts = &got["counts"];
+        // Overtaken by one of another domain, a datagram is not out of order.
+        assert!(count(sent, "dropped_count") > 800 && count(sent, "reordered_count") > 10);
+        assert_eq!(count(got, "dropped_datagram_count"), 0, "{got}");
+        assert_eq!(count(got, "datagram_count"), count(sent, "datagram_count"));
+        assert_eq!(count(counts, "received_count"), count(sent, "message_count"));
+        assert_eq!(count(counts, "repeat_count"), count(sent, "duplicated_count"));
+        assert_eq!(count(counts, "reordered_count"), count(sent, "reordered_count"));
+        for none in ["late_count", "forgotten_count", "refused_count"] {
+            assert_eq!(count(counts, none), 0, "{none}: {got}");
+        }
+        let told = count(sent, "dropped_count") - count(sent, "dropped_at_end_count");
+        assert_eq!(count(got, "missing_count"), told, "{got}");
+        assert_eq!(
+            count(got, "expected_count"),
+            count(got, "brought_count") + count(got, "missing_count")
+        );
+        let why = got["kernel_to_app"]["refused"].as_str().expect("refused, for there was loss");
+        assert!(why.contains(&format!("{told} of")), "{why}");
+    }
+    assert!(count(union, "lost_count") > 50, "{union}");
+    assert_eq!(count(&got, "delivered_count"), count(union, "carried_count"));
+    let told = count(union, "lost_count") - count(union, "lost_at_end_count");
+    assert_eq!(count(&got, "missing_count"), told);
+    assert!(got["match_to_app"]["refused"].is_string(), "{got}");
+    assert_eq!(got["digests"], union["digests"], "the same messages in the same order");
+    assert!(got["digests"].as_object().expect("an object").len() >= 6);
+}
+
+#[test]
+fn without_loss_latency_is_told_by_line_and_segment_and_each_send_is_stamped() {
+    let (spaces, data) = (Spaces::new(), Data::new());
+    let listener =
+        listen(&spaces, &["--group-b", B, "--from-start", "--receive-buffer", "8388608"]);
+    let file = data.file("sent.csv");
+    let session = ["--synthetic", "--rate", "4000", "--burst", "10", "-c", "6000"];
+    let sent = replay(&spaces, &[&["--to-b", B, "--stamps", &file], &session[..]].concat());
+    let got = summary(listener);
+    assert_eq!(count(&got, "missing_count"), 0);
+    assert_eq!(count(&got, "delivered_count"), 6000);
+    for line in 0..2 {
+        for segment in ["kernel_to_app", "match_to_app"] {
+            let figures = &got["lines"][line][segment];
+            assert!(count(figures, "p50_ns") <= count(figures, "max_ns"), "{figures}");
+        }
+        assert!(count(&got["lines"][line]["kernel_to_app"], "p50_ns") > 0);
+    }
+    assert!(got["match_to_app"]["p99_ns"].is_u64() && got["clock"]["error_bound_ns"].is_u64());
+    assert!(count(&got, "book_count") > 1000, "{got}");
+    assert!(sent["lag"]["p99_ns"].is_u64(), "{sent}");
+    let rows = std::fs::read_to_string(&file).expect("stamps");
+    let rows: Vec<Vec<&str>> = rows.lines().skip(1).map(|row| row.split(',').collect()).collect();
+    assert_eq!(rows.len(), 12_000);
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    for row in &rows {
+        assert!(number(row[4]) >= number(row[3]) && row[2] == "sent", "{row:?}");
+        assert!(row[7].contains(": "), "{row:?}");
+    }
+    // Ten are due at once, 2.5 ms after the ten before; rounding aside.
+    let due = |n: usize| number(rows[2 * n][3]);
+    assert_eq!(due(0), due(9));
+    assert_eq!(due(10) - due(9), 2_500_000);
+}
+
+/// The drop counter of the only UDP socket of a port, as the kernel's table shows it.
+fn socket_drops(pid: u32, port_hex: &str) -> u64 {
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/udp")).unwrap_or_default();
+    let line = table.lines().find(|line| line.contains(&format!(":{port_hex} 00000000:0000")));
+    line.and_then(|line| line.split_whitespace().last()?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn what_the_socket_drops_is_missing_to_the_message_and_the_remedy_is_named() {
+    let spaces = Spaces::new();
+    let listener = listen(&spaces, &["--from-start"]);
+    listener.signal("STOP");
+    let session = ["--synthetic", "--rate", "2000", "-c", "8000", "--symbols", "50"];
+    let sent = thread::scope(|scope| {
+        let sending = scope.spawn(|| replay(&spaces, &session));
+        let dropped = until(LONG, || socket_drops(listener.pid(), "2710") > 300);
+        listener.signal("CONT");
+        assert!(dropped, "no datagram was dropped while the receiver slept");
+        sending.join().expect("the replay")
+    });
+    let got = summary(listener);
+    let line = &got["lines"][0];
+    let dropped = count(line, "dropped_datagram_count");
+    assert!(dropped > 300, "{line}");
+    assert_eq!(count(&line["counts"], "received_count") + dropped, count(&sent, "message_count"));
+    assert_eq!(count(line, "missing_count"), dropped, "both books say the same: {line}");
+    assert_eq!(
+        line["dropped_message_count"],
+        serde_json::json!({"least": dropped, "most": dropped})
+    );
+    assert!(line["kernel_to_app"]["refused"].is_string());
+    let note = got["notes"][0].as_str().expect("a note");
+    assert!(note.contains("--receive-buffer") && note.contains("net.core.rmem_max"), "{note}");
+}
+
+/// A MoldUDP64 server for requests: knows all messages of a session.
+fn serve(
+    socket: &UdpSocket,
+    session: mold::Session,
+    messages: &BTreeMap<u64, Vec<u8>>,
+    done: &AtomicBool,
+) -> u64 {
+    socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");
+    let (mut request, mut answer) = ([0; 64], [0; 1400]);
+    let mut served = 0;
+    while !done.load(Ordering::Relaxed) {
+        let Ok((len, from)) = socket.recv_from(&mut request) else { continue };
+        let wanted = mold::Header::parse_request(&request[..len]).expect("a request");
+        assert_eq!(wanted.session, session);
+        let mut writer =
+            mold::PacketWriter::new(&mut answer, session, wanted.sequence).expect("it fits");
+        let last = wanted.sequence + u64::from(wanted.count);
+        for (_, message) in messages.range(wanted.sequence..last) {
+            if writer.push(message).is_err() {
+                break;
+            }
+        }
+        let len = writer.finish();
+        socket.send_to(&answer[..len], from).expect("an answer");
+        served += 1;
+    }
+    served
+}
+
+#[test]
+fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_word() {
+    const MESSAGES: u64 = 6000;
+    let spaces = Spaces::new();
+    // What the replay will send: the same seed makes the same session.
+    let spec = MoldSpec { stocks: 100, rate: 3000, ..MoldSpec::new(9) };
+    let mut session = MoldSession::new(&spec);
+    let (mut messages, mut buffer) = (BTreeMap::new(), [0; 1472]);
+    while session.sent() < MESSAGES {
+        let written = session.datagram(&mut buffer, 3).expect("it fits");
+        let packet = mold::Packet::parse(&buffer[..written.bytes]).expect("whole");
+        for message in packet.messages().map(|message| message.expect("whole")) {
+            messages.insert(message.sequence, message.bytes.to_vec());
+        }
+    }
+    let mut expected = Digest::default();
+    messages.iter().for_each(|(sequence, bytes)| expected.add(*sequence, bytes));
+    let server = within(&spaces.near, || UdpSocket::bind((NEAR_IP, 18_000)).expect("a socket"));
+    let (done, messages) = (Arc::new(AtomicBool::new(false)), messages);
+    let serving = thread::spawn({
+        let done = done.clone();
+        move || serve(&server, spec.session, &messages, &done)
+    });
+    let address = format!("{NEAR_IP}:18000");
+    let args = ["--mold", "--recover", &address, "--from-start", "--digest", "--hold", "10s"];
+    let listener = listen(&spaces, &args);
+    let datagrams = (MESSAGES / 3).to_string();
+    let session = ["--synthetic", "--mold", "--seed", "9", "--symbols", "100", "--rate", "3000"];
+    let pace = ["--per-datagram", "3", "-c", &datagrams, "--drop-a", "10%"];
+    let sent = replay(&spaces, &[&session[..], &pace].concat());
+    assert_eq!(count(&sent, "message_count"), MESSAGES);
+    // The last may be among the lost: a heartbeat says what there is.
+    let group: SocketAddrV4 = A.parse().expect("an address");
+    let heartbeat = within(&spaces.near, || {
+        let link = host::net::link_named("va").expect("our link");
+        io::multicast::sender(group, link.index, "va", 1).expect("a sender")
+    });
+    let mut bytes = [0; mold::HEADER_BYTES];
+    let header = mold::Header { session: spec.session, sequence: MESSAGES + 1, count: 0 };
+    header.write(&mut bytes).expect("it fits");
+    for _ in 0..5 {
+        heartbeat.send(&bytes).expect("sent");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let got = summary(listener);
+    done.store(true, Ordering::Relaxed);
+    assert!(serving.join().expect("the server") > 50);
+    let dropped = count(&sent["lines"][0], "dropped_count");
+    assert!(dropped > 300, "{sent}");
+    assert_eq!(count(&got, "delivered_count"), MESSAGES, "{got}");
+    assert_eq!((count(&got, "missing_count"), count(&got, "missing_at_end_count")), (0, 0));
+    let recovery = &got["recovery"];
+    assert_eq!(count(recovery, "recovered_count"), dropped, "{recovery}");
+    assert_eq!(count(&recovery["counts"], "first_count"), dropped, "{recovery}");
+    assert_eq!(got["digests"]["SYNTHETIC1"], expected.to_string());
+    // The line lost messages, what was delivered did not.
+    assert!(got["lines"][0]["kernel_to_app"]["refused"].is_string());
+    assert!(got["match_to_app"]["p50_ns"].is_u64(), "{got}");
+}
+
+/// Packets that tshark finds in a file, and those it calls malformed.
+fn tshark(file: &str) -> (usize, usize) {
+    let packets = |filter: &str| {
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-r", file, "-Y", filter, "-T", "fields", "-e", "frame.number"]);
+        // It has no dissector for these telegrams, but others for protocols of the same ports.
+        tshark.args(["-d", "udp.port==10000,data", "-d", "udp.port==20000,data"]);
+        succeed(tshark).lines().count()
+    };
+    (packets("udp"), packets("_ws.malformed || _ws.short || ip.checksum.status == \"Bad\""))
+}
+
+#[test]
+fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
+    if !is_installed("tshark") {
+        return;
+    }
+    for mode in [None, Some("--sockets")] {
+        let (spaces, data) = (Spaces::new(), Data::new());
+        let file = data.file("feed.pcapng");
+        let groups = ["--group", A, "--group-b", B, "-i", "vb"];
+        let record = [&["feed", "record", &file, "--json"], &groups[..], mode.as_slice()].concat();
+        let mut recorder = Running::start(spaces.far(&record));
+        recorder.await_stderr("recording to ");
+        let session = ["--synthetic", "--rate", "4000", "-c", "2000", "--per-datagram", "2"];
+        let first = replay(&spaces, &[&["--to-b", B], &session[..]].concat());
+        let output = recorder.end_by("INT", LONG);
+        let doc: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((count(&doc, "packet_count"), count(&doc, "dropped_count")), (4000, 0), "{doc}");
+        assert_eq!(doc["from"], if mode.is_some() { "sockets" } else { "frames" });
+        assert_eq!(tshark(&file), (4000, 0));
+        let listener = listen(
+            &spaces,
+            &["--group-b", B, "--from-start", "--digest", "--receive-buffer", "8388608"],
+        );
+        let pair = ["--to-b", B, "--from", A, "--from-b", B, "--speed", "2"];
+        let second = replay(&spaces, &[&[file.as_str()], &pair[..]].concat());
+        let got = summary(listener);
+        assert_eq!(count(&second, "datagram_count"), 4000);
+        let elapsed = |doc: &Value| count(doc, "elapsed_ns");
+        assert!(elapsed(&second) * 3 < elapsed(&first) * 2, "twice as fast: {second}");
+        assert_eq!(count(&got, "delivered_count"), count(&first["union"], "carried_count"));
+        assert_eq!(got["digests"], first["union"]["digests"]);
+        // It is not written over unless told.
+        let said = fail(spaces.far(&record), 2);
+        assert!(said.contains("exists") && said.contains("--overwrite"), "{said}");
+    }
+}
+
+/// What a server in a namespace answers to a request of one line.
+fn ask(namespace: &str, address: &str, request: &str) -> String {
+    let mut stream = within(namespace, || TcpStream::connect(address).expect("it listens"));
+    stream.set_read_timeout(Some(LONG)).expect("a time");
+    let head = format!("{request} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn metrics_are_served_while_it_listens_and_nothing_else_is() {
+    let spaces = Spaces::new();
+    let listener = listen(&spaces, &["--metrics", "0", "--top", "3"]);
+    let said = listener.stderr();
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.unwrap_or_else(|| panic!("{said}"));
+    assert!(address.starts_with("127.0.0.1:"), "on loopback unless told: {said}");
+    replay(&spaces, &["--synthetic", "--rate", "2000", "-c", "1000"]);
+    let row = "\nwirepath_feed_messages_total{line=\"A\"} 1000\n";
+    let mut page = String::new();
+    let seen = until(LONG, || {
+        page = ask(&spaces.far, address, "GET /metrics");
+        page.contains(row)
+    });
+    assert!(seen, "{page}");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("version=0.0.4"), "{page}");
+    assert!(page.contains("wirepath_feed_delivered_total 1000\n"), "{page}");
+    let latency = "wirepath_feed_latency_seconds{segment=\"kernel_to_app\",line=\"A\",quantile=";
+    assert!(page.contains(latency), "{page}");
+    assert!(ask(&spaces.far, address, "GET /").starts_with("HTTP/1.1 404"));
+    assert!(ask(&spaces.far, address, "POST /metrics").starts_with("HTTP/1.1 405"));
+    let got = summary(listener);
+    assert_eq!(count(&got, "delivered_count"), 1000);
+}
+
+#[test]
+fn one_source_is_heard_and_another_is_not_and_silence_is_explained() {
+    let spaces = Spaces::new();
+    let other = listen(&spaces, &["--source", "10.77.0.9", "--silence", "1s"]);
+    let session = ["--synthetic", "--rate", "1000", "-c", "500"];
+    replay(&spaces, &session);
+    let mut other = other;
+    other.await_stderr("note: ");
+    let said = other.stderr();
+    assert!(said.contains("nothing from 239.77.1.1:10000 on vb"), "{said}");
+    assert!(said.contains("--source 10.77.0.9"), "{said}");
+    assert_eq!(count(&summary(other), "delivered_count"), 0);
+    let mut right = listen(&spaces, &["--source", NEAR_IP, "--silence", "1s"]);
+    replay(&spaces, &session);
+    right.await_stderr("after 500 datagrams");
+    assert_eq!(count(&summary(right), "delivered_count"), 500);
+}
+
+#[test]
+fn a_filter_on_the_way_back_is_found_out() {
+    let spaces = Spaces::new();
+    let set = |namespace: &str, args: &[&str]| succeed(common::enter(namespace, args));
+    set(&spaces.far, &["sysctl", "-qw", "net.ipv4.conf.vb.rp_filter=1"]);
+    // The sender's address is on another network: strict filtering drops it.
+    set(&spaces.near, &["ip", "address", "flush", "dev", "va"]);
+    set(&spaces.near, &["ip", "address", "add", "10.99.0.1/24", "dev", "va"]);
+    let mut listener = listen(&spaces, &["--silence", "1s"]);
+    replay(&spaces, &["--synthetic", "--rate", "1000", "-c", "300"]);
+    listener.await_stderr("rp_filter");
+    assert_eq!(count(&summary(listener), "delivered_count"), 0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_remedy() {
+    let spaces = Spaces::new();
+    let listen =
+        |args: &[&str], code| fail(spaces.far(&[&["feed", "listen"], args].concat()), code);
+    let said = listen(&["--group", "10.77.0.1:9", "-i", "vb"], 2);
+    assert!(said.contains("10.77.0.1 is no multicast group"), "{said}");
+    let said = listen(&["--group", A, "-i", "nowhere0"], 1);
+    assert!(said.contains("nowhere0"), "{said}");
+    let said = listen(&["--group", A], 2);
+    assert!(said.contains("-i"), "{said}");
+    let said = listen(&["--group", A, "--group-b", A, "-i", "vb"], 2);
+    assert!(said.contains("same as --group"), "{said}");
+    let said = listen(&["--group", A, "-i", "vb", "--recover", "10.77.0.1:1"], 2);
+    assert!(said.contains("--mold"), "{said}");
+    let said = listen(&["--group", A, "-i", "vb", "--source", "239.1.1.1"], 1);
+    assert!(said.contains("--source"), "{said}");
+    for to in ["192.0.2.1:9", "10.77.0.255:9", "255.255.255.255:9"] {
+        let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", to, "-i", "va"]), 2);
+        assert!(said.contains(to) && said.contains("va"), "{said}");
+    }
+    // No interface, no replay: it goes nowhere by default.
+    let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", A]), 2);
+    assert!(said.contains("--interface"), "{said}");
+    succeed(common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));
+    let said = listen(&["--group", A, "-i", "vb"], 1);
+    assert!(said.contains("vb is down") && said.contains("ip link set vb up"), "{said}");
+}

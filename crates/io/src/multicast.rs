@@ -1,0 +1,252 @@
+//! Multicast: receiving groups through sockets or as whole frames, and sending to them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use sys::multicast::{self, Membership};
+use sys::packet::{PacketRx, PacketStatistics};
+use sys::udp::{Batch, PAYLOAD_BYTES_MAX};
+use sys::{socket, udp};
+
+use crate::IoError;
+
+/// Busy polling: microseconds a call, packets a poll.
+const BUSY_POLL_US: u32 = 50;
+const BUSY_POLL_BUDGET: u32 = 64;
+/// Memory of a recorder's ring: a second of a gigabit.
+const TAP_RING_BYTES: usize = 64 << 20;
+
+/// A group, its port, and where it is heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Group and UDP port.
+    pub address: SocketAddrV4,
+    /// The only sender to hear; `None` for any.
+    pub source: Option<Ipv4Addr>,
+    /// Interface index.
+    pub ifindex: u32,
+    /// Its name.
+    pub ifname: String,
+}
+
+impl Group {
+    fn membership(&self) -> Membership {
+        Membership {
+            group: *self.address.ip(),
+            source: self.source,
+            ifindex: self.ifindex,
+            ifname: self.ifname.clone(),
+        }
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(io::Error) -> IoError + '_ {
+        move |source| match source.kind() {
+            io::ErrorKind::PermissionDenied => IoError::Permission { what, source },
+            io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
+            io::ErrorKind::AddrInUse => {
+                IoError::PortTaken { ip: *self.address.ip(), port: self.address.port(), source }
+            }
+            _ => IoError::System { what, ifname: self.ifname.clone(), source },
+        }
+    }
+}
+
+/// How a group's socket is tuned. Read once, when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupTuning {
+    /// Receive buffer in bytes; `None` for the host's default.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Datagrams a system call.
+    pub batch: usize,
+    /// Longest payload that is received whole.
+    pub payload_bytes_max: usize,
+    /// Whether the socket polls the device queue itself (SO_BUSY_POLL).
+    pub busy_poll: bool,
+}
+
+impl Default for GroupTuning {
+    /// The host's buffer, 32 datagrams a call, payloads up to 9,000 bytes.
+    fn default() -> Self {
+        GroupTuning {
+            receive_buffer_bytes: None,
+            batch: 32,
+            payload_bytes_max: 9000,
+            busy_poll: false,
+        }
+    }
+}
+
+/// A datagram of a group.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupDatagram<'a> {
+    /// What it carries; cut at the tuning's longest payload.
+    pub payload: &'a [u8],
+    /// Who sent it.
+    pub from: SocketAddrV4,
+    /// When the kernel took it, CLOCK_REALTIME nanoseconds; the first few may have none.
+    pub stamp_ns: Option<u64>,
+}
+
+/// Receives one group with the kernel's time stamps.
+#[derive(Debug)]
+pub struct GroupReceiver {
+    socket: UdpSocket,
+    batch: Batch,
+    group: Group,
+    granted_bytes: usize,
+    /// As the last datagram told it.
+    overflow_count: u32,
+    /// System calls made to receive.
+    pub syscall_count: u64,
+}
+
+impl GroupReceiver {
+    /// Binds and joins, in the calling thread's network namespace.
+    pub fn open(group: &Group, tuning: &GroupTuning) -> Result<Self, IoError> {
+        group.membership().check()?;
+        let socket = multicast::bind(group.address).map_err(group.failed("binding"))?;
+        let fd = socket.as_fd();
+        if let Some(bytes) = tuning.receive_buffer_bytes {
+            socket::set_receive_buffer(fd, bytes).map_err(group.failed("SO_RCVBUF"))?;
+        }
+        let granted = socket::get_int(fd, SOL_SOCKET, SO_RCVBUF).unwrap_or_default();
+        if tuning.busy_poll {
+            socket::set_busy_poll(fd, BUSY_POLL_US, BUSY_POLL_BUDGET)
+                .map_err(group.failed("SO_BUSY_POLL"))?;
+        }
+        udp::set_receive_stamps(fd, udp::Stamps::Software)
+            .map_err(group.failed("SO_TIMESTAMPING"))?;
+        udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;
+        let slot_bytes = tuning.payload_bytes_max.clamp(64, PAYLOAD_BYTES_MAX);
+        let batch = Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;
+        // Last: from here on it fills.
+        group.membership().join(fd)?;
+        Ok(GroupReceiver {
+            socket,
+            batch,
+            group: group.clone(),
+            granted_bytes: granted.max(0) as usize,
+            overflow_count: 0,
+            syscall_count: 0,
+        })
+    }
+
+    /// What is received.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Receive buffer that the kernel granted, as it counts: with its own bookkeeping, about
+    /// twice what was asked for.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.granted_bytes
+    }
+
+    /// For waiting.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Takes what is there, at most one batch, without waiting; returns how many.
+    pub fn take(&mut self, each: &mut impl FnMut(GroupDatagram<'_>)) -> Result<usize, IoError> {
+        self.syscall_count += 1;
+        let taken = match self.batch.receive(self.socket.as_fd(), false) {
+            Ok(taken) => taken,
+            // Answers to what some socket sent (ECONNREFUSED) are no failure of this one.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => 0,
+            Err(e) => return Err(self.group.failed("receiving")(e)),
+        };
+        for slot in 0..taken {
+            let received = self.batch.received(slot);
+            if let Some(count) = received.overflow_count {
+                self.overflow_count = count;
+            }
+            each(GroupDatagram {
+                payload: received.bytes,
+                from: received.from,
+                stamp_ns: received.stamp_ns,
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Datagrams that the kernel had for this socket and dropped, for want of buffer: the
+    /// counter of SO_RXQ_OVFL, read itself, so that drops behind the last datagram count too.
+    pub fn dropped_count(&self) -> u64 {
+        let told = u64::from(self.overflow_count);
+        socket::drop_count(self.socket.as_fd()).map_or(told, |count| count.max(told))
+    }
+}
+
+const SOL_SOCKET: i32 = 1;
+const SO_RCVBUF: i32 = 8;
+
+/// Waits until any of the sockets has something, at most `timeout`.
+pub fn wait_any(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
+    socket::wait_any(fds, timeout)
+}
+
+/// A socket that sends to a group, or to one host, through an interface. `ttl` is for groups.
+pub fn sender(to: SocketAddrV4, ifindex: u32, ifname: &str, ttl: u8) -> Result<UdpSocket, IoError> {
+    multicast::sender(to, ifindex, ttl).map_err(|source| match source.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => IoError::System {
+            what: "finding a way to the destination",
+            ifname: ifname.to_owned(),
+            source,
+        },
+        _ => IoError::System { what: "opening a sender", ifname: ifname.to_owned(), source },
+    })
+}
+
+/// Receives groups as whole Ethernet frames, from a TPACKET_V3 ring beside the stack.
+#[derive(Debug)]
+pub struct FrameTap {
+    ring: PacketRx,
+    /// Hold the memberships; their own queues stay empty.
+    _members: Vec<UdpSocket>,
+    ifname: String,
+}
+
+impl FrameTap {
+    /// Joins the groups, all on one interface, and opens the ring. Needs CAP_NET_RAW.
+    pub fn open(groups: &[Group]) -> Result<Self, IoError> {
+        let Some(first) = groups.first() else { return Err(IoError::NoRemote) };
+        let flows: Vec<_> = groups.iter().map(|group| (group.source, group.address)).collect();
+        let ring = PacketRx::open_flows(first.ifindex, &flows, TAP_RING_BYTES)
+            .map_err(first.failed("a packet receive ring"))?;
+        let join = |group: &Group| -> Result<UdpSocket, IoError> {
+            let socket = multicast::bind(group.address).map_err(group.failed("binding"))?;
+            socket::attach_drop_all(socket.as_fd()).map_err(group.failed("SO_ATTACH_FILTER"))?;
+            group.membership().join(socket.as_fd())?;
+            Ok(socket)
+        };
+        let members = groups.iter().map(join).collect::<Result<_, _>>()?;
+        Ok(FrameTap { ring, _members: members, ifname: first.ifname.clone() })
+    }
+
+    /// Takes up to `max` frames: the captured bytes, the frame's whole length, the kernel's time
+    /// stamp (CLOCK_REALTIME nanoseconds). Returns how many.
+    pub fn take(&mut self, max: usize, each: &mut impl FnMut(&[u8], usize, u64)) -> usize {
+        self.ring.take(max, |bytes, len_bytes, stamp_ns| each(bytes, len_bytes, stamp_ns))
+    }
+
+    /// Sleeps until there are frames, at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.ring.wait(timeout).map_err(|source| self.failed(source))
+    }
+
+    /// Frames that matched, and those of them that found the ring full.
+    pub fn statistics(&mut self) -> Result<PacketStatistics, IoError> {
+        self.ring.statistics().map_err(|source| IoError::System {
+            what: "reading the ring's counters",
+            ifname: self.ifname.clone(),
+            source,
+        })
+    }
+
+    fn failed(&self, source: io::Error) -> IoError {
+        IoError::System { what: "waiting for frames", ifname: self.ifname.clone(), source }
+    }
+}

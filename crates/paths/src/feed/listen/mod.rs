@@ -1,0 +1,465 @@
+//! Receiving a feed: one group or an A/B pair, decoded, arbitrated, accounted for.
+//!
+//! One thread does it all. Once a second it hands an [`Interval`] over and gets an empty one
+//! back; whoever shows, adds up or serves them does so on another thread.
+
+mod core;
+mod interval;
+mod line;
+mod report;
+mod silence;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
+use io::{IoError, affinity, clock};
+
+use self::core::{Core, LineState, Sink};
+use self::line::LineTrack;
+use self::silence::Seen;
+use super::arbiter::{self, Arbiter, Line};
+use super::messages::Protocol;
+use super::recovery::{self, Action, Recovery};
+use super::symbols::Symbols;
+
+pub use self::interval::{Counts, Interval, LineBook, TopRow};
+pub use self::report::{LineReport, Percentiles, Report};
+
+/// Longest sleep, so that a stop flag is seen.
+const NAP: Duration = Duration::from_millis(20);
+const SECOND_NS: u64 = 1_000_000_000;
+/// Batches that are still taken when all is over.
+const LAST_BATCHES: usize = 256;
+/// Answers taken at once.
+const ANSWERS: usize = 64;
+
+/// What is received, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Line A, and line B if there are two.
+    pub groups: Vec<Group>,
+    /// Sockets.
+    pub tuning: GroupTuning,
+    /// What datagrams hold.
+    pub protocol: Protocol,
+    /// Arbitration.
+    pub limits: arbiter::Limits,
+    /// Server that is asked for what is missing (MoldUDP64).
+    pub recover: Option<SocketAddr>,
+    /// Look again at once instead of sleeping.
+    pub spin: bool,
+    /// CPU to run on.
+    pub pin: Option<usize>,
+    /// Instruments that there is room for; one that is traded in both lots takes two.
+    pub books_max: u32,
+    /// Busiest books in each interval; they are looked for on the receiving thread.
+    pub top: usize,
+    /// Whether what is delivered is digested, per domain.
+    pub digests: bool,
+    /// When to end.
+    pub duration: Option<Duration>,
+    /// Delivered messages after which to end.
+    pub count: Option<u64>,
+    /// Silence of a line after which it is said why.
+    pub silence: Duration,
+}
+
+/// Why a feed cannot be received.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A socket.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// No group, or more than two.
+    #[error("{groups} groups were given; one, or two that carry the same, can be received")]
+    Groups {
+        /// How many.
+        groups: usize,
+    },
+    /// Telegrams cannot be asked for again.
+    #[error("the Taiwan exchanges answer no requests; --recover is for MoldUDP64 (--mold)")]
+    NoRecovery,
+    /// The server's socket.
+    #[error("cannot open a socket to the recovery server {server}; check address and route")]
+    Recover {
+        /// The server.
+        server: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The CPU.
+    #[error("cannot run on CPU {cpu}; `taskset -cp $$` lists those that are allowed")]
+    Pin {
+        /// The CPU.
+        cpu: usize,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Waiting.
+    #[error("waiting for datagrams failed")]
+    Wait(#[source] std::io::Error),
+}
+
+/// Requests for what is missing of the present session, and those of sessions before.
+#[derive(Debug)]
+struct Asking {
+    socket: UdpSocket,
+    present: Option<(wire::mold::Session, Recovery)>,
+    before: recovery::Counts,
+    buffer: Vec<u8>,
+    refusals: u64,
+    /// One past the last message that was given up: not asked for again.
+    given_up_to: u64,
+}
+
+/// Receives a feed.
+#[derive(Debug)]
+pub struct Listener {
+    plan: Plan,
+    receivers: Vec<GroupReceiver>,
+    core: Core,
+    asking: Option<Asking>,
+    counters: Seen,
+    /// Lines of whose silence was told.
+    told: [bool; 2],
+    has_told_drops: bool,
+}
+
+impl Listener {
+    /// Joins the groups, in the calling thread's network namespace.
+    pub fn open(plan: Plan) -> Result<Self, ListenError> {
+        if !(1..=2).contains(&plan.groups.len()) {
+            return Err(ListenError::Groups { groups: plan.groups.len() });
+        }
+        let asking = match plan.recover {
+            Some(_) if plan.protocol == Protocol::Twse => return Err(ListenError::NoRecovery),
+            Some(server) => Some(Asking::open(server)?),
+            None => None,
+        };
+        let sink = Sink::new(plan.protocol, Symbols::new(plan.books_max), plan.digests);
+        let domains = plan.limits.domains;
+        let lines = plan.groups.iter().map(|_| LineState {
+            track: LineTrack::with_room(domains),
+            book: LineBook::default(),
+            heard_ns: None,
+        });
+        let core = Core {
+            protocol: plan.protocol,
+            arbiter: Arbiter::new(plan.limits),
+            sink,
+            lines: lines.collect(),
+            interval: Box::default(),
+            sessions: Vec::new(),
+            brought: Vec::with_capacity(1024),
+            wants_brought: asking.is_some(),
+        };
+        let counters = Seen::now();
+        // Last: from here on they fill.
+        let receivers = plan
+            .groups
+            .iter()
+            .map(|group| GroupReceiver::open(group, &plan.tuning))
+            .collect::<Result<_, _>>()?;
+        Ok(Listener {
+            plan,
+            receivers,
+            core,
+            asking,
+            counters,
+            told: [false; 2],
+            has_told_drops: false,
+        })
+    }
+
+    /// Receives until `stop` is set, or the plan says so. Once a second `swap` may take the
+    /// interval and put an empty one in its place; if it does not, it goes on. Returns the last one, after
+    /// all that was held was delivered.
+    pub fn run(
+        mut self,
+        stop: &AtomicBool,
+        mut swap: impl FnMut(&mut Box<Interval>),
+    ) -> Result<Box<Interval>, ListenError> {
+        if let Some(cpu) = self.plan.pin {
+            affinity::pin_to(&[cpu]).map_err(|source| ListenError::Pin { cpu, source })?;
+        }
+        let begun_ns = clock::monotonic_ns();
+        let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
+        let mut next_ns = begun_ns + SECOND_NS;
+        loop {
+            let taken = self.take_all()?;
+            let now_ns = clock::monotonic_ns();
+            self.core.tick(now_ns);
+            self.ask(now_ns);
+            if now_ns >= next_ns {
+                self.close_interval(begun_ns, now_ns);
+                swap(&mut self.core.interval);
+                // Without catching up: an interval that was missed is in the next.
+                next_ns = now_ns - (now_ns - next_ns) % SECOND_NS + SECOND_NS;
+            }
+            let is_over = until_ns.is_some_and(|until| now_ns >= until)
+                || self.plan.count.is_some_and(|c| self.core.arbiter.totals().delivered >= c);
+            if is_over || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if taken == 0 && !self.plan.spin {
+                self.sleep(now_ns, next_ns)?;
+            }
+        }
+        for _ in 0..LAST_BATCHES {
+            if self.take_all()? == 0 {
+                break;
+            }
+        }
+        self.core.finish();
+        self.close_interval(begun_ns, clock::monotonic_ns());
+        Ok(self.core.interval)
+    }
+
+    fn take_all(&mut self) -> Result<usize, ListenError> {
+        let mut taken = 0;
+        let core = &mut self.core;
+        for (receiver, line) in self.receivers.iter_mut().zip([Line::A, Line::B]) {
+            taken += receiver.take(&mut |datagram| {
+                core.datagram(line, datagram.payload, datagram.stamp_ns);
+            })?;
+        }
+        if let Some(asking) = &mut self.asking {
+            taken += asking.take(core);
+        }
+        Ok(taken)
+    }
+
+    fn sleep(&self, now_ns: u64, next_ns: u64) -> Result<(), ListenError> {
+        let due = [
+            Some(next_ns),
+            self.core.arbiter.deadline_ns(),
+            self.asking.as_ref().and_then(|asking| asking.due_ns(now_ns)),
+        ];
+        let wake_ns = due.into_iter().flatten().min().unwrap_or(next_ns);
+        let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(NAP);
+        let sockets = self.receivers.iter().map(GroupReceiver::as_fd);
+        let mut fds = [self.receivers[0].as_fd(); 3];
+        let mut count = 0;
+        for fd in sockets.chain(self.asking.iter().map(|asking| asking.socket.as_fd())) {
+            fds[count] = fd;
+            count += 1;
+        }
+        wait_any(&fds[..count], timeout).map_err(ListenError::Wait)
+    }
+
+    fn ask(&mut self, now_ns: u64) {
+        if let Some(asking) = &mut self.asking {
+            asking.step(&mut self.core, now_ns);
+        }
+    }
+
+    /// Fills in the counts, and notes what is wrong.
+    fn close_interval(&mut self, begun_ns: u64, now_ns: u64) {
+        self.note_silence(begun_ns, now_ns);
+        let counts = self.counts();
+        self.note_drops(&counts);
+        let top = self.core.top(self.plan.top);
+        let interval = &mut self.core.interval;
+        interval.elapsed_ns = now_ns - begun_ns;
+        interval.counts = counts;
+        interval.top = top;
+    }
+
+    fn counts(&self) -> Counts {
+        let core = &self.core;
+        let lines = core.lines.iter().zip(&self.receivers).zip([Line::A, Line::B]);
+        let lines = lines.map(|((state, receiver), line)| {
+            let (expected, brought) = state.track.sums();
+            LineBook {
+                dropped_datagrams: receiver.dropped_count(),
+                receive_buffer_bytes: receiver.receive_buffer_bytes(),
+                syscalls: receiver.syscall_count,
+                expected,
+                brought,
+                counts: *core.arbiter.line(line),
+                ..state.book
+            }
+        });
+        Counts {
+            lines: lines.collect(),
+            totals: *core.arbiter.totals(),
+            recovery_line: *core.arbiter.line(Line::Recovery),
+            domains: core.arbiter.books().collect(),
+            sessions: (core.sessions.iter())
+                .map(|state| (state.domain, state.session.to_string()))
+                .collect(),
+            is_balanced: core.arbiter.balances(),
+            kinds: core.kinds(),
+            books: core.sink.symbols.books().len() as u64,
+            books_refused: core.sink.symbols.refused(),
+            undecoded: core.sink.undecoded,
+            recovery: self.asking.as_ref().map(Asking::counts),
+            missing_at_end: core.missing_at_end(),
+            sessions_ended: core.sessions.iter().filter(|state| state.has_ended).count() as u64,
+            digests: (core.sink.digests.iter().flatten())
+                .map(|(domain, digest)| (*domain, digest.to_string()))
+                .collect(),
+            has_ended: core.sink.has_ended,
+        }
+    }
+
+    fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
+        let limit_ns = self.plan.silence.as_nanos() as u64;
+        for (at, state) in self.core.lines.iter().enumerate() {
+            let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
+            if silent_ns < limit_ns || state.book.datagrams > 0 && self.core.sink.has_ended {
+                self.told[at] = false;
+            } else if !self.told[at] {
+                self.told[at] = true;
+                let now = Seen::now();
+                let group = self.receivers[at].group();
+                let seconds = silent_ns / SECOND_NS;
+                let heard = state.book.datagrams;
+                let note = now.explain(&self.counters, group, seconds, heard);
+                self.core.interval.notes.push(note);
+            }
+        }
+    }
+
+    fn note_drops(&mut self, counts: &Counts) {
+        let Some(line) = counts.lines.iter().find(|line| line.dropped_datagrams > 0) else {
+            return;
+        };
+        if self.has_told_drops {
+            return;
+        }
+        self.has_told_drops = true;
+        let granted = line.receive_buffer_bytes;
+        let note = match self.plan.tuning.receive_buffer_bytes {
+            Some(asked) if granted < asked.saturating_mul(2) => format!(
+                "the socket's receive buffer overflows: {asked} bytes were asked for and \
+                 {granted} granted, half of them for the kernel's books; raise the limit (sysctl -w net.core.rmem_max={asked}) or run \
+                 with CAP_NET_ADMIN"
+            ),
+            _ => format!(
+                "the socket's receive buffer of {granted} bytes overflows; give more with \
+                 --receive-buffer 8388608, which without CAP_NET_ADMIN needs \
+                 sysctl -w net.core.rmem_max=8388608"
+            ),
+        };
+        self.core.interval.notes.push(note);
+    }
+}
+
+impl Asking {
+    fn open(server: SocketAddr) -> Result<Self, ListenError> {
+        let any: SocketAddr = match server {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+        };
+        let open = || {
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(server)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| ListenError::Recover { server, source })?;
+        let (present, before) = (None, recovery::Counts::default());
+        Ok(Asking { socket, present, before, buffer: vec![0; 65_536], refusals: 0, given_up_to: 0 })
+    }
+
+    /// Takes answers; how many.
+    fn take(&mut self, core: &mut Core) -> usize {
+        let mut taken = 0;
+        while taken < ANSWERS {
+            match self.socket.recv(&mut self.buffer) {
+                Ok(len) => {
+                    taken += 1;
+                    let header = core.answer(&self.buffer[..len]);
+                    if let (Some(header), Some((_, recovery))) = (header, &mut self.present) {
+                        recovery.reply(&header, clock::monotonic_ns());
+                    }
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    self.refusals += 1;
+                    if self.refusals == 1 {
+                        let note = "the recovery server refuses (no such port there): nothing \
+                                    that is missing comes back";
+                        core.interval.notes.push(note.into());
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        taken
+    }
+
+    /// Notes what is missing and what came, and asks for what is due.
+    fn step(&mut self, core: &mut Core, now_ns: u64) {
+        let Some(latest) = core.sessions.last() else { return };
+        let session = latest.session;
+        if self.present.as_ref().is_none_or(|(present, _)| *present != session) {
+            let next = (session, Recovery::new(session, recovery::Limits::default()));
+            if let Some((_, old)) = self.present.replace(next) {
+                add(&mut self.before, old.counts());
+            }
+            self.given_up_to = 0;
+        }
+        let Some((_, recovery)) = &mut self.present else { return };
+        let (domain, next_sequence) = (latest.domain, latest.next_sequence);
+        for sequence in core.brought.drain(..) {
+            recovery.received(sequence);
+        }
+        if core.arbiter.held() > 0 {
+            core.arbiter.open_gaps(|gap| {
+                if gap.domain == domain {
+                    recovery.gap(gap.first, gap.count, now_ns);
+                }
+            });
+        } else if core.arbiter.books().next().is_some() {
+            // Nothing follows, but a heartbeat told that there is more.
+            let book = core.arbiter.books().find(|book| book.domain == domain);
+            if let Some(highest) = book.and_then(|book| book.highest) {
+                let first = self.given_up_to.max(highest + 1);
+                let behind = next_sequence.saturating_sub(first);
+                if behind > 0 {
+                    recovery.gap(first, behind, now_ns);
+                }
+            }
+        }
+        while let Some(action) = recovery.poll(now_ns) {
+            match action {
+                // A full buffer or a dead server is what retries are for.
+                Action::Request(request) => drop(self.socket.send(&request.to_bytes())),
+                Action::GaveUp { first, count } => {
+                    self.given_up_to = self.given_up_to.max(first + count);
+                }
+            }
+        }
+    }
+
+    fn due_ns(&self, now_ns: u64) -> Option<u64> {
+        self.present.as_ref().and_then(|(_, recovery)| recovery.due_ns(now_ns))
+    }
+
+    fn counts(&self) -> recovery::Counts {
+        let mut counts = self.before;
+        if let Some((_, recovery)) = &self.present {
+            add(&mut counts, recovery.counts());
+        }
+        counts
+    }
+}
+
+fn add(sum: &mut recovery::Counts, more: &recovery::Counts) {
+    sum.wanted += more.wanted;
+    sum.recovered += more.recovered;
+    sum.filled += more.filled;
+    sum.given_up += more.given_up;
+    sum.refused += more.refused;
+    sum.strays += more.strays;
+    sum.requests += more.requests;
+    sum.retries += more.retries;
+    sum.replies += more.replies;
+    sum.foreign += more.foreign;
+}

@@ -1,0 +1,674 @@
+//! Sending a feed: a capture with its own timing, or a made-up session, open loop.
+//!
+//! Every datagram has a time at which it is to be sent, and keeps it whatever the ones before it
+//! took: a sender that stalls shows as lag, not as a slower feed.
+
+mod faults;
+mod ledger;
+mod report;
+mod stamps;
+
+use std::fs::File;
+use std::io::{Error, ErrorKind};
+use std::net::{SocketAddrV4, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use io::{IoError, affinity, clock};
+use model::latency_histogram;
+
+use self::faults::Dice;
+use self::ledger::{LineLedger, Number, UnionLedger};
+use self::stamps::{Stamp, StampWriter};
+use super::arbiter::Domain;
+use super::capture::{self, CaptureError, Reader};
+use super::messages::{self, Digest, Protocol};
+use super::schedule::Schedule;
+use super::synthetic::{MoldSession, Session};
+
+pub use self::faults::Faults;
+pub use self::ledger::LineCounts;
+
+/// Closer to its time than this a datagram is waited for without sleeping.
+const SPIN_NS: u64 = 80_000;
+/// Longest sleep, so that a stop flag is seen.
+const NAP_NS: u64 = 20_000_000;
+const LINES: [&str; 2] = ["A", "B"];
+
+/// What is sent.
+#[derive(Debug)]
+pub enum Source {
+    /// A capture, or a file of telegrams.
+    File(Box<Reader<File>>),
+    /// A session of the Taiwan exchanges, so many telegrams a datagram.
+    Twse(Box<Session>, usize),
+    /// A session of ITCH in MoldUDP64, so many messages a datagram.
+    Mold(Box<MoldSession>, usize),
+}
+
+/// When.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// As captured, so many times as fast.
+    Own(f64),
+    /// One datagram after the other.
+    Max,
+    /// So many messages a second.
+    Rate(Schedule),
+}
+
+/// A replay.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where line A goes, and line B if there is one.
+    pub to: Vec<SocketAddrV4>,
+    /// Destinations in the capture: only these are replayed, the second as line B. Empty: all
+    /// datagrams, on all lines.
+    pub from: Vec<SocketAddrV4>,
+    /// Interface index.
+    pub ifindex: u32,
+    /// Its name.
+    pub ifname: String,
+    /// Time to live of datagrams to groups.
+    pub ttl: u8,
+    /// When.
+    pub pace: Pace,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
+    /// Session time after which to end.
+    pub duration: Option<Duration>,
+    /// Datagrams of the source after which to end.
+    pub count: Option<u64>,
+    /// CPU to run on.
+    pub pin: Option<usize>,
+    /// Where the stamps go.
+    pub stamps: Option<PathBuf>,
+}
+
+/// Why a feed cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A socket.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The capture.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// Where it may not go.
+    #[error(
+        "{to} is not sent to: it is neither a multicast group nor an address on the network of \
+         {ifname}; market data is replayed only where it cannot leave the interface that was \
+         given"
+    )]
+    Destination {
+        /// Where it was to go.
+        to: SocketAddrV4,
+        /// Interface.
+        ifname: String,
+    },
+    /// No line or too many.
+    #[error("{lines} destinations were given; one, or two for an A/B pair, can be sent to")]
+    Lines {
+        /// How many.
+        lines: usize,
+    },
+    /// Telegrams without times.
+    #[error("this file holds telegrams without times; say how fast with --rate, or --speed max")]
+    NoTimes,
+    /// Nothing was sent.
+    #[error("the capture holds no UDP datagram{to}; `wirepath feed decode` shows what it holds")]
+    Nothing {
+        /// To the destinations asked for.
+        to: String,
+    },
+    /// The interface went away or down.
+    #[error("sending to {to} through {ifname} failed")]
+    Send {
+        /// Where.
+        to: SocketAddrV4,
+        /// Interface.
+        ifname: String,
+        /// What the system says.
+        #[source]
+        source: Error,
+    },
+    /// The CPU.
+    #[error("cannot run on CPU {cpu}; `taskset -cp $$` lists those that are allowed")]
+    Pin {
+        /// The CPU.
+        cpu: usize,
+        /// What the system says.
+        #[source]
+        source: Error,
+    },
+    /// The file of stamps.
+    #[error("cannot write {}", path.display())]
+    Stamps {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: Error,
+    },
+}
+
+/// What was sent.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// First to last datagram.
+    pub elapsed_ns: u64,
+    /// Datagrams of the source.
+    pub datagrams: u64,
+    /// Messages of the source.
+    pub messages: u64,
+    /// Of the source, malformed.
+    pub malformed: u64,
+    /// Destination and counts of each line.
+    pub lines: Vec<(SocketAddrV4, LineCounts)>,
+    /// What all lines together carry; `None` for two lines out of a capture, which may have
+    /// differed before.
+    pub union: Option<Union>,
+    /// Actual less intended send time; empty without a schedule.
+    pub lag: Histogram<u64>,
+    /// Datagrams whose capture time is before that of one before them: sent with that one.
+    pub backwards: u64,
+    /// What was read of the capture.
+    pub capture: Option<capture::Counts>,
+    /// First failure to send.
+    pub failure: Option<String>,
+    /// Seed of the faults.
+    pub fault_seed: u64,
+    /// Whether it was ended by the user.
+    pub was_stopped: bool,
+}
+
+/// What all lines together carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Union {
+    /// Messages on at least one line.
+    pub carried: u64,
+    /// Messages on none.
+    pub lost: u64,
+    /// Of these, messages that none of their domain followed: no receiver can tell by sequence.
+    pub lost_at_end: u64,
+    /// Digest per domain of what at least one line carried.
+    pub digests: Vec<(Domain, Digest)>,
+}
+
+/// Refuses destinations outside the interface's own network.
+pub fn check_destination(to: SocketAddrV4, ifindex: u32, ifname: &str) -> Result<(), ReplayError> {
+    let refused = || ReplayError::Destination { to, ifname: ifname.to_owned() };
+    if to.ip().is_multicast() {
+        return Ok(());
+    }
+    if to.ip().is_broadcast() || to.ip().is_unspecified() {
+        return Err(refused());
+    }
+    let route = host::net::route_to(*to.ip()).map_err(|_| refused())?;
+    let is_near = route.gateway.is_none() && !route.is_broadcast && route.ifindex == ifindex;
+    if is_near { Ok(()) } else { Err(refused()) }
+}
+
+/// One line.
+#[derive(Debug)]
+struct Line {
+    name: &'static str,
+    to: SocketAddrV4,
+    socket: UdpSocket,
+    ledger: LineLedger,
+    /// A datagram that waits for the next: payload, messages, number, whether it goes twice.
+    held: Option<(u64, u64, bool)>,
+    held_payload: Vec<u8>,
+    held_messages: Vec<Number>,
+}
+
+/// Times of the run: the schedule counts from the begin.
+#[derive(Debug, Clone, Copy)]
+struct Begin {
+    monotonic_ns: u64,
+    realtime_ns: u64,
+}
+
+/// Sends a feed.
+#[derive(Debug)]
+pub struct Replay {
+    plan: Plan,
+    source: Source,
+    lines: Vec<Line>,
+    union: UnionLedger,
+    dice: Dice,
+    stamps: Option<StampWriter>,
+    lag: Histogram<u64>,
+    failure: Option<String>,
+    has_schedule: bool,
+}
+
+impl Replay {
+    /// Checks where it goes and opens the sockets, in the calling thread's network namespace.
+    pub fn open(plan: Plan, source: Source) -> Result<Self, ReplayError> {
+        if !(1..=2).contains(&plan.to.len()) {
+            return Err(ReplayError::Lines { lines: plan.to.len() });
+        }
+        let is_bare = matches!(&source, Source::File(reader)
+            if reader.kind() == capture::Kind::Telegrams);
+        if is_bare && matches!(plan.pace, Pace::Own(_)) {
+            return Err(ReplayError::NoTimes);
+        }
+        let line = |(to, name): (&SocketAddrV4, &'static str)| {
+            check_destination(*to, plan.ifindex, &plan.ifname)?;
+            Ok(Line {
+                name,
+                to: *to,
+                socket: io_sender(*to, &plan)?,
+                ledger: LineLedger::default(),
+                held: None,
+                held_payload: Vec::new(),
+                held_messages: Vec::new(),
+            })
+        };
+        let lines = plan.to.iter().zip(LINES).map(line).collect::<Result<Vec<_>, ReplayError>>()?;
+        let stamps = match &plan.stamps {
+            None => None,
+            Some(path) => Some(
+                StampWriter::create(path)
+                    .map_err(|source| ReplayError::Stamps { path: path.clone(), source })?,
+            ),
+        };
+        Ok(Replay {
+            dice: Dice::new(plan.faults),
+            has_schedule: plan.pace != Pace::Max,
+            plan,
+            source,
+            lines,
+            union: UnionLedger::default(),
+            stamps,
+            lag: latency_histogram(),
+            failure: None,
+        })
+    }
+
+    /// Sends everything, or until `stop` is set.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Report, ReplayError> {
+        if let Some(cpu) = self.plan.pin {
+            affinity::pin_to(&[cpu]).map_err(|source| ReplayError::Pin { cpu, source })?;
+        }
+        sys_slack();
+        let limit_ns = self.plan.duration.map(|d| d.as_nanos() as u64);
+        let mut buffer = vec![0; 65_536];
+        let mut numbers: Vec<Number> = Vec::with_capacity(1024);
+        let mut timing = Timing::new(self.plan.pace);
+        let (mut datagrams, mut messages, mut malformed) = (0_u64, 0_u64, 0_u64);
+        let mut begin: Option<Begin> = None;
+        let mut last_ns = 0;
+        let mut was_stopped = false;
+        while self.plan.count.is_none_or(|count| datagrams < count) {
+            let Some(next) = self.source.next(&mut buffer, &self.plan.from)? else { break };
+            let payload = &buffer[..next.bytes];
+            numbers.clear();
+            let union = &mut self.union;
+            let lines = next.lines(self.lines.len());
+            let fates =
+                [0, 1].map(|line| if lines[line] { Some(self.dice.fate(line)) } else { None });
+            let is_lost = fates.iter().flatten().all(|fate| fate.is_dropped);
+            malformed += messages::each(Protocol::of(payload), payload, |message| {
+                let number = (message.domain, message.sequence);
+                numbers.push(number);
+                union.note(number, message.bytes, is_lost);
+            });
+            let due_ns = timing.due_ns(next.stamp_ns, messages);
+            if limit_ns.is_some_and(|limit| due_ns >= limit) {
+                break;
+            }
+            let begin = *begin.get_or_insert_with(|| Begin {
+                monotonic_ns: clock::monotonic_ns(),
+                realtime_ns: clock::realtime_ns(),
+            });
+            let is_time = !self.has_schedule || wait_until(begin.monotonic_ns + due_ns, stop);
+            if !is_time || stop.load(Ordering::Relaxed) {
+                was_stopped = true;
+                break;
+            }
+            for (line, fate) in fates.iter().enumerate() {
+                let Some(fate) = fate else { continue };
+                self.lines[line].ledger.decide(&numbers, fate.is_dropped);
+                let item = Item { number: datagrams, due_ns, payload, messages: &numbers };
+                self.place(line, *fate, &item, begin)?;
+            }
+            datagrams += 1;
+            messages += numbers.len() as u64;
+            last_ns = clock::monotonic_ns() - begin.monotonic_ns;
+        }
+        if let Some(begin) = begin {
+            for line in 0..self.lines.len() {
+                self.flush(line, begin)?;
+            }
+        }
+        self.finish(Ended {
+            elapsed_ns: last_ns,
+            datagrams,
+            messages,
+            malformed,
+            backwards: timing.backwards,
+            was_stopped,
+        })
+    }
+
+    /// Sends a datagram on a line as its fate says.
+    fn place(
+        &mut self,
+        line: usize,
+        fate: faults::Fate,
+        item: &Item<'_>,
+        begin: Begin,
+    ) -> Result<(), ReplayError> {
+        if fate.is_dropped {
+            let name = self.lines[line].name;
+            self.stamp(name, "dropped", item, begin, None);
+            return Ok(());
+        }
+        if fate.is_delayed && self.lines[line].held.is_none() {
+            let line = &mut self.lines[line];
+            line.ledger.delay();
+            line.held = Some((item.number, item.due_ns, fate.is_duplicated));
+            line.held_payload.clear();
+            line.held_payload.extend_from_slice(item.payload);
+            line.held_messages.clear();
+            line.held_messages.extend_from_slice(item.messages);
+            return Ok(());
+        }
+        self.send(line, item, "sent", begin)?;
+        if fate.is_duplicated {
+            self.send(line, item, "copy", begin)?;
+        }
+        self.flush(line, begin)
+    }
+
+    /// Sends what waited for the next.
+    fn flush(&mut self, line: usize, begin: Begin) -> Result<(), ReplayError> {
+        let Some((number, due_ns, is_duplicated)) = self.lines[line].held.take() else {
+            return Ok(());
+        };
+        let payload = std::mem::take(&mut self.lines[line].held_payload);
+        let messages = std::mem::take(&mut self.lines[line].held_messages);
+        let item = Item { number, due_ns, payload: &payload, messages: &messages };
+        self.send(line, &item, "delayed", begin)?;
+        if is_duplicated {
+            self.send(line, &item, "copy", begin)?;
+        }
+        self.lines[line].held_payload = payload;
+        self.lines[line].held_messages = messages;
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        at: usize,
+        item: &Item<'_>,
+        what: &'static str,
+        begin: Begin,
+    ) -> Result<(), ReplayError> {
+        let line = &mut self.lines[at];
+        let now_ns = clock::monotonic_ns() - begin.monotonic_ns;
+        let mut sent = line.socket.send(item.payload);
+        if matches!(&sent, Err(e) if e.kind() == ErrorKind::ConnectionRefused) {
+            // The answer to one before: nobody listens there. This one was not sent yet.
+            sent = line.socket.send(item.payload);
+        }
+        match sent {
+            Ok(_) => line.ledger.sent(item.messages, item.payload.len(), what == "copy"),
+            Err(source) => {
+                line.ledger.unsent();
+                let (to, ifname) = (line.to, self.plan.ifname.clone());
+                if is_fatal(&source) {
+                    return Err(ReplayError::Send { to, ifname, source });
+                }
+                self.failure.get_or_insert_with(|| format!("sending to {to}: {source}"));
+            }
+        }
+        // What is late on purpose has no schedule of its own.
+        if self.has_schedule && what == "sent" {
+            self.lag.saturating_record(now_ns.saturating_sub(item.due_ns));
+        }
+        let name = self.lines[at].name;
+        self.stamp(name, what, item, begin, Some(now_ns));
+        Ok(())
+    }
+
+    fn stamp(
+        &mut self,
+        line: &'static str,
+        what: &'static str,
+        item: &Item<'_>,
+        begin: Begin,
+        at_ns: Option<u64>,
+    ) {
+        if let Some(stamps) = &mut self.stamps {
+            let intended = if self.has_schedule { Some(item.due_ns) } else { at_ns };
+            let stamp = Stamp {
+                datagram: item.number,
+                line,
+                what,
+                intended_ns: begin.realtime_ns + intended.unwrap_or(item.due_ns),
+                actual_ns: at_ns.map(|ns| begin.realtime_ns + ns),
+                payload_bytes: item.payload.len(),
+            };
+            stamps.push(stamp, item.messages);
+        }
+    }
+
+    fn finish(self, ended: Ended) -> Result<Report, ReplayError> {
+        if let (Some(stamps), Some(path)) = (self.stamps, &self.plan.stamps) {
+            stamps.finish().map_err(|source| ReplayError::Stamps { path: path.clone(), source })?;
+        }
+        if ended.datagrams == 0 && !ended.was_stopped {
+            let to: Vec<String> = self.plan.from.iter().map(ToString::to_string).collect();
+            let to = if to.is_empty() { String::new() } else { format!(" to {}", to.join(", ")) };
+            return Err(ReplayError::Nothing { to });
+        }
+        let (carried, lost, lost_at_end) = self.union.counts();
+        let digests = self.union.digests().to_vec();
+        let union = Union { carried, lost, lost_at_end, digests };
+        Ok(Report {
+            elapsed_ns: ended.elapsed_ns,
+            datagrams: ended.datagrams,
+            messages: ended.messages,
+            malformed: ended.malformed,
+            lines: self.lines.iter().map(|line| (line.to, line.ledger.counts())).collect(),
+            union: (self.plan.from.len() < 2).then_some(union),
+            lag: self.lag,
+            backwards: ended.backwards,
+            capture: match &self.source {
+                Source::File(reader) => Some(*reader.counts()),
+                Source::Twse(..) | Source::Mold(..) => None,
+            },
+            failure: self.failure,
+            fault_seed: self.plan.faults.seed,
+            was_stopped: ended.was_stopped,
+        })
+    }
+}
+
+/// A datagram to be sent.
+#[derive(Debug, Clone, Copy)]
+struct Item<'a> {
+    number: u64,
+    due_ns: u64,
+    payload: &'a [u8],
+    messages: &'a [Number],
+}
+
+struct Ended {
+    elapsed_ns: u64,
+    datagrams: u64,
+    messages: u64,
+    malformed: u64,
+    backwards: u64,
+    was_stopped: bool,
+}
+
+/// The next datagram of a source: so many bytes in the buffer.
+struct Next {
+    bytes: usize,
+    stamp_ns: Option<u64>,
+    /// Which of the destinations asked for it went to; `None` when all go to all lines.
+    from: Option<usize>,
+}
+
+impl Next {
+    fn lines(&self, lines: usize) -> [bool; 2] {
+        match self.from {
+            None => [true, lines > 1],
+            Some(0) => [true, false],
+            Some(_) => [false, lines > 1],
+        }
+    }
+}
+
+impl Source {
+    fn next(
+        &mut self,
+        buffer: &mut [u8],
+        from: &[SocketAddrV4],
+    ) -> Result<Option<Next>, ReplayError> {
+        let made = |bytes| Next { bytes, stamp_ns: None, from: None };
+        let reader = match self {
+            Source::Twse(session, telegrams) => {
+                // As many as fit one frame.
+                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
+                return Ok(session
+                    .datagram(&mut buffer[..room], *telegrams)
+                    .map(|written| made(written.bytes)));
+            }
+            Source::Mold(session, messages) => {
+                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
+                return Ok(session
+                    .datagram(&mut buffer[..room], *messages)
+                    .map(|written| made(written.bytes)));
+            }
+            Source::File(reader) => reader,
+        };
+        loop {
+            let datagram = match reader.next_datagram() {
+                Ok(Some(datagram)) => datagram,
+                Ok(None) => return Ok(None),
+                // Packets of another kind of link between ours.
+                Err(CaptureError::Link { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let place = match (from.is_empty(), datagram.destination) {
+                (true, _) => None,
+                (false, Some(to)) => match from.iter().position(|wanted| *wanted == to) {
+                    Some(place) => Some(place),
+                    None => continue,
+                },
+                (false, None) => continue,
+            };
+            let bytes = datagram.payload.len();
+            let Some(into) = buffer.get_mut(..bytes) else { continue };
+            into.copy_from_slice(datagram.payload);
+            let stamp_ns = datagram.stamp_ns;
+            return Ok(Some(Next { bytes, stamp_ns, from: place }));
+        }
+    }
+}
+
+/// UDP payload of an Ethernet frame of 1,500 bytes.
+const FRAME_PAYLOAD_BYTES: usize = 1472;
+
+/// When datagrams are due, from the begin.
+#[derive(Debug)]
+struct Timing {
+    pace: Pace,
+    first_ns: Option<u64>,
+    latest_ns: u64,
+    backwards: u64,
+}
+
+impl Timing {
+    fn new(pace: Pace) -> Self {
+        Timing { pace, first_ns: None, latest_ns: 0, backwards: 0 }
+    }
+
+    /// - `stamp_ns`: when it was captured.
+    /// - `messages`: sent before.
+    fn due_ns(&mut self, stamp_ns: Option<u64>, messages: u64) -> u64 {
+        match self.pace {
+            Pace::Max => 0,
+            Pace::Rate(schedule) => schedule.due_ns(messages),
+            Pace::Own(speed) => {
+                let stamp_ns = stamp_ns.unwrap_or(self.latest_ns);
+                let first_ns = *self.first_ns.get_or_insert(stamp_ns);
+                self.backwards += u64::from(stamp_ns < self.latest_ns);
+                self.latest_ns = self.latest_ns.max(stamp_ns);
+                ((self.latest_ns - first_ns) as f64 / speed) as u64
+            }
+        }
+    }
+}
+
+fn io_sender(to: SocketAddrV4, plan: &Plan) -> Result<UdpSocket, IoError> {
+    io::multicast::sender(to, plan.ifindex, &plan.ifname, plan.ttl)
+}
+
+fn sys_slack() {
+    clock::set_timer_slack_ns(1);
+}
+
+/// Errors that the next datagram would meet too.
+fn is_fatal(error: &Error) -> bool {
+    use ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, PermissionDenied};
+    let no_device = error.raw_os_error() == Some(19);
+    no_device
+        || matches!(
+            error.kind(),
+            HostUnreachable | NetworkDown | NetworkUnreachable | PermissionDenied
+        )
+}
+
+/// Sleeps, then spins, until the time has come; false when `stop` was set before.
+fn wait_until(due_ns: u64, stop: &AtomicBool) -> bool {
+    loop {
+        let now_ns = clock::monotonic_ns();
+        if now_ns >= due_ns {
+            return true;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        let left_ns = due_ns - now_ns;
+        if left_ns > SPIN_NS {
+            thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_keeps_its_own_times_at_any_speed() {
+        let mut timing = Timing::new(Pace::Own(2.0));
+        let due = [1_000, 1_500, 1_400, 3_000].map(|stamp| timing.due_ns(Some(stamp), 0));
+        assert_eq!(due, [0, 250, 250, 1_000]);
+        assert_eq!(timing.backwards, 1);
+        let mut timing = Timing::new(Pace::Rate(Schedule::burst(10, 1000)));
+        assert_eq!([0, 9, 10, 25].map(|n| timing.due_ns(None, n)), [0, 0, 10_000_000, 20_000_000]);
+    }
+
+    #[test]
+    fn only_groups_and_neighbours_are_sent_to() {
+        let check = |to: &str| check_destination(to.parse().expect("an address"), 1, "lo");
+        assert!(check("224.0.100.100:10000").is_ok());
+        assert!(check("127.0.0.9:10000").is_ok());
+        for refused in ["192.0.2.1:9", "255.255.255.255:9", "0.0.0.0:9"] {
+            let said = check(refused).expect_err("not ours").to_string();
+            assert!(said.contains(refused) && said.contains("lo"), "{said}");
+        }
+    }
+}
