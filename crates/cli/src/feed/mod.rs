@@ -23,7 +23,6 @@ pub(crate) enum FeedCommand {
     /// Turn a capture, or telegrams, into JSON lines
     #[command(after_help = "\
 Example:
-  tcpdump -i eth1 -U -w - udp port 10000 | wirepath feed decode -
   wirepath feed decode morning.pcapng | jq -c 'select(.symbol == \"2330\") | .trade'")]
     Decode(DecodeArgs),
     /// Receive a group, or an A/B pair, with all its books
@@ -35,8 +34,7 @@ Example:
     /// Send a capture with its own timing, or a made-up session
     #[command(after_help = "\
 Example:
-  wirepath feed replay --synthetic --rate 20000 --burst 100 --to 239.1.1.1:10000 \\
-      --to-b 239.1.1.2:20000 --drop-a 1% -i veth0 -d 30s --stamps sent.csv
+  wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 -d 30s
   wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10")]
     Replay(Box<replay::ReplayArgs>),
     /// Write a group, or an A/B pair, to a pcapng file
