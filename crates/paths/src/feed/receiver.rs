@@ -100,7 +100,10 @@ impl Run<'_> {
         let mut arrivals = Arrivals::new(self.script.len());
         let begun = ThreadUsage::now();
         engine.rx_post();
-        while !self.stop.load(Ordering::Relaxed) {
+        loop {
+            // Read before looking: whatever came until we were told to stop is taken, however long
+            // this thread was kept off its CPU in between.
+            let stopping = self.stop.load(Ordering::Relaxed);
             let taken = engine.rx_take(&mut |arrival| {
                 let app_ns = realtime_ns();
                 for telegram in Telegrams::new(arrival.payload) {
@@ -122,6 +125,8 @@ impl Run<'_> {
             if taken > 0 {
                 self.seen.fetch_add(taken as u64, Ordering::Relaxed);
                 engine.rx_post();
+            } else if stopping {
+                break;
             }
         }
         let used = ThreadUsage::now().since(&begun);

@@ -74,6 +74,9 @@ impl End<'_> {
         let linger = batch > 1 && self.task.engine.wait == io::Wait::Spin;
         let mut rounds = 0u32;
         loop {
+            // Read before looking: whatever came until we were told to stop is taken, however long
+            // this thread was kept off its CPU in between.
+            let stopping = self.stopped();
             let mut now_ns = 0;
             let taken = engine.rx_take(&mut |arrival: Arrival<'_>| {
                 if now_ns == 0 {
@@ -94,7 +97,7 @@ impl End<'_> {
                 self.idle()?;
             }
             rounds = rounds.wrapping_add(1);
-            if (taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {
+            if stopping && (taken == 0 || rounds.is_multiple_of(1024)) {
                 return Ok(());
             }
             if rounds.is_multiple_of(PUBLISH_ROUNDS) {
@@ -114,6 +117,8 @@ impl End<'_> {
     pub(super) fn echo<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
         let mut rounds = 0u32;
         loop {
+            // As in `receive`.
+            let stopping = self.stopped();
             // No clock before the answer is on its way: it would be part of the round trip.
             let seen_ns = self.last_ns;
             let echoed = engine.echo(&mut |arrival: &mut Arrival<'_>| {
@@ -137,7 +142,7 @@ impl End<'_> {
                 self.publish();
             }
             rounds = rounds.wrapping_add(1);
-            if (echoed.taken == 0 || rounds.is_multiple_of(1024)) && self.stopped() {
+            if stopping && (echoed.taken == 0 || rounds.is_multiple_of(1024)) {
                 return Ok(());
             }
         }
