@@ -9,7 +9,7 @@ use kernel::system::Stack;
 /// Bytes of a stack. Interrupts run on it too, up to one frame a nesting level.
 pub const STACK_BYTES: usize = 32 * 1024;
 /// Number of stacks.
-pub const STACKS: usize = 8;
+pub const STACKS: usize = 12;
 const GUARD_BYTES: usize = 4096;
 
 #[repr(C, align(4096))]
