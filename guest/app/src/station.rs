@@ -73,6 +73,9 @@ pub struct Station<R: Registers, M: Memory, P: Platform> {
     gpio: bool,
     counters: &'static Counters,
     trace: &'static Trace,
+    /// When the last time stamp was taken. Reading the clock costs a lock in the machine that is
+    /// emulated, so what follows at once shares a stamp.
+    now_ns: u64,
     /// The transmit interrupt was asked for because the ring was full.
     tx_armed: bool,
     backlog: [Option<Received>; BACKLOG],
@@ -123,6 +126,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             gpio: parts.gpio,
             counters: parts.counters,
             trace: parts.trace,
+            now_ns: 0,
             tx_armed: false,
             backlog: [const { None }; BACKLOG],
             backlog_head: 0,
@@ -181,7 +185,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let cause = self.driver.take_interrupt();
         self.counters.add(Counter::Interrupts, 1);
         let bits = u32::from(cause.used) | u32::from(cause.config) << 1;
-        self.trace.record(self.platform.now_ns(), Event::Interrupt, bits);
+        self.trace_now(Event::Interrupt, bits);
         if cause.config && self.driver.needs_restart() {
             self.restart();
             return;
@@ -202,10 +206,21 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         }
     }
 
+    /// Traces an event under a new time stamp.
+    fn trace_now(&mut self, event: Event, detail: u32) {
+        self.now_ns = self.platform.now_ns();
+        self.trace.record(self.now_ns, event, detail);
+    }
+
+    /// Traces an event that follows another at once.
+    fn trace_too(&self, event: Event, detail: u32) {
+        self.trace.record(self.now_ns, event, detail);
+    }
+
     /// Restarts the card, and says so: it must never happen.
     fn restart(&mut self) {
         self.counters.add(Counter::Restarts, 1);
-        self.trace.record(self.platform.now_ns(), Event::Restarted, 0);
+        self.trace_now(Event::Restarted, 0);
         self.tx_armed = false;
         if let Err(error) = self.driver.restart() {
             self.platform.print(format_args!("wirepath-guest: restart failed: {error}\n"));

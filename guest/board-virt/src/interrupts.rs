@@ -99,7 +99,10 @@ pub(crate) fn dispatch() {
     kernel::system::enter_interrupt();
     let group = InterruptGroup::Group1;
     if let Some(id) = GicCpuInterface::get_and_acknowledge_interrupt(group) {
-        if DEPTH.fetch_add(1, Ordering::Relaxed) > 0 {
+        // Masked here, and whoever nests puts it back: no need of one atomic operation.
+        let depth = DEPTH.load(Ordering::Relaxed);
+        DEPTH.store(depth + 1, Ordering::Relaxed);
+        if depth > 0 {
             NESTED.fetch_add(1, Ordering::Relaxed);
         }
         if id.raw_value() == NET.load(Ordering::Relaxed) {
@@ -116,7 +119,7 @@ pub(crate) fn dispatch() {
             }
             mask();
         }
-        DEPTH.fetch_sub(1, Ordering::Relaxed);
+        DEPTH.store(depth, Ordering::Relaxed);
         GicCpuInterface::end_interrupt(id, group);
     }
     kernel::system::exit_interrupt();

@@ -1,5 +1,6 @@
 //! The wire between us and the firmware, one datagram a frame.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixDatagram;
@@ -26,17 +27,18 @@ const PING_ID: u16 = 0x5750;
 pub struct Link {
     socket: UnixDatagram,
     card: PathBuf,
+    spinning: Cell<bool>,
 }
 
 impl Link {
     pub(crate) fn new(socket: UnixDatagram, card: PathBuf) -> Link {
-        Link { socket, card }
+        Link { socket, card, spinning: Cell::new(false) }
     }
 
     /// Another handle, for another thread.
     pub fn try_clone(&self) -> Result<Link> {
         let socket = self.socket.try_clone().context("cloning the socket")?;
-        Ok(Link { socket, card: self.card.clone() })
+        Ok(Link { socket, card: self.card.clone(), spinning: self.spinning.clone() })
     }
 
     /// Waits a moment for the firmware's announcement; when it came, connects.
@@ -59,6 +61,12 @@ impl Link {
         Ok(self.socket.set_read_timeout(Some(patience))?)
     }
 
+    /// Has [`receive`](Self::receive) look again and again instead of sleeping.
+    pub fn set_spinning(&self, spinning: bool) -> Result<()> {
+        self.spinning.set(spinning);
+        Ok(self.socket.set_nonblocking(spinning)?)
+    }
+
     /// Sends a frame; waits as long as the card takes no more.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         self.socket.send(frame).context("sending a frame")?;
@@ -67,6 +75,17 @@ impl Link {
 
     /// The next frame's length; `None` when none came in time.
     pub fn receive(&self, frame: &mut [u8]) -> Result<Option<usize>> {
+        if self.spinning.get() {
+            let end = Instant::now() + ANSWER_MAX;
+            while Instant::now() < end {
+                match self.socket.recv(frame) {
+                    Ok(len) => return Ok(Some(len)),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error).context("receiving a frame"),
+                }
+            }
+            return Ok(None);
+        }
         match self.socket.recv(frame) {
             Ok(len) => Ok(Some(len)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {

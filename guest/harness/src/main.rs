@@ -35,6 +35,9 @@ enum What {
         /// More words for the command line, such as wirepath.uart=115200.
         #[arg(long, default_value = "")]
         append: String,
+        /// Look for answers without sleeping: the wake-up of this program is left out.
+        #[arg(long)]
+        spin: bool,
     },
     /// All echoes at once; then the firmware's books must agree with ours.
     Flood {
@@ -50,6 +53,12 @@ enum What {
         /// Switches.
         #[arg(default_value = ALL)]
         switches: String,
+        /// Echoes.
+        #[arg(long, default_value_t = 10)]
+        count: u32,
+        /// Have time stamps count instructions: a nanosecond each.
+        #[arg(long)]
+        icount: bool,
     },
     /// Time from exec to ready.
     Boot {
@@ -90,11 +99,11 @@ fn main() -> Result<()> {
     let image = arguments.image.map_or_else(harness::image, Ok)?;
     let boot = |switches: &str, more: &str| {
         let switches = if switches == "baseline" { "" } else { switches };
-        Qemu::boot(&Boot { image: &image, switches, more })
+        Qemu::boot(&Boot { image: &image, switches, more, qemu: &[] })
     };
     let ip = std::net::Ipv4Addr::new(10, 0, 0, 2);
     match arguments.command {
-        What::Ping { sets, count, bytes, append } => {
+        What::Ping { sets, count, bytes, append, spin } => {
             println!(
                 "ready_ms icmp_p50_us icmp_p99_us udp_p50_us udp_p99_us main_wait_ms switches"
             );
@@ -102,6 +111,7 @@ fn main() -> Result<()> {
             for set in if sets.is_empty() { ladder.collect() } else { sets } {
                 let (qemu, link, ready) = boot(&set, &append)?;
                 let station = link.resolve(ip)?;
+                link.set_spinning(spin)?;
                 let icmp = ping::icmp(&link, &station, count, bytes)?;
                 let udp = ping::udp(&link, &station, count, bytes)?;
                 let us = |time: Duration| time.as_nanos() as f64 / 1000.0;
@@ -134,10 +144,12 @@ fn main() -> Result<()> {
             }
             println!("the firmware's books agree");
         }
-        What::Dump { switches } => {
-            let (_qemu, link, _) = boot(&switches, "")?;
+        What::Dump { switches, count, icount } => {
+            let qemu: &[&str] = if icount { &["-icount", "shift=0,sleep=off"] } else { &[] };
+            let (_qemu, link, _) =
+                Qemu::boot(&Boot { image: &image, switches: &switches, more: "", qemu })?;
             let station = link.resolve(ip)?;
-            ping::icmp(&link, &station, 10, 56)?;
+            ping::icmp(&link, &station, count, 56)?;
             let counters = link.counters(&station, 1)?;
             for counter in Counter::ALL {
                 println!("{:18} {}", counter.name(), counters.get(*counter));

@@ -1,9 +1,11 @@
 //! One QEMU with the firmware in it.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -23,6 +25,8 @@ pub struct Boot<'a> {
     pub switches: &'a str,
     /// More words for the command line.
     pub more: &'a str,
+    /// More arguments for QEMU.
+    pub qemu: &'a [&'a str],
 }
 
 /// A machine that runs. It is killed when this is dropped, and when this process dies.
@@ -34,7 +38,9 @@ pub struct Qemu {
 
 impl Qemu {
     /// Starts QEMU. The network's far end is bound before, so that nothing is lost.
-    fn spawn(boot: &Boot<'_>) -> Result<(Qemu, UnixDatagram)> {
+    ///
+    /// The console goes to a file, or, if `talks`, over its standard input and output.
+    fn spawn(boot: &Boot<'_>, talks: bool) -> Result<(Qemu, UnixDatagram)> {
         let folder = tempfile::tempdir().context("making a folder")?;
         let (near, far) = (folder.path().join("host"), folder.path().join("card"));
         let socket = UnixDatagram::bind(&near).context("binding the near end")?;
@@ -47,7 +53,11 @@ impl Qemu {
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-global", "virtio-mmio.force-legacy=false"])
             .arg("-serial")
-            .arg(format!("file:{}", folder.path().join("console").display()))
+            .arg(if talks {
+                "stdio".to_owned()
+            } else {
+                format!("file:{}", folder.path().join("console").display())
+            })
             .arg("-netdev")
             .arg(format!(
                 "dgram,id=n,local.type=unix,local.path={},remote.type=unix,remote.path={}",
@@ -58,8 +68,9 @@ impl Qemu {
             .arg("-kernel")
             .arg(boot.image)
             .args(["-append", append.trim()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .args(boot.qemu)
+            .stdin(if talks { Stdio::piped() } else { Stdio::null() })
+            .stdout(if talks { Stdio::piped() } else { Stdio::null() })
             .stderr(Stdio::piped());
         let started = Instant::now();
         let child = command.spawn().context("setpriv (util-linux) or QEMU did not start")?;
@@ -70,7 +81,7 @@ impl Qemu {
     ///
     /// Returns how long that took from the start of QEMU.
     pub fn boot(boot: &Boot<'_>) -> Result<(Qemu, Link, Duration)> {
-        let (mut qemu, socket) = Qemu::spawn(boot)?;
+        let (mut qemu, socket) = Qemu::spawn(boot, false)?;
         let card = qemu.folder.path().join("card");
         let link = Link::new(socket, card);
         loop {
@@ -87,7 +98,7 @@ impl Qemu {
 
     /// Boots something that switches itself off; returns what it printed.
     pub fn run_to_end(boot: &Boot<'_>, at_most: Duration) -> Result<String> {
-        let (mut qemu, _socket) = Qemu::spawn(boot)?;
+        let (mut qemu, _socket) = Qemu::spawn(boot, false)?;
         while qemu.child.try_wait().context("waiting for QEMU")?.is_none() {
             if qemu.started.elapsed() > at_most {
                 bail!("the firmware did not end: {}", qemu.say()?);
@@ -95,6 +106,30 @@ impl Qemu {
             std::thread::sleep(Duration::from_millis(5));
         }
         qemu.say()
+    }
+
+    /// Boots, presses keys once the firmware is ready, and returns all that it printed until it
+    /// switched itself off: the last key must ask for that.
+    pub fn press(boot: &Boot<'_>, keys: &[u8], at_most: Duration) -> Result<String> {
+        let (mut qemu, _socket) = Qemu::spawn(boot, true)?;
+        let mut stdin = qemu.child.stdin.take().context("its input is a pipe")?;
+        let mut stdout = BufReader::new(qemu.child.stdout.take().context("its output is a pipe")?);
+        let (keys, (tell, told)) = (keys.to_vec(), mpsc::channel());
+        // Reading may take for ever; so it is done aside, and ends when QEMU is killed.
+        thread::spawn(move || {
+            let mut work = || -> std::io::Result<String> {
+                let mut text = String::new();
+                while !text.contains("ready") && stdout.read_line(&mut text)? > 0 {}
+                stdin.write_all(&keys)?;
+                stdout.read_to_string(&mut text)?;
+                Ok(text)
+            };
+            let _ = tell.send(work());
+        });
+        match told.recv_timeout(at_most) {
+            Ok(text) => text.context("talking to the console"),
+            Err(_) => bail!("the firmware did not switch itself off"),
+        }
     }
 
     /// All that came over the console, and QEMU's own messages once it has ended.

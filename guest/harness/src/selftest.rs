@@ -52,13 +52,13 @@ pub fn parse(text: &str) -> Result<Vec<Line>> {
 
 /// Boots the image for its selftest.
 pub fn run(image: &Path) -> Result<Vec<Line>> {
-    let boot = Boot { image, switches: "", more: "wirepath.selftest" };
+    let boot = Boot { image, switches: "", more: "wirepath.selftest", qemu: &[] };
     parse(&Qemu::run_to_end(&boot, Duration::from_secs(60))?)
 }
 
 /// Boots the image to overflow a stack on purpose; returns what it printed.
 pub fn overflow(image: &Path) -> Result<String> {
-    let boot = Boot { image, switches: "", more: "wirepath.selftest=overflow" };
+    let boot = Boot { image, switches: "", more: "wirepath.selftest=overflow", qemu: &[] };
     Qemu::run_to_end(&boot, Duration::from_secs(20))
 }
 

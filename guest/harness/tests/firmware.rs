@@ -14,6 +14,7 @@ const ALL: &str = "quiet,async-tx,lazy-reap,rx-task,no-tx-interrupt,event-idx";
 const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// The image, or why there is none.
+#[expect(clippy::print_stderr, reason = "a test that cannot run here says so")]
 fn image() -> Option<PathBuf> {
     let image = harness::image().and_then(|image| {
         Command::new("qemu-system-aarch64").arg("--version").stdout(Stdio::null()).status()?;
@@ -23,7 +24,8 @@ fn image() -> Option<PathBuf> {
 }
 
 fn boot(image: &Path, switches: &str, more: &str) -> (Qemu, Link) {
-    let (qemu, link, _) = Qemu::boot(&Boot { image, switches, more }).expect("it gets ready");
+    let (qemu, link, _) =
+        Qemu::boot(&Boot { image, switches, more, qemu: &[] }).expect("it gets ready");
     (qemu, link)
 }
 
@@ -91,9 +93,20 @@ fn address_is_taken_from_the_command_line() {
 }
 
 #[test]
+fn keys_on_the_console_dump_and_switch_off() {
+    let Some(image) = image() else { return };
+    let boot = Boot { image: &image, switches: "quiet", more: "", qemu: &[] };
+    let said = Qemu::press(&boot, b"?dq", Duration::from_secs(20)).expect("it switches off");
+    assert!(said.contains("d: dump counters and trace; q: switch off"), "{said}");
+    assert!(said.contains("tx_packets 1\n"), "{said}");
+    assert!(said.contains(" posted 42\n"), "{said}");
+    assert!(said.ends_with("wirepath-guest: off\n"), "{said}");
+}
+
+#[test]
 fn unknown_switch_is_refused_with_a_message() {
     let Some(image) = image() else { return };
-    let boot = Boot { image: &image, switches: "quiet,warp", more: "" };
+    let boot = Boot { image: &image, switches: "quiet,warp", more: "", qemu: &[] };
     let said = Qemu::run_to_end(&boot, Duration::from_secs(20)).expect("it switches off");
     assert!(said.contains("refused: unknown switch \"warp\"; there are quiet async-tx"), "{said}");
 }

@@ -121,13 +121,13 @@ fn answer_ipv4(frame: &mut [u8], identity: &Identity) -> Result<Outcome, FrameEr
         ipv4::PROTOCOL_ICMP => {
             header.expect_whole(protocol)?;
             let message = icmp::Packet::parse(packet.payload())?;
-            let mut echo = icmp::Repr::of(&message);
-            if echo.kind != icmp::Kind::EchoRequest {
+            if message.kind() != icmp::Kind::EchoRequest {
                 return Ok(Outcome::Other);
             }
-            echo.kind = icmp::Kind::EchoReply;
-            echo.write(&mut frame[payload_at..end])?;
-            turn_round(frame, payload_at);
+            // The sum was right, and one word changes: no need to add it all up again.
+            frame[payload_at] = icmp::Kind::EchoReply as u8;
+            update(frame, payload_at + icmp::CHECKSUM_OFFSET, 0x0800, 0x0000);
+            turn_round(frame);
             Ok(Outcome::Answer { kind: Kind::Icmp, len_bytes: end })
         }
         ipv4::PROTOCOL_UDP => {
@@ -148,24 +148,33 @@ fn answer_ipv4(frame: &mut [u8], identity: &Identity) -> Result<Outcome, FrameEr
                 return Ok(Outcome::Other);
             }
             // The sum does not depend on the order of its words: the checksum stays right.
-            let ports = &mut frame[payload_at..payload_at + 4];
-            ports.rotate_left(2);
-            turn_round(frame, payload_at);
+            swap::<2>(frame, payload_at);
+            turn_round(frame);
             Ok(Outcome::Answer { kind: Kind::Udp, len_bytes: end })
         }
         _ => Ok(Outcome::Other),
     }
 }
 
-/// Swaps both pairs of addresses, and gives the packet a full time to live.
-fn turn_round(frame: &mut [u8], payload_at: usize) {
-    frame[..12].rotate_left(6);
-    frame[IP_AT + ipv4::SRC_OFFSET..IP_AT + ipv4::SRC_OFFSET + 8].rotate_left(4);
+/// Swaps both pairs of addresses, and gives the packet a full time to live; its header's
+/// checksum stays as right as it was.
+fn turn_round(frame: &mut [u8]) {
+    swap::<6>(frame, ethernet::DST_OFFSET);
+    swap::<4>(frame, IP_AT + ipv4::SRC_OFFSET);
+    let word = |frame: &[u8]| u16::from_be_bytes([frame[TTL_AT], frame[TTL_AT + 1]]);
+    let old = word(frame);
     frame[TTL_AT] = ipv4::TTL;
-    let checksum_at = IP_AT + ipv4::CHECKSUM_OFFSET;
-    frame[checksum_at..checksum_at + 2].fill(0);
-    let checksum = checksum::checksum(&frame[IP_AT..payload_at]);
-    frame[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+    let new = word(frame);
+    update(frame, IP_AT + ipv4::CHECKSUM_OFFSET, old, new);
+}
+
+/// Swaps two neighbours of `N` bytes each.
+fn swap<const N: usize>(bytes: &mut [u8], at: usize) {
+    if let Some((first, rest)) = bytes[at..].split_first_chunk_mut::<N>()
+        && let Some(second) = rest.first_chunk_mut::<N>()
+    {
+        core::mem::swap(first, second);
+    }
 }
 
 /// Answers an ICMP echo request in place by the shortest way: headers without options only,
@@ -192,12 +201,7 @@ pub fn echo_in_place(frame: &mut [u8], identity: &Identity) -> Option<usize> {
     if !is_echo || end > frame.len() || total < ipv4::HEADER_BYTES_MIN + icmp::HEADER_BYTES {
         return None;
     }
-    frame[..12].rotate_left(6);
-    frame[IP_AT + ipv4::SRC_OFFSET..IP_AT + ipv4::SRC_OFFSET + 8].rotate_left(4);
-    let ttl = u16::from_be_bytes([frame[TTL_AT], frame[TTL_AT + 1]]);
-    frame[TTL_AT] = ipv4::TTL;
-    let new_ttl = u16::from_be_bytes([frame[TTL_AT], frame[TTL_AT + 1]]);
-    update(frame, IP_AT + ipv4::CHECKSUM_OFFSET, ttl, new_ttl);
+    turn_round(frame);
     frame[ICMP_AT] = icmp::Kind::EchoReply as u8;
     update(frame, ICMP_AT + icmp::CHECKSUM_OFFSET, 0x0800, 0x0000);
     Some(end)

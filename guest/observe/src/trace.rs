@@ -1,6 +1,6 @@
 //! The trace ring: the last things that happened, recorded in nanoseconds and read at leisure.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Entries of the ring, a power of two: the slot is the number under a mask.
 pub const TRACE_ENTRIES: usize = 256;
@@ -92,12 +92,14 @@ impl Default for Trace {
 impl Trace {
     /// An empty ring.
     pub const fn new() -> Self {
-        const EMPTY: Slot =
-            Slot { stamp: AtomicU64::new(0), time_ns: AtomicU64::new(0), what: AtomicU64::new(0) };
-        #[expect(clippy::declare_interior_mutable_const, reason = "it is the pattern of an array")]
-        const SLOTS: [Slot; TRACE_ENTRIES] = [EMPTY; TRACE_ENTRIES];
         Trace {
-            slots: SLOTS,
+            slots: [const {
+                Slot {
+                    stamp: AtomicU64::new(0),
+                    time_ns: AtomicU64::new(0),
+                    what: AtomicU64::new(0),
+                }
+            }; TRACE_ENTRIES],
             next: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             frozen: AtomicBool::new(false),
@@ -112,9 +114,11 @@ impl Trace {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[number as usize & (TRACE_ENTRIES - 1)];
-        slot.stamp.store(0, Ordering::Release);
-        slot.time_ns.store(time_ns, Ordering::Release);
-        slot.what.store((event as u64) << 32 | u64::from(detail), Ordering::Release);
+        slot.stamp.store(0, Ordering::Relaxed);
+        // A reader that sees one of the new words sees that the stamp is gone, or is another.
+        fence(Ordering::Release);
+        slot.time_ns.store(time_ns, Ordering::Relaxed);
+        slot.what.store((event as u64) << 32 | u64::from(detail), Ordering::Relaxed);
         slot.stamp.store(number + 1, Ordering::Release);
     }
 
@@ -151,8 +155,9 @@ impl Frozen<'_> {
             if !stamped() {
                 return None;
             }
-            let time_ns = slot.time_ns.load(Ordering::Acquire);
-            let what = slot.what.load(Ordering::Acquire);
+            let time_ns = slot.time_ns.load(Ordering::Relaxed);
+            let what = slot.what.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
             stamped().then_some(Entry { time_ns, event: (what >> 32) as u16, detail: what as u32 })
         })
     }

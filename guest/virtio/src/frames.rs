@@ -77,11 +77,11 @@ impl<const N: usize> Frames<N> {
         self.change(frame.0, Owner::Held, Owner::Free);
     }
 
-    pub(crate) fn to_receive(&mut self, frame: Frame) {
+    pub(crate) fn post_receive(&mut self, frame: Frame) {
         self.change(frame.0, Owner::Held, Owner::Receive);
     }
 
-    pub(crate) fn to_transmit(&mut self, frame: Frame) {
+    pub(crate) fn post_transmit(&mut self, frame: Frame) {
         self.change(frame.0, Owner::Held, Owner::Transmit);
     }
 
@@ -135,9 +135,9 @@ mod tests {
     fn books_close_through_a_frames_whole_life() {
         let mut frames = Frames::<4>::new();
         let frame = frames.take().expect("four are free");
-        frames.to_receive(frame);
+        frames.post_receive(frame);
         let frame = frames.received(0);
-        frames.to_transmit(frame);
+        frames.post_transmit(frame);
         frames.transmitted(0);
         assert_eq!(frames.ledger().free_count, 4);
         let held: std::vec::Vec<Frame> = core::iter::from_fn(|| frames.take()).collect();

@@ -177,7 +177,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         let address = self.memory.address() + buffer(frame.0) as u64;
         let len = BUFFER_BYTES as u32;
         if self.rx.post(&self.memory, frame.0, address, len, Access::DeviceWrites) {
-            self.frames.to_receive(frame);
+            self.frames.post_receive(frame);
         } else {
             self.frames.give(frame);
         }
@@ -254,7 +254,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         if !self.tx.post(&self.memory, frame.0, address, len, Access::DeviceReads) {
             return Err(frame);
         }
-        self.frames.to_transmit(frame);
+        self.frames.post_transmit(frame);
         Ok(())
     }
 

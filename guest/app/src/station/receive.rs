@@ -4,7 +4,7 @@ use net::{Kind, Outcome};
 use observe::dump::{PORT, Request};
 use observe::{Counter, Event};
 use virtio::net::{FRAME_BYTES_MAX, Received};
-use virtio::{DeviceFault, Memory, Registers};
+use virtio::{DeviceFault, Frame, Memory, Registers};
 
 use super::{BACKLOG, Dump, Platform, Station};
 
@@ -91,7 +91,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     /// The receive task woke.
     pub fn woken(&mut self) {
         self.counters.add(Counter::RxWakes, 1);
-        self.trace.record(self.platform.now_ns(), Event::Woken, 0);
+        self.trace_now(Event::Woken, 0);
     }
 
     /// The device gets frames for those that were taken, and is told.
@@ -108,7 +108,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
                     let len = received.len_bytes;
                     self.counters.add(Counter::RxPackets, 1);
                     self.counters.add(Counter::RxBytes, len as u64);
-                    self.trace.record(self.platform.now_ns(), Event::Received, len as u32);
+                    self.trace_too(Event::Received, len as u32);
                     if self.gpio {
                         self.platform.toggle();
                     }
@@ -117,7 +117,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
                 }
                 Err(fault) => {
                     self.counters.add(Counter::RxErrors, 1);
-                    self.trace.record(self.platform.now_ns(), Event::RxFault, 0);
+                    self.trace_now(Event::RxFault, 0);
                     if let DeviceFault::Index { .. } = fault {
                         self.restart();
                         return None;
@@ -130,32 +130,36 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     /// The normal way: a copy, checked and answered, is sent; the frame goes back to the ring.
     fn handle(&mut self, received: Received) {
         let Received { frame, len_bytes } = received;
-        let Some(answer) = self.driver.take_free() else {
+        match self.driver.take_free() {
+            Some(answer) => {
+                self.driver.copy(&frame, &answer, len_bytes);
+                self.answer(answer, len_bytes);
+            }
             // All are under way: as good as a full ring.
-            self.count_refused();
-            self.driver.rx_post(frame);
-            return;
-        };
-        self.driver.copy(&frame, &answer, len_bytes);
+            None => self.count_refused(),
+        }
+        // After the answer: whoever asked waits, the receive ring does not.
         self.driver.rx_post(frame);
+    }
+
+    /// Makes an answer of a question, and sends it.
+    fn answer(&mut self, frame: Frame, len_bytes: usize) {
         let identity = self.identity;
         let outcome =
-            self.driver.with_frame(&answer, len_bytes, |bytes| net::answer(bytes, &identity));
+            self.driver.with_frame(&frame, len_bytes, |bytes| net::answer(bytes, &identity));
         match outcome {
             Outcome::Answer { kind, len_bytes } => {
-                self.counters.add(
-                    match kind {
-                        Kind::Arp => Counter::AnsweredArp,
-                        Kind::Icmp => Counter::AnsweredIcmp,
-                        Kind::Udp => Counter::AnsweredUdp,
-                    },
-                    1,
-                );
-                self.send(answer, len_bytes);
+                let counter = match kind {
+                    Kind::Arp => Counter::AnsweredArp,
+                    Kind::Icmp => Counter::AnsweredIcmp,
+                    Kind::Udp => Counter::AnsweredUdp,
+                };
+                self.counters.add(counter, 1);
+                self.send(frame, len_bytes);
                 return;
             }
             Outcome::Datagram { from, port: PORT, payload } => {
-                let request = self.driver.with_frame(&answer, FRAME_BYTES_MAX, |bytes| {
+                let request = self.driver.with_frame(&frame, FRAME_BYTES_MAX, |bytes| {
                     bytes.get(payload).map(Request::parse)
                 });
                 match request {
@@ -167,7 +171,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
                 self.counters.add(Counter::Ignored, 1);
             }
         }
-        self.driver.free(answer);
+        self.driver.free(frame);
     }
 
     /// Turns an echo round where it lies and sends the very frame; gives anything else back.

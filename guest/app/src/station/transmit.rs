@@ -32,7 +32,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         if left > 0 {
             self.counters.add(Counter::TxErrors, 1);
             self.counters.add(Counter::TxPollTimeouts, 1);
-            self.trace.record(self.platform.now_ns(), Event::PollTimeout, left.into());
+            self.trace_now(Event::PollTimeout, left.into());
         }
     }
 
@@ -70,7 +70,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         }
         self.counters.add(Counter::TxPackets, 1);
         self.counters.add(Counter::TxBytes, len_bytes as u64);
-        self.trace.record(self.platform.now_ns(), Event::Posted, len_bytes as u32);
+        self.trace_now(Event::Posted, len_bytes as u32);
         if self.gpio {
             self.platform.toggle();
         }
@@ -83,7 +83,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         self.counters.add(Counter::TxErrors, 1);
         self.counters.add(Counter::TxRefused, 1);
         let left = self.driver.tx_posted();
-        self.trace.record(self.platform.now_ns(), Event::Refused, left.into());
+        self.trace_now(Event::Refused, left.into());
     }
 
     /// Takes back what was sent.
@@ -91,11 +91,11 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let (count, fault) = self.driver.tx_reap();
         if count > 0 {
             self.counters.add(Counter::TxReaped, count.into());
-            self.trace.record(self.platform.now_ns(), Event::Reaped, count.into());
+            self.trace_too(Event::Reaped, count.into());
         }
         if let Some(fault) = fault {
             self.counters.add(Counter::TxErrors, 1);
-            self.trace.record(self.platform.now_ns(), Event::TxFault, 0);
+            self.trace_now(Event::TxFault, 0);
             if let DeviceFault::Index { .. } = fault {
                 self.restart();
             }

@@ -21,18 +21,30 @@ const CONTEXT_WORDS: usize = 20;
 struct MaskIrq;
 critical_section::set_impl!(MaskIrq);
 
+/// The interrupt mask's bit in DAIF.
+const MASKED: u64 = 1 << 7;
+
+// Only the outermost section touches the mask: a write to it is dear (an emulator leaves its
+// translated code to look for interrupts), and interrupt handlers are masked anyway.
+//
 // SAFETY: one CPU runs this kernel, so masking its interrupts excludes everybody else.
 unsafe impl critical_section::Impl for MaskIrq {
     unsafe fn acquire() -> critical_section::RawRestoreState {
         let daif: u64;
-        // SAFETY: reads and masks; as no `nomem` is given, it orders memory accesses too.
-        unsafe { asm!("mrs {}, daif", "msr daifset, #2", out(reg) daif, options(nostack)) };
+        // SAFETY: reads; as no `nomem` is given, it orders memory accesses too.
+        unsafe { asm!("mrs {}, daif", out(reg) daif, options(nostack)) };
+        if daif & MASKED == 0 {
+            // SAFETY: masks.
+            unsafe { asm!("msr daifset, #2", options(nostack)) };
+        }
         daif
     }
 
     unsafe fn release(daif: critical_section::RawRestoreState) {
-        // SAFETY: puts back what `acquire` has found.
-        unsafe { asm!("msr daif, {}", in(reg) daif, options(nostack)) };
+        if daif & MASKED == 0 {
+            // SAFETY: they were unmasked when `acquire` came.
+            unsafe { asm!("msr daifclr, #2", options(nostack)) };
+        }
     }
 }
 
