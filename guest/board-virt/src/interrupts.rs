@@ -23,7 +23,9 @@ const PRIORITY_SOFTWARE: u8 = 0x60;
 const PRIORITY_TIMER: u8 = 0x80;
 const PRIORITY_CONSOLE: u8 = 0xa0;
 
-type Slot = Mutex<Cell<Option<fn()>>>;
+/// A handler, once it is known.
+type Handler = Option<fn()>;
+pub(crate) type Slot = Mutex<Cell<Handler>>;
 
 static GIC: Mutex<RefCell<Option<GicV3<'static>>>> = Mutex::new(RefCell::new(None));
 static ON_NET: Slot = Mutex::new(Cell::new(None));

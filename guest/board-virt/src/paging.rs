@@ -67,8 +67,8 @@ struct FromPool {
 impl Translation<El1Attributes> for FromPool {
     fn allocate_table(&mut self) -> (NonNull<Table>, PhysicalAddress) {
         assert!(self.used < TABLES, "the pool of page tables is empty");
-        // SAFETY: the index was checked, and each table is handed out once.
-        let table = unsafe { NonNull::new_unchecked(POOL.0.get().cast::<Table>().add(self.used)) };
+        let table = POOL.0.get().cast::<Table>().wrapping_add(self.used);
+        let table = NonNull::new(table).expect("the pool does not lie at 0");
         self.used += 1;
         (table, PhysicalAddress(table.as_ptr() as usize))
     }

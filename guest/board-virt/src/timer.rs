@@ -11,7 +11,7 @@ use critical_section::Mutex;
 use crate::interrupts;
 
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
-static ON_TICK: Mutex<Cell<Option<fn()>>> = Mutex::new(Cell::new(None));
+static ON_TICK: interrupts::Slot = Mutex::new(Cell::new(None));
 
 /// Nanoseconds a count, with 32 bits of fraction; 0 before the first use.
 static NS_PER_COUNT: AtomicU64 = AtomicU64::new(0);

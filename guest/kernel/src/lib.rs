@@ -5,7 +5,7 @@
 //! switch. Priorities are never inherited.
 //!
 //! - [`scheduler`]: all that decides, as a state machine without hardware, tested on the host.
-//! - [`system`]: the one running instance, on a bare machine: calls for tasks and interrupts.
+//! - `system`: the one running instance, on a bare machine: calls for tasks and interrupts.
 //! - `arch`: the context switch, and masking interrupts: the only `unsafe`.
 #![no_std]
 
