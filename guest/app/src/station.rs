@@ -1,6 +1,6 @@
 //! The station: from an interrupt to an answer, in as many ways as there are arms.
 //!
-//! The ways are functions of the [`Plan`], chosen once at boot; no arm asks at every packet
+//! The ways are functions of the plan, chosen once at boot; no arm asks at every packet
 //! whether it is another.
 
 mod receive;
