@@ -1,7 +1,8 @@
-//! Chores of the workspace: `cargo xtask edges | goldens | man [DIR]`.
+//! Chores of the workspace: `cargo xtask edges | goldens | man [DIR] | firmware`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod edges;
+mod firmware;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
        cargo xtask goldens      rewrite the golden files from what the tests produce now
-       cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)";
+       cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
+       cargo xtask firmware     build the guest firmware's images into target/firmware";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +25,7 @@ fn main() -> Result<()> {
     match words[..] {
         ["edges"] => edges(root),
         ["goldens"] => goldens(root),
+        ["firmware"] => firmware::build(root),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),

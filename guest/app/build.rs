@@ -1,0 +1,11 @@
+//! Links the image for its board.
+
+fn main() {
+    println!("cargo::rerun-if-changed=virt.ld");
+    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none") {
+        let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        // image.ld comes from aarch64-rt; ours says where memory lies.
+        println!("cargo::rustc-link-arg-bins=-Timage.ld");
+        println!("cargo::rustc-link-arg-bins=-T{folder}/virt.ld");
+    }
+}

@@ -1,0 +1,224 @@
+//! Receiving: in the interrupt, in a task, or echoes here and the rest there.
+
+use net::{Kind, Outcome};
+use observe::dump::{PORT, Request};
+use observe::{Counter, Event};
+use virtio::net::{FRAME_BYTES_MAX, Received};
+use virtio::{DeviceFault, Frame, Memory, Registers};
+
+use super::{BACKLOG, Dump, Platform, Station};
+
+/// Frames after which the device gets its buffers back, and the task lets interrupts in.
+const BATCH: usize = 16;
+
+impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
+    /// Everything here and now: the baseline's way.
+    pub(super) fn in_interrupt<const IN_PLACE: bool, const LAZY: bool>(&mut self) {
+        let mut any = false;
+        loop {
+            while let Some(received) = self.next_received() {
+                any = true;
+                let left = if IN_PLACE { self.answer_in_place(received) } else { Err(received) };
+                if let Err(received) = left {
+                    self.handle(received);
+                }
+            }
+            self.give_back();
+            // Without EVENT_IDX the interrupt was never turned off.
+            if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
+                break;
+            }
+        }
+        self.finish_interrupt::<LAZY>(any);
+    }
+
+    /// The interrupt only wakes the task.
+    pub(super) fn in_task<const LAZY: bool>(&mut self) {
+        let any = self.driver.rx_has_used();
+        if any {
+            self.driver.rx_disable_interrupts();
+            self.platform.wake_receiver();
+        }
+        self.finish_interrupt::<LAZY>(any);
+    }
+
+    /// Echoes in place at once; what is left wakes the task.
+    pub(super) fn echoes_in_interrupt<const LAZY: bool>(&mut self) {
+        let mut any = false;
+        loop {
+            while self.backlog_len < BACKLOG {
+                let Some(received) = self.next_received() else { break };
+                any = true;
+                if let Err(received) = self.answer_in_place(received) {
+                    self.put_backlog(received);
+                }
+            }
+            self.give_back();
+            if self.backlog_len == BACKLOG {
+                // The task takes the rest from the ring itself.
+                self.driver.rx_disable_interrupts();
+                break;
+            }
+            if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
+                break;
+            }
+        }
+        if self.backlog_len > 0 {
+            self.platform.wake_receiver();
+        }
+        self.finish_interrupt::<LAZY>(any);
+    }
+
+    /// Some frames, in the task; to be called again as long as it returns true. Between the
+    /// calls, interrupts may come.
+    pub fn receive_some(&mut self) -> bool {
+        for _ in 0..BATCH {
+            let next = match self.take_backlog() {
+                Some(received) => Some(received),
+                None => self.next_received(),
+            };
+            let Some(received) = next else {
+                self.give_back();
+                // Process, arm, look again: what came between raises no interrupt.
+                return self.driver.rx_enable_interrupts();
+            };
+            self.handle(received);
+        }
+        self.give_back();
+        true
+    }
+
+    /// The receive task woke.
+    pub fn woken(&mut self) {
+        self.counters.add(Counter::RxWakes, 1);
+        self.trace_now(Event::Woken, 0);
+    }
+
+    /// The device gets frames for those that were taken, and is told.
+    fn give_back(&mut self) {
+        self.driver.rx_refill();
+        self.driver.rx_kick();
+    }
+
+    /// The next good frame; counts those that are not.
+    fn next_received(&mut self) -> Option<Received> {
+        loop {
+            match self.driver.rx_take()? {
+                Ok(received) => {
+                    let len = received.len_bytes;
+                    self.counters.add(Counter::RxPackets, 1);
+                    self.counters.add(Counter::RxBytes, len as u64);
+                    self.trace_too(Event::Received, len as u32);
+                    if self.gpio {
+                        self.platform.toggle();
+                    }
+                    (self.plan.tell_received)(self, len);
+                    return Some(received);
+                }
+                Err(fault) => {
+                    self.counters.add(Counter::RxErrors, 1);
+                    self.trace_now(Event::RxFault, 0);
+                    if let DeviceFault::Index { .. } = fault {
+                        self.restart();
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The normal way: a copy, checked and answered, is sent; the frame goes back to the ring.
+    fn handle(&mut self, received: Received) {
+        let Received { frame, len_bytes } = received;
+        match self.driver.take_free() {
+            Some(answer) => {
+                self.driver.copy(&frame, &answer, len_bytes);
+                self.answer(answer, len_bytes);
+            }
+            // All are under way: as good as a full ring.
+            None => self.count_refused(),
+        }
+        // After the answer: whoever asked waits, the receive ring does not.
+        self.driver.rx_post(frame);
+    }
+
+    /// Makes an answer of a question, and sends it.
+    fn answer(&mut self, frame: Frame, len_bytes: usize) {
+        let identity = self.identity;
+        let outcome =
+            self.driver.with_frame(&frame, len_bytes, |bytes| net::answer(bytes, &identity));
+        match outcome {
+            Outcome::Answer { kind, len_bytes } => {
+                let counter = match kind {
+                    Kind::Arp => Counter::AnsweredArp,
+                    Kind::Icmp => Counter::AnsweredIcmp,
+                    Kind::Udp => Counter::AnsweredUdp,
+                };
+                self.counters.add(counter, 1);
+                self.send(frame, len_bytes);
+                return;
+            }
+            Outcome::Datagram { from, port: PORT, payload } => {
+                let request = self.driver.with_frame(&frame, FRAME_BYTES_MAX, |bytes| {
+                    bytes.get(payload).map(Request::parse)
+                });
+                match request {
+                    Some(Ok(request)) => self.put_dump(Dump { request, from }),
+                    _ => self.counters.add(Counter::Ignored, 1),
+                }
+            }
+            Outcome::Datagram { .. } | Outcome::Other | Outcome::Bad(_) => {
+                self.counters.add(Counter::Ignored, 1);
+            }
+        }
+        self.driver.free(frame);
+    }
+
+    /// Turns an echo round where it lies and sends the very frame; gives anything else back.
+    fn answer_in_place(&mut self, received: Received) -> Result<(), Received> {
+        let identity = self.identity;
+        let turned = self.driver.with_frame(&received.frame, received.len_bytes, |bytes| {
+            net::echo_in_place(bytes, &identity)
+        });
+        let Some(len_bytes) = turned else { return Err(received) };
+        self.counters.add(Counter::AnsweredIcmp, 1);
+        self.counters.add(Counter::AnsweredInPlace, 1);
+        self.send(received.frame, len_bytes);
+        Ok(())
+    }
+
+    fn finish_interrupt<const LAZY: bool>(&mut self, any_received: bool) {
+        let reaped = if !LAZY || any_received || self.tx_armed { self.reap_armed() } else { 0 };
+        if !any_received && reaped == 0 {
+            self.counters.add(Counter::InterruptsIdle, 1);
+        }
+    }
+
+    fn put_backlog(&mut self, received: Received) {
+        let slot = (self.backlog_head + self.backlog_len) % BACKLOG;
+        self.backlog[slot] = Some(received);
+        self.backlog_len += 1;
+    }
+
+    fn take_backlog(&mut self) -> Option<Received> {
+        let received = self.backlog[self.backlog_head].take()?;
+        self.backlog_head = (self.backlog_head + 1) % BACKLOG;
+        self.backlog_len -= 1;
+        Some(received)
+    }
+
+    fn put_dump(&mut self, dump: Dump) {
+        match self.dumps.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => {
+                *slot = Some(dump);
+                self.platform.wake_dumper();
+            }
+            None => self.counters.add(Counter::Ignored, 1),
+        }
+    }
+
+    /// A question for a dump, if one waits; for the task.
+    pub fn take_dump(&mut self) -> Option<Dump> {
+        self.dumps.iter_mut().find_map(Option::take)
+    }
+}

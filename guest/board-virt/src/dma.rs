@@ -1,0 +1,104 @@
+//! Memory that the network card shares.
+
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use virtio::Memory;
+use virtio::net::MEMORY_BYTES;
+
+#[repr(C, align(4096))]
+struct Area(UnsafeCell<[u8; MEMORY_BYTES]>);
+
+// SAFETY: `Dma::take` gives it away once.
+unsafe impl Sync for Area {}
+
+static AREA: Area = Area(UnsafeCell::new([0; MEMORY_BYTES]));
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The shared memory. Identity mapping, and QEMU's devices see our caches.
+pub struct Dma(*mut u8);
+
+// SAFETY: there is one, and whoever has it is its only user on this side.
+unsafe impl Send for Dma {}
+
+impl Dma {
+    /// The memory, once.
+    pub fn take() -> Option<Dma> {
+        (!TAKEN.swap(true, Ordering::Relaxed)).then(|| Dma(AREA.0.get().cast()))
+    }
+
+    /// The field at an offset.
+    fn at<T>(&self, at: usize) -> *mut T {
+        let fits = at.is_multiple_of(size_of::<T>()) && at + size_of::<T>() <= MEMORY_BYTES;
+        assert!(fits, "field at {at:#x}");
+        self.0.wrapping_add(at).cast()
+    }
+}
+
+impl Memory for Dma {
+    fn len_bytes(&self) -> usize {
+        MEMORY_BYTES
+    }
+
+    fn address(&self) -> u64 {
+        self.0 as u64
+    }
+
+    fn read16(&self, at: usize) -> u16 {
+        // SAFETY: `at` has checked that the field lies in the area, aligned.
+        u16::from_le(unsafe { self.at::<u16>(at).read_volatile() })
+    }
+
+    fn read32(&self, at: usize) -> u32 {
+        // SAFETY: as above.
+        u32::from_le(unsafe { self.at::<u32>(at).read_volatile() })
+    }
+
+    fn write16(&self, at: usize, value: u16) {
+        // SAFETY: as above.
+        unsafe { self.at::<u16>(at).write_volatile(value.to_le()) };
+    }
+
+    fn write32(&self, at: usize, value: u32) {
+        // SAFETY: as above.
+        unsafe { self.at::<u32>(at).write_volatile(value.to_le()) };
+    }
+
+    fn write64(&self, at: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.at::<u64>(at).write_volatile(value.to_le()) };
+    }
+
+    fn with_bytes<T>(&mut self, range: Range<usize>, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        assert!(range.start <= range.end && range.end <= MEMORY_BYTES, "{range:?}");
+        let start = self.0.wrapping_add(range.start);
+        // SAFETY: the range lies in the area; `&mut self` keeps others on this side away, and the
+        // driver's ledger the device.
+        work(unsafe { core::slice::from_raw_parts_mut(start, range.len()) })
+    }
+
+    fn copy(&mut self, from: usize, to: usize, len_bytes: usize) {
+        assert!(from.abs_diff(to) >= len_bytes, "the stretches overlap");
+        assert!(from.max(to) + len_bytes <= MEMORY_BYTES, "{from:#x} to {to:#x}");
+        let (from, to) = (self.0.wrapping_add(from), self.0.wrapping_add(to));
+        // SAFETY: both lie in the area and do not overlap; the device owns neither.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };
+    }
+
+    // The device is another observer, beyond the inner domain on a real machine: outer shareable.
+    fn write_barrier(&self) {
+        // SAFETY: a barrier.
+        unsafe { core::arch::asm!("dmb oshst", options(nostack)) };
+    }
+
+    fn read_barrier(&self) {
+        // SAFETY: a barrier.
+        unsafe { core::arch::asm!("dmb oshld", options(nostack)) };
+    }
+
+    fn full_barrier(&self) {
+        // SAFETY: a barrier.
+        unsafe { core::arch::asm!("dmb osh", options(nostack)) };
+    }
+}

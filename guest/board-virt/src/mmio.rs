@@ -1,0 +1,55 @@
+//! The register window of a virtio device.
+
+use core::arch::asm;
+
+use virtio::Registers;
+
+/// Bytes of a window on `virt`.
+const WINDOW_BYTES: usize = 0x200;
+
+/// A window, by its address.
+pub struct Window {
+    base: usize,
+}
+
+impl Window {
+    /// The window at `base`.
+    ///
+    /// # Safety
+    ///
+    /// There is a virtio-mmio window at `base`, mapped as a device, and nobody else uses it.
+    pub const unsafe fn new(base: usize) -> Window {
+        Window { base }
+    }
+
+    fn at(&self, offset: usize, len: usize) -> usize {
+        assert!(offset.is_multiple_of(len) && offset + len <= WINDOW_BYTES, "{offset:#x}");
+        self.base + offset
+    }
+}
+
+// Instructions of our choice: what a compiler may make of a volatile access (pairs, write-back)
+// cannot be emulated by every hypervisor.
+impl Registers for Window {
+    fn read8(&self, at: usize) -> u8 {
+        let address = self.at(at, 1);
+        let value: u32;
+        // SAFETY: the address lies in the window.
+        unsafe { asm!("ldrb {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
+        value as u8
+    }
+
+    fn read32(&self, at: usize) -> u32 {
+        let address = self.at(at, 4);
+        let value: u32;
+        // SAFETY: the address lies in the window.
+        unsafe { asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
+        value
+    }
+
+    fn write32(&self, at: usize, value: u32) {
+        let address = self.at(at, 4);
+        // SAFETY: the address lies in the window.
+        unsafe { asm!("str {0:w}, [{1}]", in(reg) value, in(reg) address, options(nostack)) };
+    }
+}

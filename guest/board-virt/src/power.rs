@@ -1,0 +1,16 @@
+//! PSCI.
+
+use smccc::{Hvc, psci};
+
+/// Switches the machine off: QEMU exits.
+pub fn off() -> ! {
+    let _ = psci::system_off::<Hvc>();
+    loop {
+        aarch64_cpu::asm::wfi();
+    }
+}
+
+/// Sleeps until an interrupt.
+pub fn wait_for_interrupt() {
+    aarch64_cpu::asm::wfi();
+}

@@ -1,0 +1,81 @@
+//! The generic timer: clock, delays, the kernel's tick.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use aarch64_cpu::registers::{
+    CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable,
+};
+use critical_section::Mutex;
+
+use crate::interrupts;
+
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
+static ON_TICK: interrupts::Slot = Mutex::new(Cell::new(None));
+
+/// Nanoseconds a count, with 32 bits of fraction; 0 before the first use.
+static NS_PER_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// The virtual counter, read after everything before it.
+pub fn count() -> u64 {
+    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
+    CNTVCT_EL0.get()
+}
+
+/// Counts a second.
+pub fn frequency_hz() -> u64 {
+    CNTFRQ_EL0.get().max(1)
+}
+
+/// Nanoseconds since the machine started. For time stamps: cheap, and not ordered.
+pub fn now_ns() -> u64 {
+    ns_of(CNTVCT_EL0.get())
+}
+
+/// Nanoseconds of so many counts.
+pub fn ns_of(counts: u64) -> u64 {
+    let factor = match NS_PER_COUNT.load(Ordering::Relaxed) {
+        0 => {
+            let factor = (1_000_000_000 << 32) / frequency_hz();
+            NS_PER_COUNT.store(factor, Ordering::Relaxed);
+            factor
+        }
+        factor => factor,
+    };
+    // One multiplication: a division of 128 bits took longer than all the rest of a time stamp.
+    ((u128::from(counts) * u128::from(factor)) >> 32) as u64
+}
+
+/// Spins.
+pub fn spin_ns(ns: u64) {
+    let start = count();
+    while ns_of(count() - start) < ns {
+        core::hint::spin_loop();
+    }
+}
+
+/// Starts the kernel's tick; `on_tick` is called at each, inside the interrupt.
+pub fn start(ticks_per_second: u32, on_tick: Option<fn()>) {
+    critical_section::with(|cs| ON_TICK.borrow(cs).set(on_tick));
+    let interval = (frequency_hz() / u64::from(ticks_per_second.max(1))).max(1);
+    INTERVAL.store(interval, Ordering::Relaxed);
+    CNTV_CVAL_EL0.set(count() + interval);
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
+    interrupts::enable_timer();
+}
+
+/// Stops the tick.
+pub fn stop() {
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
+}
+
+pub(crate) fn on_interrupt() {
+    let (now, interval) = (count(), INTERVAL.load(Ordering::Relaxed));
+    // Ticks that the host has kept from us are not made up for: the next is a full one away.
+    let next = CNTV_CVAL_EL0.get() + interval;
+    CNTV_CVAL_EL0.set(if next > now { next } else { now + interval });
+    kernel::system::tick();
+    if let Some(on_tick) = critical_section::with(|cs| ON_TICK.borrow(cs).get()) {
+        on_tick();
+    }
+}

@@ -1,0 +1,6 @@
+//! What differs from one processor to the other.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::{prepare, switch};

@@ -1,0 +1,233 @@
+//! The trace ring: the last things that happened, recorded in nanoseconds and read at leisure.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// Entries of the ring, a power of two: the slot is the number under a mask.
+pub const TRACE_ENTRIES: usize = 256;
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// What happened.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Event { $($(#[$doc])* $name = $number,)* }
+
+        impl Event {
+            /// All of them.
+            pub const ALL: &[Event] = &[$(Event::$name),*];
+
+            /// Name in printed dumps.
+            pub const fn name(self) -> &'static str {
+                match self { $(Event::$name => $text),* }
+            }
+
+            /// The event of a number in a dump.
+            pub const fn of(number: u16) -> Option<Event> {
+                match number { $($number => Some(Event::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+events! {
+    /// The card interrupted; with its status bits.
+    Interrupt = 1, "interrupt";
+    /// A frame was received; with its bytes.
+    Received = 2, "received";
+    /// A frame was handed to the device; with its bytes.
+    Posted = 3, "posted";
+    /// Frames were sent; with how many.
+    Reaped = 4, "reaped";
+    /// The transmit ring was full; with the frames in it.
+    Refused = 5, "refused";
+    /// A completion did not come in time; with the frames outstanding.
+    PollTimeout = 6, "poll-timeout";
+    /// The receive task woke.
+    Woken = 7, "woken";
+    /// The device broke a rule of receiving.
+    RxFault = 8, "rx-fault";
+    /// The device broke a rule of sending.
+    TxFault = 9, "tx-fault";
+    /// The card was restarted.
+    Restarted = 10, "restarted";
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// When, in nanoseconds since the machine started.
+    pub time_ns: u64,
+    /// What; see [`Event::of`].
+    pub event: u16,
+    /// A detail, by event.
+    pub detail: u32,
+}
+
+struct Slot {
+    /// Number of the entry and one; 0 while it is written.
+    stamp: AtomicU64,
+    time_ns: AtomicU64,
+    what: AtomicU64,
+}
+
+/// The ring. Interrupts and tasks record; a task dumps.
+///
+/// A recorder takes a slot by one atomic addition, so an interrupt that falls between gets
+/// another; the stamp, written last, keeps half-written entries out of a dump.
+pub struct Trace {
+    slots: [Slot; TRACE_ENTRIES],
+    next: AtomicU64,
+    lost: AtomicU64,
+    frozen: AtomicBool,
+}
+
+const _: () = assert!(TRACE_ENTRIES.is_power_of_two());
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Trace {
+    /// An empty ring.
+    pub const fn new() -> Self {
+        Trace {
+            slots: [const {
+                Slot {
+                    stamp: AtomicU64::new(0),
+                    time_ns: AtomicU64::new(0),
+                    what: AtomicU64::new(0),
+                }
+            }; TRACE_ENTRIES],
+            next: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            frozen: AtomicBool::new(false),
+        }
+    }
+
+    /// Records what happened; while the ring is dumped, only that something did.
+    pub fn record(&self, time_ns: u64, event: Event, detail: u32) {
+        if self.frozen.load(Ordering::Acquire) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let slot = &self.slots[number as usize & (TRACE_ENTRIES - 1)];
+        slot.stamp.store(0, Ordering::Relaxed);
+        // A reader that sees one of the new words sees that the stamp is gone, or is another.
+        fence(Ordering::Release);
+        slot.time_ns.store(time_ns, Ordering::Relaxed);
+        slot.what.store((event as u64) << 32 | u64::from(detail), Ordering::Relaxed);
+        slot.stamp.store(number + 1, Ordering::Release);
+    }
+
+    /// Stops recording until the guard is dropped. `None` while somebody else dumps.
+    pub fn freeze(&self) -> Option<Frozen<'_>> {
+        if self.frozen.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Frozen(self))
+    }
+
+    /// Entries recorded so far.
+    pub fn recorded_count(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Entries not recorded, because the ring was being dumped.
+    pub fn lost_count(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// A ring that nobody writes to.
+pub struct Frozen<'a>(&'a Trace);
+
+impl Frozen<'_> {
+    /// The entries, oldest first; without those that were being written when the ring froze.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let end = self.0.recorded_count();
+        let start = end.saturating_sub(TRACE_ENTRIES as u64);
+        (start..end).filter_map(|number| {
+            let slot = &self.0.slots[number as usize & (TRACE_ENTRIES - 1)];
+            let stamped = || slot.stamp.load(Ordering::Acquire) == number + 1;
+            if !stamped() {
+                return None;
+            }
+            let time_ns = slot.time_ns.load(Ordering::Relaxed);
+            let what = slot.what.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            stamped().then_some(Entry { time_ns, event: (what >> 32) as u16, detail: what as u32 })
+        })
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.frozen.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn times(trace: &Trace) -> Vec<u64> {
+        let frozen = trace.freeze().expect("nobody else dumps");
+        frozen.entries().map(|entry| entry.time_ns).collect()
+    }
+
+    #[test]
+    fn ring_holds_the_last_entries_oldest_first() {
+        let trace = Trace::new();
+        assert_eq!(times(&trace), []);
+        for time in 0..1000 {
+            trace.record(time, Event::Received, 60);
+        }
+        assert_eq!(times(&trace), (744..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_is_overwritten_while_it_is_dumped_and_recording_goes_on_after() {
+        let trace = Trace::new();
+        trace.record(1, Event::Received, 60);
+        let frozen = trace.freeze().expect("nobody else dumps");
+        assert!(trace.freeze().is_none(), "one at a time");
+        for time in 2..600 {
+            trace.record(time, Event::Posted, 60);
+        }
+        let expected = Entry { time_ns: 1, event: Event::Received as u16, detail: 60 };
+        assert_eq!(frozen.entries().collect::<Vec<_>>(), [expected]);
+        assert_eq!(trace.lost_count(), 598);
+        drop(frozen);
+        trace.record(600, Event::Posted, 60);
+        assert_eq!(times(&trace), [1, 600]);
+    }
+
+    #[test]
+    fn entries_recorded_from_several_sides_are_whole_and_none_is_lost() {
+        let trace = Trace::new();
+        thread::scope(|scope| {
+            for side in 0..4_u32 {
+                let trace = &trace;
+                scope.spawn(move || {
+                    for turn in 0..20_000 {
+                        let detail = side * 100_000 + turn;
+                        trace.record(u64::from(detail) * 3, Event::Reaped, detail);
+                    }
+                });
+            }
+            for _ in 0..200 {
+                let Some(frozen) = trace.freeze() else { continue };
+                for entry in frozen.entries() {
+                    assert_eq!(entry.time_ns, u64::from(entry.detail) * 3);
+                }
+            }
+        });
+        assert_eq!(trace.recorded_count() + trace.lost_count(), 80_000);
+    }
+}

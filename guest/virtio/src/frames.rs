@@ -1,0 +1,155 @@
+//! Who owns which frame.
+
+/// A frame that we own: it may be read and written. Not copied, so that it cannot be posted twice.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a frame that is dropped is lost until the device is reset"]
+pub struct Frame(pub(crate) u16);
+
+/// Owner of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Free,
+    Held,
+    Receive,
+    Transmit,
+}
+
+/// How many frames each owner has. The sum never changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// In the pool.
+    pub free_count: u16,
+    /// With us.
+    pub held_count: u16,
+    /// With the device, to receive.
+    pub receive_count: u16,
+    /// With the device, to send.
+    pub transmit_count: u16,
+}
+
+impl Ledger {
+    /// All frames there are.
+    pub fn total(&self) -> u32 {
+        [self.free_count, self.held_count, self.receive_count, self.transmit_count]
+            .iter()
+            .map(|count| u32::from(*count))
+            .sum()
+    }
+}
+
+/// All frames, with their owners.
+pub(crate) struct Frames<const N: usize> {
+    owners: [Owner; N],
+    free: [u16; N],
+    ledger: Ledger,
+}
+
+impl<const N: usize> Frames<N> {
+    pub(crate) const fn new() -> Self {
+        assert!(N <= u16::MAX as usize, "frames are numbered by u16");
+        let mut free = [0; N];
+        let mut index = 0;
+        while index < N {
+            // The last comes first off the stack; so frames are used from 0 on.
+            free[index] = (N - 1 - index) as u16;
+            index += 1;
+        }
+        let ledger =
+            Ledger { free_count: N as u16, held_count: 0, receive_count: 0, transmit_count: 0 };
+        Frames { owners: [Owner::Free; N], free, ledger }
+    }
+
+    pub(crate) fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+
+    /// A frame from the pool.
+    pub(crate) fn take(&mut self) -> Option<Frame> {
+        let left = self.ledger.free_count.checked_sub(1)?;
+        let index = self.free[usize::from(left)];
+        self.change(index, Owner::Free, Owner::Held);
+        Some(Frame(index))
+    }
+
+    /// Gives a frame back to the pool.
+    pub(crate) fn give(&mut self, frame: Frame) {
+        self.free[usize::from(self.ledger.free_count)] = frame.0;
+        self.change(frame.0, Owner::Held, Owner::Free);
+    }
+
+    pub(crate) fn post_receive(&mut self, frame: Frame) {
+        self.change(frame.0, Owner::Held, Owner::Receive);
+    }
+
+    pub(crate) fn post_transmit(&mut self, frame: Frame) {
+        self.change(frame.0, Owner::Held, Owner::Transmit);
+    }
+
+    /// A frame that the device has received into.
+    pub(crate) fn received(&mut self, index: u16) -> Frame {
+        self.change(index, Owner::Receive, Owner::Held);
+        Frame(index)
+    }
+
+    /// A frame that the device has sent goes back to the pool.
+    pub(crate) fn transmitted(&mut self, index: u16) {
+        self.change(index, Owner::Transmit, Owner::Held);
+        self.give(Frame(index));
+    }
+
+    /// After a reset the device owns nothing any more; what we hold stays with us.
+    pub(crate) fn reclaim(&mut self) {
+        for index in 0..N as u16 {
+            let owner = self.owners[usize::from(index)];
+            if matches!(owner, Owner::Receive | Owner::Transmit) {
+                self.change(index, owner, Owner::Held);
+                self.give(Frame(index));
+            }
+        }
+    }
+
+    fn change(&mut self, index: u16, from: Owner, to: Owner) {
+        let owner = &mut self.owners[usize::from(index)];
+        // Indexes come from our own tables, never from the device: a mismatch is our bug.
+        assert!(*owner == from, "frame {index} is {owner:?}, expected {from:?}");
+        *owner = to;
+        *self.count(from) -= 1;
+        *self.count(to) += 1;
+    }
+
+    fn count(&mut self, owner: Owner) -> &mut u16 {
+        match owner {
+            Owner::Free => &mut self.ledger.free_count,
+            Owner::Held => &mut self.ledger.held_count,
+            Owner::Receive => &mut self.ledger.receive_count,
+            Owner::Transmit => &mut self.ledger.transmit_count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn books_close_through_a_frames_whole_life() {
+        let mut frames = Frames::<4>::new();
+        let frame = frames.take().expect("four are free");
+        frames.post_receive(frame);
+        let frame = frames.received(0);
+        frames.post_transmit(frame);
+        frames.transmitted(0);
+        assert_eq!(frames.ledger().free_count, 4);
+        let held: std::vec::Vec<Frame> = core::iter::from_fn(|| frames.take()).collect();
+        assert_eq!((held.len(), frames.ledger().total()), (4, 4));
+        assert!(frames.take().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "frame 0 is Held, expected Receive")]
+    fn frame_that_is_not_the_devices_cannot_come_back() {
+        let mut frames = Frames::<2>::new();
+        let _held = frames.take().expect("two are free");
+        let _twice = frames.received(0);
+    }
+}

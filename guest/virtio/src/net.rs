@@ -1,0 +1,367 @@
+//! The virtio-net driver: four verbs over a pool of frames.
+//!
+//! `rx_post` gives the device a frame to receive into, `rx_take` takes one that it has received,
+//! `tx_post` hands one over to be sent, `tx_reap` takes back what was sent. A received frame may
+//! be sent as it is.
+//!
+//! Source: virtio 1.2, section 5.1.
+
+use crate::frames::Frames;
+use crate::mmio::{FEATURE_EVENT_IDX, Interrupt, QueueAddresses, status};
+use crate::split::{Access, Completion, Layout, SplitQueue};
+use crate::{DeviceFault, Frame, Ledger, Memory, Registers, StartError, Transport};
+
+/// Device id of a network card.
+pub const DEVICE_NET: u32 = 1;
+/// Feature bit 5: the device has a MAC address.
+pub const FEATURE_MAC: u64 = 1 << 5;
+/// Header in front of every frame; 12 bytes under VERSION_1 (5.1.6.1).
+pub const HEADER_BYTES: usize = 12;
+/// Room for a frame and its header.
+pub const BUFFER_BYTES: usize = 2048;
+/// Longest frame: Ethernet header and 1500 bytes.
+pub const FRAME_BYTES_MAX: usize = 1514;
+/// Shortest frame that a network card may hand up: an Ethernet header.
+pub const FRAME_BYTES_MIN: usize = 14;
+/// Largest queue that we use.
+pub const QUEUE_FRAMES: usize = 256;
+/// Frames in the pool: both queues full, and a few in our hands.
+pub const POOL_FRAMES: usize = 2 * QUEUE_FRAMES + 16;
+
+const RX: u16 = 0;
+const TX: u16 = 1;
+
+// Without mergeable buffers, one must hold the largest frame and the header (5.1.6.3.1).
+const _: () = assert!(BUFFER_BYTES >= 1526 && BUFFER_BYTES >= HEADER_BYTES + FRAME_BYTES_MAX);
+
+const RX_LAYOUT: Layout = Layout::new(0, QUEUE_FRAMES as u16);
+const TX_LAYOUT: Layout = Layout::new(RX_LAYOUT.end, QUEUE_FRAMES as u16);
+const BUFFERS: usize = TX_LAYOUT.end.next_multiple_of(64);
+/// Memory that a driver needs, from a page boundary.
+pub const MEMORY_BYTES: usize = BUFFERS + POOL_FRAMES * BUFFER_BYTES;
+
+/// How the driver is to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Use VIRTIO_F_EVENT_IDX if the device offers it.
+    pub event_idx: bool,
+    /// Whether the device is to interrupt when a frame was sent.
+    pub tx_interrupts: bool,
+}
+
+/// A frame that has arrived.
+#[derive(Debug)]
+pub struct Received {
+    /// The frame.
+    pub frame: Frame,
+    /// Bytes of it, without the header.
+    pub len_bytes: usize,
+}
+
+/// A network card that runs.
+pub struct NetDriver<R, M> {
+    transport: Transport<R>,
+    memory: M,
+    settings: Settings,
+    features: u64,
+    mac: Option<[u8; 6]>,
+    rx: SplitQueue<QUEUE_FRAMES>,
+    tx: SplitQueue<QUEUE_FRAMES>,
+    frames: Frames<POOL_FRAMES>,
+}
+
+impl<R: Registers, M: Memory> NetDriver<R, M> {
+    /// Starts the card behind `registers`, with all rings and frames in `memory`
+    /// ([`MEMORY_BYTES`], aligned to a page); every receive slot is filled.
+    pub fn start(registers: R, memory: M, settings: Settings) -> Result<Self, StartError> {
+        let given_bytes = memory.len_bytes();
+        if given_bytes < MEMORY_BYTES || !memory.address().is_multiple_of(4096) {
+            return Err(StartError::Memory { needed_bytes: MEMORY_BYTES, given_bytes });
+        }
+        let mut transport = Transport::probe(registers, DEVICE_NET)?;
+        let (features, mac, [rx, tx]) = bring_up(&mut transport, &memory, settings)?;
+        let mut driver =
+            NetDriver { transport, memory, settings, features, mac, rx, tx, frames: Frames::new() };
+        driver.fill();
+        Ok(driver)
+    }
+
+    /// Starts the card anew after it has failed: all that it had comes back to the pool, frames
+    /// under way are lost. What we hold stays ours.
+    pub fn restart(&mut self) -> Result<(), StartError> {
+        let started = bring_up(&mut self.transport, &self.memory, self.settings)?;
+        (self.features, self.mac, [self.rx, self.tx]) = started;
+        self.frames.reclaim();
+        self.fill();
+        Ok(())
+    }
+
+    /// Fills the receive ring and arms the interrupts.
+    fn fill(&mut self) {
+        for _ in 0..self.rx.size() {
+            let Some(frame) = self.frames.take() else { break };
+            self.rx_post(frame);
+        }
+        self.rx_kick();
+        if !self.settings.tx_interrupts {
+            self.tx.disable_interrupts(&self.memory);
+        }
+    }
+
+    /// The device's address, if it has one.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        self.mac
+    }
+
+    /// Features agreed on.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Whether EVENT_IDX was agreed on.
+    pub fn has_event_idx(&self) -> bool {
+        self.features & FEATURE_EVENT_IDX != 0
+    }
+
+    /// Slots of the receive and the transmit ring.
+    pub fn ring_frames(&self) -> (u16, u16) {
+        (self.rx.size(), self.tx.size())
+    }
+
+    /// Who has how many frames.
+    pub fn ledger(&self) -> Ledger {
+        self.frames.ledger()
+    }
+
+    /// Acknowledges the interrupt; to be called before the rings are drained.
+    pub fn take_interrupt(&self) -> Interrupt {
+        self.transport.take_interrupt()
+    }
+
+    /// Whether the device asks for a reset (2.1).
+    pub fn needs_restart(&self) -> bool {
+        self.transport.status() & (status::DEVICE_NEEDS_RESET | status::FAILED) != 0
+    }
+
+    /// Lends the first `len_bytes` of a frame of ours, from its Ethernet header on.
+    pub fn with_frame<T>(
+        &mut self,
+        frame: &Frame,
+        len_bytes: usize,
+        work: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        let at = buffer(frame.0) + HEADER_BYTES;
+        self.memory.with_bytes(at..at + len_bytes.min(FRAME_BYTES_MAX), work)
+    }
+
+    /// Copies the first `len_bytes` of one frame of ours to another.
+    pub fn copy(&mut self, from: &Frame, to: &Frame, len_bytes: usize) {
+        let (from, to) = (buffer(from.0) + HEADER_BYTES, buffer(to.0) + HEADER_BYTES);
+        self.memory.copy(from, to, len_bytes.min(FRAME_BYTES_MAX));
+    }
+
+    /// A frame from the pool; to be posted, or given back by [`free`](Self::free).
+    pub fn take_free(&mut self) -> Option<Frame> {
+        self.frames.take()
+    }
+
+    /// Gives a frame back to the pool.
+    pub fn free(&mut self, frame: Frame) {
+        self.frames.give(frame);
+    }
+
+    /// Gives the device a frame to receive into; one too many goes to the pool.
+    ///
+    /// The device is told by [`rx_kick`](Self::rx_kick).
+    pub fn rx_post(&mut self, frame: Frame) {
+        let address = self.memory.address() + buffer(frame.0) as u64;
+        let len = BUFFER_BYTES as u32;
+        if self.rx.post(&self.memory, frame.0, address, len, Access::DeviceWrites) {
+            self.frames.post_receive(frame);
+        } else {
+            self.frames.give(frame);
+        }
+    }
+
+    /// Puts free frames where received ones were taken out and not posted again.
+    pub fn rx_refill(&mut self) {
+        while !self.rx.is_full() {
+            let Some(frame) = self.frames.take() else { return };
+            self.rx_post(frame);
+        }
+    }
+
+    /// Shows the device the frames to receive into. After every refill: a device that has run
+    /// out of frames waits for this doorbell for good.
+    pub fn rx_kick(&mut self) {
+        if self.rx.publish(&self.memory) {
+            self.transport.notify(RX);
+        }
+    }
+
+    /// Takes a frame that has arrived.
+    ///
+    /// A fault about its length gives the frame back to the receive ring; [`DeviceFault::Index`]
+    /// comes again at every call until the card is [restarted](Self::restart).
+    pub fn rx_take(&mut self) -> Option<Result<Received, DeviceFault>> {
+        let Completion { token, len_bytes } = match self.rx.take(&self.memory)? {
+            Ok(completion) => completion,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let frame = self.frames.received(token);
+        let range =
+            (HEADER_BYTES + FRAME_BYTES_MIN) as u32..=(HEADER_BYTES + FRAME_BYTES_MAX) as u32;
+        if !range.contains(&len_bytes) {
+            self.rx_post(frame);
+            let (min_bytes, max_bytes) = range.into_inner();
+            return Some(Err(DeviceFault::Len { len_bytes, min_bytes, max_bytes }));
+        }
+        Some(Ok(Received { frame, len_bytes: len_bytes as usize - HEADER_BYTES }))
+    }
+
+    /// Whether a frame has arrived that was not taken.
+    pub fn rx_has_used(&self) -> bool {
+        self.rx.has_used(&self.memory)
+    }
+
+    /// Asks the device not to interrupt for received frames.
+    pub fn rx_disable_interrupts(&self) {
+        self.rx.disable_interrupts(&self.memory);
+    }
+
+    /// Asks for an interrupt at the next received frame. Returns true when one is there already:
+    /// take it, then arm again.
+    #[must_use = "a frame from before is announced by no interrupt"]
+    pub fn rx_enable_interrupts(&self) -> bool {
+        self.rx.enable_interrupts(&self.memory)
+    }
+
+    /// Hands the first `len_bytes` of a frame over to be sent. Gives it back when the ring is
+    /// full.
+    ///
+    /// The device is told by [`tx_kick`](Self::tx_kick). Panics when `len_bytes` is more than a
+    /// frame.
+    pub fn tx_post(&mut self, frame: Frame, len_bytes: usize) -> Result<(), Frame> {
+        assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes are no frame");
+        let at = buffer(frame.0);
+        if self.tx.is_full() {
+            return Err(frame);
+        }
+        // No offload: the header is all zeros (5.1.6.2). num_buffers is not used in sending.
+        self.memory.with_bytes(at..at + HEADER_BYTES, |header| header.fill(0));
+        let address = self.memory.address() + at as u64;
+        let len = (HEADER_BYTES + len_bytes) as u32;
+        if !self.tx.post(&self.memory, frame.0, address, len, Access::DeviceReads) {
+            return Err(frame);
+        }
+        self.frames.post_transmit(frame);
+        Ok(())
+    }
+
+    /// Shows the device the frames to send, and rings if it wants to be told.
+    pub fn tx_kick(&mut self) {
+        if self.tx.publish(&self.memory) {
+            self.transport.notify(TX);
+        }
+    }
+
+    /// Frames that the device has still to send.
+    pub fn tx_posted(&self) -> u16 {
+        self.tx.posted_count()
+    }
+
+    /// Takes back the frames that were sent.
+    ///
+    /// - Returns how many, and the first thing the device did wrong; after
+    ///   [`DeviceFault::Index`], it must be [restarted](Self::restart).
+    pub fn tx_reap(&mut self) -> (u16, Option<DeviceFault>) {
+        let (mut count, mut fault) = (0, None);
+        while let Some(taken) = self.tx.take(&self.memory) {
+            match taken {
+                Ok(Completion { token, .. }) => {
+                    self.frames.transmitted(token);
+                    count += 1;
+                }
+                Err(found) => {
+                    fault = fault.or(Some(found));
+                    if matches!(found, DeviceFault::Index { .. }) {
+                        break;
+                    }
+                }
+            }
+        }
+        if count > 0 && self.has_event_idx() && !self.settings.tx_interrupts {
+            // The event lies a whole turn of the index away; moved along, it stays there.
+            self.tx.disable_interrupts(&self.memory);
+        }
+        (count, fault)
+    }
+
+    /// Asks for an interrupt at the next frame sent, whatever the settings: the way out when the
+    /// ring is full. Returns true when one was sent already.
+    #[must_use = "a completion from before is announced by no interrupt"]
+    pub fn tx_enable_interrupts(&self) -> bool {
+        self.tx.enable_interrupts(&self.memory)
+    }
+
+    /// Whether the settings ask for interrupts about frames sent.
+    pub fn tx_wants_interrupts(&self) -> bool {
+        self.settings.tx_interrupts
+    }
+
+    /// Asks the device not to interrupt for frames sent.
+    pub fn tx_disable_interrupts(&self) {
+        self.tx.disable_interrupts(&self.memory);
+    }
+
+    /// The registers, for tests.
+    pub fn transport(&self) -> &Transport<R> {
+        &self.transport
+    }
+}
+
+/// Where a frame's buffer starts.
+const fn buffer(index: u16) -> usize {
+    BUFFERS + index as usize * BUFFER_BYTES
+}
+
+type Started = (u64, Option<[u8; 6]>, [SplitQueue<QUEUE_FRAMES>; 2]);
+
+/// The start of 3.1.1 and 5.1.5, up to DRIVER_OK.
+fn bring_up<R: Registers>(
+    transport: &mut Transport<R>,
+    memory: &impl Memory,
+    settings: Settings,
+) -> Result<Started, StartError> {
+    let event_idx = if settings.event_idx { FEATURE_EVENT_IDX } else { 0 };
+    let features = transport.negotiate(FEATURE_MAC | event_idx)?;
+    let mac = match features & FEATURE_MAC {
+        0 => None,
+        _ => Some(transport.read_config::<6>()?),
+    };
+    let event_idx = features & FEATURE_EVENT_IDX != 0;
+    let mut open = |queue, layout| {
+        let max_frames = transport.queue_frames_max(queue);
+        if max_frames < 2 {
+            return Err(StartError::QueueSize { queue, max_frames });
+        }
+        // Ours need not be the device's largest, but must be a power of two (2.7).
+        let max_frames = max_frames.min(QUEUE_FRAMES as u32);
+        let size = (1 << max_frames.ilog2()) as u16;
+        let ring = SplitQueue::new(memory, layout, size, event_idx);
+        let address = |offset| memory.address() + offset as u64;
+        transport.set_queue(
+            queue,
+            size,
+            QueueAddresses {
+                descriptors: address(layout.descriptors),
+                available: address(layout.available),
+                used: address(layout.used),
+            },
+        )?;
+        Ok(ring)
+    };
+    let rings = [open(RX, RX_LAYOUT)?, open(TX, TX_LAYOUT)?];
+    transport.drive()?;
+    Ok((features, mac, rings))
+}

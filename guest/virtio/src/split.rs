@@ -1,0 +1,265 @@
+//! The split virtqueue, one descriptor a buffer.
+//!
+//! Source: virtio 1.2, section 2.7.
+
+use crate::{DeviceFault, Memory};
+
+/// Descriptor flag: the device writes to the buffer.
+const DESC_WRITE: u16 = 2;
+/// Available ring flag: no interrupts, please.
+pub const AVAIL_NO_INTERRUPT: u16 = 1;
+/// Used ring flag: no doorbells, please.
+pub const USED_NO_NOTIFY: u16 = 1;
+
+/// Where the parts of a queue lie, from the start of its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Descriptor table, 16 bytes each.
+    pub descriptors: usize,
+    /// Available ring: flags, index, ring, used_event.
+    pub available: usize,
+    /// Used ring: flags, index, ring of id and length, avail_event.
+    pub used: usize,
+    /// First byte after it all.
+    pub end: usize,
+}
+
+impl Layout {
+    /// Lays a queue of `size` descriptors out from offset `base`, which is aligned to 16.
+    ///
+    /// Alignments are 16, 2 and 4 (2.7).
+    pub const fn new(base: usize, size: u16) -> Layout {
+        let size = size as usize;
+        let descriptors = base.next_multiple_of(16);
+        let available = (descriptors + 16 * size).next_multiple_of(2);
+        let used = (available + 6 + 2 * size).next_multiple_of(4);
+        Layout { descriptors, available, used, end: used + 6 + 8 * size }
+    }
+
+    /// Offset of the available ring's flags.
+    pub const fn avail_flags(&self) -> usize {
+        self.available
+    }
+    /// Offset of the available index.
+    pub const fn avail_index(&self) -> usize {
+        self.available + 2
+    }
+    /// Offset of a slot of the available ring.
+    pub const fn avail_slot(&self, slot: u16) -> usize {
+        self.available + 4 + 2 * slot as usize
+    }
+    /// Offset of used_event, behind the available ring.
+    pub const fn used_event(&self, size: u16) -> usize {
+        self.avail_slot(size)
+    }
+    /// Offset of the used ring's flags.
+    pub const fn used_flags(&self) -> usize {
+        self.used
+    }
+    /// Offset of the used index.
+    pub const fn used_index(&self) -> usize {
+        self.used + 2
+    }
+    /// Offset of a slot of the used ring: id, then length.
+    pub const fn used_slot(&self, slot: u16) -> usize {
+        self.used + 4 + 8 * slot as usize
+    }
+    /// Offset of avail_event, behind the used ring.
+    pub const fn avail_event(&self, size: u16) -> usize {
+        self.used_slot(size)
+    }
+}
+
+/// Whether an index that went from `old` to `new` passed `event` (2.7.10).
+pub const fn need_event(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// Who writes to a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The device reads it: to send.
+    DeviceReads,
+    /// The device writes to it: to receive.
+    DeviceWrites,
+}
+
+/// A buffer that the device has finished with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// What it was posted with.
+    pub token: u16,
+    /// Bytes that the device says it has written; not checked yet.
+    pub len_bytes: u32,
+}
+
+/// Driver's end of a queue of at most `N` descriptors.
+///
+/// Descriptors are taken from and given back to a free list by the ids that the device returns:
+/// completions may come in any order (2.7.9, 2.7.14). All indexes wrap as u16.
+pub struct SplitQueue<const N: usize> {
+    layout: Layout,
+    size: u16,
+    event_idx: bool,
+    free: [u16; N],
+    free_count: u16,
+    /// Token of each descriptor that the device has.
+    posted: [Option<u16>; N],
+    /// Available index with what was posted.
+    available: u16,
+    /// Available index that the device has been shown.
+    published: u16,
+    /// Used index up to which we have taken.
+    used: u16,
+}
+
+impl<const N: usize> SplitQueue<N> {
+    /// An empty queue of `size` descriptors, a power of two of at most `N`; its memory is
+    /// cleared.
+    ///
+    /// The size is the one negotiated, which may be less than we would like.
+    pub fn new(memory: &impl Memory, layout: Layout, size: u16, event_idx: bool) -> Self {
+        assert!(size.is_power_of_two() && usize::from(size) <= N, "queue size {size}");
+        for at in (layout.descriptors..layout.end).step_by(2) {
+            memory.write16(at, 0);
+        }
+        let mut free = [0; N];
+        for (index, id) in free.iter_mut().take(usize::from(size)).enumerate() {
+            *id = size - 1 - index as u16;
+        }
+        SplitQueue {
+            layout,
+            size,
+            event_idx,
+            free,
+            free_count: size,
+            posted: [None; N],
+            available: 0,
+            published: 0,
+            used: 0,
+        }
+    }
+
+    /// Number of descriptors.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Descriptors that the device has.
+    pub fn posted_count(&self) -> u16 {
+        self.size - self.free_count
+    }
+
+    /// Whether every descriptor is with the device.
+    pub fn is_full(&self) -> bool {
+        self.free_count == 0
+    }
+
+    /// Hands a buffer to the device, which sees it after [`publish`](Self::publish). Returns
+    /// false, having done nothing, when the queue is full.
+    #[must_use = "a buffer that was refused is still ours"]
+    pub fn post(
+        &mut self,
+        memory: &impl Memory,
+        token: u16,
+        address: u64,
+        len_bytes: u32,
+        access: Access,
+    ) -> bool {
+        let Some(left) = self.free_count.checked_sub(1) else {
+            return false;
+        };
+        let id = self.free[usize::from(left)];
+        self.free_count = left;
+        self.posted[usize::from(id)] = Some(token);
+        let descriptor = self.layout.descriptors + 16 * usize::from(id);
+        memory.write64(descriptor, address);
+        memory.write32(descriptor + 8, len_bytes);
+        let flags = if access == Access::DeviceWrites { DESC_WRITE } else { 0 };
+        memory.write16(descriptor + 12, flags);
+        memory.write16(self.layout.avail_slot(self.slot(self.available)), id);
+        self.available = self.available.wrapping_add(1);
+        true
+    }
+
+    /// Shows the device what was posted since. Returns whether it wants the doorbell rung.
+    #[must_use = "without the doorbell, the device sleeps on"]
+    pub fn publish(&mut self, memory: &impl Memory) -> bool {
+        let old = self.published;
+        if old == self.available {
+            return false;
+        }
+        // Descriptors and slots before the index that announces them.
+        memory.write_barrier();
+        memory.write16(self.layout.avail_index(), self.available);
+        self.published = self.available;
+        // The index before the device's wish is read: else both sides could miss each other.
+        memory.full_barrier();
+        if self.event_idx {
+            need_event(memory.read16(self.layout.avail_event(self.size)), self.published, old)
+        } else {
+            memory.read16(self.layout.used_flags()) & USED_NO_NOTIFY == 0
+        }
+    }
+
+    /// Whether the device has finished with something that was not taken yet.
+    pub fn has_used(&self, memory: &impl Memory) -> bool {
+        memory.read16(self.layout.used_index()) != self.used
+    }
+
+    /// Takes back the next buffer that the device has finished with.
+    pub fn take(&mut self, memory: &impl Memory) -> Option<Result<Completion, DeviceFault>> {
+        let announced = memory.read16(self.layout.used_index()).wrapping_sub(self.used);
+        if announced == 0 {
+            return None;
+        }
+        let posted = self.posted_count();
+        if announced > posted {
+            return Some(Err(DeviceFault::Index { announced, posted }));
+        }
+        // The element is not older than the index that announced it.
+        memory.read_barrier();
+        let slot = self.layout.used_slot(self.slot(self.used));
+        let id = memory.read32(slot);
+        let len_bytes = memory.read32(slot + 4);
+        self.used = self.used.wrapping_add(1);
+        let token = usize::try_from(id)
+            .ok()
+            .filter(|id| *id < usize::from(self.size))
+            .and_then(|id| self.posted[id].take());
+        let Some(token) = token else {
+            return Some(Err(DeviceFault::Id { id }));
+        };
+        self.free[usize::from(self.free_count)] = id as u16;
+        self.free_count += 1;
+        Some(Ok(Completion { token, len_bytes }))
+    }
+
+    /// Asks the device not to interrupt for this queue. A wish: it may interrupt all the same.
+    pub fn disable_interrupts(&self, memory: &impl Memory) {
+        if self.event_idx {
+            // Flags must be 0 with EVENT_IDX (2.7.7.1); as far behind as can be instead.
+            let far = self.used.wrapping_sub(1);
+            memory.write16(self.layout.used_event(self.size), far);
+        } else {
+            memory.write16(self.layout.avail_flags(), AVAIL_NO_INTERRUPT);
+        }
+    }
+
+    /// Asks for an interrupt at the next completion. Returns true when there is one already, for
+    /// which none may come any more: take it, then arm again.
+    #[must_use = "a completion from before is announced by no interrupt"]
+    pub fn enable_interrupts(&self, memory: &impl Memory) -> bool {
+        if self.event_idx {
+            memory.write16(self.layout.used_event(self.size), self.used);
+        } else {
+            memory.write16(self.layout.avail_flags(), 0);
+        }
+        memory.full_barrier();
+        self.has_used(memory)
+    }
+
+    fn slot(&self, index: u16) -> u16 {
+        index & (self.size - 1)
+    }
+}

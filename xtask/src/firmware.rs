@@ -1,0 +1,139 @@
+//! Builds the firmware of `guest/` and puts the images where the CLI looks for them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// An image: package and binary in `guest/`, target, and the file's name in `target/firmware`.
+struct Image {
+    package: &'static str,
+    binary: &'static str,
+    target: &'static str,
+    file: &'static str,
+}
+
+const IMAGES: &[Image] = &[Image {
+    package: "wirepath-guest-app",
+    binary: "wirepath-guest",
+    target: "aarch64-unknown-none",
+    file: "wirepath-guest-virt.elf",
+}];
+
+/// Builds every image in release mode and copies it; prints sizes.
+pub(crate) fn build(root: &Path) -> Result<()> {
+    let out = root.join("target/firmware");
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    for image in IMAGES {
+        add_target(root, image.target)?;
+        let built = build_image(root, image)?;
+        let to = out.join(image.file);
+        fs::copy(&built, &to).with_context(|| format!("copying {}", built.display()))?;
+        let bytes = fs::read(&to).with_context(|| format!("reading {}", to.display()))?;
+        let [text, data, bss] = sizes(&bytes)?;
+        println!("{}: text {text}, data {data}, bss {bss} bytes", to.display());
+    }
+    Ok(())
+}
+
+/// Has rustup fetch the target's core library. Without rustup the build says what is missing.
+fn add_target(root: &Path, target: &str) -> Result<()> {
+    let rustup = Command::new("rustup").current_dir(root).args(["target", "add", target]).output();
+    match rustup {
+        Ok(output) if !output.status.success() => {
+            bail!("rustup target add {target}:\n{}", String::from_utf8_lossy(&output.stderr))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs cargo; returns the executable that it says it made.
+fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(root.join("guest"))
+        .args(["build", "--release", "--locked", "--message-format", "json-render-diagnostics"])
+        .args(["--package", image.package, "--bin", image.binary, "--target", image.target])
+        .stderr(std::process::Stdio::inherit());
+    let output = command.output().with_context(|| format!("{command:?} did not start"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", output.status);
+    }
+    executable(&String::from_utf8_lossy(&output.stdout), image.binary)
+        .with_context(|| format!("cargo names no executable of {}", image.binary))
+}
+
+/// The executable of a binary, from cargo's messages, one JSON document a line.
+fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == binary)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+/// Bytes of code and constants, of initialised data, and of memory that starts as zero.
+///
+/// Source: ELF-64 object file format, section headers; the split is that of `size`.
+fn sizes(elf: &[u8]) -> Result<[u64; 3]> {
+    const WRITE: u64 = 1;
+    const ALLOCATE: u64 = 2;
+    const NO_BITS: u32 = 8;
+    if elf.get(..5) != Some(b"\x7fELF\x02") {
+        bail!("the image is no 64-bit ELF file");
+    }
+    let word = |at: usize, len: usize| -> Result<u64> {
+        let bytes = elf.get(at..at + len).context("the ELF file ends early")?;
+        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let (table, entry, count) = (word(0x28, 8)?, word(0x3a, 2)?, word(0x3c, 2)?);
+    let mut sizes = [0; 3];
+    for number in 0..count {
+        let at = usize::try_from(table + number * entry).context("the section table's place")?;
+        let (kind, flags, bytes) = (word(at + 4, 4)? as u32, word(at + 8, 8)?, word(at + 0x20, 8)?);
+        if flags & ALLOCATE == 0 {
+            continue;
+        }
+        let slot = match (kind, flags & WRITE) {
+            (NO_BITS, _) => 2,
+            (_, WRITE) => 1,
+            _ => 0,
+        };
+        sizes[slot] += bytes;
+    }
+    Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executable_is_found_among_cargos_messages() {
+        let messages = "not json\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"lib\"},\"executable\":null}\n\
+            {\"target\":{\"name\":\"wirepath-guest\"},\"executable\":\"/t/wirepath-guest\"}\n";
+        assert_eq!(executable(messages, "wirepath-guest"), Some("/t/wirepath-guest".into()));
+        assert_eq!(executable(messages, "another"), None);
+    }
+
+    #[test]
+    fn sections_are_added_up_by_what_they_hold() {
+        let mut elf = vec![0; 64 + 4 * 64];
+        elf[..5].copy_from_slice(b"\x7fELF\x02");
+        elf[0x28] = 64;
+        elf[0x3a] = 64;
+        elf[0x3c] = 4;
+        for (number, (kind, flags, bytes)) in
+            [(1, 6, 100), (1, 3, 10), (8, 3, 7), (1, 0, 55)].into_iter().enumerate()
+        {
+            let at = 64 + number * 64;
+            (elf[at + 4], elf[at + 8], elf[at + 0x20]) = (kind, flags, bytes);
+        }
+        assert_eq!(sizes(&elf).expect("it is whole"), [100, 10, 7]);
+        assert!(sizes(&elf[..200]).is_err());
+        assert!(sizes(b"MZ").is_err());
+    }
+}
