@@ -208,6 +208,17 @@ impl<R, X: Sink> Order<R, X> {
         }
     }
 
+    /// Does something with the sink, unless another worker has it: taking back what was sent,
+    /// sending what had to wait. Returns whether it was done.
+    ///
+    /// A token that is published meanwhile finds the gate closed: call [`Self::drain`] after.
+    pub fn visit(&self, upkeep: impl FnOnce(&mut X)) -> bool {
+        let Some(mut gate) = self.egress.try_enter() else { return false };
+        let Some(sink) = gate.get() else { return false };
+        upkeep(sink);
+        true
+    }
+
     /// The books until now, of all lanes.
     pub fn books(&self) -> Books {
         let mut books = Books::default();
