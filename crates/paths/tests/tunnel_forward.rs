@@ -18,7 +18,7 @@ use wirepath_paths::tunnel::encap::Encap;
 use wirepath_paths::tunnel::fdb::{Fdb, FdbSpec};
 use wirepath_paths::tunnel::forward::{Forwarder, ForwarderSpec, Worker};
 use wirepath_paths::tunnel::order::OrderSpec;
-use wirepath_paths::tunnel::qos::Classifier;
+use wirepath_paths::tunnel::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use wirepath_paths::tunnel::spec::{Carrier, Outer, Tunnel};
 
 const OURS: &str = "10.99.0.1";
@@ -124,15 +124,22 @@ fn forwarding<T>(
     workers: usize,
     body: impl FnOnce() -> T,
 ) -> (T, Vec<(&'static str, u64)>) {
+    forwarding_with(lab, mode, workers, |_| {}, body)
+}
+
+/// As above, with something else in the forwarder.
+fn forwarding_with<T>(
+    lab: &Triple,
+    mode: XdpMode,
+    workers: usize,
+    tweak: impl FnOnce(&mut ForwarderSpec),
+    body: impl FnOnce() -> T,
+) -> (T, Vec<(&'static str, u64)>) {
     let pool = Pool::allocate(2048, 8192).expect("16 MiB are there");
     let address = |text: &str| text.parse::<IpAddr>().expect("it is an address");
     let carrier = Carrier::Vxlan { vni: VNI };
     let tunnel = Tunnel { local: address(OURS), remote: address(THEIRS), carrier };
     let middle = &lab.middle;
-    let outer = Outer {
-        mtu_bytes: UNDERLAY_MTU,
-        ..Outer::suggested(&tunnel, middle.far_if.mac, lab.far.mac)
-    };
     let tunnels = TunnelFrames::Tunnels { vxlan_port: 4789, gre: true };
     let (near, far) =
         (port(&middle.near_if, TunnelFrames::All, mode), port(&middle.far_if, tunnels, mode));
@@ -142,8 +149,8 @@ fn forwarding<T>(
         (near, far)
     });
     let (near, far) = ports.expect("the namespace is there");
-    let spec = ForwarderSpec {
-        encaps: vec![Encap::new(tunnel, outer).expect("the tunnel is a good one")],
+    let mut spec = ForwarderSpec {
+        encaps: vec![encap(lab, tunnel)],
         decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
         learns: true,
@@ -151,6 +158,7 @@ fn forwarding<T>(
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
     };
+    tweak(&mut spec);
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");
     let stop = AtomicBool::new(false);
     let result = thread::scope(|scope| {
@@ -184,6 +192,13 @@ fn forwarding<T>(
             std::panic::resume_unwind(panic)
         }
     }
+}
+
+/// Into a tunnel whose other end is, or would be, behind the far host's interface.
+fn encap(lab: &Triple, tunnel: Tunnel) -> Encap {
+    let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
+    let outer = Outer { mtu_bytes: UNDERLAY_MTU, ..suggested };
+    Encap::new(tunnel, outer).expect("the tunnel is a good one")
 }
 
 fn count(counts: &[(&str, u64)], name: &str) -> u64 {
@@ -266,4 +281,50 @@ fn tcp_and_udp_pass_through_our_tunnel_and_the_kernel_s_both_ways() {
             assert_eq!(count(&counts, "into_tunnels_ring_full"), 0, "{counts:?}");
         }
     }
+}
+
+#[test]
+fn frame_to_nobody_known_goes_into_every_tunnel_and_a_learnt_one_into_its_own() {
+    let _alone = alone();
+    if !has(&["ip", "ping"]) {
+        return;
+    }
+    let lab = lab();
+    let two_tunnels = |spec: &mut ForwarderSpec| {
+        let known = *spec.encaps[0].tunnel();
+        // A second end that nobody is at; its frames reach the far host, and no device there.
+        let remote = "10.99.0.3".parse().expect("it is an address");
+        let nobody = Tunnel { remote, ..known };
+        spec.encaps.push(encap(&lab, nobody));
+        spec.decap.tunnels.push(nobody);
+    };
+    let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, || {
+        let pings = lab.near.run(|| run("ping -c 20 -i 0.02 -W 2 10.77.0.2"));
+        pings.expect("the namespace is there").expect("every ping is answered");
+    });
+    // At least the question for the address; later frames have a place to go.
+    let (flooded, sent) = (count(&counts, "flooded"), count(&counts, "into_tunnels_sent"));
+    assert!((1..10).contains(&flooded), "{counts:?}");
+    assert!(sent >= 20 + flooded, "two copies of each: {counts:?}");
+    assert_eq!(count(&counts, "into_tunnels_copy_failed"), 0, "{counts:?}");
+}
+
+#[test]
+fn shaper_drops_the_tail_and_what_passes_is_in_order() {
+    let _alone = alone();
+    if !has(&["ip", "iperf3"]) {
+        return;
+    }
+    let lab = lab();
+    let slow = |spec: &mut ForwarderSpec| {
+        let queue = QueueSpec { frame_count_max: 64, byte_count_max: 1 << 20 };
+        let bucket = TokenBucket::new(4_000_000, 20_000, io::clock::monotonic_ns());
+        spec.shaper = Some(Shaper::new(Some(bucket), 24, &[queue]));
+    };
+    let (report, counts) =
+        forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
+    let end = &report["end"];
+    assert!(count(&counts, "into_tunnels_tail_drop") > 100, "{counts:?}");
+    assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
+    assert_eq!(end["streams"][0]["udp"]["out_of_order"].as_u64(), Some(0), "{end}");
 }

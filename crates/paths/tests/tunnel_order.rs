@@ -207,8 +207,10 @@ fn full_sink_stops_the_order_and_loses_nothing() {
     assert_eq!(order.drain(0).forwarded_frames, 2);
     assert_eq!(order.drain(0).forwarded_frames, 0, "a ticket comes out whole");
     assert_eq!(order.books().in_flight_frames(), 2);
+    assert!(order.visit(|record| record.room = None));
+    assert_eq!(order.drain(0).forwarded_frames, 2);
     let (_, record) = order.into_parts();
-    assert_eq!(forwarded(&record), [1, 2]);
+    assert_eq!(forwarded(&record), [1, 2, 3, 4]);
 }
 
 #[test]

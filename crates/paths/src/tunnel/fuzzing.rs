@@ -90,8 +90,8 @@ fn there_and_back(decap: &Decap, modes: u8, frame: &[u8]) {
     let tunnel = &tunnels[usize::from(modes >> TUNNEL_SHIFT) % tunnels.len()];
     let back = Tunnel { local: tunnel.remote, remote: tunnel.local, ..*tunnel };
     let mut outer = Outer::suggested(&back, [2; 6], [4; 6]);
-    outer.has_sequence = frame.len() % 2 == 0;
-    outer.has_checksum |= frame.len() % 3 == 0;
+    outer.has_sequence = frame.len().is_multiple_of(2);
+    outer.has_checksum |= frame.len().is_multiple_of(3);
     outer.ttl = Field::Inherit(64);
     outer.mtu_bytes = 9000;
     let Ok(encap) = Encap::new(back, outer) else {

@@ -254,7 +254,7 @@ impl<R, X: Sink> Order<R, X> {
 /// - `flow_hash`: see `wire::flow`; its upper bits choose.
 /// - Returns a number below `lanes`, or 0 when that is 0.
 pub fn lane_of(flow_hash: u32, lanes: usize) -> usize {
-    (u64::from(flow_hash) * lanes as u64 >> 32) as usize
+    ((u64::from(flow_hash) * lanes as u64) >> 32) as usize
 }
 
 fn fence() {
