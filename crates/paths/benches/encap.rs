@@ -40,7 +40,7 @@ fn buffer(len: usize) -> Vec<u8> {
 }
 
 fn prepend(c: &mut Criterion) {
-    assert!(HEADERS_BYTES_MAX <= AT);
+    const { assert!(HEADERS_BYTES_MAX <= AT) };
     let vxlan = Carrier::Vxlan { vni: 42 };
     let kinds = [
         ("vxlan", encap(tunnel(vxlan, false), false)),

@@ -137,6 +137,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// One worker against two, in pairs.
+#[expect(clippy::print_stdout, reason = "a benchmark reports where it is run")]
 fn workers(_: &mut Criterion) {
     const PAIRS: usize = 60;
     let cpus = allowed_cpus().expect("the kernel says");
