@@ -3,6 +3,7 @@
 //! bound on preemptions), and finds nothing; with one of the choices of `tunnel/sync.rs`
 //! changed, it finds the fault.
 #![allow(
+    clippy::all,
     dead_code,
     unused_imports,
     unreachable_pub,

@@ -40,7 +40,7 @@ impl<'a> Token<'a> {
     }
 
     /// How many frames there are, at least one.
-    #[expect(clippy::len_without_is_empty, reason = "no token is empty")]
+    #[allow(clippy::len_without_is_empty, reason = "no token is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
