@@ -6,6 +6,7 @@
 
 mod engine;
 mod error;
+pub mod forward;
 mod frames;
 pub mod multicast;
 mod packet;

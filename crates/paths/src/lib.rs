@@ -8,6 +8,7 @@ mod path;
 mod peers;
 pub mod probe;
 pub mod text;
+pub mod tunnel;
 
 pub use path::{Load, LoadKind, Path, PathError, Session};
 

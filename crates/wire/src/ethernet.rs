@@ -20,6 +20,8 @@ pub const SRC_OFFSET: usize = 6;
 pub const TYPE_OFFSET: usize = 12;
 /// EtherType of IPv4.
 pub const TYPE_IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const TYPE_IPV6: u16 = 0x86dd;
 /// EtherType of ARP.
 pub const TYPE_ARP: u16 = 0x0806;
 /// EtherType of a VLAN tag.

@@ -12,10 +12,14 @@ use crate::{FrameError, checksum};
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES_MIN: usize = 20;
+/// Where the class of service is.
+pub const SERVICE_OFFSET: usize = 1;
 /// Where the total length is.
 pub const TOTAL_OFFSET: usize = 2;
 /// Where flags and fragment offset are.
 pub const FRAGMENT_OFFSET: usize = 6;
+/// Where the time to live is.
+pub const TTL_OFFSET: usize = 8;
 /// Where the protocol is.
 pub const PROTOCOL_OFFSET: usize = 9;
 /// Where the header's checksum is.
@@ -32,7 +36,7 @@ pub const PROTOCOL_UDP: u8 = 17;
 pub const TTL: u8 = 64;
 
 /// Flag: do not fragment.
-const DONT_FRAGMENT: u16 = 0x4000;
+pub const DONT_FRAGMENT: u16 = 0x4000;
 /// Flag: more fragments follow; and the offset of this one.
 const FRAGMENT_MASK: u16 = 0x3fff;
 
@@ -139,6 +143,16 @@ impl<'a> Header<'a> {
     /// Protocol of the payload.
     pub fn protocol(&self) -> u8 {
         self.raw.protocol
+    }
+
+    /// Whether routers must not fragment it.
+    pub fn is_dont_fragment(&self) -> bool {
+        self.raw.fragment.get() & DONT_FRAGMENT != 0
+    }
+
+    /// Class of service: DSCP in the upper six bits, ECN in the lower two.
+    pub fn service(&self) -> u8 {
+        self.raw.service
     }
 
     /// Time to live: hops left.

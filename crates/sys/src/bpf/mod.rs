@@ -17,6 +17,7 @@ mod interface;
 mod link;
 mod object;
 mod pass;
+mod tunnel;
 
 pub use drop::{DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
@@ -26,3 +27,4 @@ pub use generator::{Generator, GeneratorCounts};
 pub use interface::Interface;
 pub use link::XdpMode;
 pub use pass::PassProgram;
+pub use tunnel::{TunnelFilter, TunnelFilterSpec, TunnelFrames};

@@ -1,12 +1,12 @@
 //! Binding an AF_XDP socket to a queue: flags, fall-back, busy queues, and what errors mean.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use libc::{SOL_XDP, xdp_options};
 
-use super::{Socket, XskError};
+use super::XskError;
 use crate::socket;
 
 /// XDP_USE_SG: packets may span several frames.
@@ -59,7 +59,7 @@ pub(super) fn system(bind: &Bind, what: &'static str, source: io::Error) -> XskE
 pub(super) fn bind_queue(
     fd: BorrowedFd<'_>,
     bind: &Bind,
-    shared: Option<&Socket>,
+    shared: Option<BorrowedFd<'_>>,
 ) -> Result<bool, XskError> {
     let flags = match bind.copying {
         // A shared UMEM takes the mode of its first socket; asking again is refused.
@@ -104,7 +104,12 @@ fn is_zero_copy_refusal(error: &io::Error) -> bool {
 
 /// Binds once the queue is free: a socket that was just closed lets go of it only after a
 /// grace period of the kernel.
-fn try_bind(fd: BorrowedFd<'_>, bind: &Bind, mode: u16, shared: Option<&Socket>) -> io::Result<()> {
+fn try_bind(
+    fd: BorrowedFd<'_>,
+    bind: &Bind,
+    mode: u16,
+    shared: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut flags = mode;
     // A shared socket inherits both from the first one and may not repeat them.
     if shared.is_none() {
@@ -116,7 +121,7 @@ fn try_bind(fd: BorrowedFd<'_>, bind: &Bind, mode: u16, shared: Option<&Socket>)
         sxdp_flags: flags,
         sxdp_ifindex: bind.ifindex,
         sxdp_queue_id: bind.queue,
-        sxdp_shared_umem_fd: shared.map_or(0, |s| s.as_fd().as_raw_fd() as u32),
+        sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
     };
     let begun = Instant::now();
     loop {

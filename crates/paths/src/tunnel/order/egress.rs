@@ -1,0 +1,178 @@
+//! Letting frames out: whoever has the egress gate empties the ready slots in order.
+
+use super::frame::Frame;
+use super::lane::{Lane, Look};
+use super::slot::Slot;
+
+/// Why a frame comes out without being forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recycled {
+    /// Its worker dropped it, or the token.
+    Dropped,
+    /// Its worker came back after its turn had gone by.
+    Late,
+}
+
+/// Where frames come out, in order. Only ever called by who has the egress gate.
+pub trait Sink {
+    /// Frames that can be taken now. A ticket comes out whole or not at all, so a sink that
+    /// waits for less than [`super::BATCH_FRAMES_MAX`] when it is empty stalls.
+    fn room_frames(&mut self) -> usize {
+        usize::MAX
+    }
+
+    /// A frame to send.
+    fn forward(&mut self, frame: Frame);
+
+    /// A buffer to use again.
+    fn recycle(&mut self, frame: Frame, why: Recycled);
+
+    /// Called before the gate opens, when anything came out.
+    fn flush(&mut self) {}
+}
+
+/// What a call of [`super::Order::drain`] did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Frames that were sent on.
+    pub forwarded_frames: u64,
+    /// Frames that were recycled.
+    pub recycled_frames: u64,
+    /// Tickets that were waited for no longer.
+    pub passed_count: u64,
+}
+
+/// Why a lane's turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing more is ready.
+    Empty,
+    /// The sink is full.
+    NoRoom,
+}
+
+/// Books what comes out of a slot, and ends the slot's use, however that ends: a sink that
+/// panics neither stops the order nor gets a frame twice.
+struct Delivery<'a> {
+    lane: &'a Lane,
+    slot: &'a Slot,
+    /// Ticket of the slot, or that its frames are late.
+    ticket: Option<u64>,
+    frames: u64,
+    forwarded_frames: u64,
+    recycled_frames: u64,
+}
+
+impl<'a> Delivery<'a> {
+    fn of(lane: &'a Lane, slot: &'a Slot, ticket: Option<u64>) -> Delivery<'a> {
+        let frames = slot.contents().0 as u64;
+        Delivery { lane, slot, ticket, frames, forwarded_frames: 0, recycled_frames: 0 }
+    }
+
+    fn run<S: Sink>(mut self, sink: &mut S, drained: &mut Drained) {
+        let (len, dropped) = match self.ticket {
+            Some(_) => self.slot.contents(),
+            None => (self.slot.contents().0, u64::MAX),
+        };
+        let why = if self.ticket.is_some() { Recycled::Dropped } else { Recycled::Late };
+        for at in 0..len {
+            let frame = self.slot.frame(at);
+            if dropped & 1 << at == 0 {
+                sink.forward(frame);
+                self.forwarded_frames += 1;
+            } else {
+                sink.recycle(frame, why);
+                self.recycled_frames += 1;
+            }
+        }
+        drained.forwarded_frames += self.forwarded_frames;
+        drained.recycled_frames += self.recycled_frames;
+    }
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let books = &self.lane.head.0;
+        let undelivered = self.frames - self.forwarded_frames - self.recycled_frames;
+        if undelivered > 0 {
+            books.undelivered_frames.add(undelivered);
+        }
+        match self.ticket {
+            Some(ticket) => {
+                books.forwarded_frames.add(self.forwarded_frames);
+                books.dropped_frames.add(self.recycled_frames);
+                if self.forwarded_frames == 0 {
+                    books.hole_count.add(1);
+                }
+                self.lane.set_head(ticket + 1);
+            }
+            None => {
+                books.late_frames.add(self.recycled_frames);
+                self.slot.free();
+                self.lane.less_late();
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Lets out all that is ready, in order.
+    pub(super) fn drain<S: Sink>(
+        &self,
+        sink: &mut S,
+        now_ns: u64,
+        stuck_after_ns: u64,
+        drained: &mut Drained,
+    ) -> End {
+        if self.has_late() {
+            for slot in self.slots().iter().filter(|slot| slot.mark().is_late()) {
+                if sink.room_frames() < slot.contents().0 {
+                    return End::NoRoom;
+                }
+                Delivery::of(self, slot, None).run(sink, drained);
+            }
+        }
+        loop {
+            let head = self.head_ticket();
+            let slot = self.slot(head);
+            match self.look(head) {
+                Look::Ready => {
+                    if sink.room_frames() < slot.contents().0 {
+                        return End::NoRoom;
+                    }
+                    Delivery::of(self, slot, Some(head)).run(sink, drained);
+                }
+                Look::Waiting if self.is_stuck(head, now_ns, stuck_after_ns) => {
+                    // Published this moment if it fails: then the next look finds it ready.
+                    if slot.pass(head) {
+                        self.head.0.passed_count.add(1);
+                        drained.passed_count += 1;
+                        self.set_head(head + 1);
+                    }
+                }
+                Look::Skipped => self.set_head(head + 1),
+                Look::Waiting | Look::Idle => return End::Empty,
+            }
+        }
+    }
+
+    /// Whether the ticket at the head has held up others for too long. The time runs from the
+    /// first look that found others behind it.
+    fn is_stuck(&self, head: u64, now_ns: u64, stuck_after_ns: u64) -> bool {
+        if self.tail_ticket() <= head + 1 {
+            return false;
+        }
+        let books = &self.head.0;
+        // One more, so that 0 is no ticket.
+        if books.stuck_ticket.get() != head + 1 {
+            books.stuck_ticket.set(head + 1);
+            books.stuck_since_ns.set(now_ns);
+        }
+        now_ns.saturating_sub(books.stuck_since_ns.get()) >= stuck_after_ns
+    }
+
+    /// Whether a call of `drain` would find something to let out.
+    pub(super) fn has_work(&self) -> bool {
+        matches!(self.look(self.head_ticket()), Look::Ready | Look::Skipped)
+    }
+}

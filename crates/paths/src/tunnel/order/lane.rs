@@ -1,0 +1,180 @@
+//! A lane: one order that is kept, from its tail (next ticket) to its head (next one out).
+
+use std::sync::atomic;
+
+use super::slot::{Mark, Phase, Slot};
+use super::sync::{AtomicU64, Ordering};
+
+/// Alone on its cache lines: what one side writes does not slow the other.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Apart<T>(pub(super) T);
+
+/// A number that is only written through one gate, and may be read by anybody: no part of the
+/// protocol, so the model checker does not step through it.
+#[derive(Debug)]
+pub(super) struct Count(atomic::AtomicU64);
+
+impl Count {
+    pub(super) fn new() -> Count {
+        Count(atomic::AtomicU64::new(0))
+    }
+
+    pub(super) fn add(&self, more: u64) {
+        self.0.store(self.get().wrapping_add(more), atomic::Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, value: u64) {
+        self.0.store(value, atomic::Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(atomic::Ordering::Relaxed)
+    }
+}
+
+/// What the ingress gate protects.
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// Next ticket.
+    pub(super) ticket: AtomicU64,
+    /// Head as last seen: looked up anew only when the window seems full.
+    pub(super) head_seen: Count,
+    pub(super) admitted_frames: Count,
+    pub(super) ticket_count: Count,
+    pub(super) refused_count: Count,
+    pub(super) skipped_count: Count,
+}
+
+/// What the egress gate protects.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Ticket whose turn it is.
+    pub(super) ticket: AtomicU64,
+    /// Ticket that holds up others, and since when.
+    pub(super) stuck_ticket: Count,
+    pub(super) stuck_since_ns: Count,
+    pub(super) forwarded_frames: Count,
+    pub(super) dropped_frames: Count,
+    pub(super) late_frames: Count,
+    pub(super) undelivered_frames: Count,
+    pub(super) hole_count: Count,
+    pub(super) passed_count: Count,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    slots: Box<[Slot]>,
+    pub(super) tail: Apart<Tail>,
+    pub(super) head: Apart<Head>,
+    /// Slots whose late frames nobody has collected yet.
+    late_count: AtomicU64,
+}
+
+/// What is to be done at the head of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Its frames may go.
+    Ready,
+    /// Its worker is not done.
+    Waiting,
+    /// Nobody ever got this ticket: its slot was lost.
+    Skipped,
+    /// No ticket is out.
+    Idle,
+}
+
+impl Lane {
+    /// - `window_tickets`: a power of two.
+    pub(super) fn new(window_tickets: usize) -> Lane {
+        Lane {
+            slots: (0..window_tickets).map(|_| Slot::new()).collect(),
+            tail: Apart(Tail {
+                ticket: AtomicU64::new(0),
+                head_seen: Count::new(),
+                admitted_frames: Count::new(),
+                ticket_count: Count::new(),
+                refused_count: Count::new(),
+                skipped_count: Count::new(),
+            }),
+            head: Apart(Head {
+                ticket: AtomicU64::new(0),
+                stuck_ticket: Count::new(),
+                stuck_since_ns: Count::new(),
+                forwarded_frames: Count::new(),
+                dropped_frames: Count::new(),
+                late_frames: Count::new(),
+                undelivered_frames: Count::new(),
+                hole_count: Count::new(),
+                passed_count: Count::new(),
+            }),
+            late_count: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    pub(super) fn slot(&self, ticket: u64) -> &Slot {
+        // The length is a power of two.
+        &self.slots[ticket as usize & (self.slots.len() - 1)]
+    }
+
+    pub(super) fn window_tickets(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// Ticket whose turn it is; the slots of all before it may be used again.
+    pub(super) fn head_ticket(&self) -> u64 {
+        self.head.0.ticket.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_head(&self, ticket: u64) {
+        self.head.0.ticket.store(ticket, Ordering::Release);
+    }
+
+    /// Tickets below this one are out; their slots say so.
+    pub(super) fn tail_ticket(&self) -> u64 {
+        self.tail.0.ticket.load(Ordering::Acquire)
+    }
+
+    /// Ingress: the tickets below `ticket` are out now.
+    pub(super) fn set_tail(&self, ticket: u64) {
+        self.tail.0.ticket.store(ticket, Ordering::Release);
+    }
+
+    /// Token: late frames lie in a slot now.
+    pub(super) fn say_late(&self) {
+        self.late_count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Egress: a slot with late frames has been emptied.
+    pub(super) fn less_late(&self) {
+        self.late_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_late(&self) -> bool {
+        self.late_count.load(Ordering::Acquire) > 0
+    }
+
+    /// What is to be done at `head`.
+    pub(super) fn look(&self, head: u64) -> Look {
+        let slot = self.slot(head);
+        let by = |mark: Mark| {
+            if mark.is(head, Phase::Ready) {
+                Some(Look::Ready)
+            } else {
+                mark.is(head, Phase::Taken).then_some(Look::Waiting)
+            }
+        };
+        if let Some(look) = by(slot.mark()) {
+            return look;
+        }
+        if head >= self.tail_ticket() {
+            return Look::Idle;
+        }
+        // Issued, so the slot speaks of it now unless it was left out.
+        by(slot.mark()).unwrap_or(Look::Skipped)
+    }
+}

@@ -1,0 +1,285 @@
+//! A UMEM whose frames travel: received by one socket, sent by another, and worked on by any
+//! thread in between.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Frames;
+use super::umem::Umem;
+
+/// Where a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// In the pool's list.
+    Free = 0,
+    /// With whoever has its [`Taken`].
+    Taken = 1,
+    /// Ours, named by its number alone.
+    Parked = 2,
+    /// With the kernel, to receive into.
+    Receiving = 3,
+    /// With the kernel, to be sent.
+    Sending = 4,
+}
+
+/// The frames, and for each where it is. What the kernel or a number names is checked against
+/// that: a frame is never with two at a time.
+#[derive(Debug)]
+pub struct Pool {
+    umem: Arc<Umem>,
+    states: Box<[AtomicU8]>,
+    free: Mutex<Vec<u32>>,
+    violation_count: AtomicU64,
+}
+
+/// How many frames of a [`Pool`] are where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolBalance {
+    /// All.
+    pub frame_count: u64,
+    /// Unused.
+    pub free_count: u64,
+    /// With us, as [`Taken`] or by number.
+    pub ours_count: u64,
+    /// With the kernel, to receive into.
+    pub receiving_count: u64,
+    /// With the kernel, to be sent.
+    pub sending_count: u64,
+    /// Frames that the kernel, or a number, named and that were not there.
+    pub violation_count: u64,
+}
+
+impl PoolBalance {
+    /// Whether every frame is somewhere, and none was misnamed.
+    pub fn balances(&self) -> bool {
+        let sum = self.free_count + self.ours_count + self.receiving_count + self.sending_count;
+        sum == self.frame_count && self.violation_count == 0
+    }
+}
+
+impl Pool {
+    /// Allocates frames of 2048 or 4096 bytes.
+    ///
+    /// Errors: `InvalidInput` for other sizes, none or more than 4 GiB; what mmap says.
+    pub fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Pool> {
+        let frames = Frames::allocate(frame_bytes, frame_count, 1)?;
+        let umem = frames.into_iter().next().map(|share| share.umem);
+        let umem = umem.ok_or_else(|| io::Error::other("a UMEM of no shares"))?;
+        Ok(Pool {
+            umem,
+            states: (0..frame_count).map(|_| AtomicU8::new(State::Free as u8)).collect(),
+            // The lowest frame on top, as in the ledger.
+            free: Mutex::new((0..frame_count).rev().collect()),
+            violation_count: AtomicU64::new(0),
+        })
+    }
+
+    /// Length of every frame in bytes.
+    pub fn frame_bytes(&self) -> u32 {
+        self.umem.frame_bytes
+    }
+
+    /// Takes up to `count` unused frames.
+    pub fn take<'p>(&'p self, frames: &mut Vec<Taken<'p>>, count: usize) {
+        let mut free = self.free();
+        for _ in 0..count {
+            let Some(index) = free.pop() else { break };
+            self.states[index as usize].store(State::Taken as u8, Ordering::Relaxed);
+            frames.push(Taken { pool: self, index });
+        }
+    }
+
+    /// Gives frames back, all at once.
+    pub fn give_back<'a>(&self, frames: impl IntoIterator<Item = Taken<'a>>) {
+        let mut free = None;
+        for frame in frames {
+            if std::ptr::eq(frame.pool, self) {
+                let index = frame.leave(State::Free);
+                free.get_or_insert_with(|| self.free()).push(index);
+            }
+        }
+    }
+
+    /// The frame that was parked under this number; `None` when there is none, which is
+    /// counted.
+    pub fn claim(&self, index: u32) -> Option<Taken<'_>> {
+        self.arrive(index, State::Parked)
+    }
+
+    /// How many frames are where. Exact while no other thread moves any.
+    pub fn balance(&self) -> PoolBalance {
+        let mut balance = PoolBalance {
+            frame_count: self.states.len() as u64,
+            // From the list, not from the states: the two must agree to balance.
+            free_count: self.free().len() as u64,
+            violation_count: self.violation_count.load(Ordering::Relaxed),
+            ..PoolBalance::default()
+        };
+        for state in &self.states {
+            match state.load(Ordering::Relaxed) {
+                s if s == State::Taken as u8 || s == State::Parked as u8 => balance.ours_count += 1,
+                s if s == State::Receiving as u8 => balance.receiving_count += 1,
+                s if s == State::Sending as u8 => balance.sending_count += 1,
+                _ => {}
+            }
+        }
+        balance
+    }
+
+    pub(super) fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// The frame comes to us from where it is said to be; counted when it is not there.
+    pub(super) fn arrive(&self, index: u32, from: State) -> Option<Taken<'_>> {
+        let moved = self.states.get(index as usize).is_some_and(|state| {
+            let (from, to) = (from as u8, State::Taken as u8);
+            // Acquire: what the last owner wrote is there before we look at the frame.
+            state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
+        if !moved {
+            self.violation();
+        }
+        moved.then_some(Taken { pool: self, index })
+    }
+
+    pub(super) fn violation(&self) {
+        self.violation_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        // A list of numbers is whole at any time, whoever panicked.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A frame that is ours, and nobody else's. Dropped, it is unused again.
+#[derive(Debug)]
+pub struct Taken<'p> {
+    pool: &'p Pool,
+    index: u32,
+}
+
+impl<'p> Taken<'p> {
+    /// Its number.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// All its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let len = self.pool.umem.frame_bytes as usize;
+        let at = self.pool.umem.area.at(self.index as usize * len, len);
+        // SAFETY: `at` checked that the range lies in the UMEM, which lives as long as the
+        // pool. The frame is in state Taken, which is entered by taking it off the list or by
+        // a compare-exchange from one other state: there is one `Taken` of it, borrowed
+        // mutably here, and the kernel has not got it.
+        unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) }
+    }
+
+    /// Leaves the frame under its number, for [`Pool::claim`] by any thread.
+    pub fn park(self) -> u32 {
+        self.leave(State::Parked)
+    }
+
+    pub(super) fn is_of(&self, pool: &Pool) -> bool {
+        std::ptr::eq(self.pool, pool)
+    }
+
+    /// Goes to another state; whoever enters it next finds all that was written.
+    pub(super) fn leave(self, to: State) -> u32 {
+        let index = self.index;
+        self.pool.states[index as usize].store(to as u8, Ordering::Release);
+        std::mem::forget(self);
+        index
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.pool.states[self.index as usize].store(State::Free as u8, Ordering::Release);
+        self.pool.free().push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_frames_do_not_overlap_and_come_back_when_dropped() {
+        let pool = Pool::allocate(2048, 3).expect("it is small");
+        let mut frames = Vec::new();
+        pool.take(&mut frames, 9);
+        assert_eq!(frames.len(), 3);
+        for (n, frame) in frames.iter_mut().enumerate() {
+            frame.bytes().fill(n as u8);
+        }
+        for (n, frame) in frames.iter_mut().enumerate() {
+            assert!(frame.bytes().iter().all(|byte| *byte == n as u8));
+        }
+        drop(frames.pop());
+        pool.give_back(frames);
+        let all = PoolBalance { frame_count: 3, free_count: 3, ..PoolBalance::default() };
+        assert_eq!(pool.balance(), all);
+        assert!(all.balances());
+    }
+
+    #[test]
+    fn parked_frame_is_claimed_once_and_others_not_at_all() {
+        let pool = Pool::allocate(2048, 2).expect("it is small");
+        let mut frames = Vec::new();
+        pool.take(&mut frames, 1);
+        let mut frame = frames.pop().expect("there are two");
+        frame.bytes()[7] = 42;
+        let index = frame.park();
+        assert_eq!(pool.balance().ours_count, 1);
+        let mut claimed = pool.claim(index).expect("it is parked");
+        assert_eq!(claimed.bytes()[7], 42);
+        assert!(pool.claim(index).is_none(), "taken");
+        assert!(pool.claim(1).is_none(), "free");
+        assert!(pool.claim(2).is_none(), "beyond the last");
+        drop(claimed);
+        let balance = pool.balance();
+        assert_eq!((balance.free_count, balance.violation_count), (2, 3));
+        assert!(!balance.balances());
+    }
+
+    #[test]
+    fn frame_of_another_pool_is_not_taken_in() {
+        let (one, other) = (Pool::allocate(2048, 1), Pool::allocate(2048, 1));
+        let (one, other) = (one.expect("it is small"), other.expect("it is small"));
+        let mut frames = Vec::new();
+        one.take(&mut frames, 1);
+        other.give_back(frames);
+        assert_eq!((one.balance().free_count, other.balance().free_count), (1, 1));
+    }
+
+    #[test]
+    fn frames_pass_between_threads_by_number() {
+        let pool = Pool::allocate(2048, 8).expect("it is small");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..1000_u32 {
+                    let mut frames = Vec::new();
+                    while frames.is_empty() {
+                        pool.take(&mut frames, 1);
+                    }
+                    for mut frame in frames {
+                        frame.bytes()[..4].copy_from_slice(&round.to_ne_bytes());
+                        sender.send(frame.park()).expect("the receiver waits");
+                    }
+                }
+                drop(sender);
+            });
+            for (round, index) in receiver.iter().enumerate() {
+                let mut frame = pool.claim(index).expect("it was parked");
+                assert_eq!(frame.bytes()[..4], (round as u32).to_ne_bytes());
+            }
+        });
+        assert_eq!(pool.balance().free_count, 8);
+    }
+}

@@ -1,0 +1,214 @@
+//! The two halves of a socket of a [`Pool`], with the four verbs, for frames that come from
+//! anywhere and go anywhere. Two halves, because the worker that receives need not be the one
+//! that sends.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use libc::xdp_desc;
+
+use super::XskError;
+use super::bind::{Bind, system};
+use super::pool::{Pool, State, Taken};
+use super::ring::{Consumer, Producer};
+use super::rings::Rings;
+use crate::socket;
+
+/// What receives: the fill ring and the RX ring of one queue of one interface.
+#[derive(Debug)]
+pub struct PoolRx<'p> {
+    fill: Producer<u64>,
+    rx: Consumer<xdp_desc>,
+    shared: Arc<Shared<'p>>,
+    receiving: u32,
+}
+
+/// What sends: the TX ring and the completion ring of the same queue.
+#[derive(Debug)]
+pub struct PoolTx<'p> {
+    completion: Consumer<u64>,
+    tx: Producer<xdp_desc>,
+    shared: Arc<Shared<'p>>,
+    /// System calls made so far to wake the kernel.
+    pub wakeup_count: u64,
+}
+
+/// What both halves need. The rings are mappings of the socket, which lives until the last of
+/// them is gone; the pool outlives both.
+#[derive(Debug)]
+struct Shared<'p> {
+    fd: OwnedFd,
+    pool: &'p Pool,
+    bind: Bind,
+    zero_copy: bool,
+}
+
+/// Opens and binds a socket. The first of a pool passes `shared: None`; the others, on this or
+/// other interfaces, pass the first's half.
+///
+/// Must be called in the interface's network namespace. `bind.multi_buffer` must be off:
+/// [`XskError::System`] otherwise. Errors name the remedy. Frames that the kernel still has
+/// when the socket closes stay with it: the pool's balance shows them.
+pub fn open_port<'p>(
+    pool: &'p Pool,
+    bind: Bind,
+    shared: Option<&PoolRx<'p>>,
+) -> Result<(PoolRx<'p>, PoolTx<'p>), XskError> {
+    if bind.multi_buffer || shared.is_some_and(|first| !std::ptr::eq(first.shared.pool, pool)) {
+        let source = std::io::ErrorKind::InvalidInput.into();
+        return Err(system(&bind, "sharing the pool", source));
+    }
+    let rings = Rings::open(pool.umem(), &bind, shared.map(AsFd::as_fd))?;
+    let Rings { fill, completion, rx, tx, fd, zero_copy, .. } = rings;
+    let shared = Arc::new(Shared { fd, pool, bind, zero_copy });
+    let receiver = PoolRx { fill, rx, shared: shared.clone(), receiving: 0 };
+    Ok((receiver, PoolTx { completion, tx, shared, wakeup_count: 0 }))
+}
+
+impl<'p> PoolRx<'p> {
+    /// Whether the kernel really runs this socket in zero-copy mode.
+    pub fn is_zero_copy(&self) -> bool {
+        self.shared.zero_copy
+    }
+
+    /// Frames that the kernel lacks to receive into, up to the target.
+    pub fn rx_missing(&mut self) -> usize {
+        let missing = self.shared.bind.fill_target.saturating_sub(self.receiving);
+        missing.min(self.fill.room(missing)) as usize
+    }
+
+    /// Gives the kernel frames to receive into, and the pool those that do not fit.
+    pub fn rx_post(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
+        let frame_bytes = u64::from(self.shared.pool.frame_bytes());
+        let mut posted = 0;
+        for frame in frames.drain(..) {
+            // Only we push: room that was seen stays.
+            if !frame.is_of(self.shared.pool) || self.fill.room(1) == 0 {
+                continue;
+            }
+            let addr = u64::from(frame.leave(State::Receiving)) * frame_bytes;
+            let pushed = self.fill.push(addr);
+            debug_assert!(pushed.is_ok());
+            posted += 1;
+        }
+        if posted > 0 {
+            self.receiving += posted as u32;
+            self.fill.publish();
+        }
+        posted
+    }
+
+    /// Takes up to `max` frames that have arrived; `each` gets every frame with the place of
+    /// its bytes: offset and length.
+    pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        let ready = self.rx.ready(max).min(max);
+        let mut taken = 0;
+        for _ in 0..ready {
+            let Some(desc) = self.rx.take() else { break };
+            self.receiving = self.receiving.saturating_sub(1);
+            let pool = self.shared.pool;
+            let Some((index, offset, len)) = place_of(pool, &desc) else {
+                pool.violation();
+                continue;
+            };
+            if let Some(frame) = pool.arrive(index, State::Receiving) {
+                each(frame, offset, len);
+                taken += 1;
+            }
+        }
+        if ready > 0 {
+            self.rx.release();
+        }
+        taken
+    }
+
+    /// Sleeps until something arrives, at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), XskError> {
+        let waited = socket::wait(self.shared.fd.as_fd(), false, timeout);
+        waited.map(|_| ()).map_err(|source| system(&self.shared.bind, "poll", source))
+    }
+}
+
+impl AsFd for PoolRx<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd.as_fd()
+    }
+}
+
+impl<'p> PoolTx<'p> {
+    /// Frames that fit into the send ring; looks anew only when fewer than `want` are known.
+    pub fn tx_room(&mut self, want: usize) -> usize {
+        self.tx.room(u32::try_from(want).unwrap_or(u32::MAX)) as usize
+    }
+
+    /// Hands a frame to the kernel, to be seen by it with [`Self::tx_publish`]. Gives it back
+    /// when the ring is full, the place is not within the frame, or it is another pool's.
+    pub fn tx_post(
+        &mut self,
+        frame: Taken<'p>,
+        offset: usize,
+        len: usize,
+    ) -> Result<(), Taken<'p>> {
+        let frame_bytes = self.shared.pool.frame_bytes() as usize;
+        let fits = offset.checked_add(len).is_some_and(|end| end <= frame_bytes);
+        if !fits || !frame.is_of(self.shared.pool) || self.tx.room(1) == 0 {
+            return Err(frame);
+        }
+        let index = frame.leave(State::Sending);
+        let addr = u64::from(index) * frame_bytes as u64 + offset as u64;
+        let pushed = self.tx.push(xdp_desc { addr, len: len as u32, options: 0 });
+        debug_assert!(pushed.is_ok());
+        Ok(())
+    }
+
+    /// Lets the kernel see what was posted.
+    pub fn tx_publish(&mut self) {
+        self.tx.publish();
+    }
+
+    /// Takes back frames that have been sent.
+    pub fn tx_reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
+        let pool = self.shared.pool;
+        let ready = self.completion.ready(self.shared.bind.ring_entries);
+        for _ in 0..ready {
+            let Some(addr) = self.completion.take() else { break };
+            let index = addr / u64::from(pool.frame_bytes());
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            frames.extend(pool.arrive(index, State::Sending));
+        }
+        if ready > 0 {
+            self.completion.release();
+        }
+        ready as usize
+    }
+
+    /// Frames posted that the kernel has not taken yet.
+    pub fn tx_pending(&mut self) -> usize {
+        self.tx.outstanding() as usize
+    }
+
+    /// Wakes the kernel to send, where it wants to be woken. Returns whether it could go on at
+    /// once.
+    pub fn kick(&mut self) -> Result<bool, XskError> {
+        let bind = &self.shared.bind;
+        if bind.need_wakeup && !self.tx.needs_wakeup() {
+            return Ok(true);
+        }
+        self.wakeup_count += 1;
+        socket::wake_sender(self.shared.fd.as_fd()).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENXIO | libc::ENODEV) => XskError::Gone { ifname: bind.ifname.clone() },
+            _ => system(bind, "sendto", source),
+        })
+    }
+}
+
+/// Number of the frame of a descriptor, and where in it its bytes are.
+fn place_of(pool: &Pool, desc: &xdp_desc) -> Option<(u32, usize, usize)> {
+    let frame_bytes = u64::from(pool.frame_bytes());
+    let (index, offset) = (desc.addr / frame_bytes, desc.addr % frame_bytes);
+    let fits = offset + u64::from(desc.len) <= frame_bytes;
+    let index = u32::try_from(index).ok().filter(|_| fits)?;
+    Some((index, offset as usize, desc.len as usize))
+}

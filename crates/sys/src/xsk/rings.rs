@@ -1,0 +1,103 @@
+//! The four rings of a socket and its descriptor: opened, mapped and bound.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_ring_offset};
+
+use super::XskError;
+use super::bind::{Bind, bind_queue, system};
+use super::ring::{Consumer, Layout, Producer};
+use super::umem::Umem;
+use crate::mmap::Mapping;
+use crate::socket;
+
+/// XDP_MAX_TX_SKB_BUDGET (Linux 6.17): descriptors that one `sendto` moves; 32 without it.
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+/// Where the rings of a UMEM are mapped from; `libc` has these two unsigned.
+const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
+const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
+
+/// A bound socket with its rings. Whoever holds it keeps the UMEM until after it is dropped.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) fill: Producer<u64>,
+    pub(super) completion: Consumer<u64>,
+    pub(super) rx: Consumer<xdp_desc>,
+    pub(super) tx: Producer<xdp_desc>,
+    pub(super) fd: OwnedFd,
+    pub(super) zero_copy: bool,
+    pub(super) tx_budget_raised: bool,
+}
+
+impl Rings {
+    /// - `shared`: the first socket on this UMEM; none to be that and register it.
+    pub(super) fn open(
+        umem: &Umem,
+        bind: &Bind,
+        shared: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, XskError> {
+        let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|source| {
+            match source.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
+                Some(libc::EAFNOSUPPORT) => XskError::NoAfXdp,
+                _ => system(bind, "socket", source),
+            }
+        })?;
+        let umem_bytes = umem.area.len_bytes() as u64;
+        let memory = |source| XskError::Memory { umem_bytes, source };
+        if shared.is_none() {
+            // SAFETY: all-zero is a valid xdp_umem_reg, a plain C struct of integers.
+            let mut reg: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+            reg.addr = umem.area.base().as_ptr() as u64;
+            reg.len = u64::from(umem.frame_bytes) * u64::from(umem.frame_count);
+            reg.chunk_size = umem.frame_bytes;
+            socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
+        }
+        // The fill ring holds every frame we might post, the completion ring every send.
+        let fill_entries = bind.fill_target.next_power_of_two().max(bind.ring_entries);
+        for (name, entries) in [
+            (libc::XDP_UMEM_FILL_RING, fill_entries),
+            (libc::XDP_UMEM_COMPLETION_RING, bind.ring_entries),
+            (libc::XDP_RX_RING, bind.ring_entries),
+            (libc::XDP_TX_RING, bind.ring_entries),
+        ] {
+            socket::set(fd.as_fd(), SOL_XDP, name, entries).map_err(memory)?;
+        }
+        // SAFETY: xdp_mmap_offsets is a plain C struct of integers.
+        let offsets: xdp_mmap_offsets =
+            unsafe { socket::get(fd.as_fd(), SOL_XDP, libc::XDP_MMAP_OFFSETS) }
+                .map_err(|e| system(bind, "XDP_MMAP_OFFSETS", e))?;
+        let map = |offset: &xdp_ring_offset, entries: u32, entry: usize, page: i64| {
+            let len = offset.desc as usize + entries as usize * entry;
+            Mapping::of_fd(fd.as_fd(), len, page).map(Arc::new).map_err(memory)
+        };
+        let desc = size_of::<xdp_desc>();
+        let addr = size_of::<u64>();
+        let fill = map(&offsets.fr, fill_entries, addr, FILL_PAGE)?;
+        let completion = map(&offsets.cr, bind.ring_entries, addr, COMPLETION_PAGE)?;
+        let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING)?;
+        let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING)?;
+        let zero_copy = bind_queue(fd.as_fd(), bind, shared)?;
+        let tx_budget_raised = bind.tx_budget > 32
+            && socket::set(fd.as_fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok();
+        Ok(Rings {
+            fill: Producer::new(fill, layout(&offsets.fr), fill_entries),
+            completion: Consumer::new(completion, layout(&offsets.cr), bind.ring_entries),
+            rx: Consumer::new(rx, layout(&offsets.rx), bind.ring_entries),
+            tx: Producer::new(tx, layout(&offsets.tx), bind.ring_entries),
+            fd,
+            zero_copy,
+            tx_budget_raised,
+        })
+    }
+}
+
+fn layout(offset: &xdp_ring_offset) -> Layout {
+    Layout {
+        producer: offset.producer as usize,
+        consumer: offset.consumer as usize,
+        flags: offset.flags as usize,
+        slots: offset.desc as usize,
+    }
+}

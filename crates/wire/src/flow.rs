@@ -1,0 +1,471 @@
+//! Which flow a frame belongs to, as a number: to spread flows over queues and workers, and,
+//! in a tunnel's outer header, over links and routers on the way.
+//!
+//! [`tuple`] finds the addresses, the protocol and the ports behind up to two VLAN tags;
+//! [`Tuple::crc32c`] hashes them fast, [`Tuple::toeplitz`] as NICs do.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::{ethernet, ipv4, ipv6};
+
+/// Protocols whose header starts with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+/// VLAN tags that are looked behind.
+const TAGS_MAX: usize = 2;
+/// Lowest port for an outer header; with those above it, the dynamic ports.
+///
+/// Source: RFC 7348, section 5; RFC 6335, section 6.
+pub const SOURCE_PORT_MIN: u16 = 49152;
+
+/// Ports of sender and receiver; both 0 for a protocol that has none, and for fragments: only
+/// the first would have them, and all shall hash alike.
+pub type Ports = (u16, u16);
+
+/// What makes a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tuple {
+    /// IPv4.
+    V4 {
+        /// Sender.
+        src: Ipv4Addr,
+        /// Receiver.
+        dst: Ipv4Addr,
+        /// Protocol.
+        protocol: u8,
+        /// Ports.
+        ports: Ports,
+    },
+    /// IPv6.
+    V6 {
+        /// Sender.
+        src: Ipv6Addr,
+        /// Receiver.
+        dst: Ipv6Addr,
+        /// Upper layer.
+        protocol: u8,
+        /// Ports.
+        ports: Ports,
+    },
+    /// Anything else, and IP whose header does not hold.
+    Ethernet {
+        /// Sender.
+        src: [u8; 6],
+        /// Receiver.
+        dst: [u8; 6],
+        /// EtherType behind the tags.
+        ethertype: u16,
+    },
+}
+
+/// The flow of an Ethernet frame, whatever is in it. Bytes that are not there count as 0.
+#[inline]
+pub fn tuple(frame: &[u8]) -> Tuple {
+    let mut type_at = ethernet::TYPE_OFFSET;
+    let mut ethertype = word(frame, type_at);
+    for _ in 0..TAGS_MAX {
+        if !matches!(ethertype, ethernet::TYPE_VLAN | ethernet::TYPE_PROVIDER_VLAN) {
+            break;
+        }
+        type_at += ethernet::VLAN_BYTES;
+        ethertype = word(frame, type_at);
+    }
+    let packet = frame.get(type_at + 2..).unwrap_or(&[]);
+    let ip = match ethertype {
+        ethernet::TYPE_IPV4 => v4(packet),
+        ethernet::TYPE_IPV6 => v6(packet),
+        _ => None,
+    };
+    ip.unwrap_or_else(|| Tuple::Ethernet {
+        src: array(frame, ethernet::SRC_OFFSET),
+        dst: array(frame, ethernet::DST_OFFSET),
+        ethertype,
+    })
+}
+
+#[inline]
+fn v4(packet: &[u8]) -> Option<Tuple> {
+    let header = ipv4::Header::parse(packet, packet.len()).ok()?;
+    let protocol = header.protocol();
+    let ports = match header.is_fragment() {
+        false => ports(packet, header.header_bytes(), protocol),
+        true => (0, 0),
+    };
+    Some(Tuple::V4 { src: header.src(), dst: header.dst(), protocol, ports })
+}
+
+fn v6(packet: &[u8]) -> Option<Tuple> {
+    let header = ipv6::Header::parse(packet, packet.len()).ok()?;
+    let upper = ipv6::upper(packet, &header);
+    let ports = match upper.is_opaque {
+        false => ports(packet, upper.at, upper.protocol),
+        true => (0, 0),
+    };
+    Some(Tuple::V6 { src: header.src(), dst: header.dst(), protocol: upper.protocol, ports })
+}
+
+fn ports(packet: &[u8], at: usize, protocol: u8) -> Ports {
+    match WITH_PORTS.contains(&protocol) {
+        true => (word(packet, at), word(packet, at + 2)),
+        false => (0, 0),
+    }
+}
+
+impl Tuple {
+    /// CRC-32C of the tuple: addresses, ports, protocol.
+    #[inline]
+    pub fn crc32c(&self) -> u32 {
+        let tail = |protocol: u8, (src, dst): Ports| {
+            u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(protocol)
+        };
+        match *self {
+            Tuple::V4 { src, dst, protocol, ports } => {
+                let addresses = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
+                !crc_word(crc_word(!0, addresses), tail(protocol, ports))
+            }
+            Tuple::V6 { src, dst, protocol, ports } => {
+                let (src, dst) = (src.to_bits(), dst.to_bits());
+                let words = [(src >> 64) as u64, src as u64, (dst >> 64) as u64, dst as u64];
+                !crc_word(words.into_iter().fold(!0, crc_word), tail(protocol, ports))
+            }
+            Tuple::Ethernet { src, dst, ethertype } => {
+                let address = |mac: [u8; 6], rest: u16| {
+                    let [a, b, c, d, e, f] = mac;
+                    let [high, low] = rest.to_be_bytes();
+                    u64::from_be_bytes([a, b, c, d, e, f, high, low])
+                };
+                !crc_word(crc_word(!0, address(src, ethertype)), address(dst, 0))
+            }
+        }
+    }
+
+    /// The hash that a NIC with this key gives to the packet: of addresses and ports where
+    /// there are ports, of addresses alone otherwise; 0 for what is not IP.
+    ///
+    /// Source: Microsoft, "RSS hashing functions".
+    pub fn toeplitz(&self, toeplitz: &Toeplitz) -> u32 {
+        let ports_word = |(src, dst): Ports| u32::from(src) << 16 | u32::from(dst);
+        let (hash, at, ports) = match *self {
+            Tuple::V4 { src, dst, ports, .. } => {
+                let words = [src.to_bits(), dst.to_bits()];
+                (toeplitz.words(0, &words), 2, ports)
+            }
+            Tuple::V6 { src, dst, ports, .. } => {
+                let (src, dst) = (src.to_bits(), dst.to_bits());
+                let part = |address: u128, at: u32| (address >> (96 - 32 * at)) as u32;
+                let words: [u32; 8] = core::array::from_fn(|at| match at {
+                    0..4 => part(src, at as u32),
+                    _ => part(dst, at as u32 - 4),
+                });
+                (toeplitz.words(0, &words), 8, ports)
+            }
+            Tuple::Ethernet { .. } => return 0,
+        };
+        match ports {
+            (0, 0) => hash,
+            ports => hash ^ toeplitz.words(at, &[ports_word(ports)]),
+        }
+    }
+}
+
+/// Source port of an outer UDP header: a dynamic port, from the hash of the inner flow.
+pub fn source_port(hash: u32) -> u16 {
+    // The upper 14 bits; `SOURCE_PORT_MIN` is the other two.
+    SOURCE_PORT_MIN | (hash >> 18) as u16
+}
+
+/// Flow label of an outer IPv6 header, 1 to 0xfffff: none would be 0.
+///
+/// Source: RFC 6438, section 3.
+pub fn flow_label(hash: u32) -> u32 {
+    match hash >> 12 {
+        0 => 1,
+        label => label,
+    }
+}
+
+/// CRC-32C (Castagnoli), reflected.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// Entry `[n][b]`: what byte `b` does to the CRC when `n` more bytes follow it.
+static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
+
+const fn crc_tables() -> [[u32; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 != 0 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut table = 1;
+    while table < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let crc = tables[table - 1][byte];
+            tables[table][byte] = crc >> 8 ^ tables[0][crc as usize & 0xff];
+            byte += 1;
+        }
+        table += 1;
+    }
+    tables
+}
+
+/// The CRC register after eight more bytes, the first in the word's upper byte.
+#[inline]
+fn crc_word(crc: u32, word: u64) -> u32 {
+    let bytes = (word.swap_bytes() ^ u64::from(crc)).to_le_bytes();
+    let mut next = 0;
+    for (byte, table) in bytes.iter().zip(CRC_TABLES.iter().rev()) {
+        next ^= table[usize::from(*byte)];
+    }
+    next
+}
+
+/// CRC-32C of bytes.
+///
+/// Source: RFC 3720, appendix B.4 (test vectors).
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let crc = words.iter().fold(!0, |crc, word| crc_word(crc, u64::from_be_bytes(*word)));
+    !rest
+        .iter()
+        .fold(crc, |crc: u32, byte| crc >> 8 ^ CRC_TABLES[0][usize::from(crc as u8 ^ *byte)])
+}
+
+/// The key that most NICs and drivers start with.
+///
+/// Source: Microsoft, "Verifying the RSS hash calculation".
+pub const TOEPLITZ_KEY: [u8; 40] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+];
+
+/// Words of input that a key of 40 bytes is long enough for.
+const TOEPLITZ_WORDS: usize = 9;
+
+/// A key made ready: what each half byte of the input does to the hash. 4.6 KB.
+#[derive(Debug, Clone)]
+pub struct Toeplitz {
+    halves: [[u32; 16]; TOEPLITZ_WORDS * 8],
+}
+
+impl Toeplitz {
+    /// Prepares a key.
+    pub fn new(key: &[u8; 40]) -> Toeplitz {
+        let bit = |at: usize| key[at / 8] >> (7 - at % 8) & 1;
+        // The 32 bits of the key from `at` on: what a set bit of the input there adds.
+        let window =
+            |at: usize| (at..at + 32).fold(0, |window, at| window << 1 | u32::from(bit(at)));
+        let mut halves = [[0; 16]; TOEPLITZ_WORDS * 8];
+        for (half, table) in halves.iter_mut().enumerate() {
+            for (value, entry) in table.iter_mut().enumerate() {
+                *entry = (0..4)
+                    .filter(|bit| value & (8 >> bit) != 0)
+                    .fold(0, |hash, bit| hash ^ window(half * 4 + bit));
+            }
+        }
+        Toeplitz { halves }
+    }
+
+    /// Hash of words that stand from word `at` of the input on.
+    fn words(&self, at: usize, words: &[u32]) -> u32 {
+        let tables = self.halves.chunks_exact(8).skip(at);
+        words.iter().zip(tables).fold(0, |hash, (word, tables)| {
+            (0..8).fold(hash, |hash, half| {
+                hash ^ tables[half][(word >> (28 - 4 * half) & 15) as usize]
+            })
+        })
+    }
+}
+
+/// The word at `at`; 0 when it is not there.
+fn word(bytes: &[u8], at: usize) -> u16 {
+    match bytes.get(at..) {
+        Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn v4_tuple(src: &str, src_port: u16, dst: &str, dst_port: u16) -> Tuple {
+        Tuple::V4 {
+            src: src.parse().expect("it is an address"),
+            dst: dst.parse().expect("it is an address"),
+            protocol: 6,
+            ports: (src_port, dst_port),
+        }
+    }
+
+    fn v6_tuple(src: &str, src_port: u16, dst: &str, dst_port: u16) -> Tuple {
+        Tuple::V6 {
+            src: src.parse().expect("it is an address"),
+            dst: dst.parse().expect("it is an address"),
+            protocol: 6,
+            ports: (src_port, dst_port),
+        }
+    }
+
+    /// 10.0.0.1:1000 to 10.0.0.2:2000 over UDP, with tags of these types.
+    fn frame(tags: &[u16]) -> Vec<u8> {
+        let mut frame = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1].to_vec();
+        for tag in tags {
+            frame.extend(tag.to_be_bytes());
+            frame.extend([0x20, 0x07]);
+        }
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x03, 0xe8, 0x07, 0xd0, 0, 10, 0, 0, 1, 2]);
+        frame
+    }
+
+    const FRAME_TUPLE: Tuple = Tuple::V4 {
+        src: Ipv4Addr::new(10, 0, 0, 1),
+        dst: Ipv4Addr::new(10, 0, 0, 2),
+        protocol: 17,
+        ports: (1000, 2000),
+    };
+
+    #[test]
+    fn vectors_of_the_crc_hold() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        let ascending: Vec<u8> = (0..32).collect();
+        assert_eq!(crc32c(&ascending), 0x46dd_794e);
+        assert_eq!(crc32c(&[]), 0);
+    }
+
+    #[test]
+    fn vectors_of_the_nic_hash_hold() {
+        let toeplitz = Toeplitz::new(&TOEPLITZ_KEY);
+        let vectors = [
+            (v4_tuple("66.9.149.187", 2794, "161.142.100.80", 1766), 0x51cc_c178),
+            (v4_tuple("66.9.149.187", 0, "161.142.100.80", 0), 0x323e_8fc2),
+            (v4_tuple("199.92.111.2", 14230, "65.69.140.83", 4739), 0xc626_b0ea),
+            (v4_tuple("199.92.111.2", 0, "65.69.140.83", 0), 0xd718_262a),
+            (v6_tuple("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766), 0x4020_7d3d),
+            (v6_tuple("3ffe:2501:200:1fff::7", 0, "3ffe:2501:200:3::1", 0), 0x2cc1_8cd5),
+        ];
+        for (tuple, hash) in vectors {
+            assert_eq!(tuple.toeplitz(&toeplitz), hash, "{tuple:?}");
+        }
+    }
+
+    #[test]
+    fn tuple_is_found_behind_up_to_two_tags() {
+        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
+            assert_eq!(tuple(&frame(tags)), FRAME_TUPLE, "{tags:x?}");
+        }
+        let three = tuple(&frame(&[0x88a8, 0x8100, 0x8100]));
+        assert!(matches!(three, Tuple::Ethernet { ethertype: 0x8100, .. }), "{three:?}");
+    }
+
+    #[test]
+    fn fragments_of_a_datagram_are_one_flow() {
+        let mut first = frame(&[]);
+        first[20] = 0x20;
+        let mut second = frame(&[]);
+        second[21] = 0x01;
+        assert_eq!(tuple(&first), tuple(&second));
+        assert!(matches!(tuple(&first), Tuple::V4 { ports: (0, 0), protocol: 17, .. }));
+    }
+
+    #[test]
+    fn protocol_without_ports_has_none() {
+        let mut icmp = frame(&[]);
+        icmp[23] = 1;
+        assert!(matches!(tuple(&icmp), Tuple::V4 { ports: (0, 0), protocol: 1, .. }));
+    }
+
+    #[test]
+    fn ports_of_version_6_are_found_behind_extension_headers() {
+        let mut frame = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd].to_vec();
+        let src: Ipv6Addr = "fd00::1".parse().expect("it is an address");
+        let dst: Ipv6Addr = "fd00::2".parse().expect("it is an address");
+        let repr = ipv6::Repr {
+            src,
+            dst,
+            next: 0,
+            hops: 64,
+            service: 0,
+            flow_label: 5,
+            payload_bytes: 12,
+        };
+        let mut header = [0; 40];
+        repr.write(&mut header).expect("it fits");
+        frame.extend(header);
+        frame.extend([17, 0, 1, 4, 0, 0, 0, 0, 0x03, 0xe8, 0x07, 0xd0]);
+        assert_eq!(tuple(&frame), Tuple::V6 { src, dst, protocol: 17, ports: (1000, 2000) });
+    }
+
+    #[test]
+    fn anything_else_is_a_flow_by_its_addresses() {
+        let arp = Tuple::Ethernet { src: [1; 6], dst: [0xff; 6], ethertype: 0x0806 };
+        let frame = [&[0xff; 6][..], &[1; 6], &[0x08, 0x06, 0, 1]].concat();
+        assert_eq!(tuple(&frame), arp);
+        let broken = [&[0xff; 6][..], &[1; 6], &[0x08, 0x00, 0x65]].concat();
+        assert!(matches!(tuple(&broken), Tuple::Ethernet { ethertype: 0x0800, .. }));
+        assert!(matches!(tuple(&[]), Tuple::Ethernet { ethertype: 0, .. }));
+    }
+
+    #[test]
+    fn outer_numbers_are_in_their_ranges() {
+        assert_eq!((source_port(0), source_port(u32::MAX)), (49152, 65535));
+        assert_eq!((flow_label(0), flow_label(u32::MAX)), (1, 0xf_ffff));
+    }
+
+    #[test]
+    fn flows_that_differ_a_little_are_spread_evenly() {
+        // 4096 flows that differ in the source port alone, over 16 workers by the upper bits.
+        let mut counts = [0; 16];
+        for port in 0..4096 {
+            let tuple = v4_tuple("10.0.0.1", port, "10.0.0.2", 80);
+            counts[(tuple.crc32c() >> 28) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (128..=512).contains(count)), "{counts:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn crc_by_words_is_the_crc_by_bits(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let plain = !bytes.iter().fold(!0, |crc: u32, byte| {
+                (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                    crc >> 1 ^ if crc & 1 != 0 { POLYNOMIAL } else { 0 }
+                })
+            });
+            prop_assert_eq!(crc32c(&bytes), plain);
+        }
+
+        #[test]
+        fn hash_of_a_tuple_is_that_of_its_bytes(src: [u8; 4], dst: [u8; 4], ports: Ports) {
+            let tuple = Tuple::V4 { src: src.into(), dst: dst.into(), protocol: 17, ports };
+            let bytes = [
+                &src[..], &dst, &ports.0.to_be_bytes(), &ports.1.to_be_bytes(), &[0, 0, 0, 17],
+            ].concat();
+            prop_assert_eq!(tuple.crc32c(), crc32c(&bytes));
+        }
+
+        #[test]
+        fn hostile_frames_have_a_flow(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            tuple(&bytes).crc32c();
+        }
+    }
+}
