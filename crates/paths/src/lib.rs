@@ -4,6 +4,7 @@
 
 mod path;
 pub mod probe;
+pub mod vmnic;
 
 pub use path::{Load, LoadKind, Path, PathError, Session};
 

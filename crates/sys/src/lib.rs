@@ -8,6 +8,8 @@ pub mod affinity;
 pub mod bpf;
 pub mod child;
 pub mod clock;
+#[cfg(target_arch = "x86_64")]
+pub mod kvm;
 pub mod mmap;
 pub mod netns;
 pub mod packet;
