@@ -25,3 +25,6 @@ pub mod steering;
 
 /// Namespaces, and children that run in them and die with us.
 pub use sys::{child, netns};
+/// Virtual machines.
+#[cfg(target_arch = "x86_64")]
+pub use sys::kvm;

@@ -24,4 +24,6 @@ pub use xdp::XdpEngine;
 /// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
 pub use sys::bpf::{BpfError, DropCounter, DropSpec, Generator};
 /// Clocks, CPU placement and CPU time of the calling thread, for loops over engines.
-pub use sys::{affinity, clock, rusage};
+pub use sys::{affinity, clock, poll, rusage};
+/// TAP interfaces, and rings of whole frames, for devices that bring their own frames.
+pub use sys::{packet as frame_ring, tap};

@@ -24,6 +24,7 @@ pub mod frame;
 pub mod fuzzing;
 pub mod icmp;
 pub mod ipv4;
+pub mod nettest;
 pub mod probe;
 pub mod udp;
 

@@ -1,12 +1,9 @@
 //! A virtual machine: memory, interrupt controller, and what shortens a port access.
 
-use std::io;
-
 use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
-use vmm_sys_util::eventfd::EventFd;
 
-use super::{GuestRam, KvmError, Vcpu};
+use super::{Event, GuestRam, KvmError, Vcpu};
 
 /// Where KVM on Intel may keep three pages of its own: above guest memory, below the firmware.
 const TSS_ADDRESS: usize = 0xfffb_d000;
@@ -80,26 +77,26 @@ impl Machine {
     }
 
     /// Has each write to `event` pulse an interrupt line.
-    pub fn attach_irq(&self, event: &EventFd, line: u32) -> Result<(), KvmError> {
-        self.vm.register_irqfd(event, line).map_err(KvmError::of("KVM_IRQFD"))
+    pub fn attach_irq(&self, event: &Event, line: u32) -> Result<(), KvmError> {
+        self.vm.register_irqfd(&event.fd, line).map_err(KvmError::of("KVM_IRQFD"))
     }
 
     /// Ends [`Machine::attach_irq`].
-    pub fn detach_irq(&self, event: &EventFd, line: u32) -> Result<(), KvmError> {
-        self.vm.unregister_irqfd(event, line).map_err(KvmError::of("KVM_IRQFD"))
+    pub fn detach_irq(&self, event: &Event, line: u32) -> Result<(), KvmError> {
+        self.vm.unregister_irqfd(&event.fd, line).map_err(KvmError::of("KVM_IRQFD"))
     }
 
     /// Has writes of the 16-bit `value` to `port` signal `event` instead of leaving the guest.
-    pub fn attach_doorbell(&self, event: &EventFd, port: u16, value: u16) -> Result<(), KvmError> {
+    pub fn attach_doorbell(&self, event: &Event, port: u16, value: u16) -> Result<(), KvmError> {
         self.vm
-            .register_ioevent(event, &IoEventAddress::Pio(u64::from(port)), value)
+            .register_ioevent(&event.fd, &IoEventAddress::Pio(u64::from(port)), value)
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
     /// Ends [`Machine::attach_doorbell`].
-    pub fn detach_doorbell(&self, event: &EventFd, port: u16, value: u16) -> Result<(), KvmError> {
+    pub fn detach_doorbell(&self, event: &Event, port: u16, value: u16) -> Result<(), KvmError> {
         self.vm
-            .unregister_ioevent(event, &IoEventAddress::Pio(u64::from(port)), value)
+            .unregister_ioevent(&event.fd, &IoEventAddress::Pio(u64::from(port)), value)
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
@@ -117,10 +114,4 @@ impl Machine {
             .unregister_coalesced_mmio(IoEventAddress::Pio(u64::from(port)), len)
             .map_err(KvmError::of("KVM_UNREGISTER_COALESCED_MMIO"))
     }
-}
-
-/// A counter that wakes whoever polls it.
-pub fn event() -> Result<EventFd, KvmError> {
-    EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)
-        .map_err(|source: io::Error| KvmError::Failed { what: "eventfd", source })
 }

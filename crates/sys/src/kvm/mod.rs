@@ -4,6 +4,7 @@
 //! Source: kernel documentation, virt/kvm/api.rst.
 
 mod error;
+mod event;
 mod machine;
 mod ram;
 mod stats;
@@ -12,10 +13,10 @@ mod vcpu;
 
 /// The kernel's own structures, for register contents.
 pub use kvm_bindings as bindings;
-pub use vmm_sys_util::eventfd::EventFd;
 
 pub use error::KvmError;
-pub use machine::{Machine, event};
+pub use event::Event;
+pub use machine::Machine;
 pub use ram::{GuestRam, OutsideRam};
 pub use stats::VcpuStatistics;
 pub use stop::{allow_kicks, kick};

@@ -141,7 +141,7 @@ fn operation(lance: &mut Lance, bus: &mut Bus<'_, PlainMemory, Checked>, bytes: 
             let _ = lance.receive(bus.memory, &frame);
         }
         8 => lance.poll(bus),
-        9 => lance.doorbell(bus),
+        9 => lance.demand(bus),
         10 => {
             let (at, value) = (bytes.u8(), bytes.u32());
             lance.pci.write(at, width(op >> 4), value);

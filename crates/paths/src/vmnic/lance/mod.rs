@@ -141,10 +141,10 @@ impl Lance {
         }
     }
 
-    /// What the write of TDMD and INEA to CSR0 does, for one that arrives by another way than
-    /// [`Lance::write`].
-    pub fn doorbell<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
-        self.write_status(bus, csr0::TDMD | csr0::INEA);
+    /// A transmit demand that arrives by another way than [`Lance::write`]: looks at the ring.
+    pub fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+        self.csr.raise(csr::STATUS, csr0::TDMD);
+        self.transmit(bus);
     }
 
     /// What software reads from a CSR.
