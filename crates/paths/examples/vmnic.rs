@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mac = [0x02, b'w', b'p', 0, 0, 9];
             let spec = Spec { image: &image, ram_bytes: 32 << 20, mac, task, switches };
             let running = vmm::start(&spec, sender, receiver)?;
-            running.wait(Duration::from_secs(30));
+            running.wait(Duration::from_secs(10));
             let outcome = running.stop()?;
             let Some(m) = outcome.measured else {
                 println!("{name:16} ring {log2}: {:?}", outcome.end);

@@ -166,8 +166,8 @@ impl Device {
             self.first_pending_ns = now_ns;
         }
         self.pending += count;
-        // Few demands a tick: nobody would come to go with.
-        let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS / COMBINE_FRAMES;
+        // Fewer than one a tick: nobody would come to go with.
+        let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS;
         self.last_demand_ns = now_ns;
         if self.combine && busy && self.pending < COMBINE_FRAMES && !self.is_overdue(now_ns) {
             self.work.combined_count += count;
