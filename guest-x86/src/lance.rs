@@ -271,6 +271,8 @@ impl Lance {
         report.add(report::TX_FRAMES, 1);
         if !self.device_polls || self.is_quiet() {
             write_csr(self.base, 0, TDMD | INEA);
+            // The demand may take longer than the device lingers, and it has looked only now.
+            self.tx_last = ticks();
         }
     }
 

@@ -23,8 +23,8 @@ pub mod machine;
 pub mod net;
 pub mod steering;
 
-/// Namespaces, and children that run in them and die with us.
-pub use sys::{child, netns};
 /// Virtual machines.
 #[cfg(target_arch = "x86_64")]
 pub use sys::kvm;
+/// Namespaces, and children that run in them and die with us.
+pub use sys::{child, netns};
