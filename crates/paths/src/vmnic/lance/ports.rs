@@ -124,11 +124,9 @@ impl Lance {
         value: u32,
     ) {
         match self.port(offset, width) {
-            Some(Port::Aprom(at)) => {
-                if self.bcr.aprom_is_writable() {
-                    for (i, &byte) in value.to_le_bytes().iter().take(width.bytes()).enumerate() {
-                        self.aprom[(usize::from(at) + i) & 0x0f] = byte;
-                    }
+            Some(Port::Aprom(at)) if self.bcr.aprom_is_writable() => {
+                for (i, &byte) in value.to_le_bytes().iter().take(width.bytes()).enumerate() {
+                    self.aprom[(usize::from(at) + i) & 0x0f] = byte;
                 }
             }
             Some(Port::Rdp) => self.write_csr(bus, self.rap, value as u16),
@@ -137,7 +135,7 @@ impl Lance {
                 let open = self.csr.is_open();
                 self.bcr.write(self.rap, value as u16, open);
             }
-            Some(Port::Reset) => {}
+            Some(Port::Aprom(_) | Port::Reset) => {}
             // The one access that changes the layout: what it writes goes nowhere.
             None if offset == RDP && width == Width::Dword && !self.bcr.is_dwio() => {
                 self.bcr.set_dwio();

@@ -127,7 +127,7 @@ pub(super) fn write_tables(ram: &GuestRam) -> Result<(), OutsideRam> {
     ram.store_u64(level4, level3 | PRESENT_WRITE_USER)?;
     ram.store_u64(level3, level2 | PRESENT_WRITE_USER)?;
     for i in 0..(ram.len_bytes() as u64).div_ceil(PAGE_BYTES).min(512) {
-        ram.store_u64(level2 + 8 * i, i * PAGE_BYTES | PRESENT_WRITE_USER | LARGE)?;
+        ram.store_u64(level2 + 8 * i, (i * PAGE_BYTES) | PRESENT_WRITE_USER | LARGE)?;
     }
     for (i, entry) in (0..).zip(gdt()) {
         ram.store_u64(GDT + 8 * i, entry)?;
