@@ -24,5 +24,8 @@ pub mod net;
 pub mod steering;
 pub mod tune;
 
+/// Virtual machines.
+#[cfg(target_arch = "x86_64")]
+pub use sys::kvm;
 /// Namespaces, and children that run in them and die with us.
 pub use sys::{child, netns};

@@ -27,4 +27,6 @@ pub use xdp::XdpEngine;
 pub use sys::bpf::{BpfError, DropCounter, DropSpec, Generator};
 /// Clocks, CPU placement, scheduling and CPU time of the calling thread, for loops over engines;
 /// terminals for what they print.
-pub use sys::{affinity, clock, pty, rusage, sched};
+pub use sys::{affinity, clock, poll, pty, rusage, sched};
+/// TAP interfaces, and rings of whole frames, for devices that bring their own frames.
+pub use sys::{packet as frame_ring, tap};

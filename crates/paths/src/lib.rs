@@ -9,6 +9,7 @@ mod peers;
 pub mod probe;
 pub mod text;
 pub mod tunnel;
+pub mod vmnic;
 
 pub use path::{Load, LoadKind, Path, PathError, Session};
 

@@ -17,6 +17,27 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of one thread, for others to read.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// Of the calling thread.
+    pub fn of_this_thread() -> Self {
+        // SAFETY: no argument; always the calling thread.
+        let this = unsafe { libc::pthread_self() };
+        let mut id = libc::CLOCK_THREAD_CPUTIME_ID;
+        // SAFETY: `this` is a thread that lives, and `id` may be written; it cannot fail for it.
+        unsafe { libc::pthread_getcpuclockid(this, &mut id) };
+        ThreadClock(id)
+    }
+
+    /// Nanoseconds; 0 once the thread has ended.
+    pub fn read_ns(&self) -> u64 {
+        read_ns(self.0)
+    }
+}
+
 /// CPU time of all threads of this process in nanoseconds, ended ones included.
 pub fn process_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
@@ -34,8 +55,8 @@ pub fn set_timer_slack_ns(slack_ns: u64) {
 #[inline]
 fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec to write to; the clock ids used always exist,
-    // so the call cannot fail.
+    // SAFETY: `now` is a valid timespec to write to; the clock ids used always exist, so the
+    // call cannot fail, but for a thread that has ended: then `now` stays 0.
     unsafe { libc::clock_gettime(clock, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

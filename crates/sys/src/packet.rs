@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,6 +18,7 @@ const PACKET_VERSION: i32 = 10;
 const PACKET_RX_RING: i32 = 5;
 const PACKET_TX_RING: i32 = 13;
 const PACKET_STATISTICS: i32 = 6;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const TPACKET_V3: i32 = 2;
 /// Bytes from the start of a TX slot to the packet: the aligned header.
@@ -168,6 +169,18 @@ impl PacketRx {
         let fd = open()?;
         // The filter before the binding: no stranger's frame gets in between.
         socket::attach_filter(fd.as_fd(), filter)?;
+        Self::with(fd, ifindex, libc::ETH_P_IP as u16, ring_bytes)
+    }
+
+    /// As [`PacketRx::open`], for every frame that arrives, whatever it holds; frames that
+    /// leave by the interface are not among them.
+    pub fn open_all(ifindex: u32, ring_bytes: usize) -> io::Result<Self> {
+        let fd = open()?;
+        socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        Self::with(fd, ifindex, libc::ETH_P_ALL as u16, ring_bytes)
+    }
+
+    fn with(fd: OwnedFd, ifindex: u32, protocol: u16, ring_bytes: usize) -> io::Result<Self> {
         let block_count = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
         let request = tpacket_req3 {
             tp_block_size: BLOCK_BYTES as u32,
@@ -180,7 +193,7 @@ impl PacketRx {
         };
         socket::set(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, request)?;
         let ring = Mapping::of_fd(fd.as_fd(), block_count * BLOCK_BYTES, 0)?;
-        bind(&fd, ifindex, libc::ETH_P_IP as u16)?;
+        bind(&fd, ifindex, protocol)?;
         let seen = PacketStatistics::default();
         Ok(PacketRx { ring, fd, block_count, block: 0, left: 0, next: 0, seen, wait_count: 0 })
     }
@@ -254,6 +267,12 @@ impl PacketRx {
         self.seen.packet_count += u64::from(s.packets);
         self.seen.drop_count += u64::from(s.drops);
         Ok(self.seen)
+    }
+}
+
+impl AsFd for PacketRx {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -33,6 +33,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod itch;
 pub mod mold;
+pub mod nettest;
 pub mod price;
 pub mod probe;
 pub mod twse;

@@ -29,6 +29,13 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
+    /// A TAP interface could not be made.
+    #[error("cannot make a TAP interface: it takes CAP_NET_ADMIN and /dev/net/tun")]
+    Tap {
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
     /// The wire between two ends did not come up in time.
     #[error("{ifname} has no carrier a second after both ends were set up")]
     NoCarrier {

@@ -16,9 +16,11 @@
 mod end;
 mod error;
 mod pair;
+mod tap;
 mod triple;
 
 pub use end::End;
 pub use error::LabError;
 pub use pair::{Pair, PairSpec};
+pub use tap::TapEnd;
 pub use triple::{Middle, Triple};

@@ -1,0 +1,81 @@
+//! The network side: a sender, which the device holds, and a receiver, which its thread asks.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::vmnic::lance::{Sent, Wire};
+
+/// What the device sends through.
+pub trait Sender: Send {
+    /// Sends one frame, or says that there is no room now.
+    fn send(&mut self, frame: &[u8]) -> Sent;
+
+    /// Hands over what was collected, when the device has looked through its ring.
+    fn flush(&mut self) {}
+
+    /// System calls so far.
+    fn call_count(&self) -> u64;
+}
+
+/// What the device's thread receives from.
+pub trait Receiver: Send {
+    /// Copies the next frame into `into` and returns its length; `None` when none waits.
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Whether a frame waits, from shared memory without a system call; `None` where only
+    /// poll() can tell.
+    fn looks(&self) -> Option<bool> {
+        None
+    }
+
+    /// Becomes readable when a frame waits; `None` for a back end that never receives.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// System calls so far.
+    fn call_count(&self) -> u64;
+}
+
+/// The device's wire over a [`Sender`].
+pub(super) struct SenderWire<'a>(pub(super) &'a mut dyn Sender);
+
+impl Wire for SenderWire<'_> {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        self.0.send(frame)
+    }
+}
+
+/// A back end that counts what is sent and never receives: the device without a network.
+#[derive(Debug, Default)]
+pub struct Sink {
+    /// Frames sent.
+    pub frame_count: u64,
+}
+
+impl Sender for Sink {
+    fn send(&mut self, _: &[u8]) -> Sent {
+        self.frame_count += 1;
+        Sent::Taken
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}
+
+/// The receiving side of a [`Sink`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silence;
+
+impl Receiver for Silence {
+    fn receive(&mut self, _: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,213 @@
+//! The device as the monitor's two threads share it: under one lock, with its wire and its
+//! interrupt line.
+
+use std::sync::Arc;
+
+use host::kvm::{Event, GuestRam, KvmError, Machine};
+
+use super::backend::{Sender, SenderWire};
+use super::counters::Work;
+use super::switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
+use crate::vmnic::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
+
+impl GuestMemory for GuestRam {
+    fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
+        let len_bytes = into.len();
+        GuestRam::read(self, u64::from(at), into).map_err(|_| BusError { at, len_bytes })
+    }
+
+    fn write(&self, at: u32, from: &[u8]) -> Result<(), BusError> {
+        let len_bytes = from.len();
+        GuestRam::write(self, u64::from(at), from).map_err(|_| BusError { at, len_bytes })
+    }
+
+    fn load_u32(&self, at: u32) -> Result<u32, BusError> {
+        GuestRam::load_u32(self, u64::from(at)).map_err(|_| BusError { at, len_bytes: 4 })
+    }
+
+    fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError> {
+        GuestRam::store_u32(self, u64::from(at), value).map_err(|_| BusError { at, len_bytes: 4 })
+    }
+}
+
+/// The device's line to the interrupt controller.
+///
+/// The controller's inputs are edge triggered: a level that rises is one interrupt, and a pulse
+/// is as good as a level.
+#[derive(Debug)]
+pub(super) struct IrqLine {
+    machine: Arc<Machine>,
+    line: u32,
+    pulse: Option<Event>,
+    level: bool,
+}
+
+impl IrqLine {
+    /// A line of the machine; by pulses of `pulse`, when there is one.
+    pub(super) fn new(
+        machine: Arc<Machine>,
+        line: u32,
+        pulse: Option<Event>,
+    ) -> Result<Self, KvmError> {
+        if let Some(pulse) = &pulse {
+            machine.attach_irq(pulse, line)?;
+        }
+        Ok(IrqLine { machine, line, pulse, level: false })
+    }
+
+    fn set(&mut self, level: bool, work: &mut Work) -> Result<(), KvmError> {
+        if level == self.level {
+            return Ok(());
+        }
+        self.level = level;
+        work.interrupt_count += u64::from(level);
+        match &self.pulse {
+            Some(pulse) => {
+                if level {
+                    work.interrupt_call_count += 1;
+                    pulse.ring()?;
+                }
+                Ok(())
+            }
+            None => {
+                work.interrupt_call_count += 1;
+                self.machine.set_irq(self.line, level)
+            }
+        }
+    }
+}
+
+/// Device, wire and line.
+pub(super) struct Device {
+    pub(super) lance: Lance,
+    pub(super) sender: Box<dyn Sender>,
+    pub(super) work: Work,
+    ram: GuestRam,
+    line: IrqLine,
+    combine: bool,
+    /// Demands that wait for others.
+    pending: u64,
+    first_pending_ns: u64,
+    last_demand_ns: u64,
+}
+
+impl Device {
+    pub(super) fn new(
+        lance: Lance,
+        sender: Box<dyn Sender>,
+        ram: GuestRam,
+        line: IrqLine,
+        switches: &Switches,
+    ) -> Self {
+        Device {
+            lance,
+            sender,
+            work: Work::default(),
+            ram,
+            line,
+            combine: switches.send_combining,
+            pending: 0,
+            first_pending_ns: 0,
+            last_demand_ns: 0,
+        }
+    }
+
+    /// Has the device do something, hands over what it sent, and sets the line.
+    fn with<R>(
+        &mut self,
+        body: impl FnOnce(&mut Lance, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
+    ) -> Result<R, KvmError> {
+        let sent = self.lance.counters.tx_frame_count;
+        let mut wire = SenderWire(self.sender.as_mut());
+        let result = body(&mut self.lance, &mut Bus { memory: &self.ram, wire: &mut wire });
+        if self.lance.counters.tx_frame_count != sent {
+            self.sender.flush();
+        }
+        self.line.set(self.lance.irq(), &mut self.work)?;
+        Ok(result)
+    }
+
+    /// A read of one of the device's ports.
+    pub(super) fn read(
+        &mut self,
+        offset: u8,
+        width: crate::vmnic::lance::Width,
+    ) -> Result<u32, KvmError> {
+        self.with(|lance, _| lance.read(offset, width))
+    }
+
+    /// A write to one of the device's ports; a demand may be put off.
+    pub(super) fn write(
+        &mut self,
+        offset: u8,
+        width: crate::vmnic::lance::Width,
+        value: u32,
+        now_ns: u64,
+    ) -> Result<(), KvmError> {
+        use crate::vmnic::lance::Port;
+        let is_status = self.lance.port(offset, width) == Some(Port::Rdp) && self.lance.rap() == 0;
+        let demand =
+            is_status && value & u32::from(csr0::TDMD | csr0::STOP) == u32::from(csr0::TDMD);
+        if self.combine && demand && self.lance.can_transmit() {
+            let rest = value & !u32::from(csr0::TDMD);
+            self.with(|lance, bus| lance.write(bus, offset, width, rest))?;
+            return self.demand(1, now_ns);
+        }
+        if is_status && value & u32::from(csr0::STOP) != 0 {
+            self.pending = 0;
+        }
+        self.with(|lance, bus| lance.write(bus, offset, width, value))
+    }
+
+    /// `count` demands, which go at once or with others.
+    pub(super) fn demand(&mut self, count: u64, now_ns: u64) -> Result<(), KvmError> {
+        const TICK_NS: u64 = COMBINE_TICK_US * 1000;
+        if self.pending == 0 {
+            self.first_pending_ns = now_ns;
+        }
+        self.pending += count;
+        // Fewer than one a tick: nobody would come to go with.
+        let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS;
+        self.last_demand_ns = now_ns;
+        if self.combine && busy && self.pending < COMBINE_FRAMES && !self.is_overdue(now_ns) {
+            self.work.combined_count += count;
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    fn is_overdue(&self, now_ns: u64) -> bool {
+        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= COMBINE_TICK_US * 1000
+    }
+
+    /// Sends what has waited for a tick.
+    pub(super) fn tick(&mut self, now_ns: u64) -> Result<(), KvmError> {
+        if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether demands wait for others, or the wire for room.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.pending > 0 || self.lance.has_demand()
+    }
+
+    /// Looks at the ring now.
+    pub(super) fn flush(&mut self) -> Result<(), KvmError> {
+        self.pending = 0;
+        self.with(|lance, bus| lance.demand(bus))
+    }
+
+    /// Looks at the ring as the chip does by itself; returns whether it found anything.
+    pub(super) fn poll(&mut self) -> Result<bool, KvmError> {
+        let before = self.lance.counters.tx_frame_count;
+        self.with(|lance, bus| lance.poll(bus))?;
+        Ok(self.lance.counters.tx_frame_count != before)
+    }
+
+    /// A frame from the network; what waits to be sent goes with it.
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Received, KvmError> {
+        if self.pending > 0 {
+            self.flush()?;
+        }
+        self.with(|lance, bus| lance.receive(bus.memory, frame))
+    }
+}

@@ -1,0 +1,107 @@
+//! The shared-ring back end: TPACKET_V3 rings on one end of a veth.
+//!
+//! Whether frames wait is a word in shared memory; a pass over the device's ring is one call.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ::io::frame_ring::{PacketRx, PacketTx};
+
+use super::backend::{Receiver, Sender};
+use crate::vmnic::lance::{FRAME_BYTES_MAX, Sent};
+
+/// Slots of the transmit ring.
+const TX_SLOTS: usize = 256;
+/// Bytes of the receive ring.
+const RX_BYTES: usize = 1 << 20;
+/// Frames taken from the ring at a time: as many as are copied out of a block before it goes
+/// back to the kernel.
+const BATCH: usize = 64;
+
+/// Sends through a ring.
+#[derive(Debug)]
+pub struct RingSender {
+    ring: PacketTx,
+    posted: bool,
+}
+
+/// Receives from a ring.
+#[derive(Debug)]
+pub struct RingReceiver {
+    ring: PacketRx,
+    taken: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Both rings on an interface of the calling thread's network namespace.
+///
+/// Errors: `PermissionDenied` without CAP_NET_RAW; ENODEV, ENETDOWN for the interface.
+pub fn ring_backend(ifindex: u32) -> io::Result<(RingSender, RingReceiver)> {
+    let ring = PacketTx::open(ifindex, FRAME_BYTES_MAX, TX_SLOTS)?;
+    let sender = RingSender { ring, posted: false };
+    let ring = PacketRx::open_all(ifindex, RX_BYTES)?;
+    Ok((sender, RingReceiver { ring, taken: VecDeque::new(), spare: Vec::new() }))
+}
+
+impl Sender for RingSender {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        let mut post = || self.ring.post(1, frame.len(), |slot| slot.copy_from_slice(frame));
+        if post() == 0 {
+            self.ring.reap();
+            let mut post = || self.ring.post(1, frame.len(), |slot| slot.copy_from_slice(frame));
+            if post() == 0 {
+                self.flush();
+                return Sent::Busy;
+            }
+        }
+        self.posted = true;
+        Sent::Taken
+    }
+
+    fn flush(&mut self) {
+        if self.posted {
+            // What it did not take goes with the next; a link that is down loses frames.
+            self.posted = !self.ring.kick().unwrap_or(true);
+            self.ring.reap();
+        }
+    }
+
+    fn call_count(&self) -> u64 {
+        self.ring.kick_count
+    }
+}
+
+impl Receiver for RingReceiver {
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        if self.taken.is_empty() {
+            let (taken, spare) = (&mut self.taken, &mut self.spare);
+            self.ring.take(BATCH, |frame, whole, _| {
+                // One that was cut is no frame any more.
+                if frame.len() == whole {
+                    let mut copy = spare.pop().unwrap_or_default();
+                    copy.clear();
+                    copy.extend_from_slice(frame);
+                    taken.push_back(copy);
+                }
+            });
+        }
+        let Some(frame) = self.taken.pop_front() else { return Ok(None) };
+        let len = frame.len().min(into.len());
+        into[..len].copy_from_slice(&frame[..len]);
+        self.spare.push(frame);
+        Ok(Some(len))
+    }
+
+    fn looks(&self) -> Option<bool> {
+        Some(!self.taken.is_empty() || self.ring.ready())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.as_fd())
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}

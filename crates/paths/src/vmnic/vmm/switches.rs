@@ -1,0 +1,44 @@
+//! What can be switched on, one by one.
+
+/// Frames that go out together at most, where nothing else is asked for.
+pub const COMBINE_FRAMES: u64 = 3;
+/// Longest time that a combined frame waits, in microseconds: a tick of a kernel with 1000 Hz.
+pub const COMBINE_TICK_US: u64 = 1000;
+
+/// The optimisations that are on. None is the baseline: every access to a port of the device
+/// leaves the guest for this process, which does what it says at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Writes to the address register are collected by the kernel; they are applied before the
+    /// next access that depends on them.
+    pub rap_in_kernel: bool,
+    /// The transmit demand wakes a thread of the device instead of leaving the guest.
+    pub tdmd_doorbell: bool,
+    /// Frames stay in the ring until there are [`COMBINE_FRAMES`], or a tick has passed.
+    pub send_combining: bool,
+    /// The back end is asked in shared memory whether frames wait, not by poll().
+    pub shared_ring: bool,
+    /// The device looks at the ring by itself; the guest rings no bell while it is busy.
+    pub own_polling: bool,
+    /// The guest masks the transmit interrupt.
+    pub tx_int_mask: bool,
+    /// Interrupts are raised by a pulse that needs no call to take back.
+    pub irq_fd: bool,
+}
+
+impl Switches {
+    /// The three of the source.
+    pub const SOURCE: Switches = Switches {
+        rap_in_kernel: true,
+        tdmd_doorbell: true,
+        send_combining: true,
+        shared_ring: true,
+        own_polling: false,
+        tx_int_mask: false,
+        irq_fd: false,
+    };
+
+    /// All of them.
+    pub const ALL: Switches =
+        Switches { own_polling: true, tx_int_mask: true, irq_fd: true, ..Switches::SOURCE };
+}

@@ -1,0 +1,128 @@
+//! The device's thread: frames that arrive, doorbells, and what was put off.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use io::clock::monotonic_ns;
+
+use super::backend::Receiver;
+use super::monitor::{MonitorError, Shared};
+use super::switches::COMBINE_TICK_US;
+use crate::vmnic::lance::{FRAME_BYTES_MAX, Received};
+
+/// Longest sleep: a guard, nothing depends on it.
+const IDLE: Duration = Duration::from_millis(200);
+/// How long the device goes on looking after the last frame; the guest counts on half of it.
+const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
+
+/// Runs until the monitor stops.
+pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), MonitorError> {
+    let mut buffer = vec![0; FRAME_BYTES_MAX];
+    // A frame that the device did not want yet.
+    let mut held = None;
+    let mut last_busy_ns = 0;
+    while !shared.is_stopping() {
+        let mut busy = ring_doorbell(shared)?;
+        busy |= receive(shared, receiver, &mut buffer, &mut held)?;
+        let (waiting, polls, interval_ns) = {
+            let mut device = shared.device();
+            if shared.switches.own_polling {
+                busy |= device.poll()?;
+            }
+            device.tick(monotonic_ns())?;
+            let lance = &device.lance;
+            (device.is_waiting(), lance.polls(), lance.poll_interval_ns())
+        };
+        if shared.switches.own_polling && polls {
+            let now_ns = monotonic_ns();
+            if busy {
+                last_busy_ns = now_ns;
+            }
+            if now_ns - last_busy_ns < LINGER_NS {
+                std::hint::spin_loop();
+                continue;
+            }
+        }
+        let combining = shared.switches.send_combining;
+        let timeout = if waiting || combining && !shared.switches.tdmd_doorbell {
+            Duration::from_micros(COMBINE_TICK_US)
+        } else if polls {
+            Duration::from_nanos(interval_ns)
+        } else {
+            IDLE
+        };
+        wait(shared, receiver, held.is_none(), timeout)?;
+        if polls && !shared.switches.own_polling {
+            // The chip's own timer.
+            shared.device().poll()?;
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until something happens. This is the baseline's select(): before every receive.
+fn wait(
+    shared: &Shared,
+    receiver: &dyn Receiver,
+    hears: bool,
+    timeout: Duration,
+) -> Result<(), MonitorError> {
+    let mut fds: Vec<BorrowedFd<'_>> = vec![shared.wake.as_fd(), shared.doorbell.as_fd()];
+    fds.extend(receiver.fd().filter(|_| hears));
+    io::poll::readable(&fds, timeout).map_err(MonitorError::Wait)?;
+    shared.wake.take();
+    shared.device().work.wait_call_count += 1;
+    Ok(())
+}
+
+/// Serves the demands that came as doorbells.
+fn ring_doorbell(shared: &Shared) -> Result<bool, MonitorError> {
+    if !shared.switches.tdmd_doorbell {
+        return Ok(false);
+    }
+    let count = shared.doorbell.take();
+    if count == 0 {
+        return Ok(false);
+    }
+    let mut device = shared.device();
+    // One that was rung before the guest stopped the device means nothing.
+    if device.lance.can_transmit() {
+        device.work.doorbell_count += count;
+        device.work.doorbell_wake_count += 1;
+        device.demand(count, monotonic_ns())?;
+    }
+    Ok(true)
+}
+
+/// Gives the device what has arrived: one frame, or, when a look at shared memory is enough to
+/// know of more, all of them.
+fn receive(
+    shared: &Shared,
+    receiver: &mut dyn Receiver,
+    buffer: &mut [u8],
+    held: &mut Option<usize>,
+) -> Result<bool, MonitorError> {
+    let mut busy = false;
+    loop {
+        let len = match held.take() {
+            Some(len) => len,
+            None => match receiver.receive(buffer).map_err(MonitorError::Receive)? {
+                Some(len) => len,
+                None => return Ok(busy),
+            },
+        };
+        let Some(frame) = buffer.get(..len) else { return Ok(busy) };
+        let mut device = shared.device();
+        if device.receive(frame)? == Received::Off {
+            *held = Some(len);
+            return Ok(busy);
+        }
+        device.work.backend_call_count = receiver.call_count() + device.sender.call_count();
+        busy = true;
+        let more = shared.switches.shared_ring && receiver.looks() == Some(true);
+        if !more || shared.stopping.load(Ordering::Relaxed) {
+            return Ok(busy);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The virtual NIC with a guest that runs. Without KVM each test says so and is skipped.
+#![cfg(target_arch = "x86_64")]
+
+#[path = "vmnic/guest.rs"]
+mod guest;
+#[path = "vmnic/hostile.rs"]
+mod hostile;
+#[path = "vmnic/raw.rs"]
+mod raw;
+#[path = "vmnic/tap.rs"]
+mod tap;

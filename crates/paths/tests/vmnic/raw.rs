@@ -1,0 +1,155 @@
+use std::sync::{Arc, Mutex};
+
+use wire::nettest::report;
+use wirepath_paths::vmnic::lance::Sent;
+use wirepath_paths::vmnic::vmm::{End, Outcome, Sender, Silence, Snapshot, Switches, Task};
+
+use crate::guest;
+
+/// Frames by sequence number, checked against what the guest is to send.
+#[derive(Default)]
+struct Checker {
+    next: u64,
+    wrong: u64,
+}
+
+struct CheckingSender(Arc<Mutex<Checker>>, usize);
+
+impl Sender for CheckingSender {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        let mut checker = self.0.lock().unwrap();
+        let body = |i: usize| (i * 7 + i / 256) as u8;
+        let right = frame.len() == self.1
+            && frame[..6] == [0xff; 6]
+            && frame[6..12] == guest::MAC
+            && frame[14..22] == checker.next.to_be_bytes()
+            && (22..frame.len()).all(|i| frame[i] == body(i));
+        checker.wrong += u64::from(!right);
+        checker.next += 1;
+        Sent::Taken
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}
+
+const COUNT: u64 = 1000;
+
+fn per_frame(count: u64) -> f64 {
+    count as f64 / COUNT as f64
+}
+
+fn send(switches: Switches, size_bytes: u64) -> Option<(Outcome, Snapshot)> {
+    let checker = Arc::new(Mutex::new(Checker::default()));
+    let sender = Box::new(CheckingSender(checker.clone(), size_bytes as usize));
+    let outcome = guest::run(Task::send(size_bytes, COUNT), switches, sender, Box::new(Silence))?;
+    assert_eq!(outcome.end, End::Done, "{switches:?} {:?}", outcome.total);
+    let measured = outcome.measured.clone().expect("the guest marks its measured part");
+    assert_eq!(measured.lance.tx_frame_count, COUNT, "{switches:?}");
+    let checker = checker.lock().unwrap();
+    assert_eq!((checker.next, checker.wrong), (COUNT + COUNT / 10, 0), "{switches:?}");
+    Some((outcome, measured))
+}
+
+#[test]
+fn baseline_leaves_the_guest_twelve_times_a_frame_and_interrupts_it_once() {
+    let Some((_, measured)) = send(Switches::default(), 1514) else { return };
+    let exits = &measured.exits;
+    assert!((10.0..=12.5).contains(&per_frame(exits.device_count())), "{exits:?}");
+    assert!((0.9..=1.1).contains(&per_frame(measured.report[report::INTERRUPTS])));
+    assert_eq!(exits.demand_count, COUNT);
+    // The guest counted the same accesses.
+    let accesses = measured.report[report::PORT_ACCESSES];
+    assert!(accesses.abs_diff(exits.device_count()) <= 12, "{accesses} {exits:?}");
+}
+
+#[test]
+fn kernel_agrees_about_the_exits_within_a_hundredth() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    let count = |name: &str| measured.kernel.get(name).copied().unwrap_or(0);
+    // Where the guest's ports are emulated, they are counted as instructions. Either count has
+    // the accesses that the kernel answers itself: those of the PIC.
+    let kernel = if count("io_exits") > 0 { count("io_exits") } else { count("insn_emulation") };
+    if kernel == 0 {
+        // An older kernel, without these counters.
+        return;
+    }
+    let ours = measured.exits.count() + measured.report[report::PIC_ACCESSES];
+    assert!(ours.abs_diff(kernel) * 100 <= kernel, "{ours} here, {kernel} there");
+}
+
+#[test]
+fn rap_in_kernel_takes_the_writes_of_the_address_register_off() {
+    let switches = Switches { rap_in_kernel: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert_eq!(measured.exits.rap_write_count, 0);
+    assert!((5.0..=6.5).contains(&per_frame(measured.exits.coalesced_count)), "{measured:?}");
+    assert!((5.0..=6.5).contains(&per_frame(measured.exits.device_count())), "{measured:?}");
+}
+
+#[test]
+fn tdmd_doorbell_takes_the_demand_off() {
+    let switches = Switches { rap_in_kernel: true, tdmd_doorbell: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert_eq!(measured.exits.demand_count, 0);
+    assert!(measured.work.doorbell_count >= COUNT - COUNT / 10, "{measured:?}");
+}
+
+#[test]
+fn send_combining_lets_frames_go_together() {
+    for tdmd_doorbell in [false, true] {
+        let switches = Switches { send_combining: true, tdmd_doorbell, ..Switches::default() };
+        let Some((_, measured)) = send(switches, 60) else { return };
+        assert!(measured.work.combined_count > 0, "{measured:?}");
+        assert!(measured.lance.tx_pass_with_frames_count < COUNT, "{measured:?}");
+    }
+}
+
+#[test]
+fn irq_fd_takes_no_call_to_lower_the_line() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    assert!(measured.work.interrupt_call_count > measured.work.interrupt_count);
+    let Some((_, measured)) = send(Switches { irq_fd: true, ..Switches::default() }, 60) else {
+        return;
+    };
+    assert_eq!(measured.work.interrupt_call_count, measured.work.interrupt_count);
+    assert!((0.9..=1.1).contains(&per_frame(measured.report[report::INTERRUPTS])));
+}
+
+#[test]
+fn tx_int_mask_leaves_few_interrupts() {
+    let switches = Switches { tx_int_mask: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert!(per_frame(measured.report[report::INTERRUPTS]) < 0.3, "{measured:?}");
+}
+
+#[test]
+fn own_polling_leaves_few_demands() {
+    let switches = Switches { own_polling: true, tx_int_mask: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert!(per_frame(measured.exits.demand_count) < 0.6, "{measured:?}");
+}
+
+#[test]
+fn every_arm_delivers_every_frame_in_order() {
+    for bits in 0..64u32 {
+        // Half of the combinations that matter: each pair of switches in each state.
+        if bits.count_ones() % 2 == 1 {
+            continue;
+        }
+        let on = |bit: u32| bits & 1 << bit != 0;
+        let switches = Switches {
+            rap_in_kernel: on(0),
+            tdmd_doorbell: on(1),
+            send_combining: on(2),
+            shared_ring: false,
+            own_polling: on(3),
+            tx_int_mask: on(4),
+            irq_fd: on(5),
+        };
+        if send(switches, 200).is_none() {
+            return;
+        }
+    }
+}

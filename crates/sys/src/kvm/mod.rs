@@ -1,0 +1,23 @@
+//! Virtual machines by KVM: memory, one processor, interrupts, and port accesses that do not
+//! leave the guest.
+//!
+//! Source: kernel documentation, virt/kvm/api.rst.
+
+mod error;
+mod event;
+mod machine;
+mod ram;
+mod stats;
+mod stop;
+mod vcpu;
+
+/// The kernel's own structures, for register contents.
+pub use kvm_bindings as bindings;
+
+pub use error::KvmError;
+pub use event::Event;
+pub use machine::Machine;
+pub use ram::{GuestRam, OutsideRam};
+pub use stats::VcpuStatistics;
+pub use stop::{allow_kicks, kick};
+pub use vcpu::{Coalesced, Exit, Vcpu};

@@ -1,0 +1,64 @@
+//! TAP interfaces: Ethernet frames by read and write.
+//!
+//! Source: kernel documentation, networking/tuntap.rst.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// A TAP interface; it goes with the last descriptor.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+}
+
+impl Tap {
+    /// Makes an interface called `name` in the calling thread's network namespace. Reads and
+    /// writes do not wait.
+    ///
+    /// Errors: `PermissionDenied` without CAP_NET_ADMIN, `NotFound` without the tun module,
+    /// `InvalidInput` for a name of more than 15 bytes.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")?;
+        // SAFETY: all-zero is a valid ifreq, a name and a union of plain C types.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.is_empty() || name.len() >= request.ifr_name.len() {
+            let what = format!("{name:?} cannot be the name of an interface");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+        // SAFETY: the request names an interface and outlives the call.
+        let rc = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+        if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(Tap { file }) }
+    }
+
+    /// Reads one frame that the kernel sent; `WouldBlock` when there is none. What does not fit
+    /// is cut off.
+    pub fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        (&self.file).read(into)
+    }
+
+    /// Gives the kernel one frame as if it had arrived.
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        (&self.file).write(frame).map(|_| ())
+    }
+
+    /// A second descriptor of the same interface.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Tap { file: self.file.try_clone()? })
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

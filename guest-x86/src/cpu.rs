@@ -1,0 +1,65 @@
+//! Instructions: ports, time, sleep, interrupts.
+
+use core::arch::asm;
+
+/// Reads a byte from a port.
+pub(crate) fn in8(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: the monitor decides what a port does; none of its devices writes memory on a read.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack)) };
+    value
+}
+
+/// Writes a byte to a port.
+pub(crate) fn out8(port: u16, value: u8) {
+    // SAFETY: the devices behind ports write only memory that their drivers gave them.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack)) };
+}
+
+/// Reads 16 bits from a port.
+pub(crate) fn in16(port: u16) -> u16 {
+    let value: u16;
+    // SAFETY: as for `in8`.
+    unsafe { asm!("in ax, dx", in("dx") port, out("ax") value, options(nostack)) };
+    value
+}
+
+/// Writes 16 bits to a port.
+pub(crate) fn out16(port: u16, value: u16) {
+    // SAFETY: as for `out8`.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack)) };
+}
+
+/// Reads 32 bits from a port.
+pub(crate) fn in32(port: u16) -> u32 {
+    let value: u32;
+    // SAFETY: as for `in8`.
+    unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack)) };
+    value
+}
+
+/// Writes 32 bits to a port.
+pub(crate) fn out32(port: u16, value: u32) {
+    // SAFETY: as for `out8`.
+    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack)) };
+}
+
+/// The time stamp counter.
+pub(crate) fn ticks() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the monitor leaves the instruction to programs of any privilege.
+    unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack)) };
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Waits for an interrupt, in the monitor's way.
+pub(crate) fn halt() {
+    // SAFETY: it faults into the monitor's handler, which comes back behind it with all registers
+    // kept; what handlers change in memory, the compiler expects to change.
+    unsafe { asm!("hlt") };
+}
+
+/// Tells the processor that this is a waiting loop.
+pub(crate) fn pause() {
+    core::hint::spin_loop();
+}

@@ -1,0 +1,89 @@
+//! Answers ARP, ICMP echo and UDP to port 7.
+
+use core::net::Ipv4Addr;
+use core::sync::atomic::Ordering;
+
+use wire::nettest::boot;
+use wire::{arp, ethernet, frame, icmp, ipv4};
+
+use crate::lance::Lance;
+use crate::pages::Boot;
+use crate::{idle, interrupts};
+
+/// RFC 862.
+const ECHO_PORT: u16 = 7;
+
+/// Answers until the monitor ends it.
+pub(crate) fn run(boot: &Boot, lance: &mut Lance) {
+    let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
+    let mac = lance.mac();
+    let mut copy = [0; 1514];
+    loop {
+        interrupts::wake_word().store(0, Ordering::Release);
+        let mut busy = false;
+        while let Some(len) = lance.receive(|frame| {
+            let len = frame.len().min(copy.len());
+            copy[..len].copy_from_slice(&frame[..len]);
+            len
+        }) {
+            busy = true;
+            if answer(&mut copy[..len], mac, ip).is_some() {
+                lance.send(len, |frame| frame.copy_from_slice(&copy[..len]));
+            }
+        }
+        if !busy {
+            idle();
+        }
+    }
+}
+
+/// Turns a frame that asks us something into the answer, of the same length.
+pub(crate) fn answer(bytes: &mut [u8], mac: [u8; 6], ip: Ipv4Addr) -> Option<()> {
+    let (source, kind) = {
+        let packet = ethernet::Packet::parse(bytes).ok()?;
+        (packet.src(), packet.ethertype())
+    };
+    match kind {
+        ethernet::TYPE_ARP => {
+            let payload = bytes.get_mut(ethernet::HEADER_BYTES..)?;
+            let request = arp::Packet::parse(payload).ok()?;
+            if request.operation() != arp::Operation::Request || request.target_ip() != ip {
+                return None;
+            }
+            arp::Repr::of(&request).reply_from(mac).write(payload).ok()?;
+        }
+        ethernet::TYPE_IPV4 => {
+            let packet = ethernet::Packet::parse(bytes).ok()?.payload();
+            let packet = ipv4::Packet::parse(packet).ok()?;
+            let header = packet.header();
+            if header.dst() != ip || packet.verify_checksum().is_err() {
+                return None;
+            }
+            if header.protocol() == ipv4::PROTOCOL_ICMP {
+                header.expect_whole(ipv4::PROTOCOL_ICMP).ok()?;
+                let (from, len) = (header.header_bytes(), packet.payload().len());
+                let message = icmp::Packet::parse(packet.payload()).ok()?;
+                if message.kind() != icmp::Kind::EchoRequest {
+                    return None;
+                }
+                let reply = icmp::Repr { kind: icmp::Kind::EchoReply, ..icmp::Repr::of(&message) };
+                let ip_at = ethernet::HEADER_BYTES;
+                let message = bytes.get_mut(ip_at + from..ip_at + from + len)?;
+                reply.write(message).ok()?;
+                // The sum of the addresses stays: so does the header's checksum.
+                let addresses = bytes.get_mut(ip_at + ipv4::SRC_OFFSET..)?.get_mut(..8)?;
+                addresses.rotate_left(4);
+            } else {
+                let (meta, _) = frame::udp_payload(bytes).ok()?;
+                if meta.dst_port != ECHO_PORT {
+                    return None;
+                }
+                frame::swap_for_echo(bytes).ok()?;
+            }
+        }
+        _ => return None,
+    }
+    bytes.get_mut(..6)?.copy_from_slice(&source);
+    bytes.get_mut(6..12)?.copy_from_slice(&mac);
+    Some(())
+}

@@ -1,0 +1,280 @@
+//! Interrupt gates, the interrupt controller, and exceptions.
+
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, report};
+
+use crate::cpu::{halt, in8, out8, ticks};
+use crate::pages::{Boot, Report};
+
+/// First vector of the interrupt controller's sixteen lines.
+const PIC_VECTOR: u8 = 0x20;
+/// Selector of the code segment that we run in.
+const CODE: u16 = 0x33;
+/// What stands for the device's line, whichever it is, when it ends a sleep.
+const DEVICE: u64 = 0x100;
+/// The monitor's own gate, which makes `hlt` sleep.
+const GENERAL_PROTECTION: u8 = 13;
+const MASTER: u16 = 0x20;
+const SLAVE: u16 = 0xa0;
+
+global_asm!(
+    r#"
+    .macro keep
+        push rax
+        push rcx
+        push rdx
+        push rsi
+        push rdi
+        push r8
+        push r9
+        push r10
+        push r11
+    .endm
+    .macro bring_back
+        pop r11
+        pop r10
+        pop r9
+        pop r8
+        pop rdi
+        pop rsi
+        pop rdx
+        pop rcx
+        pop rax
+    .endm
+
+    // The device's line. The processor aligned the stack and pushed five words: with nine more
+    // it is aligned again.
+    .global isr_device
+    isr_device:
+        test byte ptr [rsp + 8], 3
+        jz 2f
+        keep
+        cld
+        call {device}
+        bring_back
+        iretq
+
+        // It ended a sleep, at level 0, where every instruction may be slow: note it, and go back
+        // through the frame of the fault that `hlt` was.
+    2:
+        mov qword ptr [{pending}], {device_vector}
+        mov rsp, [rsp + 24]
+        iretq
+
+    .global isr_timer
+    isr_timer:
+        test byte ptr [rsp + 8], 3
+        jz 2f
+        keep
+        cld
+        call {timer}
+        bring_back
+        iretq
+
+    2:
+        mov qword ptr [{pending}], {timer_vector}
+        mov rsp, [rsp + 24]
+        iretq
+
+    .global isr_other
+    isr_other:
+        iretq
+
+    // Exceptions end the program; whether there is an error code decides where things lie.
+    .altmacro
+    .macro exception vector
+        .global exception_\vector
+        exception_\vector:
+            .if \vector == 8 || (\vector >= 10 && \vector <= 14) || \vector == 17
+            .else
+                push 0
+            .endif
+            mov edi, \vector
+            mov rsi, [rsp + 8]
+            and rsp, -16
+            call {exception}
+    .endm
+    .set vector, 0
+    .rept 32
+        exception %vector
+        .set vector, vector + 1
+    .endr
+
+    .section .rodata
+    .balign 8
+    .global exception_table
+    exception_table:
+    .macro entry vector
+        .quad exception_\vector
+    .endm
+    .set vector, 0
+    .rept 32
+        entry %vector
+        .set vector, vector + 1
+    .endr
+    .text
+    "#,
+    device = sym device_interrupt,
+    timer = sym timer_interrupt,
+    exception = sym exception,
+    pending = const PENDING_AT,
+    device_vector = const DEVICE,
+    timer_vector = const PIC_VECTOR as u64,
+);
+
+unsafe extern "C" {
+    fn isr_device();
+    fn isr_timer();
+    fn isr_other();
+    static exception_table: [u64; 32];
+}
+
+/// Ticks spent in interrupt handlers, for whoever measures around one.
+pub(crate) static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
+/// Line of the device, as its mask bit on the second controller.
+static DEVICE_BIT: AtomicU8 = AtomicU8::new(0);
+/// What the second controller's mask register holds.
+static SLAVE_MASK: AtomicU8 = AtomicU8::new(0xff);
+
+fn pic_out(port: u16, value: u8) {
+    let before = ticks();
+    out8(port, value);
+    count_pic(before);
+}
+
+fn count_pic(before: u64) {
+    let report = Report::get();
+    report.add(report::PIC_TICKS, ticks() - before);
+    report.add(report::PIC_ACCESSES, 1);
+}
+
+/// The device's handler runs; another interrupt of the device leaves it to that one.
+static BUSY: AtomicBool = AtomicBool::new(false);
+/// The device interrupted its own handler: the line is masked until it has run again.
+static AGAIN: AtomicBool = AtomicBool::new(false);
+
+/// Five accesses, as systems of the time made for a line of the second controller: read its
+/// mask, mask the line, end of interrupt on both, and unmask behind the handler.
+///
+/// Interrupts cannot be kept off at level 3, so the device may interrupt in between the last
+/// access and the return. Under a flood of frames that would nest without end: it is looped.
+extern "C" fn device_interrupt() {
+    let begin = ticks();
+    let bit = DEVICE_BIT.load(Ordering::Relaxed);
+    let mask = SLAVE_MASK.load(Ordering::Relaxed);
+    in8(SLAVE + 1);
+    count_pic(begin);
+    pic_out(SLAVE + 1, mask | bit);
+    pic_out(MASTER, 0x62);
+    pic_out(SLAVE, 0x60 | bit.trailing_zeros() as u8);
+    AGAIN.store(true, Ordering::SeqCst);
+    // One that ends between the last look and the flag's fall is seen by the look behind it.
+    while AGAIN.load(Ordering::SeqCst) && !BUSY.swap(true, Ordering::SeqCst) {
+        while AGAIN.swap(false, Ordering::SeqCst) {
+            crate::lance::on_interrupt();
+            pic_out(SLAVE + 1, mask);
+        }
+        BUSY.store(false, Ordering::SeqCst);
+    }
+    wake_word().store(1, Ordering::Release);
+    HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
+}
+
+extern "C" fn timer_interrupt() {
+    let begin = ticks();
+    out8(MASTER, 0x60);
+    wake_word().store(1, Ordering::Release);
+    HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
+}
+
+/// While this word is not 0, [`sleep`] returns at once.
+pub(crate) fn wake_word() -> &'static AtomicU64 {
+    // SAFETY: the monitor reserved an aligned word there for nothing else.
+    unsafe { &*(WAKE_AT as *const AtomicU64) }
+}
+
+/// Sleeps until the next interrupt, unless the wake word is set, and handles what ended it.
+pub(crate) fn sleep() {
+    halt();
+    // SAFETY: the monitor reserved an aligned word there for nothing else.
+    let pending = unsafe { &*(PENDING_AT as *const AtomicU64) };
+    let vector = pending.swap(0, Ordering::Acquire);
+    let bit = DEVICE_BIT.load(Ordering::Relaxed).trailing_zeros();
+    let line = u64::from(PIC_VECTOR) + 8 + u64::from(bit);
+    if vector == DEVICE || vector == line {
+        device_interrupt();
+    } else if vector == u64::from(PIC_VECTOR) {
+        timer_interrupt();
+    }
+}
+
+extern "C" fn exception(vector: u64, at: u64) -> ! {
+    let report = Report::get();
+    report.set(report::EXCEPTION, vector);
+    report.set(report::EXCEPTION_AT, at);
+    crate::end(Signal::Failed)
+}
+
+/// Address of the descriptor table; 0 until [`install`].
+static TABLE_AT: AtomicU64 = AtomicU64::new(0);
+
+fn set_gate(vector: u8, handler: u64) {
+    let table = TABLE_AT.load(Ordering::Relaxed) as *mut [u64; 2];
+    assert!(!table.is_null());
+    // A trap gate, present, for any privilege: interrupts stay on inside, as at level 3 nothing
+    // could switch them on again. The controller holds back a line until its end of interrupt.
+    let low =
+        handler & 0xffff | u64::from(CODE) << 16 | 0xef00 << 32 | (handler >> 16 & 0xffff) << 48;
+    // SAFETY: the monitor's table has 256 entries of two words.
+    let entry = unsafe { table.add(usize::from(vector)) };
+    // SAFETY: see above; the processor reads an entry only when its vector occurs.
+    unsafe { entry.write_volatile([low, handler >> 32]) };
+}
+
+/// Fills the gates of the monitor's table and programs the interrupt controller, all lines off.
+pub(crate) fn install(boot: &Boot) {
+    TABLE_AT.store(boot.get(boot::IDT), Ordering::Relaxed);
+    // SAFETY: a constant table of our own.
+    let handlers = unsafe { &exception_table };
+    for (vector, &handler) in (0..).zip(handlers) {
+        if vector != GENERAL_PROTECTION {
+            set_gate(vector, handler);
+        }
+    }
+    for line in 1..16 {
+        set_gate(PIC_VECTOR + line, isr_other as *const () as u64);
+    }
+    set_gate(PIC_VECTOR, isr_timer as *const () as u64);
+    // Initialization: edge triggered, cascaded, 8086 mode; then all lines off.
+    for (port, vector, cascade) in [(MASTER, PIC_VECTOR, 4), (SLAVE, PIC_VECTOR + 8, 2)] {
+        out8(port, 0x11);
+        for word in [vector, cascade, 1, 0xff] {
+            out8(port + 1, word);
+        }
+    }
+}
+
+/// Lets the device's line through; 8 to 15.
+pub(crate) fn enable_device(line: u8) {
+    assert!((8..16).contains(&line));
+    let bit = 1 << (line - 8);
+    DEVICE_BIT.store(bit, Ordering::Relaxed);
+    SLAVE_MASK.store(!bit, Ordering::Relaxed);
+    set_gate(PIC_VECTOR + line, isr_device as *const () as u64);
+    out8(SLAVE + 1, !bit);
+    out8(MASTER + 1, !(1 << 2));
+}
+
+/// Starts a periodic tick and lets it through.
+#[allow(dead_code, reason = "streams need it")]
+pub(crate) fn enable_timer(hz: u32) {
+    let divisor = (1_193_182 / hz).min(0xffff) as u16;
+    out8(0x43, 0x34);
+    for byte in divisor.to_le_bytes() {
+        out8(0x40, byte);
+    }
+    let mask = in8(MASTER + 1);
+    out8(MASTER + 1, mask & !1);
+}

@@ -1,0 +1,80 @@
+//! The test program inside the guest: a driver, and what sends and answers through it.
+//!
+//! It runs in 64-bit mode at privilege level 3 with all of memory mapped, ports open and
+//! interrupts on: the monitor sets that up, and tells by a page what to do.
+#![no_std]
+#![no_main]
+
+mod cpu;
+mod echo;
+mod interrupts;
+mod lance;
+mod pages;
+mod pci;
+mod raw;
+
+use core::arch::global_asm;
+
+use wire::nettest::{MAGIC, Mode, PORT, Signal, boot, report};
+
+use lance::Lance;
+use pages::{Boot, Report};
+
+global_asm!(
+    r#"
+    .section .text._start, "ax"
+    .global _start
+    _start:
+        // The monitor gives a stack and, in rdi, the boot page.
+        xor ebp, ebp
+        call {main}
+        ud2
+    .text
+    "#,
+    main = sym main,
+);
+
+extern "C" fn main(page: *const u64) -> ! {
+    // SAFETY: the monitor passes the boot page's address.
+    let boot = unsafe { Boot::read(page) };
+    Report::install(&boot);
+    interrupts::install(&boot);
+    let mut lance = Lance::open(&boot).expect("the monitor has a Lance");
+    Report::get().set(report::MAGIC, MAGIC);
+    signal(Signal::Ready);
+    match Mode::from_word(boot.get(boot::MODE)) {
+        Some(Mode::Send) => raw::send(&boot, &mut lance),
+        Some(Mode::Echo) => echo::run(&boot, &mut lance),
+        _ => panic!("unknown mode"),
+    }
+    end(Signal::Done)
+}
+
+/// Tells the monitor.
+fn signal(signal: Signal) {
+    cpu::out8(PORT, signal.to_byte());
+}
+
+/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed.
+fn idle() {
+    let begin = cpu::ticks();
+    interrupts::sleep();
+    let report = Report::get();
+    report.add(report::IDLE_TICKS, cpu::ticks() - begin);
+    report.add(report::HALTS, 1);
+}
+
+/// Tells the monitor, then does nothing any more.
+fn end(last: Signal) -> ! {
+    signal(last);
+    loop {
+        interrupts::sleep();
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let line = info.location().map_or(0, |location| u64::from(location.line()));
+    Report::get().set(report::PANIC_LINE, line);
+    end(Signal::Failed)
+}
