@@ -11,15 +11,15 @@ fn receive_steering_ends_with_its_guard() {
     let pair = Pair::new(&PairSpec { queues: 2, ..PairSpec::default() }).unwrap();
     let (near, sysfs) = (&pair.near, pair.near.sysfs().unwrap());
     let now = || [0, 1].map(|queue| rps_cpus(&sysfs, &near.ifname, queue).unwrap());
-    assert_eq!(now(), [vec![], vec![]]);
+    assert_eq!(now(), [const { Vec::<usize>::new() }; 2]);
     let outer = RpsGuard::set(&near.netns, &near.ifname, &[0]).unwrap();
     assert_eq!(now(), [vec![0], vec![0]]);
     let inner = RpsGuard::set(&near.netns, &near.ifname, &[]).unwrap();
-    assert_eq!(now(), [vec![], vec![]]);
+    assert_eq!(now(), [const { Vec::<usize>::new() }; 2]);
     inner.restore().unwrap();
     assert_eq!(now(), [vec![0], vec![0]]);
     drop(outer);
-    assert_eq!(now(), [vec![], vec![]]);
+    assert_eq!(now(), [const { Vec::<usize>::new() }; 2]);
 }
 
 #[test]
