@@ -1,7 +1,7 @@
 //! Which flow a frame belongs to, as a number: to spread flows over queues and workers, and,
 //! in a tunnel's outer header, over links and routers on the way.
 //!
-//! [`tuple`] finds the addresses, the protocol and the ports behind up to two VLAN tags;
+//! [`tuple()`] finds the addresses, the protocol and the ports behind up to two VLAN tags;
 //! [`Tuple::crc32c`] hashes them fast, [`Tuple::toeplitz`] as NICs do.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
