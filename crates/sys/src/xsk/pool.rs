@@ -142,7 +142,8 @@ impl Pool {
         if !moved {
             self.violation();
         }
-        moved.then_some(Taken { pool: self, index })
+        // Made only when it is ours: dropping one gives its frame back.
+        moved.then(|| Taken { pool: self, index })
     }
 
     pub(super) fn violation(&self) {
