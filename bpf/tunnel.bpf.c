@@ -4,7 +4,7 @@
  * frames all of them, on the side of the tunnels those of tunnels, and
  * everything else to the stack.
  */
-#include "frame.h"
+#include "sockets.h"
 
 #define TYPE_IPV6 0x86dd
 #define PROTOCOL_GRE 47
@@ -14,13 +14,6 @@ struct config {
 	__u16 vxlan_port; /* host order; 0 redirects no UDP */
 	__u8 all;
 	__u8 gre;
-};
-
-/* Mirrors sys::bpf::FilterCounts. */
-struct counts {
-	__u64 redirected;
-	__u64 passed;
-	__u64 map_missed;
 };
 
 struct ipv6 {
@@ -34,41 +27,15 @@ struct ipv6 {
 
 const volatile struct config config = {};
 
-/* By queue index; the loader sets the size. */
-struct {
-	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} sockets SEC(".maps");
-
-/* Per CPU: XDP runs with softirqs off, so plain additions are exact. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counts);
-} counts SEC(".maps");
-
 static __always_inline int is_tunnel(void *at, void *end)
 {
-	struct ethernet *eth = at;
 	struct udp *udp;
 	__be16 type;
 	__u8 protocol;
 
-	at = eth + 1;
-	if (at > end)
+	at = ethernet_payload(at, end, &type);
+	if (!at)
 		return 0;
-	type = eth->type;
-	if (type == bpf_htons(TYPE_VLAN) || type == bpf_htons(TYPE_QINQ)) {
-		struct vlan *vlan = at;
-
-		at = vlan + 1;
-		if (at > end)
-			return 0;
-		type = vlan->type;
-	}
 	if (type == bpf_htons(TYPE_IPV4)) {
 		struct ipv4 *ip = at;
 		__u32 bytes;
@@ -107,24 +74,8 @@ int tunnel(struct xdp_md *ctx)
 {
 	void *start = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct counts *counted;
-	__u32 zero = 0;
-	int action;
 
-	counted = bpf_map_lookup_elem(&counts, &zero);
-	if (!counted)
-		return XDP_PASS;
-	if (!config.all && !is_tunnel(start, end)) {
-		counted->passed++;
-		return XDP_PASS;
-	}
-	/* Looks the slot up: XDP_PASS comes back when no socket sits there. */
-	action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
-	if (action == XDP_REDIRECT)
-		counted->redirected++;
-	else
-		counted->map_missed++;
-	return action;
+	return give(ctx, config.all || is_tunnel(start, end));
 }
 
 /* GPL-compatible name for the kernel's check; see the licence line above. */

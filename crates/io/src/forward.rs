@@ -6,7 +6,7 @@
 
 use std::os::fd::AsFd;
 
-use sys::bpf::{TunnelFilter, TunnelFilterSpec};
+use sys::bpf::{SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
 
 use crate::engine::{Copying, XdpMode};
@@ -57,7 +57,7 @@ pub struct Port<'p> {
 
 /// The XDP program on a port's interface; taken off when dropped.
 #[derive(Debug)]
-pub struct PortFilter(TunnelFilter);
+pub struct PortFilter(SocketFilter);
 
 impl PortFilter {
     /// What it has seen.
@@ -75,7 +75,7 @@ pub fn open_port<'p>(
     first: Option<&PoolRx<'p>>,
 ) -> Result<Port<'p>, IoError> {
     let filter_spec = TunnelFilterSpec { frames: spec.frames, queues: spec.queues.max(1) };
-    let mut filter = TunnelFilter::load(&filter_spec)?;
+    let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
     let bind = Bind {
         ifindex: spec.ifindex,
         ifname: spec.ifname.clone(),

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sys::bpf::{ProbeFilter, ProbeFilterSpec};
+use sys::bpf::{ProbeFilterSpec, SocketFilter};
 use sys::xsk::{self, Bind, Frames, Socket, Then};
 
 use crate::engine::{
@@ -30,7 +30,7 @@ const FINISH_KICKS: usize = 2000;
 pub struct XdpEngine {
     // Field order is drop order: the program is taken off before the socket closes, so that
     // no frame is redirected to a socket that is gone.
-    filter: Option<Arc<ProbeFilter>>,
+    filter: Option<Arc<SocketFilter>>,
     socket: Socket,
     templates: Vec<Template>,
     wait: Wait,
@@ -166,8 +166,8 @@ impl XdpEngine {
     }
 }
 
-fn load_filter(spec: &EngineSpec, local: &Local) -> Result<ProbeFilter, IoError> {
-    Ok(ProbeFilter::load(&ProbeFilterSpec {
+fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {
+    Ok(SocketFilter::for_probe(&ProbeFilterSpec {
         udp_port: local.port,
         arp_icmp: false,
         frags: spec.multi_buffer,

@@ -8,7 +8,7 @@ use super::error::BpfError;
 use super::link::{XdpMode, XdpProgram};
 use super::object::{Opened, embedded, map_error, sum_per_cpu};
 
-/// What a [`ProbeFilter`] gives to the sockets.
+/// What a [`SocketFilter`] of the probe gives to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeFilterSpec {
     /// Destination port of the UDP datagrams (IPv4, whole, at most one VLAN tag); 0 for none.
@@ -22,7 +22,30 @@ pub struct ProbeFilterSpec {
     pub queues: u32,
 }
 
-/// What a [`ProbeFilter`] saw, over all CPUs, in frames.
+/// What a [`SocketFilter`] of a forwarder gives to the sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TunnelFilterSpec {
+    /// Which frames.
+    pub frames: TunnelFrames,
+    /// Receive queues of the interface, at least 1.
+    pub queues: u32,
+}
+
+/// Frames for a forwarder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelFrames {
+    /// All: the side of the plain frames.
+    All,
+    /// Those of tunnels over IPv4 and IPv6, unfragmented, with at most one VLAN tag.
+    Tunnels {
+        /// UDP port of VXLAN; 0 for none.
+        vxlan_port: u16,
+        /// GRE too.
+        gre: bool,
+    },
+}
+
+/// What a [`SocketFilter`] saw, over all CPUs, in frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilterCounts {
     /// Given to a socket. It may still have had no room: see XDP_STATISTICS.
@@ -33,40 +56,57 @@ pub struct FilterCounts {
     pub map_missed: u64,
 }
 
-/// XDP program that gives the probe's frames to AF_XDP sockets by queue.
+/// XDP program that gives frames to AF_XDP sockets by queue, and all others to the stack: which
+/// ones, it is told when it is loaded.
 ///
 /// Detach (or drop) it before the sockets are closed: frames that arrive in
 /// between would be lost.
 #[derive(Debug)]
-pub struct ProbeFilter {
+pub struct SocketFilter {
     program: XdpProgram,
     sockets: MapHandle,
     counts: MapHandle,
     queues: u32,
 }
 
-impl ProbeFilter {
-    /// Loads the program; nothing is attached yet.
+impl SocketFilter {
+    /// Loads the program that takes the probe's datagrams; nothing is attached yet.
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_NET_ADMIN,
     /// [`BpfError::Invalid`] for no queues, [`BpfError::Load`] otherwise.
-    pub fn load(spec: &ProbeFilterSpec) -> Result<Self, BpfError> {
-        if spec.queues == 0 {
-            return Err(BpfError::Invalid { what: "a filter needs at least 1 queue".into() });
-        }
+    pub fn for_probe(spec: &ProbeFilterSpec) -> Result<Self, BpfError> {
         // struct config of probe.bpf.c.
         let port = spec.udp_port.to_ne_bytes();
         let config = [port[0], port[1], u8::from(spec.arp_icmp), 0];
-        let loaded = Opened::open("probe", embedded!("probe"))?
-            .config(&config)?
-            .map_entries("sockets", spec.queues)?
-            .frags(spec.frags)
-            .load()?;
-        Ok(ProbeFilter {
+        let opened = Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
+        Self::load(opened, spec.queues)
+    }
+
+    /// Loads the program that takes a forwarder's frames; nothing is attached yet.
+    ///
+    /// # Errors
+    /// As of [`Self::for_probe`].
+    pub fn for_tunnel(spec: &TunnelFilterSpec) -> Result<Self, BpfError> {
+        // struct config of tunnel.bpf.c.
+        let (vxlan_port, all, gre) = match spec.frames {
+            TunnelFrames::All => (0, true, false),
+            TunnelFrames::Tunnels { vxlan_port, gre } => (vxlan_port, false, gre),
+        };
+        let port = vxlan_port.to_ne_bytes();
+        let config = [port[0], port[1], u8::from(all), u8::from(gre)];
+        Self::load(Opened::open("tunnel", embedded!("tunnel"))?.config(&config)?, spec.queues)
+    }
+
+    fn load(opened: Opened, queues: u32) -> Result<Self, BpfError> {
+        if queues == 0 {
+            return Err(BpfError::Invalid { what: "a filter needs at least 1 queue".into() });
+        }
+        let loaded = opened.map_entries("sockets", queues)?.load()?;
+        Ok(SocketFilter {
             sockets: loaded.map("sockets")?,
             counts: loaded.map("counts")?,
-            queues: spec.queues,
+            queues,
             program: XdpProgram::new(loaded),
         })
     }

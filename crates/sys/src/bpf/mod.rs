@@ -17,14 +17,12 @@ mod interface;
 mod link;
 mod object;
 mod pass;
-mod tunnel;
 
 pub use drop::{DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
-pub use filter::{FilterCounts, ProbeFilter, ProbeFilterSpec};
+pub use filter::{FilterCounts, ProbeFilterSpec, SocketFilter, TunnelFilterSpec, TunnelFrames};
 pub use generator::{Generator, GeneratorCounts};
 pub use interface::Interface;
 pub use link::XdpMode;
 pub use pass::PassProgram;
-pub use tunnel::{TunnelFilter, TunnelFilterSpec, TunnelFrames};

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::{env, io};
 
 use wirepath_sys::bpf::{
-    BpfError, DropCounter, DropSpec, FaultFilter, FaultSpec, PassProgram, ProbeFilter,
-    ProbeFilterSpec, XdpMode,
+    BpfError, DropCounter, DropSpec, FaultFilter, FaultSpec, PassProgram, ProbeFilterSpec,
+    SocketFilter, XdpMode,
 };
 
 use crate::lab::{Pair, can_run, ip};
@@ -31,7 +31,7 @@ fn every_program_attaches_in_both_modes_and_goes_with_drop() {
         for mode in [XdpMode::Skb, XdpMode::Native] {
             for frags in [false, true] {
                 let mut filter =
-                    ProbeFilter::load(&ProbeFilterSpec { frags, ..SPEC }).expect("load");
+                    SocketFilter::for_probe(&ProbeFilterSpec { frags, ..SPEC }).expect("load");
                 filter.attach(index, mode).expect("attach");
                 assert!(details("far").contains("prog/xdp"), "{}", details("far"));
                 assert_eq!(details("far").contains("xdpgeneric"), mode == XdpMode::Skb);
@@ -61,12 +61,12 @@ fn a_second_program_is_refused_with_the_id_of_the_first() {
     let pair = Pair::new();
     let index = pair.far_index;
     pair.far.run(move || {
-        let mut first = ProbeFilter::load(&SPEC).expect("load");
+        let mut first = SocketFilter::for_probe(&SPEC).expect("load");
         first.attach(index, XdpMode::Native).expect("attach");
         let refused = first.attach(index, XdpMode::Native).expect_err("it has one already");
         assert!(matches!(refused, BpfError::InUse { .. }), "{refused}");
 
-        let mut second = ProbeFilter::load(&SPEC).expect("load");
+        let mut second = SocketFilter::for_probe(&SPEC).expect("load");
         // The same mode answers EBUSY, the other one EEXIST.
         for mode in [XdpMode::Native, XdpMode::Skb] {
             let refused = second.attach(index, mode).expect_err("occupied");
@@ -92,7 +92,7 @@ fn a_jumbo_mtu_needs_the_fragments_program_or_skb_mode() {
     let index = pair.far_index;
     pair.far.run(move || {
         ip("link set far mtu 9000");
-        let mut plain = ProbeFilter::load(&SPEC).expect("load");
+        let mut plain = SocketFilter::for_probe(&SPEC).expect("load");
         let refused = plain.attach(index, XdpMode::Native).expect_err("too big");
         assert!(matches!(refused, BpfError::MtuTooBig { .. }), "{refused:?}");
         let message = refused.to_string();
@@ -101,7 +101,8 @@ fn a_jumbo_mtu_needs_the_fragments_program_or_skb_mode() {
         }
         plain.attach(index, XdpMode::Skb).expect("SKB mode takes any MTU");
         drop(plain);
-        let mut frags = ProbeFilter::load(&ProbeFilterSpec { frags: true, ..SPEC }).expect("load");
+        let mut frags =
+            SocketFilter::for_probe(&ProbeFilterSpec { frags: true, ..SPEC }).expect("load");
         frags.attach(index, XdpMode::Native).expect("fragments take any MTU");
     });
 }
@@ -115,7 +116,7 @@ fn fewer_receive_queues_than_the_peer_sends_on_is_named() {
     pair.near.run(|| ip("link add name a numtxqueues 4 type veth peer name b numrxqueues 1"));
     pair.near.run(|| {
         let index = crate::lab::index_of("b");
-        let mut filter = ProbeFilter::load(&SPEC).expect("load");
+        let mut filter = SocketFilter::for_probe(&SPEC).expect("load");
         let refused = filter.attach(index, XdpMode::Native).expect_err("too few");
         assert!(matches!(refused, BpfError::TooFewQueues { .. }), "{refused:?}");
         assert!(refused.to_string().contains("ethtool -L b rx"), "{refused}");
@@ -129,7 +130,7 @@ fn an_interface_that_is_not_there_is_named_by_index() {
     }
     let pair = Pair::new();
     pair.far.run(|| {
-        let mut filter = ProbeFilter::load(&SPEC).expect("load");
+        let mut filter = SocketFilter::for_probe(&SPEC).expect("load");
         for index in [4_000, u32::MAX] {
             let refused = filter.attach(index, XdpMode::Skb).expect_err("nothing there");
             assert!(matches!(refused, BpfError::NoInterface { .. }), "{refused:?}");
@@ -146,7 +147,7 @@ fn a_program_on_a_deleted_interface_can_still_be_dropped() {
     let pair = Pair::new();
     let index = pair.far_index;
     pair.far.run(move || {
-        let mut filter = ProbeFilter::load(&SPEC).expect("load");
+        let mut filter = SocketFilter::for_probe(&SPEC).expect("load");
         filter.attach(index, XdpMode::Native).expect("attach");
         ip("link del far");
         filter.detach();
@@ -170,7 +171,7 @@ fn child(test: &str, argument: &str) -> std::process::Child {
 #[test]
 fn child_that_attaches_and_waits() {
     let Ok(index) = env::var(CHILD) else { return };
-    let mut filter = ProbeFilter::load(&SPEC).expect("load");
+    let mut filter = SocketFilter::for_probe(&SPEC).expect("load");
     filter.attach(index.parse().expect("index"), XdpMode::Native).expect("attach");
     io::stdout().write_all(b"\nattached\n").expect("told");
     let _ = io::stdin().read(&mut [0]);
@@ -252,7 +253,7 @@ fn child_without_capabilities() {
     // SAFETY: no pointers; it gives up root, and with it every capability.
     let answer = unsafe { libc::setresuid(65_534, 65_534, 65_534) };
     assert_eq!(answer, 0);
-    let refused = ProbeFilter::load(&SPEC).expect_err("no capability");
+    let refused = SocketFilter::for_probe(&SPEC).expect_err("no capability");
     assert!(matches!(refused, BpfError::Permission { .. }), "{refused:?}");
     let message = refused.to_string();
     for part in ["CAP_BPF and CAP_NET_ADMIN", "sudo setcap cap_bpf,cap_net_admin"] {

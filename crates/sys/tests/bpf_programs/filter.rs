@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilter, ProbeFilterSpec, XdpMode};
+use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilterSpec, SocketFilter, XdpMode};
 use wirepath_sys::xsk::{Bind, Copying, Frames, Socket, Then};
 
 use crate::lab::{FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, wait_until};
@@ -15,7 +15,7 @@ fn spec() -> ProbeFilterSpec {
     ProbeFilterSpec { udp_port: PORT, arp_icmp: false, frags: false, queues: 1 }
 }
 
-fn wait_for_counts(filter: &ProbeFilter, expected: FilterCounts) {
+fn wait_for_counts(filter: &SocketFilter, expected: FilterCounts) {
     let mut counts = FilterCounts::default();
     wait_until(|| {
         counts = filter.counts().expect("counts");
@@ -33,7 +33,7 @@ fn frames_of_the_port_miss_an_empty_map_and_all_others_pass_in_both_modes() {
         let pair = Pair::new();
         let index = pair.far_index;
         let filter = pair.far.run(move || {
-            let mut filter = ProbeFilter::load(&spec()).expect("load");
+            let mut filter = SocketFilter::for_probe(&spec()).expect("load");
             filter.attach(index, mode).expect("attach");
             filter
         });
@@ -86,7 +86,7 @@ fn headers_are_walked_by_their_lengths() {
         tcp,
     ];
     let filter = pair.far.run(move || {
-        let mut filter = ProbeFilter::load(&spec()).expect("load");
+        let mut filter = SocketFilter::for_probe(&spec()).expect("load");
         filter.attach(far_index, XdpMode::Native).expect("attach");
         filter
     });
@@ -113,7 +113,7 @@ fn arp_and_icmp_are_taken_only_when_asked() {
         let (near_index, far_index) = (pair.near_index, pair.far_index);
         let filter = pair.far.run(move || {
             let spec = ProbeFilterSpec { udp_port: 0, arp_icmp, ..spec() };
-            let mut filter = ProbeFilter::load(&spec).expect("load");
+            let mut filter = SocketFilter::for_probe(&spec).expect("load");
             filter.attach(far_index, XdpMode::Native).expect("attach");
             filter
         });
@@ -141,7 +141,7 @@ fn frames_of_the_port_go_to_the_socket_of_their_queue_until_it_is_removed() {
         let pair = Pair::new();
         let (near_index, far_index) = (pair.near_index, pair.far_index);
         let (filter, mut socket) = pair.far.run(move || {
-            let mut filter = ProbeFilter::load(&spec()).expect("load");
+            let mut filter = SocketFilter::for_probe(&spec()).expect("load");
             filter.attach(far_index, mode).expect("attach");
             let frames = Frames::allocate(4096, 64, 1).expect("memory").remove(0);
             let bind = Bind {
@@ -186,7 +186,7 @@ fn frames_of_the_port_go_to_the_socket_of_their_queue_until_it_is_removed() {
 
 #[test]
 fn a_queue_outside_the_map_is_refused_by_name() {
-    let filter = ProbeFilter::load(&ProbeFilterSpec { queues: 2, ..spec() }).expect("load");
+    let filter = SocketFilter::for_probe(&ProbeFilterSpec { queues: 2, ..spec() }).expect("load");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
     let refused = filter.insert_socket(2, socket.as_fd()).expect_err("outside");
     assert!(matches!(refused, BpfError::NoQueue { queue: 2, queues: 2 }), "{refused}");
@@ -199,6 +199,7 @@ fn a_queue_outside_the_map_is_refused_by_name() {
 
 #[test]
 fn a_filter_for_no_queue_is_refused() {
-    let refused = ProbeFilter::load(&ProbeFilterSpec { queues: 0, ..spec() }).expect_err("none");
+    let refused =
+        SocketFilter::for_probe(&ProbeFilterSpec { queues: 0, ..spec() }).expect_err("none");
     assert!(matches!(refused, BpfError::Invalid { .. }), "{refused}");
 }
