@@ -1,6 +1,9 @@
 //! What sessions of all paths share: where the two ends of a lab run, and the account of CPU time.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use host::cpu::{CpuClock, CpuTimes};
 use host::lab::End;
@@ -50,6 +53,20 @@ impl Used {
         }
         m.steal_ns = self.machine.steal_ns;
         m.others_cpu_ns = self.machine.others_ns(self.own_ns);
+    }
+}
+
+/// Waits until a receiver's count has come to `whole`, has stood still for `grace`, or `most` is
+/// over.
+pub(crate) fn drain(received_count: &AtomicU64, whole: u64, grace: Duration, most: Duration) {
+    let begun = Instant::now();
+    let mut last = (received_count.load(Ordering::Relaxed), begun);
+    while begun.elapsed() < most && last.0 < whole && last.1.elapsed() < grace {
+        thread::sleep(Duration::from_millis(1));
+        let now = received_count.load(Ordering::Relaxed);
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
     }
 }
 

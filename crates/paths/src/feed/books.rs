@@ -2,19 +2,18 @@
 
 use model::{Delivery, Measurement, NotEffective, latency_histogram};
 
+use super::excess::time_of_day_difference_ns;
 use super::publisher::Sent;
 use super::receiver::Received;
 use super::script::Script;
 use super::session::Zero;
 
-const DAY_NS: i64 = 86_400_000_000_000;
-
-/// Receive time less match time of datagram `n`, both in the time of day, nanoseconds: a latency
-/// but for what the clocks differ by.
+/// Receive time less match time of datagram `n`, nanoseconds: a latency but for what the clocks
+/// differ by, and for whole days.
 pub(super) fn since_match_ns(script: &Script, sent: &Sent, n: usize, app_ns: u64) -> i64 {
     let matched_ns = script.match_micros(n, sent.begin_ns) as i64 * 1000;
     // The receiver's clock shows UTC; what it is ahead or behind is part of the offset.
-    (app_ns % DAY_NS as u64) as i64 - matched_ns
+    app_ns as i64 - matched_ns
 }
 
 /// Segments, books and costs.
@@ -42,9 +41,8 @@ pub(super) fn measurement_of(
             wake.saturating_record(app_ns.saturating_sub(kernel_ns));
         }
         whole.saturating_record(app_ns.saturating_sub(due_ns));
-        let mut excess_ns = since_match_ns(script, sent, n, app_ns) - zero.offset_ns;
-        // Midnight may lie between a trial and the calibration.
-        excess_ns -= (excess_ns + DAY_NS / 2).div_euclid(DAY_NS) * DAY_NS;
+        let since_match_ns = since_match_ns(script, sent, n, app_ns);
+        let excess_ns = time_of_day_difference_ns(since_match_ns, zero.offset_ns);
         below_zero_count += u64::from(excess_ns < 0);
         matched.saturating_record(excess_ns.max(0) as u64);
     }

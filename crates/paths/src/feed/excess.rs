@@ -10,6 +10,14 @@ use model::latency_histogram;
 
 /// Nanoseconds of a day, after which match times begin again.
 const DAY_NS: i64 = 86_400_000_000_000;
+
+/// What one time of day, in nanoseconds, is later than another: the nearest such difference, so
+/// that midnight may lie between them.
+#[inline]
+pub(super) fn time_of_day_difference_ns(later_ns: i64, earlier_ns: i64) -> i64 {
+    (later_ns - earlier_ns + DAY_NS / 2).rem_euclid(DAY_NS) - DAY_NS / 2
+}
+
 /// Room kept below the smallest difference when it has to be made the second time, doubled up
 /// to [`GUARD_NS_MAX`]: how often everything is moved stays logarithmic.
 const GUARD_NS: i64 = 2_000;
@@ -25,9 +33,8 @@ impl Base {
     /// message; right as long as it stays within half a day.
     #[inline]
     pub fn difference_ns(&mut self, arrival_ns: u64, match_ns: u64) -> i64 {
-        let raw = (arrival_ns % DAY_NS as u64) as i64 - (match_ns % DAY_NS as u64) as i64;
-        let base = *self.0.get_or_insert(raw);
-        (raw - base + DAY_NS / 2).rem_euclid(DAY_NS) - DAY_NS / 2
+        let raw = arrival_ns as i64 - match_ns as i64;
+        time_of_day_difference_ns(raw, *self.0.get_or_insert(raw))
     }
 }
 

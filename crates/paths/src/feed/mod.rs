@@ -85,8 +85,7 @@ impl Path for Feed {
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {
         if arm.kind == ArmKind::Peer {
-            let known = LOADS.iter().find(|l| l.name == load.kind).map_or(&[][..], |l| l.peers);
-            return peers::support(&arm.name, &load.kind, known);
+            return peers::support(&arm.name, &load.kind, &LOADS);
         }
         capabilities::support(arm)
     }

@@ -1,14 +1,13 @@
 //! Trials of the feed in a lab: an exchange and a receiver, joined by a wire.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::lab::{Pair, PairSpec};
@@ -26,9 +25,9 @@ use super::script::{Script, Timing};
 use super::switches::{FIFO_PRIORITY, RING_DESCRIPTORS, engine_of};
 use super::symbols::Symbols;
 use super::traps;
-use crate::lab::{Meter, Placement, local, settle};
+use crate::lab::{Meter, Placement, drain, local, settle};
 use crate::path::{Load, PathError, Session};
-use crate::peers::{self, Job, Peer, Traffic};
+use crate::peers::{Job, Peers, Traffic};
 use crate::text::chain;
 
 /// Terminals of our own.
@@ -57,7 +56,7 @@ pub(super) struct FeedSession {
     books: Symbols,
     run: u64,
     zero: Zero,
-    peers: BTreeMap<String, Box<dyn Peer>>,
+    peers: Peers,
 }
 
 /// The zero of calibrated latency: one for all arms of a run.
@@ -66,7 +65,7 @@ pub(super) struct FeedSession {
 /// and are too low by that much. Here the clocks are one, so it is known how much.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Zero {
-    /// Receive time less match time of the fastest quote, both in the time of day, nanoseconds.
+    /// Receive time less match time of the fastest quote, nanoseconds.
     pub(super) offset_ns: i64,
     /// By how much latencies may be too low, nanoseconds.
     pub(super) error_ns: u64,
@@ -95,7 +94,7 @@ impl FeedSession {
             books: Symbols::new(BOOKS_MAX),
             run: io::clock::realtime_ns(),
             zero: Zero::default(),
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
         };
         session.calibrate()?;
         Ok(session)
@@ -272,7 +271,7 @@ impl FeedSession {
                 sender.join().unwrap_or_else(|_| Err("panicked".into()))
             });
             if sent.is_some() {
-                drain(seen, count as u64);
+                drain(seen, count as u64, GRACE, GRACE_MAX);
             }
             stop.store(true, Ordering::Relaxed);
             let received = receiver.join().unwrap_or_else(|_| Err("panicked".into()));
@@ -300,35 +299,13 @@ impl FeedSession {
     }
 }
 
-/// Waits until everything came, or nothing has for a while.
-fn drain(seen: &AtomicU64, count: u64) {
-    let begun = Instant::now();
-    let mut last = (seen.load(Ordering::Relaxed), Instant::now());
-    while begun.elapsed() < GRACE_MAX && last.0 < count && last.1.elapsed() < GRACE {
-        thread::sleep(Duration::from_millis(1));
-        let now = seen.load(Ordering::Relaxed);
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-    }
-}
-
 impl Session for FeedSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
-        let job = self.job();
-        if !self.peers.contains_key(&arm.name) {
-            self.peers.insert(arm.name.clone(), peers::open(&arm.name, &job)?);
-        }
-        let Some(peer) = self.peers.get_mut(&arm.name) else {
-            return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
-        };
-        let meter = Meter::start(&self.clock)?;
-        let (mut m, children_ns) = peer.trial(&self.pair, &job, &Placement::default())?;
-        meter.stop()?.with_children(children_ns).account(&mut m);
-        Ok(m)
+        let (job, anywhere) = (self.job(), Placement::default());
+        self.peers.trial(&arm.name, &job, &self.pair, &anywhere, &self.clock)
     }
 
     fn nic(&self) -> String {

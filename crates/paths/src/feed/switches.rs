@@ -46,7 +46,7 @@ pub static SWITCHES: [Switch; 12] = [
         id: "irq-affinity",
         effect: "the kernel's receive work is done on the receiver's CPU (by RPS where there is no interrupt)",
         scope: Scope::Interface,
-        needs: "two CPUs; no effect under bypass on a veth, which takes packets before RPS",
+        needs: "two CPUs; no effect under bypass in native mode, which takes packets before RPS",
         source: "kernel documentation, networking/scaling.rst",
     },
     Switch {

@@ -4,15 +4,17 @@
 mod iperf3;
 mod sockperf;
 
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::process::Command;
 use std::time::Duration;
 
+use host::cpu::CpuClock;
 use host::lab::Pair;
 use model::{Cost, Measurement, Support};
 use sys_child::{Child, ChildUsage, Finished, Place};
 
-use crate::lab::Placement;
-use crate::path::PathError;
+use crate::lab::{Meter, Placement};
+use crate::path::{LoadKind, PathError};
 
 /// Children of this process, placed in a lab.
 use host::child as sys_child;
@@ -49,7 +51,7 @@ pub(crate) struct Job {
 }
 
 /// Another program that can carry a load.
-pub(crate) trait Peer {
+trait Peer {
     /// One bounded run; with the CPU time that the programs took in all, nanoseconds.
     fn trial(
         &mut self,
@@ -59,8 +61,35 @@ pub(crate) trait Peer {
     ) -> Result<(Measurement, u64), PathError>;
 }
 
+/// The peers of a session, each opened for its first trial and kept until the last.
+#[derive(Default)]
+pub(crate) struct Peers {
+    open: BTreeMap<String, Box<dyn Peer>>,
+}
+
+impl Peers {
+    /// One trial of a peer, with what it and the kernel used.
+    pub(crate) fn trial(
+        &mut self,
+        name: &str,
+        job: &Job,
+        pair: &Pair,
+        places: &Placement,
+        clock: &CpuClock,
+    ) -> Result<Measurement, PathError> {
+        let peer = match self.open.entry(name.to_owned()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(open(name, job)?),
+        };
+        let meter = Meter::start(clock)?;
+        let (mut m, children_ns) = peer.trial(pair, job, places)?;
+        meter.stop()?.with_children(children_ns).account(&mut m);
+        Ok(m)
+    }
+}
+
 /// A peer by name.
-pub(crate) fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
+fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
     match name {
         "iperf3" => Ok(Box::new(iperf3::Iperf3)),
         "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
@@ -71,8 +100,9 @@ pub(crate) fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
     }
 }
 
-/// Whether a peer is installed and can carry the load.
-pub(crate) fn support(name: &str, load: &str, known: &[&str]) -> Support {
+/// Whether a peer is installed and can carry one of the loads.
+pub(crate) fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
+    let known = loads.iter().find(|l| l.name == load).map_or(&[][..], |l| l.peers);
     if !known.contains(&name) {
         let carries = if known.is_empty() { "none does".into() } else { known.join(", ") };
         return Support::Refused {

@@ -89,8 +89,7 @@ impl Path for Probe {
             };
         }
         if arm.kind == ArmKind::Peer {
-            let known = LOADS.iter().find(|l| l.name == load.kind).map_or(&[][..], |l| l.peers);
-            return peers::support(&arm.name, &load.kind, known);
+            return peers::support(&arm.name, &load.kind, &LOADS);
         }
         if let Some(why) = switches::contradiction(arm) {
             return Support::Refused { why };

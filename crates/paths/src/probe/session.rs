@@ -1,6 +1,5 @@
 //! Trials in a lab of two namespaces, or against a peer on another host.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -18,7 +17,7 @@ use super::switches::{engine_of, fit};
 use super::watch::Watch;
 use crate::lab::{Meter, Placement, Used, local, settle};
 use crate::path::{Load, PathError, Session};
-use crate::peers::{self, Job, Peer, Traffic};
+use crate::peers::{Job, Peers, Traffic};
 
 /// UDP port of the far end.
 pub(super) const FAR_PORT: u16 = 9000;
@@ -32,7 +31,7 @@ pub(super) struct LabSession {
     cpus: Vec<usize>,
     clock: CpuClock,
     run: u32,
-    peers: BTreeMap<String, Box<dyn Peer>>,
+    peers: Peers,
 }
 
 impl LabSession {
@@ -45,7 +44,7 @@ impl LabSession {
         let pair = Pair::new(&spec).map_err(PathError::part)?;
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
-        let peers = BTreeMap::new();
+        let peers = Peers::default();
         Ok(LabSession { pair, load: load.clone(), cpus, clock, run: seed(), peers })
     }
 
@@ -128,17 +127,7 @@ impl Session for LabSession {
             return self.variant(arm);
         }
         let places = self.placement(false);
-        if !self.peers.contains_key(&arm.name) {
-            self.peers.insert(arm.name.clone(), peers::open(&arm.name, &job(&self.load))?);
-        }
-        let Some(peer) = self.peers.get_mut(&arm.name) else {
-            return Err(PathError::End { end: arm.name.clone(), why: "was not opened".into() });
-        };
-        let meter = Meter::start(&self.clock)?;
-        let (mut measurement, children_ns) = peer.trial(&self.pair, &job(&self.load), &places)?;
-        let used = meter.stop()?;
-        used.with_children(children_ns).account(&mut measurement);
-        Ok(measurement)
+        self.peers.trial(&arm.name, &job(&self.load), &self.pair, &places, &self.clock)
     }
 
     fn nic(&self) -> String {

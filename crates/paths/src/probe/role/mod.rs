@@ -9,7 +9,7 @@ mod report;
 mod schedule;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io::{AnyEngine, Engine, EngineSpec, Role, Setup};
 use serde::{Deserialize, Serialize};
@@ -177,13 +177,5 @@ fn run_on<E: Engine>(
 
 /// Waits until the receiver behind `live` has taken nothing for a while.
 pub fn drain(live: &Live) {
-    let begun = Instant::now();
-    let mut last = (live.received_count.load(Ordering::Relaxed), Instant::now());
-    while begun.elapsed() < GRACE_MAX && last.1.elapsed() < GRACE {
-        std::thread::sleep(Duration::from_millis(1));
-        let now = live.received_count.load(Ordering::Relaxed);
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-    }
+    crate::lab::drain(&live.received_count, u64::MAX, GRACE, GRACE_MAX);
 }
