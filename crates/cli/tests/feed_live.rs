@@ -233,7 +233,7 @@ fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_
     let pace = ["--per-datagram", "3", "-c", &datagrams, "--drop-a", "10%"];
     let sent = replay(&spaces, &[&session[..], &pace].concat());
     assert_eq!(count(&sent, "message_count"), MESSAGES);
-    // The last may be among the lost: a heartbeat says what there is.
+    // The last may be among the lost, and so may be the word of the end: heartbeats repeat it.
     let group: SocketAddrV4 = A.parse().expect("an address");
     let heartbeat = within(&spaces.near, || {
         let link = host::net::link_named("va").expect("our link");
@@ -257,9 +257,22 @@ fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_
     assert_eq!(count(recovery, "recovered_count"), dropped, "{recovery}");
     assert_eq!(count(&recovery["counts"], "first_count"), dropped, "{recovery}");
     assert_eq!(got["digests"]["SYNTHETIC1"], expected.to_string());
+    assert_eq!(count(&got, "sessions_ended_count"), 1, "the replay ends its session: {got}");
     // The line lost messages, what was delivered did not.
     assert!(got["lines"][0]["kernel_to_app"]["refused"].is_string());
     assert!(got["match_to_app"]["p50_ns"].is_u64(), "{got}");
+}
+
+#[test]
+fn what_is_sent_within_a_time_is_what_is_counted_and_delivered() {
+    let spaces = Spaces::new();
+    let listener = listen(&spaces, &["--from-start", "--digest"]);
+    let sent = replay(&spaces, &["--synthetic", "--rate", "1000", "-d", "300ms"]);
+    let got = summary(listener);
+    assert_eq!(count(&sent, "message_count"), 300, "{sent}");
+    assert_eq!(count(&sent["union"], "carried_count"), 300, "{sent}");
+    assert_eq!(count(&got, "delivered_count"), 300, "{got}");
+    assert_eq!(got["digests"], sent["union"]["digests"]);
 }
 
 /// Packets that tshark finds in a file, and those it calls malformed.

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Data, FAR_IP, LONG, Running, Spaces, all_text, is_installed, json, own_links, succeed, until,
-    wirepath,
+    Data, FAR_IP, LONG, Running, Spaces, all_text, ip, is_installed, json, own_links, succeed,
+    until, wirepath,
 };
 
 /// How long a command may take to end once it is asked to: a trial under way, the outcome.
@@ -262,5 +262,38 @@ fn a_killed_peer_leaves_no_program() {
         assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
         let none = || !spaces.far_link().contains("xdp") && !spaces.near_link().contains("xdp");
         assert!(until(LONG, none), "{} {}", spaces.far_link(), spaces.near_link());
+    }
+}
+
+#[test]
+fn killed_feed_commands_leave_nothing_and_a_recording_can_be_read() {
+    const GROUP: &str = "239.77.1.9:10000";
+    let spaces = Spaces::new();
+    for signal in ["KILL", "INT", "TERM"] {
+        let data = Data::new();
+        let file = data.file("cut.pcapng");
+        let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--metrics", "0", "--json"];
+        let mut listen = Running::start(spaces.far(&listen));
+        listen.await_stderr("Ctrl-C ends");
+        let record = ["feed", "record", "--group", GROUP, "-i", "vb", &file];
+        let mut record = Running::start(spaces.far(&record));
+        record.await_stderr("recording to ");
+        let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
+        let replay =
+            Running::start(spaces.near(&[&replay[..], &["-i", "va", "-d", "300s"]].concat()));
+        let size = || std::fs::metadata(&file).map_or(0, |meta| meta.len());
+        assert!(until(LONG, || size() > 100_000), "{}", replay.stderr());
+        for (what, running) in [("replay", replay), ("record", record), ("listen", listen)] {
+            let held = running.holdings();
+            let output = running.end_by(signal, SOON);
+            if signal != "KILL" {
+                assert_eq!(output.status.code(), Some(0), "{what}: {}", all_text(&output));
+            }
+            held.assert_gone();
+        }
+        let decoded = succeed(wirepath(&["feed", "decode", &file]));
+        assert!(decoded.lines().count() > 500, "{signal}: {}", decoded.len());
+        let groups = succeed(ip(&["-n", &spaces.far, "maddress", "show", "dev", "vb"]));
+        assert!(!groups.contains("239.77.1.9"), "{groups}");
     }
 }

@@ -52,6 +52,19 @@ pub fn set_timer_slack_ns(slack_ns: u64) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
 }
 
+/// How far the host's clock may be from true time, as whoever keeps it (NTP, PTP) told the
+/// kernel; `None` when nobody keeps it.
+///
+/// Source: adjtimex(2): STA_UNSYNC and `maxerror`.
+pub fn host_error_ns() -> Option<u64> {
+    // SAFETY: all members are integers, for which zero is a value.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `state` may be read and written; with `modes` 0 nothing is changed.
+    let kept = unsafe { libc::adjtimex(&mut state) };
+    let is_kept = kept >= 0 && kept != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
+    is_kept.then(|| u64::try_from(state.maxerror).unwrap_or(0) * 1000)
+}
+
 #[inline]
 fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -66,6 +66,9 @@ pub(crate) struct ListenArgs {
     /// CPU to receive on
     #[arg(long, value_name = "CPU")]
     pin: Option<usize>,
+    /// Real-time priority of the receiving thread (SCHED_FIFO), 1 to 99
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo: Option<i32>,
     /// Receive buffer in bytes; the host's default unless given
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<usize>,
@@ -148,6 +151,7 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         recover,
         spin: args.spin,
         pin: args.pin,
+        fifo: args.fifo,
         books_max: if args.mold { 1 } else { args.symbols.max(1) },
         top: args.top,
         digests: args.digest,
@@ -166,7 +170,9 @@ fn resolve(server: &str) -> Result<SocketAddr, Failure> {
 fn failed(error: ListenError) -> Failure {
     match error {
         ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
-        ListenError::Pin { .. } => Failure::Usage(paths::probe::role::chain(&error)),
+        ListenError::Pin { .. } | ListenError::Fifo { .. } => {
+            Failure::Usage(paths::probe::role::chain(&error))
+        }
         error => Failure::of(&error),
     }
 }

@@ -81,6 +81,8 @@ pub(super) fn measurement_of(
     ]);
     m.counters.extend(engine.counters.into_iter().map(|(name, n)| (format!("far_{name}"), n)));
     m.mode.extend(engine.mode.into_iter().map(|(name, value)| (format!("far {name}"), value)));
+    let exchange = if sent.is_undisturbed { "real-time" } else { "as any thread: it may be late" };
+    m.mode.insert("exchange's priority".into(), exchange.into());
     m.mode.insert(
         "match→app".into(),
         format!(

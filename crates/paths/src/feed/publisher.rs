@@ -1,14 +1,16 @@
 //! The exchange's side of a trial: sends a script on time.
 
-use std::hint;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use io::clock::realtime_ns;
+use io::clock::{realtime_ns, set_timer_slack_ns};
 
+use super::schedule::wait_until;
 use super::script::Script;
 
 /// Head start of the first datagram, for stamping the script and warming up.
 const LEAD_NS: u64 = 5_000_000;
+/// Above everything that a trial runs.
+const PRIORITY: i32 = 90;
 
 /// What was sent, and when.
 #[derive(Debug)]
@@ -17,10 +19,15 @@ pub(super) struct Sent {
     pub(super) begin_ns: u64,
     /// When each datagram was handed to the kernel, CLOCK_REALTIME nanoseconds.
     pub(super) at_ns: Vec<u64>,
+    /// Whether no other thread could take its CPU away.
+    pub(super) is_undisturbed: bool,
 }
 
-/// Sends the script from `from` to the group, in the calling thread's network namespace. Spins
-/// until each datagram is due: it stands for another host, whose CPU is its own.
+/// Sends the script from `from` to the group, in the calling thread's network namespace.
+///
+/// It stands for another host, where nothing of this one's load could delay it: it has a
+/// real-time priority, if it may, and sleeps between the bursts, so that whatever else wants to
+/// run finds its CPU and not the receiver's.
 pub(super) fn publish(
     script: &mut Script,
     from: Ipv4Addr,
@@ -31,16 +38,13 @@ pub(super) fn publish(
     socket.connect(group).map_err(|e| format!("connecting to {group}: {e}"))?;
     let begin_ns = realtime_ns() + LEAD_NS;
     script.stamp(begin_ns);
+    let is_undisturbed = io::sched::set_fifo(PRIORITY).is_ok();
+    set_timer_slack_ns(1);
     let mut at_ns = Vec::with_capacity(script.len());
     for n in 0..script.len() {
         let due_ns = begin_ns + script.due_ns(n);
-        let mut now_ns = realtime_ns();
-        while now_ns < due_ns {
-            hint::spin_loop();
-            now_ns = realtime_ns();
-        }
-        at_ns.push(now_ns);
+        at_ns.extend(wait_until(due_ns, realtime_ns, || false));
         socket.send(script.datagram(n)).map_err(|e| format!("sending to {group}: {e}"))?;
     }
-    Ok(Sent { begin_ns, at_ns })
+    Ok(Sent { begin_ns, at_ns, is_undisturbed })
 }

@@ -3,8 +3,39 @@
 //! Latency counts from these times, not from when a sender got round to it: a sender that
 //! stalls would else hide the tail.
 
+use std::time::Duration;
+use std::{hint, thread};
+
 /// Nanoseconds in a second.
 const SECOND_NS: u128 = 1_000_000_000;
+/// Closer to its time than this a message is waited for without sleeping.
+const SPIN_NS: u64 = 80_000;
+/// Longest sleep, so that a stop is seen.
+const NAP_NS: u64 = 20_000_000;
+
+/// Sleeps, then spins, until a clock shows `due_ns`; returns the time, or `None` when it was
+/// stopped before.
+pub(super) fn wait_until(
+    due_ns: u64,
+    clock_ns: impl Fn() -> u64,
+    is_stopped: impl Fn() -> bool,
+) -> Option<u64> {
+    loop {
+        let now_ns = clock_ns();
+        if now_ns >= due_ns {
+            return Some(now_ns);
+        }
+        if is_stopped() {
+            return None;
+        }
+        let left_ns = due_ns - now_ns;
+        if left_ns > SPIN_NS {
+            thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
+        } else {
+            hint::spin_loop();
+        }
+    }
+}
 
 /// Intended send times, from the load's begin. The same arguments give the same times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

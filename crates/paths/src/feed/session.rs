@@ -13,9 +13,9 @@ use host::cpu::CpuClock;
 use host::lab::{Pair, PairSpec};
 use host::steering::RpsGuard;
 use host::tune::{LargeRing, NoCoalescing};
+use io::pty::Pty;
 use io::{EngineKind, Setup};
 use model::{Arm, ArmKind, Measurement, NotEffective};
-use sys_pty::Pty;
 
 use super::books::measurement_of;
 use super::publisher::{self, Sent};
@@ -24,14 +24,11 @@ use super::schedule::Schedule;
 use super::script::{Script, Timing};
 use super::switches::{FIFO_PRIORITY, RING_DESCRIPTORS, engine_of};
 use super::symbols::Symbols;
-use super::traps;
+use super::traps::{self, Running};
 use crate::lab::{Meter, Placement, drain, local, settle};
 use crate::path::{Load, PathError, Session};
 use crate::peers::{Job, Peers, Traffic};
 use crate::text::chain;
-
-/// Terminals of our own.
-use io::pty as sys_pty;
 
 /// Where stocks are published.
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
@@ -183,7 +180,13 @@ impl FeedSession {
         if arm.has("pin") {
             m.mode.insert("far CPU".into(), format!("{:?}", self.placement(arm).far));
         }
-        m.traps = traps::of(arm, self.cpus.len());
+        let running = Running {
+            spin: arm.has("spin"),
+            pin: arm.has("pin"),
+            fifo: arm.has("fifo"),
+            fed_on_its_cpu: arm.has("irq-affinity"),
+        };
+        m.traps = traps::of(running, self.cpus.len());
         let engine = engine_of(arm);
         if arm.has("irq-affinity") && engine.kind == EngineKind::Xdp {
             // SKB mode: the program runs behind RPS, which has moved the packet already.

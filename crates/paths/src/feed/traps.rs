@@ -1,14 +1,28 @@
 //! Settings that are known to spoil a receiver, found before they puzzle anybody.
 
-use model::{Arm, Trap};
+use model::Trap;
 
-/// Traps that an arm goes into on this host.
-pub(super) fn of(arm: &Arm, cpus: usize) -> Vec<Trap> {
+/// How a receiver runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Running {
+    /// It looks again at once instead of sleeping.
+    pub(super) spin: bool,
+    /// It stays on one CPU.
+    pub(super) pin: bool,
+    /// It has a real-time priority.
+    pub(super) fifo: bool,
+    /// The kernel's receive work is done on its CPU.
+    pub(super) fed_on_its_cpu: bool,
+}
+
+/// Traps that a receiver goes into on this host, of so many CPUs.
+pub(super) fn of(running: Running, cpus: usize) -> Vec<Trap> {
+    let Running { spin, pin, fifo, fed_on_its_cpu } = running;
     let mut traps = Vec::new();
     let mut found = |what: String, advice: &str| {
         traps.push(Trap { what, advice: advice.to_owned() });
     };
-    let real_time = arm.has("spin") && arm.has("fifo");
+    let real_time = spin && fifo;
     if let Some((runtime_us, period_us)) = io::sched::real_time_share_us().filter(|_| real_time) {
         found(
             format!(
@@ -22,13 +36,13 @@ pub(super) fn of(arm: &Arm, cpus: usize) -> Vec<Trap> {
              host of your own, sysctl kernel.sched_rt_runtime_us=-1",
         );
     }
-    if arm.has("spin") && !arm.has("pin") && cpus > 1 {
+    if spin && !pin && cpus > 1 {
         found(
             "a spinner that is not pinned is fast or slow by where the scheduler puts it".into(),
             "read spin together with pin",
         );
     }
-    if arm.has("spin") && arm.has("pin") && arm.has("irq-affinity") {
+    if spin && pin && fed_on_its_cpu {
         found(
             "the receiver spins on the CPU that does the kernel's receive work: they take turns"
                 .into(),
@@ -42,20 +56,21 @@ pub(super) fn of(arm: &Arm, cpus: usize) -> Vec<Trap> {
 mod tests {
     use super::*;
 
-    fn arm(ids: &[&str]) -> Arm {
-        Arm::variant("x", ids.iter().map(|s| (*s).to_owned()).collect())
-    }
+    const SPINNER: Running = Running { spin: true, pin: false, fifo: false, fed_on_its_cpu: false };
 
     #[test]
     fn a_spinner_without_a_cpu_of_its_own_is_warned_of() {
-        assert!(of(&arm(&["spin"]), 2)[0].what.contains("not pinned"));
-        assert!(of(&arm(&["spin", "pin"]), 2).is_empty());
-        assert!(of(&arm(&["pin", "quiet"]), 2).is_empty());
+        assert!(of(SPINNER, 2)[0].what.contains("not pinned"));
+        let pinned = Running { pin: true, ..SPINNER };
+        assert!(of(pinned, 2).is_empty());
+        assert!(of(Running { spin: false, ..pinned }, 2).is_empty());
+        let fed = Running { fed_on_its_cpu: true, ..pinned };
+        assert!(of(fed, 2)[0].what.contains("take turns"));
     }
 
     #[test]
     fn a_real_time_spinner_is_told_what_the_kernel_takes() {
-        let traps = of(&arm(&["spin", "pin", "fifo"]), 2);
+        let traps = of(Running { pin: true, fifo: true, ..SPINNER }, 2);
         // Where real-time tasks may run all the time there is nothing to warn of.
         assert_eq!(traps.is_empty(), io::sched::real_time_share_us().is_none());
     }

@@ -8,16 +8,13 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::process::Command;
 use std::time::Duration;
 
+use host::child::{Child, ChildUsage, Finished, Place};
 use host::cpu::CpuClock;
 use host::lab::Pair;
 use model::{Cost, Measurement, Support};
-use sys_child::{Child, ChildUsage, Finished, Place};
 
 use crate::lab::{Meter, Placement};
 use crate::path::{LoadKind, PathError};
-
-/// Children of this process, placed in a lab.
-use host::child as sys_child;
 
 /// UDP (and control) port that other programs get in a lab.
 const PORT: u16 = 9100;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
-use io::{IoError, affinity, clock};
+use io::{IoError, affinity, clock, sched};
 
 use self::core::{Core, LineState, Sink};
 use self::line::LineTrack;
@@ -24,6 +24,7 @@ use super::arbiter::{self, Arbiter, Line};
 use super::messages::Protocol;
 use super::recovery::{self, Action, Recovery};
 use super::symbols::Symbols;
+use super::traps::{self, Running};
 
 pub use self::interval::{Counts, Interval, LineBook, TopRow};
 pub use self::report::{LineReport, Percentiles, Report};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub spin: bool,
     /// CPU to run on.
     pub pin: Option<usize>,
+    /// Real-time priority (SCHED_FIFO), 1 to 99.
+    pub fifo: Option<i32>,
     /// Instruments that there is room for; one that is traded in both lots takes two.
     pub books_max: u32,
     /// Busiest books in each interval; they are looked for on the receiving thread.
@@ -96,6 +99,18 @@ pub enum ListenError {
     Pin {
         /// The CPU.
         cpu: usize,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The priority.
+    #[error(
+        "cannot run at SCHED_FIFO priority {priority}; it needs CAP_SYS_NICE, or `ulimit -r` of \
+         as much"
+    )]
+    Fifo {
+        /// The priority.
+        priority: i32,
         /// What the system says.
         #[source]
         source: std::io::Error,
@@ -187,6 +202,10 @@ impl Listener {
         if let Some(cpu) = self.plan.pin {
             affinity::pin_to(&[cpu]).map_err(|source| ListenError::Pin { cpu, source })?;
         }
+        if let Some(priority) = self.plan.fifo {
+            sched::set_fifo(priority).map_err(|source| ListenError::Fifo { priority, source })?;
+        }
+        self.note_traps()?;
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
         let mut next_ns = begun_ns + SECOND_NS;
@@ -218,6 +237,23 @@ impl Listener {
         self.core.finish();
         self.close_interval(begun_ns, clock::monotonic_ns());
         Ok(self.core.interval)
+    }
+
+    /// Notes what is known to spoil a receiver that runs like this one.
+    fn note_traps(&mut self) -> Result<(), ListenError> {
+        let cpus = affinity::allowed_cpus().map_err(ListenError::Wait)?.len();
+        let running = Running {
+            spin: self.plan.spin,
+            pin: self.plan.pin.is_some(),
+            // Here or by chrt(1).
+            fifo: sched::fifo_priority().is_some(),
+            // Known of no interface without its interrupts' affinities: `prove feed` shows it.
+            fed_on_its_cpu: false,
+        };
+        for trap in traps::of(running, cpus) {
+            self.core.interval.notes.push(format!("{}: {}", trap.what, trap.advice));
+        }
+        Ok(())
     }
 
     fn take_all(&mut self) -> Result<usize, ListenError> {

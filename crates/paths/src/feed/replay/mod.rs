@@ -3,51 +3,39 @@
 //! Every datagram has a time at which it is to be sent, and keeps it whatever the ones before it
 //! took: a sender that stalls shows as lag, not as a slower feed.
 
+mod error;
 mod faults;
 mod ledger;
 mod report;
+mod source;
 mod stamps;
+mod timing;
 
-use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use io::{IoError, affinity, clock};
+use io::{affinity, clock};
 use model::latency_histogram;
 
 use self::faults::Dice;
 use self::ledger::{LineLedger, Number, UnionLedger};
 use self::stamps::{Stamp, StampWriter};
+use self::timing::Timing;
 use super::arbiter::Domain;
-use super::capture::{self, CaptureError, Reader};
+use super::capture;
 use super::messages::{self, Digest, Protocol};
-use super::schedule::Schedule;
-use super::synthetic::{MoldSession, Session};
+use super::schedule::{Schedule, wait_until};
 
+pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
+pub use self::source::Source;
 
-/// Closer to its time than this a datagram is waited for without sleeping.
-const SPIN_NS: u64 = 80_000;
-/// Longest sleep, so that a stop flag is seen.
-const NAP_NS: u64 = 20_000_000;
 const LINES: [&str; 2] = ["A", "B"];
-
-/// What is sent.
-#[derive(Debug)]
-pub enum Source {
-    /// A capture, or a file of telegrams.
-    File(Box<Reader<File>>),
-    /// A session of the Taiwan exchanges, so many telegrams a datagram.
-    Twse(Box<Session>, usize),
-    /// A session of ITCH in MoldUDP64, so many messages a datagram.
-    Mold(Box<MoldSession>, usize),
-}
 
 /// When.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,73 +74,6 @@ pub struct Plan {
     pub pin: Option<usize>,
     /// Where the stamps go.
     pub stamps: Option<PathBuf>,
-}
-
-/// Why a feed cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// A socket.
-    #[error(transparent)]
-    Io(#[from] IoError),
-    /// The capture.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
-    /// Where it may not go.
-    #[error(
-        "{to} is not sent to: it is neither a multicast group nor an address on the network of \
-         {ifname}; market data is replayed only where it cannot leave the interface that was \
-         given"
-    )]
-    Destination {
-        /// Where it was to go.
-        to: SocketAddrV4,
-        /// Interface.
-        ifname: String,
-    },
-    /// No line or too many.
-    #[error("{lines} destinations were given; one, or two for an A/B pair, can be sent to")]
-    Lines {
-        /// How many.
-        lines: usize,
-    },
-    /// Telegrams without times.
-    #[error("this file holds telegrams without times; say how fast with --rate, or --speed max")]
-    NoTimes,
-    /// Nothing was sent.
-    #[error("the capture holds no UDP datagram{to}; `wirepath feed decode` shows what it holds")]
-    Nothing {
-        /// To the destinations asked for.
-        to: String,
-    },
-    /// The interface went away or down.
-    #[error("sending to {to} through {ifname} failed")]
-    Send {
-        /// Where.
-        to: SocketAddrV4,
-        /// Interface.
-        ifname: String,
-        /// What the system says.
-        #[source]
-        source: Error,
-    },
-    /// The CPU.
-    #[error("cannot run on CPU {cpu}; `taskset -cp $$` lists those that are allowed")]
-    Pin {
-        /// The CPU.
-        cpu: usize,
-        /// What the system says.
-        #[source]
-        source: Error,
-    },
-    /// The file of stamps.
-    #[error("cannot write {}", path.display())]
-    Stamps {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        source: Error,
-    },
 }
 
 /// What was sent.
@@ -225,6 +146,16 @@ struct Line {
     held_messages: Vec<Number>,
 }
 
+impl Line {
+    fn send(&self, payload: &[u8]) -> Result<usize, Error> {
+        match self.socket.send(payload) {
+            // The answer to one before: nobody listens there. This one was not sent yet.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.socket.send(payload),
+            sent => sent,
+        }
+    }
+}
+
 /// Times of the run: the schedule counts from the begin.
 #[derive(Debug, Clone, Copy)]
 struct Begin {
@@ -262,7 +193,7 @@ impl Replay {
             Ok(Line {
                 name,
                 to: *to,
-                socket: io_sender(*to, &plan)?,
+                socket: io::multicast::sender(*to, plan.ifindex, &plan.ifname, plan.ttl)?,
                 ledger: LineLedger::default(),
                 held: None,
                 held_payload: Vec::new(),
@@ -295,7 +226,7 @@ impl Replay {
         if let Some(cpu) = self.plan.pin {
             affinity::pin_to(&[cpu]).map_err(|source| ReplayError::Pin { cpu, source })?;
         }
-        sys_slack();
+        clock::set_timer_slack_ns(1);
         let limit_ns = self.plan.duration.map(|d| d.as_nanos() as u64);
         let mut buffer = vec![0; 65_536];
         let mut numbers: Vec<Number> = Vec::with_capacity(1024);
@@ -306,28 +237,29 @@ impl Replay {
         let mut was_stopped = false;
         while self.plan.count.is_none_or(|count| datagrams < count) {
             let Some(next) = self.source.next(&mut buffer, &self.plan.from)? else { break };
-            let payload = &buffer[..next.bytes];
-            numbers.clear();
-            let union = &mut self.union;
-            let lines = next.lines(self.lines.len());
-            let fates =
-                [0, 1].map(|line| if lines[line] { Some(self.dice.fate(line)) } else { None });
-            let is_lost = fates.iter().flatten().all(|fate| fate.is_dropped);
-            malformed += messages::each(Protocol::of(payload), payload, |message| {
-                let number = (message.domain, message.sequence);
-                numbers.push(number);
-                union.note(number, message.bytes, is_lost);
-            });
             let due_ns = timing.due_ns(next.stamp_ns, messages);
             if limit_ns.is_some_and(|limit| due_ns >= limit) {
                 break;
             }
+            let payload = &buffer[..next.bytes];
+            numbers.clear();
+            let lines = next.lines(self.lines.len());
+            let fates =
+                [0, 1].map(|line| if lines[line] { Some(self.dice.fate(line)) } else { None });
+            let is_lost = fates.iter().flatten().all(|fate| fate.is_dropped);
+            let protocol = Protocol::of(payload);
+            messages::each(protocol, payload, |message| {
+                numbers.push((message.domain, message.sequence));
+            });
             let begin = *begin.get_or_insert_with(|| Begin {
                 monotonic_ns: clock::monotonic_ns(),
                 realtime_ns: clock::realtime_ns(),
             });
-            let is_time = !self.has_schedule || wait_until(begin.monotonic_ns + due_ns, stop);
-            if !is_time || stop.load(Ordering::Relaxed) {
+            let is_stopped = || stop.load(Ordering::Relaxed);
+            let at_ns = begin.monotonic_ns + due_ns;
+            let is_time =
+                !self.has_schedule || wait_until(at_ns, clock::monotonic_ns, is_stopped).is_some();
+            if !is_time || is_stopped() {
                 was_stopped = true;
                 break;
             }
@@ -337,6 +269,11 @@ impl Replay {
                 let item = Item { number: datagrams, due_ns, payload, messages: &numbers };
                 self.place(line, *fate, &item, begin)?;
             }
+            // Behind the send, which it would delay, and only of what was sent.
+            let union = &mut self.union;
+            malformed += messages::each(protocol, payload, |message| {
+                union.note((message.domain, message.sequence), message.bytes, is_lost);
+            });
             datagrams += 1;
             messages += numbers.len() as u64;
             last_ns = clock::monotonic_ns() - begin.monotonic_ns;
@@ -344,6 +281,9 @@ impl Replay {
         if let Some(begin) = begin {
             for line in 0..self.lines.len() {
                 self.flush(line, begin)?;
+            }
+            if !was_stopped {
+                self.end_session(&mut buffer)?;
             }
         }
         self.finish(Ended {
@@ -354,6 +294,18 @@ impl Replay {
             backwards: timing.backwards,
             was_stopped,
         })
+    }
+
+    /// Tells all lines that the session is over, where the protocol has a word for it. It is no
+    /// datagram of the source: nothing goes wrong with it on purpose, and no book counts it.
+    fn end_session(&mut self, buffer: &mut [u8]) -> Result<(), ReplayError> {
+        let Source::Mold(session, _) = &self.source else { return Ok(()) };
+        let Some(written) = session.end(buffer) else { return Ok(()) };
+        for at in 0..self.lines.len() {
+            let sent = self.lines[at].send(&buffer[..written.bytes]);
+            self.outcome(at, sent)?;
+        }
+        Ok(())
     }
 
     /// Sends a datagram on a line as its fate says.
@@ -412,28 +364,29 @@ impl Replay {
     ) -> Result<(), ReplayError> {
         let line = &mut self.lines[at];
         let now_ns = clock::monotonic_ns() - begin.monotonic_ns;
-        let mut sent = line.socket.send(item.payload);
-        if matches!(&sent, Err(e) if e.kind() == ErrorKind::ConnectionRefused) {
-            // The answer to one before: nobody listens there. This one was not sent yet.
-            sent = line.socket.send(item.payload);
-        }
-        match sent {
+        let sent = line.send(item.payload);
+        match &sent {
             Ok(_) => line.ledger.sent(item.messages, item.payload.len(), what == "copy"),
-            Err(source) => {
-                line.ledger.unsent();
-                let (to, ifname) = (line.to, self.plan.ifname.clone());
-                if is_fatal(&source) {
-                    return Err(ReplayError::Send { to, ifname, source });
-                }
-                self.failure.get_or_insert_with(|| format!("sending to {to}: {source}"));
-            }
+            Err(_) => line.ledger.unsent(),
         }
+        self.outcome(at, sent)?;
         // What is late on purpose has no schedule of its own.
         if self.has_schedule && what == "sent" {
             self.lag.saturating_record(now_ns.saturating_sub(item.due_ns));
         }
         let name = self.lines[at].name;
         self.stamp(name, what, item, begin, Some(now_ns));
+        Ok(())
+    }
+
+    /// Goes on after an error that the next datagram need not meet, and keeps the first.
+    fn outcome(&mut self, at: usize, sent: Result<usize, Error>) -> Result<(), ReplayError> {
+        let Err(source) = sent else { return Ok(()) };
+        let (to, ifname) = (self.lines[at].to, self.plan.ifname.clone());
+        if is_fatal(&source) {
+            return Err(ReplayError::Send { to, ifname, source });
+        }
+        self.failure.get_or_insert_with(|| format!("sending to {to}: {source}"));
         Ok(())
     }
 
@@ -509,114 +462,6 @@ struct Ended {
     was_stopped: bool,
 }
 
-/// The next datagram of a source: so many bytes in the buffer.
-struct Next {
-    bytes: usize,
-    stamp_ns: Option<u64>,
-    /// Which of the destinations asked for it went to; `None` when all go to all lines.
-    from: Option<usize>,
-}
-
-impl Next {
-    fn lines(&self, lines: usize) -> [bool; 2] {
-        match self.from {
-            None => [true, lines > 1],
-            Some(0) => [true, false],
-            Some(_) => [false, lines > 1],
-        }
-    }
-}
-
-impl Source {
-    fn next(
-        &mut self,
-        buffer: &mut [u8],
-        from: &[SocketAddrV4],
-    ) -> Result<Option<Next>, ReplayError> {
-        let made = |bytes| Next { bytes, stamp_ns: None, from: None };
-        let reader = match self {
-            Source::Twse(session, telegrams) => {
-                // As many as fit one frame.
-                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
-                return Ok(session
-                    .datagram(&mut buffer[..room], *telegrams)
-                    .map(|written| made(written.bytes)));
-            }
-            Source::Mold(session, messages) => {
-                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
-                return Ok(session
-                    .datagram(&mut buffer[..room], *messages)
-                    .map(|written| made(written.bytes)));
-            }
-            Source::File(reader) => reader,
-        };
-        loop {
-            let datagram = match reader.next_datagram() {
-                Ok(Some(datagram)) => datagram,
-                Ok(None) => return Ok(None),
-                // Packets of another kind of link between ours.
-                Err(CaptureError::Link { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let place = match (from.is_empty(), datagram.destination) {
-                (true, _) => None,
-                (false, Some(to)) => match from.iter().position(|wanted| *wanted == to) {
-                    Some(place) => Some(place),
-                    None => continue,
-                },
-                (false, None) => continue,
-            };
-            let bytes = datagram.payload.len();
-            let Some(into) = buffer.get_mut(..bytes) else { continue };
-            into.copy_from_slice(datagram.payload);
-            let stamp_ns = datagram.stamp_ns;
-            return Ok(Some(Next { bytes, stamp_ns, from: place }));
-        }
-    }
-}
-
-/// UDP payload of an Ethernet frame of 1,500 bytes.
-const FRAME_PAYLOAD_BYTES: usize = 1472;
-
-/// When datagrams are due, from the begin.
-#[derive(Debug)]
-struct Timing {
-    pace: Pace,
-    first_ns: Option<u64>,
-    latest_ns: u64,
-    backwards: u64,
-}
-
-impl Timing {
-    fn new(pace: Pace) -> Self {
-        Timing { pace, first_ns: None, latest_ns: 0, backwards: 0 }
-    }
-
-    /// - `stamp_ns`: when it was captured.
-    /// - `messages`: sent before.
-    fn due_ns(&mut self, stamp_ns: Option<u64>, messages: u64) -> u64 {
-        match self.pace {
-            Pace::Max => 0,
-            Pace::Rate(schedule) => schedule.due_ns(messages),
-            Pace::Own(speed) => {
-                let stamp_ns = stamp_ns.unwrap_or(self.latest_ns);
-                let first_ns = *self.first_ns.get_or_insert(stamp_ns);
-                self.backwards += u64::from(stamp_ns < self.latest_ns);
-                self.latest_ns = self.latest_ns.max(stamp_ns);
-                ((self.latest_ns - first_ns) as f64 / speed) as u64
-            }
-        }
-    }
-}
-
-fn io_sender(to: SocketAddrV4, plan: &Plan) -> Result<UdpSocket, IoError> {
-    io::multicast::sender(to, plan.ifindex, &plan.ifname, plan.ttl)
-}
-
-fn sys_slack() {
-    clock::set_timer_slack_ns(1);
-}
-
 /// Errors that the next datagram would meet too.
 fn is_fatal(error: &Error) -> bool {
     use ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, PermissionDenied};
@@ -628,38 +473,9 @@ fn is_fatal(error: &Error) -> bool {
         )
 }
 
-/// Sleeps, then spins, until the time has come; false when `stop` was set before.
-fn wait_until(due_ns: u64, stop: &AtomicBool) -> bool {
-    loop {
-        let now_ns = clock::monotonic_ns();
-        if now_ns >= due_ns {
-            return true;
-        }
-        if stop.load(Ordering::Relaxed) {
-            return false;
-        }
-        let left_ns = due_ns - now_ns;
-        if left_ns > SPIN_NS {
-            thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_capture_keeps_its_own_times_at_any_speed() {
-        let mut timing = Timing::new(Pace::Own(2.0));
-        let due = [1_000, 1_500, 1_400, 3_000].map(|stamp| timing.due_ns(Some(stamp), 0));
-        assert_eq!(due, [0, 250, 250, 1_000]);
-        assert_eq!(timing.backwards, 1);
-        let mut timing = Timing::new(Pace::Rate(Schedule::burst(10, 1000)));
-        assert_eq!([0, 9, 10, 25].map(|n| timing.due_ns(None, n)), [0, 0, 10_000_000, 20_000_000]);
-    }
 
     #[test]
     fn only_groups_and_neighbours_are_sent_to() {
