@@ -256,6 +256,11 @@ impl Child {
         }
     }
 
+    /// Asks it to end, as Ctrl-C does (SIGINT); [`wait`](Self::wait) tells when it has.
+    pub fn interrupt(&mut self) {
+        self.signal_while_alive(libc::SIGINT);
+    }
+
     fn has_ended_within(&self, timeout: Duration) -> Result<bool, ChildError> {
         let deadline = Instant::now() + timeout;
         loop {

@@ -1,6 +1,8 @@
 //! sockperf as a peer: `ping-pong`, or `under-load` for schedules.
 
+use std::collections::VecDeque;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use host::lab::Pair;
@@ -10,12 +12,21 @@ use super::{Child, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve,
 use crate::lab::Placement;
 use crate::path::PathError;
 
-/// Its client sleeps two seconds before each test. So the programs of the next trial are started
-/// at the end of the last, and paused: the sleep passes while other arms run, a block takes two
-/// seconds less, and an experiment has more of them.
+/// Trials for which the programs are started ahead.
+const AHEAD: usize = 2;
+/// What its client sends before and after what it reports.
+const UNREPORTED: Duration = Duration::from_millis(450);
+/// What it is to report of a ping-pong: as long as our own trials, and enough for a 99th
+/// percentile.
+const REPORTED: Duration = Duration::from_millis(250);
+
+/// Its client sleeps two seconds before each test. So the programs of trials to come are started
+/// ahead, and paused: the sleep passes while other arms run, even when the last of a block is the
+/// first of the next. A block takes two seconds less, and an experiment has more of them.
 #[derive(Default)]
 pub(super) struct Sockperf {
-    next: Option<Started>,
+    next: VecDeque<Started>,
+    started_count: usize,
 }
 
 /// A server and a client that have not begun to measure.
@@ -25,8 +36,8 @@ struct Started {
 }
 
 impl Started {
-    fn new(pair: &Pair, job: &Job, places: &Placement) -> Result<Self, PathError> {
-        let (ip, port) = (pair.far.ip.to_string(), PORT.to_string());
+    fn new(pair: &Pair, job: &Job, places: &Placement, port: u16) -> Result<Self, PathError> {
+        let (ip, port) = (pair.far.ip.to_string(), port.to_string());
         let size = job.size_bytes.to_string();
         let mut server = Command::new("sockperf");
         server.args(["server", "-i", &ip, "-p", &port]);
@@ -66,7 +77,7 @@ impl Started {
     fn park(self) -> Self {
         self.client.wait_for_stdout("Warmup stage", Duration::from_secs(1));
         // Paused before it sleeps, it would sleep afterwards.
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
         self.client.pause();
         self.server.pause();
         self
@@ -77,6 +88,15 @@ impl Started {
     }
 }
 
+impl Sockperf {
+    fn start(&mut self, pair: &Pair, job: &Job, places: &Placement) -> Result<Started, PathError> {
+        // Those that are paused listen already.
+        self.started_count += 1;
+        let port = PORT + (self.started_count % (AHEAD + 1)) as u16;
+        Ok(Started::new(pair, job, places, port)?.park())
+    }
+}
+
 impl Peer for Sockperf {
     fn trial(
         &mut self,
@@ -84,14 +104,21 @@ impl Peer for Sockperf {
         job: &Job,
         places: &Placement,
     ) -> Result<(Measurement, u64), PathError> {
-        let started = match self.next.take() {
+        let started = match self.next.pop_front() {
             Some(started) => started,
-            None => Started::new(pair, job, places)?.park(),
+            None => self.start(pair, job, places)?,
         };
         let before_ns = started.cpu_ns();
-        let Started { server, client } = started;
+        let Started { server, mut client } = started;
         server.resume();
         client.resume();
+        if job.traffic == Traffic::PingPong
+            && client.wait_for_stdout("Starting test", Duration::from_secs(5))
+        {
+            // A second, its shortest, is more than a ping-pong needs.
+            thread::sleep(UNREPORTED + REPORTED);
+            client.interrupt();
+        }
         let client = finish_client("sockperf", client, Duration::from_secs(20))?;
         let served = server.stop().map_err(PathError::part)?;
         // Its CPU time is told to nobody: it covers warm-up and idle spinning, its messages do not,
@@ -99,8 +126,11 @@ impl Peer for Sockperf {
         let mut cpu_ns = cost(&client.usage).cpu_ns() + cost(&served.usage).cpu_ns() - before_ns;
         let measurement = parse(&String::from_utf8_lossy(&client.stdout), job.segment)?;
         // What cannot be started now is tried again, and told, at the next trial.
-        self.next = Started::new(pair, job, places).ok().map(Started::park);
-        cpu_ns += self.next.as_ref().map_or(0, Started::cpu_ns);
+        while self.next.len() < AHEAD {
+            let Ok(started) = self.start(pair, job, places) else { break };
+            cpu_ns += started.cpu_ns();
+            self.next.push_back(started);
+        }
         Ok((measurement, cpu_ns))
     }
 }
