@@ -38,6 +38,7 @@ pub enum CpuError {
 #[derive(Debug)]
 pub struct CpuClock {
     stat: Source,
+    cpus: u64,
     softirq_threads: Vec<Source>,
 }
 
@@ -47,6 +48,9 @@ impl CpuClock {
     /// In a container that hides kernel threads there are none, and their time reads as 0.
     pub fn open() -> Result<Self, CpuError> {
         let stat = Source::open("/proc/stat".into())?;
+        let online = Source::open("/sys/devices/system/cpu/online".into())?;
+        let text = online.read()?;
+        let cpus = parse_list_len(&text).ok_or_else(|| online.misshapen(&text))?;
         let processes = fs::read_dir("/proc")
             .map_err(|source| CpuError::Read { path: "/proc".into(), source })?;
         let is_softirq_thread = |path: &PathBuf| {
@@ -60,13 +64,14 @@ impl CpuClock {
             .filter(|path| path.join("comm").exists() && is_softirq_thread(path))
             .map(|path| Source::open(path.join("schedstat")))
             .collect::<Result<_, _>>()?;
-        Ok(CpuClock { stat, softirq_threads })
+        Ok(CpuClock { stat, cpus, softirq_threads })
     }
 
     /// CPU time since boot, now.
     pub fn now(&self) -> Result<CpuTimes, CpuError> {
         let stat = self.stat.read()?;
-        let mut times = parse_stat(&stat).ok_or_else(|| self.stat.misshapen(&stat))?;
+        let all_ns = sys::clock::monotonic_ns() * self.cpus;
+        let mut times = parse_stat(&stat, all_ns).ok_or_else(|| self.stat.misshapen(&stat))?;
         for thread in &self.softirq_threads {
             let text = thread.read()?;
             let scheduled = parse_schedstat(&text).ok_or_else(|| thread.misshapen(&text))?;
@@ -79,21 +84,22 @@ impl CpuClock {
 /// CPU time of the whole machine since boot, or between two readings; nanoseconds summed over
 /// all CPUs.
 ///
-/// `busy_ns`, `idle_ns`, `steal_ns` and `softirq_ns` come in steps of 10 ms, and most kernels
-/// sample them at the timer tick (CONFIG_TICK_CPU_ACCOUNTING): over one second they are good
-/// to some percent of a CPU. `softirq_threads_ns` is exact, as is the time that a thread
-/// waited for its CPU ([`Scheduled::wait_ns`]). No finer sum over all tasks is cheap:
-/// `/proc/schedstat` is missing from many kernels, and reading every task costs more the
-/// more there are.
+/// All but `softirq_threads_ns` come in steps of 10 ms. `idle_ns` is exact on kernels that stop
+/// the tick of idle CPUs (CONFIG_NO_HZ_IDLE, nearly all), and so `busy_ns` is what it leaves. The
+/// kernel's own count of busy time is sampled at the timer tick on most: work on a schedule, which
+/// is due with the tick, is seen by every sample or by none. `softirq_ns` is such a count.
+/// `softirq_threads_ns` is exact, as is the time that a thread waited for its CPU
+/// ([`Scheduled::wait_ns`]). No finer sum over all tasks is cheap: `/proc/schedstat` is missing
+/// from many kernels, and reading every task costs more the more there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Doing anything: user, nice, system, interrupts, guests.
+    /// Doing anything: neither idle nor taken by the hypervisor.
     pub busy_ns: u64,
     /// Doing nothing, waiting for disks included.
     pub idle_ns: u64,
     /// Taken by the hypervisor while there was work to do.
     pub steal_ns: u64,
-    /// Seen in softirqs, within threads or on top of other tasks; part of `busy_ns`.
+    /// Seen in softirqs, within threads or on top of other tasks, by samples.
     pub softirq_ns: u64,
     /// Of the softirq threads (`ksoftirqd/N`); part of `busy_ns`.
     pub softirq_threads_ns: u64,
@@ -182,24 +188,35 @@ impl Source {
 
 /// The sum over all CPUs in the first line.
 ///
+/// - `all_ns`: time since boot of all CPUs together.
+///
 /// Source: proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice.
-fn parse_stat(text: &str) -> Option<CpuTimes> {
+fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
     let mut words = text.lines().next()?.split_whitespace();
     if words.next()? != "cpu" {
         return None;
     }
     let mut ns = || words.next()?.parse::<u64>().ok()?.checked_mul(TICK_NS);
-    let (user, nice, system) = (ns()?, ns()?, ns()?);
-    let (idle, wait) = (ns()?, ns()?);
-    let (irq, softirq) = (ns()?, ns()?);
+    let (_user, _nice, _system) = (ns()?, ns()?, ns()?);
+    let idle_ns = ns()? + ns()?;
+    let (_irq, softirq_ns) = (ns()?, ns()?);
+    let steal_ns = ns()?;
     Some(CpuTimes {
-        // Guests' time is part of user's and nice's.
-        busy_ns: user + nice + system + irq + softirq,
-        idle_ns: idle + wait,
-        steal_ns: ns()?,
-        softirq_ns: softirq,
+        busy_ns: all_ns.saturating_sub(idle_ns + steal_ns),
+        idle_ns,
+        steal_ns,
+        softirq_ns,
         softirq_threads_ns: 0,
     })
+}
+
+/// How many numbers a list of the kernel's names, such as `0-3,6`.
+fn parse_list_len(text: &str) -> Option<u64> {
+    let range = |range: &str| -> Option<u64> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        (last.parse::<u64>().ok()? + 1).checked_sub(first.parse().ok()?)
+    };
+    text.trim().split(',').map(range).sum()
 }
 
 fn parse_schedstat(text: &str) -> Option<Scheduled> {
@@ -213,12 +230,15 @@ mod tests {
 
     #[test]
     fn the_line_of_all_cpus_is_read_in_its_order() {
-        let times = parse_stat("cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 9 9 9 9 9 9 9 9 9 9\n").unwrap();
         let tick = TICK_NS;
-        assert_eq!((times.busy_ns, times.idle_ns), (19 * tick, 45 * tick));
+        let text = "cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 9 9 9 9 9 9 9 9 9 9\n";
+        let times = parse_stat(text, 100 * tick).unwrap();
+        assert_eq!((times.busy_ns, times.idle_ns), (47 * tick, 45 * tick));
         assert_eq!((times.steal_ns, times.softirq_ns), (8 * tick, 7 * tick));
-        assert_eq!(parse_stat("cpu 1 2 3\n"), None);
-        assert_eq!(parse_stat("intr 1 2 3 4 5 6 7 8\n"), None);
+        assert_eq!(parse_stat("cpu 1 2 3\n", tick), None);
+        assert_eq!(parse_stat("intr 1 2 3 4 5 6 7 8\n", tick), None);
+        assert_eq!(["0", "0-3", "0-1,4,6-7\n"].map(parse_list_len), [Some(1), Some(4), Some(5)]);
+        assert_eq!(["", "3-1", "a"].map(parse_list_len), [None; 3]);
         assert_eq!(parse_schedstat("5 6 7\n"), Some(Scheduled { run_ns: 5, wait_ns: 6 }));
         assert_eq!(parse_schedstat("5"), None);
     }

@@ -33,7 +33,7 @@ use crate::peers;
 static LOADS: [LoadKind; 3] = [
     LoadKind {
         name: "burst",
-        what: "bursts of 100 quotes, 10 µs apart, timed from when each was due",
+        what: "bursts of 100 quotes, 5 µs apart, timed from when each was due",
         judged: JUDGED,
         size_bytes: 0,
         rate_pps: 2_000,

@@ -71,7 +71,7 @@ pub(super) struct Zero {
 /// When the datagrams of a load are due.
 pub(super) fn timing(load: &Load) -> Timing {
     let (burst, gap_ns) = match load.kind.as_str() {
-        "burst" => (100, 10_000),
+        "burst" => (100, 5_000),
         "surge" => (1000, 0),
         _ => (1, 0),
     };
