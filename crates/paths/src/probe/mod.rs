@@ -46,7 +46,7 @@ static LOADS: [LoadKind; 4] = [
         judged: &["received_pps", "cpu_ns_per_packet"],
         size_bytes: 64,
         rate_pps: 0,
-        trial: Duration::from_millis(200),
+        trial: Duration::from_millis(100),
         peers: &["iperf3"],
     },
     LoadKind {
