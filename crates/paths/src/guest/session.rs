@@ -105,8 +105,8 @@ impl GuestSession {
         let mut booted = self.boot(&self.firmware(arm))?;
         booted.machine().place(&self.placement(arm))?;
         let mut m = self.measure(&mut booted, Some(arm))?;
-        let ready_us = booted.machine().ready_after.as_micros() as u64;
-        m.counters.insert("ready_us".into(), ready_us);
+        let ready_ns = booted.machine().ready_after.as_nanos() as f64;
+        m.figures.insert("ready_ns".into(), ready_ns);
         m.mode.insert("guest".into(), "firmware".into());
         Ok((m, booted.machine().cpu_ns()))
     }
