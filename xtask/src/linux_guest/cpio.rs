@@ -43,8 +43,7 @@ impl Archive {
         let [major, minor] = device;
         // inode, mode, owner, group, links, time, size, device of the file, its own device,
         // length of the name, checksum
-        let fields =
-            [self.entries, mode, 0, 0, links, 0, len, 0, 0, major, minor, name_len, 0];
+        let fields = [self.entries, mode, 0, 0, links, 0, len, 0, 0, major, minor, name_len, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());

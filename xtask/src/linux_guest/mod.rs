@@ -117,7 +117,10 @@ impl Apt {
             Ok(path)
         };
         write("status", String::new())?;
-        write("etc/sources.list", format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", mirror()?))?;
+        write(
+            "etc/sources.list",
+            format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", mirror()?),
+        )?;
         let configuration = write("apt.conf", configuration(&folder))?;
         Ok(Apt { folder, configuration })
     }

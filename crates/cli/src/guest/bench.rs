@@ -280,7 +280,8 @@ fn flood(cli: &Cli, args: &FloodArgs) -> Result<(), Failure> {
         json!(flood.answered_count as f64 / seconds),
     ]);
     let found = flood.discrepancies();
-    table.print(cli, &[("books", json!(if found.is_empty() { "agree" } else { "do not agree" }))])?;
+    table
+        .print(cli, &[("books", json!(if found.is_empty() { "agree" } else { "do not agree" }))])?;
     match found.is_empty() {
         true => Ok(()),
         false => Err(Failure::failed(format!("the books do not agree: {}", found.join("; ")))),

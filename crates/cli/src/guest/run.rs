@@ -23,7 +23,7 @@ use crate::{console, stop};
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
-pub(super) struct RunArgs {
+pub(crate) struct RunArgs {
     /// Switches that are on, between commas; none is the baseline
     #[arg(long, default_value = "", value_name = "A,B")]
     switches: String,
@@ -70,8 +70,7 @@ pub(super) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     let boot = args.image.boot(&args.switches)?;
     let (mut wire, stream) = start(args, &boot)?;
     let said = Arc::new(Mutex::new(String::new()));
-    let shows = (!cli.json).then_some(());
-    let printer = pump_out(stream.try_clone()?, Arc::clone(&said), shows.is_some());
+    let printer = pump_out(stream.try_clone()?, Arc::clone(&said), !cli.json);
     pump_in(stream);
     let begun = Instant::now();
     let over = || stop::asked() || args.duration.is_some_and(|most| begun.elapsed() >= most);
@@ -122,11 +121,7 @@ fn start(args: &RunArgs, boot: &Boot) -> Result<(Wire, UnixStream), Failure> {
 }
 
 /// What the machine prints, to the terminal as it comes, or kept for the document.
-fn pump_out(
-    mut from: UnixStream,
-    said: Arc<Mutex<String>>,
-    shows: bool,
-) -> thread::JoinHandle<()> {
+fn pump_out(mut from: UnixStream, said: Arc<Mutex<String>>, shows: bool) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut piece = [0; 4096];
         loop {

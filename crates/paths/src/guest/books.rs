@@ -130,11 +130,8 @@ pub(super) fn of_report(report: &Report) -> Measurement {
 }
 
 fn enter_books(m: &mut Measurement, sent: u64, taken: u64, answered: u64, came: u64) {
-    let books = |sent_count, received_count| Delivery {
-        sent_count,
-        received_count,
-        ..Delivery::default()
-    };
+    let books =
+        |sent_count, received_count| Delivery { sent_count, received_count, ..Delivery::default() };
     m.deliveries.insert("forward".into(), books(sent, taken));
     m.deliveries.insert("return".into(), books(answered, came));
     m.counters.insert("forward_sent_count".into(), sent);

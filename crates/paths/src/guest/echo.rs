@@ -112,8 +112,7 @@ pub(super) fn udp_frame(to: &Station, port: u16, payload: &[u8]) -> Result<Vec<u
     let mut frame = vec![0; PAYLOAD_AT];
     frame.extend_from_slice(payload);
     write_headers(&mut frame, to, ipv4::PROTOCOL_UDP)?;
-    let header =
-        udp::Repr { src_port: OUR_PORT, dst_port: port, payload_bytes: payload.len() };
+    let header = udp::Repr { src_port: OUR_PORT, dst_port: port, payload_bytes: payload.len() };
     header.write(&mut frame[MESSAGE_AT..], US.ip, to.ip)?;
     Ok(frame)
 }
@@ -154,8 +153,7 @@ mod tests {
 
     use super::*;
 
-    const THEM: Station =
-        Station { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::new(10, 0, 0, 2) };
+    const THEM: Station = Station { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::new(10, 0, 0, 2) };
 
     /// What a right answer looks like.
     fn answer(echo: &Echo) -> Vec<u8> {
@@ -168,8 +166,7 @@ mod tests {
             }
             Kind::Udp => {
                 let payload_bytes = frame.len() - PAYLOAD_AT;
-                let header =
-                    udp::Repr { src_port: ECHO_PORT, dst_port: OUR_PORT, payload_bytes };
+                let header = udp::Repr { src_port: ECHO_PORT, dst_port: OUR_PORT, payload_bytes };
                 header.write(&mut frame[MESSAGE_AT..], US.ip, THEM.ip).unwrap();
             }
         }

@@ -86,11 +86,14 @@ impl From<GuestError> for PathError {
     fn from(error: GuestError) -> Self {
         match error {
             GuestError::Missing { what, remedy } => {
-                PathError::Unsupported { what: format!("the guest ({what} is missing)"), needs: remedy }
+                PathError::Unsupported { what: format!("the guest without {what}"), needs: remedy }
             }
-            GuestError::Child(error @ ChildError::NotFound { .. }) => PathError::Unsupported {
-                what: format!("the guest ({error})"),
-                needs: super::files::INSTALL_QEMU.to_owned(),
+            GuestError::Child(ChildError::NotFound { program, .. }) => PathError::Unsupported {
+                what: format!("the guest without {}", program.display()),
+                needs: match program.to_str() {
+                    Some(super::tap::PING) => super::tap::INSTALL_PING.to_owned(),
+                    _ => super::files::INSTALL_QEMU.to_owned(),
+                },
             },
             error => PathError::part(error),
         }

@@ -41,8 +41,7 @@ pub fn linux() -> Result<LinuxFiles, GuestError> {
         let named = named.as_ref().map(|folder| Path::new(folder).join(name).into_os_string());
         let name = Path::new("linux").join(name);
         let name = name.to_string_lossy();
-        find(named, &folders(), &name)
-            .ok_or_else(|| missing(&name, LINUX_VARIABLE, "linux-guest"))
+        find(named, &folders(), &name).ok_or_else(|| missing(&name, LINUX_VARIABLE, "linux-guest"))
     };
     Ok(LinuxFiles { kernel: found("Image")?, initramfs: found("initramfs.cpio")? })
 }

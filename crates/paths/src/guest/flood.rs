@@ -91,7 +91,8 @@ pub fn run(
             }
         };
         given_up.store(true, Ordering::Relaxed);
-        let panicked = |_| Err(GuestError::Silent { what: "our own sender, which panicked".into() });
+        let panicked =
+            |_| Err(GuestError::Silent { what: "our own sender, which panicked".into() });
         let sent = sending.join().unwrap_or_else(panicked);
         received.and(sent).map(|sent| (sent, answered, first.unwrap_or(last), last))
     })?;

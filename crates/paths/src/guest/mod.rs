@@ -34,8 +34,7 @@ use crate::path::{Load, LoadKind, Path, PathError, Session};
 /// Another guest on the same QEMU and wire: Debian's arm64 kernel.
 pub(crate) const LINUX: &str = "linux";
 
-const RTT: &[&str] =
-    &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
+const RTT: &[&str] = &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
 
 static LOADS: [LoadKind; 5] = [
     LoadKind {

@@ -206,7 +206,8 @@ impl Machine {
     ) -> Result<(Machine, UnixStream, Option<Link>), GuestError> {
         let folder = folder()?;
         let at = folder.path().join("serial");
-        let listener = UnixListener::bind(&at).map_err(GuestError::io("listening for a console"))?;
+        let listener =
+            UnixListener::bind(&at).map_err(GuestError::io("listening for a console"))?;
         listener.set_nonblocking(true).map_err(GuestError::io("listening for a console"))?;
         let (near, card) = (folder.path().join("host"), folder.path().join("card"));
         let (link, wire) = match netns {
@@ -218,11 +219,9 @@ impl Machine {
             }
         };
         let console = format!("unix:{}", at.display());
-        let (mut machine, waiting, _) =
-            Machine::start(boot, folder, &wire, netns, Some(&console))?;
+        let (mut machine, waiting, _) = Machine::start(boot, folder, &wire, netns, Some(&console))?;
         let ended = || !machine.is_running();
-        let stream =
-            accept(&listener, Duration::from_secs(10), ended, "waiting for the console");
+        let stream = accept(&listener, Duration::from_secs(10), ended, "waiting for the console");
         let stream = stream.map_err(|error| machine.explained(error))?;
         machine.attach(waiting)?;
         Ok((machine, stream, link))

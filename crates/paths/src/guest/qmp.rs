@@ -95,9 +95,7 @@ impl Monitor {
 
     fn ask(&mut self, command: &Value) -> Result<Value, GuestError> {
         let failed = "writing to QEMU's monitor";
-        self.writer
-            .write_all(format!("{command}\n").as_bytes())
-            .map_err(GuestError::io(failed))?;
+        self.writer.write_all(format!("{command}\n").as_bytes()).map_err(GuestError::io(failed))?;
         loop {
             let mut said = self.line()?;
             if let Some(error) = said.get("error") {

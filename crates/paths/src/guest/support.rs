@@ -12,7 +12,7 @@ use crate::path::Load;
 /// Whether an arm can run here, and if not what is missing.
 pub(super) fn support(arm: &Arm, load: &Load) -> Support {
     if !files::is_installed(QEMU) {
-        return Support::unsupported(format!("{QEMU} is not installed"), INSTALL_QEMU);
+        return Support::unsupported(format!("the guest without {QEMU}"), INSTALL_QEMU);
     }
     if arm.kind == ArmKind::Peer {
         return of_peer(arm, load);
@@ -56,7 +56,7 @@ fn of_peer(arm: &Arm, load: &Load) -> Support {
 fn unsupported(error: &GuestError) -> Support {
     match error {
         GuestError::Missing { what, remedy } => {
-            Support::unsupported(format!("{what} is missing"), remedy.clone())
+            Support::unsupported(format!("the guest without {what}"), remedy.clone())
         }
         other => Support::unsupported(other.to_string(), "see the message"),
     }
@@ -82,8 +82,8 @@ fn tried_tap() -> Result<(), Support> {
         return Err(Support::unsupported(format!("a TAP interface in a namespace ({why})"), needs));
     }
     if !files::is_installed(tap::PING) {
-        let needs = "apt-get install iputils-ping";
-        return Err(Support::unsupported(format!("{} is not installed", tap::PING), needs));
+        let what = format!("this load without {}", tap::PING);
+        return Err(Support::unsupported(what, tap::INSTALL_PING));
     }
     Ok(())
 }

@@ -17,6 +17,8 @@ use super::qemu::{Boot, Machine, TAP_IFNAME};
 pub(super) const LOAD: &str = "tap-ping";
 /// The program.
 pub(super) const PING: &str = "ping";
+/// How it is had.
+pub(super) const INSTALL_PING: &str = "apt-get install iputils-ping";
 /// From one echo to the next: what ping(8) is asked for by `-i 0.05`.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -114,10 +116,13 @@ fn ping(
     payload_bytes: usize,
 ) -> Result<Report, GuestError> {
     let mut command = Command::new(PING);
-    command
-        .env("LC_ALL", "C")
-        .args(["-n", "-i", &INTERVAL.as_secs_f64().to_string()])
-        .args(["-c", &count.to_string(), "-s", &payload_bytes.to_string(), &to.to_string()]);
+    command.env("LC_ALL", "C").args(["-n", "-i", &INTERVAL.as_secs_f64().to_string()]).args([
+        "-c",
+        &count.to_string(),
+        "-s",
+        &payload_bytes.to_string(),
+        &to.to_string(),
+    ]);
     let begun = Instant::now();
     let mut child = Child::spawn(command, &Place { netns: Some(&home.netns), cpus: &[] })?;
     // It waits for the last answer up to ten seconds.
@@ -172,8 +177,7 @@ fn parse_summary(figures: &str) -> Option<Summary> {
     let (figures, _) = figures.split_once(" ms")?;
     let mut figures = figures.split('/').map(nanoseconds);
     let mut next = || figures.next().flatten();
-    let summary =
-        Summary { min_ns: next()?, mean_ns: next()?, max_ns: next()?, mdev_ns: next()? };
+    let summary = Summary { min_ns: next()?, mean_ns: next()?, max_ns: next()?, mdev_ns: next()? };
     figures.next().is_none().then_some(summary)
 }
 

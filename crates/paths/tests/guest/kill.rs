@@ -44,9 +44,7 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().expect("it runs"));
-    command
-        .args(["--exact", "kill::holds_machines_until_killed", "--nocapture"])
-        .env(ROLE, "1");
+    command.args(["--exact", "kill::holds_machines_until_killed", "--nocapture"]).env(ROLE, "1");
     let mut child = Child::spawn(command, &Place::default()).expect("it starts");
     let holds = child.wait_for_stdout("]\n", LONG);
     let said = String::from_utf8_lossy(&child.stdout_so_far()).into_owned();
@@ -54,7 +52,10 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
     let (_, list) = said.split_once("holding [").expect("it says so");
     let list = list.split(']').next().unwrap_or_default();
     let pids: Vec<u32> = list.split(", ").map(|pid| pid.parse().expect("a number")).collect();
-    assert!(pids.iter().all(|pid| is_there(*pid)), "the check itself must be able to see: {pids:?}");
+    assert!(
+        pids.iter().all(|pid| is_there(*pid)),
+        "the check itself must be able to see: {pids:?}"
+    );
 
     let killed = Command::new("kill").args(["-9", &child.pid().to_string()]).status();
     assert!(killed.expect("kill is there").success());
