@@ -228,4 +228,24 @@ rtt min/avg/max/mdev = 0.413/0.806/1.200/0.393 ms
         assert!(parse(&bent, 0).unwrap_err().to_string().contains("summary"));
         assert!(parse("x packets transmitted, 1 received", 0).is_err());
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn a_bent_report_is_read_or_refused_and_never_panics(
+            at in 0..WHOLE.len(),
+            len in 0..12_usize,
+            put in ".{0,6}",
+        ) {
+            let mut bent = WHOLE.to_owned();
+            bent.replace_range(at..(at + len).min(WHOLE.len()), &put);
+            if let Ok(report) = parse(&bent, 0) {
+                proptest::prop_assert!(report.times_ns.len() <= 3);
+            }
+        }
+    }
 }
