@@ -35,7 +35,10 @@ done
 for word in $($b cat /proc/cmdline); do
     case $word in wirepath.ip=*) ip=${word#wirepath.ip=} ;; esac
 done
-$b ifconfig eth0 "$ip" netmask 255.255.255.0 up || echo "wirepath-linux: no eth0"
+$b ifconfig eth0 "$ip" netmask 255.255.255.0 up || {
+    echo "wirepath-linux: no eth0"
+    $b poweroff -f
+}
 echo "wirepath-linux ready ip=$ip kernel=$($b uname -r)"
 while :; do $b sleep 86400; done
 "#;
