@@ -1,8 +1,10 @@
-//! Chores of the workspace: `cargo xtask edges | goldens | man [DIR] | firmware`.
+//! Chores of the workspace: `cargo xtask edges | goldens | man [DIR] | firmware |
+//! linux-guest`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod edges;
 mod firmware;
+mod linux_guest;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +16,8 @@ const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
        cargo xtask goldens      rewrite the golden files from what the tests produce now
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
-       cargo xtask firmware     build the guest firmware's images into target/firmware";
+       cargo xtask firmware     build the guest firmware's images into target/firmware
+       cargo xtask linux-guest  build the Linux guest, a peer of the firmware, from Debian's packages";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +29,7 @@ fn main() -> Result<()> {
         ["edges"] => edges(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
+        ["linux-guest"] => linux_guest::build(root),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),

@@ -52,6 +52,13 @@ Example:
         after_help = "Example:\n  wirepath feed decode morning.pcapng | jq -c .trade"
     )]
     Feed(crate::feed::FeedCommand),
+    /// Boot the firmware with the virtio-net driver, and measure it by hand
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath guest run --switches quiet --tap\n  \
+                      wirepath prove guest --arms ladder --peers linux --time 120s"
+    )]
+    Guest(crate::guest::GuestCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

@@ -6,6 +6,7 @@ mod end;
 mod fake;
 mod feed;
 mod generate;
+mod guest;
 mod history;
 mod machine;
 mod near;
@@ -45,6 +46,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
         Command::Feed(command) => feed::run(cli, command),
+        Command::Guest(command) => guest::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

@@ -154,6 +154,79 @@ impl Scheduled {
     }
 }
 
+/// What a thread has used since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Running and waiting for a CPU; exact.
+    pub scheduled: Scheduled,
+    /// Of the running time: in the kernel, nanoseconds, in steps of 10 ms.
+    pub system_ns: u64,
+    /// Voluntary and involuntary context switches.
+    pub context_switch_count: u64,
+}
+
+impl ThreadTimes {
+    /// What was added from `earlier` to `self`.
+    pub fn since(&self, earlier: &ThreadTimes) -> ThreadTimes {
+        let scheduled = self.scheduled.since(&earlier.scheduled);
+        let switches = self.context_switch_count.saturating_sub(earlier.context_switch_count);
+        ThreadTimes {
+            scheduled,
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns).min(scheduled.run_ns),
+            context_switch_count: switches,
+        }
+    }
+}
+
+/// Reads what a thread of any process has used; opened once, so that a reading costs a few
+/// system calls.
+///
+/// Source: the kernel's Documentation/filesystems/proc.rst, `/proc/PID/task/TID`.
+#[derive(Debug)]
+pub struct ThreadClock {
+    schedstat: Source,
+    stat: Source,
+    status: Source,
+}
+
+impl ThreadClock {
+    /// Of a thread, by the kernel's numbers of its process and itself.
+    pub fn open(pid: u32, tid: u32) -> Result<Self, CpuError> {
+        let folder = PathBuf::from(format!("/proc/{pid}/task/{tid}"));
+        Ok(ThreadClock {
+            schedstat: Source::open(folder.join("schedstat"))?,
+            stat: Source::open(folder.join("stat"))?,
+            status: Source::open(folder.join("status"))?,
+        })
+    }
+
+    /// Up to now. An error once the thread has ended.
+    pub fn now(&self) -> Result<ThreadTimes, CpuError> {
+        let text = self.schedstat.read()?;
+        let scheduled = parse_schedstat(&text).ok_or_else(|| self.schedstat.misshapen(&text))?;
+        let text = self.stat.read()?;
+        let system_ns = parse_system_ns(&text).ok_or_else(|| self.stat.misshapen(&text))?;
+        let text = self.status.read()?;
+        let switches = parse_switches(&text).ok_or_else(|| self.status.misshapen(&text))?;
+        Ok(ThreadTimes { scheduled, system_ns, context_switch_count: switches })
+    }
+}
+
+/// Time in the kernel: field 15 of proc_pid_stat(5), after a name that may hold anything.
+fn parse_system_ns(text: &str) -> Option<u64> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    let ticks: u64 = after_name.split_ascii_whitespace().nth(12)?.parse().ok()?;
+    ticks.checked_mul(TICK_NS)
+}
+
+/// Both kinds of switches, from proc_pid_status(5).
+fn parse_switches(text: &str) -> Option<u64> {
+    let count = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+    };
+    count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
+}
+
 /// A file of the kernel that is read again and again.
 #[derive(Debug)]
 struct Source {
@@ -227,6 +300,34 @@ fn parse_schedstat(text: &str) -> Option<Scheduled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_thread_s_figures_grow_while_it_works() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("there is a shell");
+        let clock = ThreadClock::open(child.id(), child.id()).expect("it runs");
+        let before = clock.now().expect("it runs");
+        let worked = (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            clock.now().expect("it runs").since(&before).scheduled.run_ns > 20_000_000
+        });
+        child.kill().expect("it runs");
+        child.wait().expect("it ran");
+        assert!(worked);
+        assert!(clock.now().is_err(), "a thread that is gone has no figures");
+    }
+
+    #[test]
+    fn thread_files_are_read_whatever_its_name() {
+        let stat = "7 (CPU 0/) S 1) R 1 7 7 0 -1 4194304 9 0 0 0 250 31 0 0 20 0 1 0 5 0 0";
+        assert_eq!(parse_system_ns(stat), Some(310_000_000));
+        assert_eq!(parse_system_ns("7 (x) R 1"), None);
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(parse_switches(status), Some(7));
+        assert_eq!(parse_switches("voluntary_ctxt_switches:\t5\n"), None);
+    }
 
     #[test]
     fn the_line_of_all_cpus_is_read_in_its_order() {

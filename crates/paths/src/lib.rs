@@ -3,6 +3,7 @@
 //! A path never refers to another path. Adding one is a folder and a line in [`all`].
 
 pub mod feed;
+pub mod guest;
 mod lab;
 mod path;
 mod peers;
@@ -15,5 +16,5 @@ pub use path::{Load, LoadKind, Path, PathError, Session};
 
 /// Every path.
 pub fn all() -> Vec<Box<dyn Path>> {
-    vec![Box::new(probe::Probe), Box::new(feed::Feed)]
+    vec![Box::new(probe::Probe), Box::new(feed::Feed), Box::new(guest::Guest)]
 }

@@ -13,9 +13,24 @@ use std::io;
 ///
 /// Source: sched(7).
 pub fn set_fifo(priority: i32) -> io::Result<()> {
+    fifo(0, priority)
+}
+
+/// Puts a thread of another process into SCHED_FIFO; `tid` is the kernel's number of it.
+///
+/// Errors: those of [`set_fifo`]; ESRCH when there is no such thread.
+pub fn set_fifo_thread(tid: u32, priority: i32) -> io::Result<()> {
+    match libc::pid_t::try_from(tid) {
+        // 0 would be the calling thread.
+        Ok(tid @ 1..) => fifo(tid, priority),
+        _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+fn fifo(tid: libc::pid_t, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameters live through the call; pid 0 is the calling thread.
-    let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) };
+    // SAFETY: the parameters live through the call.
+    let rc = unsafe { libc::sched_setscheduler(tid, libc::SCHED_FIFO, &parameters) };
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -85,6 +100,7 @@ mod tests {
     #[test]
     fn an_absurd_priority_is_refused_and_changes_nothing() {
         assert!(set_fifo(100).is_err());
+        assert!(set_fifo_thread(0, 1).is_err(), "not ourselves by accident");
         assert_eq!(fifo_priority(), None);
     }
 

@@ -22,5 +22,5 @@ mod triple;
 pub use end::End;
 pub use error::LabError;
 pub use pair::{Pair, PairSpec};
-pub use tap::TapEnd;
+pub use tap::{TapEnd, TapHome};
 pub use triple::{Middle, Triple};

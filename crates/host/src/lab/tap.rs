@@ -1,5 +1,8 @@
 //! A TAP interface alone in a namespace: the host's side of a virtual machine's wire.
 
+use std::net::Ipv4Addr;
+
+use sys::netns::Netns;
 use sys::tap::Tap;
 
 use super::LabError;
@@ -20,7 +23,7 @@ pub struct TapEnd {
     /// Our side: frames as they cross the wire.
     pub tap: Tap,
     /// Address that the other end is to have.
-    pub guest_ip: std::net::Ipv4Addr,
+    pub guest_ip: Ipv4Addr,
 }
 
 impl TapEnd {
@@ -47,5 +50,35 @@ impl TapEnd {
             mtu_bytes: 1500,
         };
         Ok(TapEnd { host, tap, guest_ip: FAR })
+    }
+}
+
+/// A namespace for a virtual machine that makes its own TAP interface there, one machine at a
+/// time. The interface goes with the machine, and the namespace with this.
+#[derive(Debug)]
+pub struct TapHome {
+    /// The namespace: where the machine and those who talk to it are to run.
+    pub netns: Netns,
+    /// Address that an [adopted](Self::adopt) interface gets.
+    pub host_ip: Ipv4Addr,
+    /// Address that the machine is to have.
+    pub guest_ip: Ipv4Addr,
+}
+
+impl TapHome {
+    /// Makes the namespace; it has no interface but loopback yet.
+    ///
+    /// Needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    pub fn new() -> Result<Self, LabError> {
+        Ok(TapHome { netns: quiet_netns()?, host_ip: NEAR, guest_ip: FAR })
+    }
+
+    /// Gives the interface that a machine has made its address, and sets it up.
+    pub fn adopt(&self, ifname: &str) -> Result<(), LabError> {
+        self.netns.run(|| {
+            let link = net::link_named(ifname)?;
+            net::add_address(link.index, self.host_ip, PREFIX)?;
+            Ok(net::set_up(link.index, true)?)
+        })?
     }
 }

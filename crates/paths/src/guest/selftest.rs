@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-
-use crate::qemu::{Boot, Qemu};
+use super::error::GuestError;
+use super::qemu::{Boot, Machine};
 
 /// One line `selftest NAME ok|FAILED key=value…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,40 +25,46 @@ impl Line {
 }
 
 /// Reads all lines of a run; fails when the run did not reach its end.
-pub fn parse(text: &str) -> Result<Vec<Line>> {
+pub fn parse(text: &str) -> Result<Vec<Line>, GuestError> {
     let mut lines = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("selftest ")) {
+        let bent = || none(format!("line of a test that can be read, but {line:?}"));
         let mut words = line.split_ascii_whitespace();
-        let name = words.next().context("a line without a name")?.to_owned();
-        let verdict = words.next().with_context(|| format!("{name} has no verdict"))?;
+        let name = words.next().ok_or_else(bent)?.to_owned();
+        let verdict = words.next().ok_or_else(bent)?;
         if name == "end" {
-            let count: usize = verdict.parse().context("the end names no count")?;
+            let count: usize = verdict.parse().map_err(|_| bent())?;
             if count != lines.len() {
-                bail!("{count} tests ran, {} lines came", lines.len());
+                return Err(none(format!("line for each of {count} tests, but {}", lines.len())));
             }
             return Ok(lines);
         }
         let figures = words
             .map(|word| {
-                let (key, value) = word.split_once('=').context("a figure without a value")?;
-                Ok((key.to_owned(), value.parse().with_context(|| format!("figure {word}"))?))
+                let (key, value) = word.split_once('=')?;
+                Some((key.to_owned(), value.parse().ok()?))
             })
-            .collect::<Result<_>>()?;
+            .collect::<Option<_>>()
+            .ok_or_else(bent)?;
         lines.push(Line { name, passed: verdict == "ok", figures });
     }
-    bail!("the selftest did not reach its end:\n{text}")
+    Err(none(format!("end of its selftest:\n{text}")))
+}
+
+fn none(wanted: String) -> GuestError {
+    GuestError::Print { program: "the firmware", wanted }
 }
 
 /// Boots the image for its selftest.
-pub fn run(image: &Path) -> Result<Vec<Line>> {
-    let boot = Boot { image, switches: "", more: "wirepath.selftest", qemu: &[] };
-    parse(&Qemu::run_to_end(&boot, Duration::from_secs(60))?)
+pub fn run(image: &Path) -> Result<Vec<Line>, GuestError> {
+    let boot = Boot::firmware(image, "").with_words("wirepath.selftest");
+    parse(&Machine::run_to_end(&boot, Duration::from_secs(60))?)
 }
 
 /// Boots the image to overflow a stack on purpose; returns what it printed.
-pub fn overflow(image: &Path) -> Result<String> {
-    let boot = Boot { image, switches: "", more: "wirepath.selftest=overflow", qemu: &[] };
-    Qemu::run_to_end(&boot, Duration::from_secs(20))
+pub fn overflow(image: &Path) -> Result<String, GuestError> {
+    let boot = Boot::firmware(image, "").with_words("wirepath.selftest=overflow");
+    Machine::run_to_end(&boot, Duration::from_secs(20))
 }
 
 #[cfg(test)]

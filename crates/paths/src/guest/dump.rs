@@ -1,0 +1,143 @@
+//! Questions for the firmware's counters and trace, over whatever wire.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use observe::dump::{Answer, PORT, Request, What};
+use observe::{Entry, Snapshot};
+
+use super::error::GuestError;
+use super::link::{ANSWER_MAX, FRAME_BYTES_MAX};
+
+/// A way for questions to go and answers to come.
+pub(super) trait Asking {
+    /// Sends a question.
+    fn ask(&mut self, question: &[u8]) -> Result<(), GuestError>;
+
+    /// The next datagram from the port that answers; false when none came in time.
+    fn answer(&mut self, into: &mut Vec<u8>) -> Result<bool, GuestError>;
+}
+
+/// The counters.
+pub(super) fn counters(wire: &mut impl Asking, token: u16) -> Result<Snapshot, GuestError> {
+    ask(wire, Request { what: What::Counters, token }, |answer| answer.counters())
+}
+
+/// The trace ring, oldest first.
+pub(super) fn trace(wire: &mut impl Asking, token: u16) -> Result<Vec<Entry>, GuestError> {
+    let (mut entries, mut seen) = (Vec::new(), 0);
+    ask(wire, Request { what: What::Trace, token }, |answer| {
+        entries.extend(answer.entries());
+        seen += 1;
+        (seen == answer.parts).then_some(())
+    })?;
+    Ok(entries)
+}
+
+fn ask<T>(
+    wire: &mut impl Asking,
+    request: Request,
+    mut take: impl FnMut(&Answer<'_>) -> Option<T>,
+) -> Result<T, GuestError> {
+    wire.ask(&request.bytes())?;
+    let mut datagram = Vec::with_capacity(FRAME_BYTES_MAX);
+    while wire.answer(&mut datagram)? {
+        let answer = Answer::parse(&datagram)?;
+        if answer.request == request
+            && let Some(taken) = take(&answer)
+        {
+            return Ok(taken);
+        }
+    }
+    Err(GuestError::Silent { what: format!("{request:?}") })
+}
+
+/// A UDP socket, for a guest behind a TAP interface.
+pub(super) struct OnSocket(UdpSocket);
+
+impl OnSocket {
+    /// In the calling thread's network namespace.
+    pub(super) fn to(guest_ip: Ipv4Addr) -> Result<OnSocket, GuestError> {
+        let opened = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+            socket.connect((guest_ip, PORT))?;
+            socket.set_read_timeout(Some(ANSWER_MAX))?;
+            Ok(socket)
+        });
+        opened.map(OnSocket).map_err(GuestError::io("opening a socket to the guest"))
+    }
+}
+
+impl Asking for OnSocket {
+    fn ask(&mut self, question: &[u8]) -> Result<(), GuestError> {
+        self.0.send(question).map_err(GuestError::io("asking the guest"))?;
+        Ok(())
+    }
+
+    fn answer(&mut self, into: &mut Vec<u8>) -> Result<bool, GuestError> {
+        into.resize(FRAME_BYTES_MAX, 0);
+        match self.0.recv(into) {
+            Ok(len) => {
+                into.truncate(len);
+                Ok(true)
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
+                _ => Err(GuestError::io("hearing the guest's answer")(error)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers whatever was put in beforehand.
+    struct Canned(Vec<Vec<u8>>);
+
+    impl Asking for Canned {
+        fn ask(&mut self, _: &[u8]) -> Result<(), GuestError> {
+            Ok(())
+        }
+
+        fn answer(&mut self, into: &mut Vec<u8>) -> Result<bool, GuestError> {
+            if self.0.is_empty() {
+                return Ok(false);
+            }
+            *into = self.0.remove(0);
+            Ok(true)
+        }
+    }
+
+    fn parts(token: u16, entries: u32) -> Vec<Vec<u8>> {
+        let all = (0..entries).map(|detail| Entry { time_ns: 1, event: 1, detail });
+        let parts = Request::trace_parts(entries as usize);
+        let mut all = all.into_iter();
+        let one = |part| {
+            let mut bytes = vec![0; FRAME_BYTES_MAX];
+            let len = observe::dump::write_trace(&mut bytes, token, part, parts, all.by_ref());
+            bytes.truncate(len.unwrap());
+            bytes
+        };
+        (0..parts).map(one).collect()
+    }
+
+    #[test]
+    fn parts_are_put_together_and_answers_to_others_passed_over() {
+        let mut answers = parts(7, 3);
+        answers.extend(parts(8, 150));
+        let entries = trace(&mut Canned(answers), 8).unwrap();
+        assert_eq!(entries.len(), 150);
+        assert!(entries.iter().zip(0..).all(|(entry, detail)| entry.detail == detail));
+    }
+
+    #[test]
+    fn a_missing_part_and_nonsense_are_errors() {
+        let mut answers = parts(8, 150);
+        answers.pop();
+        let error = trace(&mut Canned(answers), 8).unwrap_err();
+        assert!(matches!(error, GuestError::Silent { .. }), "{error}");
+        let error = counters(&mut Canned(vec![b"WPGX....".to_vec()]), 1).unwrap_err();
+        assert!(matches!(error, GuestError::Dump(_)), "{error}");
+    }
+}

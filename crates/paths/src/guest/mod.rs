@@ -1,0 +1,127 @@
+//! Path `guest`: a bare-metal ARMv8 virtio-net driver in QEMU, from polling and printing to
+//! fire-and-forget.
+//!
+//! The firmware is a workspace of its own (`guest/`); here are the machine that it runs in, the
+//! wire to it, and the loads.
+
+mod books;
+mod dump;
+pub mod echo;
+mod error;
+pub mod files;
+pub mod flood;
+pub mod link;
+pub mod ping;
+pub mod qemu;
+mod qmp;
+pub mod selftest;
+mod session;
+mod support;
+mod switches;
+pub mod tap;
+
+use std::time::Duration;
+
+use model::{Arm, Support, Switch};
+
+pub use error::GuestError;
+/// What the firmware tells of itself.
+pub use observe;
+pub use switches::SWITCHES;
+
+use crate::path::{Load, LoadKind, Path, PathError, Session};
+
+/// Another guest on the same QEMU and wire: Debian's arm64 kernel.
+pub(crate) const LINUX: &str = "linux";
+
+const RTT: &[&str] = &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
+
+static LOADS: [LoadKind; 5] = [
+    LoadKind {
+        name: "ping",
+        what: "ICMP echoes back to back: the next when the answer has come (closed loop)",
+        judged: RTT,
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[LINUX],
+    },
+    LoadKind {
+        name: "udp-ping",
+        what: "UDP echoes back to back",
+        judged: RTT,
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[],
+    },
+    LoadKind {
+        name: "flood",
+        what: "UDP echoes, as many as the card takes; received are the answers",
+        judged: &["received_pps", "cpu_ns_per_packet", "main_wait_ns_per_packet"],
+        size_bytes: 18,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[],
+    },
+    LoadKind {
+        name: tap::LOAD,
+        what: "ping(8) through a TAP interface in a namespace, 20 echoes a second",
+        judged: &["rtt_ns_mean", "rtt_ns_p50", "main_wait_ns_per_packet", "rtt_ns_mdev"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(1250),
+        peers: &[LINUX],
+    },
+    LoadKind {
+        name: "ping-uart-115200",
+        what: "as ping, with the console as slow as a line of 115,200 baud",
+        judged: &["rtt_ns_p50", "main_wait_ns_per_packet", "cpu_ns_per_packet"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[],
+    },
+];
+
+/// The path.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Guest;
+
+impl Path for Guest {
+    fn name(&self) -> &'static str {
+        "guest"
+    }
+
+    fn what(&self) -> &'static str {
+        "a virtio-net driver in bare-metal firmware, in QEMU: from an echo to its answer"
+    }
+
+    fn switches(&self) -> &'static [Switch] {
+        &SWITCHES
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        support::support(arm, load)
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        if load.far.is_some() {
+            return Err(PathError::Invalid {
+                what: "the guest runs in a machine of its own".into(),
+                remedy: "leave --peer out".into(),
+            });
+        }
+        if load.size_bytes > echo::BYTES_MAX {
+            return Err(PathError::Invalid {
+                what: format!("a payload of {} bytes", load.size_bytes),
+                remedy: format!("give --size of at most {}", echo::BYTES_MAX),
+            });
+        }
+        Ok(Box::new(session::GuestSession::open(load)?))
+    }
+}

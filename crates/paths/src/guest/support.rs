@@ -1,0 +1,89 @@
+//! What this host can do for a guest.
+
+use std::sync::OnceLock;
+
+use model::{Arm, ArmKind, Support};
+
+use super::files::{self, INSTALL_QEMU, QEMU};
+use super::switches::{FIFO_PRIORITY, contradiction};
+use super::{LOADS, error::GuestError, tap};
+use crate::path::Load;
+
+/// Whether an arm can run here, and if not what is missing.
+pub(super) fn support(arm: &Arm, load: &Load) -> Support {
+    if !files::is_installed(QEMU) {
+        return Support::unsupported(format!("the guest without {QEMU}"), INSTALL_QEMU);
+    }
+    if arm.kind == ArmKind::Peer {
+        return of_peer(arm, load);
+    }
+    if let Some(why) = contradiction(arm) {
+        return Support::Refused { why };
+    }
+    if let Err(error) = files::image() {
+        return unsupported(&error);
+    }
+    if load.kind == tap::LOAD
+        && let Err(support) = tried_tap()
+    {
+        return support;
+    }
+    let cpus = io::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+    if arm.has("vcpu-split") && cpus < 2 {
+        return Support::unsupported("vcpu-split with one CPU", "two CPUs");
+    }
+    match tried_fifo() {
+        Err(why) if arm.has("vcpu-fifo") => Support::unsupported(
+            format!("SCHED_FIFO ({why})"),
+            "CAP_SYS_NICE, or room in RLIMIT_RTPRIO",
+        ),
+        _ => Support::Yes,
+    }
+}
+
+fn of_peer(arm: &Arm, load: &Load) -> Support {
+    let known = LOADS.iter().find(|known| known.name == load.kind).map_or(&[][..], |l| l.peers);
+    if !known.contains(&arm.name.as_str()) {
+        let why = format!("{} does not carry load {}", arm.name, load.kind);
+        return Support::Refused { why };
+    }
+    match files::linux() {
+        Ok(_) => Support::Yes,
+        Err(error) => unsupported(&error),
+    }
+}
+
+fn unsupported(error: &GuestError) -> Support {
+    match error {
+        GuestError::Missing { what, remedy } => {
+            Support::unsupported(format!("the guest without {what}"), remedy.clone())
+        }
+        other => Support::unsupported(other.to_string(), "see the message"),
+    }
+}
+
+fn tried_fifo() -> &'static Result<(), String> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    TRIED.get_or_init(|| {
+        let tried = std::thread::spawn(|| io::sched::set_fifo(FIFO_PRIORITY)).join();
+        let panicked = |_| Err(std::io::Error::other("panicked"));
+        tried.unwrap_or_else(panicked).map_err(|error| error.to_string())
+    })
+}
+
+/// A namespace with a TAP interface, and the program that pings through it.
+fn tried_tap() -> Result<(), Support> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    let tried = TRIED.get_or_init(|| {
+        host::lab::TapEnd::new().map(drop).map_err(|error| crate::text::chain(&error))
+    });
+    if let Err(why) = tried {
+        let needs = "CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root";
+        return Err(Support::unsupported(format!("a TAP interface in a namespace ({why})"), needs));
+    }
+    if !files::is_installed(tap::PING) {
+        let what = format!("this load without {}", tap::PING);
+        return Err(Support::unsupported(what, tap::INSTALL_PING));
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The switches of the guest: what the firmware is told at boot, and what is done on the host.
+
+use model::{Arm, Scope, Switch};
+
+/// Priority of `vcpu-fifo`: any is above all that is not real-time.
+pub(super) const FIFO_PRIORITY: i32 = 10;
+
+/// Switches of the host, which the firmware does not know.
+const OF_THE_HOST: [&str; 2] = ["vcpu-split", "vcpu-fifo"];
+
+/// In the order of the ladder, which up to `icmp-in-irq` is that of the firmware's switch word.
+pub static SWITCHES: [Switch; 9] = [
+    Switch {
+        id: "quiet",
+        effect: "counters instead of two lines a packet on the console",
+        scope: Scope::Guest,
+        needs: "",
+        source: "PrimeCell UART (PL011) manual: a character at a time, each awaited",
+    },
+    Switch {
+        id: "async-tx",
+        effect: "kick and return, refused when the ring is full; off: completion polled for",
+        scope: Scope::Guest,
+        needs: "",
+        source: "virtio 1.2, 2.7.13 and 2.7.14",
+    },
+    Switch {
+        id: "lazy-reap",
+        effect: "completions reaped when frames arrive and before the next send; off: in an interrupt each",
+        scope: Scope::Guest,
+        needs: "async-tx: who polls has reaped",
+        source: "virtio 1.2, 5.1.6.2",
+    },
+    Switch {
+        id: "rx-task",
+        effect: "frames handled in a task that the interrupt wakes; off: in the interrupt",
+        scope: Scope::Guest,
+        needs: "",
+        source: "field practice: short interrupts, work in tasks",
+    },
+    Switch {
+        id: "no-tx-interrupt",
+        effect: "the device is asked not to interrupt for frames sent, unless the ring is full",
+        scope: Scope::Guest,
+        needs: "",
+        source: "virtio 1.2, 2.7.7, VIRTQ_AVAIL_F_NO_INTERRUPT",
+    },
+    Switch {
+        id: "event-idx",
+        effect: "interrupts and doorbells only at the index that the other side named",
+        scope: Scope::Guest,
+        needs: "",
+        source: "virtio 1.2, 2.7.10, VIRTIO_F_EVENT_IDX",
+    },
+    Switch {
+        id: "icmp-in-irq",
+        effect: "ICMP echoes turned round where they lie, in the interrupt",
+        scope: Scope::Guest,
+        needs: "a load of ICMP echoes",
+        source: "field practice; the source tried it and kept it off",
+    },
+    Switch {
+        id: "vcpu-split",
+        effect: "QEMU's main thread and its vCPU on a CPU each; off: where the scheduler puts them",
+        scope: Scope::Host,
+        needs: "two CPUs",
+        source: "sched_setaffinity(2)",
+    },
+    Switch {
+        id: "vcpu-fifo",
+        effect: "the vCPU's thread has real-time priority 10",
+        scope: Scope::Host,
+        needs: "CAP_SYS_NICE",
+        source: "sched(7), SCHED_FIFO",
+    },
+];
+
+/// What the firmware is told: the names of its switches, between commas.
+pub(super) fn word_of(arm: &Arm) -> String {
+    let of_the_guest = |id: &&str| !OF_THE_HOST.contains(id) && arm.has(id);
+    let names: Vec<&str> = SWITCHES.iter().map(|switch| switch.id).filter(of_the_guest).collect();
+    names.join(",")
+}
+
+/// Why a set of switches makes no sense, if it does not.
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+    (arm.has("lazy-reap") && !arm.has("async-tx")).then(|| {
+        "without async-tx each completion is polled for and reaped by that; try async-tx+lazy-reap"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(ids: &[&str]) -> Arm {
+        Arm::variant("x", ids.iter().map(|s| (*s).to_owned()).collect())
+    }
+
+    #[test]
+    fn the_firmware_is_told_its_own_switches_in_their_order_and_no_other() {
+        assert_eq!(word_of(&Arm::baseline()), "");
+        assert_eq!(word_of(&arm(&["vcpu-fifo", "event-idx", "quiet"])), "quiet,event-idx");
+        let all: Vec<&str> = SWITCHES.iter().map(|switch| switch.id).collect();
+        assert_eq!(word_of(&arm(&all)), all[..all.len() - OF_THE_HOST.len()].join(","));
+        assert!(OF_THE_HOST.iter().all(|id| all.contains(id)));
+    }
+
+    #[test]
+    fn reaping_lazily_what_was_polled_for_is_refused_with_the_way_to_ask() {
+        assert!(contradiction(&arm(&["lazy-reap"])).unwrap().contains("async-tx+lazy-reap"));
+        assert!(contradiction(&arm(&["async-tx", "lazy-reap"])).is_none());
+        assert!(contradiction(&Arm::baseline()).is_none());
+    }
+}

@@ -1,0 +1,125 @@
+//! Trials as `prove` runs them.
+
+use std::time::Duration;
+
+use model::{Arm, Measurement, Support};
+use wirepath_paths::guest::{Guest, SWITCHES};
+use wirepath_paths::{Load, Path, Session};
+
+use super::{has, image, skipped};
+
+pub(super) fn load(kind: &str) -> Load {
+    let known = Guest.loads().iter().find(|load| load.name == kind).expect("it is a load");
+    Load {
+        kind: kind.to_owned(),
+        size_bytes: known.size_bytes,
+        rate_pps: 0,
+        trial: Duration::from_millis(60),
+        far: None,
+        secret: None,
+    }
+}
+
+fn arm(ids: &[&str]) -> Arm {
+    Arm::variant(ids.join("+"), ids.iter().map(|id| (*id).to_owned()).collect())
+}
+
+pub(super) fn check(name: &str, m: &Measurement) {
+    assert!(m.deliveries["forward"].sent_count > 0, "{name}: {m:?}");
+    assert_eq!(m.lost_count(), 0, "{name}: {:?}", m.deliveries);
+    assert!(m.counters.contains_key("main_wait_ns"), "{name}");
+    assert!(m.figures.contains_key("main_wait_ns_per_packet"), "{name}");
+    assert!(m.costs["main"].cpu_ns() > 0 && m.costs["vcpu"].cpu_ns() > 0, "{name}: {:?}", m.costs);
+}
+
+fn trial(session: &mut dyn Session, arm: &Arm) -> Measurement {
+    session.trial(arm).unwrap_or_else(|error| panic!("{}: {error}", arm.name))
+}
+
+#[test]
+fn every_rung_of_the_ladder_boots_and_its_books_balance() {
+    if image().is_none() {
+        return;
+    }
+    let load = load("ping");
+    let mut session = Guest.open(&load).expect("what it takes is there");
+    for rung in 0..=SWITCHES.len() {
+        let ids: Vec<&str> = SWITCHES[..rung].iter().map(|switch| switch.id).collect();
+        let arm = arm(&ids);
+        match Guest.support(&arm, &load) {
+            Support::Yes => {}
+            no => {
+                skipped(format!("{}: {no:?}", arm.name));
+                continue;
+            }
+        }
+        let m = trial(session.as_mut(), &arm);
+        check(&arm.name, &m);
+        assert!(m.not_effective.is_empty(), "{}: {:?}", arm.name, m.not_effective);
+        assert_eq!(m.segments["rtt"].len(), m.deliveries["return"].received_count);
+        let wish = if ids.contains(&"event-idx") { "split, event index" } else { "split, flags" };
+        assert_eq!(m.mode["ring"], wish);
+        let polled = m.counters["guest_tx_poll_turns_count"] > 0;
+        assert_eq!(polled, !ids.contains(&"async-tx"), "{}", arm.name);
+        let woken = m.counters["guest_rx_wakes_count"] > 0;
+        assert_eq!(woken, ids.contains(&"rx-task"), "{}", arm.name);
+    }
+}
+
+#[test]
+fn other_loads_are_carried_and_what_does_nothing_there_is_said() {
+    if image().is_none() {
+        return;
+    }
+    for kind in ["udp-ping", "flood"] {
+        let mut session = Guest.open(&load(kind)).expect("what it takes is there");
+        let m = trial(session.as_mut(), &arm(&["quiet", "async-tx", "icmp-in-irq"]));
+        assert!(m.counters.contains_key("main_wait_ns"), "{kind}");
+        assert_eq!(m.not_effective.len(), 1, "{kind}: {:?}", m.not_effective);
+        assert_eq!(m.throughput.is_some(), kind == "flood");
+    }
+    let mut session = Guest.open(&load("ping-uart-115200")).expect("what it takes is there");
+    let slow = trial(session.as_mut(), &Arm::baseline());
+    check("baseline at 115,200 baud", &slow);
+    // Two lines of some 37 characters, each of 10 bits.
+    assert!(slow.segments["rtt"].min() > 3_000_000, "{}", slow.segments["rtt"].min());
+}
+
+#[test]
+fn real_ping_becomes_the_same_measurement() {
+    if image().is_none() || !has("ping") {
+        return;
+    }
+    let load = Load { trial: Duration::from_millis(1250), ..load("tap-ping") };
+    let baseline = Arm::baseline();
+    match Guest.support(&baseline, &load) {
+        Support::Yes => {}
+        no => return skipped(format!("{no:?}")),
+    }
+    let mut session = Guest.open(&load).expect("what it takes is there");
+    // On a busy machine ping may give its last echo up before the answer comes.
+    let mut trials = (0..3).map(|_| trial(session.as_mut(), &baseline));
+    let m = trials.find(|m| m.lost_count() == 0).expect("nothing is lost, three times in a row");
+    check("baseline by ping(8)", &m);
+    assert_eq!(m.deliveries["forward"].sent_count, 25);
+    let metrics = m.metrics();
+    let mean = metrics.iter().find(|metric| metric.name == "rtt_ns_mean").expect("it is one");
+    let of_times = m.segments["rtt"].mean();
+    let mean = mean.value.clone().expect("nothing was lost");
+    assert!((mean / of_times - 1.0).abs() < 0.01, "{mean} and {of_times}");
+}
+
+#[test]
+fn what_cannot_be_proved_is_said_before_anything_boots() {
+    let with = |change: fn(&mut Load)| {
+        let mut load = load("ping");
+        change(&mut load);
+        Guest.open(&load).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(with(|load| load.far = Some("192.0.2.7".into())).contains("leave --peer out"));
+    assert!(with(|load| load.size_bytes = 1473).contains("at most 1472"));
+    let refused = Guest.support(&arm(&["lazy-reap"]), &load("ping"));
+    if !matches!(refused, Support::Unsupported { .. }) {
+        assert!(matches!(refused, Support::Refused { why } if why.contains("async-tx")));
+    }
+}

@@ -1,0 +1,152 @@
+//! What the firmware answers, counts, prints and refuses.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use wirepath_paths::guest::echo::Kind;
+use wirepath_paths::guest::link::US;
+use wirepath_paths::guest::observe::{Counter, Event};
+use wirepath_paths::guest::ping::{self, Until};
+use wirepath_paths::guest::qemu::{Boot, Machine};
+use wirepath_paths::guest::{SWITCHES, flood, selftest};
+
+use super::{ALL, booted, image};
+
+#[test]
+fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
+    let Some(image) = image() else { return };
+    let guests = SWITCHES.iter().filter(|switch| switch.scope == model::Scope::Guest);
+    let alone = guests.enumerate().map(|(bit, switch)| (switch.id, 1 << bit));
+    let sets = [("", 0), (ALL, 0x3f), ("quiet,async-tx,no-tx-interrupt", 0x13)];
+    for (switches, word) in alone.chain(sets).chain([("rx-task,icmp-in-irq", 0x48)]) {
+        let (mut machine, link, station) = booted(&Boot::firmware(&image, switches));
+        for bytes in [0, 1, 18, 56, 1471, 1472] {
+            for kind in [Kind::Icmp, Kind::Udp] {
+                let pinged = ping::run(&link, &station, kind, bytes, Until::Count(5))
+                    .unwrap_or_else(|error| panic!("{switches}, {bytes} bytes: {error}"));
+                assert_eq!((pinged.answered_count, pinged.late_count), (5, 0), "{switches}");
+            }
+        }
+        let counters = link.counters(&station, 7).expect("it tells");
+        assert_eq!(counters.get(Counter::Switches), word, "{switches}");
+        assert_eq!(counters.get(Counter::AnsweredIcmp), 30, "{switches}");
+        assert_eq!(counters.get(Counter::AnsweredUdp), 30, "{switches}");
+        assert_eq!(counters.get(Counter::RxPackets), 62, "{switches}");
+        let errors = counters.get(Counter::RxErrors) + counters.get(Counter::TxErrors);
+        assert_eq!(errors, 0, "{switches}");
+        let quiet = !machine.said().contains("rx packet");
+        assert_eq!(quiet, switches.contains("quiet"), "{switches}: {}", machine.said());
+    }
+}
+
+#[test]
+fn flood_neither_stalls_nor_leaks_and_the_books_agree() {
+    let Some(image) = image() else { return };
+    for switches in ["quiet", "quiet,async-tx,no-tx-interrupt", ALL] {
+        let (_machine, link, station) = booted(&Boot::firmware(&image, switches));
+        let flood = flood::run(&link, &station, 18, Until::Count(20_000)).expect("it goes on");
+        assert_eq!(flood.sent_count, 20_000);
+        assert_eq!(flood.discrepancies(), [""; 0], "{switches}");
+        ping::run(&link, &station, Kind::Icmp, 56, Until::Count(10)).expect("it still answers");
+    }
+}
+
+#[test]
+fn trace_tells_the_last_things_that_happened_in_order() {
+    let Some(image) = image() else { return };
+    let (_machine, link, station) = booted(&Boot::firmware(&image, ALL));
+    ping::run(&link, &station, Kind::Icmp, 56, Until::Count(200)).expect("it answers");
+    let entries = link.trace(&station, 9).expect("it tells");
+    assert_eq!(entries.len(), 256);
+    assert!(entries.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
+    assert!(entries.iter().all(|entry| Event::of(entry.event).is_some()));
+    let posted = entries.iter().filter(|entry| entry.event == Event::Posted as u16).count();
+    assert!(posted >= 30, "{posted} sends in {entries:?}");
+}
+
+#[test]
+fn address_is_taken_from_the_command_line() {
+    let Some(image) = image() else { return };
+    let ip = Ipv4Addr::new(10, 0, 0, 9);
+    let boot = Boot { ip, ..Boot::firmware(&image, "quiet") };
+    let boot = boot.with_words("mac=02:00:00:00:00:99");
+    let (_machine, link) = Machine::boot(&boot).expect("it gets ready");
+    let station = link.resolve(ip).expect("it has the address");
+    assert_eq!(station.mac, [2, 0, 0, 0, 0, 0x99]);
+    ping::run(&link, &station, Kind::Icmp, 56, Until::Count(1)).expect("it answers");
+    assert_ne!(station.mac, US.mac);
+}
+
+#[test]
+fn keys_on_the_console_dump_and_switch_off() {
+    let Some(image) = image() else { return };
+    let boot = Boot::firmware(&image, "quiet");
+    let (mut machine, mut console, _link) =
+        Machine::start_with_console(&boot, None).expect("it starts");
+    console.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+    let (mut said, mut byte) = (String::new(), [0]);
+    while !said.contains("ready ip=") {
+        console.read_exact(&mut byte).expect("it gets ready");
+        said.push(byte[0].into());
+    }
+    console.write_all(b"?dq").expect("it is there");
+    console.read_to_string(&mut said).expect("it ends");
+    assert!(said.contains("d: dump counters and trace; q: switch off"), "{said}");
+    assert!(said.contains("tx_packets 1\n"), "{said}");
+    assert!(said.contains(" posted 42\n"), "{said}");
+    assert!(said.ends_with("wirepath-guest: off\n"), "{said}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while machine.is_running() {
+        assert!(Instant::now() < deadline, "QEMU goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn unknown_switch_is_refused_with_a_message() {
+    let Some(image) = image() else { return };
+    let boot = Boot::firmware(&image, "quiet,warp");
+    let said = Machine::run_to_end(&boot, Duration::from_secs(20)).expect("it switches off");
+    assert!(said.contains("refused: unknown switch \"warp\"; there are quiet async-tx"), "{said}");
+    let error = Machine::boot(&boot).expect_err("it never gets ready").to_string();
+    assert!(error.contains("did not get ready") && error.contains("warp"), "{error}");
+}
+
+#[test]
+fn what_qemu_says_is_told_when_it_does_not_start() {
+    let Some(image) = image() else { return };
+    let mut boot = Boot::firmware(&image, "quiet");
+    boot.arguments = ["-device", "no-such-device"].map(str::to_owned).to_vec();
+    let error = Machine::boot(&boot).expect_err("there is none").to_string();
+    assert!(error.contains("no-such-device"), "{error}");
+}
+
+#[test]
+fn kernel_passes_its_tests_on_the_machine() {
+    let Some(image) = image() else { return };
+    let lines = selftest::run(&image).expect("it reaches its end");
+    let names: Vec<&str> = lines.iter().map(|line| &line.name[..]).collect();
+    let expected = [
+        "priority-inversion",
+        "time-out",
+        "task-switch",
+        "registers",
+        "semaphore-from-interrupt",
+        "queue-from-interrupt",
+        "interrupt-nesting",
+    ];
+    assert_eq!(names, expected);
+    assert!(lines.iter().all(|line| line.passed), "{lines:?}");
+    let registers = lines.iter().find(|line| line.name == "registers").expect("it ran");
+    assert!(registers.figure("switches") >= Some(10_000), "{registers:?}");
+    assert!(registers.figure("held") > Some(1000), "{registers:?}");
+}
+
+#[test]
+fn stack_overflow_is_caught_by_the_guard() {
+    let Some(image) = image() else { return };
+    let said = selftest::overflow(&image).expect("it switches off");
+    assert!(said.contains("stack overflow: stack 2, task Some(40)"), "{said}");
+    assert!(!said.contains("FAILED"), "{said}");
+}
