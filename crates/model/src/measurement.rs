@@ -127,6 +127,9 @@ pub struct Measurement {
     pub mode: BTreeMap<String, String>,
     /// Further counts that belong in the record, name → value (unit in the name).
     pub counters: BTreeMap<String, u64>,
+    /// Metrics of the path's own, or of another program's report, by the metric's name, with the
+    /// unit in it as [`crate::describe`] reads it: `main_wait_ns_per_packet`.
+    pub figures: BTreeMap<String, f64>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
     /// Traps that the arm went into.

@@ -34,6 +34,8 @@ pub fn describe(name: &str) -> (&'static str, Better) {
         ("bps", Better::Higher)
     } else if name.contains("_share_") {
         ("share", Better::Higher)
+    } else if name.starts_with("frames_per_") {
+        ("count", Better::Higher)
     } else if name.ends_with("_ns") || name.contains("_ns_") {
         ("ns", Better::Lower)
     } else {
@@ -95,6 +97,7 @@ impl Measurement {
     ///   arrivals in all directions (a ping's reply is a packet too).
     /// - Books: `lost_count`, `duplicated_count`, `reordered_count`, and for each
     ///   direction (`lost_count_forward`) where there are several.
+    /// - Figures of the path's own as they are.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
         self.latency_metrics(&mut metrics);
@@ -104,6 +107,12 @@ impl Measurement {
         self.throughput_metrics(&mut metrics);
         self.cost_metrics(&mut metrics);
         self.book_metrics(&mut metrics);
+        for (name, value) in &self.figures {
+            // What another metric says already is not said twice.
+            if !metrics.iter().any(|metric| metric.name == *name) {
+                push(&mut metrics, name, Ok(*value));
+            }
+        }
         metrics
     }
 

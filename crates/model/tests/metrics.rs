@@ -143,8 +143,19 @@ fn percentiles_that_a_peer_reports_bear_the_same_names_and_rules() {
 }
 
 #[test]
+fn a_path_s_own_figures_are_metrics_and_hide_no_other() {
+    let mut own = measurement("rtt", 2_000);
+    own.figures.insert("main_wait_ns_per_packet".into(), 812.5);
+    own.figures.insert("rtt_ns_p50".into(), 1.0);
+    assert_eq!(value(&own, "main_wait_ns_per_packet"), 812.5);
+    assert_ne!(value(&own, "rtt_ns_p50"), 1.0);
+    assert_eq!(own.metrics().iter().filter(|metric| metric.name == "rtt_ns_p50").count(), 1);
+}
+
+#[test]
 fn names_say_unit_and_direction() {
     assert_eq!(describe("goodput_bps"), ("bps", Better::Higher));
+    assert_eq!(describe("frames_per_doorbell"), ("count", Better::Higher));
     assert_eq!(describe("received_pps"), ("pps", Better::Higher));
     assert_eq!(describe("cpu_ns_per_packet"), ("ns", Better::Lower));
     assert_eq!(describe("jitter_ns"), ("ns", Better::Lower));

@@ -55,6 +55,7 @@ fn measurement(offset: u64) -> Measurement {
         steal_ns: 8,
         mode: [("xdp".to_string(), "native, copy".to_string())].into(),
         counters: [("map_miss_count".to_string(), u64::MAX)].into(),
+        figures: [("main_wait_ns_per_packet".to_string(), 812.5)].into(),
         not_effective: vec![NotEffective { switch: "busy-poll".into(), why: "NAPI id 0".into() }],
         traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),
