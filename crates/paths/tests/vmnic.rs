@@ -9,3 +9,5 @@ mod hostile;
 mod raw;
 #[path = "vmnic/tap.rs"]
 mod tap;
+#[path = "vmnic/tcp.rs"]
+mod tcp;

@@ -15,6 +15,11 @@ pub trait Sender: Send {
 
     /// System calls so far.
     fn call_count(&self) -> u64;
+
+    /// Frames that were taken and that the kernel then refused.
+    fn refused_count(&self) -> u64 {
+        0
+    }
 }
 
 /// What the device's thread receives from.

@@ -82,6 +82,8 @@ pub(super) struct Device {
     pub(super) lance: Lance,
     pub(super) sender: Box<dyn Sender>,
     pub(super) work: Work,
+    /// System calls of the receiving half, which the device's thread has.
+    pub(super) receive_call_count: u64,
     ram: GuestRam,
     line: IrqLine,
     combine: bool,
@@ -103,12 +105,22 @@ impl Device {
             lance,
             sender,
             work: Work::default(),
+            receive_call_count: 0,
             ram,
             line,
             combine: switches.send_combining,
             pending: 0,
             first_pending_ns: 0,
             last_demand_ns: 0,
+        }
+    }
+
+    /// All that was done so far.
+    pub(super) fn work(&self) -> Work {
+        Work {
+            backend_call_count: self.receive_call_count + self.sender.call_count(),
+            refused_count: self.sender.refused_count(),
+            ..self.work
         }
     }
 

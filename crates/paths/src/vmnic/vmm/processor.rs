@@ -3,7 +3,8 @@
 use std::sync::PoisonError;
 
 use host::kvm::{Exit, Vcpu, VcpuStatistics};
-use io::clock::{monotonic_ns, thread_cpu_ns};
+use io::clock::monotonic_ns;
+use io::rusage::ThreadUsage;
 use wire::nettest::{self, Signal, report};
 
 use super::boot::REPORT_PAGE;
@@ -244,6 +245,7 @@ impl<'a> Processor<'a> {
                 if status && value as u16 & csr0::STOP != 0 {
                     // What was rung before the stop is void.
                     self.shared.doorbell.take();
+                    device.work.event_call_count += 1;
                 }
             }
             Some(Port::Rap) => {
@@ -253,9 +255,14 @@ impl<'a> Processor<'a> {
             _ => self.exits.other_device_count += 1,
         }
         device.write(offset, width, value, now_ns)?;
+        // The wire had no room: the device's thread looks again.
+        let tells = changes || device.lance.has_demand();
+        device.work.event_call_count += u64::from(tells);
         drop(device);
         if changes {
             self.take_shortcuts()?;
+        }
+        if tells {
             self.shared.wake();
         }
         Ok(None)
@@ -335,9 +342,9 @@ impl<'a> Processor<'a> {
         Ok(Snapshot {
             at_ns: monotonic_ns(),
             exits: self.exits.clone(),
-            work: device.work,
+            work: device.work(),
             lance: device.lance.counters,
-            vcpu_cpu_ns: thread_cpu_ns(),
+            vcpu: ThreadUsage::now(),
             device_cpu_ns,
             handling_ns: self.handling_ns,
             kernel: self.statistics.as_ref().map_or(Ok(Default::default()), |s| s.read())?,
