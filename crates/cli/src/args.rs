@@ -52,6 +52,9 @@ Example:
         after_help = "Example:\n  wirepath feed decode morning.pcapng | jq -c .trade"
     )]
     Feed(crate::feed::FeedCommand),
+    /// Run a guest behind an emulated NIC
+    #[command(subcommand, after_help = "Example:\n  wirepath vmnic run -- ping -c 3 10.77.0.2")]
+    Vmnic(crate::vmnic::VmnicCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

@@ -15,6 +15,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod vmnic;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
         Command::Feed(command) => feed::run(cli, command),
+        Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

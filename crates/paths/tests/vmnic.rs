@@ -5,6 +5,8 @@
 mod guest;
 #[path = "vmnic/hostile.rs"]
 mod hostile;
+#[path = "vmnic/path.rs"]
+mod path;
 #[path = "vmnic/raw.rs"]
 mod raw;
 #[path = "vmnic/tap.rs"]

@@ -5,6 +5,7 @@ use wire::nettest::report;
 
 use super::native::Ran;
 use super::sink::Received;
+use super::stream::Passed;
 use super::vmm::{Snapshot, Switches};
 use io::rusage::ThreadUsage;
 
@@ -66,13 +67,24 @@ pub(super) fn of_guest(
         ("lost_on_wire_count", lost_count),
     ];
     delivered(&mut m, received, size_bytes, sent_count, warm_up, lost);
+    guest_figures(&mut m, seen, sent_count, received.call_count);
+    m
+}
+
+/// What the guest and its device cost, and did, for each of `packet_count` frames; `call_count`
+/// system calls were made at the other end.
+fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_count: u64) {
+    let told = &seen.report;
     m.costs.insert("vcpu".into(), cost(&seen.vcpu));
     // Another thread's clock, which has no split.
     let device = Cost { system_ns: seen.device_cpu_ns, ..Cost::default() };
     m.costs.insert("device".into(), device);
     let (exits, work) = (&seen.exits, &seen.work);
     let vcpu_ns = seen.vcpu.user_ns + seen.vcpu.system_ns;
-    let calls = exits.count() + work.call_count() + received.call_count;
+    let calls = exits.count() + work.call_count() + call_count;
+    // Both clocks span the measured part.
+    let scale = seen.at_ns as f64 / told[report::TOTAL_TICKS].max(1) as f64;
+    let guest_ns = |ticks: usize| (told[ticks] as f64 * scale) as u64;
     let each = [
         ("vcpu_ns_per_packet", vcpu_ns),
         ("device_ns_per_packet", seen.device_cpu_ns),
@@ -84,6 +96,14 @@ pub(super) fn of_guest(
         ("pic_accesses_per_packet", told[report::PIC_ACCESSES]),
         ("halts_per_packet", told[report::HALTS]),
         ("syscalls_per_packet", calls),
+        ("emulation_ns_per_packet", work.emulate_ns),
+        ("transmit_ns_per_packet", work.transmit_ns),
+        ("notification_ns_per_packet", work.notify_ns),
+        ("guest_copy_ns_per_packet", guest_ns(report::COPY_TICKS)),
+        ("guest_port_ns_per_packet", guest_ns(report::PORT_TICKS)),
+        ("guest_pic_ns_per_packet", guest_ns(report::PIC_TICKS)),
+        ("guest_idle_ns_per_packet", guest_ns(report::IDLE_TICKS)),
+        ("guest_full_ns_per_packet", guest_ns(report::FULL_TICKS)),
     ];
     let mut figure = |name: &str, value: f64| {
         if value.is_finite() {
@@ -91,15 +111,33 @@ pub(super) fn of_guest(
         }
     };
     for (name, amount) in each {
-        figure(name, amount as f64 / sent_count as f64);
+        figure(name, amount as f64 / packet_count as f64);
     }
     if work.doorbell_wake_count > 0 {
-        figure("frames_per_doorbell", sent_count as f64 / work.doorbell_wake_count as f64);
+        figure("frames_per_doorbell", packet_count as f64 / work.doorbell_wake_count as f64);
     }
-    figure("frames_per_pass", sent_count as f64 / seen.lance.tx_pass_with_frames_count as f64);
+    figure("frames_per_pass", packet_count as f64 / seen.lance.tx_pass_with_frames_count as f64);
     let share = told[report::IDLE_TICKS] as f64 / told[report::TOTAL_TICKS].max(1) as f64;
     figure("guest_share_idle", share);
     m.counters.extend(counters(seen));
+}
+
+
+/// What a stream cost a guest; its packets are the frames that carry it, either way.
+pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
+    let lance = &seen.lance;
+    let frame_count = lance.tx_frame_count + lance.rx_frame_count;
+    let mut m = Measurement {
+        wall_ns: seen.at_ns,
+        throughput: Some(Throughput {
+            interval_ns: passed.wall_ns,
+            received_count: frame_count,
+            payload_bytes: passed.bytes,
+        }),
+        ..Measurement::default()
+    };
+    m.costs.insert("host".into(), cost(&passed.usage));
+    guest_figures(&mut m, seen, frame_count, passed.call_count);
     m
 }
 
@@ -128,6 +166,8 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("device_frame_count", lance.tx_frame_count),
         ("device_pass_count", lance.tx_pass_count),
         ("device_pass_with_frames_count", lance.tx_pass_with_frames_count),
+        ("device_rx_frame_count", lance.rx_frame_count),
+        ("device_rx_missed_count", lance.rx_missed_count),
         ("device_dropped_count", lance.tx_dropped_count + lance.tx_torn_count),
         ("guest_interrupt_count", told[report::INTERRUPTS]),
         ("guest_port_access_count", told[report::PORT_ACCESSES]),

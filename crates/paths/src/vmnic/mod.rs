@@ -8,14 +8,24 @@
 mod books;
 #[cfg(target_arch = "x86_64")]
 mod capabilities;
+#[cfg(target_arch = "x86_64")]
+mod ends;
+#[cfg(target_arch = "x86_64")]
+mod guest;
 pub mod image;
 pub mod lance;
 #[cfg(target_arch = "x86_64")]
 mod native;
 #[cfg(target_arch = "x86_64")]
+pub mod serve;
+#[cfg(target_arch = "x86_64")]
 mod session;
 #[cfg(target_arch = "x86_64")]
 mod sink;
+#[cfg(target_arch = "x86_64")]
+mod stream;
+#[cfg(target_arch = "x86_64")]
+pub mod streams;
 mod switches;
 #[cfg(target_arch = "x86_64")]
 pub mod vmm;
@@ -31,7 +41,7 @@ use crate::path::{Load, LoadKind, Path, PathError, Session};
 /// Native loops: another way to write the same back ends.
 const PEERS: &[&str] = &["native", "native-tap"];
 
-static LOADS: [LoadKind; 2] = [
+static LOADS: [LoadKind; 4] = [
     LoadKind {
         name: "stream",
         what: "raw frames from the guest to the host as fast as they go",
@@ -50,7 +60,27 @@ static LOADS: [LoadKind; 2] = [
         trial: Duration::from_millis(400),
         peers: PEERS,
     },
+    LoadKind {
+        name: "tcp",
+        what: "a TCP stream from the guest to a socket of the host, digested at both ends",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: &[],
+    },
+    LoadKind {
+        name: "tcp-receive",
+        what: "a TCP stream from a socket of the host to the guest, digested at both ends",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: &[],
+    },
 ];
+
+const STREAM_JUDGED: &[&str] = &["vcpu_ns_per_packet", "goodput_bps", "cpu_ns_per_packet"];
 
 /// The path.
 #[derive(Debug, Default, Clone, Copy)]
@@ -89,11 +119,13 @@ impl Path for Vmnic {
                 remedy: "leave --peer out".into(),
             });
         }
-        if !(60..=1514).contains(&load.size_bytes) {
-            return Err(PathError::Invalid {
-                what: format!("no frame has {} bytes", load.size_bytes),
-                remedy: "a frame has 60 to 1514 bytes, its check sequence not counted".into(),
-            });
+        let (sizes, remedy) = match load.kind.as_str() {
+            "tcp" | "tcp-receive" => (1..=65_536, "a write has 1 to 65,536 bytes"),
+            _ => (60..=1514, "a frame has 60 to 1514 bytes, its check sequence not counted"),
+        };
+        if !sizes.contains(&load.size_bytes) {
+            let what = format!("{} bytes do not do for load {}", load.size_bytes, load.kind);
+            return Err(PathError::Invalid { what, remedy: remedy.into() });
         }
         Ok(Box::new(session::VmnicSession::open(load)?))
     }

@@ -7,25 +7,21 @@ use std::thread;
 use std::time::Duration;
 
 use host::cpu::CpuClock;
-use host::lab::{self, Pair, PairSpec, TapEnd};
+use host::lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
+use wire::nettest::report;
 
-use super::vmm::{
-    self, End, Outcome, PacedSender, Receiver, Sender, Snapshot, Spec, Switches, Task,
-    ring_backend, tap_backend,
-};
+use super::ends::{Ends, MAC, Wire, lost_on_wire};
+use super::guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::stream::{Direction, Length};
+use super::streams::Stream;
+use super::vmm::{self, PacedSender, Spec, Task};
 use super::{books, image, native, sink, switches};
 use crate::lab::{Meter, Used, drain};
 use crate::path::{Load, PathError, Session};
-use crate::text::chain;
 
-/// Address of the guest's device.
-const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
-const RAM_BYTES: usize = 32 << 20;
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
-/// Beyond the trial, for a guest that boots and drains: a guard.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence at the sink after which a trial is over, and the longest wait for it.
 const GRACE: Duration = Duration::from_millis(25);
 const GRACE_MAX: Duration = Duration::from_secs(2);
@@ -34,69 +30,40 @@ const LINK_BPS: u64 = 100_000_000;
 
 /// The lab and what is kept from trial to trial.
 pub(super) struct VmnicSession {
-    tap: TapEnd,
-    wire: Pair,
+    ends: Ends,
     image: Vec<u8>,
     load: Load,
     clock: Rc<CpuClock>,
-    exit_cost_ns: u64,
-}
-
-/// One of the two back ends, ready.
-struct Wire<'a> {
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
-    /// Where its frames arrive.
-    far: &'a lab::End,
-    mode: &'static str,
+    /// What leaving the guest costs here; `None` where no guest runs.
+    exit_cost_ns: Option<u64>,
 }
 
 impl VmnicSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let exit_cost_ns = vmm::exit_cost_ns().unwrap_or(0);
-        // Native loops need neither.
-        let image = image::load().unwrap_or_default();
         Ok(VmnicSession {
-            tap: TapEnd::new().map_err(PathError::part)?,
-            wire: Pair::new(&PairSpec::default()).map_err(PathError::part)?,
-            image,
+            ends: Ends::new()?,
+            // Native loops need none.
+            image: image::load().unwrap_or_default(),
             load: load.clone(),
             clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
-            exit_cost_ns,
+            exit_cost_ns: vmm::exit_cost_ns().ok(),
         })
     }
 
+    /// A back end, behind a link of the load's rate.
     fn backend(&self, shared_ring: bool) -> Result<Wire<'_>, PathError> {
-        let wire: Wire<'_> = if shared_ring {
-            let near = &self.wire.near;
-            let opened = near.run(|| ring_backend(near.ifindex)).map_err(PathError::part)?;
-            let (sender, receiver) = opened.map_err(PathError::part)?;
-            Wire {
-                sender: Box::new(sender),
-                receiver: Box::new(receiver),
-                far: &self.wire.far,
-                mode: "TPACKET_V3 rings on a veth",
-            }
-        } else {
-            let (sender, receiver) = tap_backend(&self.tap.tap).map_err(PathError::part)?;
-            Wire {
-                sender: Box::new(sender),
-                receiver: Box::new(receiver),
-                far: &self.tap.host,
-                mode: "TAP",
-            }
-        };
-        if self.load.kind == "paced" {
-            let sender = PacedSender::new(wire.sender, LINK_BPS);
-            return Ok(Wire { sender: Box::new(sender), ..wire });
+        let wire = self.ends.open(shared_ring)?;
+        if self.load.kind != "paced" {
+            return Ok(wire);
         }
-        Ok(wire)
+        let sender = Box::new(PacedSender::new(wire.sender, LINK_BPS));
+        Ok(Wire { sender, ..wire })
     }
 
     /// Runs `source` while the sink at `far` takes frames; `source` says how many it sent in all.
     fn with_sink<R>(
         &self,
-        far: &lab::End,
+        far: &LabEnd,
         warm_up: u64,
         source: impl FnOnce() -> Result<(R, u64), PathError>,
     ) -> Result<(R, sink::Received, Used, u64), PathError> {
@@ -133,12 +100,14 @@ impl VmnicSession {
         Ok((ran?.0, received, used, lost_count))
     }
 
-    fn task(&self, far: &lab::End) -> Task {
+    fn task(&self, far: &LabEnd) -> Task {
         Task {
             count: 0,
             warm_up: WARM_UP,
             duration_us: self.load.trial.as_micros() as u64,
             peer_mac: far.mac,
+            tx_ring_log2: RING_LOG2,
+            rx_ring_log2: RING_LOG2,
             ..Task::send(self.load.size_bytes as u64, 0)
         }
     }
@@ -150,8 +119,8 @@ impl VmnicSession {
         let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
         let (sender, receiver) = (wire.sender, wire.receiver);
         let (measured, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
-            let measured = self.run_guest(&spec, sender, receiver)?;
-            let sent_count = WARM_UP + measured.report[wire::nettest::report::TX_FRAMES];
+            let measured = run_guest(&spec, sender, receiver, self.load.trial + PATIENCE)?;
+            let sent_count = WARM_UP + measured.report[report::TX_FRAMES];
             Ok((measured, sent_count))
         })?;
         let mut m = books::of_guest(&measured, &received, self.load.size_bytes, WARM_UP, lost_count);
@@ -161,27 +130,22 @@ impl VmnicSession {
         Ok(m)
     }
 
-    /// Runs the guest until it is done; what its measured part showed.
-    fn run_guest(
-        &self,
-        spec: &Spec<'_>,
-        sender: Box<dyn Sender>,
-        receiver: Box<dyn Receiver>,
-    ) -> Result<Snapshot, PathError> {
-        let failed = |why: String| PathError::End { end: "guest".into(), why };
-        let running = vmm::start(spec, sender, receiver).map_err(PathError::part)?;
-        let done = running.wait(self.load.trial + PATIENCE);
-        let Outcome { end, measured, .. } = running.stop().map_err(|e| failed(chain(&e)))?;
-        match (end, measured) {
-            (End::Done, Some(measured)) => Ok(measured),
-            (End::Done, None) => Err(failed("it measured nothing".into())),
-            (_, _) if !done => Err(failed("it did not come to its end in time".into())),
-            (end, _) => Err(failed(format!("it ended by {end:?}"))),
-        }
+    /// A TCP stream between the guest's stack and a Linux socket.
+    fn stream(&self, arm: &Arm, direction: Direction) -> Result<Measurement, PathError> {
+        let length = Length::For(self.load.trial);
+        let meter = Meter::start(&self.clock)?;
+        let run = Stream { direction, size_bytes: self.load.size_bytes, length };
+        let (measured, passed, mode) = run.through(&self.ends, &self.image, arm)?;
+        let used = meter.stop()?;
+        let mut m = books::of_stream(&measured, &passed);
+        used.account(&mut m);
+        m.mode.insert("back end".into(), mode.into());
+        m.not_effective = books::not_effective(&switches::of_arm(arm), &measured);
+        Ok(m)
     }
 
     fn native(&self, name: &str) -> Result<Measurement, PathError> {
-        let Wire { mut sender, receiver, far, mode } = self.backend(name == "native")?;
+        let Wire { mut sender, receiver, far, mode, .. } = self.backend(name == "native")?;
         // Nobody listens: what a native program does not ask for, it does not pay for.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
@@ -198,28 +162,25 @@ impl VmnicSession {
     }
 }
 
-/// Frames that the wire of an end lost so far, before any socket had them.
-fn lost_on_wire(far: &lab::End) -> Result<u64, PathError> {
-    let sysfs = far.sysfs().map_err(PathError::part)?;
-    let mut lost = 0;
-    for name in ["rx_dropped", "rx_errors"] {
-        let path = format!("class/net/{}/statistics/{name}", far.ifname);
-        let text = sysfs.read(path).map_err(PathError::part)?;
-        lost += text.trim().parse::<u64>().unwrap_or(0);
-    }
-    Ok(lost)
-}
-
 impl Session for VmnicSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        match arm.kind {
-            ArmKind::Peer => self.native(&arm.name),
-            _ => self.variant(arm),
+        let direction = match self.load.kind.as_str() {
+            "tcp" => Some(Direction::ToHost),
+            "tcp-receive" => Some(Direction::ToGuest),
+            _ => None,
+        };
+        match (arm.kind, direction) {
+            (ArmKind::Peer, _) => self.native(&arm.name),
+            (_, None) => self.variant(arm),
+            (_, Some(direction)) => self.stream(arm, direction),
         }
     }
 
     fn nic(&self) -> String {
-        let exit_us = self.exit_cost_ns as f64 / 1000.0;
-        format!("Lance over a TAP or a veth, MTU 1500; leaving the guest costs {exit_us:.1} µs")
+        let exit = match self.exit_cost_ns {
+            Some(ns) => format!("leaving the guest costs {:.1} µs", ns as f64 / 1000.0),
+            None => "no KVM".into(),
+        };
+        format!("Lance over a TAP or a veth, MTU 1500; {exit}")
     }
 }

@@ -34,7 +34,7 @@ impl Sender for CheckingSender {
     }
 }
 
-const COUNT: u64 = 1000;
+const COUNT: u64 = 300;
 
 fn per_frame(count: u64) -> f64 {
     count as f64 / COUNT as f64

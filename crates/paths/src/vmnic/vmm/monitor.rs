@@ -170,9 +170,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The device. A panic of the other thread does not make it unusable: the run ends anyway.
+    /// The device, for its own thread. A panic of the other thread does not make it unusable: the
+    /// run ends anyway.
     pub(super) fn device(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        device.is_guest_waiting = false;
+        device
+    }
+
+    /// The device, for the processor's thread.
+    pub(super) fn device_for_guest(&self) -> MutexGuard<'_, Device> {
+        let mut device = self.device();
+        device.is_guest_waiting = true;
+        device
     }
 
     pub(super) fn is_stopping(&self) -> bool {
