@@ -159,7 +159,8 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
             use tcp::State::{Closed, Closing, FinWait1, LastAck};
             let state = socket.state();
             assert!(closed || state != Closed, "the connection was reset");
-            done = closed && !matches!(state, FinWait1 | Closing | LastAck)
+            done = closed
+                && !matches!(state, FinWait1 | Closing | LastAck)
                 && state != tcp::State::CloseWait;
             worked
         });

@@ -129,7 +129,8 @@ fn bench(cli: &Cli, args: &BenchArgs) -> Result<(), Failure> {
         let goodput = m.metrics().into_iter().find(|metric| metric.name == "goodput_bps");
         if let Some(Ok(bps)) = goodput.map(|metric| metric.value) {
             let idle = m.figures.get("guest_share_idle").unwrap_or(&0.0) * 100.0;
-            let _ = writeln!(out, "  {:.1} Mbit/s, guest idle {idle:.1} %; for each frame:", bps / 1e6);
+            let _ =
+                writeln!(out, "  {:.1} Mbit/s, guest idle {idle:.1} %; for each frame:", bps / 1e6);
         }
         for (what, figure) in ROWS {
             let Some(value) = m.figures.get(figure) else { continue };

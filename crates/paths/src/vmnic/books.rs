@@ -122,7 +122,6 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     m.counters.extend(counters(seen));
 }
 
-
 /// What a stream cost a guest; its packets are the frames that carry it, either way.
 pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
     let lance = &seen.lance;
@@ -225,8 +224,7 @@ pub(super) fn of_native(
     refused_count: u64,
 ) -> Measurement {
     let mut m = Measurement { wall_ns: ran.wall_ns, ..Measurement::default() };
-    let lost =
-        [("refused_by_back_end_count", refused_count), ("lost_on_wire_count", lost_count)];
+    let lost = [("refused_by_back_end_count", refused_count), ("lost_on_wire_count", lost_count)];
     delivered(&mut m, received, size_bytes, ran.sent_count, 0, lost);
     // What the guest's processor does, the loop does.
     m.costs.insert("vcpu".into(), cost(&ran.usage));

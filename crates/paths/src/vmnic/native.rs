@@ -8,10 +8,10 @@ use ::io::rusage::ThreadUsage;
 use model::Support;
 
 use super::capabilities;
+use super::lance::Sent;
 use super::sink::{ETHERTYPE, SEQUENCE_AT, body};
 use super::vmm::Sender;
 use crate::path::Load;
-use super::lance::Sent;
 
 /// Frames a pass: as the device's rings are long, divided by what is worth a call.
 const BATCH: u64 = 16;

@@ -90,8 +90,7 @@ impl VmnicSession {
             (ran, received)
         });
         let used = meter.stop()?;
-        let received =
-            received.map_err(|why| PathError::End { end: "sink".into(), why })?;
+        let received = received.map_err(|why| PathError::End { end: "sink".into(), why })?;
         let Some(ran) = ran else {
             let why = "it was not ready".to_owned();
             return Err(PathError::End { end: "sink".into(), why });
@@ -123,7 +122,8 @@ impl VmnicSession {
             let sent_count = WARM_UP + measured.report[report::TX_FRAMES];
             Ok((measured, sent_count))
         })?;
-        let mut m = books::of_guest(&measured, &received, self.load.size_bytes, WARM_UP, lost_count);
+        let mut m =
+            books::of_guest(&measured, &received, self.load.size_bytes, WARM_UP, lost_count);
         used.account(&mut m);
         m.mode.insert("back end".into(), wire.mode.into());
         m.not_effective = books::not_effective(&switches, &measured);

@@ -101,14 +101,7 @@ impl Sink {
 
 impl Received {
     #[inline]
-    fn enter(
-        &mut self,
-        frame: &[u8],
-        whole: bool,
-        stamp_ns: u64,
-        warm_up: u64,
-        expected: &[u8],
-    ) {
+    fn enter(&mut self, frame: &[u8], whole: bool, stamp_ns: u64, warm_up: u64, expected: &[u8]) {
         const BODY_AT: usize = SEQUENCE_AT + 8;
         let Some(sequence) = frame.get(SEQUENCE_AT..).and_then(|rest| rest.first_chunk()) else {
             self.wrong_count += 1;

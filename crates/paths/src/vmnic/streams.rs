@@ -84,9 +84,8 @@ impl Stream {
         };
         let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
         let (measured, passed) = thread::scope(|scope| {
-            let end = scope.spawn(|| {
-                stream::serve(&listener, self.direction, self.size_bytes, self.length)
-            });
+            let end = scope
+                .spawn(|| stream::serve(&listener, self.direction, self.size_bytes, self.length));
             let measured = run_guest(&spec, sender, receiver, patience);
             if measured.is_err() {
                 // Whoever waits for a connection is let go.

@@ -190,7 +190,10 @@ fn services_answer_linux_sockets_over_both_back_ends() {
                 chargen.read_exact(&mut lines).unwrap();
                 let first = lines[0] - b' ';
                 for (n, line) in lines.chunks_exact(74).enumerate() {
-                    assert_eq!(line[..2], [0, 1].map(|i| b' ' + ((first as usize + n + i) % 95) as u8));
+                    assert_eq!(
+                        line[..2],
+                        [0, 1].map(|i| b' ' + ((first as usize + n + i) % 95) as u8)
+                    );
                     assert_eq!(line[72..], *b"\r\n");
                 }
                 drop(chargen);

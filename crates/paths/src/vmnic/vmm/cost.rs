@@ -23,10 +23,13 @@ pub fn exit_cost_ns() -> Result<u64, MonitorError> {
     machine.ram().write(boot::IMAGE_FLOOR, &CODE)?;
     let mut vcpu = machine.vcpu()?;
     boot::set_registers(&vcpu, boot::IMAGE_FLOOR, RAM_BYTES as u64 - 16)?;
-    let mut leave = || {
+    let mut leave = || -> Result<(), MonitorError> {
         loop {
             match vcpu.run()? {
-                Exit::In { .. } => return Ok(vcpu.operand().fill(0)),
+                Exit::In { .. } => {
+                    vcpu.operand().fill(0);
+                    return Ok(());
+                }
                 Exit::Interrupted => {}
                 exit => return Err(MonitorError::Unfit { exit }),
             }
