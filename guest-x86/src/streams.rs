@@ -215,7 +215,10 @@ pub(crate) fn serve(boot: &Boot, lance: &mut Lance) {
     let mut handles = [(0, SocketHandle::default()); 3 * CONNECTIONS];
     let ports = [ECHO, DISCARD, CHARGEN].into_iter().cycle();
     for ((buffers, entry), port) in BUFFERS.take().iter_mut().zip(&mut handles).zip(ports) {
-        *entry = (port, sockets.add(socket(buffers)));
+        let mut socket = socket(buffers);
+        // Before the first frame is looked at: whoever comes early is not refused.
+        socket.listen(port).expect("the socket is new");
+        *entry = (port, sockets.add(socket));
     }
     let datagrams = sockets.add(datagram_socket());
     let mut line = 0;
