@@ -49,7 +49,7 @@ pub(crate) fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(text.contains(" 0% packet loss"), "{text}");
         }
-        Err(error) => eprintln!("skipped: no ping ({error})"),
+        Err(error) => guest::skip(&format!("no ping ({error})")),
     }
 }
 
