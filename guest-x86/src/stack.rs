@@ -74,7 +74,7 @@ impl Device for Port<'_> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        self.lance.tx_ready().then(|| Sending(self.lance))
+        self.lance.tx_ready().then_some(Sending(self.lance))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

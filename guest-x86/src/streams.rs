@@ -40,6 +40,7 @@ impl<T> Once<T> {
         Once { taken: AtomicBool::new(false), memory: UnsafeCell::new(memory) }
     }
 
+    #[expect(clippy::mut_from_ref, reason = "handed out once, which `taken` sees to")]
     fn take(&'static self) -> &'static mut T {
         assert!(!self.taken.swap(true, Ordering::AcqRel));
         // SAFETY: nobody had it before, and nobody will again.
