@@ -268,7 +268,6 @@ pub(crate) fn enable_device(line: u8) {
 }
 
 /// Starts a periodic tick and lets it through.
-#[allow(dead_code, reason = "streams need it")]
 pub(crate) fn enable_timer(hz: u32) {
     let divisor = (1_193_182 / hz).min(0xffff) as u16;
     out8(0x43, 0x34);

@@ -221,8 +221,14 @@ impl Lance {
         let begin = ticks();
         let report = Report::get();
         report.add(report::TX_FULL, 1);
-        for _ in 0..FULL_SPINS {
-            if self.tx_ready() {
+        for spin in 0.. {
+            // A device that looks by itself is at work: as long as it lingers, looking is cheaper
+            // than to be woken. Else a sleep comes soon.
+            let enough = match self.device_polls {
+                true => ticks() - begin >= self.linger_ticks,
+                false => spin >= FULL_SPINS,
+            };
+            if enough || self.tx_ready() {
                 break;
             }
             pause();

@@ -12,6 +12,8 @@ mod lance;
 mod pages;
 mod pci;
 mod raw;
+mod stack;
+mod streams;
 
 use core::arch::global_asm;
 
@@ -45,7 +47,10 @@ extern "C" fn main(page: *const u64) -> ! {
     match Mode::from_word(boot.get(boot::MODE)) {
         Some(Mode::Send) => raw::send(&boot, &mut lance),
         Some(Mode::Echo) => echo::run(&boot, &mut lance),
-        _ => panic!("unknown mode"),
+        Some(Mode::TcpSend) => streams::send(&boot, &mut lance),
+        Some(Mode::TcpReceive) => streams::receive(&boot, &mut lance),
+        Some(Mode::Serve) => streams::serve(&boot, &mut lance),
+        None => panic!("unknown mode"),
     }
     end(Signal::Done)
 }

@@ -1,7 +1,8 @@
 //! Raw frames as fast as the device takes them.
 
-use wire::nettest::{Signal, boot};
+use wire::nettest::{Signal, boot, report};
 
+use crate::cpu::ticks;
 use crate::lance::Lance;
 use crate::pages::{Boot, Report};
 use crate::{interrupts, signal};
@@ -29,8 +30,12 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
     source[6..12].copy_from_slice(&lance.mac());
     source[12..14].copy_from_slice(&ETHERTYPE);
     let mut sequence = 0u64;
-    let mut send = |lance: &mut Lance, count: u64| {
+    let mut send = |lance: &mut Lance, count: u64, ticks_max: u64| {
+        let begin = ticks();
         for _ in 0..count {
+            if ticks() - begin >= ticks_max {
+                break;
+            }
             lance.send(len, |frame| {
                 frame.copy_from_slice(&source[..len]);
                 frame[14..22].copy_from_slice(&sequence.to_be_bytes());
@@ -46,12 +51,14 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
             crate::cpu::pause();
         }
     };
-    send(lance, boot.get(boot::WARM_UP));
+    let or_without_end = |value: u64| if value == 0 { u64::MAX } else { value };
+    let count = or_without_end(boot.get(boot::COUNT));
+    let ticks_max = boot.get(boot::DURATION_US).saturating_mul(boot.tsc_khz()) / 1000;
+    send(lance, boot.get(boot::WARM_UP), u64::MAX);
     Report::get().clear();
     signal(Signal::Begin);
-    match boot.get(boot::COUNT) {
-        0 => send(lance, u64::MAX),
-        count => send(lance, count),
-    }
+    let begin = ticks();
+    send(lance, count, or_without_end(ticks_max));
+    Report::get().set(report::TOTAL_TICKS, ticks() - begin);
     signal(Signal::End);
 }

@@ -1,4 +1,4 @@
-//! Builds the firmware of `guest/` and puts the images where the CLI looks for them.
+//! Builds the guests of `guest/` and `guest-x86/` and puts the images where the CLI looks for them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,20 +7,32 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// An image: package and binary in `guest/`, target, and the file's name in `target/firmware`.
+/// An image: its workspace, package and binary in it, target, and the file's name in
+/// `target/firmware`.
 struct Image {
+    workspace: &'static str,
     package: &'static str,
     binary: &'static str,
     target: &'static str,
     file: &'static str,
 }
 
-const IMAGES: &[Image] = &[Image {
-    package: "wirepath-guest-app",
-    binary: "wirepath-guest",
-    target: "aarch64-unknown-none",
-    file: "wirepath-guest-virt.elf",
-}];
+const IMAGES: &[Image] = &[
+    Image {
+        workspace: "guest",
+        package: "wirepath-guest-app",
+        binary: "wirepath-guest",
+        target: "aarch64-unknown-none",
+        file: "wirepath-guest-virt.elf",
+    },
+    Image {
+        workspace: "guest-x86",
+        package: "wirepath-nettest",
+        binary: "nettest",
+        target: "x86_64-unknown-none",
+        file: "wirepath-vmnic-nettest.elf",
+    },
+];
 
 /// Builds every image in release mode and copies it; prints sizes.
 pub(crate) fn build(root: &Path) -> Result<()> {
@@ -53,7 +65,10 @@ fn add_target(root: &Path, target: &str) -> Result<()> {
 fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .current_dir(root.join("guest"))
+        .current_dir(root.join(image.workspace))
+        // A workspace brings its own: where its image is linked to depends on them.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .args(["build", "--release", "--locked", "--message-format", "json-render-diagnostics"])
         .args(["--package", image.package, "--bin", image.binary, "--target", image.target])
         .stderr(std::process::Stdio::inherit());

@@ -16,7 +16,7 @@ const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
        cargo xtask goldens      rewrite the golden files from what the tests produce now
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
-       cargo xtask firmware     build the guest firmware's images into target/firmware
+       cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guest, a peer of the firmware, from Debian's packages";
 
 fn main() -> Result<()> {

@@ -59,6 +59,9 @@ Example:
                       wirepath prove guest --arms ladder --peers linux --time 120s"
     )]
     Guest(crate::guest::GuestCommand),
+    /// Run a guest behind an emulated NIC
+    #[command(subcommand, after_help = "Example:\n  wirepath vmnic run -- ping -c 3 10.77.0.2")]
+    Vmnic(crate::vmnic::VmnicCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

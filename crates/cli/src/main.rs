@@ -16,6 +16,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod vmnic;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
         Command::Feed(command) => feed::run(cli, command),
         Command::Guest(command) => guest::run(cli, command),
+        Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

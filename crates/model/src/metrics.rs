@@ -34,6 +34,8 @@ pub fn describe(name: &str) -> (&'static str, Better) {
         ("bps", Better::Higher)
     } else if name.contains("_share_") {
         ("share", Better::Higher)
+    } else if name.starts_with("frames_per_") {
+        ("count", Better::Higher)
     } else if name.ends_with("_ns") || name.contains("_ns_") {
         ("ns", Better::Lower)
     } else {

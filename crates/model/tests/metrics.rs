@@ -155,6 +155,7 @@ fn a_path_s_own_figures_are_metrics_and_hide_no_other() {
 #[test]
 fn names_say_unit_and_direction() {
     assert_eq!(describe("goodput_bps"), ("bps", Better::Higher));
+    assert_eq!(describe("frames_per_doorbell"), ("count", Better::Higher));
     assert_eq!(describe("received_pps"), ("pps", Better::Higher));
     assert_eq!(describe("cpu_ns_per_packet"), ("ns", Better::Lower));
     assert_eq!(describe("jitter_ns"), ("ns", Better::Lower));

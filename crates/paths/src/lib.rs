@@ -16,5 +16,10 @@ pub use path::{Load, LoadKind, Path, PathError, Session};
 
 /// Every path.
 pub fn all() -> Vec<Box<dyn Path>> {
-    vec![Box::new(probe::Probe), Box::new(feed::Feed), Box::new(guest::Guest)]
+    vec![
+        Box::new(probe::Probe),
+        Box::new(feed::Feed),
+        Box::new(guest::Guest),
+        Box::new(vmnic::Vmnic),
+    ]
 }

@@ -5,7 +5,11 @@
 mod guest;
 #[path = "vmnic/hostile.rs"]
 mod hostile;
+#[path = "vmnic/path.rs"]
+mod path;
 #[path = "vmnic/raw.rs"]
 mod raw;
 #[path = "vmnic/tap.rs"]
 mod tap;
+#[path = "vmnic/tcp.rs"]
+mod tcp;

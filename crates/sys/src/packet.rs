@@ -180,6 +180,22 @@ impl PacketRx {
         Self::with(fd, ifindex, libc::ETH_P_ALL as u16, ring_bytes)
     }
 
+    /// As [`PacketRx::open`], for every frame of an EtherType; of each the first `snap_bytes` are
+    /// captured.
+    pub fn open_protocol(
+        ifindex: u32,
+        ethertype: u16,
+        snap_bytes: u32,
+        ring_bytes: usize,
+    ) -> io::Result<Self> {
+        let fd = open()?;
+        socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        // What a filter returns is how much is captured.
+        let mut filter = [FilterStep { code: 0x06, jt: 0, jf: 0, k: snap_bytes }];
+        socket::attach_filter(fd.as_fd(), &mut filter)?;
+        Self::with(fd, ifindex, ethertype, ring_bytes)
+    }
+
     fn with(fd: OwnedFd, ifindex: u32, protocol: u16, ring_bytes: usize) -> io::Result<Self> {
         let block_count = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
         let request = tpacket_req3 {

@@ -4,6 +4,14 @@
 //! The monitor writes the boot page before the guest starts. The guest writes the report page
 //! whenever it likes, and tells by a byte to [`PORT`] that a phase begins or ends.
 
+/// TCP port to which the guest connects for its streams.
+pub const STREAM_PORT: u16 = 5001;
+
+/// Byte `i` of every write to a stream; of at most 65,536.
+pub fn stream_byte(i: usize) -> u8 {
+    (i * 131 + i / 251) as u8
+}
+
 /// Port of the guest's [`Signal`]s, one byte each.
 pub const PORT: u16 = 0x600;
 
@@ -22,7 +30,7 @@ pub mod boot {
     pub const MODE: usize = 1;
     /// Bytes of a raw frame without its check sequence, or of one write to a stream.
     pub const SIZE_BYTES: usize = 2;
-    /// Frames, or writes, of the measured part; 0 without end.
+    /// Frames, or writes, of the measured part; 0 for as many as there is time for.
     pub const COUNT: usize = 3;
     /// Frames before the measured part.
     pub const WARM_UP: usize = 4;
@@ -44,8 +52,10 @@ pub mod boot {
     pub const IDT: usize = 12;
     /// Guest physical address of the report page.
     pub const REPORT: usize = 13;
+    /// Microseconds after which the measured part ends, if it has not before; 0 without end.
+    pub const DURATION_US: usize = 14;
     /// Words in use.
-    pub const LEN: usize = 14;
+    pub const LEN: usize = 15;
 }
 
 /// Guest physical address of a word that keeps `hlt` from sleeping while it is not 0. The guest
@@ -64,6 +74,8 @@ pub mod driver {
     pub const MASK_TX_INTERRUPT: u64 = 1 << 0;
     /// Ring no bell while the device has frames of ours: it polls.
     pub const DEVICE_POLLS: u64 = 1 << 1;
+    /// Digest streams: their SHA-256 goes into the report page.
+    pub const DIGEST: u64 = 1 << 2;
 }
 
 /// What the guest does; the values of [`boot::MODE`].
@@ -77,6 +89,8 @@ pub enum Mode {
     TcpSend,
     /// Receives a stream over TCP.
     TcpReceive,
+    /// Serves echo (7), discard (9) and chargen (19) over TCP, echo over UDP, and answers ping.
+    Serve,
 }
 
 impl Mode {
@@ -87,12 +101,13 @@ impl Mode {
             Mode::Echo => 2,
             Mode::TcpSend => 3,
             Mode::TcpReceive => 4,
+            Mode::Serve => 5,
         }
     }
 
     /// As read from the boot page.
     pub fn from_word(word: u64) -> Option<Self> {
-        [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive]
+        [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive, Mode::Serve]
             .into_iter()
             .find(|mode| mode.to_word() == word)
     }
@@ -136,8 +151,12 @@ pub mod report {
     pub const EXCEPTION: usize = 16;
     /// Instruction pointer of an exception.
     pub const EXCEPTION_AT: usize = 17;
+    /// Ticks of the measured part.
+    pub const TOTAL_TICKS: usize = 18;
+    /// SHA-256 of the stream's bytes, four words, first byte lowest.
+    pub const DIGEST: usize = 19;
     /// Words in use.
-    pub const LEN: usize = 18;
+    pub const LEN: usize = 23;
 }
 
 /// What a byte to [`PORT`] means.
@@ -181,7 +200,7 @@ mod tests {
 
     #[test]
     fn words_and_bytes_lead_back_to_what_they_mean() {
-        for mode in [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive] {
+        for mode in [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive, Mode::Serve] {
             assert_eq!(Mode::from_word(mode.to_word()), Some(mode));
         }
         assert_eq!(Mode::from_word(0), None);

@@ -1,8 +1,147 @@
-//! A virtual NIC in a monitor of our own: the guest's port accesses, one optimisation at a time.
+//! Path `vmnic`: a NIC of a virtual machine in a monitor of our own, from twelve exits a frame to
+//! none.
 //!
 //! - [`lance`]: the device, a pure state machine over guest memory.
 //! - [`vmm`]: the monitor, which runs a guest with that device by KVM.
 
+#[cfg(target_arch = "x86_64")]
+mod books;
+#[cfg(target_arch = "x86_64")]
+mod capabilities;
+#[cfg(target_arch = "x86_64")]
+mod ends;
+#[cfg(target_arch = "x86_64")]
+mod guest;
+pub mod image;
 pub mod lance;
 #[cfg(target_arch = "x86_64")]
+mod native;
+#[cfg(target_arch = "x86_64")]
+pub mod serve;
+#[cfg(target_arch = "x86_64")]
+mod session;
+#[cfg(target_arch = "x86_64")]
+mod sink;
+#[cfg(target_arch = "x86_64")]
+mod stream;
+#[cfg(target_arch = "x86_64")]
+pub mod streams;
+mod switches;
+#[cfg(target_arch = "x86_64")]
 pub mod vmm;
+
+use std::time::Duration;
+
+use model::{Arm, Support, Switch};
+
+pub use switches::SWITCHES;
+
+use crate::path::{Load, LoadKind, Path, PathError, Session};
+
+/// Native loops: another way to write the same back ends.
+const PEERS: &[&str] = &["native", "native-tap"];
+
+static LOADS: [LoadKind; 4] = [
+    LoadKind {
+        name: "stream",
+        what: "raw frames from the guest to the host as fast as they go",
+        judged: &["vcpu_ns_per_packet", "cpu_ns_per_packet", "goodput_bps"],
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial: Duration::from_millis(300),
+        peers: PEERS,
+    },
+    LoadKind {
+        name: "paced",
+        what: "the same into a link of 100 Mbit/s: what time the guest has left",
+        judged: &["guest_share_idle", "vcpu_ns_per_packet", "goodput_bps"],
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: PEERS,
+    },
+    LoadKind {
+        name: "tcp",
+        what: "a TCP stream from the guest to a socket of the host, digested at both ends",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: &[],
+    },
+    LoadKind {
+        name: "tcp-receive",
+        what: "a TCP stream from a socket of the host to the guest, digested at both ends",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: &[],
+    },
+];
+
+const STREAM_JUDGED: &[&str] = &["vcpu_ns_per_packet", "goodput_bps", "cpu_ns_per_packet"];
+
+/// The path.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Vmnic;
+
+impl Path for Vmnic {
+    fn name(&self) -> &'static str {
+        "vmnic"
+    }
+
+    fn what(&self) -> &'static str {
+        "a virtual machine's NIC, an emulated Lance: from the guest's driver to the host's network"
+    }
+
+    fn switches(&self) -> &'static [Switch] {
+        &SWITCHES
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        if arm.kind == model::ArmKind::Peer {
+            return native::support(&arm.name, load);
+        }
+        capabilities::support()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        if load.far.is_some() {
+            return Err(PathError::Invalid {
+                what: "the virtual NIC is proved in a lab of its own".into(),
+                remedy: "leave --peer out".into(),
+            });
+        }
+        let (sizes, remedy) = match load.kind.as_str() {
+            "tcp" | "tcp-receive" => (1..=65_536, "a write has 1 to 65,536 bytes"),
+            _ => (60..=1514, "a frame has 60 to 1514 bytes, its check sequence not counted"),
+        };
+        if !sizes.contains(&load.size_bytes) {
+            let what = format!("{} bytes do not do for load {}", load.size_bytes, load.kind);
+            return Err(PathError::Invalid { what, remedy: remedy.into() });
+        }
+        Ok(Box::new(session::VmnicSession::open(load)?))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn support(&self, _: &Arm, _: &Load) -> Support {
+        Support::unsupported(NOT_X86, NEEDS_X86)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn open(&self, _: &Load) -> Result<Box<dyn Session>, PathError> {
+        Err(PathError::Unsupported { what: NOT_X86.into(), needs: NEEDS_X86.into() })
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+const NOT_X86: &str = "a PC as a virtual machine on a processor of another kind";
+#[cfg(not(target_arch = "x86_64"))]
+const NEEDS_X86: &str = "x86-64 with KVM";

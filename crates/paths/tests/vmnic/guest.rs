@@ -14,27 +14,63 @@ const RAM_BYTES: usize = 32 << 20;
 /// Far more than any guest of these tests takes; a guard against one that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The image, built once from this source tree.
-pub(crate) fn image() -> &'static [u8] {
-    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-x86");
-        let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest-x86");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "--target-dir"])
-            .arg(&target)
-            // It reads its own configuration from its folder, and none of ours.
-            .current_dir(folder)
-            .env_remove("RUSTFLAGS")
-            .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .status()
-            .expect("cargo runs");
-        assert!(
-            status.success(),
-            "the guest cannot be built: `rustup target add x86_64-unknown-none`"
-        );
-        std::fs::read(target.join("x86_64-unknown-none/release/nettest")).expect("it was built")
+/// The image, built once from this source tree; else, where there is no compiler for it, one that
+/// was built before; else nothing, with the reason on stderr.
+pub(crate) fn image() -> Option<&'static [u8]> {
+    static IMAGE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| match build() {
+        Ok(image) => Some(image),
+        Err(why) => match wirepath_paths::vmnic::image::load() {
+            Ok(image) => Some(image),
+            Err(missing) => {
+                skip(&format!("{why}, and {missing}"));
+                None
+            }
+        },
+    });
+    image.as_deref()
+}
+
+/// Puts the image where the path looks for it first: beside this executable.
+pub(crate) fn image_beside_us() -> Option<()> {
+    static PUT: OnceLock<Option<()>> = OnceLock::new();
+    *PUT.get_or_init(|| {
+        let image = image()?;
+        let executable = std::env::current_exe().unwrap();
+        let folder = executable.parent().unwrap();
+        // Written whole, then named: another run of the tests may be reading it.
+        let partial = folder.join(format!("nettest.{}", std::process::id()));
+        std::fs::write(&partial, image).unwrap();
+        std::fs::rename(partial, folder.join("wirepath-vmnic-nettest.elf")).unwrap();
+        Some(())
     })
+}
+
+fn build() -> Result<Vec<u8>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-x86");
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest-x86");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--locked", "--target-dir"])
+        .arg(&target)
+        // It reads its own configuration from its folder, and none of ours.
+        .current_dir(folder)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output()
+        .map_err(|error| format!("cargo does not run ({error})"))?;
+    if !built.status.success() {
+        let text = String::from_utf8_lossy(&built.stderr).into_owned();
+        // A guest that does not compile is a failure; a compiler that is not there is none.
+        let missing = ["may not be installed", "can't find crate for `core`", "No such file"];
+        assert!(missing.iter().any(|words| text.contains(words)), "{text}");
+        return Err("the guest cannot be built (`rustup target add x86_64-unknown-none`)".into());
+    }
+    std::fs::read(target.join("x86_64-unknown-none/release/nettest")).map_err(|e| e.to_string())
+}
+
+#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+pub(crate) fn skip(why: &str) {
+    eprintln!("skipped: {why}");
 }
 
 /// Starts a guest; `None`, with the reason on stderr, where there is no KVM.
@@ -44,11 +80,10 @@ pub(crate) fn start(
     sender: Box<dyn Sender>,
     receiver: Box<dyn Receiver>,
 ) -> Option<Running> {
-    start_image(image(), task, switches, sender, receiver)
+    start_image(image()?, task, switches, sender, receiver)
 }
 
 /// As [`start`], of another image.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 pub(crate) fn start_image(
     image: &[u8],
     task: Task,
@@ -62,7 +97,7 @@ pub(crate) fn start_image(
         Err(MonitorError::Kvm(
             error @ (host::kvm::KvmError::Device(_) | host::kvm::KvmError::Missing { .. }),
         )) => {
-            eprintln!("skipped: {error}");
+            skip(&error.to_string());
             None
         }
         Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),

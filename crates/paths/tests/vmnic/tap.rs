@@ -14,7 +14,7 @@ fn echo(guest: std::net::Ipv4Addr, host: std::net::Ipv4Addr) -> Task {
 }
 
 /// Asks the guest for an echo of datagrams of many sizes, and has the host's own ping ask too.
-fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
+pub(crate) fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
     let answers = netns
         .run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -49,7 +49,7 @@ fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(text.contains(" 0% packet loss"), "{text}");
         }
-        Err(error) => eprintln!("skipped: no ping ({error})"),
+        Err(error) => guest::skip(&format!("no ping ({error})")),
     }
 }
 

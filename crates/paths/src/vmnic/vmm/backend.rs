@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use ::io::clock::monotonic_ns;
+
 use crate::vmnic::lance::{Sent, Wire};
 
 /// What the device sends through.
@@ -15,6 +17,11 @@ pub trait Sender: Send {
 
     /// System calls so far.
     fn call_count(&self) -> u64;
+
+    /// Frames that were taken and that the kernel then refused.
+    fn refused_count(&self) -> u64 {
+        0
+    }
 }
 
 /// What the device's thread receives from.
@@ -36,11 +43,20 @@ pub trait Receiver: Send {
 }
 
 /// The device's wire over a [`Sender`].
-pub(super) struct SenderWire<'a>(pub(super) &'a mut dyn Sender);
+pub(super) struct SenderWire<'a> {
+    pub(super) sender: &'a mut dyn Sender,
+    /// Time spent sending, nanoseconds; `None` where nobody asks, and a look at the clock a frame
+    /// would be felt.
+    pub(super) send_ns: Option<u64>,
+}
 
 impl Wire for SenderWire<'_> {
     fn send(&mut self, frame: &[u8]) -> Sent {
-        self.0.send(frame)
+        let Some(before_ns) = self.send_ns else { return self.sender.send(frame) };
+        let begin_ns = monotonic_ns();
+        let sent = self.sender.send(frame);
+        self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
+        sent
     }
 }
 

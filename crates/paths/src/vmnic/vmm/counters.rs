@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use io::rusage::ThreadUsage;
+
 use crate::vmnic::lance;
 
 /// Exits to this process by what was accessed.
@@ -101,13 +103,31 @@ pub struct Work {
     pub interrupt_call_count: u64,
     /// System calls of the device's thread that waited.
     pub wait_call_count: u64,
+    /// System calls that told one thread of the other, or a thread of a doorbell.
+    pub event_call_count: u64,
     /// System calls of the back end that moved frames or found none.
     pub backend_call_count: u64,
+    /// Frames that the back end took and the kernel refused.
+    pub refused_count: u64,
     /// Demands that were put off to go with others.
     pub combined_count: u64,
+    /// What the processor's thread spent emulating the device, nanoseconds, without the next two.
+    pub emulate_ns: u64,
+    /// What it spent in the back end.
+    pub transmit_ns: u64,
+    /// What it spent raising and lowering the interrupt line.
+    pub notify_ns: u64,
 }
 
 impl Work {
+    /// System calls of both threads beside KVM_RUN, of which there is one an exit.
+    pub fn call_count(&self) -> u64 {
+        self.interrupt_call_count
+            + self.wait_call_count
+            + self.event_call_count
+            + self.backend_call_count
+    }
+
     fn since(&self, earlier: &Work) -> Work {
         Work {
             doorbell_count: self.doorbell_count - earlier.doorbell_count,
@@ -115,8 +135,13 @@ impl Work {
             interrupt_count: self.interrupt_count - earlier.interrupt_count,
             interrupt_call_count: self.interrupt_call_count - earlier.interrupt_call_count,
             wait_call_count: self.wait_call_count - earlier.wait_call_count,
+            event_call_count: self.event_call_count - earlier.event_call_count,
             backend_call_count: self.backend_call_count - earlier.backend_call_count,
+            refused_count: self.refused_count - earlier.refused_count,
             combined_count: self.combined_count - earlier.combined_count,
+            emulate_ns: self.emulate_ns - earlier.emulate_ns,
+            transmit_ns: self.transmit_ns - earlier.transmit_ns,
+            notify_ns: self.notify_ns - earlier.notify_ns,
         }
     }
 }
@@ -132,8 +157,8 @@ pub struct Snapshot {
     pub work: Work,
     /// The device itself; its maxima are since the start.
     pub lance: lance::Counters,
-    /// CPU time of the processor's thread, nanoseconds, inside the guest and out.
-    pub vcpu_cpu_ns: u64,
+    /// CPU time and switches of the processor's thread, inside the guest and out.
+    pub vcpu: ThreadUsage,
     /// CPU time of the device's thread, nanoseconds.
     pub device_cpu_ns: u64,
     /// Time that the processor's thread spent handling exits, nanoseconds.
@@ -172,7 +197,7 @@ impl Snapshot {
                 rx_malformed_count: lance.rx_malformed_count - then.rx_malformed_count,
                 bus_error_count: lance.bus_error_count - then.bus_error_count,
             },
-            vcpu_cpu_ns: self.vcpu_cpu_ns - earlier.vcpu_cpu_ns,
+            vcpu: self.vcpu.since(&earlier.vcpu),
             device_cpu_ns: self.device_cpu_ns - earlier.device_cpu_ns,
             handling_ns: self.handling_ns - earlier.handling_ns,
             kernel: self

@@ -5,10 +5,12 @@
 
 mod backend;
 mod boot;
+mod cost;
 mod counters;
 mod device;
 mod elf;
 mod monitor;
+mod paced;
 mod pci;
 mod processor;
 mod ring;
@@ -17,9 +19,11 @@ mod tap;
 mod worker;
 
 pub use backend::{Receiver, Sender, Silence, Sink};
+pub use cost::exit_cost_ns;
 pub use counters::{Exits, Snapshot, Work};
 pub use elf::ImageError;
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
+pub use paced::PacedSender;
 pub use ring::{RingReceiver, RingSender, ring_backend};
 pub use switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
 pub use tap::{TapReceiver, TapSender, tap_backend};

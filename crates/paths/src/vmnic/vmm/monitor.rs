@@ -45,6 +45,12 @@ pub enum MonitorError {
     /// No thread could be made.
     #[error("a thread of the monitor cannot be made")]
     Thread(#[source] std::io::Error),
+    /// KVM is there, but does not run guests as this monitor makes them.
+    #[error("this KVM left a guest of three instructions by {exit:?}")]
+    Unfit {
+        /// How it was left.
+        exit: kvm::Exit,
+    },
     /// A thread of the monitor panicked: a defect, which is not the guest's to cause.
     #[error("a thread of the monitor panicked")]
     Panic,
@@ -57,10 +63,14 @@ pub struct Task {
     pub mode: nettest::Mode,
     /// Bytes of a frame, or of a write.
     pub size_bytes: u64,
-    /// Frames of the measured part; 0 without end.
+    /// Frames of the measured part; 0 for as many as there is time for.
     pub count: u64,
+    /// Microseconds after which the measured part ends; 0 without end.
+    pub duration_us: u64,
     /// Frames before it.
     pub warm_up: u64,
+    /// Whether the guest digests its stream.
+    pub digest: bool,
     /// Base-2 logarithm of the transmit ring's length.
     pub tx_ring_log2: u64,
     /// Base-2 logarithm of the receive ring's length.
@@ -80,7 +90,9 @@ impl Task {
             mode: nettest::Mode::Send,
             size_bytes,
             count,
+            duration_us: 0,
             warm_up: count / 10,
+            digest: false,
             tx_ring_log2: 4,
             rx_ring_log2: 5,
             peer_mac: [0xff; 6],
@@ -158,9 +170,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The device. A panic of the other thread does not make it unusable: the run ends anyway.
+    /// The device, for its own thread. A panic of the other thread does not make it unusable: the
+    /// run ends anyway.
     pub(super) fn device(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        device.is_guest_waiting = false;
+        device
+    }
+
+    /// The device, for the processor's thread.
+    pub(super) fn device_for_guest(&self) -> MutexGuard<'_, Device> {
+        let mut device = self.device();
+        device.is_guest_waiting = true;
+        device
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -257,10 +279,12 @@ fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<()
     words[boot_page::MODE] = task.mode.to_word();
     words[boot_page::SIZE_BYTES] = task.size_bytes;
     words[boot_page::COUNT] = task.count;
+    words[boot_page::DURATION_US] = task.duration_us;
     words[boot_page::WARM_UP] = task.warm_up;
     let bit = |on, bit| if on { bit } else { 0 };
     words[boot_page::DRIVER] = bit(spec.switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
-        | bit(spec.switches.own_polling, nettest::driver::DEVICE_POLLS);
+        | bit(spec.switches.own_polling, nettest::driver::DEVICE_POLLS)
+        | bit(task.digest, nettest::driver::DIGEST);
     words[boot_page::TX_RING_LOG2] = task.tx_ring_log2;
     words[boot_page::RX_RING_LOG2] = task.rx_ring_log2;
     let mac = task.peer_mac;

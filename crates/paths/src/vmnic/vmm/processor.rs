@@ -3,7 +3,8 @@
 use std::sync::PoisonError;
 
 use host::kvm::{Exit, Vcpu, VcpuStatistics};
-use io::clock::{monotonic_ns, thread_cpu_ns};
+use io::clock::monotonic_ns;
+use io::rusage::ThreadUsage;
 use wire::nettest::{self, Signal, report};
 
 use super::boot::REPORT_PAGE;
@@ -77,7 +78,7 @@ impl<'a> Processor<'a> {
         let mut failed = Ok(());
         let mut device = None;
         let count = self.vcpu.drain(|write| {
-            let device = device.get_or_insert_with(|| self.shared.device());
+            let device = device.get_or_insert_with(|| self.shared.device_for_guest());
             if write.port == rap && write.width_bytes == 2 {
                 let done = device.write(RAP_WORD, Width::Word, write.value, now_ns);
                 if done.is_err() {
@@ -111,7 +112,7 @@ impl<'a> Processor<'a> {
                 let len = self.vcpu.operand().len().min(8);
                 if let Some((offset, width)) = self.memory_register(address, len) {
                     self.exits.other_device_count += 1;
-                    let value = self.shared.device().read(offset, width)?;
+                    let value = self.shared.device_for_guest().read(offset, width)?;
                     operand[..len].copy_from_slice(&value.to_le_bytes()[..len]);
                 } else {
                     self.exits.stray_count += 1;
@@ -127,7 +128,7 @@ impl<'a> Processor<'a> {
                 if let Some((offset, width)) = self.memory_register(address, len) {
                     self.exits.other_device_count += 1;
                     let value = u32::from_le_bytes([0, 1, 2, 3].map(|i| operand[i]));
-                    self.shared.device().write(offset, width, value, now_ns)?;
+                    self.shared.device_for_guest().write(offset, width, value, now_ns)?;
                 } else {
                     self.exits.stray_count += 1;
                 }
@@ -154,7 +155,7 @@ impl<'a> Processor<'a> {
     /// Register of the device that a memory access means.
     fn memory_register(&self, address: u64, len: usize) -> Option<(u8, Width)> {
         let width = Width::of_bytes(len)?;
-        Some((self.shared.device().lance.pci.decode_memory(address)?, width))
+        Some((self.shared.device_for_guest().lance.pci.decode_memory(address)?, width))
     }
 
     /// Does each access of a port instruction; a string instruction makes several.
@@ -183,7 +184,7 @@ impl<'a> Processor<'a> {
     }
 
     fn port_in(&mut self, port: u16, width: Width) -> Result<u32, MonitorError> {
-        let mut device = self.shared.device();
+        let mut device = self.shared.device_for_guest();
         if PciBus::decodes(port) {
             self.exits.configuration_count += 1;
             return Ok(self.bus.read(&device.lance, port, width));
@@ -219,7 +220,7 @@ impl<'a> Processor<'a> {
             self.exits.signal_count += 1;
             return self.signal(value as u8);
         }
-        let mut device = self.shared.device();
+        let mut device = self.shared.device_for_guest();
         if PciBus::decodes(port) {
             self.exits.configuration_count += 1;
             self.bus.write(&mut device.lance, port, width, value);
@@ -244,6 +245,7 @@ impl<'a> Processor<'a> {
                 if status && value as u16 & csr0::STOP != 0 {
                     // What was rung before the stop is void.
                     self.shared.doorbell.take();
+                    device.work.event_call_count += 1;
                 }
             }
             Some(Port::Rap) => {
@@ -253,9 +255,14 @@ impl<'a> Processor<'a> {
             _ => self.exits.other_device_count += 1,
         }
         device.write(offset, width, value, now_ns)?;
+        // The wire had no room: the device's thread looks again.
+        let tells = changes || device.lance.has_demand();
+        device.work.event_call_count += u64::from(tells);
         drop(device);
         if changes {
             self.take_shortcuts()?;
+        }
+        if tells {
             self.shared.wake();
         }
         Ok(None)
@@ -264,7 +271,7 @@ impl<'a> Processor<'a> {
     /// Tells the kernel which accesses need not leave the guest in the device's present state.
     fn take_shortcuts(&mut self) -> Result<(), MonitorError> {
         let wanted = {
-            let device = self.shared.device();
+            let device = self.shared.device_for_guest();
             let lance = &device.lance;
             // Only the 16-bit layout has shortcuts: it is what the drivers use.
             let base = lance.pci.io_base().filter(|&base| {
@@ -331,13 +338,13 @@ impl<'a> Processor<'a> {
     fn snapshot(&self) -> Result<Snapshot, MonitorError> {
         let clock = self.shared.worker_clock.lock().unwrap_or_else(PoisonError::into_inner);
         let device_cpu_ns = clock.as_ref().map_or(0, io::clock::ThreadClock::read_ns);
-        let device = self.shared.device();
+        let device = self.shared.device_for_guest();
         Ok(Snapshot {
             at_ns: monotonic_ns(),
             exits: self.exits.clone(),
-            work: device.work,
+            work: device.work(),
             lance: device.lance.counters,
-            vcpu_cpu_ns: thread_cpu_ns(),
+            vcpu: ThreadUsage::now(),
             device_cpu_ns,
             handling_ns: self.handling_ns,
             kernel: self.statistics.as_ref().map_or(Ok(Default::default()), |s| s.read())?,

@@ -70,6 +70,10 @@ impl Sender for RingSender {
     fn call_count(&self) -> u64 {
         self.ring.kick_count
     }
+
+    fn refused_count(&self) -> u64 {
+        self.ring.refused_count
+    }
 }
 
 impl Receiver for RingReceiver {

@@ -13,8 +13,8 @@ use crate::vmnic::lance::Sent;
 pub struct TapSender {
     tap: Tap,
     calls: u64,
-    /// Frames that the kernel refused: the interface is down, or they are too long.
-    pub refused_count: u64,
+    /// The interface is down, or they are too long.
+    refused_count: u64,
 }
 
 /// Receives by read().
@@ -44,6 +44,10 @@ impl Sender for TapSender {
 
     fn call_count(&self) -> u64 {
         self.calls
+    }
+
+    fn refused_count(&self) -> u64 {
+        self.refused_count
     }
 }
 

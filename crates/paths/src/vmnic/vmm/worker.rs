@@ -15,22 +15,44 @@ use crate::vmnic::lance::{FRAME_BYTES_MAX, Received};
 const IDLE: Duration = Duration::from_millis(200);
 /// How long the device goes on looking after the last frame; the guest counts on half of it.
 const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
+/// How often a device that looks at its ring without pause asks for frames that arrive, where
+/// asking is a system call.
+const LOOK_NS: u64 = 50_000;
+
+/// System calls since they were last entered in the device's books.
+#[derive(Default)]
+struct Calls {
+    wait_count: u64,
+    event_count: u64,
+}
 
 /// Runs until the monitor stops.
 pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), MonitorError> {
     let mut buffer = vec![0; FRAME_BYTES_MAX];
     // A frame that the device did not want yet.
     let mut held = None;
-    let mut last_busy_ns = 0;
+    let mut calls = Calls::default();
+    // The device looks at its ring without pause: a doorbell tells it nothing.
+    let mut spins = false;
+    let (mut last_busy_ns, mut last_look_ns) = (0, 0);
     while !shared.is_stopping() {
-        let mut busy = ring_doorbell(shared)?;
-        busy |= receive(shared, receiver, &mut buffer, &mut held)?;
+        let mut busy = false;
+        if !spins {
+            busy |= ring_doorbell(shared, &mut calls)?;
+        }
+        if !spins || receiver.looks().is_some() || monotonic_ns() - last_look_ns >= LOOK_NS {
+            busy |= receive(shared, receiver, &mut buffer, &mut held)?;
+            last_look_ns = monotonic_ns();
+        }
         let (waiting, polls, interval_ns) = {
             let mut device = shared.device();
             if shared.switches.own_polling {
                 busy |= device.poll()?;
             }
             device.tick(monotonic_ns())?;
+            device.receive_call_count = receiver.call_count();
+            device.work.wait_call_count += std::mem::take(&mut calls.wait_count);
+            device.work.event_call_count += std::mem::take(&mut calls.event_count);
             let lance = &device.lance;
             (device.is_waiting(), lance.polls(), lance.poll_interval_ns())
         };
@@ -39,10 +61,13 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             if busy {
                 last_busy_ns = now_ns;
             }
-            if now_ns - last_busy_ns < LINGER_NS {
+            spins = now_ns - last_busy_ns < LINGER_NS;
+            if spins {
                 std::hint::spin_loop();
                 continue;
             }
+        } else {
+            spins = false;
         }
         let combining = shared.switches.send_combining;
         let timeout = if waiting || combining && !shared.switches.tdmd_doorbell {
@@ -53,6 +78,8 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             IDLE
         };
         wait(shared, receiver, held.is_none(), timeout)?;
+        calls.wait_count += 1;
+        calls.event_count += 1;
         if polls && !shared.switches.own_polling {
             // The chip's own timer.
             shared.device().poll()?;
@@ -72,16 +99,16 @@ fn wait(
     fds.extend(receiver.fd().filter(|_| hears));
     io::poll::readable(&fds, timeout).map_err(MonitorError::Wait)?;
     shared.wake.take();
-    shared.device().work.wait_call_count += 1;
     Ok(())
 }
 
 /// Serves the demands that came as doorbells.
-fn ring_doorbell(shared: &Shared) -> Result<bool, MonitorError> {
+fn ring_doorbell(shared: &Shared, calls: &mut Calls) -> Result<bool, MonitorError> {
     if !shared.switches.tdmd_doorbell {
         return Ok(false);
     }
     let count = shared.doorbell.take();
+    calls.event_count += 1;
     if count == 0 {
         return Ok(false);
     }
@@ -113,12 +140,10 @@ fn receive(
             },
         };
         let Some(frame) = buffer.get(..len) else { return Ok(busy) };
-        let mut device = shared.device();
-        if device.receive(frame)? == Received::Off {
+        if shared.device().receive(frame)? == Received::Off {
             *held = Some(len);
             return Ok(busy);
         }
-        device.work.backend_call_count = receiver.call_count() + device.sender.call_count();
         busy = true;
         let more = shared.switches.shared_ring && receiver.looks() == Some(true);
         if !more || shared.stopping.load(Ordering::Relaxed) {

@@ -1,0 +1,97 @@
+//! A guest that serves: anything that speaks TCP, UDP or ICMP can talk to it from the lab.
+
+use std::net::Ipv4Addr;
+
+use host::netns::Netns;
+use model::Arm;
+use wire::nettest::Mode;
+
+use super::ends::{Ends, MAC, Wire};
+use super::guest::{RAM_BYTES, RING_LOG2};
+use super::vmm::{self, Running, Spec, Task};
+use super::{image, switches};
+use crate::path::PathError;
+use crate::text::chain;
+
+/// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
+///
+/// Dropping it ends the guest, then the lab.
+pub struct Served {
+    running: Running,
+    ends: Ends,
+    shared_ring: bool,
+    guest_ip: Ipv4Addr,
+}
+
+/// What a served guest did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Frames that it sent.
+    pub tx_frame_count: u64,
+    /// Frames that it received.
+    pub rx_frame_count: u64,
+    /// Times that it was left for the monitor.
+    pub exit_count: u64,
+    /// CPU time of its processor's thread, nanoseconds.
+    pub vcpu_ns: u64,
+    /// CPU time of the device's thread, nanoseconds.
+    pub device_ns: u64,
+}
+
+impl Served {
+    /// Builds a lab and starts a guest with the switches of `arm`.
+    ///
+    /// Errors: what is missing on this host, with its remedy.
+    pub fn start(arm: &Arm) -> Result<Self, PathError> {
+        let image = image::load().map_err(PathError::part)?;
+        let switches = switches::of_arm(arm);
+        let ends = Ends::new()?;
+        let (running, guest_ip) = {
+            let Wire { sender, receiver, far, guest_ip, .. } = ends.open(switches.shared_ring)?;
+            let task = Task {
+                mode: Mode::Serve,
+                tx_ring_log2: RING_LOG2,
+                rx_ring_log2: RING_LOG2,
+                ip: guest_ip,
+                peer_ip: far.ip,
+                ..Task::send(1460, 0)
+            };
+            let spec = Spec { image: &image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            let running = vmm::start(&spec, sender, receiver).map_err(PathError::part)?;
+            (running, guest_ip)
+        };
+        Ok(Served { running, ends, shared_ring: switches.shared_ring, guest_ip })
+    }
+
+    /// Address of the guest.
+    pub fn guest_ip(&self) -> Ipv4Addr {
+        self.guest_ip
+    }
+
+    /// The namespace from which it is reached.
+    pub fn netns(&self) -> &Netns {
+        &self.ends.far(self.shared_ring).netns
+    }
+
+    /// Whether it has ended by itself, which it should not.
+    pub fn has_ended(&self) -> bool {
+        self.running.wait(std::time::Duration::ZERO)
+    }
+
+    /// Ends it.
+    pub fn stop(self) -> Result<Summary, PathError> {
+        let failed = |why: String| PathError::End { end: "guest".into(), why };
+        let outcome = self.running.stop().map_err(|e| failed(chain(&e)))?;
+        if outcome.end != vmm::End::Stopped {
+            return Err(failed(format!("it ended by {:?}", outcome.end)));
+        }
+        let seen = outcome.total;
+        Ok(Summary {
+            tx_frame_count: seen.lance.tx_frame_count,
+            rx_frame_count: seen.lance.rx_frame_count,
+            exit_count: seen.exits.count(),
+            vcpu_ns: seen.vcpu.user_ns + seen.vcpu.system_ns,
+            device_ns: seen.device_cpu_ns,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! The path as `prove` runs it: every arm of the ladder, and books that close.
+
+use std::time::Duration;
+
+use model::{Arm, ArmKind, ArmPlan, Measurement, Support};
+use wirepath_paths::vmnic::{SWITCHES, Vmnic};
+use wirepath_paths::{Load, Path};
+
+use crate::guest;
+
+fn load(kind: &str) -> Load {
+    let kind = Vmnic.loads().iter().find(|load| load.name == kind).expect("a load of the path");
+    Load {
+        kind: kind.name.into(),
+        size_bytes: kind.size_bytes,
+        rate_pps: 0,
+        trial: Duration::from_millis(60),
+        far: None,
+        secret: None,
+    }
+}
+
+/// The ladder and the peers.
+fn arms(peers: &[&str], load: &Load) -> Vec<(Arm, Support)> {
+    let peers: Vec<String> = peers.iter().map(|peer| (*peer).to_owned()).collect();
+    model::arms(&ArmPlan::Ladder, &SWITCHES, &peers, &mut |arm| Vmnic.support(arm, load))
+}
+
+/// Runs each arm once; nothing where there is no KVM or no image.
+fn trials(kind: &str, peers: &[&str]) -> Vec<(Arm, Measurement)> {
+    if guest::image_beside_us().is_none() {
+        return Vec::new();
+    }
+    let load = load(kind);
+    let arms = arms(peers, &load);
+    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
+        guest::skip(&format!("{what}; it needs {needs}"));
+        return Vec::new();
+    }
+    let mut session = Vmnic.open(&load).unwrap();
+    arms.into_iter()
+        .map(|(arm, support)| {
+            assert_eq!(support, Support::Yes, "{}", arm.name);
+            let measurement = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+            (arm, measurement)
+        })
+        .collect()
+}
+
+fn books_close(arm: &Arm, m: &Measurement) {
+    let count = |name: &str| m.counters[name];
+    let (sent, received) = (count("sent_count"), count("received_count"));
+    assert!(sent > 0 && received > 0, "{}: {sent} sent, {received} received", arm.name);
+    let told = count("refused_by_back_end_count")
+        + count("lost_on_wire_count")
+        + count("dropped_by_sink_count");
+    assert_eq!(count("missing_count"), 0, "{}: {:?}", arm.name, m.counters);
+    assert_eq!(count("wrong_count"), 0, "{}", arm.name);
+    assert!(sent <= received + told, "{}: {:?}", arm.name, m.counters);
+    let delivery = m.deliveries["forward"];
+    assert!(delivery.balances() && delivery.duplicated_count == 0, "{delivery:?}");
+    assert_eq!(delivery.reordered_count, 0, "{}", arm.name);
+    if arm.kind != ArmKind::Peer {
+        assert_eq!(count("device_frame_count"), sent, "{}", arm.name);
+        assert_eq!(count("guest_error_count"), 0, "{}", arm.name);
+    }
+}
+
+#[test]
+fn every_rung_of_the_ladder_runs_and_its_books_close() {
+    for (arm, m) in trials("stream", &["native", "native-tap"]) {
+        books_close(&arm, &m);
+        assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
+        assert!(m.not_effective.iter().all(|said| said.switch == "send-combining"), "{m:?}");
+        let ring = arm.has("shared-ring") || arm.name == "native";
+        assert_eq!(m.mode["back end"].contains("TPACKET"), ring, "{}", arm.name);
+        let judged = Vmnic.loads()[0].judged;
+        let metrics = m.metrics();
+        for name in judged {
+            let metric = metrics.iter().find(|metric| metric.name == *name);
+            assert!(metric.is_some_and(|metric| metric.value.is_ok()), "{}: {name}", arm.name);
+        }
+    }
+}
+
+#[test]
+fn link_of_a_hundred_megabits_is_never_exceeded() {
+    for (arm, m) in trials("paced", &["native"]) {
+        books_close(&arm, &m);
+        let share = m.figures["guest_share_idle"];
+        assert!((0.0..=1.0).contains(&share), "{}: {share}", arm.name);
+        // 1,538 bytes each on the wire; what the link's queue takes at once, 4 ms, comes on top.
+        let frames_max = (m.wall_ns + 4_000_000) / 123_040 + 2;
+        assert!(m.counters["sent_count"] <= frames_max, "{}: {:?}", arm.name, m.counters);
+    }
+}
+
+#[test]
+fn streams_of_every_rung_are_the_same_at_both_ends() {
+    for kind in ["tcp", "tcp-receive"] {
+        // A trial fails when the digests differ.
+        for (arm, m) in trials(kind, &[]) {
+            let throughput = m.throughput.expect("a stream has one");
+            assert!(throughput.payload_bytes > 0, "{}", arm.name);
+            assert!(throughput.received_count > 0, "{}", arm.name);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The driver as a device of the TCP/IP stack, and the loop around both.
+
+use core::net::Ipv4Addr;
+use core::sync::atomic::Ordering;
+
+use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, IpCidr};
+use wire::nettest::boot;
+
+use crate::cpu::ticks;
+use crate::lance::Lance;
+use crate::pages::Boot;
+use crate::{idle, interrupts};
+
+/// Longest frame, check sequence not counted, and the shortest that a wire carries.
+const FRAME_BYTES_MAX: usize = 1514;
+const FRAME_BYTES_MIN: usize = 60;
+/// Length of the network's prefix in every lab.
+const PREFIX: u8 = 24;
+/// Ticks a second, for the stack's timers.
+const TIMER_HZ: u32 = 100;
+
+/// The driver, with room for one received frame.
+struct Port<'a> {
+    lance: &'a mut Lance,
+    frame: [u8; FRAME_BYTES_MAX],
+}
+
+struct Received<'a>(&'a mut [u8]);
+struct Sending<'a>(&'a mut Lance);
+
+impl RxToken for Received<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, body: F) -> R {
+        body(self.0)
+    }
+}
+
+impl TxToken for Sending<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, body: F) -> R {
+        let mut result = None;
+        self.0.send(len.max(FRAME_BYTES_MIN), |frame| {
+            let (frame, pad) = frame.split_at_mut(len);
+            pad.fill(0);
+            result = Some(body(frame));
+        });
+        result.expect("send() fills every frame")
+    }
+}
+
+impl Device for Port<'_> {
+    type RxToken<'a>
+        = Received<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = Sending<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
+        // A frame may want an answer: without room for it, it waits.
+        if !self.lance.tx_ready() {
+            return None;
+        }
+        let copy = &mut self.frame;
+        let len = self.lance.receive(|frame| {
+            let len = frame.len().min(FRAME_BYTES_MAX);
+            copy[..len].copy_from_slice(&frame[..len]);
+            len
+        })?;
+        Some((Received(&mut self.frame[..len]), Sending(self.lance)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
+        self.lance.tx_ready().then_some(Sending(self.lance))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = FRAME_BYTES_MAX;
+        capabilities
+    }
+}
+
+/// Stack and driver.
+pub(crate) struct Stack<'a> {
+    port: Port<'a>,
+    pub(crate) interface: Interface,
+    tsc_khz: u64,
+}
+
+impl<'a> Stack<'a> {
+    /// Puts the boot page's address on the driver and starts the stack's timer.
+    pub(crate) fn new(boot: &Boot, lance: &'a mut Lance) -> Self {
+        let mac = EthernetAddress(lance.mac());
+        let mut port = Port { lance, frame: [0; FRAME_BYTES_MAX] };
+        let mut config = Config::new(mac.into());
+        config.random_seed = ticks();
+        let tsc_khz = boot.tsc_khz();
+        let mut interface = Interface::new(config, &mut port, instant(tsc_khz));
+        let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
+        interface.update_ip_addrs(|addresses| {
+            // There is room for two.
+            let _ = addresses.push(IpCidr::new(ip.into(), PREFIX));
+        });
+        interrupts::enable_timer(TIMER_HZ);
+        Stack { port, interface, tsc_khz }
+    }
+
+    /// Moves frames, has `work` done on the sockets, which returns whether it did any, and sleeps
+    /// when neither did.
+    pub(crate) fn turn(
+        &mut self,
+        sockets: &mut SocketSet<'_>,
+        work: impl FnOnce(&mut Interface, &mut SocketSet<'_>) -> bool,
+    ) {
+        interrupts::wake_word().store(0, Ordering::Release);
+        let now = instant(self.tsc_khz);
+        let polled = self.interface.poll(now, &mut self.port, sockets);
+        let worked = work(&mut self.interface, sockets);
+        if polled == PollResult::None && !worked {
+            let delay = self.interface.poll_delay(now, sockets);
+            if delay.is_none_or(|delay| delay.total_micros() > 0) {
+                idle();
+            }
+        }
+    }
+}
+
+fn instant(tsc_khz: u64) -> Instant {
+    Instant::from_micros((u128::from(ticks()) * 1000 / u128::from(tsc_khz)) as i64)
+}
