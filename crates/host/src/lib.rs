@@ -29,3 +29,5 @@ pub mod tune;
 pub use sys::kvm;
 /// Namespaces, and children that run in them and die with us.
 pub use sys::{child, netns};
+/// The sysfs of a namespace.
+pub use sys::sysfs;

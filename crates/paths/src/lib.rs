@@ -15,5 +15,5 @@ pub use path::{Load, LoadKind, Path, PathError, Session};
 
 /// Every path.
 pub fn all() -> Vec<Box<dyn Path>> {
-    vec![Box::new(probe::Probe), Box::new(feed::Feed)]
+    vec![Box::new(probe::Probe), Box::new(feed::Feed), Box::new(tunnel::TunnelPath)]
 }
