@@ -52,6 +52,12 @@ Example:
         after_help = "Example:\n  wirepath feed decode morning.pcapng | jq -c .trade"
     )]
     Feed(crate::feed::FeedCommand),
+    /// Forward Ethernet frames through VXLAN and GRETAP tunnels
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
+    )]
+    Tunnel(crate::tunnel::TunnelCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

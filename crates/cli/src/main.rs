@@ -8,6 +8,7 @@ mod feed;
 mod generate;
 mod history;
 mod machine;
+mod metrics;
 mod near;
 mod paths_list;
 mod peer;
@@ -15,6 +16,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod tunnel;
 
 use std::process::ExitCode;
 
@@ -45,6 +47,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
         Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
         Command::Feed(command) => feed::run(cli, command),
+        Command::Tunnel(command) => tunnel::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

@@ -18,7 +18,7 @@ use crate::error::IoError;
 
 pub use sys::bpf::{FilterCounts, TunnelFrames};
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskStatistics};
+pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 

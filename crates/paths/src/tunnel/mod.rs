@@ -21,6 +21,7 @@ mod inner;
 mod lab;
 pub mod order;
 pub mod qos;
+pub mod run;
 pub mod spec;
 mod switches;
 mod sync;

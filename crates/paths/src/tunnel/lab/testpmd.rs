@@ -56,7 +56,7 @@ impl Testpmd {
         let place = Place { netns: Some(&middle.netns), cpus: &[cpu] };
         let child = Child::spawn(command, &place).map_err(PathError::part)?;
         if !child.wait_for_stdout("Port statistics", PATIENCE) {
-            let text = [child.stdout_so_far(), Vec::new()].concat();
+            let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
             let text = String::from_utf8_lossy(&text).into_owned();
             let line = text.lines().rev().find(|line| {
                 let line = line.to_lowercase();
