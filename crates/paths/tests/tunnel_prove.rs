@@ -140,7 +140,8 @@ fn policer_inside_the_ordered_section_drops_its_share_and_stalls_nothing() {
     let m = session.trial(&ordered).expect("it runs");
     balances("policed", &m);
     assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
-    let (policed, admitted) = (counter(&m, "forwarder_policed_count"), counter(&m, "admitted_count"));
+    let (policed, admitted) =
+        (counter(&m, "forwarder_policed_count"), counter(&m, "admitted_count"));
     let share = policed as f64 / admitted as f64;
     assert!((0.45..0.55).contains(&share), "{policed} of {admitted}");
 }

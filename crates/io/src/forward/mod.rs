@@ -16,8 +16,8 @@ use sys::xsk::{self, Bind};
 use crate::engine::{Copying, XdpMode};
 use crate::error::IoError;
 
-pub use sys::bpf::{FilterCounts, TunnelFrames};
 pub use copying::{open_packet_port, open_tap_port};
+pub use sys::bpf::{FilterCounts, TunnelFrames};
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};

@@ -373,8 +373,7 @@ impl Socket {
 /// Errors: what it says of other descriptors.
 pub fn statistics(socket: BorrowedFd<'_>) -> io::Result<XskStatistics> {
     // SAFETY: xdp_statistics is a plain C struct of integers.
-    let s: libc::xdp_statistics =
-        unsafe { socket::get(socket, SOL_XDP, libc::XDP_STATISTICS) }?;
+    let s: libc::xdp_statistics = unsafe { socket::get(socket, SOL_XDP, libc::XDP_STATISTICS) }?;
     Ok(XskStatistics {
         rx_dropped_count: s.rx_dropped,
         rx_invalid_descriptor_count: s.rx_invalid_descs,

@@ -195,4 +195,3 @@ impl Sink for Egress<'_> {
         }
     }
 }
-

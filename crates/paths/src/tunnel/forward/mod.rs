@@ -179,8 +179,7 @@ impl<'p> Forwarder<'p> {
             port.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
             underlay.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
         ];
-        let ingress =
-            |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
+        let ingress = |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
         let egress =
             |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
         let IoPort { filter: port_filter, rx: port_rx, tx: port_tx } = port;
@@ -350,12 +349,7 @@ impl<'p> Forwarder<'p> {
     }
 
     /// Decides where each frame goes, and puts the headers on.
-    fn encapsulate<'a>(
-        &'a self,
-        token: &mut Token<'a>,
-        worker: &mut Worker<'a>,
-        now_ns: u64,
-    ) {
+    fn encapsulate<'a>(&'a self, token: &mut Token<'a>, worker: &mut Worker<'a>, now_ns: u64) {
         let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
         {
             // Once a batch, and never while headers are written.

@@ -76,7 +76,8 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
     let mut dropped_count: u64 = lost.values().sum();
     let counters = &mut m.counters;
     counters.insert("sent_count".into(), sent.sent_count);
-    counters.insert("received_count".into(), arrived.frames - arrived.duplicated.min(arrived.frames));
+    counters
+        .insert("received_count".into(), arrived.frames - arrived.duplicated.min(arrived.frames));
     counters.insert("generator_attempted_count".into(), sent.attempted_count);
     counters.extend(lost);
     if let Some(user) = user {

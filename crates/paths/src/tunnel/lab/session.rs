@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::lab::Triple;
 use io::clock::monotonic_ns;
-use model::{Arm, ArmKind, Measurement, NotEffective, Throughput};
+use model::{Arm, ArmKind, Cost, Measurement, Throughput};
 
 use super::books::{self, Counted, Losses};
 use super::kernel::{KernelForwarder, KernelSpec};
@@ -83,16 +83,8 @@ impl TunnelSession {
             true => self.user(arm)?,
             false => self.kernel(arm, &KernelSpec::of(arm, self.cpus.len()))?,
         };
-        let switch = |id: &str, why: String| NotEffective { switch: id.to_owned(), why };
         if arm.has("parallel") && self.cpus.len() < 3 {
             m.mode.insert("workers".into(), "the last shares the source's CPU".into());
-        }
-        if arm.has("bypass") {
-            for id in ["rps", "no-netfilter", "no-capture", "multi-tx-queue", "headroom"] {
-                if arm.has(id) && arm.switches.last().is_some_and(|last| last == id) {
-                    m.not_effective.push(switch(id, "AF_XDP goes around the kernel's way".into()));
-                }
-            }
         }
         Ok(m)
     }
@@ -124,6 +116,27 @@ impl TunnelSession {
         Ok(m)
     }
 
+    fn testpmd(&mut self, name: &str) -> Result<Measurement, PathError> {
+        let places = self.places(1);
+        let cpus = places.others.clone();
+        let (mut forwarding_ns, mut whole_ns) = (0, 0);
+        // It forwards and does not tunnel.
+        let mut m = self.measure(name, &places, 0, |lab, body| {
+            let forwarder = Testpmd::start(name, lab, &cpus)?;
+            let before_ns = forwarder.cpu_ns();
+            let ran = body()?;
+            forwarding_ns = forwarder.cpu_ns().saturating_sub(before_ns);
+            whole_ns = forwarder.stop()?;
+            Ok((ran, None))
+        })?;
+        // Its start is no part of what it costs, and none of others' doing either.
+        let cost = Cost { user_ns: forwarding_ns, ..Cost::default() };
+        m.costs.insert("worker 0".into(), cost);
+        m.others_cpu_ns = m.others_cpu_ns.saturating_sub(whole_ns);
+        m.mode.insert("forwarder".into(), "testpmd, no tunnel".into());
+        Ok(m)
+    }
+
     /// One trial with whatever forwards.
     ///
     /// - `headers_bytes`: what the forwarder puts in front of a frame.
@@ -141,15 +154,12 @@ impl TunnelSession {
         let sink = Sink::open(&self.lab.far, headers_bytes + self.flow.sequence_at)?;
         let hint = self.rates_pps.get(arm).copied();
         let meter = Meter::start(&self.clock)?;
-        let begun_ns = monotonic_ns();
-        let (ran, user) =
-            forward(&self.lab, &mut || self.flood(&sink, &places.source, hint))?;
-        let wall_ns = monotonic_ns() - begun_ns;
+        let (ran, user) = forward(&self.lab, &mut || self.flood(&sink, &places.source, hint))?;
         let used = meter.stop()?;
         let arrived = sink.counts()?;
         let Ran { sent, looks, lost } = ran;
         self.rates_pps.insert(arm.to_owned(), sent.rate_pps);
-        let mut m = Measurement { wall_ns, ..Measurement::default() };
+        let mut m = Measurement { wall_ns: sent.sending_ns.max(1), ..Measurement::default() };
         m.throughput = Some(throughput(&looks, &sent, self.load.size_bytes));
         books::enter(&mut m, Counted { sent, arrived, lost, user });
         used.account(&mut m);
@@ -161,12 +171,7 @@ impl TunnelSession {
     }
 
     /// The source sends, the sink is looked at, and what is on its way arrives.
-    fn flood(
-        &self,
-        sink: &Sink,
-        cpus: &[usize],
-        hint: Option<f64>,
-    ) -> Result<Ran, PathError> {
+    fn flood(&self, sink: &Sink, cpus: &[usize], hint: Option<f64>) -> Result<Ran, PathError> {
         let before = self.losses.now(&self.lab);
         let mut looks = Vec::with_capacity(1024);
         let (flow, near, trial) = (&self.flow, &self.lab.near, self.load.trial);
@@ -229,23 +234,7 @@ impl Session for TunnelSession {
         }
         match arm.name.as_str() {
             "kernel" => self.kernel(arm, &KernelSpec::best(self.cpus.len())),
-            name => {
-                let places = self.places(1);
-                let cpus = places.others.clone();
-                let mut children_ns = 0;
-                // It forwards and does not tunnel.
-                let mut m = self.measure(name, &places, 0, |lab, body| {
-                    let forwarder = Testpmd::start(name, lab, &cpus)?;
-                    let ran = body()?;
-                    children_ns = forwarder.stop()?;
-                    Ok((ran, None))
-                })?;
-                let cost = model::Cost { user_ns: children_ns, ..model::Cost::default() };
-                m.costs.insert("worker 0".into(), cost);
-                m.others_cpu_ns = m.others_cpu_ns.saturating_sub(children_ns);
-                m.mode.insert("forwarder".into(), "testpmd, no tunnel".into());
-                Ok(m)
-            }
+            name => self.testpmd(name),
         }
     }
 

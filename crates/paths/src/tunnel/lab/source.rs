@@ -37,7 +37,9 @@ pub(super) struct Sent {
     pub(super) attempted_count: u64,
     /// CLOCK_MONOTONIC nanoseconds when the longest run began and ended.
     pub(super) run_ns: (u64, u64),
-    /// Frames a second while it was sending.
+    /// How long it was sending, pauses between runs apart.
+    pub(super) sending_ns: u64,
+    /// Frames a second meanwhile.
     pub(super) rate_pps: f64,
     pub(super) cost: Cost,
 }
@@ -47,8 +49,7 @@ impl Flow {
     pub(super) fn new(lab: &Triple, payload_bytes: usize, session: u32) -> Result<Flow, PathError> {
         let near = local(&lab.near, lab.near.ip, PORTS.0);
         let remote = Remote { mac: lab.far.mac, ip: lab.far.ip, port: PORTS.1 };
-        let template =
-            Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
+        let template = Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
         let mut frame = vec![0; template.frame_bytes()];
         let header =
             Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
@@ -110,6 +111,7 @@ impl Flow {
             syscall_count: None,
         };
         sent.rate_pps = generator.counts().attempted as f64 / sending.as_secs_f64().max(1e-6);
+        sent.sending_ns = sending.as_nanos() as u64;
         sent.sent_count = generator.sent();
         sent.attempted_count = generator.counts().attempted;
         Ok(sent)

@@ -68,6 +68,11 @@ impl Testpmd {
         Ok(Testpmd { child })
     }
 
+    /// CPU time until now, nanoseconds.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.child.cpu_ns().unwrap_or(0)
+    }
+
     /// Ends it; its CPU time, nanoseconds.
     pub(super) fn stop(self) -> Result<u64, PathError> {
         let finished = self.child.stop().map_err(PathError::part)?;

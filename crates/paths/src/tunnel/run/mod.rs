@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::net::{self, NetError};
 use ::io::IoError;
 use ::io::clock::monotonic_ns;
 use ::io::forward::{Pool, XskError};
+use host::net::{self, NetError};
 
 use super::config::Config;
 use super::encap::Encap;
@@ -109,10 +109,7 @@ struct Shared {
 impl Shared {
     fn failed(&self, error: &IoError) {
         self.error_count.fetch_add(1, Ordering::Relaxed);
-        let gone = matches!(
-            error,
-            IoError::Gone { .. } | IoError::Xsk(XskError::Gone { .. })
-        );
+        let gone = matches!(error, IoError::Gone { .. } | IoError::Xsk(XskError::Gone { .. }));
         if gone {
             self.is_gone.store(true, Ordering::Relaxed);
         }
@@ -155,10 +152,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             // With a CPU for each, none is moved; else the scheduler knows better.
             let cpu = (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten();
             let (forwarder, shared) = (&forwarder, &shared);
-            let is_shaping = config.qos.shaper.is_some();
             let builder = thread::Builder::new().name(format!("tunnel-{n}"));
-            let started = builder
-                .spawn_scoped(scope, move || work(forwarder, shared, frames, cpu, is_shaping));
+            let started = builder.spawn_scoped(scope, move || work(forwarder, shared, frames, cpu));
             match started {
                 Ok(thread) => threads.push(thread),
                 Err(source) => {
@@ -209,13 +204,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
 }
 
 /// What a worker does until it is told to stop.
-fn work(
-    forwarder: &Forwarder<'_>,
-    shared: &Shared,
-    frames: &AtomicU64,
-    cpu: Option<usize>,
-    is_shaping: bool,
-) {
+fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         // Elsewhere it works as well.
         let _ = ::io::affinity::pin_to(&[cpu]);
@@ -225,7 +214,8 @@ fn work(
     while !shared.stop.load(Ordering::Relaxed) {
         match forwarder.turn(&mut worker, monotonic_ns()) {
             Ok(0) if idle_turns >= IDLE_TURNS => {
-                let waits = is_shaping && forwarder.queued().is_none_or(|count| count > 0);
+                // Who finds the queues in use leaves it to their user to look again.
+                let waits = forwarder.queued().is_some_and(|count| count > 0);
                 let nap = if waits { NAP_SHAPING } else { NAP };
                 // A signal or an error is met again at the next turn.
                 let _ = forwarder.wait(nap);

@@ -60,9 +60,8 @@ pub(super) fn open<'p>(
         .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
     let gre = config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }));
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, gre };
-    let silencer = || {
-        config.underlay.address.and_then(|address| silencer(address, config.vxlan_port))
-    };
+    let silencer =
+        || config.underlay.address.and_then(|address| silencer(address, config.vxlan_port));
     let (port, underlay, _silencer) = match config.engine {
         Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
