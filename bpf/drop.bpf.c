@@ -13,12 +13,23 @@ struct counts {
 	__u64 frames;
 	__u64 bytes;
 	__u64 sequence_breaks;
+	__u64 reordered;
+	__u64 duplicated;
 };
 
 const volatile struct config config = {};
 
-/* Of the one queue whose sequence is checked, whichever CPU polls it. */
+/* Of the one queue whose sequence is checked, whichever CPU polls it: the number
+ * after the last seen, and that after the highest seen (NextExp of RFC 4737).
+ */
 __u32 next_sequence = 0;
+__u32 next_expected = 0;
+
+/* Numbers seen lately, each plus one at its place: tells a late frame from a
+ * second one. As far back as this reaches; what is later still is late.
+ */
+#define SEEN_COUNT (1 << 16)
+__u32 lately_seen[SEEN_COUNT] = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -49,9 +60,18 @@ int drop(struct xdp_md *ctx)
 		} else {
 			__u32 seen = bpf_ntohl(*sequence);
 
+			__u32 *place = &lately_seen[seen & (SEEN_COUNT - 1)];
+
 			if (seen != next_sequence)
 				counted->sequence_breaks++;
 			next_sequence = seen + 1;
+			if (*place == seen + 1)
+				counted->duplicated++;
+			else if ((__s32)(seen - next_expected) < 0)
+				counted->reordered++;
+			else
+				next_expected = seen + 1;
+			*place = seen + 1;
 		}
 	}
 	return XDP_DROP;

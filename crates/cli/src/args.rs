@@ -62,6 +62,12 @@ Example:
     /// Run a guest behind an emulated NIC
     #[command(subcommand, after_help = "Example:\n  wirepath vmnic run -- ping -c 3 10.77.0.2")]
     Vmnic(crate::vmnic::VmnicCommand),
+    /// Forward Ethernet frames through VXLAN and GRETAP tunnels
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
+    )]
+    Tunnel(crate::tunnel::TunnelCommand),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

@@ -9,6 +9,7 @@ mod generate;
 mod guest;
 mod history;
 mod machine;
+mod metrics;
 mod near;
 mod paths_list;
 mod peer;
@@ -16,6 +17,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod tunnel;
 mod vmnic;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Feed(command) => feed::run(cli, command),
         Command::Guest(command) => guest::run(cli, command),
         Command::Vmnic(command) => vmnic::run(cli, command),
+        Command::Tunnel(command) => tunnel::run(cli, command),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

@@ -24,7 +24,7 @@ pub use udp::UdpEngine;
 pub use xdp::XdpEngine;
 
 /// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
-pub use sys::bpf::{BpfError, DropCounter, DropSpec, Generator};
+pub use sys::bpf::{BpfError, DropCounter, DropCounts, DropSpec, Generator, XdpMode as BpfMode};
 /// Clocks, CPU placement, scheduling and CPU time of the calling thread, for loops over engines;
 /// terminals for what they print.
 pub use sys::{affinity, clock, poll, pty, rusage, sched};

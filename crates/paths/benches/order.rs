@@ -5,6 +5,7 @@
 //! The second part interleaves runs of one and of two pinned workers and prints the ratio of
 //! their rates, over all pairs and over those in which no worker was kept waiting for a CPU.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
@@ -12,6 +13,7 @@ use std::thread;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sys::affinity::{allowed_cpus, pin_to};
 use sys::clock::{monotonic_ns, thread_cpu_ns};
+use wirepath_paths::tunnel::forward::Work;
 use wirepath_paths::tunnel::order::{Frame, Order, OrderSpec, Recycled, Sink, Token, Verdict};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX };
@@ -79,31 +81,8 @@ fn restore(c: &mut Criterion) {
     group.finish();
 }
 
-/// Work that takes so many rounds of a multiplication that waits for the last.
-fn spin(frame: Frame, rounds: u32) -> Frame {
-    let mut value = u64::from(frame.index()) | 1;
-    for _ in 0..rounds {
-        value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    }
-    frame.moved((value >> 60) as u16, 64)
-}
-
-/// Rounds of [`spin`] in this many nanoseconds.
-fn rounds_of(ns: u64) -> u32 {
-    const ROUNDS: u32 = 100_000;
-    let took = (0..20)
-        .map(|_| {
-            let start = monotonic_ns();
-            black_box(spin(Frame::new(1, 0, 0, 0), ROUNDS));
-            monotonic_ns() - start
-        })
-        .min()
-        .unwrap_or(1);
-    (u64::from(ROUNDS) * ns / took) as u32
-}
-
 /// Packets per second, and whether every worker had a CPU to itself.
-fn run(workers: &[usize], packets: u64, batch: usize, rounds: u32) -> (f64, bool) {
+fn run(workers: &[usize], packets: u64, batch: usize, work: Work) -> (f64, bool) {
     let order = Order::new(SPEC, (packets, 0), Counter::default()).expect("in range");
     let barrier = Barrier::new(workers.len());
     let spans: Vec<(u64, u64, bool)> = thread::scope(|scope| {
@@ -114,9 +93,15 @@ fn run(workers: &[usize], packets: u64, batch: usize, rounds: u32) -> (f64, bool
                 scope.spawn(move || {
                     pin_to(&[*cpu]).expect("the CPU is allowed");
                     let mut tokens = Vec::new();
+                    // From packet to packet, so that none is begun before the last is done.
+                    let worked = Cell::new(0);
+                    let each = |frame: Frame| {
+                        worked.set(work.spin(worked.get()));
+                        frame.moved((worked.get() >> 60) as u16, 64)
+                    };
                     barrier.wait();
                     let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
-                    while turn(order, &mut tokens, batch, |frame| spin(frame, rounds)) {}
+                    while turn(order, &mut tokens, batch, &each) {}
                     let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
                     (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
                 })
@@ -147,12 +132,12 @@ fn workers(_: &mut Criterion) {
     };
     for work_ns in [35, 100] {
         for batch in [16, 64] {
-            let rounds = rounds_of(work_ns);
+            let work = Work::of_ns(work_ns);
             let packets = 15_000_000 / (work_ns + 3);
             let (mut all, mut quiet, mut one_ns) = (Vec::new(), Vec::new(), Vec::new());
             for pair in 0..PAIRS {
-                let one = |()| run(&[[first, second][pair % 2]], packets, batch, rounds);
-                let two = |()| run(&[first, second], packets, batch, rounds);
+                let one = |()| run(&[[first, second][pair % 2]], packets, batch, work);
+                let two = |()| run(&[first, second], packets, batch, work);
                 let (one, two) = match pair % 4 < 2 {
                     true => (one(()), two(())),
                     false => {

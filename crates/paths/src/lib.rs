@@ -19,7 +19,8 @@ pub fn all() -> Vec<Box<dyn Path>> {
     vec![
         Box::new(probe::Probe),
         Box::new(feed::Feed),
-        Box::new(guest::Guest),
+        Box::new(tunnel::TunnelPath),
         Box::new(vmnic::Vmnic),
+        Box::new(guest::Guest),
     ]
 }

@@ -16,7 +16,7 @@ use io::forward::{Pool, PortSpec, TunnelFrames, open_port};
 use wirepath_paths::tunnel::decap::DecapSpec;
 use wirepath_paths::tunnel::encap::Encap;
 use wirepath_paths::tunnel::fdb::{Fdb, FdbSpec};
-use wirepath_paths::tunnel::forward::{Forwarder, ForwarderSpec, Worker};
+use wirepath_paths::tunnel::forward::{Forwarder, ForwarderSpec, RulesSpec, Tuning, Worker};
 use wirepath_paths::tunnel::order::OrderSpec;
 use wirepath_paths::tunnel::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use wirepath_paths::tunnel::spec::{Carrier, Outer, Tunnel};
@@ -150,13 +150,16 @@ fn forwarding_with<T>(
     });
     let (near, far) = ports.expect("the namespace is there");
     let mut spec = ForwarderSpec {
-        encaps: vec![encap(lab, tunnel)],
-        decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
+        rules: RulesSpec {
+            encaps: vec![encap(lab, tunnel)],
+            decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
+            learns: true,
+            classifier: Classifier::new(0),
+        },
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
-        learns: true,
-        classifier: Classifier::new(0),
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
+        tuning: Tuning::default(),
     };
     tweak(&mut spec);
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");
@@ -291,12 +294,12 @@ fn frame_to_nobody_known_goes_into_every_tunnel_and_a_learnt_one_into_its_own() 
     }
     let lab = lab();
     let two_tunnels = |spec: &mut ForwarderSpec| {
-        let known = *spec.encaps[0].tunnel();
+        let known = *spec.rules.encaps[0].tunnel();
         // A second end that nobody is at; its frames reach the far host, and no device there.
         let remote = "10.99.0.3".parse().expect("it is an address");
         let nobody = Tunnel { remote, ..known };
-        spec.encaps.push(encap(&lab, nobody));
-        spec.decap.tunnels.push(nobody);
+        spec.rules.encaps.push(encap(&lab, nobody));
+        spec.rules.decap.tunnels.push(nobody);
     };
     let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, || {
         let pings = lab.near.run(|| run("ping -c 20 -i 0.02 -W 2 10.77.0.2"));

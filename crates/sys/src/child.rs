@@ -191,6 +191,11 @@ impl Child {
         self.stdout.bytes()
     }
 
+    /// What it wrote to standard error up to now.
+    pub fn stderr_so_far(&self) -> Vec<u8> {
+        self.stderr.bytes()
+    }
+
     /// Waits until standard output holds `text`, as a server announces that it listens.
     ///
     /// Returns false when the output ended or `timeout` passed without it.

@@ -172,6 +172,14 @@ impl PacketRx {
         Self::with(fd, ifindex, libc::ETH_P_IP as u16, ring_bytes)
     }
 
+    /// A socket that hears every frame of the interface, in and out, and keeps none: what a
+    /// capture costs whose filter matches nothing.
+    pub fn open_deaf(ifindex: u32) -> io::Result<Self> {
+        let fd = open()?;
+        socket::attach_filter(fd.as_fd(), &mut [FilterStep { code: 0x06, jt: 0, jf: 0, k: 0 }])?;
+        Self::with(fd, ifindex, libc::ETH_P_ALL as u16, 2 * BLOCK_BYTES)
+    }
+
     /// As [`PacketRx::open`], for every frame that arrives, whatever it holds; frames that
     /// leave by the interface are not among them.
     pub fn open_all(ifindex: u32, ring_bytes: usize) -> io::Result<Self> {
@@ -411,6 +419,11 @@ impl PacketTx {
             reaped += 1;
         }
         reaped
+    }
+
+    /// Slots that can be posted now.
+    pub fn room(&self) -> usize {
+        self.slot_count - self.in_flight
     }
 
     /// Slots posted and not reaped.

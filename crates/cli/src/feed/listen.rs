@@ -14,9 +14,9 @@ use paths::feed::listen::{Interval, ListenError, Listener, Plan, Report};
 use paths::feed::messages::Protocol;
 
 use super::groups::GroupArgs;
-use super::metrics::{self, Metrics};
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
+use crate::metrics::{self, Metrics};
 use crate::{console, stop};
 
 /// Time that a gap is waited for, without recovery and with it.

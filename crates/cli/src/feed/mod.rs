@@ -2,7 +2,6 @@
 
 mod groups;
 mod listen;
-mod metrics;
 mod record;
 mod replay;
 

@@ -6,7 +6,9 @@
 mod error;
 pub mod ethtool;
 mod link;
+mod netfilter;
 mod route;
+mod tunnel;
 mod veth;
 mod watch;
 
@@ -16,6 +18,8 @@ pub use link::{
     AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, delete, link, link_named, links,
     set_mtu, set_neighbour, set_up,
 };
+pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
+pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{LinkEvent, LinkWatch};

@@ -87,6 +87,9 @@ pub struct Encap {
     sequence_at: Option<usize>,
     /// What the outer IP header says when the inner frame has no say.
     fixed_service: Service,
+    /// Both ends as an IP header has them: 8 bytes, or 32.
+    ends: [u8; 32],
+    ends_bytes: usize,
 }
 
 impl Encap {
@@ -147,6 +150,13 @@ impl Encap {
                 udp_sum = checksum::add(udp_sum, pseudo);
             }
         }
+        let ends_at = match tunnel.remote {
+            IpAddr::V4(_) => IP_AT + ipv4::SRC_OFFSET,
+            IpAddr::V6(_) => IP_AT + ipv6::SRC_OFFSET,
+        };
+        let ends_bytes = if tunnel.remote.is_ipv4() { 8 } else { 32 };
+        let mut ends = [0; 32];
+        put(&mut ends, 0, &headers[ends_at..ends_at + ends_bytes]);
         let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
         let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
         let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
@@ -159,6 +169,8 @@ impl Encap {
             udp_sum,
             sequence_at,
             fixed_service: Service { service: dscp << 2, ttl, dont_fragment },
+            ends,
+            ends_bytes,
         })
     }
 
@@ -196,7 +208,7 @@ impl Encap {
         let whole = buffer.get_mut(at..end).ok_or(EncapDrop::NoHeadroom)?;
         let service = self.service(&whole[self.headers_bytes..])?;
         let len = whole.len();
-        whole[..self.headers_bytes].copy_from_slice(&self.headers[..self.headers_bytes]);
+        self.put_headers(whole);
         match self.tunnel.remote {
             IpAddr::V4(_) => self.finish_v4(whole, service, mark),
             IpAddr::V6(_) => self.finish_v6(whole, service, mark),
@@ -221,6 +233,19 @@ impl Encap {
         }
     }
 
+    /// Copies the prepared headers. Of a length that is known the copy is four moves; of one that
+    /// is not it is a call.
+    #[inline]
+    fn put_headers(&self, whole: &mut [u8]) {
+        const VXLAN_V4: usize = IP_AT + ipv4::HEADER_BYTES_MIN + 16;
+        const VXLAN_V6: usize = IP_AT + ipv6::HEADER_BYTES + 16;
+        match self.headers_bytes {
+            VXLAN_V4 => copy_first::<VXLAN_V4>(whole, &self.headers),
+            VXLAN_V6 => copy_first::<VXLAN_V6>(whole, &self.headers),
+            bytes => put(whole, 0, self.headers.get(..bytes).unwrap_or(&[])),
+        }
+    }
+
     fn carrier_at(&self) -> usize {
         IP_AT
             + match self.tunnel.remote {
@@ -234,7 +259,7 @@ impl Encap {
     fn service(&self, frame: &[u8]) -> Result<Service, EncapDrop> {
         let Some(ip) = inner::ip(frame) else { return Ok(self.fixed_service) };
         // Two packets of a tunnel have the same ends: only then a closer look is due.
-        if ip.addresses(frame) == Some((self.tunnel.local, self.tunnel.remote)) {
+        if ip.has_ends(frame, &self.ends[..self.ends_bytes]) {
             let ends = (self.tunnel.local, self.tunnel.remote);
             if inner::nesting(frame, ends, self.outer.vxlan_port, usize::MAX) == Nesting::Looped {
                 return Err(EncapDrop::Looped);
@@ -333,6 +358,14 @@ fn v6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V6(v6) => v6,
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+    }
+}
+
+/// Copies the first bytes, which the caller knows to be there.
+#[inline]
+fn copy_first<const N: usize>(to: &mut [u8], from: &[u8; HEADERS_BYTES_MAX]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+        *to = *from;
     }
 }
 

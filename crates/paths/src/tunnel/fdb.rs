@@ -174,6 +174,30 @@ impl Fdb {
         count
     }
 
+    /// A table by another specification with what was learnt so far.
+    ///
+    /// - `moved`: new index of the tunnel with an old one; `None` when it is gone, and with it
+    ///   what was behind it. Static addresses are left out: the specification has its own.
+    pub fn rebuilt(&self, spec: FdbSpec, moved: impl Fn(u16) -> Option<u16>) -> Fdb {
+        let mut table = Fdb::new(spec);
+        let learnt = self.sets.iter().flatten().filter(|e| e.key != 0 && !e.is_static);
+        for entry in learnt {
+            let port = match entry.port {
+                Port::Tunnel(tunnel) => moved(tunnel).map(Port::Tunnel),
+                local => Some(local),
+            };
+            let Some(port) = port else { continue };
+            let set = table.set_mut(entry.key);
+            let oldest = set.iter_mut().min_by_key(|e| (e.key != 0, e.seen_ns));
+            if let Some(place) = oldest
+                && (place.key == 0 || place.seen_ns < entry.seen_ns)
+            {
+                *place = Entry { port, ..*entry };
+            }
+        }
+        table
+    }
+
     /// Addresses that are known now: network, address, port, and whether static.
     pub fn iter(&self, now_ns: u64) -> impl Iterator<Item = (u16, [u8; 6], Port, bool)> + '_ {
         self.sets.iter().flatten().filter(move |e| e.is_current(now_ns, self.ageing_ns)).map(|e| {
@@ -231,6 +255,23 @@ mod tests {
         assert_eq!(fdb.lookup(0, A, 2), Some(HERE));
         assert_eq!(fdb.learn(0, A, THERE, 2), Learned::Moved);
         assert_eq!(fdb.lookup(0, A, 2), Some(THERE));
+    }
+
+    #[test]
+    fn rebuilt_table_keeps_what_was_learnt_behind_tunnels_that_are_left() {
+        let mut fdb = Fdb::new(SPEC);
+        let mac = |last| [2, 0, 0, 0, 0, last];
+        fdb.learn(0, mac(1), HERE, 5);
+        fdb.learn(0, mac(2), Port::Tunnel(0), 6);
+        fdb.learn(0, mac(3), Port::Tunnel(1), 7);
+        fdb.add_static(0, mac(4), Port::Tunnel(1)).expect("there is room");
+        let spec = FdbSpec { entry_count_max: 16, seed: 9, ..SPEC };
+        let fdb = fdb.rebuilt(spec, |tunnel| (tunnel == 1).then_some(0));
+        assert_eq!(fdb.lookup(0, mac(1), 10), Some(HERE));
+        assert_eq!(fdb.lookup(0, mac(2), 10), None, "its tunnel is gone");
+        assert_eq!(fdb.lookup(0, mac(3), 10), Some(Port::Tunnel(0)));
+        assert_eq!(fdb.lookup(0, mac(4), 10), None, "static ones come from the new list");
+        assert_eq!(fdb.lookup(0, mac(3), 108), None, "and age as before");
     }
 
     #[test]

@@ -95,6 +95,22 @@ impl Ip {
         }
     }
 
+    /// Whether sender and receiver are these, one behind the other as a header has them: 8 bytes
+    /// of IPv4, 32 of IPv6.
+    #[inline]
+    pub(super) fn has_ends(self, frame: &[u8], ends: &[u8]) -> bool {
+        match self {
+            Ip::V4 { at } => {
+                let found = frame.get(at + ipv4::SRC_OFFSET..).and_then(|b| b.first_chunk::<8>());
+                found.is_some_and(|found| ends == found)
+            }
+            Ip::V6 { at } => {
+                let found = frame.get(at + ipv6::SRC_OFFSET..).and_then(|b| b.first_chunk::<32>());
+                found.is_some_and(|found| ends == found)
+            }
+        }
+    }
+
     /// Addresses of sender and receiver.
     pub(super) fn addresses(self, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
         Some(match self {

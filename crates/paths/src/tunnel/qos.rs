@@ -167,6 +167,15 @@ impl Shaper {
         Some(frame)
     }
 
+    /// Takes all frames that wait, first class first.
+    pub fn take_all(&mut self) -> Vec<Frame> {
+        let waiting = self.queues.iter_mut().flat_map(|queue| {
+            queue.byte_count = 0;
+            queue.frames.drain(..)
+        });
+        waiting.collect()
+    }
+
     /// When the next frame may go; `None` when there is none.
     pub fn ready_ns(&self) -> Option<u64> {
         let frame = self.queues.iter().find_map(|queue| queue.frames.front())?;

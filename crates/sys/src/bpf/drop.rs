@@ -26,6 +26,11 @@ pub struct DropCounts {
     pub bytes: u64,
     /// Frames whose sequence number was not one more than the one before; 0 when not checked.
     pub sequence_breaks: u64,
+    /// Frames with a number below the highest before them that had not come yet (RFC 4737
+    /// section 3.3); 0 when not checked.
+    pub reordered: u64,
+    /// Frames with a number that had come before, among the last 65,536; 0 when not checked.
+    pub duplicated: u64,
 }
 
 /// XDP program that counts every frame and drops it.
@@ -72,8 +77,8 @@ impl DropCounter {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<DropCounts, BpfError> {
-        let [frames, bytes, sequence_breaks] = sum_per_cpu(&self.counts)?;
-        Ok(DropCounts { frames, bytes, sequence_breaks })
+        let [frames, bytes, sequence_breaks, reordered, duplicated] = sum_per_cpu(&self.counts)?;
+        Ok(DropCounts { frames, bytes, sequence_breaks, reordered, duplicated })
     }
 }
 

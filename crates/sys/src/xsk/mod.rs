@@ -27,5 +27,5 @@ pub use bind::{Bind, Copying};
 pub use error::XskError;
 pub use pool::{Pool, PoolBalance, Taken};
 pub use port::{PoolRx, PoolTx, open_port};
-pub use socket::{Socket, Then, XskStatistics};
+pub use socket::{Socket, Then, XskStatistics, statistics};
 pub use umem::{Frames, LedgerBalance};

@@ -350,17 +350,7 @@ impl Socket {
 
     /// The kernel's counters of this socket.
     pub fn statistics(&self) -> io::Result<XskStatistics> {
-        // SAFETY: xdp_statistics is a plain C struct of integers.
-        let s: libc::xdp_statistics =
-            unsafe { socket::get(self.fd.as_fd(), SOL_XDP, libc::XDP_STATISTICS) }?;
-        Ok(XskStatistics {
-            rx_dropped_count: s.rx_dropped,
-            rx_invalid_descriptor_count: s.rx_invalid_descs,
-            tx_invalid_descriptor_count: s.tx_invalid_descs,
-            rx_ring_full_count: s.rx_ring_full,
-            fill_ring_empty_count: s.rx_fill_ring_empty_descs,
-            tx_ring_empty_count: s.tx_ring_empty_descs,
-        })
+        statistics(self.fd.as_fd())
     }
 
     /// Who owns how many frames.
@@ -376,6 +366,22 @@ impl Socket {
         let frame = desc.addr / frame_bytes;
         (fits && frame < u64::from(self.frames.umem.frame_count)).then_some(frame as u32)
     }
+}
+
+/// The kernel's counters of an AF_XDP socket.
+///
+/// Errors: what it says of other descriptors.
+pub fn statistics(socket: BorrowedFd<'_>) -> io::Result<XskStatistics> {
+    // SAFETY: xdp_statistics is a plain C struct of integers.
+    let s: libc::xdp_statistics = unsafe { socket::get(socket, SOL_XDP, libc::XDP_STATISTICS) }?;
+    Ok(XskStatistics {
+        rx_dropped_count: s.rx_dropped,
+        rx_invalid_descriptor_count: s.rx_invalid_descs,
+        tx_invalid_descriptor_count: s.tx_invalid_descs,
+        rx_ring_full_count: s.rx_ring_full,
+        fill_ring_empty_count: s.rx_fill_ring_empty_descs,
+        tx_ring_empty_count: s.tx_ring_empty_descs,
+    })
 }
 
 impl AsFd for Socket {

@@ -180,6 +180,24 @@ impl Config {
         file::parse(text)
     }
 
+    /// Keys in which another configuration differs that a running forwarder cannot change.
+    pub fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
+        let has_gre = |config: &Config| {
+            config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }))
+        };
+        let differences = [
+            ("workers", self.workers != other.workers),
+            ("engine", self.engine != other.engine),
+            ("port", self.port != other.port),
+            ("underlay", self.underlay != other.underlay),
+            ("vxlan_port", self.vxlan_port != other.vxlan_port),
+            ("order", self.order != other.order || self.domain != other.domain),
+            // The XDP program leaves GRE to the stack where it was not wanted at the start.
+            ("the first gretap tunnel", !has_gre(self) && has_gre(other)),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
     /// The forwarding table with its static addresses.
     ///
     /// - `seed`: see [`FdbSpec::seed`].

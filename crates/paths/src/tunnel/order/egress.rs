@@ -75,8 +75,8 @@ impl<'a> Delivery<'a> {
             None => (self.slot.contents().0, u64::MAX),
         };
         let why = if self.ticket.is_some() { Recycled::Dropped } else { Recycled::Late };
-        for at in 0..len {
-            let frame = self.slot.frame(at);
+        for (at, place) in self.slot.places(len).enumerate() {
+            let frame = place.frame();
             if dropped & 1 << at == 0 {
                 sink.forward(frame);
                 self.forwarded_frames += 1;

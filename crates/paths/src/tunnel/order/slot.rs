@@ -123,12 +123,33 @@ impl Slot {
         (len.min(BATCH_FRAMES_MAX), self.dropped.load(Ordering::Relaxed))
     }
 
+    /// The places of the first `len` frames: looked up once a batch, not once a frame.
+    pub(super) fn places(&self, len: usize) -> impl Iterator<Item = Place<'_>> {
+        self.frames.iter().take(len).map(Place)
+    }
+
     /// The frame at `at`, below [`BATCH_FRAMES_MAX`].
     pub(super) fn frame(&self, at: usize) -> Frame {
-        Frame::from_word(self.frames[at].load(Ordering::Relaxed))
+        Place(&self.frames[at]).frame()
     }
 
     pub(super) fn set_frame(&self, at: usize, frame: Frame) {
-        self.frames[at].store(frame.to_word(), Ordering::Relaxed);
+        Place(&self.frames[at]).set(frame);
+    }
+}
+
+/// Where a frame stands in a slot.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a>(&'a AtomicU64);
+
+impl Place<'_> {
+    #[inline]
+    pub(super) fn frame(self) -> Frame {
+        Frame::from_word(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn set(self, frame: Frame) {
+        self.0.store(frame.to_word(), Ordering::Relaxed);
     }
 }

@@ -4,6 +4,7 @@
 use super::LANE_COUNT_MAX;
 use super::frame::Frame;
 use super::lane::Lane;
+use super::slot::Slot;
 use super::sync::BATCH_FRAMES_MAX;
 use super::token::Token;
 
@@ -14,12 +15,13 @@ use super::token::Token;
 #[derive(Debug)]
 pub struct Intake<'a> {
     lanes: &'a [Lane],
-    open: [Open; LANE_COUNT_MAX],
+    open: [Open<'a>; LANE_COUNT_MAX],
 }
 
-/// The slot of a lane that is being filled.
+/// The slot of a lane that is being filled; none beyond the last lane.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct Open<'a> {
+    slot: Option<&'a Slot>,
     ticket: u64,
     len: u8,
     /// Frames that fit; none while the window is full.
@@ -28,7 +30,7 @@ struct Open {
 
 impl<'a> Intake<'a> {
     pub(super) fn new(lanes: &'a [Lane]) -> Intake<'a> {
-        let mut open = [Open { ticket: 0, len: 0, room: 0 }; LANE_COUNT_MAX];
+        let mut open = [Open { slot: None, ticket: 0, len: 0, room: 0 }; LANE_COUNT_MAX];
         for (open, lane) in open.iter_mut().zip(lanes) {
             *open = reserve(lane);
         }
@@ -45,13 +47,9 @@ impl<'a> Intake<'a> {
     ///
     /// - `lane`: see [`super::lane_of`]; one that does not exist has no room.
     pub fn push(&mut self, lane: usize, frame: Frame) -> Result<(), Frame> {
-        let (Some(lane), Some(open)) = (self.lanes.get(lane), self.open.get_mut(lane)) else {
-            return Err(frame);
-        };
-        if open.len == open.room {
-            return Err(frame);
-        }
-        lane.slot(open.ticket).set_frame(open.len.into(), frame);
+        let Some(open) = self.open.get_mut(lane) else { return Err(frame) };
+        let Some(slot) = open.slot.filter(|_| open.len < open.room) else { return Err(frame) };
+        slot.set_frame(open.len.into(), frame);
         open.len += 1;
         Ok(())
     }
@@ -80,7 +78,7 @@ impl Drop for Intake<'_> {
 }
 
 /// The slot for the next ticket of a lane, or one without room when the window is full.
-fn reserve(lane: &Lane) -> Open {
+fn reserve(lane: &Lane) -> Open<'_> {
     let tail = &lane.tail.0;
     let mut ticket = lane.tail_ticket();
     loop {
@@ -88,11 +86,12 @@ fn reserve(lane: &Lane) -> Open {
             tail.head_seen.set(lane.head_ticket());
             if ticket - tail.head_seen.get() >= lane.window_tickets() {
                 tail.refused_count.add(1);
-                return Open { ticket, len: 0, room: 0 };
+                return Open { slot: None, ticket, len: 0, room: 0 };
             }
         }
-        if !lane.slot(ticket).mark().is_lost() {
-            return Open { ticket, len: 0, room: BATCH_FRAMES_MAX as u8 };
+        let slot = lane.slot(ticket);
+        if !slot.mark().is_lost() {
+            return Open { slot: Some(slot), ticket, len: 0, room: BATCH_FRAMES_MAX as u8 };
         }
         // A worker that was passed still has this slot: this ticket goes to nobody.
         tail.skipped_count.add(1);

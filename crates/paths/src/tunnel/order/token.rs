@@ -55,14 +55,13 @@ impl<'a> Token<'a> {
     /// A frame that was dropped before is not asked about again.
     pub fn judge(&mut self, mut judge: impl FnMut(Frame) -> Verdict) {
         let slot = self.lane.slot(self.ticket);
-        for at in 0..self.len {
+        for (at, place) in slot.places(self.len).enumerate() {
             if self.dropped & 1 << at != 0 {
                 continue;
             }
-            let frame = slot.frame(at);
-            match judge(frame) {
-                Verdict::Forward(judged) if judged == frame => {}
-                Verdict::Forward(judged) => slot.set_frame(at, judged),
+            match judge(place.frame()) {
+                // Written even when nothing has changed: a store is cheaper than to look.
+                Verdict::Forward(judged) => place.set(judged),
                 Verdict::Drop => self.dropped |= 1 << at,
             }
         }

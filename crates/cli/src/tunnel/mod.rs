@@ -1,0 +1,25 @@
+//! `wirepath tunnel`: what the path `tunnel` does by hand.
+
+mod run;
+
+use clap::Subcommand;
+
+use crate::args::Cli;
+use crate::end::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TunnelCommand {
+    /// Forward between a port and tunnels, by a configuration file
+    #[command(after_help = "\
+Example:
+  wirepath tunnel run --config tunnel.toml --metrics 9101
+  wirepath tunnel run --config tunnel.toml --check     (only reads the file)
+  kill -HUP $(pidof wirepath)                          (reads it again, while frames pass)")]
+    Run(run::RunArgs),
+}
+
+pub(crate) fn run(cli: &Cli, command: &TunnelCommand) -> Result<(), Failure> {
+    match command {
+        TunnelCommand::Run(args) => run::run(cli, args),
+    }
+}

@@ -1,0 +1,166 @@
+//! `wirepath tunnel run`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use paths::tunnel::config::Config;
+use paths::tunnel::run::{Live, Operator, RunError};
+use signal_hook::consts::SIGHUP;
+use signal_hook::flag;
+
+use crate::args::{Cli, parse_duration};
+use crate::end::Failure;
+use crate::metrics::{self, Metrics};
+use crate::{console, stop};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The configuration, TOML; read again on SIGHUP
+    #[arg(short = 'c', long, value_name = "FILE")]
+    config: PathBuf,
+    /// Read the file, say what is wrong with it, and end
+    #[arg(long)]
+    check: bool,
+    /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
+    metrics: Option<SocketAddr>,
+    /// How long to forward; until Ctrl-C unless given
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+}
+
+pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
+    let config = read(&args.config).map_err(Failure::Usage)?;
+    if args.check {
+        console::say(&format!(
+            "{}: {} tunnels, {} workers, nothing wrong",
+            args.config.display(),
+            config.tunnels.len(),
+            config.workers
+        ));
+        return Ok(());
+    }
+    let asked_to_reload = Arc::new(AtomicBool::new(false));
+    flag::register(SIGHUP, asked_to_reload.clone())?;
+    let metrics = args.metrics.map(Metrics::open).transpose()?;
+    if let Some(metrics) = &metrics {
+        console::say(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    let shown = Mutex::new(None::<Live>);
+    let done = AtomicBool::new(false);
+    let mut foreman = Foreman {
+        cli,
+        file: &args.config,
+        asked_to_reload,
+        shown: &shown,
+        before: None,
+        until: args.duration.map(|duration| std::time::Instant::now() + duration),
+        failed: None,
+    };
+    let ran = thread::scope(|scope| {
+        if let Some(metrics) = &metrics {
+            scope.spawn(|| metrics.serve(&done, || text_of(&shown)));
+        }
+        let ran = paths::tunnel::run::run(config, &mut foreman);
+        done.store(true, Ordering::Relaxed);
+        ran
+    });
+    let failed = foreman.failed.take();
+    ran.map_err(|error| match error {
+        RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
+        error => Failure::of(&error),
+    })?;
+    failed.map_or(Ok(()), Err)?;
+    let last = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Some(last) = last else { return Ok(()) };
+    match cli.json {
+        true => console::text(&last.json().to_string()),
+        false => console::text(&summary(&last)),
+    }
+}
+
+fn read(file: &Path) -> Result<Config, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
+}
+
+fn text_of(shown: &Mutex<Option<Live>>) -> String {
+    let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
+    live.as_ref().map(Live::prometheus).unwrap_or_default()
+}
+
+/// Who answers for the signals, the file and the screen.
+struct Foreman<'a> {
+    cli: &'a Cli,
+    file: &'a Path,
+    asked_to_reload: Arc<AtomicBool>,
+    shown: &'a Mutex<Option<Live>>,
+    before: Option<Live>,
+    until: Option<std::time::Instant>,
+    failed: Option<Failure>,
+}
+
+impl Operator for Foreman<'_> {
+    fn wants_end(&mut self) -> bool {
+        stop::asked()
+            || self.failed.is_some()
+            || self.until.is_some_and(|until| std::time::Instant::now() >= until)
+    }
+
+    fn new_config(&mut self) -> Option<Config> {
+        if !self.asked_to_reload.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        match read(self.file) {
+            Ok(config) => Some(config),
+            Err(why) => {
+                console::say(&format!("not reloaded: {why}"));
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        console::say(note);
+    }
+
+    fn live(&mut self, live: &Live) {
+        let ended = self.wants_end();
+        if self.cli.json && !ended {
+            if let Err(failure) = console::text(&live.json().to_string()) {
+                self.failed = Some(failure);
+            }
+        } else if console::is_watched() {
+            console::say(&live.text(self.before.as_ref()));
+        }
+        self.before = Some(live.clone());
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
+    }
+}
+
+/// What there is to say at the end.
+fn summary(last: &Live) -> String {
+    let mut out = format!(
+        "forwarded {} frames into tunnels and {} out of them in {:.1} s; {} addresses\n",
+        last.count("into_tunnels_sent"),
+        last.count("out_of_tunnels_sent"),
+        last.up.as_secs_f64(),
+        last.address_count
+    );
+    let drops: Vec<_> = last.drops().iter().map(|(name, n)| format!("{name} {n}")).collect();
+    if !drops.is_empty() {
+        out.push_str(&format!("dropped: {}\n", drops.join(", ")));
+    }
+    let [into, back] = &last.books;
+    let passed = into.passed_count + back.passed_count;
+    if passed > 0 {
+        out.push_str(&format!("{passed} batches of stuck workers were not waited for\n"));
+    }
+    out
+}

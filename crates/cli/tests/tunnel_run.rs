@@ -1,0 +1,354 @@
+//! `wirepath tunnel run` against the kernel's VXLAN device: both directions, every engine, reload
+//! under traffic, a clean end.
+
+mod common;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Data, LONG, Running, fail, ip, is_installed, succeed, until, wirepath};
+use host::net::ethtool::{self, Feature};
+use host::netns::Netns;
+use serde_json::Value;
+
+/// The plain host's address, and that behind the kernel's device.
+const PLAIN_IP: &str = "10.88.0.1";
+const BEHIND_IP: &str = "10.88.0.2";
+const PORT: u16 = 7000;
+
+/// A plain host, the forwarder's, and one with the kernel's VXLAN device; gone when dropped.
+struct Row {
+    names: [String; 3],
+}
+
+impl Row {
+    fn new() -> Row {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        let names = ["p", "f", "k"].map(|end| format!("wpr{}-{n}{end}", std::process::id()));
+        let row = Row { names };
+        let [plain, ours, theirs] = &row.names;
+        for name in &row.names {
+            succeed(ip(&["netns", "add", name]));
+            for key in ["all", "default"] {
+                let quiet = format!("net.ipv6.conf.{key}.disable_ipv6=1");
+                succeed(common::enter(name, &["sysctl", "-qw", &quiet]));
+            }
+        }
+        let veth = |one: (&str, &str), other: (&str, &str)| {
+            let args = ["link", "add", one.1, "netns", one.0, "type", "veth", "peer", "name"];
+            succeed(ip(&[&args[..], &[other.1, "netns", other.0]].concat()));
+        };
+        veth((plain, "hp"), (ours, "pa"));
+        veth((ours, "ua"), (theirs, "tb"));
+        let in_space = |name: &str, line: &str| {
+            let words: Vec<_> = ["-n", name].into_iter().chain(line.split_whitespace()).collect();
+            succeed(ip(&words));
+        };
+        in_space(plain, &format!("address add {PLAIN_IP}/24 dev hp"));
+        in_space(ours, "link set ua mtu 1600");
+        in_space(ours, "address add 10.99.0.1/24 dev ua");
+        in_space(theirs, "link set tb mtu 1600");
+        in_space(theirs, "address add 10.99.0.2/24 dev tb");
+        for (name, link) in [(plain, "hp"), (ours, "pa"), (ours, "ua"), (theirs, "tb")] {
+            in_space(name, &format!("link set {link} up"));
+        }
+        in_space(
+            theirs,
+            "link add vx0 type vxlan id 42 local 10.99.0.2 remote 10.99.0.1 dstport 4789 dev tb",
+        );
+        in_space(theirs, "link set vx0 mtu 1500 up");
+        in_space(theirs, &format!("address add {BEHIND_IP}/24 dev vx0"));
+        // Frames leave a veth unfinished, for a NIC that is not there: what we forward goes on as
+        // it is.
+        for (name, link) in [(plain, "hp"), (theirs, "vx0"), (theirs, "tb"), (ours, "ua")] {
+            row.space(name)
+                .run(|| {
+                    let index = host::net::link_named(link).expect("it was made").index;
+                    for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
+                        // Not every device has each.
+                        let _ = ethtool::set_features(index, &[(feature, false)]);
+                    }
+                })
+                .expect("the namespace is there");
+        }
+        row
+    }
+
+    fn space(&self, name: &str) -> Netns {
+        Netns::open(format!("/run/netns/{name}")).expect("the namespace is there")
+    }
+
+    /// The forwarder, up and forwarding.
+    fn start(&self, args: &[&str], file: &str) -> Running {
+        let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", file];
+        let command = common::enter(&self.names[1], &[&program[..], args].concat());
+        let mut running = Running::start(command);
+        running.await_stderr("tunnel b: ");
+        running
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&["netns", "delete", name]).output();
+        }
+    }
+}
+
+fn config(engine: &str, port: &str, more: &str) -> String {
+    format!(
+        "workers = 2\nengine = \"{engine}\"\n\
+         [port]\ninterface = \"{port}\"\n\
+         [underlay]\ninterface = \"ua\"\naddress = \"10.99.0.1\"\nmtu = 1600\n\
+         [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"10.99.0.2\"\n{more}"
+    )
+}
+
+/// The answer to each datagram comes back, from a host in `from` to one in `to`.
+fn udp_echo(from: &Netns, to: (&Netns, &str), count: u32, size_bytes: usize) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            to.0.enter().expect("the namespace is there");
+            let socket = UdpSocket::bind((to.1, PORT)).expect("the address is there");
+            socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+            let mut bytes = [0; 2048];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((len, sender)) = socket.recv_from(&mut bytes) {
+                    let _ = socket.send_to(&bytes[..len], sender);
+                }
+            }
+        });
+        let asked = scope.spawn(|| {
+            from.enter().expect("the namespace is there");
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+            socket.connect((to.1, PORT)).expect("a route");
+            socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
+            let mut bytes = vec![0; size_bytes];
+            for n in 0..count {
+                // The first may meet nobody yet, and one more is no harm on a busy machine.
+                let answered = (0..20).any(|_| {
+                    let mut ask = vec![n as u8; size_bytes];
+                    ask[..4].copy_from_slice(&n.to_be_bytes());
+                    let _ = socket.send(&ask);
+                    socket.recv(&mut bytes).is_ok_and(|len| bytes[..len] == ask)
+                });
+                assert!(answered, "datagram {n} of {count}");
+            }
+        });
+        let result = asked.join();
+        stop.store(true, Ordering::Relaxed);
+        result.expect("every datagram is answered");
+    });
+}
+
+/// A stream of so many bytes arrives whole.
+fn tcp_stream(from: &Netns, to: (&Netns, &str), len: usize) {
+    thread::scope(|scope| {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (to_space, to_ip) = to;
+        let receiver = scope.spawn(move || {
+            to_space.enter().expect("the namespace is there");
+            let listener = TcpListener::bind((to_ip, PORT)).expect("the address is there");
+            ready.send(()).expect("the sender waits");
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).expect("it ends");
+            bytes
+        });
+        is_ready.recv().expect("it listens");
+        let sent: Vec<u8> = (0..len).map(|n| (n ^ n >> 8) as u8).collect();
+        let sending = &sent;
+        scope.spawn(move || {
+            from.enter().expect("the namespace is there");
+            let mut stream = TcpStream::connect((to_ip, PORT)).expect("a route");
+            stream.write_all(sending).expect("it is read");
+        });
+        let got = receiver.join().expect("the receiver ends");
+        assert!(got == sent, "{} of {len} bytes", got.len());
+    });
+}
+
+/// The last state that it printed.
+fn last_of(stdout: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("no state: {text}"));
+    serde_json::from_str(line).expect("JSON")
+}
+
+#[test]
+fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
+    if !is_installed("ip") {
+        return;
+    }
+    for engine in ["xdp", "packet", "tap"] {
+        let row = Row::new();
+        let data = Data::new();
+        let file = data.file("tunnel.toml");
+        let port = if engine == "tap" { "lan0" } else { "pa" };
+        fs::write(&file, config(engine, port, "")).expect("a file");
+        let running = row.start(&["--json"], &file);
+        let plain = row.space(&row.names[if engine == "tap" { 1 } else { 0 }]);
+        if engine == "tap" {
+            let add = format!("{PLAIN_IP}/24");
+            succeed(ip(&["-n", &row.names[1], "address", "add", &add, "dev", "lan0"]));
+        }
+        let behind = row.space(&row.names[2]);
+        let capture = Capture::start(&row, &data);
+        udp_echo(&plain, (&behind, BEHIND_IP), 50, 64);
+        udp_echo(&behind, (&plain, PLAIN_IP), 50, 1400);
+        tcp_stream(&plain, (&behind, BEHIND_IP), 300_000);
+        tcp_stream(&behind, (&plain, PLAIN_IP), 300_000);
+        capture.check();
+        let holdings = running.holdings();
+        let output = running.end_by("TERM", LONG);
+        assert!(output.status.success(), "{engine}: {}", common::all_text(&output));
+        let last = last_of(&output.stdout);
+        for sent in ["into_tunnels_sent", "out_of_tunnels_sent"] {
+            assert!(last["frames"][sent].as_u64() > Some(300), "{engine}: {last}");
+        }
+        for bad in ["ip_checksum", "udp_checksum", "unknown_tunnel", "looped", "too_big"] {
+            assert_eq!(last["frames"][bad], 0, "{engine}: {last}");
+        }
+        for direction in ["into_tunnels", "out_of_tunnels"] {
+            assert_eq!(last[direction]["in_flight"], 0, "{engine}: {last}");
+            assert_eq!(last[direction]["passed"], 0, "{engine}: {last}");
+        }
+        assert_eq!(last["pool"]["misnamed"], 0, "{engine}: {last}");
+        assert!(last["addresses"].as_u64() >= Some(2), "{engine}: {last}");
+        holdings.assert_gone();
+        let link = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
+        assert!(!link.contains("xdp") && !link.contains("lan0"), "{engine}: {link}");
+    }
+}
+
+/// What tshark sees on the tunnel's wire, where it is installed.
+struct Capture(Option<(Running, String)>);
+
+impl Capture {
+    fn start(row: &Row, data: &Data) -> Capture {
+        if !is_installed("tshark") {
+            return Capture(None);
+        }
+        let file = data.file("wire.pcapng");
+        let args = ["tshark", "-q", "-i", "tb", "-f", "udp port 4789", "-w", &file];
+        let mut running = Running::start(common::enter(&row.names[2], &args));
+        running.await_stderr("Capturing on");
+        Capture(Some((running, file)))
+    }
+
+    fn check(self) {
+        let Some((running, file)) = self.0 else { return };
+        running.end_by("INT", LONG);
+        let read = |filter: &str| {
+            let mut tshark = std::process::Command::new("tshark");
+            tshark.args(["-r", &file, "-Y", filter]);
+            succeed(tshark)
+        };
+        assert!(read("vxlan").lines().count() > 300, "it captured the tunnel");
+        assert_eq!(read("_ws.malformed || _ws.expert.severity == error"), "");
+    }
+}
+
+#[test]
+fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
+    if !is_installed("ip") {
+        return;
+    }
+    const COUNT: u32 = 3000;
+    let row = Row::new();
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    let plain_config = config("xdp", "pa", "");
+    // Other queues, another tunnel in front of nobody, an address for good.
+    let more = "[[tunnel]]\nname = \"c\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"10.99.0.2\"\n\
+                [[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"c\"\n\
+                [[qos.class]]\ndscp = [46]\n[[qos.class]]\n";
+    let rich_config = config("xdp", "pa", more);
+    fs::write(&file, &plain_config).expect("a file");
+    let mut running = row.start(&["--json"], &file);
+    let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
+    udp_echo(&plain, (&behind, BEHIND_IP), 5, 64);
+    let got = AtomicU32::new(0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            behind.enter().expect("the namespace is there");
+            let socket = UdpSocket::bind((BEHIND_IP, PORT)).expect("the address is there");
+            socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+            let mut bytes = [0; 64];
+            while !stop.load(Ordering::Relaxed) {
+                match socket.recv(&mut bytes) {
+                    Ok(_) => {
+                        got.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+                }
+            }
+        });
+        let sender = scope.spawn(|| {
+            plain.enter().expect("the namespace is there");
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+            socket.connect((BEHIND_IP, PORT)).expect("a route");
+            thread::sleep(Duration::from_millis(100));
+            for n in 0..COUNT {
+                socket.send(&[0; 64]).expect("somebody listens");
+                if n % 4 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let mut reloads = 0;
+        while !sender.is_finished() {
+            let text = if reloads % 2 == 0 { &rich_config } else { &plain_config };
+            fs::write(&file, text).expect("a file");
+            running.signal("HUP");
+            reloads += 1;
+            let told = until(LONG, || running.stderr().matches("reloaded: ").count() >= reloads);
+            assert!(told, "{}", running.stderr());
+        }
+        assert!(reloads > 3, "{reloads}");
+        until(LONG, || got.load(Ordering::Relaxed) >= COUNT);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(got.load(Ordering::Relaxed), COUNT, "{}", running.stderr());
+    fs::write(&file, plain_config.replace("vni = 42", "vni = 99999999")).expect("a file");
+    running.signal("HUP");
+    running.await_stderr("not reloaded: ");
+    fs::write(&file, plain_config.replace("workers = 2", "workers = 1")).expect("a file");
+    running.signal("HUP");
+    running.await_stderr("workers can change only at a start");
+    udp_echo(&plain, (&behind, BEHIND_IP), 5, 64);
+    let output = running.end_by("TERM", LONG);
+    assert!(output.status.success(), "{}", common::all_text(&output));
+    assert_eq!(last_of(&output.stdout)["frames"]["into_tunnels_tail_drop"], 0);
+}
+
+#[test]
+fn wrong_file_ends_with_2_and_all_that_is_wrong_by_line() {
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    fs::write(&file, config("xdp", "pa", "").replace("vni = 42", "vni = 16777216")).expect("it");
+    let said = fail(wirepath(&["tunnel", "run", "--config", &file]), 2);
+    assert!(said.contains("line 12") && said.contains("tunnel.vni"), "{said}");
+    let said = fail(wirepath(&["tunnel", "run", "--config", &data.file("none.toml")]), 2);
+    assert!(said.contains("cannot read"), "{said}");
+    fs::write(&file, config("xdp", "pa", "")).expect("a file");
+    let output = common::run(wirepath(&["tunnel", "run", "--check", "--config", &file]));
+    assert!(output.status.success(), "{}", common::all_text(&output));
+}
+
+#[test]
+fn interface_that_is_not_there_is_named() {
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    fs::write(&file, config("packet", "wp-none0", "")).expect("a file");
+    let said = fail(wirepath(&["tunnel", "run", "--config", &file]), 1);
+    assert!(said.contains("there is no interface ua") || said.contains("wp-none0"), "{said}");
+}

@@ -1,0 +1,233 @@
+//! Ports that copy: AF_PACKET rings and TAP devices.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sys::packet::{PacketRx, PacketTx};
+use sys::tap::Tap;
+
+use super::{HEADROOM_BYTES, Pool, Port, PortRx, PortTx, Receiver, Sender, Taken};
+use crate::error::IoError;
+
+/// Memory of the receive ring.
+const RX_RING_BYTES: usize = 8 << 20;
+/// Slots of the send ring.
+const TX_SLOTS: usize = 2048;
+/// Frames kept at hand, so that the pool is asked once a batch.
+const SPARE_FRAMES: usize = 64;
+
+/// Frames of the pool at hand.
+#[derive(Debug)]
+struct Spare<'p> {
+    pool: &'p Pool,
+    frames: Vec<Taken<'p>>,
+}
+
+impl<'p> Spare<'p> {
+    fn new(pool: &'p Pool) -> Self {
+        Spare { pool, frames: Vec::with_capacity(SPARE_FRAMES) }
+    }
+
+    fn next(&mut self) -> Option<Taken<'p>> {
+        if self.frames.is_empty() {
+            self.pool.take(&mut self.frames, SPARE_FRAMES);
+        }
+        self.frames.pop()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PacketReceiver<'p> {
+    ring: PacketRx,
+    spare: Spare<'p>,
+}
+
+impl<'p> PacketReceiver<'p> {
+    pub(super) fn take(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Taken<'p>, usize, usize),
+    ) -> usize {
+        let spare = &mut self.spare;
+        let mut taken = 0;
+        self.ring.take(max, |bytes, whole_bytes, _| {
+            // One that was cut, or merged from several by GRO, is none to forward.
+            if bytes.len() != whole_bytes {
+                return;
+            }
+            let Some(mut frame) = spare.next() else { return };
+            let Some(place) = frame.bytes().get_mut(HEADROOM_BYTES..HEADROOM_BYTES + bytes.len())
+            else {
+                spare.frames.push(frame);
+                return;
+            };
+            place.copy_from_slice(bytes);
+            each(frame, HEADROOM_BYTES, bytes.len());
+            taken += 1;
+        });
+        taken
+    }
+}
+
+impl AsFd for PacketReceiver<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PacketSender<'p> {
+    ring: PacketTx,
+    sent: Vec<Taken<'p>>,
+    ifname: String,
+}
+
+impl<'p> PacketSender<'p> {
+    pub(super) fn room(&mut self) -> usize {
+        self.ring.reap();
+        self.ring.room()
+    }
+
+    pub(super) fn post(
+        &mut self,
+        mut frame: Taken<'p>,
+        offset: usize,
+        len: usize,
+    ) -> Result<(), Taken<'p>> {
+        let Some(bytes) = frame.bytes().get(offset..offset.saturating_add(len)) else {
+            return Err(frame);
+        };
+        if self.ring.post(1, len, |slot| slot.copy_from_slice(bytes)) == 0 {
+            return Err(frame);
+        }
+        self.sent.push(frame);
+        Ok(())
+    }
+
+    pub(super) fn reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
+        self.ring.reap();
+        let count = self.sent.len();
+        frames.append(&mut self.sent);
+        count
+    }
+
+    pub(super) fn pending(&mut self) -> usize {
+        self.ring.reap();
+        self.ring.in_flight()
+    }
+
+    pub(super) fn kick(&mut self) -> Result<bool, IoError> {
+        self.ring.kick().map_err(|source| of(source, "sendto", &self.ifname))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct TapReceiver<'p> {
+    tap: Tap,
+    spare: Spare<'p>,
+}
+
+impl<'p> TapReceiver<'p> {
+    pub(super) fn take(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Taken<'p>, usize, usize),
+    ) -> usize {
+        for taken in 0..max {
+            let Some(mut frame) = self.spare.next() else { return taken };
+            // The kernel of this side makes frames of the interface's MTU at most.
+            match self.tap.read(&mut frame.bytes()[HEADROOM_BYTES..]) {
+                Ok(len) => each(frame, HEADROOM_BYTES, len),
+                Err(_) => {
+                    self.spare.frames.push(frame);
+                    return taken;
+                }
+            }
+        }
+        max
+    }
+}
+
+impl AsFd for TapReceiver<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct TapSender<'p> {
+    tap: Tap,
+    sent: Vec<Taken<'p>>,
+}
+
+impl<'p> TapSender<'p> {
+    pub(super) fn post(
+        &mut self,
+        mut frame: Taken<'p>,
+        offset: usize,
+        len: usize,
+    ) -> Result<(), Taken<'p>> {
+        let Some(bytes) = frame.bytes().get(offset..offset.saturating_add(len)) else {
+            return Err(frame);
+        };
+        match self.tap.write(bytes) {
+            Ok(()) => {
+                self.sent.push(frame);
+                Ok(())
+            }
+            Err(_) => Err(frame),
+        }
+    }
+
+    pub(super) fn reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
+        let count = self.sent.len();
+        frames.append(&mut self.sent);
+        count
+    }
+}
+
+/// Opens a port of AF_PACKET rings on an interface of the calling thread's network namespace.
+///
+/// It hears all frames that arrive, and so does the host's own stack.
+pub fn open_packet_port<'p>(
+    pool: &'p Pool,
+    ifindex: u32,
+    ifname: &str,
+) -> Result<Port<'p>, IoError> {
+    let frame_bytes = pool.frame_bytes() as usize;
+    let ring = PacketRx::open_all(ifindex, RX_RING_BYTES)
+        .map_err(|source| of(source, "a packet receive ring", ifname))?;
+    let out = PacketTx::open(ifindex, frame_bytes, TX_SLOTS)
+        .map_err(|source| of(source, "a packet send ring", ifname))?;
+    let sent = Vec::with_capacity(TX_SLOTS);
+    Ok(Port {
+        filter: None,
+        rx: PortRx(Receiver::Packet(PacketReceiver { ring, spare: Spare::new(pool) })),
+        tx: PortTx(Sender::Packet(PacketSender { ring: out, sent, ifname: ifname.to_owned() })),
+    })
+}
+
+/// Makes a TAP device of this name in the calling thread's network namespace, and a port whose
+/// frames this host's stack sends and receives. The device goes with the port.
+pub fn open_tap_port<'p>(pool: &'p Pool, ifname: &str) -> Result<Port<'p>, IoError> {
+    let failed = |source| of(source, "a TAP device", ifname);
+    let tap = Tap::new(ifname).map_err(failed)?;
+    let writer = tap.try_clone().map_err(failed)?;
+    Ok(Port {
+        filter: None,
+        rx: PortRx(Receiver::Tap(TapReceiver { tap, spare: Spare::new(pool) })),
+        tx: PortTx(Sender::Tap(TapSender { tap: writer, sent: Vec::new() })),
+    })
+}
+
+const ENXIO: i32 = 6;
+const ENODEV: i32 = 19;
+
+fn of(source: std::io::Error, what: &'static str, ifname: &str) -> IoError {
+    match (source.kind(), source.raw_os_error()) {
+        (ErrorKind::PermissionDenied, _) => IoError::Permission { what, source },
+        (ErrorKind::NetworkDown, _) => IoError::LinkDown { ifname: ifname.to_owned() },
+        (_, Some(ENXIO | ENODEV)) => IoError::Gone { ifname: ifname.to_owned() },
+        _ => IoError::System { what, ifname: ifname.to_owned(), source },
+    }
+}

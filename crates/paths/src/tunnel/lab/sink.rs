@@ -1,0 +1,27 @@
+//! Where the frames end: an XDP program that counts them and looks at their order.
+
+use host::lab::End;
+use io::{DropCounter, DropCounts, DropSpec};
+
+use crate::path::PathError;
+
+/// The program at the sink's interface; taken off when dropped.
+pub(super) struct Sink(DropCounter);
+
+impl Sink {
+    /// - `sequence_at`: where in an arriving frame the sequence number lies.
+    pub(super) fn open(end: &End, sequence_at: usize) -> Result<Sink, PathError> {
+        let spec = DropSpec { frags: false, sequence_offset: Some(sequence_at) };
+        let opened = end.run(|| {
+            let mut counter = DropCounter::load(&spec)?;
+            counter.attach(end.ifindex, io::BpfMode::Native)?;
+            Ok::<_, io::BpfError>(counter)
+        });
+        Ok(Sink(opened.map_err(PathError::part)?.map_err(PathError::part)?))
+    }
+
+    /// What has arrived until now.
+    pub(super) fn counts(&self) -> Result<DropCounts, PathError> {
+        self.0.counts().map_err(PathError::part)
+    }
+}

@@ -1,0 +1,119 @@
+//! Where the frames come from: one flow from the kernel's live-frame generator.
+
+use std::time::Duration;
+
+use host::lab::{End, Triple};
+use io::clock::monotonic_ns;
+use io::rusage::ThreadUsage;
+use io::{Generator, Remote, Template};
+use model::Cost;
+use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
+
+use crate::lab::{local, settle};
+use crate::path::PathError;
+use crate::text::chain;
+
+/// UDP ports of the flow.
+const PORTS: (u16, u16) = (9001, 9000);
+/// Frames of a run at least: each run ends with a pause of the kernel's.
+const FRAMES_MIN: u32 = 20_000;
+/// Frames of the first run of a trial whose rate nobody knows yet.
+const FRAMES_FIRST: u32 = 50_000;
+const FRAMES_MAX: f64 = 20_000_000.0;
+
+/// The frame that is sent again and again.
+pub(super) struct Flow {
+    frame: Vec<u8>,
+    /// Where in it the sequence number goes.
+    pub(super) sequence_at: usize,
+}
+
+/// What the source did.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Sent {
+    /// Frames that the wire took.
+    pub(super) sent_count: u64,
+    /// Frames that were made.
+    pub(super) attempted_count: u64,
+    /// CLOCK_MONOTONIC nanoseconds when the longest run began and ended.
+    pub(super) run_ns: (u64, u64),
+    /// How long it was sending, pauses between runs apart.
+    pub(super) sending_ns: u64,
+    /// Frames a second meanwhile.
+    pub(super) rate_pps: f64,
+    pub(super) cost: Cost,
+}
+
+impl Flow {
+    /// - `payload_bytes`: UDP payload, at least the probe's header.
+    pub(super) fn new(lab: &Triple, payload_bytes: usize, session: u32) -> Result<Flow, PathError> {
+        let near = local(&lab.near, lab.near.ip, PORTS.0);
+        let remote = Remote { mac: lab.far.mac, ip: lab.far.ip, port: PORTS.1 };
+        let template = Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
+        let mut frame = vec![0; template.frame_bytes()];
+        let header =
+            Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
+        // No checksum: IPv4 allows it, and the sequence number changes in every frame.
+        let payload = template.build_unchecked(&mut frame, &mut |p| {
+            let written = header.write(p);
+            debug_assert!(written.is_ok());
+        });
+        Ok(Flow { frame, sequence_at: payload.start + SEQUENCE_OFFSET })
+    }
+
+    /// Bytes of a frame from its Ethernet header on.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// Sends for about `trial`, on a thread of its own that ends with it.
+    ///
+    /// - `rate_hint_pps`: what the last trial of this kind reached; then one run is enough.
+    pub(super) fn flood(
+        &self,
+        near: &End,
+        cpus: &[usize],
+        trial: Duration,
+        rate_hint_pps: Option<f64>,
+    ) -> Result<Sent, String> {
+        settle(near, cpus)?;
+        let mut generator =
+            Generator::new(&self.frame, near.ifindex, self.sequence_at).map_err(|e| chain(&e))?;
+        let begun = ThreadUsage::now();
+        let mut sent = Sent::default();
+        let mut sending = Duration::ZERO;
+        let mut rate = rate_hint_pps;
+        while sending < trial.mul_f64(0.9) {
+            let frames = match rate {
+                None => FRAMES_FIRST,
+                Some(rate) => {
+                    let left_s = (trial.saturating_sub(sending)).as_secs_f64();
+                    ((rate * left_s).min(FRAMES_MAX) as u32).max(FRAMES_MIN)
+                }
+            };
+            let before = generator.counts().attempted;
+            let from_ns = monotonic_ns();
+            let took = generator.run(frames, Generator::BATCH).map_err(|e| chain(&e))?;
+            let to_ns = from_ns + took.as_nanos() as u64;
+            if to_ns - from_ns > sent.run_ns.1 - sent.run_ns.0 {
+                sent.run_ns = (from_ns, to_ns);
+            }
+            sending += took;
+            let made = (generator.counts().attempted - before) as f64;
+            rate = Some(made / took.as_secs_f64().max(1e-6));
+        }
+        let used = ThreadUsage::now().since(&begun);
+        sent.cost = Cost {
+            user_ns: used.user_ns,
+            system_ns: used.system_ns,
+            softirq_ns: None,
+            context_switch_count: used.context_switch_count,
+            syscall_count: None,
+        };
+        sent.rate_pps = generator.counts().attempted as f64 / sending.as_secs_f64().max(1e-6);
+        sent.sending_ns = sending.as_nanos() as u64;
+        sent.sent_count = generator.sent();
+        sent.attempted_count = generator.counts().attempted;
+        Ok(sent)
+    }
+}

@@ -1,0 +1,81 @@
+//! DPDK's testpmd as the forwarder: frames from one interface to the other as they are, without
+//! a tunnel. What user-space forwarding costs before there is anything to do.
+
+use std::process::Command;
+use std::time::Duration;
+
+use host::child::{Child, Place};
+use host::lab::Triple;
+use model::Support;
+
+use crate::path::{LoadKind, PathError};
+
+const PROGRAM: &str = "dpdk-testpmd";
+/// How long it may take until it forwards.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A testpmd that forwards; killed when dropped.
+pub(super) struct Testpmd {
+    child: Child,
+}
+
+/// Whether a peer is known, carries the load, and is installed.
+pub(super) fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
+    let known = loads.iter().find(|l| l.name == load).map_or(&[][..], |l| l.peers);
+    if !known.contains(&name) {
+        let carries = if known.is_empty() { "none does".into() } else { known.join(", ") };
+        return Support::Refused {
+            why: format!("{name} does not carry load {load}; of the known forwarders {carries}"),
+        };
+    }
+    match Command::new(PROGRAM).arg("--help").output() {
+        Ok(_) => Support::Yes,
+        Err(_) => Support::unsupported("testpmd is not installed", "apt-get install dpdk"),
+    }
+}
+
+fn failed(why: impl Into<String>) -> PathError {
+    PathError::End { end: "testpmd".to_owned(), why: why.into() }
+}
+
+impl Testpmd {
+    /// - `name`: `testpmd` for AF_XDP, `testpmd-packet` for AF_PACKET.
+    /// - `cpus`: the first is its own.
+    pub(super) fn start(name: &str, lab: &Triple, cpus: &[usize]) -> Result<Self, PathError> {
+        let cpu = cpus.first().copied().unwrap_or(0);
+        let driver = if name == "testpmd" { "net_af_xdp" } else { "net_af_packet" };
+        let middle = &lab.middle;
+        let mut command = Command::new(PROGRAM);
+        // Its own first thread sleeps; both are on the one CPU.
+        command.args([&format!("--lcores=0@{cpu},1@{cpu}"), "--no-huge", "-m", "256"]);
+        command.args(["--no-pci", "--in-memory", "--no-telemetry"]);
+        for (n, end) in [&middle.near_if, &middle.far_if].into_iter().enumerate() {
+            command.arg(format!("--vdev={driver}{n},iface={}", end.ifname));
+        }
+        command.args(["--", "--nb-cores=1", "--forward-mode=io", "--stats-period=1"]);
+        let place = Place { netns: Some(&middle.netns), cpus: &[cpu] };
+        let child = Child::spawn(command, &place).map_err(PathError::part)?;
+        if !child.wait_for_stdout("Port statistics", PATIENCE) {
+            let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let line = text.lines().rev().find(|line| {
+                let line = line.to_lowercase();
+                line.contains("error") || line.contains("fail") || line.contains("cannot")
+            });
+            let why = line.unwrap_or("it says nothing").trim().to_owned();
+            return Err(failed(format!("does not forward after {} s: {why}", PATIENCE.as_secs())));
+        }
+        Ok(Testpmd { child })
+    }
+
+    /// CPU time until now, nanoseconds.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.child.cpu_ns().unwrap_or(0)
+    }
+
+    /// Ends it; its CPU time, nanoseconds.
+    pub(super) fn stop(self) -> Result<u64, PathError> {
+        let finished = self.child.stop().map_err(PathError::part)?;
+        Ok(finished.usage.user_ns + finished.usage.system_ns)
+    }
+}
