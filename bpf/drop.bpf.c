@@ -6,6 +6,8 @@
 struct config {
 	__u32 sequence_offset_bytes;
 	__u32 check_sequence;
+	/* What the four bytes before the number must be; 0 for anything. */
+	__be32 tag;
 };
 
 /* Mirrors sys::bpf::DropCounts. */
@@ -15,6 +17,7 @@ struct counts {
 	__u64 sequence_breaks;
 	__u64 reordered;
 	__u64 duplicated;
+	__u64 strays;
 };
 
 const volatile struct config config = {};
@@ -49,6 +52,14 @@ int drop(struct xdp_md *ctx)
 	counted = bpf_map_lookup_elem(&counts, &zero);
 	if (!counted)
 		return XDP_DROP;
+	if (config.check_sequence && config.tag) {
+		__be32 *tag = start + config.sequence_offset_bytes - sizeof(*tag);
+
+		if ((void *)tag < start || (void *)(tag + 1) > end || *tag != config.tag) {
+			counted->strays++;
+			return XDP_DROP;
+		}
+	}
 	counted->frames++;
 	/* Fragments included. */
 	counted->bytes += bpf_xdp_get_buff_len(ctx);

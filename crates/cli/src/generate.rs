@@ -81,8 +81,8 @@ fn in_lab(args: &GenerateArgs) -> Result<Made, Failure> {
     };
     let remote = Remote { mac: pair.far.mac, ip: pair.far.ip, port: args.port };
     let spec = DropSpec {
-        frags: false,
         sequence_offset: Some(wire::frame::HEADERS_BYTES + SEQUENCE_OFFSET),
+        ..DropSpec::default()
     };
     let dropping = pair
         .far

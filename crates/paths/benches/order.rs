@@ -101,7 +101,7 @@ fn run(workers: &[usize], packets: u64, batch: usize, work: Work) -> (f64, bool)
                     };
                     barrier.wait();
                     let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
-                    while turn(order, &mut tokens, batch, &each) {}
+                    while turn(order, &mut tokens, batch, each) {}
                     let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
                     (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
                 })

@@ -114,9 +114,11 @@ fn irq_fd_takes_no_call_to_lower_the_line() {
         return;
     };
     assert_eq!(measured.work.interrupt_call_count, measured.work.interrupt_count);
-    // The kernel injects it from a worker of its own: one may stand for two frames.
+    // The kernel injects it from a worker of its own: one may stand for two frames, and one raised
+    // before the measured part may come within it.
     let taken = measured.report[report::INTERRUPTS];
-    assert!((1..=measured.work.interrupt_count).contains(&taken), "{measured:?}");
+    let raised = measured.work.interrupt_count;
+    assert!((1..=raised + 1).contains(&taken), "{taken} of {raised}: {measured:?}");
 }
 
 #[test]

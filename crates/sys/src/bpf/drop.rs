@@ -15,6 +15,9 @@ pub struct DropSpec {
     /// starting from 0), in bytes; `None` checks none. All frames must arrive
     /// on one receive queue.
     pub sequence_offset: Option<usize>,
+    /// What the four bytes before the number are in the frames of the flow; 0 for anything.
+    /// Frames without it are counted as strays and as nothing else.
+    pub tag: u32,
 }
 
 /// What a [`DropCounter`] saw since it was loaded, over all CPUs.
@@ -31,6 +34,8 @@ pub struct DropCounts {
     pub reordered: u64,
     /// Frames with a number that had come before, among the last 65,536; 0 when not checked.
     pub duplicated: u64,
+    /// Frames of somebody else: without the tag.
+    pub strays: u64,
 }
 
 /// XDP program that counts every frame and drops it.
@@ -49,9 +54,10 @@ impl DropCounter {
     pub fn load(spec: &DropSpec) -> Result<Self, BpfError> {
         let offset = sequence_offset(spec.sequence_offset.unwrap_or(0))?;
         // struct config of drop.bpf.c.
-        let mut config = [0; 8];
+        let mut config = [0; 12];
         config[..4].copy_from_slice(&offset.to_ne_bytes());
-        config[4..].copy_from_slice(&u32::from(spec.sequence_offset.is_some()).to_ne_bytes());
+        config[4..8].copy_from_slice(&u32::from(spec.sequence_offset.is_some()).to_ne_bytes());
+        config[8..].copy_from_slice(&spec.tag.to_be_bytes());
         let loaded =
             Opened::open("drop", embedded!("drop"))?.config(&config)?.frags(spec.frags).load()?;
         Ok(DropCounter { counts: loaded.map("counts")?, program: XdpProgram::new(loaded) })
@@ -77,8 +83,9 @@ impl DropCounter {
     /// # Errors
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<DropCounts, BpfError> {
-        let [frames, bytes, sequence_breaks, reordered, duplicated] = sum_per_cpu(&self.counts)?;
-        Ok(DropCounts { frames, bytes, sequence_breaks, reordered, duplicated })
+        let [frames, bytes, sequence_breaks, reordered, duplicated, strays] =
+            sum_per_cpu(&self.counts)?;
+        Ok(DropCounts { frames, bytes, sequence_breaks, reordered, duplicated, strays })
     }
 }
 

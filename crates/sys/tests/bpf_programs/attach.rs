@@ -46,7 +46,7 @@ fn every_program_attaches_in_both_modes_and_goes_with_drop() {
                 pass.detach();
 
                 let mut drops =
-                    DropCounter::load(&DropSpec { frags, sequence_offset: None }).expect("load");
+                    DropCounter::load(&DropSpec { frags, ..DropSpec::default() }).expect("load");
                 drops.attach(index, mode).expect("attach");
             }
         }

@@ -13,7 +13,7 @@ const SEQUENCE_OFFSET: usize = 42;
 fn counter_on(pair: &Pair, mode: XdpMode) -> DropCounter {
     let index = pair.far_index;
     pair.far.run(move || {
-        let spec = DropSpec { frags: false, sequence_offset: Some(SEQUENCE_OFFSET) };
+        let spec = DropSpec { sequence_offset: Some(SEQUENCE_OFFSET), ..DropSpec::default() };
         let mut drops = DropCounter::load(&spec).expect("load");
         drops.attach(index, mode).expect("attach");
         drops
@@ -108,6 +108,40 @@ fn the_sequence_check_notices_a_missing_number() {
         seen.frames == 5
     });
     assert_eq!((seen.frames, seen.sequence_breaks), (5, 1));
+}
+
+#[test]
+fn frames_without_the_tag_are_strays_and_touch_no_count_of_the_flow() {
+    if !can_run() {
+        return;
+    }
+    const TAG: u32 = 0x1234_5678;
+    let pair = Pair::new();
+    let index = pair.far_index;
+    let drops = pair.far.run(move || {
+        let at = SEQUENCE_OFFSET + 4;
+        let spec = DropSpec { sequence_offset: Some(at), tag: TAG, ..DropSpec::default() };
+        let mut drops = DropCounter::load(&spec).expect("load");
+        drops.attach(index, XdpMode::Native).expect("attach");
+        drops
+    });
+    let index = pair.near_index;
+    let mut tagged = [0; 18];
+    tagged[..4].copy_from_slice(&TAG.to_be_bytes());
+    pair.near.run(move || {
+        for payload in [tagged, [0xee; 18]] {
+            let frame = udp_frame(7000, &payload, Shape::default());
+            let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET + 4).expect("new");
+            generator.run(7, 1).expect("run");
+        }
+    });
+    let mut seen = DropCounts::default();
+    wait_until(|| {
+        seen = drops.counts().expect("counts");
+        seen.frames + seen.strays == 14
+    });
+    let expected = DropCounts { frames: 7, strays: 7, bytes: seen.bytes, ..DropCounts::default() };
+    assert_eq!(seen, expected);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl TunnelSession {
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let losses = Losses::open(&lab)?;
-        let flow = Flow::new(&lab, load.size_bytes, monotonic_ns() as u32)?;
+        let flow = Flow::new(&lab, load.size_bytes, monotonic_ns() as u32 | 1)?;
         let extra = Extra::of(&load.kind);
         let rates_pps = HashMap::new();
         Ok(TunnelSession { lab, load: load.clone(), extra, cpus, clock, losses, flow, rates_pps })
@@ -151,7 +151,8 @@ impl TunnelSession {
             &mut dyn FnMut() -> Result<Ran, PathError>,
         ) -> Result<(Ran, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
-        let sink = Sink::open(&self.lab.far, headers_bytes + self.flow.sequence_at)?;
+        let sequence_at = headers_bytes + self.flow.sequence_at;
+        let sink = Sink::open(&self.lab.far, sequence_at, self.flow.session)?;
         let hint = self.rates_pps.get(arm).copied();
         let meter = Meter::start(&self.clock)?;
         let (ran, user) = forward(&self.lab, &mut || self.flood(&sink, &places.source, hint))?;

@@ -10,8 +10,9 @@ pub(super) struct Sink(DropCounter);
 
 impl Sink {
     /// - `sequence_at`: where in an arriving frame the sequence number lies.
-    pub(super) fn open(end: &End, sequence_at: usize) -> Result<Sink, PathError> {
-        let spec = DropSpec { frags: false, sequence_offset: Some(sequence_at) };
+    /// - `session`: of the flow; what the host's own stack sends is told from it by that.
+    pub(super) fn open(end: &End, sequence_at: usize, session: u32) -> Result<Sink, PathError> {
+        let spec = DropSpec { frags: false, sequence_offset: Some(sequence_at), tag: session };
         let opened = end.run(|| {
             let mut counter = DropCounter::load(&spec)?;
             counter.attach(end.ifindex, io::BpfMode::Native)?;

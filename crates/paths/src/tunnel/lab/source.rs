@@ -26,6 +26,8 @@ pub(super) struct Flow {
     frame: Vec<u8>,
     /// Where in it the sequence number goes.
     pub(super) sequence_at: usize,
+    /// The probe's session, just before it.
+    pub(super) session: u32,
 }
 
 /// What the source did.
@@ -58,7 +60,7 @@ impl Flow {
             let written = header.write(p);
             debug_assert!(written.is_ok());
         });
-        Ok(Flow { frame, sequence_at: payload.start + SEQUENCE_OFFSET })
+        Ok(Flow { frame, sequence_at: payload.start + SEQUENCE_OFFSET, session })
     }
 
     /// Bytes of a frame from its Ethernet header on.

@@ -149,7 +149,8 @@ impl Live {
             let count = self.count(name);
             let _ = writeln!(out, "wirepath_tunnel_frames_total{{fate=\"{name}\"}} {count}");
         }
-        let per_direction: [(&str, &str, fn(&Books) -> u64); 5] = [
+        type Of = fn(&Books) -> u64;
+        let per_direction: [(&str, &str, Of); 5] = [
             ("admitted_frames_total", "Frames taken in.", |b| b.admitted_frames),
             ("forwarded_frames_total", "Frames let out in order.", |b| b.forwarded_frames),
             ("holes_total", "Tickets with nothing to send.", |b| b.hole_count),
