@@ -7,7 +7,7 @@
 //! - [`spec`], [`encap`], [`decap`]: outer headers put in front of a frame and checked off it;
 //! - [`fdb`], [`qos`], [`config`]: where frames go, how fast, and who says so.
 //!
-//! [`forward`] puts them together between two ports of [`io::forward`]; [`lab`] proves what that
+//! [`forward`] puts them together between two ports of [`io::forward`]; `lab` proves what that
 //! is worth.
 
 pub mod config;
