@@ -26,7 +26,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath vmnic bench
-  wirepath vmnic bench --arms rap-in-kernel+tdmd-doorbell+send-combining+shared-ring --bytes 100000000")]
+  wirepath vmnic bench --arms tdmd-doorbell+shared-ring --bytes 100000000")]
     Bench(BenchArgs),
 }
 

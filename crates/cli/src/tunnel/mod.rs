@@ -9,12 +9,11 @@ use crate::end::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {
-    /// Forward between a port and tunnels, by a configuration file
+    /// Forward between a port and tunnels, by a configuration file; SIGHUP reads it again
     #[command(after_help = "\
 Example:
   wirepath tunnel run --config tunnel.toml --metrics 9101
-  wirepath tunnel run --config tunnel.toml --check     (only reads the file)
-  kill -HUP $(pidof wirepath)                          (reads it again, while frames pass)")]
+  wirepath tunnel run --config tunnel.toml --check")]
     Run(run::RunArgs),
 }
 
