@@ -38,12 +38,12 @@ struct SwitchDoc {
 
 /// A switch alone may make no sense; with what it needs it does.
 fn support_of(path: &dyn Path, switches: &[model::Switch], n: usize, load: &Load) -> Support {
-    let alone = Arm::variant(switches[n].id, vec![switches[n].id.to_owned()]);
+    let alone = Arm::of([switches[n].id]);
     match path.support(&alone, load) {
         Support::Refused { .. } => {
             let all = switches[..=n].iter().map(|s| s.id);
             let needed = all.filter(|id| switches[n].needs.contains(id) || *id == switches[n].id);
-            path.support(&Arm::variant("x", needed.map(str::to_owned).collect()), load)
+            path.support(&Arm::of(needed), load)
         }
         support => support,
     }

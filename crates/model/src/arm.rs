@@ -43,6 +43,16 @@ impl Arm {
         Arm { name: name.into(), kind: ArmKind::Variant, switches }
     }
 
+    /// The switches of these ids, named after them; the baseline when there is none.
+    pub fn of<S: Into<String>>(switches: impl IntoIterator<Item = S>) -> Self {
+        let switches: Vec<String> = switches.into_iter().map(Into::into).collect();
+        if switches.is_empty() {
+            Arm::baseline()
+        } else {
+            Arm::variant(switches.join("+"), switches)
+        }
+    }
+
     /// Another program, by name.
     pub fn peer(name: impl Into<String>) -> Self {
         Arm { name: name.into(), kind: ArmKind::Peer, switches: Vec::new() }

@@ -129,12 +129,12 @@ pub fn arms(
         }
         ArmPlan::Alone => {
             for switch in switches {
-                list(Arm::variant(switch.id, vec![switch.id.into()]));
+                list(Arm::of([switch.id]));
             }
         }
         ArmPlan::List(sets) => {
             for set in sets {
-                list(Arm::variant(set.join("+"), set.clone()));
+                list(Arm::of(set.clone()));
             }
         }
         ArmPlan::LeaveOneOut => listed.extend(leave_one_out(switches, support)),

@@ -1,44 +1,21 @@
 //! The feed's arms in their lab: each switch does what it says, and no quote goes missing
 //! unaccounted for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod common;
+
 use std::time::Duration;
 
+use common::alone;
+use common::arms::{self, counter};
 use model::{Arm, Measurement, Support};
 use wirepath_paths::{Load, Path};
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn feed() -> Box<dyn Path> {
-    wirepath_paths::all().into_iter().find(|path| path.name() == "feed").expect("listed")
+    arms::path("feed")
 }
 
 fn load(kind: &str) -> Load {
-    let path = feed();
-    let kind = path.loads().iter().find(|load| load.name == kind).expect("a load of that name");
-    Load {
-        kind: kind.name.to_owned(),
-        size_bytes: kind.size_bytes,
-        rate_pps: kind.rate_pps,
-        trial: Duration::from_millis(200),
-        far: None,
-        secret: None,
-    }
-}
-
-fn arm(ids: &[&str]) -> Arm {
-    match ids {
-        [] => Arm::baseline(),
-        _ => Arm::variant(ids.join("+"), ids.iter().map(|s| (*s).to_owned()).collect()),
-    }
-}
-
-fn counter(m: &Measurement, name: &str) -> u64 {
-    *m.counters.get(name).unwrap_or_else(|| panic!("no {name}: {:?}", m.counters))
+    arms::load(feed().as_ref(), kind, Duration::from_millis(200))
 }
 
 /// The machine's books and the receiver's own say the same of every quote.
@@ -53,15 +30,7 @@ fn balances(name: &str, m: &Measurement) {
 }
 
 fn supported(arm: &Arm, load: &Load) -> bool {
-    match feed().support(arm, load) {
-        Support::Yes => true,
-        Support::Unsupported { what, needs } => {
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "skipped: {}: {what}; {needs}", arm.name);
-            false
-        }
-        Support::Refused { why } => panic!("{}: {why}", arm.name),
-    }
+    arms::supported(feed().as_ref(), arm, load)
 }
 
 #[test]
@@ -69,7 +38,7 @@ fn a_surge_overflows_the_default_buffer_and_both_books_count_the_same() {
     let _alone = alone();
     let load = load("surge");
     let mut session = feed().open(&load).expect("a lab");
-    let baseline = session.trial(&arm(&[])).expect("baseline");
+    let baseline = session.trial(&Arm::baseline()).expect("baseline");
     balances("baseline", &baseline);
     let dropped = counter(&baseline, "dropped_by_socket_count");
     assert!(dropped > 0, "printing keeps up with 1,000 at once: {:?}", baseline.counters);
@@ -78,7 +47,7 @@ fn a_surge_overflows_the_default_buffer_and_both_books_count_the_same() {
     let why = refused.expect("named").value.expect_err("refused under loss");
     assert!(why.contains("lost"), "{why}");
 
-    let big = arm(&["big-rcvbuf"]);
+    let big = Arm::of(["big-rcvbuf"]);
     if supported(&big, &load) {
         let m = session.trial(&big).expect("big-rcvbuf");
         balances("big-rcvbuf", &m);
@@ -86,7 +55,7 @@ fn a_surge_overflows_the_default_buffer_and_both_books_count_the_same() {
         assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
 
         // A receiver that prints is slower than the exchange: quotes gather for the next call.
-        let m = session.trial(&arm(&["big-rcvbuf", "batch"])).expect("batch");
+        let m = session.trial(&Arm::of(["big-rcvbuf", "batch"])).expect("batch");
         balances("batch", &m);
         let calls = m.costs["far"].syscall_count.expect("counted");
         assert!(calls < counter(&m, "received_count") / 2, "{calls} calls: {:?}", m.counters);
@@ -109,7 +78,7 @@ fn every_arm_takes_every_quote_and_times_its_segments() {
         &["quiet", "lock-memory"],
         &["quiet", "spin", "pin", "bypass"],
     ] {
-        let arm = arm(ids);
+        let arm = Arm::of(ids.iter().copied());
         if !supported(&arm, &load) {
             continue;
         }
@@ -134,7 +103,7 @@ fn what_a_switch_changes_is_read_back() {
     let load = load("paced");
     let mut session = feed().open(&load).expect("a lab");
     let mut trial = |ids: &[&str]| {
-        let arm = arm(ids);
+        let arm = Arm::of(ids.iter().copied());
         supported(&arm, &load)
             .then(|| session.trial(&arm).unwrap_or_else(|e| panic!("{ids:?}: {e}")))
     };
@@ -170,7 +139,7 @@ fn what_a_switch_changes_is_read_back() {
 fn what_a_veth_does_not_have_is_unsupported_with_what_it_needs() {
     let load = load("burst");
     for (id, needs) in [("no-coalescing", "ethtool -c"), ("big-ring", "ethtool -g")] {
-        match feed().support(&arm(&[id]), &load) {
+        match feed().support(&Arm::of([id]), &load) {
             Support::Unsupported { needs: told, .. } => assert!(told.contains(needs), "{told}"),
             other => panic!("{id}: {other:?}"),
         }

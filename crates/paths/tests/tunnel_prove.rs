@@ -1,45 +1,22 @@
 //! The tunnel's arms in their lab: every one carries the flow, keeps its order or is seen not to,
 //! and accounts for each frame.
 
+mod common;
+
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::{Arm, ArmPlan, Measurement, Support};
+use common::alone;
+use common::arms::{self, counter};
+use model::{Arm, ArmPlan, Measurement};
 use wirepath_paths::{Load, Path, Session};
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn tunnel() -> Box<dyn Path> {
-    wirepath_paths::all().into_iter().find(|path| path.name() == "tunnel").expect("listed")
+    arms::path("tunnel")
 }
 
 fn load(kind: &str) -> Load {
-    let path = tunnel();
-    let kind = path.loads().iter().find(|load| load.name == kind).expect("a load of that name");
-    Load {
-        kind: kind.name.to_owned(),
-        size_bytes: kind.size_bytes,
-        rate_pps: kind.rate_pps,
-        trial: Duration::from_millis(120),
-        far: None,
-        secret: None,
-    }
-}
-
-fn arm(ids: &[&str]) -> Arm {
-    match ids {
-        [] => Arm::baseline(),
-        _ => Arm::variant(ids.join("+"), ids.iter().map(|s| (*s).to_owned()).collect()),
-    }
-}
-
-fn counter(m: &Measurement, name: &str) -> u64 {
-    *m.counters.get(name).unwrap_or_else(|| panic!("no {name}: {:?}", m.counters))
+    arms::load(tunnel().as_ref(), kind, Duration::from_millis(120))
 }
 
 /// Every frame that was sent arrived or was dropped where somebody counts.
@@ -56,14 +33,7 @@ fn balances(name: &str, m: &Measurement) {
 }
 
 fn supported(arm: &Arm, load: &Load) -> bool {
-    match tunnel().support(arm, load) {
-        Support::Yes => true,
-        Support::Unsupported { what, needs } => {
-            let _ = writeln!(std::io::stderr(), "skipped: {}: {what}; {needs}", arm.name);
-            false
-        }
-        Support::Refused { why } => panic!("{}: {why}", arm.name),
-    }
+    arms::supported(tunnel().as_ref(), arm, load)
 }
 
 fn open(load: &Load) -> Option<Box<dyn Session>> {
@@ -106,11 +76,11 @@ fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not
     let _alone = alone();
     let load = load("work-100");
     let Some(mut session) = open(&load) else { return };
-    let loose = arm(&["batch", "prepend", "parallel"]);
+    let loose = Arm::of(["batch", "prepend", "parallel"]);
     if !supported(&loose, &load) {
         return;
     }
-    let kept = arm(&["batch", "prepend", "parallel", "ordered"]);
+    let kept = Arm::of(["batch", "prepend", "parallel", "ordered"]);
     let mut reordered_count = 0;
     for _ in 0..20 {
         let m = session.trial(&loose).expect("it runs");
@@ -133,7 +103,7 @@ fn policer_inside_the_ordered_section_drops_its_share_and_stalls_nothing() {
     let _alone = alone();
     let load = load("police-50");
     let Some(mut session) = open(&load) else { return };
-    let ordered = arm(&["batch", "prepend", "parallel", "ordered"]);
+    let ordered = Arm::of(["batch", "prepend", "parallel", "ordered"]);
     if !supported(&ordered, &load) {
         return;
     }
@@ -153,8 +123,11 @@ fn arms_leave_the_lab_as_they_found_it() {
     let Some(mut session) = open(&load) else { return };
     // Each after the other kind, twice: what one left behind would be in the other's way.
     for ids in [&[][..], &["bypass", "batch"], &["no-netfilter", "no-capture"], &["bypass"], &[]] {
-        if supported(&arm(ids), &load) {
-            balances(&ids.join("+"), &session.trial(&arm(ids)).expect("it runs"));
+        if supported(&Arm::of(ids.iter().copied()), &load) {
+            balances(
+                &ids.join("+"),
+                &session.trial(&Arm::of(ids.iter().copied())).expect("it runs"),
+            );
         }
     }
 }

@@ -7,6 +7,8 @@
 //!
 //! Source: MoldUDP64 protocol specification 1.00, request packet.
 
+use std::ops::AddAssign;
+
 use wire::mold;
 
 /// How much is asked for, how often.
@@ -100,6 +102,21 @@ pub struct Counts {
     pub replies: u64,
     /// Answers of another session.
     pub foreign: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Counts) {
+        self.wanted += more.wanted;
+        self.recovered += more.recovered;
+        self.filled += more.filled;
+        self.given_up += more.given_up;
+        self.refused += more.refused;
+        self.strays += more.strays;
+        self.requests += more.requests;
+        self.retries += more.retries;
+        self.replies += more.replies;
+        self.foreign += more.foreign;
+    }
 }
 
 /// Consecutive messages that are wanted.

@@ -99,8 +99,7 @@ impl FeedSession {
 
     /// Finds the zero with the receiver that is fastest without further rights.
     fn calibrate(&mut self) -> Result<(), PathError> {
-        let ids = ["quiet", "spin", "pin"].map(str::to_owned).to_vec();
-        let arm = Arm::variant("calibration", ids);
+        let arm = Arm::of(["quiet", "spin", "pin"]);
         let timing = Timing { schedule: Schedule::paced(10_000), gap_ns: 0 };
         let (script, sent, received) = self.run_script(&arm, timing, CALIBRATION_COUNT)?;
         let came = |n: &usize| received.arrivals.app_ns[*n] > 0;

@@ -117,16 +117,12 @@ pub(super) fn engine_of(arm: &Arm) -> EngineSpec {
 mod tests {
     use super::*;
 
-    fn arm(ids: &[&str]) -> Arm {
-        Arm::variant("x", ids.iter().map(|s| (*s).to_owned()).collect())
-    }
-
     #[test]
     fn each_switch_of_the_engine_changes_it() {
         let base = engine_of(&Arm::baseline());
         assert_eq!((base.kind, base.wait, base.batch), (EngineKind::Udp, Wait::Block, 1));
         for id in ["spin", "big-rcvbuf", "batch", "busy-poll", "bypass"] {
-            assert_ne!(engine_of(&arm(&[id])), base, "{id}");
+            assert_ne!(engine_of(&Arm::of([id])), base, "{id}");
         }
     }
 
@@ -134,7 +130,7 @@ mod tests {
     fn switches_of_other_parts_leave_the_engine_alone() {
         let base = engine_of(&Arm::baseline());
         for id in ["quiet", "pin", "fifo", "irq-affinity", "lock-memory"] {
-            assert_eq!(engine_of(&arm(&[id])), base, "{id}");
+            assert_eq!(engine_of(&Arm::of([id])), base, "{id}");
         }
     }
 }

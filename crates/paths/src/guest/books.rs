@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn switches_that_did_nothing_are_found_in_the_counters() {
-        let arm = Arm::variant("x", ["rx-task", "icmp-in-irq"].map(str::to_owned).to_vec());
+        let arm = Arm::of(["rx-task", "icmp-in-irq"]);
         let idle = told(&[]).not_effective(&arm, "udp-ping");
         let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
         assert_eq!(names, ["icmp-in-irq", "rx-task"]);

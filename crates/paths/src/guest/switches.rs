@@ -94,23 +94,19 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn arm(ids: &[&str]) -> Arm {
-        Arm::variant("x", ids.iter().map(|s| (*s).to_owned()).collect())
-    }
-
     #[test]
     fn the_firmware_is_told_its_own_switches_in_their_order_and_no_other() {
         assert_eq!(word_of(&Arm::baseline()), "");
-        assert_eq!(word_of(&arm(&["vcpu-fifo", "event-idx", "quiet"])), "quiet,event-idx");
+        assert_eq!(word_of(&Arm::of(["vcpu-fifo", "event-idx", "quiet"])), "quiet,event-idx");
         let all: Vec<&str> = SWITCHES.iter().map(|switch| switch.id).collect();
-        assert_eq!(word_of(&arm(&all)), all[..all.len() - OF_THE_HOST.len()].join(","));
+        assert_eq!(word_of(&Arm::of(all.clone())), all[..all.len() - OF_THE_HOST.len()].join(","));
         assert!(OF_THE_HOST.iter().all(|id| all.contains(id)));
     }
 
     #[test]
     fn reaping_lazily_what_was_polled_for_is_refused_with_the_way_to_ask() {
-        assert!(contradiction(&arm(&["lazy-reap"])).unwrap().contains("async-tx+lazy-reap"));
-        assert!(contradiction(&arm(&["async-tx", "lazy-reap"])).is_none());
+        assert!(contradiction(&Arm::of(["lazy-reap"])).unwrap().contains("async-tx+lazy-reap"));
+        assert!(contradiction(&Arm::of(["async-tx", "lazy-reap"])).is_none());
         assert!(contradiction(&Arm::baseline()).is_none());
     }
 }

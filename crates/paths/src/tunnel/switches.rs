@@ -141,37 +141,33 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn arm(ids: &[&str]) -> Arm {
-        Arm::variant("x", ids.iter().map(|s| (*s).to_owned()).collect())
-    }
-
     #[test]
     fn each_switch_of_our_forwarder_changes_it() {
-        let base = tuning_of(&arm(&["bypass"]));
+        let base = tuning_of(&Arm::of(["bypass"]));
         assert_eq!((base.batch_frames, base.is_ordered, base.prepends), (1, false, false));
         for id in ["batch", "prepend", "ordered"] {
-            assert_ne!(tuning_of(&arm(&["bypass", id])), base, "{id}");
+            assert_ne!(tuning_of(&Arm::of(["bypass", id])), base, "{id}");
         }
-        assert_eq!(workers_of(&arm(&["bypass"]), 8), 1);
-        assert_eq!(workers_of(&arm(&["bypass", "parallel"]), 8), 4);
-        assert_eq!(workers_of(&arm(&["bypass", "parallel"]), 2), 2);
+        assert_eq!(workers_of(&Arm::of(["bypass"]), 8), 1);
+        assert_eq!(workers_of(&Arm::of(["bypass", "parallel"]), 8), 4);
+        assert_eq!(workers_of(&Arm::of(["bypass", "parallel"]), 2), 2);
     }
 
     #[test]
     fn switches_of_our_forwarder_without_it_are_refused_with_the_way_to_ask() {
         for id in OWN {
-            assert!(contradiction(&arm(&[id])).unwrap().contains("bypass+"), "{id}");
+            assert!(contradiction(&Arm::of([id])).unwrap().contains("bypass+"), "{id}");
         }
-        assert!(contradiction(&arm(&["bypass", "ordered"])).is_some());
-        assert!(contradiction(&arm(&["bypass", "parallel", "ordered"])).is_none());
-        assert!(contradiction(&arm(&["rps", "no-capture"])).is_none());
+        assert!(contradiction(&Arm::of(["bypass", "ordered"])).is_some());
+        assert!(contradiction(&Arm::of(["bypass", "parallel", "ordered"])).is_none());
+        assert!(contradiction(&Arm::of(["rps", "no-capture"])).is_none());
     }
 
     #[test]
     fn every_prefix_of_the_ladder_makes_sense() {
         for n in 0..=SWITCHES.len() {
             let ids: Vec<_> = SWITCHES[..n].iter().map(|s| s.id).collect();
-            assert_eq!(contradiction(&arm(&ids)), None, "{ids:?}");
+            assert_eq!(contradiction(&Arm::of(ids.clone())), None, "{ids:?}");
         }
     }
 }

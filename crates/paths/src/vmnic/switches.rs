@@ -81,11 +81,11 @@ mod tests {
         let mut seen = vec![of_arm(&Arm::baseline())];
         assert_eq!(seen[0], vmm::Switches::default());
         for switch in &SWITCHES {
-            let one = of_arm(&Arm::variant(switch.id, vec![switch.id.to_owned()]));
+            let one = of_arm(&Arm::of([switch.id]));
             assert!(!seen.contains(&one), "{} changes nothing of its own", switch.id);
             seen.push(one);
         }
-        let all = SWITCHES.iter().map(|switch| switch.id.to_owned()).collect();
-        assert_eq!(of_arm(&Arm::variant("all", all)), vmm::Switches::ALL);
+        let all = Arm::of(SWITCHES.iter().map(|switch| switch.id));
+        assert_eq!(of_arm(&all), vmm::Switches::ALL);
     }
 }

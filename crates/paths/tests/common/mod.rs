@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub(crate) mod arms;
 pub(crate) mod truth;
 
 use std::io::Write;

@@ -20,10 +20,6 @@ pub(super) fn load(kind: &str) -> Load {
     }
 }
 
-fn arm(ids: &[&str]) -> Arm {
-    Arm::variant(ids.join("+"), ids.iter().map(|id| (*id).to_owned()).collect())
-}
-
 pub(super) fn check(name: &str, m: &Measurement) {
     assert!(m.deliveries["forward"].sent_count > 0, "{name}: {m:?}");
     assert_eq!(m.lost_count(), 0, "{name}: {:?}", m.deliveries);
@@ -45,7 +41,7 @@ fn every_rung_of_the_ladder_boots_and_its_books_balance() {
     let mut session = Guest.open(&load).expect("what it takes is there");
     for rung in 0..=SWITCHES.len() {
         let ids: Vec<&str> = SWITCHES[..rung].iter().map(|switch| switch.id).collect();
-        let arm = arm(&ids);
+        let arm = Arm::of(ids.iter().copied());
         match Guest.support(&arm, &load) {
             Support::Yes => {}
             no => {
@@ -73,7 +69,7 @@ fn other_loads_are_carried_and_what_does_nothing_there_is_said() {
     }
     for kind in ["udp-ping", "flood"] {
         let mut session = Guest.open(&load(kind)).expect("what it takes is there");
-        let m = trial(session.as_mut(), &arm(&["quiet", "async-tx", "icmp-in-irq"]));
+        let m = trial(session.as_mut(), &Arm::of(["quiet", "async-tx", "icmp-in-irq"]));
         assert!(m.counters.contains_key("main_wait_ns"), "{kind}");
         assert_eq!(m.not_effective.len(), 1, "{kind}: {:?}", m.not_effective);
         assert_eq!(m.throughput.is_some(), kind == "flood");
@@ -118,7 +114,7 @@ fn what_cannot_be_proved_is_said_before_anything_boots() {
     };
     assert!(with(|load| load.far = Some("192.0.2.7".into())).contains("leave --peer out"));
     assert!(with(|load| load.size_bytes = 1473).contains("at most 1472"));
-    let refused = Guest.support(&arm(&["lazy-reap"]), &load("ping"));
+    let refused = Guest.support(&Arm::of(["lazy-reap"]), &load("ping"));
     if !matches!(refused, Support::Unsupported { .. }) {
         assert!(matches!(refused, Support::Refused { why } if why.contains("async-tx")));
     }

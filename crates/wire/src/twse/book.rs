@@ -114,13 +114,13 @@ impl<'a, L: Lot> Book<'a, L> {
     /// Whose market it is.
     #[inline]
     pub fn business(&self) -> Business {
-        Business::from_wire(bcd::two(self.head[3]))
+        header::business(self.head)
     }
 
     /// Format of the telegram.
     #[inline]
     pub fn format(&self) -> u8 {
-        bcd::two(self.head[4])
+        header::format(self.head)
     }
 
     /// Number of the telegram in its business and format.

@@ -240,6 +240,27 @@ pub(super) fn put(value: u64, bytes: &mut [u8], field: &'static str) -> Result<(
     Err(EncodeError::Number { field, value, max: 100u64.pow(bytes.len() as u32) - 1 })
 }
 
+/// Whose market a header is about.
+#[inline]
+pub(super) fn business<const N: usize>(head: &[u8; N]) -> Business {
+    const { assert!(N >= HEADER_BYTES) };
+    Business::from_wire(bcd::two(head[3]))
+}
+
+/// Format that a header names, 0 to 99.
+#[inline]
+pub(super) fn format<const N: usize>(head: &[u8; N]) -> u8 {
+    const { assert!(N >= HEADER_BYTES) };
+    bcd::two(head[4])
+}
+
+/// Version of the format that a header names, 0 to 99.
+#[inline]
+pub(super) fn version<const N: usize>(head: &[u8; N]) -> u8 {
+    const { assert!(N >= HEADER_BYTES) };
+    bcd::two(head[5])
+}
+
 /// The sequence of a header whose digits were checked.
 #[inline]
 pub(super) fn sequence<const N: usize>(head: &[u8; N]) -> u32 {

@@ -213,12 +213,12 @@ impl<'a> Instrument<'a> {
 
     /// Whose market it is.
     pub fn business(&self) -> Business {
-        Business::from_wire(bcd::two(self.head[3]))
+        header::business(self.head)
     }
 
     /// Version of the format, 8 or 9.
     pub fn version(&self) -> u8 {
-        bcd::two(self.head[5])
+        header::version(self.head)
     }
 
     /// Number of the telegram; starts again with every cycle.

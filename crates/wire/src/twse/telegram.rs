@@ -2,7 +2,6 @@
 
 use core::iter::FusedIterator;
 
-use super::bcd;
 use super::error::{EncodeError, Fault, TelegramError};
 use super::header::{self, Business, HEADER_BYTES, Header, MIN_BYTES, TRAILER_BYTES};
 use super::instrument::{FORMAT_INSTRUMENT, Instrument};
@@ -56,19 +55,19 @@ impl<'a> Telegram<'a> {
     /// Whose market it is about.
     #[inline]
     pub fn business(&self) -> Business {
-        Business::from_wire(bcd::two(self.head[3]))
+        header::business(self.head)
     }
 
     /// Format, 0 to 99.
     #[inline]
     pub fn format(&self) -> u8 {
-        bcd::two(self.head[4])
+        header::format(self.head)
     }
 
     /// Version of the format, 0 to 99.
     #[inline]
     pub fn version(&self) -> u8 {
-        bcd::two(self.head[5])
+        header::version(self.head)
     }
 
     /// Its number in its business and format: from 1 every day, in format 01 from 1 every cycle.

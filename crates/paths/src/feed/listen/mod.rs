@@ -3,29 +3,32 @@
 //! One thread does it all. Once a second it hands an [`Interval`] over and gets an empty one
 //! back; whoever shows, adds up or serves them does so on another thread.
 
+mod asking;
 mod core;
+mod error;
 mod interval;
 mod line;
 mod report;
 mod silence;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
-use io::{IoError, affinity, clock, sched};
+use io::{affinity, clock, sched};
 
+use self::asking::Asking;
 use self::core::{Core, LineState, Sink};
 use self::line::LineTrack;
 use self::silence::Seen;
 use super::arbiter::{self, Arbiter, Line};
 use super::messages::Protocol;
-use super::recovery::{self, Action, Recovery};
 use super::symbols::Symbols;
 use super::traps::{self, Running};
 
+pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineBook, TopRow};
 pub use self::report::{LineReport, Percentiles, Report};
 
@@ -34,8 +37,6 @@ const NAP: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
 /// Batches that are still taken when all is over.
 const LAST_BATCHES: usize = 256;
-/// Answers taken at once.
-const ANSWERS: usize = 64;
 
 /// What is received, and how.
 #[derive(Debug, Clone)]
@@ -68,68 +69,6 @@ pub struct Plan {
     pub count: Option<u64>,
     /// Silence of a line after which it is said why.
     pub silence: Duration,
-}
-
-/// Why a feed cannot be received.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// A socket.
-    #[error(transparent)]
-    Io(#[from] IoError),
-    /// No group, or more than two.
-    #[error("{groups} groups were given; one, or two that carry the same, can be received")]
-    Groups {
-        /// How many.
-        groups: usize,
-    },
-    /// Telegrams cannot be asked for again.
-    #[error("the Taiwan exchanges answer no requests; --recover is for MoldUDP64 (--mold)")]
-    NoRecovery,
-    /// The server's socket.
-    #[error("cannot open a socket to the recovery server {server}; check address and route")]
-    Recover {
-        /// The server.
-        server: SocketAddr,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The CPU.
-    #[error("cannot run on CPU {cpu}; `taskset -cp $$` lists those that are allowed")]
-    Pin {
-        /// The CPU.
-        cpu: usize,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The priority.
-    #[error(
-        "cannot run at SCHED_FIFO priority {priority}; it needs CAP_SYS_NICE, or `ulimit -r` of \
-         as much"
-    )]
-    Fifo {
-        /// The priority.
-        priority: i32,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Waiting.
-    #[error("waiting for datagrams failed")]
-    Wait(#[source] std::io::Error),
-}
-
-/// Requests for what is missing of the present session, and those of sessions before.
-#[derive(Debug)]
-struct Asking {
-    socket: UdpSocket,
-    present: Option<(wire::mold::Session, Recovery)>,
-    before: recovery::Counts,
-    buffer: Vec<u8>,
-    refusals: u64,
-    /// One past the last message that was given up: not asked for again.
-    given_up_to: u64,
 }
 
 /// Receives a feed.
@@ -385,117 +324,4 @@ impl Listener {
         };
         self.core.interval.notes.push(note);
     }
-}
-
-impl Asking {
-    fn open(server: SocketAddr) -> Result<Self, ListenError> {
-        let any: SocketAddr = match server {
-            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
-        };
-        let open = || {
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|source| ListenError::Recover { server, source })?;
-        let (present, before) = (None, recovery::Counts::default());
-        Ok(Asking { socket, present, before, buffer: vec![0; 65_536], refusals: 0, given_up_to: 0 })
-    }
-
-    /// Takes answers; how many.
-    fn take(&mut self, core: &mut Core) -> usize {
-        let mut taken = 0;
-        while taken < ANSWERS {
-            match self.socket.recv(&mut self.buffer) {
-                Ok(len) => {
-                    taken += 1;
-                    let header = core.answer(&self.buffer[..len]);
-                    if let (Some(header), Some((_, recovery))) = (header, &mut self.present) {
-                        recovery.reply(&header, clock::monotonic_ns());
-                    }
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-                    self.refusals += 1;
-                    if self.refusals == 1 {
-                        let note = "the recovery server refuses (no such port there): nothing \
-                                    that is missing comes back";
-                        core.interval.notes.push(note.into());
-                    }
-                }
-                Err(_) => break,
-            }
-        }
-        taken
-    }
-
-    /// Notes what is missing and what came, and asks for what is due.
-    fn step(&mut self, core: &mut Core, now_ns: u64) {
-        let Some(latest) = core.sessions.last() else { return };
-        let session = latest.session;
-        if self.present.as_ref().is_none_or(|(present, _)| *present != session) {
-            let next = (session, Recovery::new(session, recovery::Limits::default()));
-            if let Some((_, old)) = self.present.replace(next) {
-                add(&mut self.before, old.counts());
-            }
-            self.given_up_to = 0;
-        }
-        let Some((_, recovery)) = &mut self.present else { return };
-        let (domain, next_sequence) = (latest.domain, latest.next_sequence);
-        for sequence in core.brought.drain(..) {
-            recovery.received(sequence);
-        }
-        if core.arbiter.held() > 0 {
-            core.arbiter.open_gaps(|gap| {
-                if gap.domain == domain {
-                    recovery.gap(gap.first, gap.count, now_ns);
-                }
-            });
-        } else if core.arbiter.books().next().is_some() {
-            // Nothing follows, but a heartbeat told that there is more.
-            let book = core.arbiter.books().find(|book| book.domain == domain);
-            if let Some(highest) = book.and_then(|book| book.highest) {
-                let first = self.given_up_to.max(highest + 1);
-                let behind = next_sequence.saturating_sub(first);
-                if behind > 0 {
-                    recovery.gap(first, behind, now_ns);
-                }
-            }
-        }
-        while let Some(action) = recovery.poll(now_ns) {
-            match action {
-                // A full buffer or a dead server is what retries are for.
-                Action::Request(request) => drop(self.socket.send(&request.to_bytes())),
-                Action::GaveUp { first, count } => {
-                    self.given_up_to = self.given_up_to.max(first + count);
-                }
-            }
-        }
-    }
-
-    fn due_ns(&self, now_ns: u64) -> Option<u64> {
-        self.present.as_ref().and_then(|(_, recovery)| recovery.due_ns(now_ns))
-    }
-
-    fn counts(&self) -> recovery::Counts {
-        let mut counts = self.before;
-        if let Some((_, recovery)) = &self.present {
-            add(&mut counts, recovery.counts());
-        }
-        counts
-    }
-}
-
-fn add(sum: &mut recovery::Counts, more: &recovery::Counts) {
-    sum.wanted += more.wanted;
-    sum.recovered += more.recovered;
-    sum.filled += more.filled;
-    sum.given_up += more.given_up;
-    sum.refused += more.refused;
-    sum.strays += more.strays;
-    sum.requests += more.requests;
-    sum.retries += more.retries;
-    sum.replies += more.replies;
-    sum.foreign += more.foreign;
 }
