@@ -26,6 +26,13 @@ const IMAGES: &[Image] = &[
         file: "wirepath-guest-virt.elf",
     },
     Image {
+        workspace: "guest",
+        package: "wirepath-guest-reference",
+        binary: "wirepath-guest-reference",
+        target: "aarch64-unknown-none",
+        file: "wirepath-guest-reference.elf",
+    },
+    Image {
         workspace: "guest-x86",
         package: "wirepath-nettest",
         binary: "nettest",

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`lab::Pair`], [`lab::Triple`] | descriptors of the namespaces are closed | by the kernel, in the same way |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
+//! | [`scratch::Scratch`] | the folder is removed | by the next process that makes one |
 //! | [`steering::RpsGuard`], [`tune::NoCoalescing`] and their like | what was there is written back | only in a lab, whose interfaces go with it |
 //!
 //! Rust drops local values in reverse order of their making and fields in order of their
@@ -21,6 +22,7 @@ pub mod idle;
 pub mod lab;
 pub mod machine;
 pub mod net;
+pub mod scratch;
 pub mod steering;
 pub mod tune;
 

@@ -14,7 +14,10 @@ pub(super) const INSTALL_QEMU: &str = "apt-get install qemu-system-arm";
 pub const IMAGE: &str = "wirepath-guest-virt.elf";
 /// Folder where `cargo xtask` puts what it builds for machines, from the project's root.
 const BUILT: &str = "target/firmware";
+/// File name of the reference firmware.
+const REFERENCE: &str = "wirepath-guest-reference.elf";
 const IMAGE_VARIABLE: &str = "WIREPATH_GUEST_IMAGE";
+const REFERENCE_VARIABLE: &str = "WIREPATH_GUEST_REFERENCE";
 const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 
 /// The firmware: that of the environment variable `WIREPATH_GUEST_IMAGE`, or the one that lies
@@ -22,6 +25,14 @@ const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 pub fn image() -> Result<PathBuf, GuestError> {
     let named = env::var_os(IMAGE_VARIABLE);
     find(named, &folders(), IMAGE).ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))
+}
+
+/// The reference firmware, on others' driver and stack: that of `WIREPATH_GUEST_REFERENCE`, or as
+/// [`image`] is found.
+pub fn reference() -> Result<PathBuf, GuestError> {
+    let named = env::var_os(REFERENCE_VARIABLE);
+    let missing = || missing(REFERENCE, REFERENCE_VARIABLE, "firmware");
+    find(named, &folders(), REFERENCE).ok_or_else(missing)
 }
 
 /// A Linux guest: a kernel and its first file system.

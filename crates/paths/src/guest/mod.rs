@@ -33,6 +33,8 @@ use crate::path::{Load, LoadKind, Path, PathError, Session};
 
 /// Another guest on the same QEMU and wire: Debian's arm64 kernel.
 pub(crate) const LINUX: &str = "linux";
+/// Others' firmware on the same QEMU and wire: driver `virtio-drivers`, protocols `smoltcp`.
+pub(crate) const REFERENCE: &str = "virtio-drivers";
 
 const RTT: &[&str] = &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
 
@@ -44,7 +46,7 @@ static LOADS: [LoadKind; 5] = [
         size_bytes: 56,
         rate_pps: 0,
         trial: Duration::from_millis(400),
-        peers: &[LINUX],
+        peers: &[LINUX, REFERENCE],
     },
     LoadKind {
         name: "udp-ping",
@@ -53,7 +55,7 @@ static LOADS: [LoadKind; 5] = [
         size_bytes: 56,
         rate_pps: 0,
         trial: Duration::from_millis(400),
-        peers: &[],
+        peers: &[REFERENCE],
     },
     LoadKind {
         name: "flood",
@@ -71,7 +73,7 @@ static LOADS: [LoadKind; 5] = [
         size_bytes: 56,
         rate_pps: 0,
         trial: Duration::from_millis(1250),
-        peers: &[LINUX],
+        peers: &[LINUX, REFERENCE],
     },
     LoadKind {
         name: "ping-uart-115200",

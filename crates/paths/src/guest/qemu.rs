@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use host::child::{Child, Finished, Place};
 use host::cpu::{ThreadClock, ThreadTimes};
 use host::netns::Netns;
-use tempfile::TempDir;
+use host::scratch::Scratch;
 
 use super::error::GuestError;
 use super::files::{LinuxFiles, QEMU};
@@ -37,6 +37,8 @@ pub enum System {
         /// Names of switches, between commas; none is the baseline.
         switches: String,
     },
+    /// The same board and kernel with the driver and the protocols of others.
+    Reference(PathBuf),
     /// Debian's kernel with an initramfs that answers.
     Linux(LinuxFiles),
 }
@@ -58,13 +60,21 @@ impl Boot {
     /// The firmware with some switches on, between commas.
     pub fn firmware(image: &Path, switches: impl Into<String>) -> Boot {
         let system = System::Firmware { image: image.to_owned(), switches: switches.into() };
+        Boot::of(system)
+    }
+
+    fn of(system: System) -> Boot {
         Boot { system, ip: super::link::GUEST_IP, more: String::new(), arguments: Vec::new() }
+    }
+
+    /// The reference firmware.
+    pub fn reference(image: PathBuf) -> Boot {
+        Boot::of(System::Reference(image))
     }
 
     /// The Linux guest.
     pub fn linux(files: LinuxFiles) -> Boot {
-        let (ip, system) = (super::link::GUEST_IP, System::Linux(files));
-        Boot { system, ip, more: String::new(), arguments: Vec::new() }
+        Boot::of(System::Linux(files))
     }
 
     /// The same with words added to its command line.
@@ -77,6 +87,7 @@ impl Boot {
         let ip = self.ip;
         let own = match &self.system {
             System::Firmware { switches, .. } => format!("wirepath.switches={switches} ip={ip}"),
+            System::Reference(_) => format!("ip={ip}"),
             // Quiet where printing would only take time; no second protocol that chatters.
             System::Linux(_) => format!(
                 "console=ttyAMA0 quiet loglevel=3 ipv6.disable=1 nokaslr panic=-1 wirepath.ip={ip}"
@@ -87,14 +98,14 @@ impl Boot {
 
     fn ready_max(&self) -> Duration {
         match self.system {
-            System::Firmware { .. } => FIRMWARE_READY_MAX,
+            System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_MAX,
             System::Linux(_) => LINUX_READY_MAX,
         }
     }
 
     fn command(&self, wire: &str, console: &str, monitor: &Path) -> Command {
         let (kernel, memory_mib) = match &self.system {
-            System::Firmware { image, .. } => (image, "64"),
+            System::Firmware { image, .. } | System::Reference(image) => (image, "64"),
             System::Linux(files) => (&files.kernel, "256"),
         };
         let mut command = Command::new(QEMU);
@@ -120,7 +131,7 @@ impl Boot {
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
-    folder: TempDir,
+    folder: Scratch,
     monitor: Option<Monitor>,
     threads: Option<Threads>,
     /// From the start of QEMU until the guest said that it was ready; zero until then.
@@ -177,7 +188,8 @@ impl Machine {
                     machine.check(boot, started)?;
                 }
             }
-            System::Linux(_) => machine.await_console(boot, started)?,
+            // These announce nothing.
+            System::Reference(_) | System::Linux(_) => machine.await_console(boot, started)?,
         }
         machine.ready_after = started.elapsed();
         link.connect()?;
@@ -246,7 +258,7 @@ impl Machine {
 
     fn start(
         boot: &Boot,
-        folder: TempDir,
+        folder: Scratch,
         wire: &str,
         netns: Option<&Netns>,
         console: Option<&str>,
@@ -378,9 +390,8 @@ impl Machine {
     }
 }
 
-fn folder() -> Result<TempDir, GuestError> {
-    let made = tempfile::Builder::new().prefix("wirepath-guest-").tempdir();
-    made.map_err(GuestError::io("making a folder for QEMU's sockets"))
+fn folder() -> Result<Scratch, GuestError> {
+    Scratch::new().map_err(GuestError::io("making a folder for QEMU's sockets"))
 }
 
 fn dgram(near: &Path, card: &Path) -> String {

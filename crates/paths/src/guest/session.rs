@@ -15,7 +15,7 @@ use super::ping::Until;
 use super::qemu::{self, Boot, Machine, Placement};
 use super::switches::{FIFO_PRIORITY, word_of};
 use super::tap::{INTERVAL, LOAD as TAP_LOAD, TapMachine};
-use super::{LINUX, files, flood, ping};
+use super::{LINUX, REFERENCE, files, flood, ping};
 use crate::lab::Meter;
 use crate::path::{Load, PathError, Session};
 
@@ -108,6 +108,15 @@ impl GuestSession {
         let ready_ns = booted.machine().ready_after.as_nanos() as f64;
         m.figures.insert("ready_ns".into(), ready_ns);
         m.mode.insert("guest".into(), "firmware".into());
+        Ok((m, booted.machine().cpu_ns()))
+    }
+
+    fn reference(&self) -> Result<(Measurement, u64), GuestError> {
+        let mut booted = self.boot(&Boot::reference(files::reference()?))?;
+        let mut m = self.measure(&mut booted, None)?;
+        let ready_ns = booted.machine().ready_after.as_nanos() as f64;
+        m.figures.insert("ready_ns".into(), ready_ns);
+        m.mode.insert("guest".into(), "virtio-drivers and smoltcp".into());
         Ok((m, booted.machine().cpu_ns()))
     }
 
@@ -210,9 +219,13 @@ impl Session for GuestSession {
         let meter = Meter::start(&clock)?;
         let (mut m, qemu_ns) = match arm.kind {
             ArmKind::Peer if arm.name == LINUX => self.linux()?,
+            ArmKind::Peer if arm.name == REFERENCE => self.reference()?,
             ArmKind::Peer => {
                 let what = format!("no peer named {}", arm.name);
-                return Err(PathError::Invalid { what, remedy: format!("there is {LINUX}") });
+                return Err(PathError::Invalid {
+                    what,
+                    remedy: format!("there are {LINUX} and {REFERENCE}"),
+                });
             }
             _ => self.variant(arm)?,
         };

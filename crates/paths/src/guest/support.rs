@@ -6,7 +6,7 @@ use model::{Arm, ArmKind, Support};
 
 use super::files::{self, INSTALL_QEMU, QEMU};
 use super::switches::{FIFO_PRIORITY, contradiction};
-use super::{LOADS, error::GuestError, tap};
+use super::{LOADS, REFERENCE, error::GuestError, tap};
 use crate::path::Load;
 
 /// Whether an arm can run here, and if not what is missing.
@@ -47,10 +47,11 @@ fn of_peer(arm: &Arm, load: &Load) -> Support {
         let why = format!("{} does not carry load {}", arm.name, load.kind);
         return Support::Refused { why };
     }
-    match files::linux() {
-        Ok(_) => Support::Yes,
-        Err(error) => unsupported(&error),
-    }
+    let there = match arm.name.as_str() {
+        REFERENCE => files::reference().map(drop),
+        _ => files::linux().map(drop),
+    };
+    there.map_or_else(|error| unsupported(&error), |()| Support::Yes)
 }
 
 fn unsupported(error: &GuestError) -> Support {

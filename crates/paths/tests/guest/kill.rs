@@ -1,9 +1,11 @@
 //! Nothing outlives whoever booted it.
 
+use std::fs::File;
 use std::io::{Write, stdout};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use host::child::{Child, Place};
 use wirepath_paths::guest::qemu::{Boot, Machine};
@@ -23,6 +25,7 @@ fn holds_machines_until_killed() {
     let image = image().expect("the one who kills has looked");
     let boot = Boot::firmware(&image, ALL);
     let (on_sockets, _link) = Machine::boot(&boot).expect("it gets ready");
+    writeln!(stdout(), "folder {}", on_sockets.folder().display()).expect("somebody listens");
     let mut pids = vec![on_sockets.pid()];
     let on_tap = TapMachine::boot(&boot).map(|tap| (tap.machine.pid(), tap));
     match &on_tap {
@@ -51,6 +54,8 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
     assert!(holds, "{said}");
     let (_, list) = said.split_once("holding [").expect("it says so");
     let list = list.split(']').next().unwrap_or_default();
+    let (_, folder) = said.split_once("folder ").expect("it says so");
+    let folder = folder.lines().next().expect("it has a name");
     let pids: Vec<u32> = list.split(", ").map(|pid| pid.parse().expect("a number")).collect();
     assert!(
         pids.iter().all(|pid| is_there(*pid)),
@@ -68,6 +73,16 @@ fn killed_process_leaves_no_qemu_and_with_it_no_tap_interface() {
             thread::sleep(Duration::from_millis(5));
         }
     }
+    // The folder stays, and is the next one's to sweep: nobody holds it any more.
+    let lock = File::open(folder).expect("it stayed").try_lock();
+    lock.expect("its owner is dead");
+    let long_ago = SystemTime::now() - Duration::from_secs(60);
+    File::open(folder).unwrap().set_modified(long_ago).expect("it is ours");
+    // In a process of its own: each sweeps once.
+    let mut command = Command::new(std::env::current_exe().expect("it runs"));
+    command.args(["--exact", "kill::dropped_machine_is_gone_with_its_folder"]);
+    assert!(command.output().expect("it starts").status.success());
+    assert!(!Path::new(folder).exists(), "{folder}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod arms;
 mod firmware;
 mod kill;
-mod linux;
+mod peers;
 mod tap;
 
 use std::io::{Write, stderr};

@@ -1,4 +1,4 @@
-//! The Linux guest as a peer arm.
+//! The other guests, as peer arms.
 
 use std::time::Duration;
 
@@ -30,6 +30,39 @@ fn linux_under(load: &Load) {
     }
     let of_ours = session.trial(&Arm::baseline()).expect("they do not get in each other's way");
     check("baseline", &of_ours);
+}
+
+/// Others' driver and stack in firmware like ours.
+fn reference_under(load: &Load) {
+    if image().is_none() {
+        return;
+    }
+    let reference = Arm::peer("virtio-drivers");
+    match Guest.support(&reference, load) {
+        Support::Yes => {}
+        no => return skipped(format!("{no:?}")),
+    }
+    let mut session = Guest.open(load).expect("what it takes is there");
+    let m = session.trial(&reference).expect("it answers");
+    check("virtio-drivers", &m);
+    assert_eq!(m.mode["guest"], "virtio-drivers and smoltcp");
+    assert!(m.figures["ready_ns"] > 0.0);
+}
+
+#[test]
+fn virtio_drivers_and_smoltcp_answer_echoes_on_the_same_wire() {
+    for kind in ["ping", "udp-ping"] {
+        reference_under(&load(kind));
+        // A frame of full length, in one buffer.
+        reference_under(&Load { size_bytes: 1472, ..load(kind) });
+    }
+}
+
+#[test]
+fn virtio_drivers_and_smoltcp_answer_real_ping() {
+    if has("ping") {
+        reference_under(&Load { trial: Duration::from_millis(500), ..load("tap-ping") });
+    }
 }
 
 #[test]
