@@ -73,6 +73,12 @@ Example:
 Example:
   wirepath peer --listen 192.0.2.7:7117 --secret-file key")]
     Peer(PeerArgs),
+    /// Where the time of a packet goes on a live path, and where packets end
+    #[command(after_help = "\
+Example:
+  wirepath explain -i eth0 -d 10s
+  wirepath explain --netns blue --duty 100 --json")]
+    Explain(crate::explain::ExplainArgs),
     /// Experiments that were run: a list, or one of them
     #[command(after_help = "Example:\n  wirepath history\n  wirepath history show last")]
     History {

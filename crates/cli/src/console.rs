@@ -24,6 +24,13 @@ pub(crate) fn text(out: &str) -> Result<(), Failure> {
     bytes(format!("{out}{line_break}").as_bytes())
 }
 
+/// Writes a result in place of the one before it, on a terminal; below it elsewhere.
+pub(crate) fn screen(out: &str) -> Result<(), Failure> {
+    const CLEAR_AND_HOME: &str = "\x1b[2J\x1b[H";
+    let clear = if std::io::stdout().is_terminal() { CLEAR_AND_HOME } else { "" };
+    text(&format!("{clear}{out}"))
+}
+
 /// Says something that is no result.
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");

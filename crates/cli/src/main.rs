@@ -3,6 +3,7 @@
 mod args;
 mod console;
 mod end;
+mod explain;
 mod fake;
 mod feed;
 mod generate;
@@ -53,6 +54,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Tunnel(command) => tunnel::run(cli, command),
         Command::Peer(args) => peer::run(args),
+        Command::Explain(args) => explain::run(cli, args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {
             history::list(cli, *last)

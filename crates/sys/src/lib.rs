@@ -14,6 +14,7 @@ pub mod mmap;
 pub mod multicast;
 pub mod netns;
 pub mod packet;
+mod perf;
 pub mod poll;
 pub mod pty;
 pub mod rusage;

@@ -10,6 +10,7 @@
 
 mod drop;
 mod error;
+pub mod explain;
 mod faults;
 mod filter;
 mod generator;

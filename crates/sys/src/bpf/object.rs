@@ -136,6 +136,16 @@ impl Opened {
         self
     }
 
+    /// Leaves programs out, by name.
+    pub(super) fn without(mut self, programs: &[&str]) -> Self {
+        for mut program in self.object.progs_mut() {
+            if programs.iter().any(|name| program.name() == *name) {
+                program.set_autoload(false);
+            }
+        }
+        self
+    }
+
     /// Loads it into the kernel.
     pub(super) fn load(self) -> Result<Loaded, BpfError> {
         let Opened { name, object, needs } = self;

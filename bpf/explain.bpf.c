@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * Follows socket buffers through the stack: a histogram of the time between each
+ * pair of points that one passes in turn, what was dropped and why, how long a
+ * woken reader takes to run, and where the CPUs are when a timer looks.
+ *
+ * A buffer is known by its address, in a table of one slot an address: a lookup
+ * of an array costs next to nothing, where a hash would double the price. A
+ * buffer that takes another's slot ends the other's story, and is counted.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* Mirrors sys::bpf::explain::Point. */
+enum point {
+	NOWHERE,
+	QUEUED,
+	TO_DRIVER,
+	IN_BACKLOG,
+	IN_GRO,
+	RECEIVED,
+	READY,
+	READ,
+	CONSUMED,
+	DROPPED,
+	POINTS = 16,
+};
+
+#define SCOPES_MAX 16
+#define SLOTS_BITS 12
+#define BUCKETS 256
+/* A reader that is woken is woken right after the socket is ready. */
+#define WAKING_NS_MAX 20000
+
+struct scope {
+	__u32 netns;
+	__u32 ifindex; /* 0: any */
+};
+
+/* Mirrors sys::bpf::explain::config. */
+struct config {
+	__u32 timed_one_in; /* of so many packets one is timed; all are counted */
+	__u32 scopes_count; /* 0: everything */
+	struct scope scopes[SCOPES_MAX];
+};
+
+struct slot {
+	__u64 skb;
+	__u64 at_ns; /* 0: not timed */
+	__u32 point;
+	__u32 window;
+} __attribute__((aligned(64))); /* the CPUs hand it from one to another */
+
+/* Mirrors sys::bpf::explain::Stage. */
+struct stage {
+	__u64 count;
+	__u64 timed;
+	__u64 sum_ns;
+	__u64 max_ns;
+	__u32 buckets[BUCKETS];
+};
+
+/*
+ * What waits in a socket. A datagram's address is not told when it is read, but
+ * datagrams are read in the order in which they came: one is timed at a time, by
+ * its number.
+ */
+struct waiting {
+	__u32 window;
+	__u32 is_stream;
+	__u32 announced;
+	__u32 unseen; /* so many came before they were followed */
+	__u32 timed; /* its number, from 1; 0: none */
+	__u32 pad;
+	__u64 at_ns;
+	__u64 pads[4];
+	/* Another CPU's cache line: the reader's. */
+	__u32 read;
+	__u32 pad_read;
+};
+
+struct here {
+	__u64 skb; /* received last on this CPU */
+	__u64 ready_ns;
+	__u64 evicted;
+	__u64 turn;
+};
+
+struct drop {
+	__u64 location;
+	__u32 reason;
+	__u32 pad;
+};
+
+const volatile struct config config = {};
+
+/* Which window of observation this is; what began in an earlier one is not gone on with. */
+__u32 window = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << SLOTS_BITS);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* By from * POINTS + to; that of DROPPED to DROPPED is the wake-up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, POINTS * POINTS);
+	__type(key, __u32);
+	__type(value, struct stage);
+} stages SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct here);
+} heres SEC(".maps");
+
+/* In the socket itself, and gone with it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct waiting);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct drop);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} woken SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 8192);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 127 * sizeof(__u64));
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __s32);
+	__type(value, __u64);
+} samples SEC(".maps");
+
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+	struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+struct sk_buff_head {
+	__u32 qlen;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sk_buff_head sk_receive_queue;
+	__u16 sk_type;
+	__u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	int pid;
+} __attribute__((preserve_access_index));
+
+static __always_inline int is_wanted(struct sk_buff *skb)
+{
+	struct net_device *dev;
+	__u32 netns, ifindex, i;
+
+	if (!config.scopes_count)
+		return 1;
+	/* Not where the stack keeps something else in its place: reading that is harmless. */
+	dev = skb->dev;
+	if (!dev)
+		return 0;
+	ifindex = dev->ifindex;
+	netns = dev->nd_net.net->ns.inum;
+	for (i = 0; i < SCOPES_MAX; i++) {
+		if (i >= config.scopes_count)
+			break;
+		if (config.scopes[i].netns == netns &&
+		    (!config.scopes[i].ifindex || config.scopes[i].ifindex == ifindex))
+			return 1;
+	}
+	return 0;
+}
+
+/* Eight buckets to a power of two. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u32 power = 0, value;
+
+	if (ns < 8)
+		return ns;
+	value = ns >> 32 ? 0xffffffff : ns;
+	if (value >> 16) power += 16;
+	if (value >> (power + 8)) power += 8;
+	if (value >> (power + 4)) power += 4;
+	if (value >> (power + 2)) power += 2;
+	if (value >> (power + 1)) power += 1;
+	return (power - 2) * 8 + ((value >> (power - 3)) & 7);
+}
+
+/* Counts; and adds the time since `from_ns`, unless that is 0. Returns the time, or 0. */
+static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+{
+	__u32 at = from * POINTS + to;
+	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
+	__u64 now, ns;
+
+	if (!stage)
+		return 0;
+	stage->count++;
+	if (!from_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	ns = now - from_ns;
+	stage->timed++;
+	stage->sum_ns += ns;
+	if (ns > stage->max_ns)
+		stage->max_ns = ns;
+	stage->buckets[bucket_of(ns) & (BUCKETS - 1)]++;
+	return now;
+}
+
+static __always_inline struct slot *slot_of(void *skb)
+{
+	/* Fibonacci hashing of what a pointer may be cut to; buffers lie 256 bytes apart. */
+	__u32 at = ((__u32)(__u64)skb >> 8) * 0x9e3779b1u >> (32 - SLOTS_BITS);
+
+	return bpf_map_lookup_elem(&slots, &at);
+}
+
+/*
+ * Whether one buffer can come from one point to the other. Where it cannot, its
+ * end was not seen, and this is another buffer at the same address.
+ */
+static __always_inline int follows(__u32 from, __u32 to)
+{
+	switch (to) {
+	case QUEUED: /* forwarded, or queued again by a tunnel */
+		return from == RECEIVED || from == QUEUED;
+	case TO_DRIVER:
+		return from == QUEUED || from == TO_DRIVER;
+	case IN_BACKLOG: /* over a veth, or out of a tunnel */
+	case IN_GRO:
+		return from == TO_DRIVER || from == RECEIVED;
+	case RECEIVED: /* again: by another interface on top */
+		return from == TO_DRIVER || from == IN_BACKLOG || from == IN_GRO || from == RECEIVED;
+	case READY:
+		return from == RECEIVED;
+	default:
+		return 1;
+	}
+}
+
+static __always_inline int starts(__u32 point)
+{
+	return point == QUEUED || point == IN_BACKLOG || point == IN_GRO || point == RECEIVED;
+}
+
+/* Returns whether the buffer is followed. */
+static __always_inline int pass(struct sk_buff *skb, __u32 point)
+{
+	struct slot *slot = slot_of(skb);
+	struct here *here;
+	__u32 zero = 0;
+	__u64 now = 0;
+
+	if (!slot)
+		return 0;
+	if (slot->skb == (__u64)skb && slot->window == window && follows(slot->point, point)) {
+		now = add(slot->point, point, slot->at_ns);
+	} else {
+		if (!starts(point) || !is_wanted(skb))
+			return 0;
+		here = bpf_map_lookup_elem(&heres, &zero);
+		if (!here)
+			return 0;
+		if (slot->skb && slot->skb != (__u64)skb && slot->window == window)
+			here->evicted++;
+		add(NOWHERE, point, 0);
+		if (++here->turn >= config.timed_one_in) {
+			here->turn = 0;
+			now = bpf_ktime_get_ns();
+		}
+	}
+	slot->skb = point == CONSUMED || point == DROPPED ? 0 : (__u64)skb;
+	slot->at_ns = now;
+	slot->point = point;
+	slot->window = window;
+	return 1;
+}
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(queued, struct sk_buff *skb)
+{
+	pass(skb, QUEUED);
+	return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(to_driver, struct sk_buff *skb)
+{
+	pass(skb, TO_DRIVER);
+	return 0;
+}
+
+SEC("tp_btf/netif_rx")
+int BPF_PROG(in_backlog, struct sk_buff *skb)
+{
+	pass(skb, IN_BACKLOG);
+	return 0;
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(in_gro, struct sk_buff *skb)
+{
+	pass(skb, IN_GRO);
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(received, struct sk_buff *skb)
+{
+	struct here *here;
+	__u32 zero = 0;
+
+	if (!pass(skb, RECEIVED))
+		return 0;
+	here = bpf_map_lookup_elem(&heres, &zero);
+	if (here) {
+		here->skb = (__u64)skb;
+		here->ready_ns = 0;
+	}
+	return 0;
+}
+
+#define SOCK_STREAM 1
+#define PROTOCOL_UDP 17
+
+static __always_inline void begin(struct waiting *waiting, struct sock *sk)
+{
+	__u32 before = sk->sk_receive_queue.qlen;
+
+	if (sk->sk_protocol == PROTOCOL_UDP)
+		before += BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen);
+	waiting->is_stream = sk->sk_type == SOCK_STREAM;
+	/* The one that is announced is among them. */
+	waiting->unseen = before && !waiting->is_stream ? before - 1 : 0;
+	waiting->announced = waiting->unseen;
+	waiting->read = 0;
+	waiting->timed = 0;
+	waiting->window = window;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(ready, struct sock *sk)
+{
+	struct waiting *waiting;
+	struct here *here;
+	struct slot *slot;
+	__u32 zero = 0;
+	__u64 now;
+
+	/* The buffer is not told: it is the one that this CPU works on. */
+	here = bpf_map_lookup_elem(&heres, &zero);
+	if (!here || !here->skb)
+		return 0;
+	slot = slot_of((void *)here->skb);
+	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
+		return 0;
+	now = add(RECEIVED, READY, slot->at_ns);
+	/* From here on it is the socket's. */
+	slot->skb = 0;
+	here->ready_ns = now;
+	here->skb = 0;
+	waiting = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!waiting)
+		return 0;
+	if (waiting->window != window)
+		begin(waiting, sk);
+	waiting->announced++;
+	if (now && !waiting->timed) {
+		waiting->at_ns = now;
+		__sync_lock_test_and_set(&waiting->timed, waiting->announced);
+	}
+	return 0;
+}
+
+#define MSG_PEEK 2
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
+{
+	struct waiting *waiting;
+	__u32 number;
+	__u64 at_ns = 0;
+
+	if (bytes < 0 || flags & MSG_PEEK)
+		return 0;
+	waiting = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!waiting || waiting->window != window)
+		return 0;
+	/* Of a stream one read may take all. */
+	number = waiting->is_stream ? waiting->announced : waiting->read + 1;
+	waiting->read = number;
+	if (waiting->timed && (__s32)(number - waiting->timed) >= 0) {
+		/* Later: it was read before it was announced. */
+		if (waiting->is_stream || number == waiting->timed)
+			at_ns = waiting->at_ns;
+		waiting->timed = 0;
+	}
+	if (number > waiting->unseen)
+		add(READY, READ, at_ns);
+	else
+		add(READ, READ, 0);
+	return 0;
+}
+
+SEC("tp_btf/consume_skb")
+int BPF_PROG(consumed, struct sk_buff *skb)
+{
+	pass(skb, CONSUMED);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
+{
+	struct drop key = { .location = (__u64)location, .reason = reason };
+	__u64 one = 1, *count;
+
+	if (!pass(skb, DROPPED) && !is_wanted(skb))
+		return 0;
+	count = bpf_map_lookup_elem(&drops, &key);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else
+		bpf_map_update_elem(&drops, &key, &one, BPF_NOEXIST);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(waking, struct task_struct *task)
+{
+	struct here *here;
+	__u32 zero = 0, pid;
+	__u64 ready_ns;
+
+	here = bpf_map_lookup_elem(&heres, &zero);
+	if (!here || !here->ready_ns)
+		return 0;
+	ready_ns = here->ready_ns;
+	here->ready_ns = 0;
+	if (bpf_ktime_get_ns() - ready_ns > WAKING_NS_MAX)
+		return 0;
+	pid = task->pid;
+	bpf_map_update_elem(&woken, &pid, &ready_ns, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switched, _Bool preempt, struct task_struct *before, struct task_struct *after)
+{
+	__u32 pid = after->pid;
+	__u64 *ready_ns;
+
+	if (!pid)
+		return 0;
+	ready_ns = bpf_map_lookup_elem(&woken, &pid);
+	if (!ready_ns)
+		return 0;
+	add(DROPPED, DROPPED, *ready_ns);
+	bpf_map_delete_elem(&woken, &pid);
+	return 0;
+}
+
+/* What counting a run costs shows in a run that does nothing. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(empty)
+{
+	return 0;
+}
+
+SEC("perf_event")
+int sample(struct bpf_perf_event_data *ctx)
+{
+	__s32 stack = bpf_get_stackid(ctx, &stacks, 0);
+	__u64 one = 1, *count;
+
+	/* In user space, or without room: still a sample. */
+	if (stack < 0)
+		stack = -1;
+	count = bpf_map_lookup_elem(&samples, &stack);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else
+		bpf_map_update_elem(&samples, &stack, &one, BPF_NOEXIST);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

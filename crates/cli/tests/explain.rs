@@ -1,0 +1,190 @@
+//! `wirepath explain`: its counts against what was sent, its reasons against what was done.
+
+mod common;
+
+use std::process::Command;
+
+use common::{
+    FAR_IP, LONG, Running, Spaces, enter, fail, has_program, is_installed, json, run, succeed,
+    until, wirepath,
+};
+use serde_json::Value;
+
+/// Follows all of both namespaces until told to end.
+fn explain(spaces: &Spaces, more: &[&str]) -> Running {
+    let spaces = ["--netns", &spaces.near, "--netns", &spaces.far];
+    let all = [&["explain", "--json", "--duty", "100", "-d", "60s"], &spaces[..], more].concat();
+    let mut explain = Running::start(wirepath(&all));
+    explain.await_stderr("following packets");
+    explain
+}
+
+fn told(explain: Running) -> Value {
+    let output = explain.end_by("INT", LONG);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn stage(doc: &Value, from: &str, to: &str) -> u64 {
+    let rows = doc["stages"].as_array().expect("a list");
+    let of_both = rows.iter().filter(|row| row["from"] == from && row["to"] == to);
+    of_both.map(|row| row["count"].as_u64().expect("a count")).sum()
+}
+
+fn drops(doc: &Value, reason: &str) -> u64 {
+    let rows = doc["drops"].as_array().expect("a list");
+    let of_reason = rows.iter().filter(|row| row["reason"] == reason);
+    of_reason.map(|row| row["count"].as_u64().expect("a count")).sum()
+}
+
+/// Sends datagrams that nobody answers for.
+fn send(spaces: &Spaces, port: &str, count: &str, more: &[&str]) {
+    let to = ["probe", "send", FAR_IP, "--no-peer", "--json", "--port", port, "-c", count];
+    let doc = json(spaces.near(&[&to, more].concat()));
+    assert_eq!(doc["deliveries"]["forward"]["sent_count"].to_string(), count);
+}
+
+/// A receiver of all datagrams to a port, that listens already.
+fn receiver(spaces: &Spaces, port: u16, more: &[&str]) -> Running {
+    let port_text = port.to_string();
+    let all = ["probe", "receive", "-i", "vb", "--json", "-d", "60s", "--port", &port_text];
+    let receiver = Running::start(spaces.far(&[&all, more].concat()));
+    let bound = || {
+        let table = std::fs::read_to_string(format!("/proc/{}/net/udp", receiver.pid()));
+        table.is_ok_and(|table| table.contains(&format!(":{port:04X} ")))
+    };
+    assert!(until(LONG, bound), "{}", receiver.stderr());
+    receiver
+}
+
+fn received(receiver: Running) -> u64 {
+    let output = receiver.end_by("INT", LONG);
+    let doc: Value = serde_json::from_slice(&output.stdout).expect("its books");
+    doc["deliveries"]["forward"]["received_count"].as_u64().expect("a count")
+}
+
+#[test]
+fn stages_count_what_was_sent_and_read() {
+    let spaces = Spaces::new();
+    let receiver = receiver(&spaces, 9000, &[]);
+    let explain = explain(&spaces, &[]);
+    send(&spaces, "9000", "30000", &[]);
+    // What is still in the socket is read before we look.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let doc = told(explain);
+    let read = received(receiver);
+
+    // Address resolution and the like come on top.
+    let about = |count: u64| assert!((30_000..=30_030).contains(&count), "{count}: {doc:#}");
+    about(stage(&doc, "net_dev_queue", "net_dev_start_xmit"));
+    about(stage(&doc, "netif_rx", "netif_receive_skb"));
+    assert_eq!(doc["evicted_count"], 0, "{doc:#}");
+    let ready = stage(&doc, "netif_receive_skb", "sk_data_ready");
+    assert_eq!(ready, read, "{doc:#}");
+    assert_eq!(ready + drops(&doc, "SOCKET_RCVBUFF"), 30_000, "{doc:#}");
+    let of_queue = stage(&doc, "sk_data_ready", "sock_recv_length");
+    // A reader that was faster than the announcement is counted, and not timed.
+    assert!((read - read / 1000..=read).contains(&of_queue), "{of_queue} of {read}: {doc:#}");
+
+    let timed = doc["stages"][0]["timed_count"].as_u64().expect("a count");
+    assert!((3_000..=4_500).contains(&timed), "one in eight: {doc:#}");
+    assert!(doc["stages"][0]["p50_ns"].as_f64() > Some(0.0), "{doc:#}");
+    let samples = doc["places"].as_array().expect("a list");
+    assert!(samples.iter().any(|row| row["count"].as_u64() > Some(0)), "{doc:#}");
+}
+
+#[test]
+fn drops_go_by_the_kernels_reasons_and_are_counted_to_the_packet() {
+    if !is_installed("nft") {
+        return;
+    }
+    let spaces = Spaces::new();
+    let rules = "table ip t {\nchain c {\ntype filter hook prerouting priority 0\n\
+                 udp dport 9998 drop\nudp dport 9997 udp checksum set 0x1234\n}\n}\n";
+    succeed(enter(&spaces.far, &["nft", rules]));
+    let full = receiver(&spaces, 9996, &["--rcvbuf", "8192"]);
+    full.signal("STOP");
+    let explain = explain(&spaces, &[]);
+    send(&spaces, "9999", "50", &[]);
+    send(&spaces, "9998", "60", &[]);
+    // A checksum that is in the packet, and not left to the hardware.
+    send(&spaces, "9997", "40", &["--engine", "packet"]);
+    send(&spaces, "9996", "500", &[]);
+    let doc = told(explain);
+    full.signal("CONT");
+    let read = received(full);
+
+    // The packet engine has the address resolved by a datagram of its own, to another closed port.
+    assert_eq!(drops(&doc, "NO_SOCKET"), 50 + 1, "{doc:#}");
+    assert_eq!(drops(&doc, "NETFILTER_DROP"), 60, "{doc:#}");
+    assert_eq!(drops(&doc, "UDP_CSUM"), 40, "{doc:#}");
+    assert!(read < 500, "the buffer was to be too small");
+    assert_eq!(drops(&doc, "SOCKET_RCVBUFF"), 500 - read, "{doc:#}");
+    let named = doc["drops"].as_array().expect("a list").iter();
+    assert!(named.clone().all(|row| !row["function"].as_str().unwrap_or("0x").starts_with("0x")));
+}
+
+#[test]
+fn one_interface_of_one_namespace_is_followed_and_nothing_else() {
+    let spaces = Spaces::new();
+    let explain = Running::start(wirepath(&[
+        "explain",
+        "--json",
+        "--duty",
+        "100",
+        "-d",
+        "60s",
+        "--netns",
+        &spaces.far,
+        "-i",
+        "lo",
+    ]));
+    let mut explain = explain;
+    explain.await_stderr("following packets");
+    send(&spaces, "9000", "100", &[]);
+    let doc = told(explain);
+    assert_eq!(doc["packets_count"], 0, "{doc:#}");
+    assert_eq!(doc["drops"].as_array().map(Vec::len), Some(0), "{doc:#}");
+}
+
+#[test]
+fn killed_explain_leaves_no_program() {
+    let spaces = Spaces::new();
+    let explain = explain(&spaces, &[]);
+    let holdings = explain.holdings();
+    assert!(!holdings.programs.is_empty(), "the check itself must be able to see");
+    let programs = holdings.programs.clone();
+    explain.end_by("KILL", LONG);
+    assert!(until(LONG, || !programs.iter().any(|id| has_program(*id))));
+}
+
+#[test]
+fn what_cannot_be_followed_is_an_error_that_names_it() {
+    let spaces = Spaces::new();
+    let of = |args: &[&str]| wirepath(&[&["explain"], args].concat());
+    let text = fail(of(&["--netns", &spaces.far, "-i", "nosuch"]), 2);
+    assert!(text.contains("no interface nosuch") && text.contains(&spaces.far), "{text}");
+    let text = fail(of(&["--netns", "nosuch"]), 2);
+    assert!(text.contains("no network namespace nosuch"), "{text}");
+    let text = fail(of(&["--live", "--json"]), 2);
+    assert!(text.contains("--live"), "{text}");
+    assert_eq!(run(of(&["--duty", "0"])).status.code(), Some(2));
+}
+
+#[test]
+fn without_leave_it_says_which() {
+    if !is_installed("setpriv") {
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534"]);
+    command.args(["--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_wirepath")]);
+    command.args(["explain", "-d", "1s"]);
+    let output = run(command);
+    // A program that the other user cannot even read does not tell.
+    if output.status.code() == Some(127) || output.status.code() == Some(126) {
+        return common::skip("the program cannot be run by another user");
+    }
+    let text = common::all_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("CAP_BPF") && text.contains("CAP_PERFMON"), "{text}");
+}

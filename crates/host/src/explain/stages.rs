@@ -1,0 +1,161 @@
+//! What the times and drops mean.
+
+use sys::bpf::explain::{Point, Seen, Stage, bucket_ns, drop_reasons};
+
+use super::symbols::Symbols;
+
+/// Time from one point to the next.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageRow {
+    /// What happens meanwhile.
+    pub name: &'static str,
+    /// Where it begins.
+    pub from: &'static str,
+    /// Where it ends.
+    pub to: &'static str,
+    /// Packets.
+    pub count: u64,
+    /// Those of them that were timed; all that follows is theirs.
+    pub timed_count: u64,
+    /// Mean, nanoseconds.
+    pub mean_ns: f64,
+    /// Median; with the other quantiles the middle of a bucket, right to 6 %. Nanoseconds.
+    pub p50_ns: f64,
+    /// 90th percentile, nanoseconds.
+    pub p90_ns: f64,
+    /// 99th percentile, nanoseconds.
+    pub p99_ns: f64,
+    /// Longest, nanoseconds, exact.
+    pub max_ns: u64,
+}
+
+/// Packets dropped for one reason in one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropRow {
+    /// The kernel's name of the reason (`enum skb_drop_reason`), or its number.
+    pub reason: String,
+    /// The function that dropped, or its address.
+    pub function: String,
+    /// Packets.
+    pub count: u64,
+}
+
+fn point_name(point: Point) -> &'static str {
+    match point {
+        Point::Nowhere => "",
+        Point::Queued => "net_dev_queue",
+        Point::ToDriver => "net_dev_start_xmit",
+        Point::InBacklog => "netif_rx",
+        Point::InGro => "napi_gro_receive_entry",
+        Point::Received => "netif_receive_skb",
+        Point::Ready => "sk_data_ready",
+        Point::Read => "sock_recv_length",
+        Point::Consumed => "consume_skb",
+        Point::Dropped => "kfree_skb",
+    }
+}
+
+fn stage_name(from: Point, to: Point) -> &'static str {
+    use Point::{Consumed, Dropped, InBacklog, InGro, Queued, Read, Ready, Received, ToDriver};
+    match (from, to) {
+        (Queued, ToDriver) => "queueing discipline",
+        (Queued, Queued) => "tunnel: encapsulation",
+        (ToDriver, InBacklog | InGro) => "driver of a virtual wire",
+        (ToDriver, ToDriver) => "stacked interface, sending",
+        (ToDriver, Received) => "driver, looped back",
+        (ToDriver, Consumed) => "driver and device, until sent",
+        (InBacklog, Received) => "backlog, until the softirq runs",
+        (InGro, Received) => "GRO",
+        (Received, Received) => "stacked interface, receiving",
+        (Received, InBacklog | InGro) => "tunnel: decapsulation",
+        (Received, Queued) => "forwarding",
+        (Received, Ready) => "IP, UDP or TCP, into the socket",
+        (Received, Consumed) => "protocols, done with there",
+        (Ready, Read) => "in the socket, until it is read",
+        (_, Dropped) => "until dropped",
+        (_, Consumed) => "until done with",
+        _ => "other",
+    }
+}
+
+fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) -> StageRow {
+    let quantile = |share: f64| {
+        let wanted = (stage.timed_count as f64 * share).ceil().max(1.0) as u64;
+        let mut so_far = 0;
+        let bucket = stage.buckets.iter().position(|count| {
+            so_far += count;
+            so_far >= wanted
+        });
+        let bucket = bucket.unwrap_or(0);
+        // Times are whole nanoseconds: a bucket ends before the next begins.
+        let last = bucket_ns(bucket + 1).max(1) - 1;
+        ((bucket_ns(bucket) + last) as f64 / 2.0).min(stage.max_ns as f64)
+    };
+    StageRow {
+        name,
+        from,
+        to,
+        count: stage.count,
+        timed_count: stage.timed_count,
+        mean_ns: stage.sum_ns as f64 / stage.timed_count.max(1) as f64,
+        p50_ns: quantile(0.5),
+        p90_ns: quantile(0.9),
+        p99_ns: quantile(0.99),
+        max_ns: stage.max_ns,
+    }
+}
+
+/// Stages in the order of a packet's way; the wake-up, which happens during one of them, last.
+pub(super) fn of(seen: &Seen) -> Vec<StageRow> {
+    let followed = seen.stages.iter().filter(|((from, _), _)| *from != Point::Nowhere);
+    let mut rows: Vec<StageRow> = followed
+        .map(|((from, to), stage)| {
+            row(stage_name(*from, *to), point_name(*from), point_name(*to), stage)
+        })
+        .collect();
+    let wake_up = seen.wake_up.as_ref();
+    rows.extend(wake_up.map(|stage| {
+        row("of that: waking a reader that slept", "sk_data_ready", "sched_switch", stage)
+    }));
+    rows
+}
+
+/// Drops, most frequent first.
+pub(super) fn drops_of(seen: &Seen, symbols: &Symbols) -> Vec<DropRow> {
+    let reasons = drop_reasons();
+    let mut rows: Vec<DropRow> = Vec::new();
+    for ((reason, location), count) in &seen.drops {
+        let reason = reasons.get(reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
+        let function = symbols.name(*location);
+        // Several places of one function are one place to a reader.
+        match rows.iter_mut().find(|row| row.reason == reason && row.function == function) {
+            Some(row) => row.count += count,
+            None => rows.push(DropRow { reason, function, count: *count }),
+        }
+    }
+    rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_in_the_bucket_of_their_rank_and_never_beyond_the_longest() {
+        let mut buckets = vec![0; sys::bpf::explain::BUCKETS];
+        buckets[16] = 90; // 16 and 17 ns
+        buckets[64] = 10; // 1024 ns and more
+        let stage = Stage {
+            count: 800,
+            timed_count: 100,
+            sum_ns: 90 * 16 + 10 * 1030,
+            max_ns: 1030,
+            buckets,
+        };
+        let row = row("a", "b", "c", &stage);
+        assert_eq!((row.p50_ns, row.p90_ns), (16.5, 16.5));
+        assert_eq!(row.p99_ns, 1030.0);
+        assert!((row.mean_ns - 117.4).abs() < 1e-9);
+    }
+}
