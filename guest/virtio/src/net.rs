@@ -168,6 +168,11 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.features
     }
 
+    /// Features that the device offers.
+    pub fn offered(&self) -> u64 {
+        self.transport.offered()
+    }
+
     /// Whether EVENT_IDX was agreed on.
     pub fn has_event_idx(&self) -> bool {
         self.features & FEATURE_EVENT_IDX != 0
