@@ -231,6 +231,77 @@ fn doorbell_is_rung_when_the_place_that_the_device_named_is_passed() {
 }
 
 #[test]
+fn device_that_sleeps_past_the_place_it_named_is_woken() {
+    for size in [4_u16, 6, 256] {
+        // How far it went on beyond the place, and whether we know of it yet.
+        for gone in 1..=size {
+            for reaped in [false, true] {
+                let (device, mut driver) = started(late(size.into()), PACKED_EVENT);
+                let (layout, _) = device.packed_layout(TX);
+                // Not from the start of the ring.
+                for _ in 0..5 {
+                    assert!(send(&mut driver, &[0; 60]));
+                    device.send_waiting(|_| 0);
+                    driver.tx_reap();
+                }
+                let place = device.peek16(layout.device);
+                device.poke16(layout.device + 2, EVENT_DISABLE);
+                let before = device.doorbell_count(TX);
+                for _ in 0..gone {
+                    assert!(send(&mut driver, &[0; 60]));
+                }
+                assert_eq!(device.doorbell_count(TX), before, "it is awake");
+                // It names the place, but too late; sends all there is, and sleeps.
+                device.behave(|behaviour| behaviour.names_no_place = true);
+                device.poke16(layout.device, place);
+                device.poke16(layout.device + 2, EVENT_DESC);
+                device.send_waiting(|_| 0);
+                if reaped {
+                    assert_eq!(driver.tx_reap(), (gone, None));
+                }
+                let posted = send(&mut driver, &[0; 60]);
+                assert_eq!(posted, reaped || gone < size);
+                if posted {
+                    let rung = device.doorbell_count(TX) - before;
+                    assert_eq!(rung, 1, "{size} {gone} {reaped}: it sleeps for good");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn device_that_is_busy_or_wants_a_batch_is_left_alone() {
+    let (device, mut driver) = started(late(16), PACKED_EVENT);
+    let (layout, _) = device.packed_layout(TX);
+    device.behave(|behaviour| behaviour.names_no_place = true);
+    // The place is the next one: one doorbell. None for those behind it, of which none came back.
+    device.poke16(layout.device, 1 << 15);
+    device.poke16(layout.device + 2, EVENT_DESC);
+    for _ in 0..10 {
+        assert!(send(&mut driver, &[0; 60]));
+    }
+    assert_eq!(device.doorbell_count(TX), 1);
+    device.send_waiting(|_| 0);
+    assert_eq!(driver.tx_reap(), (10, None));
+    // The place is the fifth from here: one doorbell, at the fifth of six.
+    device.poke16(layout.device, Position { slot: 14, wrap: true }.word());
+    for number in 1..=6 {
+        assert!(send(&mut driver, &[0; 60]));
+        let expected = if number < 5 { 1 } else { 2 };
+        assert_eq!(device.doorbell_count(TX), expected, "frame {number}");
+    }
+    device.send_waiting(|_| 0);
+    assert_eq!(driver.tx_reap(), (6, None));
+    device.poke16(layout.device, Position { slot: 2, wrap: false }.word());
+    for number in 1..=4 {
+        assert!(send(&mut driver, &[0; 60]));
+        let expected = if number < 3 { 2 } else { 3 };
+        assert_eq!(device.doorbell_count(TX), expected, "frame {number}, behind the wrap");
+    }
+}
+
+#[test]
 fn words_of_the_device_that_mean_nothing_cost_doorbells_at_most() {
     for settings in [PACKED, PACKED_EVENT] {
         let (device, mut driver) = started(late(16), settings);

@@ -68,6 +68,8 @@ pub struct Behaviour {
     pub silent: bool,
     /// Ask for no doorbells (without EVENT_IDX).
     pub no_notify: bool,
+    /// With EVENT_IDX: take buffers without naming the place of the next doorbell.
+    pub names_no_place: bool,
     /// DEVICE_NEEDS_RESET as soon as DRIVER_OK is set.
     pub fails_at_start: bool,
 }
@@ -89,6 +91,7 @@ impl Default for Behaviour {
             sends_at_once: true,
             silent: false,
             no_notify: false,
+            names_no_place: false,
             fails_at_start: false,
         }
     }

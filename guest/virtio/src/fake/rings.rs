@@ -159,7 +159,7 @@ impl State {
         assert!(self.queues[queue].held.iter().all(|held| held.id != id), "buffer {id} is ours");
         self.queues[queue].held.push(buffer);
         self.queues[queue].taken = taken + 1;
-        if self.event_idx() {
+        if self.event_idx() && !self.behaviour.names_no_place {
             // The next doorbell is wanted when the driver adds the next one.
             if self.is_packed() {
                 let at = self.packed_layout(queue).device;
