@@ -333,6 +333,20 @@ fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
 }
 
 #[test]
+fn trap_6_silence_about_frames_sent_does_not_wear_off() {
+    for settings in every().filter(|settings| !settings.tx_interrupts) {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        // More than an index of 16 bits can count.
+        for _ in 0..70_000 {
+            assert!(send(&mut driver, &[0; 60]));
+            assert_eq!(driver.tx_reap(), (1, None));
+        }
+        device.take_sent();
+        assert_eq!(device.interrupt_count(), 0);
+    }
+}
+
+#[test]
 fn trap_6_doorbell_is_not_rung_when_the_device_wants_none() {
     for settings in both_rings(PLAIN) {
         let behaviour = Behaviour { no_notify: true, sends_at_once: false, ..Behaviour::default() };
