@@ -46,6 +46,8 @@ pub trait Platform {
 struct Plan<S> {
     /// After the interrupt was acknowledged.
     interrupt: fn(&mut S),
+    /// Some frames, in the task.
+    task: fn(&mut S) -> bool,
     /// Sends a frame.
     transmit: fn(&mut S, Frame, usize),
     /// Tells about a frame received.
@@ -78,6 +80,8 @@ pub struct Station<R: Registers, M: Memory, P: Platform> {
     now_ns: u64,
     /// The transmit interrupt was asked for because the ring was full.
     tx_armed: bool,
+    /// Passes of receiving that found a frame.
+    passes_count: u64,
     backlog: [Option<Received>; BACKLOG],
     backlog_head: usize,
     backlog_len: usize,
@@ -109,11 +113,19 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let settings = Settings {
             event_idx: switches.has(Switch::EventIdx),
             tx_interrupts: !switches.has(Switch::NoTxInterrupt),
+            packed: switches.has(Switch::Packed),
+            indirect: switches.has(Switch::Indirect),
         };
         let driver = NetDriver::start(registers, memory, settings)?;
-        if settings.event_idx && !driver.has_event_idx() {
-            let feature = "VIRTIO_F_EVENT_IDX";
-            return Err(StartError::FeatureMissing { feature, offered: driver.features() });
+        // An arm that silently runs without what it is named for would be a lie.
+        for (wanted, got, feature) in [
+            (settings.event_idx, driver.has_event_idx(), "VIRTIO_F_EVENT_IDX"),
+            (settings.packed, driver.has_packed_rings(), "VIRTIO_F_RING_PACKED"),
+            (settings.indirect, driver.has_indirect(), "VIRTIO_F_INDIRECT_DESC"),
+        ] {
+            if wanted && !got {
+                return Err(StartError::FeatureMissing { feature, offered: driver.offered() });
+            }
         }
         // Locally administered; for a device that has none.
         let mac = parts.mac.or(driver.mac()).unwrap_or([0x02, 0x57, 0x50, 0x00, 0x00, 0x02]);
@@ -128,6 +140,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             trace: parts.trace,
             now_ns: 0,
             tx_armed: false,
+            passes_count: 0,
             backlog: [const { None }; BACKLOG],
             backlog_head: 0,
             backlog_len: 0,
@@ -139,21 +152,32 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let quiet = switches.has(Switch::Quiet);
         let in_place = switches.has(Switch::IcmpInIrq);
         let lazy = switches.has(Switch::LazyReap);
+        let batched = switches.has(Switch::Batching);
         Plan {
-            interrupt: match (switches.has(Switch::RxTask), in_place, lazy) {
-                (false, false, false) => Self::in_interrupt::<false, false>,
-                (false, false, true) => Self::in_interrupt::<false, true>,
-                (false, true, false) => Self::in_interrupt::<true, false>,
-                (false, true, true) => Self::in_interrupt::<true, true>,
-                (true, false, false) => Self::in_task::<false>,
-                (true, false, true) => Self::in_task::<true>,
-                (true, true, false) => Self::echoes_in_interrupt::<false>,
-                (true, true, true) => Self::echoes_in_interrupt::<true>,
+            interrupt: match (switches.has(Switch::RxTask), in_place, lazy, batched) {
+                (false, false, false, false) => Self::in_interrupt::<false, false, false>,
+                (false, false, true, false) => Self::in_interrupt::<false, true, false>,
+                (false, true, false, false) => Self::in_interrupt::<true, false, false>,
+                (false, true, true, false) => Self::in_interrupt::<true, true, false>,
+                (false, false, false, true) => Self::in_interrupt::<false, false, true>,
+                (false, false, true, true) => Self::in_interrupt::<false, true, true>,
+                (false, true, false, true) => Self::in_interrupt::<true, false, true>,
+                (false, true, true, true) => Self::in_interrupt::<true, true, true>,
+                (true, false, false, _) => Self::in_task::<false>,
+                (true, false, true, _) => Self::in_task::<true>,
+                (true, true, false, false) => Self::echoes_in_interrupt::<false, false>,
+                (true, true, true, false) => Self::echoes_in_interrupt::<true, false>,
+                (true, true, false, true) => Self::echoes_in_interrupt::<false, true>,
+                (true, true, true, true) => Self::echoes_in_interrupt::<true, true>,
             },
-            transmit: match (switches.has(Switch::AsyncTx), lazy) {
-                (false, _) => Self::transmit_polled,
-                (true, false) => Self::transmit_async::<false>,
-                (true, true) => Self::transmit_async::<true>,
+            task: if batched { Self::task_pass::<true> } else { Self::task_pass::<false> },
+            transmit: match (switches.has(Switch::AsyncTx), lazy, batched) {
+                // Who awaits each frame has nothing to put off.
+                (false, _, _) => Self::transmit_polled,
+                (true, false, false) => Self::transmit_async::<false, false>,
+                (true, true, false) => Self::transmit_async::<true, false>,
+                (true, false, true) => Self::transmit_async::<false, true>,
+                (true, true, true) => Self::transmit_async::<true, true>,
             },
             tell_received: if quiet { Self::tell_nothing } else { Self::print_received },
             tell_posted: if quiet { Self::tell_nothing } else { Self::print_posted },
@@ -201,7 +225,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let written =
             self.driver.with_frame(&frame, room, |bytes| net::write_announcement(bytes, &identity));
         match written {
-            Ok(len) => self.send(frame, len),
+            Ok(len) => self.send_now(frame, len),
             Err(_) => self.driver.free(frame),
         }
     }

@@ -39,6 +39,13 @@ switches! {
     EventIdx = "event-idx",
     /// ICMP echoes are turned round in place in the interrupt, before the normal way.
     IcmpInIrq = "icmp-in-irq",
+    /// VIRTIO_F_RING_PACKED: one ring for both directions instead of three parts.
+    Packed = "packed",
+    /// VIRTIO_F_INDIRECT_DESC: a frame is sent as a table of its header and itself.
+    Indirect = "indirect",
+    /// Several frames a pass: their answers go out with one doorbell, and the device gets its
+    /// buffers back once. Off: both for every frame. Of sending with `async-tx` only.
+    Batching = "batching",
 }
 
 /// A set of switches: the switch word.
@@ -99,8 +106,8 @@ mod tests {
             assert_eq!(set.word(), 1 << bit);
             assert_eq!(set.to_string(), switch.id());
         }
-        let all = Switches(0x7f).to_string();
-        assert_eq!(Switches::parse(&all), Ok(Switches(0x7f)));
+        let all = Switches(0x3ff).to_string();
+        assert_eq!(Switches::parse(&all), Ok(Switches(0x3ff)));
         assert_eq!(Switches::parse(""), Ok(Switches::default()));
         assert_eq!(Switches::default().to_string(), "baseline");
     }

@@ -88,6 +88,18 @@ counters! {
     TraceLost = "trace_lost",
     /// Gauge: nanoseconds since the machine started.
     UptimeNs = "uptime_ns",
+    /// Times that the device was shown new frames to receive into.
+    RxShown = "rx_shown",
+    /// Of those: with the doorbell rung.
+    RxDoorbells = "rx_doorbells",
+    /// Times that the device was shown new frames to send.
+    TxShown = "tx_shown",
+    /// Of those: with the doorbell rung.
+    TxDoorbells = "tx_doorbells",
+    /// Frames to send that were handed over as a table of descriptors.
+    TxTables = "tx_tables",
+    /// Passes of receiving that found a frame.
+    RxPasses = "rx_passes",
 }
 
 /// Number of counters.

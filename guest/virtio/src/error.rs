@@ -121,6 +121,12 @@ pub enum DeviceFault {
         /// Descriptor named.
         id: u32,
     },
+    /// An element of a packed ring names a buffer that the device does not have. How many slots
+    /// on the next element is depends on the buffer: no element can be believed any more. Reset.
+    Place {
+        /// Id named.
+        id: u16,
+    },
     /// More bytes than the buffer has, or fewer than the header; the buffer came back to us.
     Len {
         /// Length said.
@@ -132,6 +138,13 @@ pub enum DeviceFault {
     },
 }
 
+impl DeviceFault {
+    /// Whether only a reset helps: the fault comes again at every call until then.
+    pub fn needs_restart(&self) -> bool {
+        matches!(self, DeviceFault::Index { .. } | DeviceFault::Place { .. })
+    }
+}
+
 impl fmt::Display for DeviceFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -139,6 +152,9 @@ impl fmt::Display for DeviceFault {
                 write!(f, "the device announces {announced} completions, it has {posted}")
             }
             DeviceFault::Id { id } => write!(f, "the device returned descriptor {id} unasked"),
+            DeviceFault::Place { id } => {
+                write!(f, "the device returned buffer {id} unasked; its ring is out of step")
+            }
             DeviceFault::Len { len_bytes, min_bytes, max_bytes } => {
                 write!(f, "the device says {len_bytes} bytes, expected {min_bytes} to {max_bytes}")
             }

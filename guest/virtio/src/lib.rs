@@ -1,4 +1,4 @@
-//! virtio-mmio (modern), the split virtqueue and a virtio-net driver.
+//! virtio-mmio (modern), split and packed virtqueues and a virtio-net driver.
 //!
 //! Nothing here touches memory by itself: device registers come through [`Registers`], shared
 //! memory through [`Memory`]. So the same ring and driver logic runs on a bare machine and, under
@@ -17,9 +17,13 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod frames;
+mod ids;
+mod indirect;
 mod memory;
 pub mod mmio;
 pub mod net;
+pub mod packed;
+pub mod ring;
 pub mod split;
 
 pub use error::{DeviceFault, StartError};

@@ -59,6 +59,10 @@ pub const MAGIC: u32 = 0x7472_6976;
 pub const VERSION: u32 = 2;
 /// Feature bit 32: the modern interface is obligatory for us.
 pub const FEATURE_VERSION_1: u64 = 1 << 32;
+/// Feature bit 28: tables of descriptors.
+pub const FEATURE_INDIRECT_DESC: u64 = 1 << 28;
+/// Feature bit 34: packed virtqueues.
+pub const FEATURE_RING_PACKED: u64 = 1 << 34;
 /// Feature bit 29: used_event and avail_event.
 pub const FEATURE_EVENT_IDX: u64 = 1 << 29;
 
@@ -87,12 +91,12 @@ impl Interrupt {
 /// Where the parts of a queue lie, as the device sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueAddresses {
-    /// Descriptor table.
+    /// Descriptor table, or ring.
     pub descriptors: u64,
-    /// Available ring: the driver area.
-    pub available: u64,
-    /// Used ring: the device area.
-    pub used: u64,
+    /// Driver area: available ring, or what the driver wants to be told.
+    pub driver: u64,
+    /// Device area: used ring, or what the device wants to be told.
+    pub device: u64,
 }
 
 /// A virtio-mmio device.
@@ -193,8 +197,8 @@ impl<R: Registers> Transport<R> {
         self.registers.write32(register::QUEUE_NUM, size_frames.into());
         for (low, address) in [
             (register::QUEUE_DESC_LOW, addresses.descriptors),
-            (register::QUEUE_DRIVER_LOW, addresses.available),
-            (register::QUEUE_DEVICE_LOW, addresses.used),
+            (register::QUEUE_DRIVER_LOW, addresses.driver),
+            (register::QUEUE_DEVICE_LOW, addresses.device),
         ] {
             self.registers.write32(low, address as u32);
             self.registers.write32(low + 4, (address >> 32) as u32);

@@ -7,8 +7,14 @@
 //! Source: virtio 1.2, section 5.1.
 
 use crate::frames::Frames;
-use crate::mmio::{FEATURE_EVENT_IDX, Interrupt, QueueAddresses, status};
-use crate::split::{Access, Completion, Layout, SplitQueue};
+use crate::indirect::{TABLE_BYTES, Tables};
+use crate::mmio::{
+    FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, Interrupt, QueueAddresses,
+    status,
+};
+use crate::packed::{self, PackedQueue};
+use crate::ring::{Access, Completion, Published, Ring};
+use crate::split::{self, SplitQueue};
 use crate::{DeviceFault, Frame, Ledger, Memory, Registers, StartError, Transport};
 
 /// Device id of a network card.
@@ -34,9 +40,19 @@ const TX: u16 = 1;
 // Without mergeable buffers, one must hold the largest frame and the header (5.1.6.3.1).
 const _: () = assert!(BUFFER_BYTES >= 1526 && BUFFER_BYTES >= HEADER_BYTES + FRAME_BYTES_MAX);
 
-const RX_LAYOUT: Layout = Layout::new(0, QUEUE_FRAMES as u16);
-const TX_LAYOUT: Layout = Layout::new(RX_LAYOUT.end, QUEUE_FRAMES as u16);
-const BUFFERS: usize = TX_LAYOUT.end.next_multiple_of(64);
+const RX_LAYOUT: split::Layout = split::Layout::new(0, QUEUE_FRAMES as u16);
+const TX_LAYOUT: split::Layout = split::Layout::new(RX_LAYOUT.end, QUEUE_FRAMES as u16);
+/// Packed queues lie where split ones would.
+const LAYOUTS: [(split::Layout, packed::Layout); 2] = [
+    (RX_LAYOUT, packed::Layout::new(RX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
+    (TX_LAYOUT, packed::Layout::new(TX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
+];
+const _: () = assert!(LAYOUTS[0].1.end <= RX_LAYOUT.end && LAYOUTS[1].1.end <= TX_LAYOUT.end);
+const TABLES: Tables = {
+    let tables = TX_LAYOUT.end.next_multiple_of(16);
+    Tables { tables, header: tables + POOL_FRAMES * TABLE_BYTES }
+};
+const BUFFERS: usize = (TABLES.header + HEADER_BYTES).next_multiple_of(64);
 /// Memory that a driver needs, from a page boundary.
 pub const MEMORY_BYTES: usize = BUFFERS + POOL_FRAMES * BUFFER_BYTES;
 
@@ -47,6 +63,26 @@ pub struct Settings {
     pub event_idx: bool,
     /// Whether the device is to interrupt when a frame was sent.
     pub tx_interrupts: bool,
+    /// Use VIRTIO_F_RING_PACKED if the device offers it.
+    pub packed: bool,
+    /// Use VIRTIO_F_INDIRECT_DESC if the device offers it: frames are sent as a table of header
+    /// and frame.
+    pub indirect: bool,
+}
+
+/// How often the device was shown something, since the driver was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Times that it was shown new frames to receive into.
+    pub rx_shown_count: u64,
+    /// Of those: with the doorbell rung.
+    pub rx_doorbell_count: u64,
+    /// Times that it was shown new frames to send.
+    pub tx_shown_count: u64,
+    /// Of those: with the doorbell rung.
+    pub tx_doorbell_count: u64,
+    /// Frames to send that were handed over as a table.
+    pub tx_table_count: u64,
 }
 
 /// A frame that has arrived.
@@ -65,9 +101,12 @@ pub struct NetDriver<R, M> {
     settings: Settings,
     features: u64,
     mac: Option<[u8; 6]>,
-    rx: SplitQueue<QUEUE_FRAMES>,
-    tx: SplitQueue<QUEUE_FRAMES>,
+    /// INDIRECT_DESC was agreed on.
+    indirect: bool,
+    rx: Ring<QUEUE_FRAMES>,
+    tx: Ring<QUEUE_FRAMES>,
     frames: Frames<POOL_FRAMES>,
+    told: Told,
 }
 
 impl<R: Registers, M: Memory> NetDriver<R, M> {
@@ -80,8 +119,18 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         }
         let mut transport = Transport::probe(registers, DEVICE_NET)?;
         let (features, mac, [rx, tx]) = bring_up(&mut transport, &memory, settings)?;
-        let mut driver =
-            NetDriver { transport, memory, settings, features, mac, rx, tx, frames: Frames::new() };
+        let mut driver = NetDriver {
+            transport,
+            memory,
+            settings,
+            features,
+            mac,
+            indirect: features & FEATURE_INDIRECT_DESC != 0,
+            rx,
+            tx,
+            frames: Frames::new(),
+            told: Told::default(),
+        };
         driver.fill();
         Ok(driver)
     }
@@ -91,6 +140,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     pub fn restart(&mut self) -> Result<(), StartError> {
         let started = bring_up(&mut self.transport, &self.memory, self.settings)?;
         (self.features, self.mac, [self.rx, self.tx]) = started;
+        self.indirect = self.features & FEATURE_INDIRECT_DESC != 0;
         self.frames.reclaim();
         self.fill();
         Ok(())
@@ -118,9 +168,29 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.features
     }
 
+    /// Features that the device offers.
+    pub fn offered(&self) -> u64 {
+        self.transport.offered()
+    }
+
     /// Whether EVENT_IDX was agreed on.
     pub fn has_event_idx(&self) -> bool {
         self.features & FEATURE_EVENT_IDX != 0
+    }
+
+    /// Whether packed rings were agreed on.
+    pub fn has_packed_rings(&self) -> bool {
+        self.features & FEATURE_RING_PACKED != 0
+    }
+
+    /// Whether frames are sent as tables.
+    pub fn has_indirect(&self) -> bool {
+        self.indirect
+    }
+
+    /// How often the device was shown something.
+    pub fn told(&self) -> Told {
+        self.told
     }
 
     /// Slots of the receive and the transmit ring.
@@ -194,15 +264,22 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     /// Shows the device the frames to receive into. After every refill: a device that has run
     /// out of frames waits for this doorbell for good.
     pub fn rx_kick(&mut self) {
-        if self.rx.publish(&self.memory) {
+        let published = self.rx.publish(&self.memory);
+        if published == Published::Nothing {
+            return;
+        }
+        self.told.rx_shown_count += 1;
+        if published == Published::Ring {
+            self.told.rx_doorbell_count += 1;
             self.transport.notify(RX);
         }
     }
 
     /// Takes a frame that has arrived.
     ///
-    /// A fault about its length gives the frame back to the receive ring; [`DeviceFault::Index`]
-    /// comes again at every call until the card is [restarted](Self::restart).
+    /// A fault about its length gives the frame back to the receive ring; one that
+    /// [needs a restart](DeviceFault::needs_restart) comes again at every call until the card is
+    /// [restarted](Self::restart).
     pub fn rx_take(&mut self) -> Option<Result<Received, DeviceFault>> {
         let Completion { token, len_bytes } = match self.rx.take(&self.memory)? {
             Ok(completion) => completion,
@@ -247,11 +324,18 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         if self.tx.is_full() {
             return Err(frame);
         }
-        // No offload: the header is all zeros (5.1.6.2). num_buffers is not used in sending.
-        self.memory.with_bytes(at..at + HEADER_BYTES, |header| header.fill(0));
-        let address = self.memory.address() + at as u64;
-        let len = (HEADER_BYTES + len_bytes) as u32;
-        if !self.tx.post(&self.memory, frame.0, address, len, Access::DeviceReads) {
+        // A descriptor of no bytes is not allowed; a frame of none is nobody's wish either.
+        let (address, len, access) = if self.indirect && len_bytes > 0 {
+            self.told.tx_table_count += 1;
+            let table = TABLES.set_len(&self.memory, frame.0, len_bytes as u32);
+            (table, TABLE_BYTES as u32, Access::DeviceReadsTable)
+        } else {
+            // No offload: the header is all zeros (5.1.6.2). num_buffers is not used in sending.
+            self.memory.with_bytes(at..at + HEADER_BYTES, |header| header.fill(0));
+            let len = (HEADER_BYTES + len_bytes) as u32;
+            (self.memory.address() + at as u64, len, Access::DeviceReads)
+        };
+        if !self.tx.post(&self.memory, frame.0, address, len, access) {
             return Err(frame);
         }
         self.frames.post_transmit(frame);
@@ -260,7 +344,13 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
 
     /// Shows the device the frames to send, and rings if it wants to be told.
     pub fn tx_kick(&mut self) {
-        if self.tx.publish(&self.memory) {
+        let published = self.tx.publish(&self.memory);
+        if published == Published::Nothing {
+            return;
+        }
+        self.told.tx_shown_count += 1;
+        if published == Published::Ring {
+            self.told.tx_doorbell_count += 1;
             self.transport.notify(TX);
         }
     }
@@ -272,8 +362,8 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
 
     /// Takes back the frames that were sent.
     ///
-    /// - Returns how many, and the first thing the device did wrong; after
-    ///   [`DeviceFault::Index`], it must be [restarted](Self::restart).
+    /// - Returns how many, and the first thing the device did wrong; it must be
+    ///   [restarted](Self::restart) after what [`DeviceFault::needs_restart`] says so of.
     pub fn tx_reap(&mut self) -> (u16, Option<DeviceFault>) {
         let (mut count, mut fault) = (0, None);
         while let Some(taken) = self.tx.take(&self.memory) {
@@ -283,16 +373,17 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
                     count += 1;
                 }
                 Err(found) => {
-                    fault = fault.or(Some(found));
-                    if matches!(found, DeviceFault::Index { .. }) {
+                    if found.needs_restart() {
+                        // The one that must be heard of.
+                        fault = Some(found);
                         break;
                     }
+                    fault = fault.or(Some(found));
                 }
             }
         }
-        if count > 0 && self.has_event_idx() && !self.settings.tx_interrupts {
-            // The event lies a whole turn of the index away; moved along, it stays there.
-            self.tx.disable_interrupts(&self.memory);
+        if count > 0 && !self.settings.tx_interrupts {
+            self.tx.stay_silent(&self.memory);
         }
         (count, fault)
     }
@@ -325,7 +416,7 @@ const fn buffer(index: u16) -> usize {
     BUFFERS + index as usize * BUFFER_BYTES
 }
 
-type Started = (u64, Option<[u8; 6]>, [SplitQueue<QUEUE_FRAMES>; 2]);
+type Started = (u64, Option<[u8; 6]>, [Ring<QUEUE_FRAMES>; 2]);
 
 /// The start of 3.1.1 and 5.1.5, up to DRIVER_OK.
 fn bring_up<R: Registers>(
@@ -333,35 +424,53 @@ fn bring_up<R: Registers>(
     memory: &impl Memory,
     settings: Settings,
 ) -> Result<Started, StartError> {
-    let event_idx = if settings.event_idx { FEATURE_EVENT_IDX } else { 0 };
-    let features = transport.negotiate(FEATURE_MAC | event_idx)?;
+    let wanted = [
+        (settings.event_idx, FEATURE_EVENT_IDX),
+        (settings.packed, FEATURE_RING_PACKED),
+        (settings.indirect, FEATURE_INDIRECT_DESC),
+    ];
+    let wanted = wanted.iter().filter(|(on, _)| *on).fold(FEATURE_MAC, |all, (_, bit)| all | bit);
+    let features = transport.negotiate(wanted)?;
     let mac = match features & FEATURE_MAC {
         0 => None,
         _ => Some(transport.read_config::<6>()?),
     };
-    let event_idx = features & FEATURE_EVENT_IDX != 0;
-    let mut open = |queue, layout| {
-        let max_frames = transport.queue_frames_max(queue);
-        if max_frames < 2 {
-            return Err(StartError::QueueSize { queue, max_frames });
-        }
-        // Ours need not be the device's largest, but must be a power of two (2.7).
-        let max_frames = max_frames.min(QUEUE_FRAMES as u32);
-        let size = (1 << max_frames.ilog2()) as u16;
-        let ring = SplitQueue::new(memory, layout, size, event_idx);
-        let address = |offset| memory.address() + offset as u64;
-        transport.set_queue(
-            queue,
-            size,
-            QueueAddresses {
-                descriptors: address(layout.descriptors),
-                available: address(layout.available),
-                used: address(layout.used),
-            },
-        )?;
-        Ok(ring)
-    };
-    let rings = [open(RX, RX_LAYOUT)?, open(TX, TX_LAYOUT)?];
+    let rings = [open(transport, memory, features, RX)?, open(transport, memory, features, TX)?];
+    if features & FEATURE_INDIRECT_DESC != 0 {
+        let frames = (0..POOL_FRAMES as u16).map(|index| buffer(index) + HEADER_BYTES);
+        TABLES.write(memory, features & FEATURE_RING_PACKED != 0, frames);
+    }
     transport.drive()?;
     Ok((features, mac, rings))
+}
+
+/// Sets a queue up, of the kind that was agreed on.
+fn open<R: Registers>(
+    transport: &mut Transport<R>,
+    memory: &impl Memory,
+    features: u64,
+    queue: u16,
+) -> Result<Ring<QUEUE_FRAMES>, StartError> {
+    let max_frames = transport.queue_frames_max(queue);
+    if max_frames < 2 {
+        return Err(StartError::QueueSize { queue, max_frames });
+    }
+    // Ours need not be the device's largest.
+    let max_frames = max_frames.min(QUEUE_FRAMES as u32);
+    let event_idx = features & FEATURE_EVENT_IDX != 0;
+    let (split, packed) = LAYOUTS[usize::from(queue)];
+    let (ring, size, [descriptors, driver, device]) = if features & FEATURE_RING_PACKED != 0 {
+        let size = max_frames as u16;
+        let ring = Ring::Packed(PackedQueue::new(memory, packed, size, event_idx));
+        (ring, size, [packed.descriptors, packed.driver, packed.device])
+    } else {
+        // A power of two (2.7).
+        let size = (1 << max_frames.ilog2()) as u16;
+        let ring = Ring::Split(SplitQueue::new(memory, split, size, event_idx));
+        (ring, size, [split.descriptors, split.available, split.used])
+    };
+    let address = |offset| memory.address() + offset as u64;
+    let (descriptors, driver, device) = (address(descriptors), address(driver), address(device));
+    transport.set_queue(queue, size, QueueAddresses { descriptors, driver, device })?;
+    Ok(ring)
 }

@@ -2,10 +2,10 @@
 //!
 //! Source: virtio 1.2, section 2.7.
 
+use crate::ids::Ids;
+use crate::ring::{Access, Completion, Published, need_event};
 use crate::{DeviceFault, Memory};
 
-/// Descriptor flag: the device writes to the buffer.
-const DESC_WRITE: u16 = 2;
 /// Available ring flag: no interrupts, please.
 pub const AVAIL_NO_INTERRUPT: u16 = 1;
 /// Used ring flag: no doorbells, please.
@@ -70,41 +70,14 @@ impl Layout {
     }
 }
 
-/// Whether an index that went from `old` to `new` passed `event` (2.7.10).
-pub const fn need_event(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
-/// Who writes to a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// The device reads it: to send.
-    DeviceReads,
-    /// The device writes to it: to receive.
-    DeviceWrites,
-}
-
-/// A buffer that the device has finished with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
-    /// What it was posted with.
-    pub token: u16,
-    /// Bytes that the device says it has written; not checked yet.
-    pub len_bytes: u32,
-}
-
 /// Driver's end of a queue of at most `N` descriptors.
 ///
 /// Descriptors are taken from and given back to a free list by the ids that the device returns:
 /// completions may come in any order (2.7.9, 2.7.14). All indexes wrap as u16.
 pub struct SplitQueue<const N: usize> {
     layout: Layout,
-    size: u16,
     event_idx: bool,
-    free: [u16; N],
-    free_count: u16,
-    /// Token of each descriptor that the device has.
-    posted: [Option<u16>; N],
+    ids: Ids<N>,
     /// Available index with what was posted.
     available: u16,
     /// Available index that the device has been shown.
@@ -119,40 +92,27 @@ impl<const N: usize> SplitQueue<N> {
     ///
     /// The size is the one negotiated, which may be less than we would like.
     pub fn new(memory: &impl Memory, layout: Layout, size: u16, event_idx: bool) -> Self {
-        assert!(size.is_power_of_two() && usize::from(size) <= N, "queue size {size}");
+        assert!(size.is_power_of_two(), "queue size {size}");
         for at in (layout.descriptors..layout.end).step_by(2) {
             memory.write16(at, 0);
         }
-        let mut free = [0; N];
-        for (index, id) in free.iter_mut().take(usize::from(size)).enumerate() {
-            *id = size - 1 - index as u16;
-        }
-        SplitQueue {
-            layout,
-            size,
-            event_idx,
-            free,
-            free_count: size,
-            posted: [None; N],
-            available: 0,
-            published: 0,
-            used: 0,
-        }
+        let ids = Ids::new(size);
+        SplitQueue { layout, event_idx, ids, available: 0, published: 0, used: 0 }
+    }
+
+    /// Whether EVENT_IDX is in use.
+    pub fn has_event_idx(&self) -> bool {
+        self.event_idx
     }
 
     /// Number of descriptors.
     pub fn size(&self) -> u16 {
-        self.size
+        self.ids.size()
     }
 
     /// Descriptors that the device has.
     pub fn posted_count(&self) -> u16 {
-        self.size - self.free_count
-    }
-
-    /// Whether every descriptor is with the device.
-    pub fn is_full(&self) -> bool {
-        self.free_count == 0
+        self.ids.posted_count()
     }
 
     /// Hands a buffer to the device, which sees it after [`publish`](Self::publish). Returns
@@ -166,28 +126,22 @@ impl<const N: usize> SplitQueue<N> {
         len_bytes: u32,
         access: Access,
     ) -> bool {
-        let Some(left) = self.free_count.checked_sub(1) else {
-            return false;
-        };
-        let id = self.free[usize::from(left)];
-        self.free_count = left;
-        self.posted[usize::from(id)] = Some(token);
+        let Some(id) = self.ids.take(token) else { return false };
         let descriptor = self.layout.descriptors + 16 * usize::from(id);
         memory.write64(descriptor, address);
         memory.write32(descriptor + 8, len_bytes);
-        let flags = if access == Access::DeviceWrites { DESC_WRITE } else { 0 };
-        memory.write16(descriptor + 12, flags);
+        memory.write16(descriptor + 12, access.flags());
         memory.write16(self.layout.avail_slot(self.slot(self.available)), id);
         self.available = self.available.wrapping_add(1);
         true
     }
 
-    /// Shows the device what was posted since. Returns whether it wants the doorbell rung.
+    /// Shows the device what was posted since, and says whether it wants the doorbell rung.
     #[must_use = "without the doorbell, the device sleeps on"]
-    pub fn publish(&mut self, memory: &impl Memory) -> bool {
+    pub fn publish(&mut self, memory: &impl Memory) -> Published {
         let old = self.published;
         if old == self.available {
-            return false;
+            return Published::Nothing;
         }
         // Descriptors and slots before the index that announces them.
         memory.write_barrier();
@@ -195,11 +149,11 @@ impl<const N: usize> SplitQueue<N> {
         self.published = self.available;
         // The index before the device's wish is read: else both sides could miss each other.
         memory.full_barrier();
-        if self.event_idx {
-            need_event(memory.read16(self.layout.avail_event(self.size)), self.published, old)
+        Published::of(if self.event_idx {
+            need_event(memory.read16(self.layout.avail_event(self.size())), self.published, old)
         } else {
             memory.read16(self.layout.used_flags()) & USED_NO_NOTIFY == 0
-        }
+        })
     }
 
     /// Whether the device has finished with something that was not taken yet.
@@ -223,15 +177,9 @@ impl<const N: usize> SplitQueue<N> {
         let id = memory.read32(slot);
         let len_bytes = memory.read32(slot + 4);
         self.used = self.used.wrapping_add(1);
-        let token = usize::try_from(id)
-            .ok()
-            .filter(|id| *id < usize::from(self.size))
-            .and_then(|id| self.posted[id].take());
-        let Some(token) = token else {
+        let Some(token) = self.ids.give(id) else {
             return Some(Err(DeviceFault::Id { id }));
         };
-        self.free[usize::from(self.free_count)] = id as u16;
-        self.free_count += 1;
         Some(Ok(Completion { token, len_bytes }))
     }
 
@@ -240,7 +188,7 @@ impl<const N: usize> SplitQueue<N> {
         if self.event_idx {
             // Flags must be 0 with EVENT_IDX (2.7.7.1); as far behind as can be instead.
             let far = self.used.wrapping_sub(1);
-            memory.write16(self.layout.used_event(self.size), far);
+            memory.write16(self.layout.used_event(self.size()), far);
         } else {
             memory.write16(self.layout.avail_flags(), AVAIL_NO_INTERRUPT);
         }
@@ -251,7 +199,7 @@ impl<const N: usize> SplitQueue<N> {
     #[must_use = "a completion from before is announced by no interrupt"]
     pub fn enable_interrupts(&self, memory: &impl Memory) -> bool {
         if self.event_idx {
-            memory.write16(self.layout.used_event(self.size), self.used);
+            memory.write16(self.layout.used_event(self.size()), self.used);
         } else {
             memory.write16(self.layout.avail_flags(), 0);
         }
@@ -260,6 +208,6 @@ impl<const N: usize> SplitQueue<N> {
     }
 
     fn slot(&self, index: u16) -> u16 {
-        index & (self.size - 1)
+        index & (self.size() - 1)
     }
 }

@@ -8,7 +8,7 @@ use virtio::net::{NetDriver, POOL_FRAMES, Settings};
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        failure_persistence: None, cases: 64, ..Default::default()
+        failure_persistence: None, cases: 256, ..Default::default()
     })]
 
     #[test]
@@ -16,12 +16,14 @@ proptest! {
         steps in prop::collection::vec((0u8..6, 0usize..300), 1..120),
         event_idx in any::<bool>(),
         tx_interrupts in any::<bool>(),
-        size in prop_oneof![Just(2u32), Just(8), Just(256)],
+        packed in any::<bool>(),
+        indirect in any::<bool>(),
+        size in prop_oneof![Just(2u32), Just(8), Just(11), Just(256)],
     ) {
         let behaviour =
             Behaviour { sends_at_once: false, queue_frames_max: size, ..Behaviour::default() };
         let (device, registers, memory) = FakeDevice::new(behaviour);
-        let settings = Settings { event_idx, tx_interrupts };
+        let settings = Settings { event_idx, tx_interrupts, packed, indirect };
         let mut driver = NetDriver::start(registers, memory, settings).expect("it is willing");
         let (mut coming, mut going) = (VecDeque::new(), VecDeque::new());
         let mut number = 0_u32;

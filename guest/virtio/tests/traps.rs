@@ -2,66 +2,23 @@
 //!
 //! Numbers are those of the list in guest/README.md.
 
-use virtio::fake::{Access, Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
-use virtio::mmio::{FEATURE_EVENT_IDX, FEATURE_VERSION_1, status};
+mod common;
+
+use common::*;
+use virtio::fake::{Access, Behaviour, FakeDevice, FakeMemory, RX, TX};
+use virtio::mmio::{
+    FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, FEATURE_VERSION_1, status,
+};
 use virtio::net::{FRAME_BYTES_MAX, HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
-use virtio::split::{AVAIL_NO_INTERRUPT, need_event};
+use virtio::ring::need_event;
+use virtio::split::AVAIL_NO_INTERRUPT;
 use virtio::{DeviceFault, StartError};
-
-type Driver = NetDriver<FakeRegisters, FakeMemory>;
-
-const PLAIN: Settings = Settings { event_idx: false, tx_interrupts: true };
-const EVENT: Settings = Settings { event_idx: true, tx_interrupts: true };
-const EVENT_SILENT: Settings = Settings { event_idx: true, tx_interrupts: false };
-
-fn try_start(behaviour: Behaviour, settings: Settings) -> Result<(FakeDevice, Driver), StartError> {
-    let (device, registers, memory) = FakeDevice::new(behaviour);
-    NetDriver::start(registers, memory, settings).map(|driver| (device, driver))
-}
-
-fn started(behaviour: Behaviour, settings: Settings) -> (FakeDevice, Driver) {
-    try_start(behaviour, settings).expect("the device is willing")
-}
-
-/// Sends a frame that starts with these bytes.
-fn send(driver: &mut Driver, bytes: &[u8]) -> bool {
-    let Some(frame) = driver.take_free() else { return false };
-    driver.with_frame(&frame, bytes.len(), |to| to.copy_from_slice(bytes));
-    match driver.tx_post(frame, bytes.len()) {
-        Ok(()) => {
-            driver.tx_kick();
-            true
-        }
-        Err(frame) => {
-            driver.free(frame);
-            false
-        }
-    }
-}
-
-/// Takes the next frame, returns its bytes, and gives it back to the ring.
-fn take(driver: &mut Driver) -> Option<Result<Vec<u8>, DeviceFault>> {
-    Some(driver.rx_take()?.map(|received| {
-        let len = received.len_bytes;
-        let bytes = driver.with_frame(&received.frame, len, |bytes| bytes.to_vec());
-        driver.rx_post(received.frame);
-        driver.rx_kick();
-        bytes
-    }))
-}
-
-/// All frames are somewhere, none in our hands, and the device has as many as we think.
-fn assert_books_close(device: &FakeDevice, driver: &Driver) {
-    let ledger = driver.ledger();
-    assert_eq!((ledger.total(), ledger.held_count), (POOL_FRAMES as u32, 0));
-    assert_eq!(device.owned_count(RX), usize::from(ledger.receive_count));
-}
 
 // 1: completions are known by their id.
 
 #[test]
 fn trap_1_completions_out_of_order_free_the_right_frames() {
-    for settings in [PLAIN, EVENT] {
+    for settings in every() {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
         let mut random = 1_u64;
@@ -93,25 +50,38 @@ fn trap_1_completions_out_of_order_free_the_right_frames() {
 
 #[test]
 fn trap_1_receive_buffers_come_back_in_any_order() {
-    let (device, mut driver) = started(Behaviour::default(), PLAIN);
-    let mut ids: Vec<u16> = (0..100).filter_map(|_| device.take_available(RX)).collect();
-    ids.reverse();
-    for id in ids {
-        device.complete(RX, id, (HEADER_BYTES + 60) as u32);
+    for settings in [PLAIN, PACKED] {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        let mut ids: Vec<u16> = (0..100).filter_map(|_| device.take_available(RX)).collect();
+        ids.reverse();
+        for id in ids {
+            device.complete(RX, id, (HEADER_BYTES + 60) as u32);
+        }
+        for _ in 0..100 {
+            assert_eq!(take(&mut driver).expect("it is there").map(|bytes| bytes.len()), Ok(60));
+        }
+        assert!(take(&mut driver).is_none());
+        assert_books_close(&device, &driver);
     }
-    for _ in 0..100 {
-        assert_eq!(take(&mut driver).expect("it is there").map(|bytes| bytes.len()), Ok(60));
-    }
-    assert!(take(&mut driver).is_none());
-    assert_books_close(&device, &driver);
 }
 
 // 2: indexes wrap as u16; the size is the negotiated one.
 
 #[test]
 fn trap_2_indexes_wrap_over_200_000_packets_both_ways() {
-    for (settings, queue_frames_max) in [(PLAIN, 256), (EVENT, 256), (EVENT_SILENT, 16), (EVENT, 2)]
-    {
+    let both = Settings { packed: true, indirect: true, ..EVENT_SILENT };
+    for (settings, queue_frames_max) in [
+        (PLAIN, 256),
+        (EVENT, 256),
+        (EVENT_SILENT, 16),
+        (EVENT, 2),
+        (INDIRECT, 256),
+        (PACKED, 256),
+        (PACKED_EVENT, 256),
+        (PACKED_EVENT, 100),
+        (PACKED_EVENT, 2),
+        (both, 7),
+    ] {
         let behaviour = Behaviour { queue_frames_max, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
         for number in 0..200_001_u32 {
@@ -230,7 +200,7 @@ fn trap_4_rings_are_aligned_and_do_not_overlap() {
 
 #[test]
 fn trap_5_device_that_ran_dry_is_told_of_new_buffers() {
-    for settings in [PLAIN, EVENT] {
+    for settings in every() {
         let (device, mut driver) = started(Behaviour::default(), settings);
         for turn in 0..5 {
             let mut delivered = 0;
@@ -250,10 +220,14 @@ fn trap_5_device_that_ran_dry_is_told_of_new_buffers() {
 
 #[test]
 fn trap_5_largest_frame_fits_with_its_header() {
-    let (device, mut driver) = started(Behaviour::default(), PLAIN);
-    let frame: Vec<u8> = (0..FRAME_BYTES_MAX).map(|at| at as u8).collect();
-    assert!(device.receive(&frame));
-    assert_eq!(take(&mut driver), Some(Ok(frame)));
+    for settings in both_rings(PLAIN) {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        let frame: Vec<u8> = (0..FRAME_BYTES_MAX).map(|at| at as u8).collect();
+        assert!(device.receive(&frame));
+        assert_eq!(take(&mut driver), Some(Ok(frame.clone())));
+        assert!(send(&mut driver, &frame));
+        assert_eq!(device.take_sent(), [frame]);
+    }
 }
 
 // 6: EVENT_IDX, and interrupts that come or do not.
@@ -294,8 +268,7 @@ fn trap_6_flags_stay_0_with_event_idx_and_the_event_moves() {
 
 #[test]
 fn trap_6_without_event_idx_flags_turn_interrupts_off_and_on() {
-    let settings = Settings { event_idx: false, tx_interrupts: false };
-    let (device, mut driver) = started(Behaviour::default(), settings);
+    let (device, mut driver) = started(Behaviour::default(), SILENT);
     let ((rx, _), (tx, _)) = (device.layout(RX), device.layout(TX));
     assert_eq!(device.peek16(tx.avail_flags()), AVAIL_NO_INTERRUPT);
     driver.rx_disable_interrupts();
@@ -309,28 +282,33 @@ fn trap_6_without_event_idx_flags_turn_interrupts_off_and_on() {
 
 #[test]
 fn trap_6_spurious_interrupts_are_recognised_and_harmless() {
-    let (device, mut driver) = started(Behaviour::default(), EVENT);
-    assert!(driver.take_interrupt().is_spurious());
-    device.raise_interrupt(1);
-    assert!(driver.take_interrupt().used);
-    assert!(driver.rx_take().is_none());
-    assert_eq!(driver.tx_reap(), (0, None));
-    assert!(!device.interrupt_is_up());
-    assert_books_close(&device, &driver);
+    for settings in every() {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        assert!(driver.take_interrupt().is_spurious());
+        device.raise_interrupt(1);
+        assert!(driver.take_interrupt().used);
+        assert!(driver.rx_take().is_none());
+        assert_eq!(driver.tx_reap(), (0, None));
+        assert!(!device.interrupt_is_up());
+        assert_books_close(&device, &driver);
+    }
 }
 
 #[test]
 fn trap_6_frames_whose_interrupt_is_missing_are_found_by_looking() {
-    let (device, mut driver) = started(Behaviour { silent: true, ..Behaviour::default() }, EVENT);
-    assert!(device.receive(&[9; 60]));
-    assert!(!device.interrupt_is_up());
-    assert!(driver.rx_has_used());
-    assert_eq!(take(&mut driver), Some(Ok(vec![9; 60])));
+    for settings in every() {
+        let silent = Behaviour { silent: true, ..Behaviour::default() };
+        let (device, mut driver) = started(silent, settings);
+        assert!(device.receive(&[9; 60]));
+        assert!(!device.interrupt_is_up());
+        assert!(driver.rx_has_used());
+        assert_eq!(take(&mut driver), Some(Ok(vec![9; 60])));
+    }
 }
 
 #[test]
 fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
-    for settings in [Settings { event_idx: false, tx_interrupts: false }, EVENT_SILENT] {
+    for settings in every().filter(|settings| !settings.tx_interrupts) {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
         let mut posted = 0;
@@ -355,13 +333,30 @@ fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
 }
 
 #[test]
-fn trap_6_doorbell_is_not_rung_when_the_device_wants_none() {
-    let behaviour = Behaviour { no_notify: true, sends_at_once: false, ..Behaviour::default() };
-    let (device, mut driver) = started(behaviour, PLAIN);
-    for _ in 0..10 {
-        assert!(send(&mut driver, &[0; 60]));
+fn trap_6_silence_about_frames_sent_does_not_wear_off() {
+    for settings in every().filter(|settings| !settings.tx_interrupts) {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        // More than an index of 16 bits can count.
+        for _ in 0..70_000 {
+            assert!(send(&mut driver, &[0; 60]));
+            assert_eq!(driver.tx_reap(), (1, None));
+        }
+        device.take_sent();
+        assert_eq!(device.interrupt_count(), 0);
     }
-    assert_eq!((device.doorbell_count(TX), device.owned_count(TX)), (0, 10));
+}
+
+#[test]
+fn trap_6_doorbell_is_not_rung_when_the_device_wants_none() {
+    for settings in both_rings(PLAIN) {
+        let behaviour = Behaviour { no_notify: true, sends_at_once: false, ..Behaviour::default() };
+        let (device, mut driver) = started(behaviour, settings);
+        for _ in 0..10 {
+            assert!(send(&mut driver, &[0; 60]));
+        }
+        assert_eq!((device.doorbell_count(TX), device.owned_count(TX)), (0, 10));
+        assert_eq!((driver.told().tx_shown_count, driver.told().tx_doorbell_count), (10, 0));
+    }
     let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
     let (device, mut driver) = started(behaviour, EVENT);
     for _ in 0..10 {
@@ -369,21 +364,24 @@ fn trap_6_doorbell_is_not_rung_when_the_device_wants_none() {
     }
     // The device has not looked since the first: it is awake, or will look.
     assert_eq!((device.doorbell_count(TX), device.owned_count(TX)), (1, 10));
+    assert_eq!(driver.told().tx_doorbell_count, 1);
 }
 
 // 7: the interrupt is acknowledged before the rings are drained.
 
 #[test]
 fn trap_7_frame_that_comes_after_the_acknowledgement_raises_the_line_again() {
-    let (device, mut driver) = started(Behaviour::default(), PLAIN);
-    assert!(device.receive(&[1; 60]));
-    device.start_log();
-    assert!(driver.take_interrupt().used);
-    assert_eq!(device.take_log(), [Access::Acknowledge]);
-    assert!(!device.interrupt_is_up());
-    assert_eq!(take(&mut driver), Some(Ok(vec![1; 60])));
-    assert!(device.receive(&[2; 60]));
-    assert!(device.interrupt_is_up());
+    for settings in [PLAIN, PACKED] {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        assert!(device.receive(&[1; 60]));
+        device.start_log();
+        assert!(driver.take_interrupt().used);
+        assert_eq!(device.take_log(), [Access::Acknowledge]);
+        assert!(!device.interrupt_is_up());
+        assert_eq!(take(&mut driver), Some(Ok(vec![1; 60])));
+        assert!(device.receive(&[2; 60]));
+        assert!(device.interrupt_is_up());
+    }
 }
 
 // 8: reset, features, header, MAC address.
@@ -412,12 +410,14 @@ fn trap_8_legacy_interface_and_missing_version_1_are_refused() {
 
 #[test]
 fn trap_8_features_ok_that_is_taken_back_is_noticed() {
-    let (device, registers, memory) =
-        FakeDevice::new(Behaviour { refuse_features: true, ..Behaviour::default() });
-    let refused = NetDriver::start(registers, memory, EVENT).err();
-    assert!(matches!(refused, Some(StartError::FeaturesRefused { .. })), "{refused:?}");
-    assert_ne!(device.status() & status::FAILED, 0);
-    assert_eq!(device.status() & status::DRIVER_OK, 0);
+    for settings in every() {
+        let (device, registers, memory) =
+            FakeDevice::new(Behaviour { refuse_features: true, ..Behaviour::default() });
+        let refused = NetDriver::start(registers, memory, settings).err();
+        assert!(matches!(refused, Some(StartError::FeaturesRefused { .. })), "{refused:?}");
+        assert_ne!(device.status() & status::FAILED, 0);
+        assert_eq!(device.status() & status::DRIVER_OK, 0);
+    }
 }
 
 #[test]
@@ -428,22 +428,52 @@ fn trap_8_only_what_we_use_is_chosen_and_only_if_offered() {
     let (device, driver) = started(Behaviour::default(), PLAIN);
     assert_eq!(device.chosen(), FEATURE_VERSION_1 | 1 << 5);
     assert!(!driver.has_event_idx());
+    for settings in both_rings(PLAIN) {
+        let (device, driver) = started(Behaviour::default(), settings);
+        let of = |on: bool, feature: u64| if on { feature } else { 0 };
+        let more =
+            of(settings.packed, FEATURE_RING_PACKED) | of(settings.indirect, FEATURE_INDIRECT_DESC);
+        assert_eq!(device.chosen(), FEATURE_VERSION_1 | 1 << 5 | more);
+        assert_eq!(driver.has_packed_rings(), settings.packed);
+        assert_eq!(driver.has_indirect(), settings.indirect);
+    }
     let poor = Behaviour { offered: FEATURE_VERSION_1, ..Behaviour::default() };
-    let (device, driver) = started(poor, EVENT);
+    let all = Settings { packed: true, indirect: true, ..EVENT };
+    let (device, driver) = started(poor, all);
     assert_eq!(device.chosen(), FEATURE_VERSION_1);
     assert!(!driver.has_event_idx() && driver.mac().is_none());
+    assert!(!driver.has_packed_rings() && !driver.has_indirect());
 }
 
 #[test]
 fn trap_8_features_withdrawn_before_a_restart_are_done_without() {
-    let (device, mut driver) = started(Behaviour::default(), EVENT);
-    device.behave(|behaviour| behaviour.offered = FEATURE_VERSION_1);
-    driver.restart().expect("it can do without");
-    assert!(!driver.has_event_idx());
-    assert!(device.receive(&[3; 60]));
-    assert_eq!(take(&mut driver), Some(Ok(vec![3; 60])));
-    device.behave(|behaviour| behaviour.offered = 0);
-    assert!(matches!(driver.restart(), Err(StartError::FeatureMissing { .. })));
+    for settings in every() {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        for _ in 0..100 {
+            assert!(device.receive(&[1; 60]) && send(&mut driver, &[2; 60]));
+        }
+        device.behave(|behaviour| behaviour.offered = FEATURE_VERSION_1);
+        driver.restart().expect("it can do without");
+        assert!(!driver.has_event_idx() && !driver.has_packed_rings() && !driver.has_indirect());
+        device.take_sent();
+        for number in 0..600_u16 {
+            let frame = [&number.to_be_bytes()[..], &[3; 58]].concat();
+            assert!(device.receive(&frame));
+            assert_eq!(take(&mut driver), Some(Ok(frame.clone())));
+            assert!(send(&mut driver, &frame));
+            assert_eq!((driver.tx_reap(), device.take_sent()), ((1, None), vec![frame]));
+        }
+        // Offered again, it is used again.
+        device.behave(|behaviour| behaviour.offered = Behaviour::default().offered);
+        driver.restart().expect("it is willing");
+        assert_eq!(driver.has_packed_rings(), settings.packed);
+        assert!(device.receive(&[4; 60]) && send(&mut driver, &[5; 60]));
+        assert_eq!(take(&mut driver), Some(Ok(vec![4; 60])));
+        assert_eq!(device.take_sent(), [[5; 60]]);
+        assert_books_close(&device, &driver);
+        device.behave(|behaviour| behaviour.offered = 0);
+        assert!(matches!(driver.restart(), Err(StartError::FeatureMissing { .. })));
+    }
 }
 
 #[test]
@@ -502,74 +532,80 @@ fn trap_9_index_that_runs_ahead_is_a_fault_until_the_restart() {
 
 #[test]
 fn trap_9_lengths_that_cannot_be_are_faults_and_the_buffer_goes_back() {
-    let (device, mut driver) = started(Behaviour::default(), PLAIN);
-    let least = (HEADER_BYTES + 14) as u32;
-    let most = (HEADER_BYTES + FRAME_BYTES_MAX) as u32;
-    // Many more than there are buffers: one that leaked would show.
-    for turn in 0..1000 {
-        let len = [0, 1, 11, 12, least - 1, most + 1, 2048, 2049, u32::MAX][turn % 9];
-        let id = device.take_available(RX).expect("a buffer has leaked");
-        device.complete(RX, id, len);
-        let expected = DeviceFault::Len { len_bytes: len, min_bytes: least, max_bytes: most };
-        assert_eq!(take(&mut driver), Some(Err(expected)));
-        driver.rx_kick();
+    for settings in [PLAIN, PACKED, PACKED_EVENT] {
+        let (device, mut driver) = started(Behaviour::default(), settings);
+        let least = (HEADER_BYTES + 14) as u32;
+        let most = (HEADER_BYTES + FRAME_BYTES_MAX) as u32;
+        // Many more than there are buffers: one that leaked would show.
+        for turn in 0..1000 {
+            let len = [0, 1, 11, 12, least - 1, most + 1, 2048, 2049, u32::MAX][turn % 9];
+            let id = device.take_available(RX).expect("a buffer has leaked");
+            device.complete(RX, id, len);
+            let expected = DeviceFault::Len { len_bytes: len, min_bytes: least, max_bytes: most };
+            assert_eq!(take(&mut driver), Some(Err(expected)));
+            driver.rx_kick();
+        }
+        for len in [least, most] {
+            let id = device.take_available(RX).expect("it is there");
+            device.complete(RX, id, len);
+            let taken = take(&mut driver).expect("it is there").map(|bytes| bytes.len());
+            assert_eq!(taken, Ok(len as usize - HEADER_BYTES));
+        }
+        assert_books_close(&device, &driver);
     }
-    for len in [least, most] {
-        let id = device.take_available(RX).expect("it is there");
-        device.complete(RX, id, len);
-        let taken = take(&mut driver).expect("it is there").map(|bytes| bytes.len());
-        assert_eq!(taken, Ok(len as usize - HEADER_BYTES));
-    }
-    assert_books_close(&device, &driver);
 }
 
 // 10: a frame that the device has is not used again, however long it takes.
 
 #[test]
 fn trap_10_frames_under_way_are_never_handed_out() {
-    let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
-    let (device, mut driver) = started(behaviour, PLAIN);
-    for number in 0..10_u8 {
-        assert!(send(&mut driver, &[number; 60]));
+    for settings in both_rings(PLAIN) {
+        let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
+        let (device, mut driver) = started(behaviour, settings);
+        for number in 0..10_u8 {
+            assert!(send(&mut driver, &[number; 60]));
+        }
+        // Nothing completes. Take and overwrite all there is to take.
+        let mut taken = Vec::new();
+        while let Some(frame) = driver.take_free() {
+            driver.with_frame(&frame, FRAME_BYTES_MAX, |bytes| bytes.fill(0xee));
+            taken.push(frame);
+        }
+        assert_eq!(taken.len(), POOL_FRAMES - 256 - 10);
+        for frame in taken {
+            driver.free(frame);
+        }
+        device.send_waiting(|_| 0);
+        for (number, frame) in device.take_sent().iter().enumerate() {
+            assert_eq!(*frame, [number as u8; 60]);
+        }
+        assert_eq!(driver.tx_reap(), (10, None));
     }
-    // Nothing completes. Take and overwrite all there is to take.
-    let mut taken = Vec::new();
-    while let Some(frame) = driver.take_free() {
-        driver.with_frame(&frame, FRAME_BYTES_MAX, |bytes| bytes.fill(0xee));
-        taken.push(frame);
-    }
-    assert_eq!(taken.len(), POOL_FRAMES - 256 - 10);
-    for frame in taken {
-        driver.free(frame);
-    }
-    device.send_waiting(|_| 0);
-    for (number, frame) in device.take_sent().iter().enumerate() {
-        assert_eq!(*frame, [number as u8; 60]);
-    }
-    assert_eq!(driver.tx_reap(), (10, None));
 }
 
 #[test]
 fn trap_10_reset_in_mid_flight_gets_every_frame_back() {
-    let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
-    let (device, mut driver) = started(behaviour, EVENT);
-    for turn in 0..50 {
-        for _ in 0..100 {
-            send(&mut driver, &[0; 60]);
-            device.receive(&[0; 60]);
+    for settings in every() {
+        let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
+        let (device, mut driver) = started(behaviour, settings);
+        for turn in 0..50 {
+            for _ in 0..100 {
+                send(&mut driver, &[0; 60]);
+                device.receive(&[0; 60]);
+            }
+            let held = driver.rx_take().expect("it is there").expect("it is good");
+            device.set_status(status::DEVICE_NEEDS_RESET);
+            assert!(driver.needs_restart());
+            driver.restart().expect("the device is willing");
+            assert!(!driver.needs_restart());
+            assert_eq!(driver.tx_posted(), 0);
+            assert_eq!(driver.ledger().held_count, 1, "what we hold is ours, turn {turn}");
+            driver.free(held.frame);
+            assert!(take(&mut driver).is_none(), "the old frames are gone");
+            assert_books_close(&device, &driver);
         }
-        let held = driver.rx_take().expect("it is there").expect("it is good");
-        device.set_status(status::DEVICE_NEEDS_RESET);
-        assert!(driver.needs_restart());
-        driver.restart().expect("the device is willing");
-        assert!(!driver.needs_restart());
-        assert_eq!(driver.tx_posted(), 0);
-        assert_eq!(driver.ledger().held_count, 1, "what we hold is ours, turn {turn}");
-        driver.free(held.frame);
-        assert!(take(&mut driver).is_none(), "the old frames are gone");
-        assert_books_close(&device, &driver);
+        assert_eq!(driver.ledger().receive_count, 256);
     }
-    assert_eq!(driver.ledger().receive_count, 256);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const EVENT_IDX: u64 = 1 << 29;
 const RING_PACKED: u64 = 1 << 34;
 
 /// Counters of the firmware that tell arms apart.
-const TOLD: [Counter; 9] = [
+const TOLD: [Counter; 14] = [
     Counter::Interrupts,
     Counter::InterruptsIdle,
     Counter::RxWakes,
@@ -26,6 +26,11 @@ const TOLD: [Counter; 9] = [
     Counter::RxErrors,
     Counter::TxErrors,
     Counter::ContextSwitches,
+    Counter::RxDoorbells,
+    Counter::TxShown,
+    Counter::TxDoorbells,
+    Counter::TxTables,
+    Counter::RxPasses,
 ];
 
 /// The firmware's counters around what was measured.
@@ -71,6 +76,19 @@ impl Told {
         }
         if arm.has("rx-task") && self.grown(Counter::RxWakes) == 0 {
             say("rx-task", "the receive task was never woken: all was answered in the interrupt");
+        }
+        if arm.has("packed") && self.after.get(Counter::Features) & RING_PACKED == 0 {
+            say("packed", "the device does not offer VIRTIO_F_RING_PACKED");
+        }
+        if arm.has("indirect") && self.grown(Counter::TxTables) == 0 {
+            say("indirect", "no frame was sent as a table of descriptors");
+        }
+        // A pass of one frame is the same with and without. Tell the device of as many batches
+        // as there are frames, and nothing was batched.
+        let (shown, sent) = (self.grown(Counter::TxShown), self.grown(Counter::TxPackets));
+        if arm.has("batching") && shown >= sent {
+            let why = format!("no pass found more than one frame to answer under load {load}");
+            say("batching", &why);
         }
         found
     }
@@ -230,5 +248,18 @@ mod tests {
         assert_eq!(names, ["icmp-in-irq", "rx-task"]);
         let busy = told(&[(Counter::AnsweredInPlace, 5), (Counter::RxWakes, 5)]);
         assert!(busy.not_effective(&arm, "ping").is_empty());
+        let arm = Arm::of(["async-tx", "packed", "indirect", "batching"]);
+        let frames = [(Counter::TxPackets, 100), (Counter::TxShown, 100)];
+        let idle = told(&frames).not_effective(&arm, "ping");
+        let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
+        assert_eq!(names, ["packed", "indirect", "batching"]);
+        assert!(idle[2].why.contains("under load ping"), "{}", idle[2].why);
+        let busy = told(&[
+            (Counter::Features, RING_PACKED),
+            (Counter::TxTables, 100),
+            (Counter::TxPackets, 100),
+            (Counter::TxShown, 99),
+        ]);
+        assert!(busy.not_effective(&arm, "flood").is_empty());
     }
 }

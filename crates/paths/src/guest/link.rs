@@ -81,8 +81,14 @@ impl Link {
 
     /// Sends a frame; waits as long as the card takes no more.
     pub fn send(&self, frame: &[u8]) -> Result<(), GuestError> {
-        self.socket.send(frame).map_err(GuestError::io("sending a frame"))?;
-        Ok(())
+        loop {
+            match self.socket.send(frame) {
+                Ok(_) => return Ok(()),
+                // As after a stop and a continue of this process, for there is a time limit.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(GuestError::io("sending a frame")(error)),
+            }
+        }
     }
 
     /// The next frame's length; `None` when none came in time.

@@ -17,6 +17,7 @@ use super::error::GuestError;
 use super::files::{LinuxFiles, QEMU};
 use super::link::Link;
 use super::qmp::{Monitor, Waiting, accept};
+use super::switches::PACKED;
 
 /// How long the firmware may take to get ready on a busy machine.
 const FIRMWARE_READY_MAX: Duration = Duration::from_secs(20);
@@ -96,6 +97,17 @@ impl Boot {
         format!("{own} {}", self.more).trim().to_owned()
     }
 
+    /// The network card. Packed rings are offered to who asked for them: a card differs between
+    /// arms in nothing else.
+    fn card(&self) -> &'static str {
+        match &self.system {
+            System::Firmware { switches, .. } if switches.split(',').any(|id| id == PACKED) => {
+                "virtio-net-device,netdev=n,packed=on"
+            }
+            _ => "virtio-net-device,netdev=n",
+        }
+    }
+
     fn ready_max(&self) -> Duration {
         match self.system {
             System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_MAX,
@@ -113,7 +125,7 @@ impl Boot {
             .args(["-M", "virt,gic-version=3", "-cpu", "cortex-a57", "-m", memory_mib])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-global", "virtio-mmio.force-legacy=false", "-serial", console])
-            .args(["-netdev", wire, "-device", "virtio-net-device,netdev=n"])
+            .args(["-netdev", wire, "-device", self.card()])
             .args(["-qmp", &format!("unix:{}", monitor.display())])
             .arg("-kernel")
             .arg(kernel)
@@ -415,4 +427,14 @@ pub fn version() -> Option<&'static str> {
         Some(text.split_whitespace().nth(3).unwrap_or("of unknown version").to_owned())
     };
     VERSION.get_or_init(read).as_deref()
+}
+
+/// Whether this QEMU's card can offer packed rings.
+pub(super) fn offers_packed_rings() -> bool {
+    static OFFERS: OnceLock<bool> = OnceLock::new();
+    let look = || {
+        let output = Command::new(QEMU).args(["-device", "virtio-net-device,help"]).output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("packed="))
+    };
+    *OFFERS.get_or_init(look)
 }

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use model::{Arm, ArmKind, Support};
 
 use super::files::{self, INSTALL_QEMU, QEMU};
-use super::switches::{FIFO_PRIORITY, contradiction};
-use super::{LOADS, REFERENCE, error::GuestError, tap};
+use super::switches::{FIFO_PRIORITY, PACKED, contradiction};
+use super::{LOADS, REFERENCE, error::GuestError, qemu, tap};
 use crate::path::Load;
 
 /// Whether an arm can run here, and if not what is missing.
@@ -27,6 +27,11 @@ pub(super) fn support(arm: &Arm, load: &Load) -> Support {
         && let Err(support) = tried_tap()
     {
         return support;
+    }
+    if arm.has(PACKED) && !qemu::offers_packed_rings() {
+        let version = qemu::version().unwrap_or("of unknown version");
+        let what = format!("a packed ring in QEMU {version}");
+        return Support::unsupported(what, "QEMU 4.2 or later");
     }
     let cpus = io::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
     if arm.has("vcpu-split") && cpus < 2 {

@@ -8,8 +8,11 @@ pub(super) const FIFO_PRIORITY: i32 = 10;
 /// Switches of the host, which the firmware does not know.
 const OF_THE_HOST: [&str; 2] = ["vcpu-split", "vcpu-fifo"];
 
-/// In the order of the ladder, which up to `icmp-in-irq` is that of the firmware's switch word.
-pub static SWITCHES: [Switch; 9] = [
+/// Switch for which the card must be made with packed rings on offer.
+pub(super) const PACKED: &str = "packed";
+
+/// In the order of the ladder; those of the firmware in the order of its switch word.
+pub static SWITCHES: [Switch; 12] = [
     Switch {
         id: "quiet",
         effect: "counters instead of two lines a packet on the console",
@@ -73,6 +76,27 @@ pub static SWITCHES: [Switch; 9] = [
         needs: "CAP_SYS_NICE",
         source: "sched(7), SCHED_FIFO",
     },
+    Switch {
+        id: PACKED,
+        effect: "one ring for both directions, descriptors overwritten by what was used; off: split ring",
+        scope: Scope::Guest,
+        needs: "QEMU 4.2 or later, which these arms start with packed=on",
+        source: "virtio 1.2, 2.8, VIRTIO_F_RING_PACKED",
+    },
+    Switch {
+        id: "indirect",
+        effect: "a frame is sent as a table of its header and itself; off: one descriptor for both",
+        scope: Scope::Guest,
+        needs: "",
+        source: "virtio 1.2, 2.7.5.3, VIRTIO_F_INDIRECT_DESC",
+    },
+    Switch {
+        id: "batching",
+        effect: "a doorbell for the answers, and one refill, a pass of up to 16 frames; off: per frame",
+        scope: Scope::Guest,
+        needs: "async-tx: who polls has kicked; several frames at once, as under flood",
+        source: "virtio 1.2, 2.7.13: a driver may make a batch available at once",
+    },
 ];
 
 /// What the firmware is told: the names of its switches, between commas.
@@ -84,10 +108,15 @@ pub(super) fn word_of(arm: &Arm) -> String {
 
 /// Why a set of switches makes no sense, if it does not.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
-    (arm.has("lazy-reap") && !arm.has("async-tx")).then(|| {
-        "without async-tx each completion is polled for and reaped by that; try async-tx+lazy-reap"
-            .to_owned()
-    })
+    if arm.has("async-tx") {
+        return None;
+    }
+    let done = [
+        ("lazy-reap", "each completion is polled for and reaped by that"),
+        ("batching", "each frame is polled for before the next: none can wait for a doorbell"),
+    ];
+    let (id, why) = done.iter().find(|(id, _)| arm.has(id))?;
+    Some(format!("without async-tx {why}; try async-tx+{id}"))
 }
 
 #[cfg(test)]
@@ -99,14 +128,23 @@ mod tests {
         assert_eq!(word_of(&Arm::baseline()), "");
         assert_eq!(word_of(&Arm::of(["vcpu-fifo", "event-idx", "quiet"])), "quiet,event-idx");
         let all: Vec<&str> = SWITCHES.iter().map(|switch| switch.id).collect();
-        assert_eq!(word_of(&Arm::of(all.clone())), all[..all.len() - OF_THE_HOST.len()].join(","));
+        let of_the_guest = SWITCHES.iter().filter(|switch| switch.scope == Scope::Guest);
+        let of_the_guest: Vec<&str> = of_the_guest.map(|switch| switch.id).collect();
+        assert_eq!(word_of(&Arm::of(all.clone())), of_the_guest.join(","));
+        assert_eq!(of_the_guest.len() + OF_THE_HOST.len(), all.len());
         assert!(OF_THE_HOST.iter().all(|id| all.contains(id)));
     }
 
     #[test]
-    fn reaping_lazily_what_was_polled_for_is_refused_with_the_way_to_ask() {
-        assert!(contradiction(&Arm::of(["lazy-reap"])).unwrap().contains("async-tx+lazy-reap"));
-        assert!(contradiction(&Arm::of(["async-tx", "lazy-reap"])).is_none());
+    fn what_polling_has_done_already_is_refused_with_the_way_to_ask() {
+        for id in ["lazy-reap", "batching"] {
+            let why = contradiction(&Arm::of(["quiet", id])).unwrap();
+            assert!(why.contains(&format!("try async-tx+{id}")), "{why}");
+            assert!(contradiction(&Arm::of(["async-tx", id])).is_none());
+        }
+        for id in ["packed", "indirect"] {
+            assert!(contradiction(&Arm::of([id])).is_none());
+        }
         assert!(contradiction(&Arm::baseline()).is_none());
     }
 }

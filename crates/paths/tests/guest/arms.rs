@@ -51,10 +51,16 @@ fn every_rung_of_the_ladder_boots_and_its_books_balance() {
         }
         let m = trial(session.as_mut(), &arm);
         check(&arm.name, &m);
-        assert!(m.not_effective.is_empty(), "{}: {:?}", arm.name, m.not_effective);
+        // One echo at a time leaves nothing to batch, and that is said; all else does something.
+        let idle: Vec<&str> = m.not_effective.iter().map(|found| &found.switch[..]).collect();
+        let expected: &[&str] = if ids.contains(&"batching") { &["batching"] } else { &[] };
+        assert_eq!(idle, expected, "{}", arm.name);
         assert_eq!(m.segments["rtt"].len(), m.deliveries["return"].received_count);
-        let wish = if ids.contains(&"event-idx") { "split, event index" } else { "split, flags" };
-        assert_eq!(m.mode["ring"], wish);
+        let ring = if ids.contains(&"packed") { "packed" } else { "split" };
+        let wish = if ids.contains(&"event-idx") { "event index" } else { "flags" };
+        assert_eq!(m.mode["ring"], format!("{ring}, {wish}"));
+        let tables = m.counters["guest_tx_tables_count"] > 0;
+        assert_eq!(tables, ids.contains(&"indirect"), "{}", arm.name);
         let polled = m.counters["guest_tx_poll_turns_count"] > 0;
         assert_eq!(polled, !ids.contains(&"async-tx"), "{}", arm.name);
         let woken = m.counters["guest_rx_wakes_count"] > 0;
@@ -79,6 +85,31 @@ fn other_loads_are_carried_and_what_does_nothing_there_is_said() {
     check("baseline at 115,200 baud", &slow);
     // Two lines of some 37 characters, each of 10 bits.
     assert!(slow.segments["rtt"].min() > 3_000_000, "{}", slow.segments["rtt"].min());
+}
+
+/// Frames a time that the device was shown frames to send, under a flood.
+fn frames_shown_at_once(switches: &[&str]) -> f64 {
+    let mut session = Guest.open(&load("flood")).expect("what it takes is there");
+    let arm = Arm::of(switches.iter().copied());
+    let m = trial(session.as_mut(), &arm);
+    assert!(m.not_effective.is_empty(), "{switches:?}: {:?}", m.not_effective);
+    let answers = m.counters["return_sent_count"] as f64;
+    answers / m.counters["guest_tx_shown_count"] as f64
+}
+
+#[test]
+fn batching_shows_several_frames_at_once_under_a_flood_and_others_one() {
+    if image().is_none() {
+        return;
+    }
+    for (ring, first) in [("split", &[][..]), ("packed", &["packed"][..])] {
+        let base = [first, &["quiet", "async-tx", "lazy-reap", "no-tx-interrupt"]].concat();
+        let one = frames_shown_at_once(&base);
+        let many = frames_shown_at_once(&[&base[..], &["batching"]].concat());
+        // The answer to the question for the counters is one more, and no echo.
+        assert!((0.9..=1.0).contains(&one), "{ring}: {one} frames a time");
+        assert!(many > 1.1, "{ring}: {many} frames a time");
+    }
 }
 
 #[test]
@@ -114,8 +145,10 @@ fn what_cannot_be_proved_is_said_before_anything_boots() {
     };
     assert!(with(|load| load.far = Some("192.0.2.7".into())).contains("leave --peer out"));
     assert!(with(|load| load.size_bytes = 1473).contains("at most 1472"));
-    let refused = Guest.support(&Arm::of(["lazy-reap"]), &load("ping"));
-    if !matches!(refused, Support::Unsupported { .. }) {
-        assert!(matches!(refused, Support::Refused { why } if why.contains("async-tx")));
+    for id in ["lazy-reap", "batching"] {
+        let refused = Guest.support(&Arm::of([id]), &load("ping"));
+        if !matches!(refused, Support::Unsupported { .. }) {
+            assert!(matches!(refused, Support::Refused { why } if why.contains("async-tx")));
+        }
     }
 }

@@ -11,15 +11,23 @@ use wirepath_paths::guest::ping::{self, Until};
 use wirepath_paths::guest::qemu::{Boot, Machine};
 use wirepath_paths::guest::{SWITCHES, flood, selftest};
 
-use super::{ALL, booted, image};
+use super::{ALL, ALL_AND_BEYOND, booted, image};
 
 #[test]
 fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
     let Some(image) = image() else { return };
     let guests = SWITCHES.iter().filter(|switch| switch.scope == model::Scope::Guest);
     let alone = guests.enumerate().map(|(bit, switch)| (switch.id, 1 << bit));
-    let sets = [("", 0), (ALL, 0x3f), ("quiet,async-tx,no-tx-interrupt", 0x13)];
-    for (switches, word) in alone.chain(sets).chain([("rx-task,icmp-in-irq", 0x48)]) {
+    let sets = [
+        ("", 0),
+        (ALL, 0x3f),
+        ("quiet,async-tx,no-tx-interrupt", 0x13),
+        ("rx-task,icmp-in-irq", 0x48),
+        ("event-idx,packed", 0xa0),
+        ("quiet,async-tx,no-tx-interrupt,packed,indirect", 0x193),
+        (ALL_AND_BEYOND, 0x3bf),
+    ];
+    for (switches, word) in alone.chain(sets) {
         let (mut machine, link, station) = booted(&Boot::firmware(&image, switches));
         for bytes in [0, 1, 18, 56, 1471, 1472] {
             for kind in [Kind::Icmp, Kind::Udp] {
@@ -33,6 +41,13 @@ fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
         assert_eq!(counters.get(Counter::AnsweredIcmp), 30, "{switches}");
         assert_eq!(counters.get(Counter::AnsweredUdp), 30, "{switches}");
         assert_eq!(counters.get(Counter::RxPackets), 62, "{switches}");
+        let has = |id| switches.split(',').any(|on| on == id);
+        let features = counters.get(Counter::Features);
+        for (id, bit) in [("event-idx", 29), ("packed", 34), ("indirect", 28)] {
+            assert_eq!(features >> bit & 1 == 1, has(id), "{switches}: {id}");
+        }
+        let tables = if has("indirect") { counters.get(Counter::TxPackets) } else { 0 };
+        assert_eq!(counters.get(Counter::TxTables), tables, "{switches}");
         let errors = counters.get(Counter::RxErrors) + counters.get(Counter::TxErrors);
         assert_eq!(errors, 0, "{switches}");
         let quiet = !machine.said().contains("rx packet");
@@ -43,7 +58,15 @@ fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
 #[test]
 fn flood_neither_stalls_nor_leaks_and_the_books_agree() {
     let Some(image) = image() else { return };
-    for switches in ["quiet", "quiet,async-tx,no-tx-interrupt", ALL] {
+    for switches in [
+        "quiet",
+        "quiet,async-tx,no-tx-interrupt",
+        ALL,
+        "quiet,async-tx,packed",
+        "quiet,async-tx,lazy-reap,event-idx,indirect",
+        "quiet,async-tx,rx-task,batching",
+        ALL_AND_BEYOND,
+    ] {
         let (_machine, link, station) = booted(&Boot::firmware(&image, switches));
         let flood = flood::run(&link, &station, 18, Until::Count(20_000)).expect("it goes on");
         assert_eq!(flood.sent_count, 20_000);
@@ -111,6 +134,15 @@ fn unknown_switch_is_refused_with_a_message() {
     assert!(said.contains("refused: unknown switch \"warp\"; there are quiet async-tx"), "{said}");
     let error = Machine::boot(&boot).expect_err("it never gets ready").to_string();
     assert!(error.contains("did not get ready") && error.contains("warp"), "{error}");
+}
+
+#[test]
+fn card_that_offers_no_packed_ring_is_refused_by_name() {
+    let Some(image) = image() else { return };
+    // The switch where QEMU's command line does not look for it.
+    let boot = Boot::firmware(&image, "quiet").with_words("wirepath.switches=packed");
+    let said = Machine::run_to_end(&boot, Duration::from_secs(20)).expect("it switches off");
+    assert!(said.contains("does not offer VIRTIO_F_RING_PACKED"), "{said}");
 }
 
 #[test]

@@ -17,6 +17,10 @@ use wirepath_paths::guest::qemu::{self, Boot, Machine};
 /// All that the source kept on.
 const ALL: &str = "quiet,async-tx,lazy-reap,rx-task,no-tx-interrupt,event-idx";
 
+/// And what lies beyond the source.
+const ALL_AND_BEYOND: &str = "quiet,async-tx,lazy-reap,rx-task,no-tx-interrupt,event-idx,\
+                              packed,indirect,batching";
+
 /// Says why a test does nothing.
 fn skipped(why: impl std::fmt::Display) {
     let _ = writeln!(stderr(), "skipped: {why}");

@@ -7,7 +7,7 @@ use host::child::{Child, Finished, Place};
 use wirepath_paths::guest::qemu::{Boot, TAP_IFNAME};
 use wirepath_paths::guest::tap::TapMachine;
 
-use super::{ALL, has, image, skipped};
+use super::{ALL, ALL_AND_BEYOND, has, image, skipped};
 
 fn on_tap(switches: &str) -> Option<TapMachine> {
     let image = image()?;
@@ -35,7 +35,7 @@ fn ping_of_every_size_that_fits_a_frame_is_answered() {
     if !has("ping") {
         return;
     }
-    for switches in ["", ALL, "quiet,async-tx,lazy-reap,icmp-in-irq"] {
+    for switches in ["", ALL, "quiet,async-tx,lazy-reap,icmp-in-irq", ALL_AND_BEYOND] {
         let Some(tap) = on_tap(switches) else { return };
         for bytes in [0, 1, 8, 15, 16, 17, 18, 19, 56, 511, 1024, 1471, 1472] {
             // One each: of several, ping gives the last up after 50 ms, busy machine or not.

@@ -4,26 +4,37 @@ use net::{Kind, Outcome};
 use observe::dump::{PORT, Request};
 use observe::{Counter, Event};
 use virtio::net::{FRAME_BYTES_MAX, Received};
-use virtio::{DeviceFault, Frame, Memory, Registers};
+use virtio::{Frame, Memory, Registers};
 
 use super::{BACKLOG, Dump, Platform, Station};
 
-/// Frames after which the device gets its buffers back, and the task lets interrupts in.
-const BATCH: usize = 16;
+/// Most frames of a pass. At its end a task lets interrupts in; with `batching` it is when answers
+/// go out and the device gets its buffers back.
+const PASS: usize = 16;
 
 impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     /// Everything here and now: the baseline's way.
-    pub(super) fn in_interrupt<const IN_PLACE: bool, const LAZY: bool>(&mut self) {
+    pub(super) fn in_interrupt<const IN_PLACE: bool, const LAZY: bool, const BATCHED: bool>(
+        &mut self,
+    ) {
         let mut any = false;
         loop {
-            while let Some(received) = self.next_received() {
-                any = true;
+            let mut count = 0;
+            while count < PASS
+                && let Some(received) = self.next_received()
+            {
+                count += 1;
                 let left = if IN_PLACE { self.answer_in_place(received) } else { Err(received) };
                 if let Err(received) = left {
                     self.handle(received);
                 }
+                self.end_frame::<BATCHED>();
             }
-            self.give_back();
+            any |= count > 0;
+            self.end_pass::<BATCHED>(count);
+            if count == PASS {
+                continue;
+            }
             // Without EVENT_IDX the interrupt was never turned off.
             if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
                 break;
@@ -43,21 +54,29 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     }
 
     /// Echoes in place at once; what is left wakes the task.
-    pub(super) fn echoes_in_interrupt<const LAZY: bool>(&mut self) {
+    pub(super) fn echoes_in_interrupt<const LAZY: bool, const BATCHED: bool>(&mut self) {
         let mut any = false;
         loop {
-            while self.backlog_len < BACKLOG {
-                let Some(received) = self.next_received() else { break };
-                any = true;
+            let mut count = 0;
+            while count < PASS
+                && self.backlog_len < BACKLOG
+                && let Some(received) = self.next_received()
+            {
+                count += 1;
                 if let Err(received) = self.answer_in_place(received) {
                     self.put_backlog(received);
                 }
+                self.end_frame::<BATCHED>();
             }
-            self.give_back();
+            any |= count > 0;
+            self.end_pass::<BATCHED>(count);
             if self.backlog_len == BACKLOG {
                 // The task takes the rest from the ring itself.
                 self.driver.rx_disable_interrupts();
                 break;
+            }
+            if count == PASS {
+                continue;
             }
             if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
                 break;
@@ -72,26 +91,47 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     /// Some frames, in the task; to be called again as long as it returns true. Between the
     /// calls, interrupts may come.
     pub fn receive_some(&mut self) -> bool {
-        for _ in 0..BATCH {
-            let next = match self.take_backlog() {
-                Some(received) => Some(received),
-                None => self.next_received(),
-            };
-            let Some(received) = next else {
-                self.give_back();
-                // Process, arm, look again: what came between raises no interrupt.
-                return self.driver.rx_enable_interrupts();
-            };
+        (self.plan.task)(self)
+    }
+
+    pub(super) fn task_pass<const BATCHED: bool>(&mut self) -> bool {
+        let mut count = 0;
+        while count < PASS
+            && let Some(received) = self.take_backlog().or_else(|| self.next_received())
+        {
+            count += 1;
             self.handle(received);
+            self.end_frame::<BATCHED>();
         }
-        self.give_back();
-        true
+        self.end_pass::<BATCHED>(count);
+        // Process, arm, look again: what came between raises no interrupt.
+        count == PASS || self.driver.rx_enable_interrupts()
     }
 
     /// The receive task woke.
     pub fn woken(&mut self) {
         self.counters.add(Counter::RxWakes, 1);
         self.trace_now(Event::Woken, 0);
+    }
+
+    /// A frame was dealt with: unless `BATCHED`, the device gets one for it now.
+    fn end_frame<const BATCHED: bool>(&mut self) {
+        if !BATCHED {
+            self.give_back();
+        }
+    }
+
+    /// A pass of so many frames is over. Answers first: whoever asked waits, the receive ring
+    /// does not.
+    fn end_pass<const BATCHED: bool>(&mut self, count: usize) {
+        if count > 0 {
+            self.passes_count += 1;
+        }
+        if BATCHED {
+            self.driver.tx_kick();
+        }
+        // What faults gave back, and what there was no frame for, is due in either way.
+        self.give_back();
     }
 
     /// The device gets frames for those that were taken, and is told.
@@ -118,7 +158,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
                 Err(fault) => {
                     self.counters.add(Counter::RxErrors, 1);
                     self.trace_now(Event::RxFault, 0);
-                    if let DeviceFault::Index { .. } = fault {
+                    if fault.needs_restart() {
                         self.restart();
                         return None;
                     }

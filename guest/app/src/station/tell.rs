@@ -27,6 +27,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         self.reap();
         let ledger = self.driver.ledger();
         let (rx_ring, tx_ring) = self.driver.ring_frames();
+        let told = self.driver.told();
         for (gauge, value) in [
             (Counter::FramesFree, ledger.free_count.into()),
             (Counter::FramesHeld, ledger.held_count.into()),
@@ -41,6 +42,12 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             (Counter::TraceRecorded, self.trace.recorded_count()),
             (Counter::TraceLost, self.trace.lost_count()),
             (Counter::UptimeNs, self.platform.now_ns()),
+            (Counter::RxShown, told.rx_shown_count),
+            (Counter::RxDoorbells, told.rx_doorbell_count),
+            (Counter::TxShown, told.tx_shown_count),
+            (Counter::TxDoorbells, told.tx_doorbell_count),
+            (Counter::TxTables, told.tx_table_count),
+            (Counter::RxPasses, self.passes_count),
         ] {
             self.counters.set(gauge, value);
         }
@@ -84,7 +91,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             return true;
         };
         self.counters.add(Counter::AnsweredDump, 1);
-        self.send(frame, len_bytes);
+        self.send_now(frame, len_bytes);
         true
     }
 }

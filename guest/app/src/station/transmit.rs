@@ -1,7 +1,7 @@
-//! Sending: polled to completion, or fire and forget.
+//! Sending: polled to completion, or fire and forget, one doorbell a frame or one a pass.
 
 use observe::{Counter, Event};
-use virtio::{DeviceFault, Frame, Memory, Registers};
+use virtio::{Frame, Memory, Registers};
 
 use super::{POLL_TURN_US, POLL_TURNS_MAX, Platform, Station};
 
@@ -11,12 +11,18 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         (self.plan.transmit)(self, frame, len_bytes);
     }
 
+    /// Sends outside of a pass: nobody else would ring for it.
+    pub(super) fn send_now(&mut self, frame: Frame, len_bytes: usize) {
+        self.send(frame, len_bytes);
+        self.driver.tx_kick();
+    }
+
     /// Waits until the device has sent all it has, in turns of [`POLL_TURN_US`].
     ///
     /// A frame whose completion does not come in time stays the device's: it is not used again
     /// before it has come back.
     pub(super) fn transmit_polled(&mut self, frame: Frame, len_bytes: usize) {
-        if !self.post(frame, len_bytes) {
+        if !self.post::<false>(frame, len_bytes) {
             return;
         }
         for _ in 0..POLL_TURNS_MAX {
@@ -37,18 +43,27 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     }
 
     /// Leaves the frame to the device. `LAZY`: after reaping what it has sent meanwhile.
-    pub(super) fn transmit_async<const LAZY: bool>(&mut self, frame: Frame, len_bytes: usize) {
+    /// `BATCHED`: the end of the pass shows it to the device.
+    pub(super) fn transmit_async<const LAZY: bool, const BATCHED: bool>(
+        &mut self,
+        frame: Frame,
+        len_bytes: usize,
+    ) {
         if LAZY {
             self.reap();
         }
-        self.post(frame, len_bytes);
+        self.post::<BATCHED>(frame, len_bytes);
     }
 
-    /// Hands a frame over and rings; false when the ring was full.
-    fn post(&mut self, frame: Frame, len_bytes: usize) -> bool {
+    /// Hands a frame over, and rings unless `BATCHED`; false when the ring was full.
+    fn post<const BATCHED: bool>(&mut self, frame: Frame, len_bytes: usize) -> bool {
         let posted = match self.driver.tx_post(frame, len_bytes) {
             Ok(()) => true,
             Err(frame) => {
+                if BATCHED {
+                    // Full of frames that the device may not have been shown yet.
+                    self.driver.tx_kick();
+                }
                 // Full. If nobody would tell us when that changes: ask to be told, and look
                 // again, as it may have changed before we asked.
                 self.tx_armed = true;
@@ -74,7 +89,9 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         if self.gpio {
             self.platform.toggle();
         }
-        self.driver.tx_kick();
+        if !BATCHED {
+            self.driver.tx_kick();
+        }
         (self.plan.tell_posted)(self, len_bytes);
         true
     }
@@ -96,7 +113,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         if let Some(fault) = fault {
             self.counters.add(Counter::TxErrors, 1);
             self.trace_now(Event::TxFault, 0);
-            if let DeviceFault::Index { .. } = fault {
+            if fault.needs_restart() {
                 self.restart();
             }
         }
