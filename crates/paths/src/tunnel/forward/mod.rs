@@ -322,7 +322,7 @@ impl<'p> Forwarder<'p> {
                     }
                     Lanes::Spray => sprayed,
                 };
-                // Frames are 4096 bytes at most.
+                // Frames are far below 64 KiB.
                 let frame = Frame::new(frame.park(), offset as u16, len as u16, 0);
                 if let Err(frame) = intake.push(lane, frame) {
                     // Back to the pool: no lane had less room than was asked for.
@@ -546,7 +546,7 @@ fn place_of(frame: Frame) -> Place {
     Place { at: frame.offset().into(), len: frame.len_bytes().into() }
 }
 
-/// The frame at another place of its buffer, which is 4096 bytes at most.
+/// The frame at another place of its buffer, which is far below 64 KiB.
 fn moved(frame: Frame, place: Place) -> Frame {
     frame.moved(place.at as u16, place.len as u16)
 }
