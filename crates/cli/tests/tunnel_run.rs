@@ -38,6 +38,9 @@ impl Row {
         let [plain, ours, theirs] = &row.names;
         for name in &row.names {
             succeed(ip(&["netns", "add", name]));
+            // Out of the way of ports that a dissector claims.
+            let ports = "net.ipv4.ip_local_port_range=51100 51900";
+            succeed(common::enter(name, &["sysctl", "-qw", ports]));
             for key in ["all", "default"] {
                 let quiet = format!("net.ipv6.conf.{key}.disable_ipv6=1");
                 succeed(common::enter(name, &["sysctl", "-qw", &quiet]));
