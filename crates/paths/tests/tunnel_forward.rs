@@ -16,7 +16,9 @@ use io::forward::{Pool, PortSpec, TunnelFrames, open_port};
 use wirepath_paths::tunnel::decap::DecapSpec;
 use wirepath_paths::tunnel::encap::Encap;
 use wirepath_paths::tunnel::fdb::{Fdb, FdbSpec};
-use wirepath_paths::tunnel::forward::{Forwarder, ForwarderSpec, RulesSpec, Tuning, Worker};
+use wirepath_paths::tunnel::forward::{
+    Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker,
+};
 use wirepath_paths::tunnel::order::OrderSpec;
 use wirepath_paths::tunnel::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use wirepath_paths::tunnel::spec::{Carrier, Outer, Tunnel};
@@ -155,6 +157,7 @@ fn forwarding_with<T>(
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
+            policer: None,
         },
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
         shaper: None,
@@ -328,6 +331,25 @@ fn shaper_drops_the_tail_and_what_passes_is_in_order() {
         forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
     let end = &report["end"];
     assert!(count(&counts, "into_tunnels_tail_drop") > 100, "{counts:?}");
+    assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
+    assert_eq!(end["streams"][0]["udp"]["out_of_order"].as_u64(), Some(0), "{end}");
+}
+
+#[test]
+fn policer_before_the_restoration_leaves_holes_and_what_passes_is_in_order() {
+    let _alone = alone();
+    if !has(&["ip", "iperf3"]) {
+        return;
+    }
+    let lab = lab();
+    let slow = |spec: &mut ForwarderSpec| {
+        spec.rules.policer = Some(PolicerSpec { rate_bits_per_s: 4_000_000, burst_bytes: 20_000 });
+    };
+    let (report, counts) =
+        forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
+    let end = &report["end"];
+    assert!(count(&counts, "policed") > 100, "{counts:?}");
+    assert_eq!(count(&counts, "into_tunnels_tail_drop"), 0, "{counts:?}");
     assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
     assert_eq!(end["streams"][0]["udp"]["out_of_order"].as_u64(), Some(0), "{end}");
 }

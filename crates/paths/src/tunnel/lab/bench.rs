@@ -23,7 +23,9 @@ use crate::tunnel::switches::{tuning_of, workers_of};
 
 /// Frames of a trial at most.
 const FRAMES_MAX: f64 = 50_000_000.0;
-/// Frames that are made at once, and for how long at most: they leave together.
+/// Frames that are made at once, and for how long: they leave together. With fewer the source
+/// cannot make up for a time slice that it did not get.
+const BATCH_FRAMES_MIN: f64 = 16.0;
 const BATCH_FRAMES_MAX: f64 = 64.0;
 const BATCH: Duration = Duration::from_micros(20);
 /// Frames of a batch are made together, so one that is looked at for its delay goes alone, up to
@@ -163,7 +165,7 @@ fn batch_of(rate_pps: f64, is_alone: bool) -> u32 {
     match rate_pps {
         0.0 => Generator::BATCH,
         rate if is_alone && rate <= ALONE_PPS_MAX => 1,
-        rate => (rate * BATCH.as_secs_f64()).clamp(1.0, BATCH_FRAMES_MAX) as u32,
+        rate => (rate * BATCH.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
     }
 }
 
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn batches_last_no_longer_than_they_may_and_delays_are_of_single_frames() {
         assert_eq!(batch_of(0.0, false), Generator::BATCH);
-        assert_eq!((batch_of(1_000.0, false), batch_of(500_000.0, false)), (1, 10));
+        assert_eq!((batch_of(1_000.0, false), batch_of(2_000_000.0, false)), (16, 40));
         assert_eq!((batch_of(9e9, false), batch_of(200_000.0, true)), (64, 1));
     }
 }
