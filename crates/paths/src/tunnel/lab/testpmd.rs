@@ -50,7 +50,12 @@ impl Testpmd {
     /// - `cpus`: the first is its own.
     pub(super) fn start(name: &str, lab: &Triple, cpus: &[usize]) -> Result<Self, PathError> {
         let cpu = cpus.first().copied().unwrap_or(0);
-        let driver = if name == "testpmd" { "net_af_xdp" } else { "net_af_packet" };
+        // Without preferred busy polling: it stays with the interface's NAPI instance after the
+        // program is gone, and the kernel's forwarder gets nothing from it any more.
+        let (driver, options) = match name {
+            "testpmd" => ("net_af_xdp", ",busy_budget=0"),
+            _ => ("net_af_packet", ""),
+        };
         let middle = &lab.middle;
         let mut command = Command::new(PROGRAM);
         // Its own first thread sleeps; both are on the one CPU.
@@ -58,7 +63,7 @@ impl Testpmd {
         // Nothing shared with other programs of DPDK; --in-memory does not go with --no-huge.
         command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--file-prefix=wirepath"]);
         for (n, end) in [&middle.near_if, &middle.far_if].into_iter().enumerate() {
-            command.arg(format!("--vdev={driver}{n},iface={}", end.ifname));
+            command.arg(format!("--vdev={driver}{n},iface={}{options}", end.ifname));
         }
         command.args(["--", "--nb-cores=1", "--forward-mode=io", "--stats-period=1"]);
         // Its own choice, for ports with many queues, does not fit its memory.
