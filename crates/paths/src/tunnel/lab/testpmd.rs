@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use host::child::{Child, Place};
 use host::lab::Triple;
+use host::net;
 use host::netns::Netns;
 use model::Support;
 
+use super::SINK_IP;
 use crate::path::{LoadKind, PathError};
 
 const PROGRAM: &str = "dpdk-testpmd";
@@ -24,6 +26,7 @@ pub(super) struct Testpmd {
     child: Option<Child>,
     netns: Netns,
     ifindexes: [u32; 2],
+    sink_mac: [u8; 6],
 }
 
 /// Whether a peer is known, carries the load, and is installed.
@@ -50,12 +53,7 @@ impl Testpmd {
     /// - `cpus`: the first is its own.
     pub(super) fn start(name: &str, lab: &Triple, cpus: &[usize]) -> Result<Self, PathError> {
         let cpu = cpus.first().copied().unwrap_or(0);
-        // Without preferred busy polling: it stays with the interface's NAPI instance after the
-        // program is gone, and the kernel's forwarder gets nothing from it any more.
-        let (driver, options) = match name {
-            "testpmd" => ("net_af_xdp", ",busy_budget=0"),
-            _ => ("net_af_packet", ""),
-        };
+        let driver = if name == "testpmd" { "net_af_xdp" } else { "net_af_packet" };
         let middle = &lab.middle;
         let mut command = Command::new(PROGRAM);
         // Its own first thread sleeps; both are on the one CPU.
@@ -63,7 +61,7 @@ impl Testpmd {
         // Nothing shared with other programs of DPDK; --in-memory does not go with --no-huge.
         command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--file-prefix=wirepath"]);
         for (n, end) in [&middle.near_if, &middle.far_if].into_iter().enumerate() {
-            command.arg(format!("--vdev={driver}{n},iface={}{options}", end.ifname));
+            command.arg(format!("--vdev={driver}{n},iface={}", end.ifname));
         }
         command.args(["--", "--nb-cores=1", "--forward-mode=io", "--stats-period=1"]);
         // Its own choice, for ports with many queues, does not fit its memory.
@@ -72,7 +70,7 @@ impl Testpmd {
         let netns = middle.netns.try_clone().map_err(PathError::part)?;
         let ifindexes = [middle.near_if.ifindex, middle.far_if.ifindex];
         let spawned = Child::spawn(command, &place).map_err(PathError::part)?;
-        let testpmd = Testpmd { child: Some(spawned), netns, ifindexes };
+        let testpmd = Testpmd { child: Some(spawned), netns, ifindexes, sink_mac: lab.far.mac };
         let Some(child) = &testpmd.child else { return Err(failed("it is gone")) };
         if !child.wait_for_stdout("Port statistics", PATIENCE) {
             let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
@@ -109,11 +107,14 @@ impl Drop for Testpmd {
     fn drop(&mut self) {
         drop(self.child.take());
         // One that was killed leaves its XDP programs on the interfaces.
-        let ifindexes = self.ifindexes;
+        let (ifindexes, sink_mac) = (self.ifindexes, self.sink_mac);
         let _ = self.netns.run(|| {
             for ifindex in ifindexes {
                 io::detach_leftover(ifindex);
             }
+            // Over AF_PACKET it takes the interfaces down for a moment, and who is known on them
+            // is forgotten, even for good: the next forwarder would not find the sink.
+            let _ = net::set_neighbour(ifindexes[1], SINK_IP, sink_mac);
         });
     }
 }
