@@ -8,6 +8,7 @@ struct config {
 	__u32 check_sequence;
 	/* What the four bytes before the number must be; 0 for anything. */
 	__be32 tag;
+	__u32 stamp_offset_bytes; /* 0: frames carry no time */
 };
 
 /* Mirrors sys::bpf::DropCounts. */
@@ -41,6 +42,43 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
+/* How long frames were on their way, by 16 buckets to each power of two: mirrors
+ * sys::bpf::drop::DelayCounts.
+ */
+#define DELAY_BUCKETS 704
+
+struct delays {
+	__u64 frames[DELAY_BUCKETS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct delays);
+} delays SEC(".maps");
+
+static __always_inline void count_delay(__u64 delay_ns)
+{
+	struct delays *counted;
+	__u32 zero = 0, power = 0, bucket;
+	__u64 rest = delay_ns >> 4;
+
+	/* Length of `rest` in bits, which the machine has no instruction for. */
+	for (__u32 half = 32; half; half /= 2) {
+		if (rest >> half) {
+			rest >>= half;
+			power += half;
+		}
+	}
+	power += rest;
+	/* Below 32 ns a bucket each; the first of two powers of two have no own. */
+	bucket = power ? power * 16 + (__u32)((delay_ns >> (power - 1)) & 15) : (__u32)delay_ns;
+	counted = bpf_map_lookup_elem(&delays, &zero);
+	if (counted && bucket < DELAY_BUCKETS)
+		counted->frames[bucket]++;
+}
+
 SEC("xdp")
 int drop(struct xdp_md *ctx)
 {
@@ -63,6 +101,15 @@ int drop(struct xdp_md *ctx)
 	counted->frames++;
 	/* Fragments included. */
 	counted->bytes += bpf_xdp_get_buff_len(ctx);
+	if (config.stamp_offset_bytes) {
+		__be64 *stamp = start + config.stamp_offset_bytes;
+
+		if ((void *)(stamp + 1) <= end) {
+			__u64 now_ns = bpf_ktime_get_ns(), then_ns = bpf_be64_to_cpu(*stamp);
+
+			count_delay(now_ns > then_ns ? now_ns - then_ns : 0);
+		}
+	}
 	if (config.check_sequence) {
 		__be32 *sequence = start + config.sequence_offset_bytes;
 

@@ -13,6 +13,7 @@
 struct config {
 	__u32 sequence_offset_bytes;
 	__u32 target_ifindex;
+	__u32 stamp_offset_bytes; /* 0: frames carry no time */
 };
 
 /* Mirrors sys::bpf::generator::Run. */
@@ -23,7 +24,12 @@ struct run {
 	__u64 thread; /* that is in a run now, else 0 */
 	__u64 first_ns; /* first frame of this run made; 0 before */
 	__u64 last_ns; /* last bulk of this run handed over */
+	__u64 gap_ps; /* from frame to frame; 0 for as fast as can be */
+	__u64 begun; /* attempted before this run */
 };
+
+/* Looks at the clock while a frame is not due yet: some 0.1 s. */
+#define WAIT_LOOKS (1 << 22)
 
 const volatile struct config config = {};
 
@@ -37,16 +43,36 @@ struct {
 	__type(value, __u32);
 } target SEC(".maps");
 
+static long is_due(__u32 look, void *due_ns)
+{
+	return bpf_ktime_get_ns() >= *(__u64 *)due_ns;
+}
+
 SEC("xdp")
 int generator(struct xdp_md *ctx)
 {
+	if (!run.first_ns)
+		run.first_ns = bpf_ktime_get_ns();
+	/* A frame that is behind its time goes at once: the rate holds on average. */
+	if (run.gap_ps) {
+		__u64 due_ns = run.first_ns + (run.attempted - run.begun) * run.gap_ps / 1000;
+
+		if (bpf_ktime_get_ns() < due_ns)
+			bpf_loop(WAIT_LOOKS, is_due, &due_ns, 0);
+	}
+
 	void *end = (void *)(long)ctx->data_end;
 	__be32 *sequence = (void *)(long)ctx->data + config.sequence_offset_bytes;
 
 	if ((void *)(sequence + 1) > end)
 		return XDP_ABORTED;
-	if (!run.first_ns)
-		run.first_ns = bpf_ktime_get_ns();
+	if (config.stamp_offset_bytes) {
+		__be64 *stamp = (void *)(long)ctx->data + config.stamp_offset_bytes;
+
+		if ((void *)(stamp + 1) > end)
+			return XDP_ABORTED;
+		*stamp = bpf_cpu_to_be64(bpf_ktime_get_ns());
+	}
 	*sequence = bpf_htonl((__u32)run.attempted);
 	run.attempted++;
 	return bpf_redirect_map(&target, 0, 0);

@@ -93,17 +93,19 @@ fn a_killed_simulated_run_keeps_its_trials() {
 }
 
 /// Ends a run while another program carries the load.
-fn peers_die_with_the_run(load: &str, program: &str) {
+///
+/// - `args`: of `prove`, with the peer.
+/// - `started_with`: a part of the program's command line when it carries the load.
+fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
     if !is_installed(program) {
         return;
     }
     for signal in ["KILL", "INT"] {
         let links = own_links();
         let data = Data::new();
-        let running =
-            prove(&data, &["probe", "--load", load, "--arms", "spin", "--peers", program]);
+        let running = prove(&data, args);
         // Not when it is only asked for its version.
-        let is_it = |line: &str| line.contains(program) && line.contains(" -p ");
+        let is_it = |line: &str| line.contains(program) && line.contains(started_with);
         let started = || running.descendants().iter().any(|(_, line)| is_it(line));
         assert!(until(LONG * 2, started), "{program} was never run: {}", running.stderr());
         let held = running.holdings();
@@ -126,12 +128,22 @@ fn run_report(data: &Data) -> String {
 
 #[test]
 fn sockperf_dies_with_the_run() {
-    peers_die_with_the_run("ping", "sockperf");
+    let args = ["probe", "--load", "ping", "--arms", "spin", "--peers", "sockperf"];
+    peers_die_with_the_run(&args, "sockperf", " -p ");
 }
 
 #[test]
 fn iperf3_dies_with_the_run() {
-    peers_die_with_the_run("flood", "iperf3");
+    let args = ["probe", "--load", "flood", "--arms", "spin", "--peers", "iperf3"];
+    peers_die_with_the_run(&args, "iperf3", " -p ");
+}
+
+#[test]
+fn testpmd_dies_with_the_run() {
+    for (peer, driver) in [("testpmd", "net_af_xdp"), ("testpmd-packet", "net_af_packet")] {
+        let args = ["tunnel", "--arms", "rps", "--peers", peer];
+        peers_die_with_the_run(&args, "dpdk-testpmd", driver);
+    }
 }
 
 #[test]

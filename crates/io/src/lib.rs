@@ -24,7 +24,10 @@ pub use udp::UdpEngine;
 pub use xdp::XdpEngine;
 
 /// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
-pub use sys::bpf::{BpfError, DropCounter, DropCounts, DropSpec, Generator, XdpMode as BpfMode};
+pub use sys::bpf::{
+    BpfError, DelayCounts, DropCounter, DropCounts, DropSpec, Generator, XdpMode as BpfMode,
+    detach_leftover,
+};
 /// Clocks, CPU placement, scheduling and CPU time of the calling thread, for loops over engines;
 /// terminals for what they print.
 pub use sys::{affinity, clock, poll, pty, rusage, sched};

@@ -2,9 +2,9 @@
 //! but us in it.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,9 @@ use io::forward::{Pool, PortSpec, TunnelFrames, open_port};
 use wirepath_paths::tunnel::decap::DecapSpec;
 use wirepath_paths::tunnel::encap::Encap;
 use wirepath_paths::tunnel::fdb::{Fdb, FdbSpec};
-use wirepath_paths::tunnel::forward::{Forwarder, ForwarderSpec, RulesSpec, Tuning, Worker};
+use wirepath_paths::tunnel::forward::{
+    Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker,
+};
 use wirepath_paths::tunnel::order::OrderSpec;
 use wirepath_paths::tunnel::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use wirepath_paths::tunnel::spec::{Carrier, Outer, Tunnel};
@@ -155,6 +157,7 @@ fn forwarding_with<T>(
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
+            policer: None,
         },
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: 1 }),
         shaper: None,
@@ -330,4 +333,100 @@ fn shaper_drops_the_tail_and_what_passes_is_in_order() {
     assert!(count(&counts, "into_tunnels_tail_drop") > 100, "{counts:?}");
     assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
     assert_eq!(end["streams"][0]["udp"]["out_of_order"].as_u64(), Some(0), "{end}");
+}
+
+#[test]
+fn policer_before_the_restoration_leaves_holes_and_what_passes_is_in_order() {
+    let _alone = alone();
+    if !has(&["ip", "iperf3"]) {
+        return;
+    }
+    let lab = lab();
+    let slow = |spec: &mut ForwarderSpec| {
+        spec.rules.policer = Some(PolicerSpec { rate_bits_per_s: 4_000_000, burst_bytes: 20_000 });
+    };
+    let (report, counts) =
+        forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
+    let end = &report["end"];
+    assert!(count(&counts, "policed") > 100, "{counts:?}");
+    assert_eq!(count(&counts, "into_tunnels_tail_drop"), 0, "{counts:?}");
+    assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
+    assert_eq!(end["streams"][0]["udp"]["out_of_order"].as_u64(), Some(0), "{end}");
+}
+
+#[test]
+fn whatever_share_is_dropped_inside_the_order_nothing_stalls_and_each_frame_is_accounted_for() {
+    let _alone = alone();
+    if !has(&["ip"]) {
+        return;
+    }
+    const COUNT: u32 = 2000;
+    let lab = lab();
+    let known =
+        format!("neigh replace 10.77.0.2 lladdr {} dev wp-near nud permanent", mac(&lab.far));
+    lab.near.run(|| ip(&known)).expect("the namespace is there");
+    let receiver = lab
+        .far
+        .run(|| UdpSocket::bind(("10.77.0.2", 9)).expect("the address is there"))
+        .expect("the namespace is there");
+    receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
+    for percent in [0, 1, 50, 99, 100] {
+        let police = |spec: &mut ForwarderSpec| spec.tuning.police_percent = percent;
+        let (sent, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+        let (got, counts) = forwarding_with(&lab, XdpMode::Skb, 2, police, || {
+            thread::scope(|scope| {
+                // Read as they come: the socket holds but a few hundred.
+                let got = scope.spawn(|| {
+                    let (mut got, mut bytes) = (Vec::new(), [0; 4]);
+                    loop {
+                        let is_last = sent.load(Ordering::Relaxed);
+                        match receiver.recv(&mut bytes) {
+                            Ok(_) => {
+                                got.push(u32::from_be_bytes(bytes));
+                                seen.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(_) if is_last => return got,
+                            Err(_) => {}
+                        }
+                    }
+                });
+                let send = || {
+                    let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+                    for n in 0..COUNT {
+                        socket.send_to(&n.to_be_bytes(), ("10.77.0.2", 9)).expect("a route");
+                        // No more on their way than the receiver's socket holds.
+                        while n % 64 == 63 && !is_idle(&seen) {}
+                    }
+                };
+                let sending = lab.near.run(send);
+                sent.store(true, Ordering::Relaxed);
+                sending.expect("the namespace is there");
+                got.join().expect("it ends")
+            })
+        });
+        assert!(got.is_sorted_by(|a, b| a < b), "{percent} %: in order, none twice");
+        let (policed, sent) = (count(&counts, "policed"), count(&counts, "into_tunnels_sent"));
+        // What the host said beside our datagrams.
+        let strays = (policed + sent).checked_sub(COUNT.into()).expect("all were taken in");
+        assert!(strays < 10, "{percent} %: {counts:?}");
+        let passed = u64::from(COUNT).saturating_sub(policed);
+        assert!(
+            (passed..=passed + strays).contains(&(got.len() as u64)),
+            "{percent} %: {counts:?}"
+        );
+        let share = policed as f64 / f64::from(COUNT) * 100.0;
+        assert!((share - f64::from(percent)).abs() < 5.0, "{percent} %: {counts:?}");
+        match percent {
+            0 => assert_eq!(policed, 0),
+            100 => assert_eq!(sent, 0),
+            _ => assert!(policed > 0 && sent > 0, "{counts:?}"),
+        }
+    }
+}
+
+/// Whether a count stands still for a while.
+fn is_idle(count: &AtomicU32) -> bool {
+    let before = count.load(Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(10));
+    before == count.load(Ordering::Relaxed)
 }

@@ -117,6 +117,30 @@ fn policer_inside_the_ordered_section_drops_its_share_and_stalls_nothing() {
 }
 
 #[test]
+fn testpmd_forwards_the_flow_in_order_and_its_cost_is_its_own() {
+    let _alone = alone();
+    let load = load("flood");
+    let Some(mut session) = open(&load) else { return };
+    for name in ["testpmd", "testpmd-packet"] {
+        let peer = Arm::peer(name);
+        if !supported(&peer, &load) {
+            continue;
+        }
+        for _ in 0..2 {
+            let m = session.trial(&peer).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let delivery = m.deliveries["forward"];
+            assert!(delivery.balances() && delivery.received_count > 1000, "{name}: {delivery:?}");
+            assert_eq!((delivery.reordered_count, delivery.duplicated_count), (0, 0), "{name}");
+            let cost = m.costs["worker 0"];
+            // It polls: as long as the trial, give or take its turns on a busy CPU.
+            assert!(cost.user_ns > 0 && cost.user_ns < 4 * m.wall_ns, "{name}: {cost:?}");
+        }
+        // And leaves the interfaces to the next.
+        balances("after testpmd", &session.trial(&Arm::baseline()).expect("it runs"));
+    }
+}
+
+#[test]
 fn arms_leave_the_lab_as_they_found_it() {
     let _alone = alone();
     let load = load("flood");

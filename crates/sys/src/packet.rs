@@ -17,6 +17,7 @@ use crate::socket::{self, FilterStep};
 const PACKET_VERSION: i32 = 10;
 const PACKET_RX_RING: i32 = 5;
 const PACKET_TX_RING: i32 = 13;
+const PACKET_LOSS: i32 = 14;
 const PACKET_STATISTICS: i32 = 6;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_QDISC_BYPASS: i32 = 20;
@@ -322,7 +323,19 @@ impl PacketTx {
     ///
     /// Errors: as for [`PacketRx::open`].
     pub fn open(ifindex: u32, frame_bytes: usize, slot_count: usize) -> io::Result<Self> {
+        Self::with(open()?, ifindex, frame_bytes, slot_count)
+    }
+
+    /// The same, of which the kernel drops frames that are larger than the interface's MTU,
+    /// uncounted. Of [`Self::open`] it refuses them: it stays at the slot of such a frame, and
+    /// sends none behind it.
+    pub fn open_dropping(ifindex: u32, frame_bytes: usize, slot_count: usize) -> io::Result<Self> {
         let fd = open()?;
+        socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_LOSS, 1)?;
+        Self::with(fd, ifindex, frame_bytes, slot_count)
+    }
+
+    fn with(fd: OwnedFd, ifindex: u32, frame_bytes: usize, slot_count: usize) -> io::Result<Self> {
         let slot_bytes = (TX_OFFSET + frame_bytes).next_power_of_two().max(256);
         let block_bytes = slot_bytes.max(BLOCK_BYTES);
         let block_count = (slot_count * slot_bytes).div_ceil(block_bytes);

@@ -1,10 +1,11 @@
-//! Builds the Linux guest that path `guest` is compared with: Debian's arm64 kernel, and an
-//! initramfs that answers.
+//! Builds the Linux guests: that which path `guest` is compared with, Debian's arm64 kernel and an
+//! initramfs that answers; and the same kernel at the other end of path `tunnel`'s gretap.
 //!
 //! Packages come by apt with a state of its own: neither the machine's list of packages nor its
 //! architectures change, and nothing is installed.
 
 mod cpio;
+mod tunnel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,15 +66,25 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let image = out.join("Image");
     fs::copy(unpacked.join("boot").join(format!("vmlinuz-{version}")), &image)
         .with_context(|| format!("copying the kernel {version}"))?;
-    let archive = initramfs(&unpacked, version)?;
-    let initramfs = out.join("initramfs.cpio");
-    fs::write(&initramfs, &archive).with_context(|| format!("writing {}", initramfs.display()))?;
     println!("{}: Linux {version}", image.display());
-    println!("{}: {} bytes", initramfs.display(), archive.len());
+    let init = INIT.replace("MODULES", &MODULES.join(" "));
+    let plain = initramfs(&unpacked, version, &MODULES, &init)?;
+    for package in tunnel::PACKAGES {
+        let file = apt.download(package)?;
+        run(Command::new("dpkg").arg("-x").arg(&file).arg(&unpacked))?;
+    }
+    let mut gretap = initramfs(&unpacked, version, &tunnel::modules(), &tunnel::init())?;
+    tunnel::add_programs(&unpacked, &mut gretap)?;
+    for (name, archive) in [("initramfs.cpio", plain), ("tunnel.cpio", gretap)] {
+        let (file, bytes) = (out.join(name), archive.finish());
+        fs::write(&file, &bytes).with_context(|| format!("writing {}", file.display()))?;
+        println!("{}: {} bytes", file.display(), bytes.len());
+    }
     Ok(())
 }
 
-fn initramfs(unpacked: &Path, version: &str) -> Result<Vec<u8>> {
+/// Shell and modules; `init` runs first.
+fn initramfs(unpacked: &Path, version: &str, modules: &[&str], init: &str) -> Result<Archive> {
     let mut archive = Archive::default();
     for folder in ["bin", "dev", "modules", "proc", "sys"] {
         archive.folder(folder);
@@ -82,9 +93,9 @@ fn initramfs(unpacked: &Path, version: &str) -> Result<Vec<u8>> {
     let shell = first(unpacked, &["usr/bin/busybox", "bin/busybox"])?;
     archive.file("bin/busybox", 0o755, &read(&shell)?);
     let at = format!("lib/modules/{version}");
-    let modules = first(unpacked, &[&format!("usr/{at}"), &at])?;
-    for name in MODULES {
-        let file = find(&modules, &format!("{name}.ko.xz"))?
+    let folder = first(unpacked, &[&format!("usr/{at}"), &at])?;
+    for name in modules {
+        let file = find(&folder, &format!("{name}.ko.xz"))?
             .with_context(|| format!("kernel {version} has no module {name}"))?;
         let output = Command::new("xz").arg("-dc").arg(&file).output();
         let output = output.context("xz (package xz-utils) did not start")?;
@@ -93,9 +104,8 @@ fn initramfs(unpacked: &Path, version: &str) -> Result<Vec<u8>> {
         }
         archive.file(&format!("modules/{name}.ko"), 0o644, &output.stdout);
     }
-    let init = INIT.replace("MODULES", &MODULES.join(" "));
     archive.file("init", 0o755, init.as_bytes());
-    Ok(archive.finish())
+    Ok(archive)
 }
 
 /// apt with folders of its own, for another architecture.

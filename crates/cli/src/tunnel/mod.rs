@@ -1,5 +1,6 @@
 //! `wirepath tunnel`: what the path `tunnel` does by hand.
 
+mod measure;
 mod run;
 
 use clap::Subcommand;
@@ -15,10 +16,17 @@ Example:
   wirepath tunnel run --config tunnel.toml --metrics 9101
   wirepath tunnel run --config tunnel.toml --check")]
     Run(run::RunArgs),
+    /// Find the highest rate that a forwarder takes at each frame size, and the delay below it
+    #[command(after_help = "\
+Example:
+  wirepath tunnel measure --forwarder bypass+batch+prepend
+  wirepath tunnel measure --forwarder kernel --sizes 64,1518 --trial 1s --json")]
+    Measure(measure::MeasureArgs),
 }
 
 pub(crate) fn run(cli: &Cli, command: &TunnelCommand) -> Result<(), Failure> {
     match command {
         TunnelCommand::Run(args) => run::run(cli, args),
+        TunnelCommand::Measure(args) => measure::run(cli, args),
     }
 }

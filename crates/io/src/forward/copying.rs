@@ -53,11 +53,12 @@ impl<'p> PacketReceiver<'p> {
         self.ring.take(max, |bytes, whole_bytes, _| {
             // One that was cut, or merged from several by GRO, is none to forward.
             if bytes.len() != whole_bytes {
-                return;
+                return spare.pool.count_oversized();
             }
             let Some(mut frame) = spare.next() else { return };
             let Some(place) = frame.bytes().get_mut(HEADROOM_BYTES..HEADROOM_BYTES + bytes.len())
             else {
+                spare.pool.count_oversized();
                 spare.frames.push(frame);
                 return;
             };
@@ -135,8 +136,15 @@ impl<'p> TapReceiver<'p> {
     ) -> usize {
         for taken in 0..max {
             let Some(mut frame) = self.spare.next() else { return taken };
-            // The kernel of this side makes frames of the interface's MTU at most.
-            match self.tap.read(&mut frame.bytes()[HEADROOM_BYTES..]) {
+            let room = &mut frame.bytes()[HEADROOM_BYTES..];
+            let room_bytes = room.len();
+            match self.tap.read(room) {
+                // One that fills it was cut: the interface's MTU was raised behind our back.
+                Ok(len) if len == room_bytes => {
+                    self.spare.pool.count_oversized();
+                    self.spare.frames.push(frame);
+                    return taken;
+                }
                 Ok(len) => each(frame, HEADROOM_BYTES, len),
                 Err(_) => {
                     self.spare.frames.push(frame);
@@ -197,7 +205,7 @@ pub fn open_packet_port<'p>(
     let frame_bytes = pool.frame_bytes() as usize;
     let ring = PacketRx::open_all(ifindex, RX_RING_BYTES)
         .map_err(|source| of(source, "a packet receive ring", ifname))?;
-    let out = PacketTx::open(ifindex, frame_bytes, TX_SLOTS)
+    let out = PacketTx::open_dropping(ifindex, frame_bytes, TX_SLOTS)
         .map_err(|source| of(source, "a packet send ring", ifname))?;
     let sent = Vec::with_capacity(TX_SLOTS);
     Ok(Port {

@@ -226,7 +226,11 @@ pub fn open_port<'p>(
     spec: &PortSpec,
     first: Option<&PortRx<'p>>,
 ) -> Result<Port<'p>, IoError> {
-    let filter_spec = TunnelFilterSpec { frames: spec.frames, queues: spec.queues.max(1) };
+    let filter_spec = TunnelFilterSpec {
+        frames: spec.frames,
+        frags: pool.spans_chunks(),
+        queues: spec.queues.max(1),
+    };
     let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
     let bind = Bind {
         ifindex: spec.ifindex,
@@ -239,7 +243,7 @@ pub fn open_port<'p>(
             Copying::RequireZeroCopy => xsk::Copying::RequireZeroCopy,
         },
         need_wakeup: true,
-        multi_buffer: false,
+        multi_buffer: pool.spans_chunks(),
         ring_entries: RING_ENTRIES,
         fill_target: spec.fill_target,
         tx_budget: RING_ENTRIES,

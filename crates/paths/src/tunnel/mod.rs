@@ -19,6 +19,7 @@ pub mod forward;
 pub mod fuzzing;
 mod inner;
 mod lab;
+pub mod measure;
 pub mod order;
 pub mod qos;
 pub mod run;

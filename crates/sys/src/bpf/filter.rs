@@ -27,6 +27,8 @@ pub struct ProbeFilterSpec {
 pub struct TunnelFilterSpec {
     /// Which frames.
     pub frames: TunnelFrames,
+    /// Accept frames of more than one buffer, as of [`ProbeFilterSpec::frags`].
+    pub frags: bool,
     /// Receive queues of the interface, at least 1.
     pub queues: u32,
 }
@@ -95,7 +97,8 @@ impl SocketFilter {
         };
         let port = vxlan_port.to_ne_bytes();
         let config = [port[0], port[1], u8::from(all), u8::from(gre)];
-        Self::load(Opened::open("tunnel", embedded!("tunnel"))?.config(&config)?, spec.queues)
+        let opened = Opened::open("tunnel", embedded!("tunnel"))?.config(&config)?;
+        Self::load(opened.frags(spec.frags), spec.queues)
     }
 
     fn load(opened: Opened, queues: u32) -> Result<Self, BpfError> {

@@ -49,6 +49,7 @@ pub struct Generator {
     target: Interface,
     counts: GeneratorCounts,
     last_error: i64,
+    gap_ps: u64,
     _loaded: Loaded,
 }
 
@@ -76,6 +77,27 @@ impl Generator {
         target_ifindex: u32,
         sequence_offset_bytes: usize,
     ) -> Result<Self, BpfError> {
+        Self::with_stamp(template, target_ifindex, sequence_offset_bytes, None)
+    }
+
+    /// The same, of frames that carry the time at which they were made.
+    ///
+    /// - `stamp_offset_bytes`: where it goes (64 bits, big endian, CLOCK_MONOTONIC
+    ///   nanoseconds).
+    ///
+    /// # Errors
+    /// As of [`Self::new`].
+    pub fn with_stamp(
+        template: &[u8],
+        target_ifindex: u32,
+        sequence_offset_bytes: usize,
+        stamp_offset_bytes: Option<usize>,
+    ) -> Result<Self, BpfError> {
+        let stamp = sequence_offset(stamp_offset_bytes.unwrap_or(0))?;
+        if stamp_offset_bytes.is_some_and(|at| at + size_of::<u64>() > template.len()) {
+            let what = format!("no room for a time in a frame of {} bytes", template.len());
+            return Err(BpfError::Invalid { what });
+        }
         let offset = sequence_offset(sequence_offset_bytes)?;
         if template.len() < ETHERNET_BYTES
             || sequence_offset_bytes + size_of::<u32>() > template.len()
@@ -89,9 +111,10 @@ impl Generator {
             });
         }
         // struct config of generator.bpf.c.
-        let mut config = [0; 8];
+        let mut config = [0; 12];
         config[..4].copy_from_slice(&offset.to_ne_bytes());
-        config[4..].copy_from_slice(&target_ifindex.to_ne_bytes());
+        config[4..8].copy_from_slice(&target_ifindex.to_ne_bytes());
+        config[8..].copy_from_slice(&stamp.to_ne_bytes());
         let loaded = Opened::open("generator", embedded!("generator"))?
             .needs(&[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon])
             .config(&config)?
@@ -128,6 +151,7 @@ impl Generator {
             target,
             counts: GeneratorCounts::default(),
             last_error: 0,
+            gap_ps: 0,
             _loaded: loaded,
         })
     }
@@ -169,6 +193,15 @@ impl Generator {
             left -= part;
         }
         Ok(sending)
+    }
+
+    /// Has the runs from now on keep a rate; they wait, in the kernel and with its CPU, for each
+    /// frame's time. A batch goes out when its last frame is made.
+    ///
+    /// - `rate_pps`: frames a second; 0 for as many as can be.
+    pub fn set_rate(&mut self, rate_pps: f64) {
+        let gap_ps = if rate_pps > 0.0 { 1e12 / rate_pps } else { 0.0 };
+        self.gap_ps = gap_ps as u64;
     }
 
     /// What became of the frames of all runs.
@@ -218,10 +251,10 @@ impl Generator {
         let state = read_single(&self.state)?;
         let mut words = state.chunks_exact(size_of::<u64>()).map(to_u64);
         let run: Run = std::array::from_fn(|_| words.next().unwrap_or_default());
-        let [attempted, sent, last_error, _, first_ns, last_ns] = run;
+        let [attempted, sent, last_error, _, first_ns, last_ns, ..] = run;
         self.counts = GeneratorCounts { attempted, sent };
         self.last_error = last_error.cast_signed();
-        let next: Run = [attempted, sent, last_error, thread, 0, 0];
+        let next: Run = [attempted, sent, last_error, thread, 0, 0, self.gap_ps, attempted];
         let image: Vec<u8> = next.into_iter().flat_map(u64::to_ne_bytes).collect();
         self.state
             .update(&0_u32.to_ne_bytes(), &image, MapFlags::ANY)
@@ -242,8 +275,9 @@ impl Generator {
     }
 }
 
-/// `struct run` of generator.bpf.c: attempted, sent, last error, thread, first and last time.
-type Run = [u64; 6];
+/// `struct run` of generator.bpf.c: attempted, sent, last error, thread, first and last time, gap,
+/// attempted before.
+type Run = [u64; 8];
 
 const ETHERNET_BYTES: usize = 14;
 

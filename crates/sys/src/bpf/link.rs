@@ -80,6 +80,15 @@ impl Drop for Link {
     }
 }
 
+/// Takes off an interface whatever XDP program another process left there without a link of its
+/// own. Returns whether the kernel did.
+///
+/// Call it on a thread in the interface's network namespace.
+pub fn detach_leftover(ifindex: u32) -> bool {
+    // SAFETY: no pointer but null for options is passed.
+    unsafe { libbpf_sys::bpf_xdp_detach(ifindex as i32, 0, std::ptr::null()) == 0 }
+}
+
 /// A loaded XDP program that carries the name of its object, and its one attachment.
 #[derive(Debug)]
 pub(super) struct XdpProgram {

@@ -19,11 +19,11 @@ mod link;
 mod object;
 mod pass;
 
-pub use drop::{DropCounter, DropCounts, DropSpec};
+pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{FilterCounts, ProbeFilterSpec, SocketFilter, TunnelFilterSpec, TunnelFrames};
 pub use generator::{Generator, GeneratorCounts};
 pub use interface::Interface;
-pub use link::XdpMode;
+pub use link::{XdpMode, detach_leftover};
 pub use pass::PassProgram;

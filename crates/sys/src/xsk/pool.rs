@@ -3,9 +3,8 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Frames;
 use super::umem::Umem;
 
 /// Where a frame is.
@@ -28,10 +27,13 @@ pub(super) enum State {
 /// that: a frame is never with two at a time.
 #[derive(Debug)]
 pub struct Pool {
-    umem: Arc<Umem>,
+    umem: Umem,
     states: Box<[AtomicU8]>,
+    /// Of frames that are being sent: chunks that the kernel has yet to give back.
+    unsent: Box<[AtomicU8]>,
     free: Mutex<Vec<u32>>,
     violation_count: AtomicU64,
+    oversized_count: AtomicU64,
 }
 
 /// How many frames of a [`Pool`] are where.
@@ -49,6 +51,8 @@ pub struct PoolBalance {
     pub sending_count: u64,
     /// Frames that the kernel, or a number, named and that were not there.
     pub violation_count: u64,
+    /// Packets that were dropped because none of the frames could hold one.
+    pub oversized_count: u64,
 }
 
 impl PoolBalance {
@@ -60,25 +64,37 @@ impl PoolBalance {
 }
 
 impl Pool {
-    /// Allocates frames of 2048 or 4096 bytes.
+    /// Allocates frames of 2048 bytes, or of one to four times 4096. AF_XDP receives packets of
+    /// more than a page in pieces (XDP_USE_SG): of them all but the first are copied into one
+    /// frame.
     ///
-    /// Errors: `InvalidInput` for other sizes, none or more than 4 GiB; what mmap says.
+    /// Errors: `InvalidInput` for other sizes, none, or 4 GiB and more; what mmap says.
     pub fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Pool> {
-        let frames = Frames::allocate(frame_bytes, frame_count, 1)?;
-        let umem = frames.into_iter().next().map(|share| share.umem);
-        let umem = umem.ok_or_else(|| io::Error::other("a UMEM of no shares"))?;
+        let umem = Umem::allocate(frame_bytes, frame_count)?;
         Ok(Pool {
             umem,
             states: (0..frame_count).map(|_| AtomicU8::new(State::Free as u8)).collect(),
+            unsent: (0..frame_count).map(|_| AtomicU8::new(0)).collect(),
             // The lowest frame on top, as in the ledger.
             free: Mutex::new((0..frame_count).rev().collect()),
             violation_count: AtomicU64::new(0),
+            oversized_count: AtomicU64::new(0),
         })
     }
 
     /// Length of every frame in bytes.
     pub fn frame_bytes(&self) -> u32 {
         self.umem.frame_bytes
+    }
+
+    /// Whether frames have several of the kernel's chunks.
+    pub fn spans_chunks(&self) -> bool {
+        self.umem.chunks() > 1
+    }
+
+    /// Counts a packet that no frame can hold.
+    pub fn count_oversized(&self) {
+        self.oversized_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes up to `count` unused frames.
@@ -115,6 +131,7 @@ impl Pool {
             // From the list, not from the states: the two must agree to balance.
             free_count: self.free().len() as u64,
             violation_count: self.violation_count.load(Ordering::Relaxed),
+            oversized_count: self.oversized_count.load(Ordering::Relaxed),
             ..PoolBalance::default()
         };
         for state in &self.states {
@@ -144,6 +161,19 @@ impl Pool {
         }
         // Made only when it is ours: dropping one gives its frame back.
         moved.then(|| Taken { pool: self, index })
+    }
+
+    /// A chunk of the frame has been sent; the frame comes back with the last of them.
+    pub(super) fn chunk_sent(&self, index: u32) -> Option<Taken<'_>> {
+        if let Some(unsent) = self.unsent.get(index as usize) {
+            // Who reaps a socket's completions does so alone.
+            let left = unsent.load(Ordering::Relaxed);
+            if left > 1 {
+                unsent.store(left - 1, Ordering::Relaxed);
+                return None;
+            }
+        }
+        self.arrive(index, State::Sending)
     }
 
     pub(super) fn violation(&self) {
@@ -183,6 +213,12 @@ impl<'p> Taken<'p> {
     /// Leaves the frame under its number, for [`Pool::claim`] by any thread.
     pub fn park(self) -> u32 {
         self.leave(State::Parked)
+    }
+
+    /// Goes to the kernel, to be sent in so many chunks.
+    pub(super) fn leave_to_send(self, chunks: u8) -> u32 {
+        self.pool.unsent[self.index as usize].store(chunks, Ordering::Relaxed);
+        self.leave(State::Sending)
     }
 
     pub(super) fn is_of(&self, pool: &Pool) -> bool {
@@ -246,6 +282,24 @@ mod tests {
         let balance = pool.balance();
         assert_eq!((balance.free_count, balance.violation_count), (2, 3));
         assert!(!balance.balances());
+    }
+
+    #[test]
+    fn frame_of_several_chunks_comes_back_with_the_last_of_them() {
+        let pool = Pool::allocate(12_288, 2).expect("it is small");
+        assert!(pool.spans_chunks() && !Pool::allocate(4096, 1).expect("it is").spans_chunks());
+        assert!(Pool::allocate(6144, 1).is_err() && Pool::allocate(5 * 4096, 1).is_err());
+        let mut frames = Vec::new();
+        pool.take(&mut frames, 1);
+        let mut frame = frames.pop().expect("there are two");
+        assert_eq!(frame.bytes().len(), 12_288);
+        let index = frame.leave_to_send(3);
+        assert!(pool.chunk_sent(index).is_none() && pool.chunk_sent(index).is_none());
+        assert_eq!(pool.balance().sending_count, 1);
+        drop(pool.chunk_sent(index).expect("the last"));
+        assert!(pool.chunk_sent(index).is_none(), "there was no fourth");
+        let balance = pool.balance();
+        assert_eq!((balance.free_count, balance.violation_count), (2, 1));
     }
 
     #[test]

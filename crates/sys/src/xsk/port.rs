@@ -22,6 +22,18 @@ pub struct PoolRx<'p> {
     rx: Consumer<xdp_desc>,
     shared: Arc<Shared<'p>>,
     receiving: u32,
+    /// A packet whose last piece has not come yet.
+    partial: Option<Partial<'p>>,
+}
+
+/// Pieces of a packet, put together in the frame of the first.
+#[derive(Debug)]
+struct Partial<'p> {
+    frame: Taken<'p>,
+    offset: usize,
+    len: usize,
+    /// Whether there was no room for all of them.
+    is_cut: bool,
 }
 
 /// What sends: the TX ring and the completion ring of the same queue.
@@ -47,22 +59,23 @@ struct Shared<'p> {
 /// Opens and binds a socket. The first of a pool passes `shared: None`; the others, on this or
 /// other interfaces, pass the first's half.
 ///
-/// Must be called in the interface's network namespace. `bind.multi_buffer` must be off:
-/// [`XskError::System`] otherwise. Errors name the remedy. Frames that the kernel still has
-/// when the socket closes stay with it: the pool's balance shows them.
+/// Must be called in the interface's network namespace. `bind.multi_buffer` must say whether
+/// the pool's frames span chunks: [`XskError::System`] otherwise. Errors name the remedy. Frames
+/// that the kernel still has when the socket closes stay with it: the pool's balance shows them.
 pub fn open_port<'p>(
     pool: &'p Pool,
     bind: Bind,
     shared: Option<&PoolRx<'p>>,
 ) -> Result<(PoolRx<'p>, PoolTx<'p>), XskError> {
-    if bind.multi_buffer || shared.is_some_and(|first| !std::ptr::eq(first.shared.pool, pool)) {
+    let is_others = shared.is_some_and(|first| !std::ptr::eq(first.shared.pool, pool));
+    if bind.multi_buffer != pool.spans_chunks() || is_others {
         let source = std::io::ErrorKind::InvalidInput.into();
         return Err(system(&bind, "sharing the pool", source));
     }
     let rings = Rings::open(pool.umem(), &bind, shared.map(AsFd::as_fd))?;
     let Rings { fill, completion, rx, tx, fd, zero_copy, .. } = rings;
     let shared = Arc::new(Shared { fd, pool, bind, zero_copy });
-    let receiver = PoolRx { fill, rx, shared: shared.clone(), receiving: 0 };
+    let receiver = PoolRx { fill, rx, shared: shared.clone(), receiving: 0, partial: None };
     Ok((receiver, PoolTx { completion, tx, shared, wakeup_count: 0 }))
 }
 
@@ -100,7 +113,8 @@ impl<'p> PoolRx<'p> {
     }
 
     /// Takes up to `max` frames that have arrived; `each` gets every frame with the place of
-    /// its bytes: offset and length.
+    /// its bytes: offset and length. Packets that came in pieces are put together; those that are
+    /// too long for that are counted by the pool.
     pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         let ready = self.rx.ready(max).min(max);
@@ -111,11 +125,30 @@ impl<'p> PoolRx<'p> {
             let pool = self.shared.pool;
             let Some((index, offset, len)) = place_of(pool, &desc) else {
                 pool.violation();
+                self.spoil();
                 continue;
             };
-            if let Some(frame) = pool.arrive(index, State::Receiving) {
+            let Some(frame) = pool.arrive(index, State::Receiving) else {
+                self.spoil();
+                continue;
+            };
+            let is_last = desc.options & libc::XDP_PKT_CONTD == 0;
+            if is_last && self.partial.is_none() {
                 each(frame, offset, len);
                 taken += 1;
+                continue;
+            }
+            let packet = match self.partial.take() {
+                None => Partial { frame, offset, len, is_cut: false },
+                Some(packet) => packet.with(frame, offset, len),
+            };
+            match (is_last, packet.is_cut) {
+                (false, _) => self.partial = Some(packet),
+                (true, true) => pool.count_oversized(),
+                (true, false) => {
+                    each(packet.frame, packet.offset, packet.len);
+                    taken += 1;
+                }
             }
         }
         if ready > 0 {
@@ -124,10 +157,31 @@ impl<'p> PoolRx<'p> {
         taken
     }
 
+    /// A piece is missing from the packet that is put together.
+    fn spoil(&mut self) {
+        if let Some(partial) = &mut self.partial {
+            partial.is_cut = true;
+        }
+    }
+
     /// Sleeps until something arrives, at most `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), XskError> {
         let waited = socket::wait(self.shared.fd.as_fd(), false, timeout);
         waited.map(|_| ()).map_err(|source| system(&self.shared.bind, "poll", source))
+    }
+}
+
+impl Partial<'_> {
+    /// With another piece behind it.
+    fn with(mut self, mut piece: Taken<'_>, offset: usize, len: usize) -> Self {
+        let at = self.offset + self.len;
+        let from = piece.bytes().get(offset..offset + len);
+        match (from, self.frame.bytes().get_mut(at..at + len)) {
+            (Some(from), Some(to)) if !self.is_cut => to.copy_from_slice(from),
+            _ => self.is_cut = true,
+        }
+        self.len += len;
+        self
     }
 }
 
@@ -140,7 +194,9 @@ impl AsFd for PoolRx<'_> {
 impl<'p> PoolTx<'p> {
     /// Frames that fit into the send ring; looks anew only when fewer than `want` are known.
     pub fn tx_room(&mut self, want: usize) -> usize {
-        self.tx.room(u32::try_from(want).unwrap_or(u32::MAX)) as usize
+        let chunks = self.shared.pool.umem().chunks();
+        let want = u32::try_from(want).unwrap_or(u32::MAX).saturating_mul(chunks);
+        (self.tx.room(want) / chunks) as usize
     }
 
     /// Hands a frame to the kernel, to be seen by it with [`Self::tx_publish`]. Gives it back
@@ -151,15 +207,27 @@ impl<'p> PoolTx<'p> {
         offset: usize,
         len: usize,
     ) -> Result<(), Taken<'p>> {
-        let frame_bytes = self.shared.pool.frame_bytes() as usize;
-        let fits = offset.checked_add(len).is_some_and(|end| end <= frame_bytes);
-        if !fits || !frame.is_of(self.shared.pool) || self.tx.room(1) == 0 {
+        let pool = self.shared.pool;
+        let frame_bytes = pool.frame_bytes() as usize;
+        let chunk_bytes = pool.umem().chunk_bytes as usize;
+        let Some(end) = offset.checked_add(len).filter(|end| *end <= frame_bytes) else {
+            return Err(frame);
+        };
+        // No descriptor may cross from one chunk to the next.
+        let pieces = (end.div_ceil(chunk_bytes) - offset / chunk_bytes).max(1) as u32;
+        if !frame.is_of(pool) || self.tx.room(pieces) < pieces {
             return Err(frame);
         }
-        let index = frame.leave(State::Sending);
-        let addr = u64::from(index) * frame_bytes as u64 + offset as u64;
-        let pushed = self.tx.push(xdp_desc { addr, len: len as u32, options: 0 });
-        debug_assert!(pushed.is_ok());
+        let base = u64::from(frame.leave_to_send(pieces as u8)) * frame_bytes as u64;
+        let mut at = offset;
+        for left in (0..pieces).rev() {
+            let until = if left == 0 { end } else { (at / chunk_bytes + 1) * chunk_bytes };
+            let options = if left == 0 { 0 } else { libc::XDP_PKT_CONTD };
+            let (addr, len) = (base + at as u64, (until - at) as u32);
+            let pushed = self.tx.push(xdp_desc { addr, len, options });
+            debug_assert!(pushed.is_ok());
+            at = until;
+        }
         Ok(())
     }
 
@@ -176,7 +244,7 @@ impl<'p> PoolTx<'p> {
             let Some(addr) = self.completion.take() else { break };
             let index = addr / u64::from(pool.frame_bytes());
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            frames.extend(pool.arrive(index, State::Sending));
+            frames.extend(pool.chunk_sent(index));
         }
         if ready > 0 {
             self.completion.release();
@@ -208,7 +276,8 @@ impl<'p> PoolTx<'p> {
 fn place_of(pool: &Pool, desc: &xdp_desc) -> Option<(u32, usize, usize)> {
     let frame_bytes = u64::from(pool.frame_bytes());
     let (index, offset) = (desc.addr / frame_bytes, desc.addr % frame_bytes);
-    let fits = offset + u64::from(desc.len) <= frame_bytes;
+    // Only the first chunk of a frame is given to receive into.
+    let fits = offset + u64::from(desc.len) <= u64::from(pool.umem().chunk_bytes);
     let index = u32::try_from(index).ok().filter(|_| fits)?;
     Some((index, offset as usize, desc.len as usize))
 }

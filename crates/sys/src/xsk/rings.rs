@@ -51,7 +51,7 @@ impl Rings {
             let mut reg: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
             reg.addr = umem.area.base().as_ptr() as u64;
             reg.len = u64::from(umem.frame_bytes) * u64::from(umem.frame_count);
-            reg.chunk_size = umem.frame_bytes;
+            reg.chunk_size = umem.chunk_bytes;
             socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
         }
         // The fill ring holds every frame we might post, the completion ring every send.

@@ -11,7 +11,45 @@ use crate::mmap::Mapping;
 pub(crate) struct Umem {
     pub(crate) area: Mapping,
     pub(crate) frame_bytes: u32,
+    /// What the kernel takes for a frame: all of one, or a page of it.
+    pub(crate) chunk_bytes: u32,
     pub(crate) frame_count: u32,
+}
+
+/// Largest chunk that the kernel takes: a page.
+///
+/// Source: xdp_umem_reg(), net/xdp/xdp_umem.c.
+pub(crate) const CHUNK_BYTES_MAX: u32 = 4096;
+/// Chunks of a frame at most.
+const CHUNKS_MAX: u32 = 4;
+
+impl Umem {
+    /// Frames of 2048 bytes, or of one to four chunks of 4096.
+    ///
+    /// Errors: `InvalidInput` for other sizes, none, or 4 GiB and more; what mmap says.
+    pub(crate) fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Umem> {
+        let chunks = frame_bytes / CHUNK_BYTES_MAX;
+        let whole =
+            frame_bytes.is_multiple_of(CHUNK_BYTES_MAX) && (1..=CHUNKS_MAX).contains(&chunks);
+        if !(frame_bytes == 2048 || whole) || frame_count == 0 {
+            let what = format!(
+                "UMEM of {frame_count} frames of {frame_bytes} bytes: frames must be of 2048 \
+                 bytes or one to {CHUNKS_MAX} times 4096, and at least one"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        if frame_count.checked_mul(frame_bytes).is_none() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"));
+        }
+        let area = Mapping::anonymous(frame_count as usize * frame_bytes as usize)?;
+        let chunk_bytes = frame_bytes.min(CHUNK_BYTES_MAX);
+        Ok(Umem { area, frame_bytes, chunk_bytes, frame_count })
+    }
+
+    /// Chunks of each frame.
+    pub(crate) fn chunks(&self) -> u32 {
+        self.frame_bytes / self.chunk_bytes
+    }
 }
 
 /// A share of a UMEM's frames, for one socket; never overlaps another share.
@@ -36,10 +74,8 @@ impl Frames {
         }
         let frame_count = count
             .checked_mul(shares)
-            .filter(|n| n.checked_mul(frame_bytes).is_some())
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"))?;
-        let area = Mapping::anonymous(frame_count as usize * frame_bytes as usize)?;
-        let umem = Arc::new(Umem { area, frame_bytes, frame_count });
+        let umem = Arc::new(Umem::allocate(frame_bytes, frame_count)?);
         let share = |n| Frames { umem: umem.clone(), first: n * count, count };
         Ok((0..shares).map(share).collect())
     }

@@ -145,6 +145,49 @@ fn frames_without_the_tag_are_strays_and_touch_no_count_of_the_flow() {
 }
 
 #[test]
+fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
+    if !can_run() {
+        return;
+    }
+    const RATE_PPS: f64 = 2_000.0;
+    let pair = Pair::new();
+    let index = pair.far_index;
+    let stamp_at = SEQUENCE_OFFSET + 4;
+    let drops = pair.far.run(move || {
+        let spec = DropSpec {
+            sequence_offset: Some(SEQUENCE_OFFSET),
+            stamp_offset: Some(stamp_at),
+            ..DropSpec::default()
+        };
+        let mut drops = DropCounter::load(&spec).expect("load");
+        drops.attach(index, XdpMode::Native).expect("attach");
+        drops
+    });
+    let index = pair.near_index;
+    let took = pair.near.run(move || {
+        let frame = udp_frame(7000, &[0; 18], Shape::default());
+        let mut generator =
+            Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(stamp_at)).expect("new");
+        generator.set_rate(RATE_PPS);
+        let took = generator.run(100, 1).expect("run");
+        let no_room = Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(frame.len() - 7));
+        assert!(no_room.is_err());
+        // And as fast as before once nobody asks for a rate.
+        generator.set_rate(0.0);
+        assert!(generator.run(100, 1).expect("run") < took);
+        took
+    });
+    // The first frame goes alone, so that 98 gaps are in the longer part; none is shorter.
+    assert!(took.as_secs_f64() >= 97.0 / RATE_PPS, "{took:?}");
+    wait_until(|| drops.counts().expect("counts").frames == 200);
+    let delays = drops.delays().expect("delays");
+    assert_eq!(delays.frame_count(), 200);
+    let half_ns = delays.quantile_ns(0.5).expect("there are some");
+    assert!((1..1_000_000_000).contains(&half_ns), "{half_ns}");
+    assert!(delays.quantile_ns(1.0) >= Some(half_ns));
+}
+
+#[test]
 fn a_peer_with_neither_xdp_nor_gro_is_refused_at_once_with_the_remedy() {
     if !can_run() {
         return;

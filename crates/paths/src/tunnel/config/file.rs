@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::value::{Check, FlagOrWord, NumberOrWord, line_of};
 use super::{
     Carrier, ClassConfig, Config, ConfigError, ConfigErrors, Domain, Engine, FdbSpec, Interface,
-    OrderSpec, Outer, QosConfig, QueueSpec, StaticConfig, Tunnel, TunnelConfig,
+    OrderSpec, Outer, PolicerSpec, QosConfig, QueueSpec, StaticConfig, Tunnel, TunnelConfig,
 };
 use crate::tunnel::order::{LANE_COUNT_MAX, WINDOW_TICKETS_MAX};
 use crate::tunnel::qos::{BURST_BYTES_MAX, CLASS_COUNT_MAX, RATE_BITS_PER_S_MAX};
@@ -104,6 +104,8 @@ struct OrderTable {
 struct QosTable {
     rate_kbps: Option<Spanned<i64>>,
     burst_bytes: Option<Spanned<i64>>,
+    police_kbps: Option<Spanned<i64>>,
+    police_burst_bytes: Option<Spanned<i64>>,
     overhead_bytes: Option<Spanned<i64>>,
     class: Vec<Spanned<ClassTable>>,
 }
@@ -396,21 +398,35 @@ fn statics(file: &File, tunnels: &[TunnelConfig], check: &mut Check<'_>) -> Vec<
     statics
 }
 
-fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
+/// Rate in bits per second and burst in bytes, by the names and values of both; none without a
+/// rate.
+fn bucket(
+    names: [&str; 2],
+    found: [&Option<Spanned<i64>>; 2],
+    check: &mut Check<'_>,
+) -> Option<(u64, u64)> {
+    let keys = names.map(|name| format!("qos.{name}"));
     let rate_max = (RATE_BITS_PER_S_MAX / 1000) as i64;
-    let rate_kbps: u64 = check.number("qos.rate_kbps", found.rate_kbps.as_ref(), 1..=rate_max, 0);
+    let rate_kbps: u64 = check.number(&keys[0], found[0].as_ref(), 1..=rate_max, 0);
     // By default what the rate sends in 10 ms, and no less than two full frames of 9000.
     let burst_default = (rate_kbps * 1000 / 8 / 100).clamp(18_000, BURST_BYTES_MAX);
-    let burst_bytes = check.number(
-        "qos.burst_bytes",
-        found.burst_bytes.as_ref(),
-        1514..=BURST_BYTES_MAX as i64,
-        burst_default,
-    );
-    if let (None, Some(burst)) = (&found.rate_kbps, &found.burst_bytes) {
+    let range = 1514..=BURST_BYTES_MAX as i64;
+    let burst_bytes = check.number(&keys[1], found[1].as_ref(), range, burst_default);
+    if let (None, Some(burst)) = (found[0], found[1]) {
         let problem = "there is no rate to burst from";
-        check.wrong(burst.span(), "qos.burst_bytes", problem, "add rate_kbps, or remove it");
+        check.wrong(burst.span(), &keys[1], problem, format!("add {}, or remove it", names[0]));
     }
+    found[0].as_ref().map(|_| (rate_kbps * 1000, burst_bytes))
+}
+
+fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
+    let shaper =
+        bucket(["rate_kbps", "burst_bytes"], [&found.rate_kbps, &found.burst_bytes], check);
+    let policer = bucket(
+        ["police_kbps", "police_burst_bytes"],
+        [&found.police_kbps, &found.police_burst_bytes],
+        check,
+    );
     if let Some(extra) = found.class.get(CLASS_COUNT_MAX) {
         let problem = format!("there are {}", found.class.len());
         check.wrong(extra.span(), "qos.class", problem, format!("give 1 to {CLASS_COUNT_MAX}"));
@@ -443,7 +459,9 @@ fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
         })
         .collect();
     QosConfig {
-        shaper: found.rate_kbps.as_ref().map(|_| (rate_kbps * 1000, burst_bytes)),
+        shaper,
+        policer: policer
+            .map(|(rate_bits_per_s, burst_bytes)| PolicerSpec { rate_bits_per_s, burst_bytes }),
         overhead_bytes: check.number(
             "qos.overhead_bytes",
             found.overhead_bytes.as_ref(),

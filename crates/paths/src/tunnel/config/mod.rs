@@ -26,6 +26,7 @@ use std::net::IpAddr;
 
 use super::decap::DecapSpec;
 use super::fdb::{Fdb, FdbError, FdbSpec, Port};
+use super::forward::PolicerSpec;
 use super::order::OrderSpec;
 use super::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use super::spec::{Carrier, Field, Outer, Tunnel};
@@ -127,11 +128,13 @@ pub struct StaticConfig {
     pub tunnel: usize,
 }
 
-/// Shaper, queues and who goes into which.
+/// Policer, shaper, queues and who goes into which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosConfig {
     /// Rate in bits per second and burst in bytes; none to send as fast as one can.
     pub shaper: Option<(u64, u64)>,
+    /// What drops frames before the order is restored; none to let all in.
+    pub policer: Option<PolicerSpec>,
     /// Bytes that a frame takes on the wire beside its own.
     pub overhead_bytes: u16,
     /// Queues, first class first, at least one.

@@ -208,6 +208,10 @@ fn contradictions_are_found() {
     has("vni = 42", "", "line 16: tunnel.vni: VXLAN needs");
     has("domain = \"flow\"", "domain = \"port\"", "line 45: order.lanes: a port is one order");
     has("rate_kbps = 100000", "burst_bytes = 9000", "line 50: qos.burst_bytes: there is no rate");
+    has("rate_kbps = 100000", "police_kbps = 0", "line 50: qos.police_kbps: 0 is out of range");
+    let no_rate =
+        "line 50: qos.police_burst_bytes: there is no rate to burst from; add police_kbps";
+    has("rate_kbps = 100000", "police_burst_bytes = 9000", no_rate);
     has("dscp = [46, 48]", "dscp = [46, 46]", "line 55: qos.class.dscp: 46 is in a class");
     has("mtu = 1600", "mtu = 100", "line 13: underlay.mtu: 100 is out of range");
     let twice = "[[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"site-b\"\n[fdb]";

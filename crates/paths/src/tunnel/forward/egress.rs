@@ -148,7 +148,12 @@ impl<'p> Egress<'p> {
                 add(&self.counts().copy_failed_count);
                 continue;
             };
-            copy.bytes().copy_from_slice(original.bytes());
+            let range = place.at..place.at + place.len;
+            if let (Some(to), Some(from)) =
+                (copy.bytes().get_mut(range.clone()), original.bytes().get(range))
+            {
+                to.copy_from_slice(from);
+            }
             self.flood_sequence = self.flood_sequence.wrapping_add(1);
             let mark = Mark { flow_hash, sequence: self.flood_sequence };
             match encap.prepend(copy.bytes(), place, mark) {

@@ -6,6 +6,8 @@
 
 mod counts;
 mod egress;
+mod judge;
+mod spec;
 mod work;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,85 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use io::IoError;
-use io::forward::{HEADROOM_BYTES, Pool, Port as IoPort, PortFilter, PortRx, Taken};
-use wire::{ethernet, flow};
+use io::forward::{Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use wire::flow;
 
-use super::decap::{Decap, DecapSpec};
-use super::encap::{Encap, Mark, Place};
-use super::fdb::{Fdb, Learned, Port};
-use super::order::{
-    BATCH_FRAMES_MAX, Books, Frame, LANE_COUNT_MAX, Order, OrderError, OrderSpec, Token, Verdict,
-    lane_of,
-};
-use super::qos::{Classifier, Shaper};
+use super::decap::Decap;
+use super::encap::{Encap, Place};
+use super::fdb::{Fdb, Port};
+use super::order::{Books, Frame, LANE_COUNT_MAX, Order, OrderSpec, Token, lane_of};
+use super::qos::{Classifier, Shaper, TokenBucket};
 
 pub use counts::NamedCounts;
+pub use spec::{ForwarderError, ForwarderSpec, PolicerSpec, RulesSpec, Tuning};
 pub use work::Work;
 
-use counts::{Counts, add};
+use counts::Counts;
 use egress::Egress;
 
 /// Frames that a port may lack before it is restocked: fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
 /// In a frame's class: it is for every tunnel, and has no outer headers yet.
 const FLOOD: u8 = 0x80;
-
-/// What a forwarder needs beside its ports.
-#[derive(Debug)]
-pub struct ForwarderSpec {
-    /// Tunnels, and what is done with frames.
-    pub rules: RulesSpec,
-    /// The forwarding table, static addresses entered.
-    pub fdb: Fdb,
-    /// Shaper and queues into the tunnels, after the order is restored.
-    pub shaper: Option<Shaper>,
-    /// Order restoration, of each direction; flows are spread over its lanes.
-    pub order: OrderSpec,
-    /// How it works.
-    pub tuning: Tuning,
-}
-
-/// What can be changed while frames pass.
-#[derive(Debug, Clone)]
-pub struct RulesSpec {
-    /// Into each tunnel; indexes are those of `decap.tunnels`.
-    pub encaps: Vec<Encap>,
-    /// Out of the tunnels.
-    pub decap: DecapSpec,
-    /// Whether addresses are learnt.
-    pub learns: bool,
-    /// Classes of frames into the tunnels.
-    pub classifier: Classifier,
-}
-
-/// How a forwarder works; the default is what is best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuning {
-    /// Frames of a ticket at most, 1 to [`BATCH_FRAMES_MAX`].
-    pub batch_frames: usize,
-    /// Whether frames leave in the order of their arrival. Off, a batch leaves as soon as its
-    /// worker is done, whichever came first.
-    pub is_ordered: bool,
-    /// Whether outer headers go into the headroom in front of a frame; off, the frame is copied
-    /// behind them into another.
-    pub prepends: bool,
-    /// Extra work on each frame into the tunnels.
-    pub work: Work,
-    /// Percentage of the frames into the tunnels that their worker drops, as a policer does.
-    pub police_percent: u8,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Tuning {
-            batch_frames: BATCH_FRAMES_MAX,
-            is_ordered: true,
-            prepends: true,
-            work: Work::default(),
-            police_percent: 0,
-        }
-    }
-}
 
 /// A forwarder between two ports.
 #[derive(Debug)]
@@ -124,6 +67,7 @@ enum Lanes {
 struct Table {
     fdb: Fdb,
     rules: Arc<Rules>,
+    policer: Option<TokenBucket>,
 }
 
 /// The rules as they are used.
@@ -133,12 +77,20 @@ struct Rules {
     decap: Decap,
     learns: bool,
     classifier: Classifier,
+    policer: Option<PolicerSpec>,
 }
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
-        let RulesSpec { encaps, decap, learns, classifier } = spec;
-        Rules { encaps, decap: Decap::new(decap), learns, classifier }
+        let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
+        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer }
+    }
+}
+
+impl Rules {
+    /// A full bucket; the clock begins with the first frame.
+    fn bucket(&self) -> Option<TokenBucket> {
+        self.policer.map(|p| TokenBucket::new(p.rate_bits_per_s, p.burst_bytes, 0))
     }
 }
 
@@ -198,7 +150,7 @@ impl<'p> Forwarder<'p> {
             into_tunnels: Order::new(order, ingress(port_rx), into_egress)?,
             out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
             pool,
-            table: Mutex::new(Table { fdb: spec.fdb, rules }),
+            table: Mutex::new(Table { fdb: spec.fdb, policer: rules.bucket(), rules }),
             lanes,
             tuning: spec.tuning,
             sockets,
@@ -251,6 +203,9 @@ impl<'p> Forwarder<'p> {
         let rules = Arc::new(Rules::from(rules));
         let mut table = self.table();
         table.fdb = fdb(&table.fdb);
+        if rules.policer != table.rules.policer {
+            table.policer = rules.bucket();
+        }
         table.rules = rules;
     }
 
@@ -322,7 +277,7 @@ impl<'p> Forwarder<'p> {
                     }
                     Lanes::Spray => sprayed,
                 };
-                // Frames are 4096 bytes at most.
+                // Frames are far below 64 KiB.
                 let frame = Frame::new(frame.park(), offset as u16, len as u16, 0);
                 if let Err(frame) = intake.push(lane, frame) {
                     // Back to the pool: no lane had less room than was asked for.
@@ -347,155 +302,6 @@ impl<'p> Forwarder<'p> {
         order.drain(now_ns);
         failed.map_or(Ok(()), Err)
     }
-
-    /// Decides where each frame goes, and puts the headers on.
-    fn encapsulate<'a>(&'a self, token: &mut Token<'a>, worker: &mut Worker<'a>, now_ns: u64) {
-        let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
-        {
-            // Once a batch, and never while headers are written.
-            let mut table = self.table();
-            keep(&mut worker.rules, &table.rules);
-            let Table { fdb, rules } = &mut *table;
-            for (at, target) in targets.iter_mut().enumerate().take(token.len()) {
-                let Some(frame) = token.frame(at) else { break };
-                *target = self.target(fdb, rules, frame, now_ns);
-            }
-        }
-        let Worker { rules, worked, spare, .. } = worker;
-        let Some(rules) = rules.as_deref() else { return };
-        let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
-        let mut at = 0;
-        token.judge(|frame| {
-            let (target, sequence) = (targets[at], first_sequence.wrapping_add(at as u32));
-            at += 1;
-            if !self.tuning.work.is_none() {
-                *worked = self.tuning.work.spin(*worked);
-            }
-            if is_policed(sequence, self.tuning.police_percent) {
-                add(&self.counts.policed_count);
-                return Verdict::Drop;
-            }
-            let tunnel = match target {
-                Target::Drop => return Verdict::Drop,
-                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
-                Target::Tunnel(tunnel) => tunnel,
-            };
-            let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
-            let Some(taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
-            let (mut taken, place, original) = match self.tuning.prepends {
-                true => (taken, place_of(frame), None),
-                false => match self.copied(spare, taken, place_of(frame)) {
-                    Ok((copy, place, original)) => (copy, place, Some(original)),
-                    Err(original) => {
-                        add(&self.counts.uncopied_count);
-                        original.park();
-                        return Verdict::Drop;
-                    }
-                },
-            };
-            let index = taken.index();
-            let bytes = taken.bytes();
-            let inner = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-            let class = rules.classifier.class_of(inner) & !FLOOD;
-            let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
-            match encap.prepend(bytes, place, mark) {
-                Ok(whole) => {
-                    taken.park();
-                    // An original that was copied is free now.
-                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
-                }
-                Err(reason) => {
-                    add(&self.counts.encap_drops[reason.index()]);
-                    original.unwrap_or(taken).park();
-                    Verdict::Drop
-                }
-            }
-        });
-    }
-
-    /// The frame once more, in another of the pool and behind room for headers; the original
-    /// alone when there is no other.
-    fn copied<'a>(
-        &'a self,
-        spare: &mut Vec<Taken<'a>>,
-        mut original: Taken<'a>,
-        from: Place,
-    ) -> Result<(Taken<'a>, Place, Taken<'a>), Taken<'a>> {
-        if spare.is_empty() {
-            self.pool.take(spare, BATCH_FRAMES_MAX);
-        }
-        let Some(mut copy) = spare.pop() else { return Err(original) };
-        let place = Place { at: HEADROOM_BYTES, len: from.len };
-        let source = original.bytes().get(from.at..from.at + from.len);
-        let target = copy.bytes().get_mut(place.at..place.at + place.len);
-        let (Some(source), Some(target)) = (source, target) else { return Err(original) };
-        target.copy_from_slice(source);
-        Ok((copy, place, original))
-    }
-
-    fn target(&self, fdb: &mut Fdb, rules: &Rules, frame: Frame, now_ns: u64) -> Target {
-        let Some(mut taken) = self.pool.claim(frame.index()) else { return Target::Drop };
-        let macs = macs(taken.bytes(), place_of(frame));
-        taken.park();
-        let Some((dst, src)) = macs else {
-            add(&self.counts.runt_count);
-            return Target::Drop;
-        };
-        if rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full {
-            add(&self.counts.unlearnt_count);
-        }
-        match fdb.lookup(0, dst, now_ns) {
-            Some(Port::Tunnel(tunnel)) => Target::Tunnel(tunnel),
-            Some(Port::Local(_)) => {
-                add(&self.counts.local_count);
-                Target::Drop
-            }
-            None if rules.encaps.len() == 1 => Target::Tunnel(0),
-            None => Target::Flood,
-        }
-    }
-
-    /// Checks each frame, and learns who is behind its tunnel.
-    fn decapsulate(&self, token: &mut Token<'_>, worker: &mut Worker<'_>, now_ns: u64) {
-        if worker.rules.is_none() {
-            worker.rules = Some(self.table().rules.clone());
-        }
-        let Some(rules) = worker.rules.clone() else { return };
-        let mut sources = [([0; 6], 0); BATCH_FRAMES_MAX];
-        let mut source_count = 0;
-        token.judge(|frame| {
-            let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
-            let bytes = taken.bytes();
-            let verdict = match rules.decap.open(bytes, place_of(frame)) {
-                Ok(inner) => {
-                    if let Some((_, src)) = macs(bytes, inner.place) {
-                        sources[source_count] = (src, inner.tunnel as u16);
-                        source_count += 1;
-                    }
-                    if inner.has_odd_ecn {
-                        add(&self.counts.odd_ecn_count);
-                    }
-                    Verdict::Forward(moved(frame, inner.place))
-                }
-                Err(reason) => {
-                    add(&self.counts.decap_drops[reason.index()]);
-                    Verdict::Drop
-                }
-            };
-            taken.park();
-            verdict
-        });
-        let mut table = self.table();
-        // Of tunnels by other numbers nothing is learnt.
-        if rules.learns && Arc::ptr_eq(&rules, &table.rules) {
-            for (src, tunnel) in sources.iter().take(source_count) {
-                if table.fdb.learn(0, *src, Port::Tunnel(*tunnel), now_ns) == Learned::Full {
-                    add(&self.counts.unlearnt_count);
-                }
-            }
-        }
-        keep(&mut worker.rules, &table.rules);
-    }
 }
 
 /// Makes the worker's rules those of the table.
@@ -503,31 +309,6 @@ fn keep(seen: &mut Option<Arc<Rules>>, current: &Arc<Rules>) {
     if !seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, current)) {
         *seen = Some(current.clone());
     }
-}
-
-/// Whether a policer that drops so many of a hundred drops this one: spread evenly, and the
-/// same in every run.
-fn is_policed(sequence: u32, percent: u8) -> bool {
-    percent > 0 && (sequence.wrapping_mul(0x9e37_79b9) >> 16) % 100 < u32::from(percent)
-}
-
-/// Why there is no such [`Forwarder`].
-#[derive(Debug, thiserror::Error)]
-pub enum ForwarderError {
-    /// The order is out of range.
-    #[error(transparent)]
-    Order(#[from] OrderError),
-    /// The process has no descriptor left.
-    #[error("a second descriptor of a port's socket")]
-    Descriptor(#[source] std::io::Error),
-}
-
-/// Where a frame from the port goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    Drop,
-    Tunnel(u16),
-    Flood,
 }
 
 impl Ingress<'_> {
@@ -544,17 +325,4 @@ impl Ingress<'_> {
 
 fn place_of(frame: Frame) -> Place {
     Place { at: frame.offset().into(), len: frame.len_bytes().into() }
-}
-
-/// The frame at another place of its buffer, which is 4096 bytes at most.
-fn moved(frame: Frame, place: Place) -> Frame {
-    frame.moved(place.at as u16, place.len as u16)
-}
-
-/// Receiver and sender of an Ethernet frame; `None` when it is shorter than its header.
-fn macs(bytes: &[u8], place: Place) -> Option<([u8; 6], [u8; 6])> {
-    let frame = bytes.get(place.at..place.at.checked_add(place.len)?)?;
-    let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
-    let (dst, rest) = header.split_first_chunk::<6>()?;
-    Some((*dst, *rest.first_chunk::<6>()?))
 }

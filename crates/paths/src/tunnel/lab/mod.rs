@@ -1,6 +1,7 @@
 //! Trials of the tunnel: a source, a forwarder that puts its flow into a VXLAN tunnel, and a
 //! sink at the tunnel's other end, in three namespaces.
 
+mod bench;
 mod books;
 mod kernel;
 mod session;
@@ -18,6 +19,7 @@ use model::{Arm, ArmKind, Support};
 use super::switches;
 use crate::path::{LoadKind, PathError};
 
+pub(super) use bench::Bench;
 pub(super) use session::TunnelSession;
 
 /// The tunnel's ends, and its network.

@@ -22,7 +22,7 @@ use crate::tunnel::forward::{Tuning, Work};
 use crate::tunnel::switches::{tuning_of, workers_of};
 
 /// Outer headers of VXLAN over IPv4 with their Ethernet header.
-const VXLAN_HEADERS_BYTES: usize = 50;
+pub(super) const VXLAN_HEADERS_BYTES: usize = 50;
 /// How often the sink is looked at for the rate.
 const LOOK: Duration = Duration::from_millis(4);
 /// Silence at the sink after which a trial is over, and the longest wait for it.
@@ -43,11 +43,11 @@ pub(in crate::tunnel) struct TunnelSession {
 }
 
 /// Who runs where; the source has the first CPU.
-struct Places {
-    source: Vec<usize>,
-    workers: Vec<Vec<usize>>,
+pub(super) struct Places {
+    pub(super) source: Vec<usize>,
+    pub(super) workers: Vec<Vec<usize>>,
     /// All that are not the source's, or its own when there is no other.
-    others: Vec<usize>,
+    pub(super) others: Vec<usize>,
 }
 
 /// One look at the sink: CLOCK_MONOTONIC nanoseconds, frames.
@@ -65,16 +65,8 @@ impl TunnelSession {
         Ok(TunnelSession { lab, load: load.clone(), extra, cpus, clock, losses, flow, rates_pps })
     }
 
-    /// The source stands for another host: its CPU is its own for as long as there are others.
     fn places(&self, workers: usize) -> Places {
-        let (source, others) = match self.cpus.as_slice() {
-            [first, others @ ..] if !others.is_empty() => (vec![*first], others.to_vec()),
-            cpus => (cpus.to_vec(), cpus.to_vec()),
-        };
-        // With too few, the last worker shares the source's.
-        let places = others.iter().chain(source.iter()).copied().cycle();
-        let workers = places.take(workers).map(|cpu| vec![cpu]).collect();
-        Places { source, workers, others }
+        places_of(&self.cpus, workers)
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
@@ -191,6 +183,18 @@ impl TunnelSession {
     }
 }
 
+/// The source stands for another host: its CPU is its own for as long as there are others.
+pub(super) fn places_of(cpus: &[usize], workers: usize) -> Places {
+    let (source, others) = match cpus {
+        [first, others @ ..] if !others.is_empty() => (vec![*first], others.to_vec()),
+        cpus => (cpus.to_vec(), cpus.to_vec()),
+    };
+    // With too few, the last worker shares the source's.
+    let places = others.iter().chain(source.iter()).copied().cycle();
+    let workers = places.take(workers).map(|cpu| vec![cpu]).collect();
+    Places { source, workers, others }
+}
+
 /// What happened between set-up and taking down.
 struct Ran {
     sent: Sent,
@@ -199,7 +203,7 @@ struct Ran {
 }
 
 /// Waits until nothing arrives at the sink any more.
-fn drain(sink: &Sink, whole: u64) -> Result<(), PathError> {
+pub(super) fn drain(sink: &Sink, whole: u64) -> Result<(), PathError> {
     let begun = Instant::now();
     let mut last = (sink.counts()?.frames, begun);
     while begun.elapsed() < GRACE_MAX && last.0 < whole && last.1.elapsed() < GRACE {

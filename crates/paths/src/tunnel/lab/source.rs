@@ -5,8 +5,9 @@ use std::time::Duration;
 use host::lab::{End, Triple};
 use io::clock::monotonic_ns;
 use io::rusage::ThreadUsage;
-use io::{Generator, Remote, Template};
+use io::{DropSpec, Generator, Remote, Template};
 use model::Cost;
+use wire::frame::{HEADERS_BYTES, UdpMeta, UdpTemplate};
 use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 
 use crate::lab::{local, settle};
@@ -117,5 +118,65 @@ impl Flow {
         sent.sent_count = generator.sent();
         sent.attempted_count = generator.counts().attempted;
         Ok(sent)
+    }
+}
+
+/// The frame check sequence, which a veth leaves out.
+const FCS_BYTES: usize = 4;
+/// Payload of a [`SmallFlow`]: tag, sequence number, time.
+const TAG_BYTES: usize = 4;
+const STAMP_AT: usize = TAG_BYTES + 4;
+const MARKS_BYTES: usize = STAMP_AT + 8;
+
+/// One flow of frames from 64 bytes on, too small for the probe's header.
+pub(super) struct SmallFlow {
+    frame: Vec<u8>,
+    tag: u32,
+}
+
+impl SmallFlow {
+    /// - `size_bytes`: of a frame, its check sequence counted.
+    pub(super) fn new(lab: &Triple, size_bytes: usize) -> Result<SmallFlow, PathError> {
+        let sizes = HEADERS_BYTES + MARKS_BYTES + FCS_BYTES
+            ..=HEADERS_BYTES + super::PAYLOAD_BYTES_MAX + FCS_BYTES;
+        if !sizes.contains(&size_bytes) {
+            return Err(PathError::Invalid {
+                what: format!("a frame of {size_bytes} bytes"),
+                remedy: format!("give {} to {}", sizes.start(), sizes.end()),
+            });
+        }
+        let meta = UdpMeta {
+            src_mac: lab.near.mac,
+            dst_mac: lab.far.mac,
+            src_ip: lab.near.ip,
+            dst_ip: lab.far.ip,
+            src_port: PORTS.0,
+            dst_port: PORTS.1,
+        };
+        let mut frame = vec![0; size_bytes - FCS_BYTES];
+        let template =
+            UdpTemplate::new(meta, frame.len() - HEADERS_BYTES).map_err(PathError::part)?;
+        template.write_into(&mut frame).map_err(PathError::part)?;
+        let tag = monotonic_ns() as u32 | 1;
+        frame[HEADERS_BYTES..HEADERS_BYTES + TAG_BYTES].copy_from_slice(&tag.to_be_bytes());
+        Ok(SmallFlow { frame, tag })
+    }
+
+    /// What makes its frames, on a thread in the source's namespace.
+    pub(super) fn generator(&self, ifindex: u32) -> Result<Generator, String> {
+        let (sequence_at, stamp_at) = (HEADERS_BYTES + TAG_BYTES, HEADERS_BYTES + STAMP_AT);
+        Generator::with_stamp(&self.frame, ifindex, sequence_at, Some(stamp_at))
+            .map_err(|e| chain(&e))
+    }
+
+    /// What a sink has to look at behind so many bytes of outer headers.
+    pub(super) fn seen_behind(&self, headers_bytes: usize) -> DropSpec {
+        let at = headers_bytes + HEADERS_BYTES;
+        DropSpec {
+            sequence_offset: Some(at + TAG_BYTES),
+            tag: self.tag,
+            stamp_offset: Some(at + STAMP_AT),
+            ..DropSpec::default()
+        }
     }
 }

@@ -6,17 +6,27 @@ use std::time::Duration;
 
 use host::child::{Child, Place};
 use host::lab::Triple;
+use host::net;
+use host::netns::Netns;
 use model::Support;
 
+use super::SINK_IP;
 use crate::path::{LoadKind, PathError};
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// How long it may take until it forwards.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take to give the interfaces back.
+const PATIENCE_AT_END: Duration = Duration::from_secs(10);
+
 /// A testpmd that forwards; killed when dropped.
 pub(super) struct Testpmd {
-    child: Child,
+    // Before what it left is taken away.
+    child: Option<Child>,
+    netns: Netns,
+    ifindexes: [u32; 2],
+    sink_mac: [u8; 6],
 }
 
 /// Whether a peer is known, carries the load, and is installed.
@@ -30,7 +40,7 @@ pub(super) fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
     }
     match Command::new(PROGRAM).arg("--help").output() {
         Ok(_) => Support::Yes,
-        Err(_) => Support::unsupported("testpmd is not installed", "apt-get install dpdk"),
+        Err(_) => Support::unsupported("testpmd is not installed", "apt-get install dpdk-dev"),
     }
 }
 
@@ -48,13 +58,20 @@ impl Testpmd {
         let mut command = Command::new(PROGRAM);
         // Its own first thread sleeps; both are on the one CPU.
         command.args([&format!("--lcores=0@{cpu},1@{cpu}"), "--no-huge", "-m", "256"]);
-        command.args(["--no-pci", "--in-memory", "--no-telemetry"]);
+        // Nothing shared with other programs of DPDK; --in-memory does not go with --no-huge.
+        command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--file-prefix=wirepath"]);
         for (n, end) in [&middle.near_if, &middle.far_if].into_iter().enumerate() {
             command.arg(format!("--vdev={driver}{n},iface={}", end.ifname));
         }
         command.args(["--", "--nb-cores=1", "--forward-mode=io", "--stats-period=1"]);
+        // Its own choice, for ports with many queues, does not fit its memory.
+        command.arg("--total-num-mbufs=16384");
         let place = Place { netns: Some(&middle.netns), cpus: &[cpu] };
-        let child = Child::spawn(command, &place).map_err(PathError::part)?;
+        let netns = middle.netns.try_clone().map_err(PathError::part)?;
+        let ifindexes = [middle.near_if.ifindex, middle.far_if.ifindex];
+        let spawned = Child::spawn(command, &place).map_err(PathError::part)?;
+        let testpmd = Testpmd { child: Some(spawned), netns, ifindexes, sink_mac: lab.far.mac };
+        let Some(child) = &testpmd.child else { return Err(failed("it is gone")) };
         if !child.wait_for_stdout("Port statistics", PATIENCE) {
             let text = [child.stdout_so_far(), child.stderr_so_far()].concat();
             let text = String::from_utf8_lossy(&text).into_owned();
@@ -65,17 +82,39 @@ impl Testpmd {
             let why = line.unwrap_or("it says nothing").trim().to_owned();
             return Err(failed(format!("does not forward after {} s: {why}", PATIENCE.as_secs())));
         }
-        Ok(Testpmd { child })
+        Ok(testpmd)
     }
 
     /// CPU time until now, nanoseconds.
     pub(super) fn cpu_ns(&self) -> u64 {
-        self.child.cpu_ns().unwrap_or(0)
+        self.child.as_ref().and_then(Child::cpu_ns).unwrap_or(0)
     }
 
     /// Ends it; its CPU time, nanoseconds.
-    pub(super) fn stop(self) -> Result<u64, PathError> {
-        let finished = self.child.stop().map_err(PathError::part)?;
+    pub(super) fn stop(mut self) -> Result<u64, PathError> {
+        let Some(mut child) = self.child.take() else { return Ok(0) };
+        // It closes its ports, which takes it about a second.
+        child.interrupt();
+        let finished = match child.wait(PATIENCE_AT_END).map_err(PathError::part)? {
+            Some(finished) => finished,
+            None => child.stop().map_err(PathError::part)?,
+        };
         Ok(finished.usage.user_ns + finished.usage.system_ns)
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        drop(self.child.take());
+        // One that was killed leaves its XDP programs on the interfaces.
+        let (ifindexes, sink_mac) = (self.ifindexes, self.sink_mac);
+        let _ = self.netns.run(|| {
+            for ifindex in ifindexes {
+                io::detach_leftover(ifindex);
+            }
+            // Over AF_PACKET it takes the interfaces down for a moment, and who is known on them
+            // is forgotten, even for good: the next forwarder would not find the sink.
+            let _ = net::set_neighbour(ifindexes[1], SINK_IP, sink_mac);
+        });
     }
 }

@@ -165,6 +165,7 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(1),
+            policer: None,
         },
         fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: now_ns }),
         shaper: spec.has_qos.then(shaper),

@@ -78,6 +78,9 @@ impl Live {
                 let _ = write!(out, "  {port}_ring_full {lost}");
             }
         }
+        if self.pool.oversized_count > 0 {
+            let _ = write!(out, "  oversized {}", self.pool.oversized_count);
+        }
         if self.dead_workers > 0 {
             let _ = write!(out, "  {} workers dead", self.dead_workers);
         }
@@ -129,6 +132,7 @@ impl Live {
                 "frames": self.pool.frame_count,
                 "free": self.pool.free_count,
                 "misnamed": self.pool.violation_count,
+                "oversized": self.pool.oversized_count,
             },
             "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
         })
@@ -185,6 +189,12 @@ impl Live {
             ("addresses", "gauge", "Addresses known.", self.address_count as u64),
             ("dead_workers", "gauge", "Workers that are no more.", self.dead_workers as u64),
             ("errors_total", "counter", "Times that a worker failed.", self.error_count),
+            (
+                "oversized_total",
+                "counter",
+                "Packets that no frame could hold.",
+                self.pool.oversized_count,
+            ),
             ("pool_free_frames", "gauge", "Unused frames of the pool.", self.pool.free_count),
         ] {
             head(&mut out, name, kind, help);

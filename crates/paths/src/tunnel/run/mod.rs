@@ -278,6 +278,7 @@ fn rules(
         decap: config.decap(),
         learns: config.learns,
         classifier: config.classifier(),
+        policer: config.qos.policer,
     })
 }
 

@@ -16,7 +16,19 @@ use crate::tunnel::spec::Carrier;
 
 /// Frames of the pool: for two ports with full rings either way, and for the workers.
 const POOL_FRAMES: u32 = 16_384;
+/// Of those of several pages, which send rings hold fewer of.
+const POOL_FRAMES_LARGE: u32 = 8192;
 const FILL_FRAMES: u32 = 2048;
+/// A page, which is what the kernel receives into.
+const PAGE_BYTES: usize = 4096;
+/// Behind what an XDP program sees of a page (struct skb_shared_info), in bytes.
+const TAIL_BYTES: usize = 320;
+/// Pages of a frame at most.
+const PAGES_MAX: usize = 4;
+/// Ethernet header and two tags.
+const LINK_BYTES: usize = 22;
+/// Largest MTU that is forwarded.
+pub(super) const MTU_BYTES_MAX: usize = PAGES_MAX * PAGE_BYTES - HEADROOM_BYTES - LINK_BYTES;
 
 /// Both ports, and what goes with them.
 pub(super) struct Opened<'p> {
@@ -31,20 +43,24 @@ pub(super) struct Opened<'p> {
 /// Frames large enough for both MTUs.
 pub(super) fn pool(config: &Config) -> Result<Pool, RunError> {
     let mtu_bytes = config.port.mtu_bytes.max(config.underlay.mtu_bytes);
-    // Two tags beside the Ethernet header.
-    let needed = HEADROOM_BYTES.max(HEADERS_BYTES_MAX) + usize::from(mtu_bytes) + 22;
-    let frame_bytes = match needed {
-        ..=2048 => 2048,
-        2049..=4096 => 4096,
+    let needed = HEADROOM_BYTES.max(HEADERS_BYTES_MAX) + usize::from(mtu_bytes) + LINK_BYTES;
+    // What does not fit a page with its tail comes in pieces.
+    let (frame_bytes, frame_count) = match (needed + TAIL_BYTES).div_ceil(PAGE_BYTES) {
+        _ if needed <= 2048 => (2048, POOL_FRAMES),
+        1 => (PAGE_BYTES, POOL_FRAMES),
+        _ if needed <= PAGES_MAX * PAGE_BYTES => {
+            (needed.div_ceil(PAGE_BYTES).max(2) * PAGE_BYTES, POOL_FRAMES_LARGE)
+        }
         _ => {
+            let key = if config.port.mtu_bytes == mtu_bytes { "port.mtu" } else { "underlay.mtu" };
             return Err(RunError::Unsupported {
-                key: "underlay.mtu".into(),
-                problem: format!("packets of {mtu_bytes} bytes do not fit a frame of 4096"),
-                remedy: format!("give at most {}", 4096 - HEADROOM_BYTES - 22),
+                key: key.into(),
+                problem: format!("packets of {mtu_bytes} bytes do not fit a frame"),
+                remedy: format!("give at most {MTU_BYTES_MAX}"),
             });
         }
     };
-    Pool::allocate(frame_bytes, POOL_FRAMES)
+    Pool::allocate(frame_bytes as u32, frame_count)
         .map_err(|source| RunError::System { what: "allocating the frames".into(), source })
 }
 
@@ -58,6 +74,7 @@ pub(super) fn open<'p>(
     let under_mac = under
         .mac
         .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
+    carries(&under, "underlay", config.underlay.mtu_bytes)?;
     let gre = config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }));
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, gre };
     let silencer =
@@ -65,12 +82,14 @@ pub(super) fn open<'p>(
     let (port, underlay, _silencer) = match config.engine {
         Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
+            carries(&plain, "port", config.port.mtu_bytes)?;
             let port = open_xdp(pool, &plain, TunnelFrames::All, None, operator)?;
             let underlay = open_xdp(pool, &under, tunnels, Some(&port.rx), operator)?;
             (port, underlay, None)
         }
         Engine::Packet => {
             let plain = net::link_named(&config.port.name)?;
+            carries(&plain, "port", config.port.mtu_bytes)?;
             let port = open_packet_port(pool, plain.index, &plain.name)?;
             (port, open_packet_port(pool, under.index, &under.name)?, silencer())
         }
@@ -85,6 +104,18 @@ pub(super) fn open<'p>(
     };
     let xdp_sockets = config.engine == Engine::Xdp;
     Ok(Opened { port, underlay, under_mac, xdp_sockets, _silencer })
+}
+
+/// Refuses an interface that would lose the largest packets without a word.
+fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
+    if link.mtu_bytes >= mtu_bytes.into() {
+        return Ok(());
+    }
+    Err(RunError::Unsupported {
+        key: format!("{section}.mtu"),
+        problem: format!("{} carries {} bytes, not {mtu_bytes}", link.name, link.mtu_bytes),
+        remedy: format!("ip link set {} mtu {mtu_bytes}, or lower it here", link.name),
+    })
 }
 
 /// In the driver where that can be had, else in front of the stack.

@@ -1,0 +1,227 @@
+//! `wirepath tunnel run` against the kernel's gretap: a Debian guest in QEMU, made by
+//! `cargo xtask linux-guest`. Skipped without it.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Data, LONG, Running, ip, is_installed, skip, succeed, until};
+use host::net::ethtool::{self, Feature};
+use host::netns::Netns;
+use serde_json::Value;
+
+const QEMU: &str = "qemu-system-aarch64";
+/// How long an emulated machine may take to boot on a busy one.
+const BOOT: Duration = Duration::from_secs(120);
+const ECHO_PORT: u16 = 47_011;
+const CALL_PORT: u16 = 47_012;
+
+fn guest() -> Option<[PathBuf; 2]> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
+    let files = ["Image", "tunnel.cpio"].map(|name| folder.join(name));
+    files.iter().all(|file| file.exists()).then_some(files)
+}
+
+/// A plain host and the forwarder's; gone when dropped.
+struct Lab {
+    names: [String; 2],
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let lab = Lab { names: ["p", "f"].map(|end| format!("wpg{}{end}", std::process::id())) };
+        let [plain, ours] = &lab.names;
+        for name in &lab.names {
+            succeed(ip(&["netns", "add", name]));
+            for setting in
+                ["net.ipv6.conf.default.disable_ipv6=1", "net.ipv4.ip_local_port_range=51100 51900"]
+            {
+                succeed(common::enter(name, &["sysctl", "-qw", setting]));
+            }
+        }
+        let on = |name: &str, line: &str| {
+            let words: Vec<_> = ["-n", name].into_iter().chain(line.split_whitespace()).collect();
+            succeed(ip(&words));
+        };
+        on(plain, &format!("link add hp type veth peer name pa netns {ours}"));
+        for line in ["address add 10.88.0.1/24 dev hp", "address add 10.89.0.1/24 dev hp"] {
+            on(plain, line);
+        }
+        on(plain, "link set hp up");
+        on(ours, "link set pa up");
+        on(ours, "tuntap add ua mode tap");
+        on(ours, "link set ua mtu 1600 up");
+        on(ours, "address add 10.99.0.1/24 dev ua");
+        lab.space(plain)
+            .run(|| {
+                let index = host::net::link_named("hp").expect("it was made").index;
+                for feature in [Feature::TX_CHECKSUM, Feature::TSO, Feature::GSO] {
+                    let _ = ethtool::set_features(index, &[(feature, false)]);
+                }
+            })
+            .expect("the namespace is there");
+        lab
+    }
+
+    fn space(&self, name: &str) -> Netns {
+        Netns::open(format!("/run/netns/{name}")).expect("the namespace is there")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&["netns", "delete", name]).output();
+        }
+    }
+}
+
+const CONFIG: &str = r#"
+workers = 2
+engine = "packet"
+[order]
+stuck_after_us = 1000000
+[port]
+interface = "pa"
+[underlay]
+interface = "ua"
+address = "10.99.0.1"
+mtu = 1600
+[[tunnel]]
+name = "plain"
+carrier = "gretap"
+remote = "10.99.0.2"
+[[tunnel]]
+name = "keyed"
+carrier = "gretap"
+key = 7
+checksum = true
+sequence = true
+remote = "10.99.0.2"
+"#;
+
+/// What is sent comes back, over a connection of either side's making.
+fn echoes(stream: &mut TcpStream, len: usize) {
+    let sent: Vec<u8> = (0..len).map(|n| (n ^ n >> 8) as u8).collect();
+    stream.set_read_timeout(Some(LONG)).expect("a socket");
+    let mut writer = stream.try_clone().expect("a descriptor");
+    let got = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            writer.write_all(&sent).expect("it is read");
+            writer.shutdown(Shutdown::Write).expect("a connection");
+        });
+        let mut got = vec![0; len];
+        stream.read_exact(&mut got).expect("it comes back");
+        got
+    });
+    assert!(got == sent, "{len} bytes came back changed");
+}
+
+#[test]
+fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
+    let Some([kernel, initrd]) = guest() else {
+        return skip("no Linux guest: cargo xtask linux-guest");
+    };
+    if !is_installed("ip") || !is_installed(QEMU) {
+        return;
+    }
+    let lab = Lab::new();
+    let [plain, ours] = &lab.names;
+    let data = Data::new();
+    let serial = data.file("serial");
+    let console = format!("file:{serial}");
+    let (kernel, initrd) = (kernel.display().to_string(), initrd.display().to_string());
+    let mut qemu = Running::start(common::enter(
+        ours,
+        &[
+            QEMU,
+            "-M",
+            "virt",
+            "-cpu",
+            "cortex-a53",
+            "-m",
+            "256",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-serial",
+            &console,
+            "-kernel",
+            &kernel,
+            "-initrd",
+            &initrd,
+            "-append",
+            "console=ttyAMA0 quiet panic=-1",
+            "-netdev",
+            "tap,id=n,ifname=ua,script=no,downscript=no",
+            "-device",
+            // Nothing left for a NIC to finish: what we forward goes on as it is.
+            "virtio-net-device,netdev=n,csum=off,guest_csum=off,gso=off,host_tso4=off",
+        ],
+    ));
+    let said = || fs::read_to_string(&serial).unwrap_or_default();
+    let booted = until(BOOT, || said().contains("wirepath-linux ready") || qemu.has_ended());
+    assert!(booted && !qemu.has_ended(), "{}{}", said(), qemu.stderr());
+    // Made once there is a route, a tunnel knows what it goes over; before, it guesses.
+    assert!(said().contains("early mtu=1462 tx_queues=1."), "{}", said());
+    assert!(said().contains("late mtu=1562 tx_queues=1."), "{}", said());
+    for tunnel in ["gt0 mtu=1500 tx_queues=4.", "gt1 mtu=1500 tx_queues=4."] {
+        assert!(said().contains(tunnel), "{}", said());
+    }
+    let file = data.file("tunnel.toml");
+    fs::write(&file, CONFIG).expect("a file");
+    let program = [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file, "--json"];
+    let mut running = Running::start(common::enter(ours, &program));
+    running.await_stderr("tunnel keyed: ");
+    let wire = data.file("wire.pcapng");
+    let capture = is_installed("tshark").then(|| {
+        let args = ["tshark", "-q", "-i", "ua", "-f", "proto gre", "-w", &wire];
+        let mut capture = Running::start(common::enter(ours, &args));
+        capture.await_stderr("Capturing on");
+        capture
+    });
+    lab.space(plain)
+        .run(|| {
+            for net in ["10.88.0", "10.89.0"] {
+                // The guest calls once a second.
+                let listener = TcpListener::bind((format!("{net}.1").as_str(), CALL_PORT));
+                let (mut called, _) =
+                    listener.expect("the address is there").accept().expect("the guest calls");
+                echoes(&mut called, 100_000);
+                let mut ours = TcpStream::connect((format!("{net}.2").as_str(), ECHO_PORT))
+                    .expect("the guest listens");
+                echoes(&mut ours, 100_000);
+            }
+        })
+        .expect("the namespace is there");
+    if let Some(capture) = capture {
+        let read = |filter: &str| {
+            let mut tshark = std::process::Command::new("tshark");
+            tshark.args(["-r", &wire, "-Y", filter]);
+            // While it is still being written, it ends in the middle of a packet.
+            String::from_utf8_lossy(&common::run(tshark).stdout).into_owned()
+        };
+        for (filter, what) in [("gre && !gre.key", "plain"), ("gre.key == 7", "keyed")] {
+            let is_there = until(LONG, || read(filter).lines().count() > 100);
+            assert!(is_there, "{what} tunnel in the capture: {}", read(filter));
+        }
+        capture.end_by("INT", LONG);
+        assert_eq!(read("_ws.malformed || _ws.expert.severity == error"), "");
+    }
+    let output = running.end_by("TERM", LONG);
+    assert!(output.status.success(), "{}", common::all_text(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last: Value = serde_json::from_str(text.lines().last().unwrap_or("")).expect("JSON");
+    for sent in ["into_tunnels_sent", "out_of_tunnels_sent"] {
+        assert!(last["frames"][sent].as_u64() > Some(200), "{last}");
+    }
+    for bad in ["gre_checksum", "gre_header", "gre_type", "unknown_tunnel", "looped", "too_big"] {
+        assert_eq!(last["frames"][bad], 0, "{last}");
+    }
+    qemu.end_by("TERM", LONG);
+}

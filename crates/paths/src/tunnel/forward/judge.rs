@@ -1,0 +1,202 @@
+//! What a worker decides on the frames of its tokens: where they go, whether at all, and which
+//! headers they get or lose.
+
+use std::sync::Arc;
+
+use io::forward::{HEADROOM_BYTES, Taken};
+use wire::{ethernet, flow};
+
+use super::counts::add;
+use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
+use crate::tunnel::encap::{Mark, Place};
+use crate::tunnel::fdb::{Fdb, Learned, Port};
+use crate::tunnel::order::{BATCH_FRAMES_MAX, Frame, Token, Verdict};
+
+/// Where a frame from the port goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Drop,
+    Tunnel(u16),
+    Flood,
+}
+
+impl Forwarder<'_> {
+    /// Decides where each frame goes, and puts the headers on.
+    pub(super) fn encapsulate<'a>(
+        &'a self,
+        token: &mut Token<'a>,
+        worker: &mut Worker<'a>,
+        now_ns: u64,
+    ) {
+        let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
+        {
+            // Once a batch, and never while headers are written.
+            let mut table = self.table();
+            keep(&mut worker.rules, &table.rules);
+            let Table { fdb, rules, policer } = &mut *table;
+            for (at, target) in targets.iter_mut().enumerate().take(token.len()) {
+                let Some(frame) = token.frame(at) else { break };
+                *target = self.target(fdb, rules, frame, now_ns);
+                if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
+                    && !policer.take(frame.len_bytes().into(), now_ns)
+                {
+                    add(&self.counts.policed_count);
+                    *target = Target::Drop;
+                }
+            }
+        }
+        let Worker { rules, worked, spare, .. } = worker;
+        let Some(rules) = rules.as_deref() else { return };
+        let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
+        let mut at = 0;
+        token.judge(|frame| {
+            let (target, sequence) = (targets[at], first_sequence.wrapping_add(at as u32));
+            at += 1;
+            if !self.tuning.work.is_none() {
+                *worked = self.tuning.work.spin(*worked);
+            }
+            if is_policed(sequence, self.tuning.police_percent) {
+                add(&self.counts.policed_count);
+                return Verdict::Drop;
+            }
+            let tunnel = match target {
+                Target::Drop => return Verdict::Drop,
+                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
+                Target::Tunnel(tunnel) => tunnel,
+            };
+            let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
+            let Some(taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
+            let (mut taken, place, original) = match self.tuning.prepends {
+                true => (taken, place_of(frame), None),
+                false => match self.copied(spare, taken, place_of(frame)) {
+                    Ok((copy, place, original)) => (copy, place, Some(original)),
+                    Err(original) => {
+                        add(&self.counts.uncopied_count);
+                        original.park();
+                        return Verdict::Drop;
+                    }
+                },
+            };
+            let index = taken.index();
+            let bytes = taken.bytes();
+            let inner = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
+            let class = rules.classifier.class_of(inner) & !FLOOD;
+            let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
+            match encap.prepend(bytes, place, mark) {
+                Ok(whole) => {
+                    taken.park();
+                    // An original that was copied is free now.
+                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
+                }
+                Err(reason) => {
+                    add(&self.counts.encap_drops[reason.index()]);
+                    original.unwrap_or(taken).park();
+                    Verdict::Drop
+                }
+            }
+        });
+    }
+
+    /// The frame once more, in another of the pool and behind room for headers; the original
+    /// alone when there is no other.
+    fn copied<'a>(
+        &'a self,
+        spare: &mut Vec<Taken<'a>>,
+        mut original: Taken<'a>,
+        from: Place,
+    ) -> Result<(Taken<'a>, Place, Taken<'a>), Taken<'a>> {
+        if spare.is_empty() {
+            self.pool.take(spare, BATCH_FRAMES_MAX);
+        }
+        let Some(mut copy) = spare.pop() else { return Err(original) };
+        let place = Place { at: HEADROOM_BYTES, len: from.len };
+        let source = original.bytes().get(from.at..from.at + from.len);
+        let target = copy.bytes().get_mut(place.at..place.at + place.len);
+        let (Some(source), Some(target)) = (source, target) else { return Err(original) };
+        target.copy_from_slice(source);
+        Ok((copy, place, original))
+    }
+
+    fn target(&self, fdb: &mut Fdb, rules: &Rules, frame: Frame, now_ns: u64) -> Target {
+        let Some(mut taken) = self.pool.claim(frame.index()) else { return Target::Drop };
+        let macs = macs(taken.bytes(), place_of(frame));
+        taken.park();
+        let Some((dst, src)) = macs else {
+            add(&self.counts.runt_count);
+            return Target::Drop;
+        };
+        if rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full {
+            add(&self.counts.unlearnt_count);
+        }
+        match fdb.lookup(0, dst, now_ns) {
+            Some(Port::Tunnel(tunnel)) => Target::Tunnel(tunnel),
+            Some(Port::Local(_)) => {
+                add(&self.counts.local_count);
+                Target::Drop
+            }
+            None if rules.encaps.len() == 1 => Target::Tunnel(0),
+            None => Target::Flood,
+        }
+    }
+
+    /// Checks each frame, and learns who is behind its tunnel.
+    pub(super) fn decapsulate(&self, token: &mut Token<'_>, worker: &mut Worker<'_>, now_ns: u64) {
+        if worker.rules.is_none() {
+            worker.rules = Some(self.table().rules.clone());
+        }
+        let Some(rules) = worker.rules.clone() else { return };
+        let mut sources = [([0; 6], 0); BATCH_FRAMES_MAX];
+        let mut source_count = 0;
+        token.judge(|frame| {
+            let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
+            let bytes = taken.bytes();
+            let verdict = match rules.decap.open(bytes, place_of(frame)) {
+                Ok(inner) => {
+                    if let Some((_, src)) = macs(bytes, inner.place) {
+                        sources[source_count] = (src, inner.tunnel as u16);
+                        source_count += 1;
+                    }
+                    if inner.has_odd_ecn {
+                        add(&self.counts.odd_ecn_count);
+                    }
+                    Verdict::Forward(moved(frame, inner.place))
+                }
+                Err(reason) => {
+                    add(&self.counts.decap_drops[reason.index()]);
+                    Verdict::Drop
+                }
+            };
+            taken.park();
+            verdict
+        });
+        let mut table = self.table();
+        // Of tunnels by other numbers nothing is learnt.
+        if rules.learns && Arc::ptr_eq(&rules, &table.rules) {
+            for (src, tunnel) in sources.iter().take(source_count) {
+                if table.fdb.learn(0, *src, Port::Tunnel(*tunnel), now_ns) == Learned::Full {
+                    add(&self.counts.unlearnt_count);
+                }
+            }
+        }
+        keep(&mut worker.rules, &table.rules);
+    }
+}
+
+/// Whether a policer that drops so many of a hundred drops this one: spread evenly, and the
+/// same in every run.
+fn is_policed(sequence: u32, percent: u8) -> bool {
+    percent > 0 && (sequence.wrapping_mul(0x9e37_79b9) >> 16) % 100 < u32::from(percent)
+}
+
+/// The frame at another place of its buffer, which is far below 64 KiB.
+fn moved(frame: Frame, place: Place) -> Frame {
+    frame.moved(place.at as u16, place.len as u16)
+}
+
+/// Receiver and sender of an Ethernet frame; `None` when it is shorter than its header.
+fn macs(bytes: &[u8], place: Place) -> Option<([u8; 6], [u8; 6])> {
+    let frame = bytes.get(place.at..place.at.checked_add(place.len)?)?;
+    let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
+    let (dst, rest) = header.split_first_chunk::<6>()?;
+    Some((*dst, *rest.first_chunk::<6>()?))
+}

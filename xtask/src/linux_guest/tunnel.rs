@@ -1,0 +1,105 @@
+//! What the guest of path `tunnel` has on top: the modules of gretap, and `ip` with its libraries.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::cpio::Archive;
+use super::{MODULES, find, read};
+
+/// `ip` of Debian's iproute2, as busybox knows no gretap, and what it is linked with.
+pub(super) const PACKAGES: [&str; 10] = [
+    "iproute2",
+    "libbpf1",
+    "libc6",
+    "libcap2",
+    "libelf1t64",
+    "libmnl0",
+    "libpcre2-8-0",
+    "libselinux1",
+    "libzstd1",
+    "zlib1g",
+];
+const LIBRARIES: [&str; 11] = [
+    "ld-linux-aarch64.so.1",
+    "libbpf.so.1",
+    "libc.so.6",
+    "libcap.so.2",
+    "libelf.so.1",
+    "libmnl.so.0",
+    "libpcre2-8.so.0",
+    "libselinux.so.1",
+    "libz.so.1",
+    "libzstd.so.1",
+    "libm.so.6",
+];
+const GRE_MODULES: [&str; 3] = ["gre", "ip_tunnel", "ip_gre"];
+
+/// Two tunnels to the same other end, the second with a key, checksums and sequence numbers; four
+/// queues each; and two that nobody uses, made before and after there is a route: what a tunnel
+/// learns of its way when it is made, headroom and MTU, shows in its MTU.
+const INIT: &str = r#"#!/bin/busybox sh
+b=/bin/busybox
+export LD_LIBRARY_PATH=/lib
+ip=/bin/ip
+$b mount -t proc proc /proc
+$b mount -t sysfs sysfs /sys
+$b mount -t devtmpfs devtmpfs /dev
+for module in MODULES; do
+    $b insmod /modules/$module.ko || echo "wirepath-linux: no $module"
+done
+echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+$ip link add early type gretap local 10.99.0.2 remote 10.99.0.3
+$ip link set lo up
+$ip link set eth0 mtu 1600 up
+$ip address add 10.99.0.2/24 dev eth0
+$ip link add late type gretap local 10.99.0.2 remote 10.99.0.4
+ends="local 10.99.0.2 remote 10.99.0.1"
+$ip link add gt0 numtxqueues 4 numrxqueues 4 type gretap $ends
+$ip link add gt1 numtxqueues 4 numrxqueues 4 type gretap $ends key 7 csum seq
+for n in 0 1; do
+    $ip link set gt$n mtu 1500 up
+    $ip address add 10.8$((n + 8)).0.2/24 dev gt$n
+done
+for name in early late gt0 gt1; do
+    queues=$($b ls /sys/class/net/$name/queues | $b grep -c tx-)
+    echo "wirepath-linux $name mtu=$($b cat /sys/class/net/$name/mtu) tx_queues=$queues."
+done
+$b nc -ll -p 47011 -e $b cat &
+for n in 8 9; do
+    while :; do $b nc 10.8$n.0.1 47012 -e $b cat; $b sleep 1; done &
+done
+echo "wirepath-linux ready kernel=$($b uname -r)"
+while :; do $b sleep 86400; done
+"#;
+
+pub(super) fn modules() -> Vec<&'static str> {
+    MODULES.into_iter().chain(GRE_MODULES).collect()
+}
+
+pub(super) fn init() -> String {
+    INIT.replace("MODULES", &modules().join(" "))
+}
+
+/// Adds `ip` and its libraries.
+pub(super) fn add_programs(unpacked: &Path, archive: &mut Archive) -> Result<()> {
+    let found =
+        |name: &str| find(unpacked, name)?.with_context(|| format!("the packages hold no {name}"));
+    archive.folder("lib");
+    archive.file("bin/ip", 0o755, &read(&found("ip")?)?);
+    for name in LIBRARIES {
+        archive.file(&format!("lib/{name}"), 0o755, &read(&found(name)?)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_the_tunnel_are_loaded_in_the_order_of_their_needs() {
+        let init = init();
+        assert!(init.contains("virtio_mmio gre ip_tunnel ip_gre;"), "{init}");
+    }
+}
