@@ -131,8 +131,14 @@ unsafe extern "C" {
     static exception_table: [u64; 32];
 }
 
-/// Ticks spent in interrupt handlers, for whoever measures around one.
-pub(crate) static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
+/// Ticks spent in interrupt handlers.
+static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// Ticks spent in interrupt handlers so far, for whoever measures around one.
+pub(crate) fn handler_ticks() -> u64 {
+    HANDLER_TICKS.load(Ordering::Relaxed)
+}
+
 /// Line of the device, as its mask bit on the second controller.
 static DEVICE_BIT: AtomicU8 = AtomicU8::new(0);
 /// What the second controller's mask register holds.

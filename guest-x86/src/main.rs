@@ -60,12 +60,14 @@ fn signal(signal: Signal) {
     cpu::out8(PORT, signal.to_byte());
 }
 
-/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed.
+/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed, without
+/// the handlers' work.
 fn idle() {
-    let begin = cpu::ticks();
+    let (begin, handled) = (cpu::ticks(), interrupts::handler_ticks());
     interrupts::sleep();
     let report = Report::get();
-    report.add(report::IDLE_TICKS, cpu::ticks() - begin);
+    let work = interrupts::handler_ticks() - handled;
+    report.add(report::IDLE_TICKS, (cpu::ticks() - begin).saturating_sub(work));
     report.add(report::HALTS, 1);
 }
 

@@ -62,6 +62,11 @@ impl Report {
         Report { words: unsafe { &*at } }
     }
 
+    /// A word, as it is now.
+    pub(crate) fn get_word(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
+    }
+
     /// Sets a word.
     pub(crate) fn set(&self, index: usize, value: u64) {
         self.words[index].store(value, Ordering::Release);

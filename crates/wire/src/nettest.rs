@@ -137,9 +137,9 @@ pub mod report {
     pub const PIC_TICKS: usize = 9;
     /// Ticks spent copying frames.
     pub const COPY_TICKS: usize = 10;
-    /// Ticks spent asleep.
+    /// Ticks spent asleep, interrupt handlers not counted.
     pub const IDLE_TICKS: usize = 11;
-    /// Ticks spent waiting for room in the ring, sleep included.
+    /// Ticks spent waiting awake for room in the ring; handlers not counted.
     pub const FULL_TICKS: usize = 12;
     /// Frames that the device marked as faulty.
     pub const ERRORS: usize = 13;

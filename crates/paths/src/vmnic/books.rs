@@ -86,6 +86,7 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let scale = seen.at_ns as f64 / told[report::TOTAL_TICKS].max(1) as f64;
     let guest_ns = |ticks: usize| (told[ticks] as f64 * scale) as u64;
     let each = [
+        ("wall_ns_per_packet", seen.at_ns),
         ("vcpu_ns_per_packet", vcpu_ns),
         ("device_ns_per_packet", seen.device_cpu_ns),
         ("handling_ns_per_packet", seen.handling_ns),
@@ -99,6 +100,7 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
         ("emulation_ns_per_packet", work.emulate_ns),
         ("transmit_ns_per_packet", work.transmit_ns),
         ("notification_ns_per_packet", work.notify_ns),
+        ("receive_ns_per_packet", work.receive_ns),
         ("guest_copy_ns_per_packet", guest_ns(report::COPY_TICKS)),
         ("guest_port_ns_per_packet", guest_ns(report::PORT_TICKS)),
         ("guest_pic_ns_per_packet", guest_ns(report::PIC_TICKS)),

@@ -39,7 +39,7 @@ pub use switches::SWITCHES;
 use crate::path::{Load, LoadKind, Path, PathError, Session};
 
 /// Native loops: another way to write the same back ends.
-const PEERS: &[&str] = &["native", "native-tap"];
+const PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
 
 static LOADS: [LoadKind; 4] = [
     LoadKind {

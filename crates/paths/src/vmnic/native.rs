@@ -33,7 +33,10 @@ pub(super) struct Ran {
 pub(super) fn support(name: &str, load: &Load) -> Support {
     if !super::PEERS.contains(&name) {
         return Support::Refused {
-            why: format!("{name} does not carry load {}; native and native-tap do", load.kind),
+            why: format!(
+                "{name} does not carry load {}; native, native-tap and native-xdp do",
+                load.kind
+            ),
         };
     }
     capabilities::lab()

@@ -11,7 +11,7 @@ use host::lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
 
-use super::ends::{Ends, MAC, Wire, lost_on_wire};
+use super::ends::{BackEnd, Ends, MAC, Wire, lost_on_wire};
 use super::guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
 use super::stream::{Direction, Length};
 use super::streams::Stream;
@@ -51,8 +51,8 @@ impl VmnicSession {
     }
 
     /// A back end, behind a link of the load's rate.
-    fn backend(&self, shared_ring: bool) -> Result<Wire<'_>, PathError> {
-        let wire = self.ends.open(shared_ring)?;
+    fn backend(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
+        let wire = self.ends.open(back_end)?;
         if self.load.kind != "paced" {
             return Ok(wire);
         }
@@ -113,7 +113,7 @@ impl VmnicSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let switches = switches::of_arm(arm);
-        let wire = self.backend(switches.shared_ring)?;
+        let wire = self.backend(BackEnd::of(&switches))?;
         let task = self.task(wire.far);
         let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
         let (sender, receiver) = (wire.sender, wire.receiver);
@@ -145,7 +145,12 @@ impl VmnicSession {
     }
 
     fn native(&self, name: &str) -> Result<Measurement, PathError> {
-        let Wire { mut sender, receiver, far, mode, .. } = self.backend(name == "native")?;
+        let back_end = match name {
+            "native-tap" => BackEnd::Tap,
+            "native-xdp" => BackEnd::XdpRing,
+            _ => BackEnd::PacketRing,
+        };
+        let Wire { mut sender, receiver, far, mode, .. } = self.backend(back_end)?;
         // Nobody listens: what a native program does not ask for, it does not pay for.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);

@@ -68,12 +68,14 @@ fn books_close(arm: &Arm, m: &Measurement) {
 
 #[test]
 fn every_rung_of_the_ladder_runs_and_its_books_close() {
-    for (arm, m) in trials("stream", &["native", "native-tap"]) {
+    for (arm, m) in trials("stream", &["native", "native-tap", "native-xdp"]) {
         books_close(&arm, &m);
         assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
         assert!(m.not_effective.iter().all(|said| said.switch == "send-combining"), "{m:?}");
-        let ring = arm.has("shared-ring") || arm.name == "native";
+        let xdp = arm.has("xdp-ring") || arm.name == "native-xdp";
+        let ring = arm.has("shared-ring") && !xdp || arm.name == "native";
         assert_eq!(m.mode["back end"].contains("TPACKET"), ring, "{}", arm.name);
+        assert_eq!(m.mode["back end"].contains("AF_XDP"), xdp, "{}", arm.name);
         let judged = Vmnic.loads()[0].judged;
         let metrics = m.metrics();
         for name in judged {
