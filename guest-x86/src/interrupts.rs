@@ -3,9 +3,9 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, report};
+use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, driver, report};
 
-use crate::cpu::{halt, in8, out8, ticks};
+use crate::cpu::{enable_interrupts, halt, halt_plain, in8, out8, ticks};
 use crate::pages::{Boot, Report};
 
 /// First vector of the interrupt controller's sixteen lines.
@@ -50,6 +50,8 @@ global_asm!(
     isr_device:
         test byte ptr [rsp + 8], 3
         jz 2f
+    .global isr_device_plain
+    isr_device_plain:
         keep
         cld
         call {device}
@@ -67,6 +69,8 @@ global_asm!(
     isr_timer:
         test byte ptr [rsp + 8], 3
         jz 2f
+    .global isr_timer_plain
+    isr_timer_plain:
         keep
         cld
         call {timer}
@@ -127,6 +131,9 @@ global_asm!(
 unsafe extern "C" {
     fn isr_device();
     fn isr_timer();
+    // On a plain PC all is at level 0, and so is what they return to.
+    fn isr_device_plain();
+    fn isr_timer_plain();
     fn isr_other();
     static exception_table: [u64; 32];
 }
@@ -203,6 +210,10 @@ pub(crate) fn wake_word() -> &'static AtomicU64 {
 
 /// Sleeps until the next interrupt, unless the wake word is set, and handles what ended it.
 pub(crate) fn sleep() {
+    if is_plain() {
+        // Handlers run as they come.
+        return halt_plain();
+    }
     halt();
     // SAFETY: the monitor reserved an aligned word there for nothing else.
     let pending = unsafe { &*(PENDING_AT as *const AtomicU64) };
@@ -221,6 +232,14 @@ extern "C" fn exception(vector: u64, at: u64) -> ! {
     report.set(report::EXCEPTION, vector);
     report.set(report::EXCEPTION_AT, at);
     crate::end(Signal::Failed)
+}
+
+/// Whether this is a plain PC, without the monitor's help.
+static PLAIN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this is a plain PC, at privilege level 0; `false` until [`install`].
+pub(crate) fn is_plain() -> bool {
+    PLAIN.load(Ordering::Relaxed)
 }
 
 /// Address of the descriptor table; 0 until [`install`].
@@ -242,23 +261,28 @@ fn set_gate(vector: u8, handler: u64) {
 /// Fills the gates of the monitor's table and programs the interrupt controller, all lines off.
 pub(crate) fn install(boot: &Boot) {
     TABLE_AT.store(boot.get(boot::IDT), Ordering::Relaxed);
+    PLAIN.store(boot.get(boot::DRIVER) & driver::PLAIN_PC != 0, Ordering::Relaxed);
     // SAFETY: a constant table of our own.
     let handlers = unsafe { &exception_table };
     for (vector, &handler) in (0..).zip(handlers) {
-        if vector != GENERAL_PROTECTION {
+        if vector != GENERAL_PROTECTION || is_plain() {
             set_gate(vector, handler);
         }
     }
     for line in 1..16 {
         set_gate(PIC_VECTOR + line, isr_other as *const () as u64);
     }
-    set_gate(PIC_VECTOR, isr_timer as *const () as u64);
+    let timer = if is_plain() { isr_timer_plain } else { isr_timer };
+    set_gate(PIC_VECTOR, timer as *const () as u64);
     // Initialization: edge triggered, cascaded, 8086 mode; then all lines off.
     for (port, vector, cascade) in [(MASTER, PIC_VECTOR, 4), (SLAVE, PIC_VECTOR + 8, 2)] {
         out8(port, 0x11);
         for word in [vector, cascade, 1, 0xff] {
             out8(port + 1, word);
         }
+    }
+    if is_plain() {
+        enable_interrupts();
     }
 }
 
@@ -268,7 +292,8 @@ pub(crate) fn enable_device(line: u8) {
     let bit = 1 << (line - 8);
     DEVICE_BIT.store(bit, Ordering::Relaxed);
     SLAVE_MASK.store(!bit, Ordering::Relaxed);
-    set_gate(PIC_VECTOR + line, isr_device as *const () as u64);
+    let device = if is_plain() { isr_device_plain } else { isr_device };
+    set_gate(PIC_VECTOR + line, device as *const () as u64);
     out8(SLAVE + 1, !bit);
     out8(MASTER + 1, !(1 << 2));
 }

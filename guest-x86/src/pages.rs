@@ -32,6 +32,12 @@ impl Boot {
         self.words[index]
     }
 
+    /// The same with this frequency of the time stamp counter.
+    pub(crate) fn with_tsc_khz(mut self, khz: u64) -> Self {
+        self.words[boot::TSC_KHZ] = khz;
+        self
+    }
+
     /// Frequency of the time stamp counter in kHz.
     pub(crate) fn tsc_khz(&self) -> u64 {
         self.words[boot::TSC_KHZ].max(1)
