@@ -15,7 +15,7 @@ use crate::console;
 use crate::end::Failure;
 
 /// The first table is before, the second after the source's three optimisations.
-const BEFORE_AND_AFTER: &str = "rap-in-kernel+tdmd-doorbell+send-combining+shared-ring";
+const BEFORE_AND_AFTER: &str = "baseline,rap-in-kernel+tdmd-doorbell+send-combining+shared-ring";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -25,7 +25,7 @@ Example:
   wirepath vmnic bench overhead
   wirepath vmnic bench overhead --arms ladder --time 2s")]
     Overhead {
-        /// Arms: ladder, alone, leave-one-out, or a list such as irq-fd,tx-int-mask+irq-fd
+        /// Arms: ladder, alone, leave-one-out, or a list such as baseline,irq-fd,tx-int-mask+irq-fd
         #[arg(long, default_value = BEFORE_AND_AFTER)]
         arms: String,
         /// Measured part of each run
@@ -85,14 +85,22 @@ pub(super) fn run(cli: &Cli, command: &BenchCommand) -> Result<(), Failure> {
     }
 }
 
-/// The arms that a plan names, baseline first, without the control, and these peers.
-fn arms(plan: &str, peers: &[&str]) -> Result<Vec<Arm>, Failure> {
-    let plan = ArmPlan::parse(plan, &SWITCHES).map_err(|e| Failure::Usage(e.to_string()))?;
+/// The arms that a plan names, without the control, and these peers. The baseline of a list has to
+/// be named: a slow arm can be run by itself.
+fn arms(text: &str, peers: &[&str]) -> Result<Vec<Arm>, Failure> {
+    let plan = ArmPlan::parse(text, &SWITCHES).map_err(|e| Failure::Usage(e.to_string()))?;
+    let is_list = matches!(plan, ArmPlan::List(_));
+    let named = !is_list || text.split(',').any(|arm| arm.trim() == "baseline");
     let peers: Vec<String> = peers.iter().map(|peer| (*peer).to_owned()).collect();
     let load = load("paced", Duration::ZERO);
     let arms = model::arms(&plan, &SWITCHES, &peers, &mut |arm| Vmnic.support(arm, &load));
     let runs = |(arm, support): (Arm, Support)| {
-        (support.is_yes() && arm.kind != ArmKind::Control).then_some(arm)
+        let wanted = match arm.kind {
+            ArmKind::Baseline => named,
+            ArmKind::Control => false,
+            _ => true,
+        };
+        (support.is_yes() && wanted).then_some(arm)
     };
     Ok(arms.into_iter().filter_map(runs).collect())
 }
@@ -283,6 +291,20 @@ fn streams(_: &Cli, _: &StreamsArgs) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn baseline_of_a_list_is_run_when_it_is_named() {
+        let names = |text: &str| -> Vec<String> {
+            arms(text, &[]).unwrap().into_iter().map(|arm| arm.name).collect()
+        };
+        // Where nothing runs there are no arms.
+        if Vmnic.support(&Arm::baseline(), &load("paced", Duration::ZERO)).is_yes() {
+            assert_eq!(names("irq-fd"), ["irq-fd"]);
+            assert_eq!(names("baseline,irq-fd").len(), 2);
+            assert_eq!(names("baseline").len(), 1);
+            assert_eq!(names("ladder").len(), 1 + SWITCHES.len());
+        }
+    }
 
     #[test]
     fn sizes_have_decimal_units() {

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use ::io::tap::Tap;
 use host::lab::{End, Pair, PairSpec, TapEnd};
 
 use super::vmm::{Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
@@ -68,6 +69,11 @@ impl Ends {
             BackEnd::Tap => &self.tap.host,
             BackEnd::PacketRing | BackEnd::XdpRing => &self.wire.far,
         }
+    }
+
+    /// The TAP itself, for whoever brings a machine of his own, and the address that it is to have.
+    pub(super) fn tap(&self) -> (&Tap, Ipv4Addr) {
+        (&self.tap.tap, self.tap.guest_ip)
     }
 
     /// Opens a back end; new sockets each time.

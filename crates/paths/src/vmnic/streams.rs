@@ -1,9 +1,10 @@
 //! TCP streams between the guest's stack and a Linux socket, digested at both ends.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use host::lab::End;
 use model::Arm;
 use wire::nettest::{Mode, STREAM_PORT, report};
 
@@ -12,7 +13,7 @@ use super::guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
 use super::stream::{self, Passed};
 pub use super::stream::{Direction, Length};
 use super::vmm::{Snapshot, Spec, Task};
-use super::{image, switches};
+use super::{image, qemu, switches};
 use crate::path::PathError;
 
 /// For a stream of given length, however slow.
@@ -43,15 +44,15 @@ impl Streamed {
         self.host_bytes == self.guest_bytes && self.host_digest == self.guest_digest
     }
 
-    fn of(measured: &Snapshot, passed: &Passed, backend: &'static str) -> Self {
+    fn of(told: &[u64; report::LEN], passed: &Passed, backend: &'static str) -> Self {
         let mut guest_digest = [0; 32];
-        let words = &measured.report[report::DIGEST..report::DIGEST + 4];
+        let words = &told[report::DIGEST..report::DIGEST + 4];
         for (bytes, word) in guest_digest.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         Streamed {
             host_bytes: passed.bytes,
-            guest_bytes: measured.report[report::STREAM_BYTES],
+            guest_bytes: told[report::STREAM_BYTES],
             host_digest: passed.digest,
             guest_digest,
             wall_ns: passed.wall_ns,
@@ -69,7 +70,7 @@ pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, Path
     let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
     let stream = Stream { direction, size_bytes: WRITE_BYTES, length };
     let (measured, passed, mode) = stream.pass(&Ends::new()?, &image, arm)?;
-    Ok(Streamed::of(&measured, &passed, mode))
+    Ok(Streamed::of(&measured.report, &passed, mode))
 }
 
 /// A TCP stream to be run.
@@ -89,15 +90,22 @@ impl Stream {
         arm: &Arm,
     ) -> Result<(Snapshot, Passed, &'static str), PathError> {
         let (measured, passed, mode) = self.pass(ends, image, arm)?;
-        let streamed = Streamed::of(&measured, &passed, mode);
-        if streamed.is_equal() {
-            return Ok((measured, passed, mode));
-        }
-        let Streamed { host_bytes, guest_bytes, .. } = streamed;
-        Err(host_end(format!(
-            "the stream is not what the guest's end says: {host_bytes} bytes here, {guest_bytes} \
-             there"
-        )))
+        agreed(&Streamed::of(&measured.report, &passed, mode))?;
+        Ok((measured, passed, mode))
+    }
+
+    /// Runs it with the guest on QEMU's device; fails as the other does.
+    pub(super) fn through_qemu(
+        &self,
+        ends: &Ends,
+        image: &[u8],
+    ) -> Result<(qemu::Ran, Passed), PathError> {
+        let (tap, guest_ip) = ends.tap();
+        let far = ends.far(BackEnd::Tap);
+        let (ran, passed) =
+            self.between(far, guest_ip, |task, patience| qemu::run(image, &task, tap, patience))?;
+        agreed(&Streamed::of(&ran.report, &passed, "TAP"))?;
+        Ok((ran, passed))
     }
 
     fn pass(
@@ -107,7 +115,22 @@ impl Stream {
         arm: &Arm,
     ) -> Result<(Snapshot, Passed, &'static str), PathError> {
         let switches = switches::of_arm(arm);
-        let Wire { sender, receiver, far, guest_ip, mode } = ends.open(BackEnd::of(&switches))?;
+        let wire = ends.open(BackEnd::of(&switches))?;
+        let Wire { sender, receiver, far, guest_ip, mode } = wire;
+        let (measured, passed) = self.between(far, guest_ip, |task, patience| {
+            let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            run_guest(&spec, sender, receiver, patience)
+        })?;
+        Ok((measured, passed, mode))
+    }
+
+    /// The host's end at `far`, and a guest that `run` runs.
+    fn between<G>(
+        &self,
+        far: &End,
+        guest_ip: Ipv4Addr,
+        run: impl FnOnce(Task, Duration) -> Result<G, PathError>,
+    ) -> Result<(G, Passed), PathError> {
         let address = (far.ip, STREAM_PORT);
         let listener = far.run(|| TcpListener::bind(address)).map_err(PathError::part)?;
         let listener = listener.map_err(PathError::part)?;
@@ -129,22 +152,31 @@ impl Stream {
             peer_ip: far.ip,
             ..Task::send(self.size_bytes as u64, 0)
         };
-        let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-        let (measured, passed) = thread::scope(|scope| {
+        let (ran, passed) = thread::scope(|scope| {
             let end = scope
                 .spawn(|| stream::serve(&listener, self.direction, self.size_bytes, self.length));
-            let measured = run_guest(&spec, sender, receiver, patience);
-            if measured.is_err() {
+            let ran = run(task, patience);
+            if ran.is_err() {
                 // Whoever waits for a connection is let go.
                 let _ = far.run(|| TcpStream::connect(address).map(drop));
             }
-            (measured, end.join())
+            (ran, end.join())
         });
-        let measured = measured?;
+        let ran = ran?;
         let passed = passed.map_err(|_| host_end("panicked".into()))?;
         let passed = passed.map_err(|e| host_end(e.to_string()))?;
-        Ok((measured, passed, mode))
+        Ok((ran, passed))
     }
+}
+
+fn agreed(streamed: &Streamed) -> Result<(), PathError> {
+    if streamed.is_equal() {
+        return Ok(());
+    }
+    let Streamed { host_bytes, guest_bytes, .. } = streamed;
+    Err(host_end(format!(
+        "the stream is not what the guest's end says: {host_bytes} bytes here, {guest_bytes} there"
+    )))
 }
 
 fn host_end(why: String) -> PathError {

@@ -100,6 +100,29 @@ impl Task {
             peer_ip: std::net::Ipv4Addr::UNSPECIFIED,
         }
     }
+
+    /// The boot page for it, but for what only a machine knows: clock and addresses.
+    pub(in crate::vmnic) fn words(&self, switches: &Switches) -> [u64; boot_page::LEN] {
+        let mut words = [0; boot_page::LEN];
+        words[boot_page::MAGIC] = nettest::MAGIC;
+        words[boot_page::MODE] = self.mode.to_word();
+        words[boot_page::SIZE_BYTES] = self.size_bytes;
+        words[boot_page::COUNT] = self.count;
+        words[boot_page::DURATION_US] = self.duration_us;
+        words[boot_page::WARM_UP] = self.warm_up;
+        let bit = |on, bit| if on { bit } else { 0 };
+        words[boot_page::DRIVER] = bit(switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
+            | bit(switches.own_polling, nettest::driver::DEVICE_POLLS)
+            | bit(self.digest, nettest::driver::DIGEST);
+        words[boot_page::TX_RING_LOG2] = self.tx_ring_log2;
+        words[boot_page::RX_RING_LOG2] = self.rx_ring_log2;
+        let mac = self.peer_mac;
+        words[boot_page::PEER_MAC] =
+            u64::from_le_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
+        words[boot_page::IP] = u32::from(self.ip).into();
+        words[boot_page::PEER_IP] = u32::from(self.peer_ip).into();
+        words
+    }
 }
 
 /// A guest to be run.
@@ -290,25 +313,7 @@ pub fn start(
 }
 
 fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<(), MonitorError> {
-    let task = &spec.task;
-    let mut words = [0; boot_page::LEN];
-    words[boot_page::MAGIC] = nettest::MAGIC;
-    words[boot_page::MODE] = task.mode.to_word();
-    words[boot_page::SIZE_BYTES] = task.size_bytes;
-    words[boot_page::COUNT] = task.count;
-    words[boot_page::DURATION_US] = task.duration_us;
-    words[boot_page::WARM_UP] = task.warm_up;
-    let bit = |on, bit| if on { bit } else { 0 };
-    words[boot_page::DRIVER] = bit(spec.switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
-        | bit(spec.switches.own_polling, nettest::driver::DEVICE_POLLS)
-        | bit(task.digest, nettest::driver::DIGEST);
-    words[boot_page::TX_RING_LOG2] = task.tx_ring_log2;
-    words[boot_page::RX_RING_LOG2] = task.rx_ring_log2;
-    let mac = task.peer_mac;
-    words[boot_page::PEER_MAC] =
-        u64::from_le_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
-    words[boot_page::IP] = u32::from(task.ip).into();
-    words[boot_page::PEER_IP] = u32::from(task.peer_ip).into();
+    let mut words = spec.task.words(&spec.switches);
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
     words[boot_page::REPORT] = boot::REPORT_PAGE;
