@@ -12,6 +12,8 @@ use crate::pages::{Boot, Report};
 const PIC_VECTOR: u8 = 0x20;
 /// Selector of the code segment that we run in.
 const CODE: u16 = 0x33;
+/// Selector of our stack segment.
+const DATA: u16 = 0x2b;
 /// What stands for the device's line, whichever it is, when it ends a sleep.
 const DEVICE: u64 = 0x100;
 /// The monitor's own gate, which makes `hlt` sleep.
@@ -44,6 +46,17 @@ global_asm!(
         pop rax
     .endm
 
+    // An interrupt may come in the few instructions of another's handler that ended a sleep (see
+    // below): at level 3, but with the empty stack selector of level 0, to which level 3 cannot
+    // return. It returns with its own.
+    .macro go_back
+        test byte ptr [rsp + 8], 3
+        jz 3f
+        mov qword ptr [rsp + 32], {data}
+    3:
+        iretq
+    .endm
+
     // The device's line. The processor aligned the stack and pushed five words: with nine more
     // it is aligned again.
     .global isr_device
@@ -56,7 +69,7 @@ global_asm!(
         cld
         call {device}
         bring_back
-        iretq
+        go_back
 
         // It ended a sleep, at level 0, where every instruction may be slow: note it, and go back
         // through the frame of the fault that `hlt` was.
@@ -75,7 +88,7 @@ global_asm!(
         cld
         call {timer}
         bring_back
-        iretq
+        go_back
 
     2:
         mov qword ptr [{pending}], {timer_vector}
@@ -84,7 +97,7 @@ global_asm!(
 
     .global isr_other
     isr_other:
-        iretq
+        go_back
 
     // Exceptions end the program; whether there is an error code decides where things lie.
     .altmacro
@@ -120,6 +133,7 @@ global_asm!(
     .endr
     .text
     "#,
+    data = const DATA,
     device = sym device_interrupt,
     timer = sym timer_interrupt,
     exception = sym exception,
