@@ -11,6 +11,8 @@ mod hostile;
 mod path;
 #[path = "vmnic/raw.rs"]
 mod raw;
+#[path = "vmnic/scribbler.rs"]
+mod scribbler;
 #[path = "vmnic/streams.rs"]
 mod streams;
 #[path = "vmnic/tap.rs"]
