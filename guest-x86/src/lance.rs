@@ -252,6 +252,9 @@ impl Lance {
             if self.masked {
                 write_csr(self.base, 3, MASKS.load(Ordering::Relaxed));
             }
+            // The word was cleared here: what set it before, such as a frame that arrived, is not
+            // to be slept through by the caller.
+            interrupts::wake_word().store(1, Ordering::Release);
         }
         let others = elsewhere() - others;
         report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
