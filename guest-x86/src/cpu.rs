@@ -59,6 +59,29 @@ pub(crate) fn halt() {
     unsafe { asm!("hlt") };
 }
 
+/// Waits for an interrupt at privilege level 0, unless the wake word is set.
+pub(crate) fn halt_plain() {
+    // SAFETY: interrupts are on before and after; `sti` holds them back for one instruction, so
+    // that none falls between the look at the word and the sleep.
+    unsafe {
+        asm!(
+            "cli",
+            "cmp qword ptr [{wake}], 0",
+            "jne 2f",
+            "sti",
+            "hlt",
+            "2: sti",
+            wake = const wire::nettest::WAKE_AT,
+        )
+    };
+}
+
+/// Lets interrupts through, at privilege level 0.
+pub(crate) fn enable_interrupts() {
+    // SAFETY: the gates are filled.
+    unsafe { asm!("sti", options(nostack)) };
+}
+
 /// Tells the processor that this is a waiting loop.
 pub(crate) fn pause() {
     core::hint::spin_loop();

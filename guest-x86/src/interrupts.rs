@@ -3,15 +3,17 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, report};
+use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, driver, report};
 
-use crate::cpu::{halt, in8, out8, ticks};
+use crate::cpu::{enable_interrupts, halt, halt_plain, in8, out8, ticks};
 use crate::pages::{Boot, Report};
 
 /// First vector of the interrupt controller's sixteen lines.
 const PIC_VECTOR: u8 = 0x20;
 /// Selector of the code segment that we run in.
 const CODE: u16 = 0x33;
+/// Selector of our stack segment.
+const DATA: u16 = 0x2b;
 /// What stands for the device's line, whichever it is, when it ends a sleep.
 const DEVICE: u64 = 0x100;
 /// The monitor's own gate, which makes `hlt` sleep.
@@ -44,17 +46,30 @@ global_asm!(
         pop rax
     .endm
 
+    // An interrupt may come in the few instructions of another's handler that ended a sleep (see
+    // below): at level 3, but with the empty stack selector of level 0, to which level 3 cannot
+    // return. It returns with its own.
+    .macro go_back
+        test byte ptr [rsp + 8], 3
+        jz 3f
+        mov qword ptr [rsp + 32], {data}
+    3:
+        iretq
+    .endm
+
     // The device's line. The processor aligned the stack and pushed five words: with nine more
     // it is aligned again.
     .global isr_device
     isr_device:
         test byte ptr [rsp + 8], 3
         jz 2f
+    .global isr_device_plain
+    isr_device_plain:
         keep
         cld
         call {device}
         bring_back
-        iretq
+        go_back
 
         // It ended a sleep, at level 0, where every instruction may be slow: note it, and go back
         // through the frame of the fault that `hlt` was.
@@ -67,11 +82,13 @@ global_asm!(
     isr_timer:
         test byte ptr [rsp + 8], 3
         jz 2f
+    .global isr_timer_plain
+    isr_timer_plain:
         keep
         cld
         call {timer}
         bring_back
-        iretq
+        go_back
 
     2:
         mov qword ptr [{pending}], {timer_vector}
@@ -80,7 +97,7 @@ global_asm!(
 
     .global isr_other
     isr_other:
-        iretq
+        go_back
 
     // Exceptions end the program; whether there is an error code decides where things lie.
     .altmacro
@@ -116,6 +133,7 @@ global_asm!(
     .endr
     .text
     "#,
+    data = const DATA,
     device = sym device_interrupt,
     timer = sym timer_interrupt,
     exception = sym exception,
@@ -127,12 +145,21 @@ global_asm!(
 unsafe extern "C" {
     fn isr_device();
     fn isr_timer();
+    // On a plain PC all is at level 0, and so is what they return to.
+    fn isr_device_plain();
+    fn isr_timer_plain();
     fn isr_other();
     static exception_table: [u64; 32];
 }
 
-/// Ticks spent in interrupt handlers, for whoever measures around one.
-pub(crate) static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
+/// Ticks spent in interrupt handlers.
+static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// Ticks spent in interrupt handlers so far, for whoever measures around one.
+pub(crate) fn handler_ticks() -> u64 {
+    HANDLER_TICKS.load(Ordering::Relaxed)
+}
+
 /// Line of the device, as its mask bit on the second controller.
 static DEVICE_BIT: AtomicU8 = AtomicU8::new(0);
 /// What the second controller's mask register holds.
@@ -197,6 +224,10 @@ pub(crate) fn wake_word() -> &'static AtomicU64 {
 
 /// Sleeps until the next interrupt, unless the wake word is set, and handles what ended it.
 pub(crate) fn sleep() {
+    if is_plain() {
+        // Handlers run as they come.
+        return halt_plain();
+    }
     halt();
     // SAFETY: the monitor reserved an aligned word there for nothing else.
     let pending = unsafe { &*(PENDING_AT as *const AtomicU64) };
@@ -215,6 +246,14 @@ extern "C" fn exception(vector: u64, at: u64) -> ! {
     report.set(report::EXCEPTION, vector);
     report.set(report::EXCEPTION_AT, at);
     crate::end(Signal::Failed)
+}
+
+/// Whether this is a plain PC, without the monitor's help.
+static PLAIN: AtomicBool = AtomicBool::new(false);
+
+/// Whether this is a plain PC, at privilege level 0; `false` until [`install`].
+pub(crate) fn is_plain() -> bool {
+    PLAIN.load(Ordering::Relaxed)
 }
 
 /// Address of the descriptor table; 0 until [`install`].
@@ -236,23 +275,28 @@ fn set_gate(vector: u8, handler: u64) {
 /// Fills the gates of the monitor's table and programs the interrupt controller, all lines off.
 pub(crate) fn install(boot: &Boot) {
     TABLE_AT.store(boot.get(boot::IDT), Ordering::Relaxed);
+    PLAIN.store(boot.get(boot::DRIVER) & driver::PLAIN_PC != 0, Ordering::Relaxed);
     // SAFETY: a constant table of our own.
     let handlers = unsafe { &exception_table };
     for (vector, &handler) in (0..).zip(handlers) {
-        if vector != GENERAL_PROTECTION {
+        if vector != GENERAL_PROTECTION || is_plain() {
             set_gate(vector, handler);
         }
     }
     for line in 1..16 {
         set_gate(PIC_VECTOR + line, isr_other as *const () as u64);
     }
-    set_gate(PIC_VECTOR, isr_timer as *const () as u64);
+    let timer = if is_plain() { isr_timer_plain } else { isr_timer };
+    set_gate(PIC_VECTOR, timer as *const () as u64);
     // Initialization: edge triggered, cascaded, 8086 mode; then all lines off.
     for (port, vector, cascade) in [(MASTER, PIC_VECTOR, 4), (SLAVE, PIC_VECTOR + 8, 2)] {
         out8(port, 0x11);
         for word in [vector, cascade, 1, 0xff] {
             out8(port + 1, word);
         }
+    }
+    if is_plain() {
+        enable_interrupts();
     }
 }
 
@@ -262,7 +306,8 @@ pub(crate) fn enable_device(line: u8) {
     let bit = 1 << (line - 8);
     DEVICE_BIT.store(bit, Ordering::Relaxed);
     SLAVE_MASK.store(!bit, Ordering::Relaxed);
-    set_gate(PIC_VECTOR + line, isr_device as *const () as u64);
+    let device = if is_plain() { isr_device_plain } else { isr_device };
+    set_gate(PIC_VECTOR + line, device as *const () as u64);
     out8(SLAVE + 1, !bit);
     out8(MASTER + 1, !(1 << 2));
 }

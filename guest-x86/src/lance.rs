@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, compiler_fence};
 use wire::nettest::{POLL_LINGER_US, boot, driver, report};
 
 use crate::cpu::{in8, in16, out16, pause, ticks};
-use crate::interrupts::{self, HANDLER_TICKS};
+use crate::interrupts::{self, handler_ticks};
 use crate::pages::{Boot, Report};
 use crate::pci::Function;
 
@@ -67,9 +67,9 @@ fn address<T>(shared: &'static Shared<T>) -> u32 {
 
 /// Accesses a device port, counted and timed. Interrupts that fall into it are not its time.
 fn access<R>(body: impl FnOnce() -> R) -> R {
-    let (begin, handlers) = (ticks(), HANDLER_TICKS.load(Ordering::Relaxed));
+    let (begin, handlers) = (ticks(), handler_ticks());
     let result = body();
-    let handled = HANDLER_TICKS.load(Ordering::Relaxed) - handlers;
+    let handled = handler_ticks() - handlers;
     let report = Report::get();
     report.add(report::PORT_TICKS, (ticks() - begin).saturating_sub(handled));
     report.add(report::PORT_ACCESSES, 1);
@@ -218,8 +218,10 @@ impl Lance {
     /// the transmit interrupt has to be on.
     #[cold]
     fn tx_wait(&mut self) {
-        let begin = ticks();
         let report = Report::get();
+        // Sleep and handlers have their own place in the books.
+        let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
+        let (begin, others) = (ticks(), elsewhere());
         report.add(report::TX_FULL, 1);
         for spin in 0.. {
             // A device that looks by itself is at work: as long as it lingers, looking is cheaper
@@ -250,8 +252,12 @@ impl Lance {
             if self.masked {
                 write_csr(self.base, 3, MASKS.load(Ordering::Relaxed));
             }
+            // The word was cleared here: what set it before, such as a frame that arrived, is not
+            // to be slept through by the caller.
+            interrupts::wake_word().store(1, Ordering::Release);
         }
-        report.add(report::FULL_TICKS, ticks() - begin);
+        let others = elsewhere() - others;
+        report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
     /// Sends a frame of `len` bytes that `fill` writes, after waiting for room.

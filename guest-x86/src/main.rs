@@ -10,6 +10,7 @@ mod echo;
 mod interrupts;
 mod lance;
 mod pages;
+mod pc;
 mod pci;
 mod raw;
 mod stack;
@@ -41,6 +42,7 @@ extern "C" fn main(page: *const u64) -> ! {
     let boot = unsafe { Boot::read(page) };
     Report::install(&boot);
     interrupts::install(&boot);
+    let boot = boot.with_tsc_khz(pc::tsc_khz(&boot));
     let mut lance = Lance::open(&boot).expect("the monitor has a Lance");
     Report::get().set(report::MAGIC, MAGIC);
     signal(Signal::Ready);
@@ -57,15 +59,20 @@ extern "C" fn main(page: *const u64) -> ! {
 
 /// Tells the monitor.
 fn signal(signal: Signal) {
-    cpu::out8(PORT, signal.to_byte());
+    match interrupts::is_plain() {
+        true => pc::signal(signal.to_byte()),
+        false => cpu::out8(PORT, signal.to_byte()),
+    }
 }
 
-/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed.
+/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed, without
+/// the handlers' work.
 fn idle() {
-    let begin = cpu::ticks();
+    let (begin, handled) = (cpu::ticks(), interrupts::handler_ticks());
     interrupts::sleep();
     let report = Report::get();
-    report.add(report::IDLE_TICKS, cpu::ticks() - begin);
+    let work = interrupts::handler_ticks() - handled;
+    report.add(report::IDLE_TICKS, (cpu::ticks() - begin).saturating_sub(work));
     report.add(report::HALTS, 1);
 }
 

@@ -32,6 +32,12 @@ impl Boot {
         self.words[index]
     }
 
+    /// The same with this frequency of the time stamp counter.
+    pub(crate) fn with_tsc_khz(mut self, khz: u64) -> Self {
+        self.words[boot::TSC_KHZ] = khz;
+        self
+    }
+
     /// Frequency of the time stamp counter in kHz.
     pub(crate) fn tsc_khz(&self) -> u64 {
         self.words[boot::TSC_KHZ].max(1)
@@ -60,6 +66,11 @@ impl Report {
         // SAFETY: the monitor reserved an aligned page there for nothing else; atomics make
         // concurrent reads by the monitor sound.
         Report { words: unsafe { &*at } }
+    }
+
+    /// A word, as it is now.
+    pub(crate) fn get_word(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
     }
 
     /// Sets a word.

@@ -12,6 +12,7 @@ pub mod multicast;
 mod packet;
 mod udp;
 mod xdp;
+mod xdp_frames;
 
 pub use engine::{
     AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
@@ -22,6 +23,7 @@ pub use frames::Template;
 pub use packet::PacketEngine;
 pub use udp::UdpEngine;
 pub use xdp::XdpEngine;
+pub use xdp_frames::{XDP_FRAME_BYTES_MAX, XdpFrameRx, XdpFrameTx, open_xdp_frames};
 
 /// The kernel's live-frame generator, an XDP program that counts and drops, and their errors.
 pub use sys::bpf::{

@@ -112,7 +112,17 @@ impl Child {
     /// as the child should, and never inside [`Netns::run`].
     ///
     /// Source: prctl(2), PR_SET_PDEATHSIG.
-    pub fn spawn(mut command: Command, place: &Place<'_>) -> Result<Self, ChildError> {
+    pub fn spawn(command: Command, place: &Place<'_>) -> Result<Self, ChildError> {
+        Self::spawn_on(command, place, Stdio::null())
+    }
+
+    /// As [`Self::spawn`], with this as standard input: text to read, or a descriptor that the
+    /// program was told to use as its number 0.
+    pub fn spawn_on(
+        mut command: Command,
+        place: &Place<'_>,
+        stdin: Stdio,
+    ) -> Result<Self, ChildError> {
         let program = command.get_program().to_owned();
         let start = |source| ChildError::Start { program: program.clone(), source };
         let netns = match place.netns.map(Netns::try_clone).transpose() {
@@ -136,7 +146,7 @@ impl Child {
             }
             Ok(())
         };
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         // SAFETY: between fork and exec `prepare` makes system calls only; nothing in it
         // allocates or takes a lock, errors included.
         unsafe { command.pre_exec(prepare) };

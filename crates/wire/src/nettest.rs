@@ -46,7 +46,7 @@ pub mod boot {
     pub const IP: usize = 9;
     /// IPv4 address of the other end, in host order.
     pub const PEER_IP: usize = 10;
-    /// Frequency of the time stamp counter in kHz.
+    /// Frequency of the time stamp counter in kHz; 0 where the guest is to find out.
     pub const TSC_KHZ: usize = 11;
     /// Guest physical address of the interrupt descriptor table, which the guest fills.
     pub const IDT: usize = 12;
@@ -68,6 +68,15 @@ pub const WAKE_AT: u64 = 0x9000;
 /// Its handler has not run: the guest runs it, at its own privilege level, and clears the word.
 pub const PENDING_AT: u64 = WAKE_AT + 8;
 
+/// Where the boot page lies on a plain PC, whose loader puts it there; its memory is larger.
+pub const PLAIN_BOOT_AT: u64 = 0x300_0000;
+
+/// Where the interrupt descriptor table is there.
+pub const PLAIN_IDT_AT: u64 = 0x2000;
+
+/// Where the report page is there.
+pub const PLAIN_REPORT_AT: u64 = 0x8000;
+
 /// Bits of [`boot::DRIVER`].
 pub mod driver {
     /// Mask the transmit interrupt: descriptors are taken back when the next frame is sent.
@@ -76,6 +85,9 @@ pub mod driver {
     pub const DEVICE_POLLS: u64 = 1 << 1;
     /// Digest streams: their SHA-256 goes into the report page.
     pub const DIGEST: u64 = 1 << 2;
+    /// The machine is a plain PC: privilege level 0, [`super::Signal`]s go to the debug console, each
+    /// with the report page behind it.
+    pub const PLAIN_PC: u64 = 1 << 3;
 }
 
 /// What the guest does; the values of [`boot::MODE`].
@@ -137,9 +149,9 @@ pub mod report {
     pub const PIC_TICKS: usize = 9;
     /// Ticks spent copying frames.
     pub const COPY_TICKS: usize = 10;
-    /// Ticks spent asleep.
+    /// Ticks spent asleep, interrupt handlers not counted.
     pub const IDLE_TICKS: usize = 11;
-    /// Ticks spent waiting for room in the ring, sleep included.
+    /// Ticks spent waiting awake for room in the ring; handlers not counted.
     pub const FULL_TICKS: usize = 12;
     /// Frames that the device marked as faulty.
     pub const ERRORS: usize = 13;

@@ -4,6 +4,7 @@ use model::{Cost, Delivery, Measurement, NotEffective, Throughput};
 use wire::nettest::report;
 
 use super::native::Ran;
+use super::qemu;
 use super::sink::Received;
 use super::stream::Passed;
 use super::vmm::{Snapshot, Switches};
@@ -27,7 +28,7 @@ fn delivered(
     size_bytes: usize,
     sent_count: u64,
     warm_up: u64,
-    lost: [(&str, u64); 2],
+    lost: impl IntoIterator<Item = (&'static str, u64)> + Clone,
 ) {
     let delivery: Delivery = received.book.delivery(sent_count);
     let arrived_count = received.book.first_arrival_count();
@@ -38,7 +39,8 @@ fn delivered(
         payload_bytes: arrived_count * size_bytes as u64,
     });
     let warm_up_lost = warm_up.saturating_sub(received.warm_up_count);
-    let told: u64 = lost.iter().map(|(_, count)| count).sum::<u64>() + received.dropped_count;
+    let told: u64 =
+        lost.clone().into_iter().map(|(_, count)| count).sum::<u64>() + received.dropped_count;
     let missing = (sent_count + warm_up_lost).saturating_sub(arrived_count + told);
     m.counters.extend([
         ("sent_count".to_owned(), sent_count),
@@ -47,7 +49,7 @@ fn delivered(
         ("missing_count".to_owned(), missing),
         ("wrong_count".to_owned(), received.wrong_count),
     ]);
-    m.counters.extend(lost.map(|(name, count)| (name.to_owned(), count)));
+    m.counters.extend(lost.into_iter().map(|(name, count)| (name.to_owned(), count)));
     m.costs.insert("sink".into(), cost(&received.usage));
 }
 
@@ -86,6 +88,7 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let scale = seen.at_ns as f64 / told[report::TOTAL_TICKS].max(1) as f64;
     let guest_ns = |ticks: usize| (told[ticks] as f64 * scale) as u64;
     let each = [
+        ("wall_ns_per_packet", seen.at_ns),
         ("vcpu_ns_per_packet", vcpu_ns),
         ("device_ns_per_packet", seen.device_cpu_ns),
         ("handling_ns_per_packet", seen.handling_ns),
@@ -99,6 +102,7 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
         ("emulation_ns_per_packet", work.emulate_ns),
         ("transmit_ns_per_packet", work.transmit_ns),
         ("notification_ns_per_packet", work.notify_ns),
+        ("receive_ns_per_packet", work.receive_ns),
         ("guest_copy_ns_per_packet", guest_ns(report::COPY_TICKS)),
         ("guest_port_ns_per_packet", guest_ns(report::PORT_TICKS)),
         ("guest_pic_ns_per_packet", guest_ns(report::PIC_TICKS)),
@@ -213,6 +217,79 @@ pub(super) fn not_effective(switches: &Switches, seen: &Snapshot) -> Vec<NotEffe
         .filter(|(_, is_so, _)| *is_so)
         .map(|(switch, _, why)| NotEffective { switch: switch.into(), why: why.into() })
         .collect()
+}
+
+/// What a guest on QEMU's device sent and a sink received.
+pub(super) fn of_qemu(
+    ran: &qemu::Ran,
+    received: &Received,
+    size_bytes: usize,
+    warm_up: u64,
+    lost_count: u64,
+) -> Measurement {
+    let sent_count = ran.report[report::TX_FRAMES];
+    let mut m = Measurement { wall_ns: ran.wall_ns, ..Measurement::default() };
+    delivered(
+        &mut m,
+        received,
+        size_bytes,
+        sent_count,
+        warm_up,
+        [("lost_on_wire_count", lost_count)],
+    );
+    qemu_figures(&mut m, ran, sent_count);
+    m
+}
+
+/// What a stream cost a guest on QEMU's device.
+pub(super) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
+    let frame_count = ran.report[report::TX_FRAMES] + ran.report[report::RX_FRAMES];
+    let mut m = Measurement {
+        wall_ns: ran.wall_ns,
+        throughput: Some(Throughput {
+            interval_ns: passed.wall_ns,
+            received_count: frame_count,
+            payload_bytes: passed.bytes,
+        }),
+        ..Measurement::default()
+    };
+    m.costs.insert("host".into(), cost(&passed.usage));
+    qemu_figures(&mut m, ran, frame_count);
+    m
+}
+
+/// QEMU's threads, and what its guest counted. Its exits nobody counts: translated code has none.
+fn qemu_figures(m: &mut Measurement, ran: &qemu::Ran, packet_count: u64) {
+    let told = &ran.report;
+    let vcpu_ns = ran.vcpu.scheduled.run_ns;
+    let device_ns = ran.process_ns.saturating_sub(vcpu_ns);
+    let of_thread = |ns| Cost { user_ns: ns, ..Cost::default() };
+    m.costs.insert("vcpu".into(), of_thread(vcpu_ns));
+    m.costs.insert("device".into(), of_thread(device_ns));
+    m.mode.insert("back end".into(), "TAP".into());
+    m.mode.insert("device".into(), "QEMU pcnet, TCG".into());
+    if packet_count > 0 {
+        let each = [
+            ("vcpu_ns_per_packet", vcpu_ns),
+            ("device_ns_per_packet", device_ns),
+            ("wall_ns_per_packet", ran.wall_ns),
+            ("interrupts_per_packet", told[report::INTERRUPTS]),
+            ("pic_accesses_per_packet", told[report::PIC_ACCESSES]),
+            ("port_accesses_per_packet", told[report::PORT_ACCESSES]),
+            ("halts_per_packet", told[report::HALTS]),
+        ];
+        let each = each.map(|(name, n)| (name.to_owned(), n as f64 / packet_count as f64));
+        m.figures.extend(each);
+    }
+    let share = told[report::IDLE_TICKS] as f64 / told[report::TOTAL_TICKS].max(1) as f64;
+    m.figures.insert("guest_share_idle".into(), share);
+    let counts = [
+        ("guest_interrupt_count", told[report::INTERRUPTS]),
+        ("guest_port_access_count", told[report::PORT_ACCESSES]),
+        ("guest_ring_full_count", told[report::TX_FULL]),
+        ("guest_error_count", told[report::ERRORS]),
+    ];
+    m.counters.extend(counts.map(|(name, count)| (name.to_owned(), count)));
 }
 
 /// What a native loop sent and a sink received.

@@ -2,21 +2,44 @@
 
 use std::net::Ipv4Addr;
 
+use ::io::tap::Tap;
 use host::lab::{End, Pair, PairSpec, TapEnd};
 
-use super::vmm::{Receiver, Sender, ring_backend, tap_backend};
+use super::vmm::{Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
 use crate::path::PathError;
 
 /// Address of the guest's device.
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 
-/// A lab for each back end.
+/// What moves the guest's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BackEnd {
+    /// A TAP: a system call a frame.
+    Tap,
+    /// TPACKET_V3 rings on one end of a veth.
+    PacketRing,
+    /// AF_XDP rings there.
+    XdpRing,
+}
+
+impl BackEnd {
+    /// That of an arm.
+    pub(super) fn of(switches: &Switches) -> Self {
+        match switches {
+            Switches { xdp_ring: true, .. } => BackEnd::XdpRing,
+            Switches { shared_ring: true, .. } => BackEnd::PacketRing,
+            _ => BackEnd::Tap,
+        }
+    }
+}
+
+/// A TAP, and a veth for both kinds of rings.
 pub(super) struct Ends {
     tap: TapEnd,
     wire: Pair,
 }
 
-/// One of the two back ends, ready.
+/// A back end, ready.
 pub(super) struct Wire<'a> {
     pub(super) sender: Box<dyn Sender>,
     pub(super) receiver: Box<dyn Receiver>,
@@ -41,32 +64,50 @@ impl Ends {
     }
 
     /// The host's side of a back end.
-    pub(super) fn far(&self, shared_ring: bool) -> &End {
-        if shared_ring { &self.wire.far } else { &self.tap.host }
+    pub(super) fn far(&self, back_end: BackEnd) -> &End {
+        match back_end {
+            BackEnd::Tap => &self.tap.host,
+            BackEnd::PacketRing | BackEnd::XdpRing => &self.wire.far,
+        }
     }
 
-    /// A TAP, or rings on a veth; new sockets each time.
-    pub(super) fn open(&self, shared_ring: bool) -> Result<Wire<'_>, PathError> {
-        if shared_ring {
-            let near = &self.wire.near;
-            let opened = near.run(|| ring_backend(near.ifindex)).map_err(PathError::part)?;
-            let (sender, receiver) = opened.map_err(PathError::part)?;
-            return Ok(Wire {
-                sender: Box::new(sender),
-                receiver: Box::new(receiver),
-                far: &self.wire.far,
-                guest_ip: near.ip,
-                mode: "TPACKET_V3 rings on a veth",
-            });
+    /// The TAP itself, for whoever brings a machine of his own, and the address that it is to have.
+    pub(super) fn tap(&self) -> (&Tap, Ipv4Addr) {
+        (&self.tap.tap, self.tap.guest_ip)
+    }
+
+    /// Opens a back end; new sockets each time.
+    pub(super) fn open(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
+        let near = &self.wire.near;
+        let far = self.far(back_end);
+        match back_end {
+            BackEnd::Tap => {
+                let halves = tap_backend(&self.tap.tap).map_err(PathError::part)?;
+                Ok(Wire::of(halves, far, self.tap.guest_ip, "TAP"))
+            }
+            BackEnd::PacketRing => {
+                let opened = near.run(|| ring_backend(near.ifindex)).map_err(PathError::part)?;
+                let halves = opened.map_err(PathError::part)?;
+                Ok(Wire::of(halves, far, near.ip, "TPACKET_V3 rings on a veth"))
+            }
+            BackEnd::XdpRing => {
+                let open = || xdp_backend(near.ifindex, &near.ifname);
+                let halves = near.run(open).map_err(PathError::part)?.map_err(PathError::part)?;
+                Ok(Wire::of(halves, far, near.ip, "AF_XDP rings on a veth, copying"))
+            }
         }
-        let (sender, receiver) = tap_backend(&self.tap.tap).map_err(PathError::part)?;
-        Ok(Wire {
-            sender: Box::new(sender),
-            receiver: Box::new(receiver),
-            far: &self.tap.host,
-            guest_ip: self.tap.guest_ip,
-            mode: "TAP",
-        })
+    }
+}
+
+impl<'a> Wire<'a> {
+    fn of(
+        halves: (impl Sender + 'static, impl Receiver + 'static),
+        far: &'a End,
+        guest_ip: Ipv4Addr,
+        mode: &'static str,
+    ) -> Self {
+        let (sender, receiver) = (Box::new(halves.0), Box::new(halves.1));
+        Wire { sender, receiver, far, guest_ip, mode }
     }
 }
 

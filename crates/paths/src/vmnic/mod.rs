@@ -17,6 +17,8 @@ pub mod lance;
 #[cfg(target_arch = "x86_64")]
 mod native;
 #[cfg(target_arch = "x86_64")]
+mod qemu;
+#[cfg(target_arch = "x86_64")]
 pub mod serve;
 #[cfg(target_arch = "x86_64")]
 mod session;
@@ -38,8 +40,12 @@ pub use switches::SWITCHES;
 
 use crate::path::{Load, LoadKind, Path, PathError, Session};
 
-/// Native loops: another way to write the same back ends.
-const PEERS: &[&str] = &["native", "native-tap"];
+/// Native loops, which write the same back ends, and the same guest on another device.
+const PEERS: &[&str] = &["native", "native-tap", "native-xdp", "qemu-pcnet"];
+/// Those that keep to a link's rate.
+const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
+/// Those that have a TCP/IP stack.
+const STREAM_PEERS: &[&str] = &["qemu-pcnet"];
 
 static LOADS: [LoadKind; 4] = [
     LoadKind {
@@ -58,7 +64,7 @@ static LOADS: [LoadKind; 4] = [
         size_bytes: 1514,
         rate_pps: 0,
         trial: Duration::from_millis(400),
-        peers: PEERS,
+        peers: PACED_PEERS,
     },
     LoadKind {
         name: "tcp",
@@ -67,7 +73,7 @@ static LOADS: [LoadKind; 4] = [
         size_bytes: 65_536,
         rate_pps: 0,
         trial: Duration::from_millis(500),
-        peers: &[],
+        peers: STREAM_PEERS,
     },
     LoadKind {
         name: "tcp-receive",
@@ -76,7 +82,7 @@ static LOADS: [LoadKind; 4] = [
         size_bytes: 65_536,
         rate_pps: 0,
         trial: Duration::from_millis(500),
-        peers: &[],
+        peers: STREAM_PEERS,
     },
 ];
 
@@ -106,7 +112,19 @@ impl Path for Vmnic {
     #[cfg(target_arch = "x86_64")]
     fn support(&self, arm: &Arm, load: &Load) -> Support {
         if arm.kind == model::ArmKind::Peer {
-            return native::support(&arm.name, load);
+            let kind = LOADS.iter().find(|kind| kind.name == load.kind);
+            let peers = kind.map_or(PEERS, |kind| kind.peers);
+            return match arm.name.as_str() {
+                name if !peers.contains(&name) => Support::Refused {
+                    why: format!(
+                        "{name} does not carry load {}: {} do",
+                        load.kind,
+                        peers.join(", ")
+                    ),
+                },
+                qemu::PEER => qemu::support(),
+                _ => capabilities::lab(),
+            };
         }
         capabilities::support()
     }

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use ::io::clock::monotonic_ns;
 use ::io::rusage::ThreadUsage;
-use model::Support;
 
-use super::capabilities;
 use super::lance::Sent;
 use super::sink::{ETHERTYPE, SEQUENCE_AT, body};
 use super::vmm::Sender;
-use crate::path::Load;
 
 /// Frames a pass: as the device's rings are long, divided by what is worth a call.
 const BATCH: u64 = 16;
@@ -27,16 +24,6 @@ pub(super) struct Ran {
     pub(super) call_count: u64,
     /// Time asleep because the link was full, nanoseconds.
     pub(super) idle_ns: u64,
-}
-
-/// Whether a native loop can run here, and carries the load.
-pub(super) fn support(name: &str, load: &Load) -> Support {
-    if !super::PEERS.contains(&name) {
-        return Support::Refused {
-            why: format!("{name} does not carry load {}; native and native-tap do", load.kind),
-        };
-    }
-    capabilities::lab()
 }
 
 /// Sends for `time` frames of `size_bytes` from the calling thread.

@@ -6,7 +6,7 @@ use host::netns::Netns;
 use model::Arm;
 use wire::nettest::Mode;
 
-use super::ends::{Ends, MAC, Wire};
+use super::ends::{BackEnd, Ends, MAC, Wire};
 use super::guest::{RAM_BYTES, RING_LOG2};
 use super::vmm::{self, Running, Spec, Task};
 use super::{image, switches};
@@ -19,7 +19,7 @@ use crate::text::chain;
 pub struct Served {
     running: Running,
     ends: Ends,
-    shared_ring: bool,
+    back_end: BackEnd,
     guest_ip: Ipv4Addr,
 }
 
@@ -45,9 +45,9 @@ impl Served {
     pub fn start(arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
         let switches = switches::of_arm(arm);
-        let ends = Ends::new()?;
+        let (ends, back_end) = (Ends::new()?, BackEnd::of(&switches));
         let (running, guest_ip) = {
-            let Wire { sender, receiver, far, guest_ip, .. } = ends.open(switches.shared_ring)?;
+            let Wire { sender, receiver, far, guest_ip, .. } = ends.open(back_end)?;
             let task = Task {
                 mode: Mode::Serve,
                 tx_ring_log2: RING_LOG2,
@@ -60,7 +60,7 @@ impl Served {
             let running = vmm::start(&spec, sender, receiver).map_err(PathError::part)?;
             (running, guest_ip)
         };
-        Ok(Served { running, ends, shared_ring: switches.shared_ring, guest_ip })
+        Ok(Served { running, ends, back_end, guest_ip })
     }
 
     /// Address of the guest.
@@ -70,7 +70,7 @@ impl Served {
 
     /// The namespace from which it is reached.
     pub fn netns(&self) -> &Netns {
-        &self.ends.far(self.shared_ring).netns
+        &self.ends.far(self.back_end).netns
     }
 
     /// Whether it has ended by itself, which it should not.

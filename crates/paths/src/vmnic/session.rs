@@ -11,12 +11,12 @@ use host::lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
 
-use super::ends::{Ends, MAC, Wire, lost_on_wire};
+use super::ends::{BackEnd, Ends, MAC, Wire, lost_on_wire};
 use super::guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
 use super::stream::{Direction, Length};
 use super::streams::Stream;
 use super::vmm::{self, PacedSender, Spec, Task};
-use super::{books, image, native, sink, switches};
+use super::{books, image, native, qemu, sink, switches};
 use crate::lab::{Meter, Used, drain};
 use crate::path::{Load, PathError, Session};
 
@@ -51,8 +51,8 @@ impl VmnicSession {
     }
 
     /// A back end, behind a link of the load's rate.
-    fn backend(&self, shared_ring: bool) -> Result<Wire<'_>, PathError> {
-        let wire = self.ends.open(shared_ring)?;
+    fn backend(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
+        let wire = self.ends.open(back_end)?;
         if self.load.kind != "paced" {
             return Ok(wire);
         }
@@ -113,7 +113,7 @@ impl VmnicSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let switches = switches::of_arm(arm);
-        let wire = self.backend(switches.shared_ring)?;
+        let wire = self.backend(BackEnd::of(&switches))?;
         let task = self.task(wire.far);
         let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
         let (sender, receiver) = (wire.sender, wire.receiver);
@@ -144,8 +144,40 @@ impl VmnicSession {
         Ok(m)
     }
 
+    /// The guest on QEMU's device, frames to the same TAP.
+    fn qemu(&self) -> Result<Measurement, PathError> {
+        let (tap, _) = self.ends.tap();
+        let far = self.ends.far(BackEnd::Tap);
+        let task = self.task(far);
+        let (ran, received, used, lost_count) = self.with_sink(far, WARM_UP, || {
+            let ran = qemu::run(&self.image, &task, tap, self.load.trial + PATIENCE)?;
+            let sent_count = WARM_UP + ran.report[report::TX_FRAMES];
+            Ok((ran, sent_count))
+        })?;
+        let size_bytes = self.load.size_bytes;
+        let mut m = books::of_qemu(&ran, &received, size_bytes, WARM_UP, lost_count);
+        used.with_children(ran.total_ns).account(&mut m);
+        Ok(m)
+    }
+
+    fn qemu_stream(&self, direction: Direction) -> Result<Measurement, PathError> {
+        let length = Length::For(self.load.trial);
+        let meter = Meter::start(&self.clock)?;
+        let run = Stream { direction, size_bytes: self.load.size_bytes, length };
+        let (ran, passed) = run.through_qemu(&self.ends, &self.image)?;
+        let used = meter.stop()?;
+        let mut m = books::of_qemu_stream(&ran, &passed);
+        used.with_children(ran.total_ns).account(&mut m);
+        Ok(m)
+    }
+
     fn native(&self, name: &str) -> Result<Measurement, PathError> {
-        let Wire { mut sender, receiver, far, mode, .. } = self.backend(name == "native")?;
+        let back_end = match name {
+            "native-tap" => BackEnd::Tap,
+            "native-xdp" => BackEnd::XdpRing,
+            _ => BackEnd::PacketRing,
+        };
+        let Wire { mut sender, receiver, far, mode, .. } = self.backend(back_end)?;
         // Nobody listens: what a native program does not ask for, it does not pay for.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
@@ -170,7 +202,9 @@ impl Session for VmnicSession {
             _ => None,
         };
         match (arm.kind, direction) {
-            (ArmKind::Peer, _) => self.native(&arm.name),
+            (ArmKind::Peer, None) if arm.name == qemu::PEER => self.qemu(),
+            (ArmKind::Peer, Some(direction)) => self.qemu_stream(direction),
+            (ArmKind::Peer, None) => self.native(&arm.name),
             (_, None) => self.variant(arm),
             (_, Some(direction)) => self.stream(arm, direction),
         }

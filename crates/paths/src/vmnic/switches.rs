@@ -3,7 +3,7 @@
 use model::{Scope, Switch};
 
 /// In the order of the ladder: the source's three in four steps, then what it did not have.
-pub static SWITCHES: [Switch; 7] = [
+pub static SWITCHES: [Switch; 8] = [
     Switch {
         id: "rap-in-kernel",
         effect: "writes of the address register are recorded by the kernel instead of leaving the guest",
@@ -53,6 +53,13 @@ pub static SWITCHES: [Switch; 7] = [
         needs: "",
         source: "kernel documentation, virt/kvm/api.rst, KVM_IRQFD",
     },
+    Switch {
+        id: "xdp-ring",
+        effect: "the shared rings are AF_XDP's instead of TPACKET_V3's; brings shared-ring with it",
+        scope: Scope::Process,
+        needs: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
+        source: "kernel documentation, networking/af_xdp.rst",
+    },
 ];
 
 /// The monitor's switches that an arm has on.
@@ -62,7 +69,8 @@ pub(super) fn of_arm(arm: &model::Arm) -> super::vmm::Switches {
         rap_in_kernel: arm.has("rap-in-kernel"),
         tdmd_doorbell: arm.has("tdmd-doorbell"),
         send_combining: arm.has("send-combining"),
-        shared_ring: arm.has("shared-ring"),
+        shared_ring: arm.has("shared-ring") || arm.has("xdp-ring"),
+        xdp_ring: arm.has("xdp-ring"),
         own_polling: arm.has("own-polling"),
         tx_int_mask: arm.has("tx-int-mask"),
         irq_fd: arm.has("irq-fd"),

@@ -7,7 +7,7 @@ use wirepath_paths::vmnic::vmm::{End, Silence, Sink, Switches, Task};
 use crate::guest;
 
 /// An ELF image of `code` alone, at 2 MiB.
-fn image(code: &[u8]) -> Vec<u8> {
+pub(crate) fn image(code: &[u8]) -> Vec<u8> {
     const PLACE: u64 = 0x20_0000;
     let mut image = vec![0; 0x78];
     image[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -54,6 +54,17 @@ fn guest_that_sleeps_for_ever_is_stopped() {
     // hlt; jmp to it
     let Some(end) = run(&[0xf4, 0xeb, 0xfd], Switches::ALL) else { return };
     assert_eq!(end, End::Stopped);
+}
+
+#[test]
+fn guest_that_halts_with_interrupts_off_is_stopped() {
+    // mov al, 0xff; out 0x21, al; out 0xa1, al; cli; hlt; jmp to the cli. Where cli is not allowed
+    // it faults, and the monitor's stub ends the guest.
+    let code = [0xb0, 0xff, 0xe6, 0x21, 0xe6, 0xa1, 0xfa, 0xf4, 0xeb, 0xfc];
+    for switches in [Switches::default(), Switches::ALL] {
+        let Some(end) = run(&code, switches) else { return };
+        assert!(matches!(end, End::Stopped | End::GuestFailed { .. }), "{end:?}");
+    }
 }
 
 #[test]

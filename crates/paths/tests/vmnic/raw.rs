@@ -151,6 +151,7 @@ fn every_arm_delivers_every_frame_in_order() {
             own_polling: on(3),
             tx_int_mask: on(4),
             irq_fd: on(5),
+            xdp_ring: false,
         };
         if send(switches, 200).is_none() {
             return;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use host::lab::{Pair, PairSpec, TapEnd};
 use wire::nettest::Mode;
-use wirepath_paths::vmnic::vmm::{Switches, Task, ring_backend, tap_backend};
+use wirepath_paths::vmnic::vmm::{
+    Receiver, Sender, Switches, Task, ring_backend, tap_backend, xdp_backend,
+};
 
 use crate::guest;
 
@@ -68,9 +70,23 @@ fn guest_answers_ping_and_udp_echo_through_a_tap() {
     }
 }
 
+/// A ring of either kind at the near end.
+pub(crate) fn ring(lab: &Pair, xdp: bool) -> (Box<dyn Sender>, Box<dyn Receiver>) {
+    let near = &lab.near;
+    if xdp {
+        let opened = near.run(|| xdp_backend(near.ifindex, &near.ifname)).unwrap();
+        let (sender, receiver) = opened.unwrap();
+        return (Box::new(sender), Box::new(receiver));
+    }
+    let (sender, receiver) = near.run(|| ring_backend(near.ifindex)).unwrap().unwrap();
+    (Box::new(sender), Box::new(receiver))
+}
+
 #[test]
-fn guest_answers_ping_and_udp_echo_through_a_shared_ring() {
-    for switches in [Switches::default(), Switches::SOURCE] {
+fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
+    let xdp = |switches| Switches { xdp_ring: true, ..switches };
+    let packet = [Switches::default(), Switches::SOURCE];
+    for switches in packet.into_iter().chain(packet.map(xdp)).chain([Switches::ALL]) {
         // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
         let lab = Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).unwrap();
         lab.far.set_feature("tx-checksum-ip-generic", false).unwrap();
@@ -78,12 +94,9 @@ fn guest_answers_ping_and_udp_echo_through_a_shared_ring() {
             .run(|| host::net::set_neighbour(lab.far.ifindex, lab.near.ip, guest::MAC))
             .unwrap()
             .unwrap();
-        let (sender, receiver) = lab.near.run(|| ring_backend(lab.near.ifindex)).unwrap().unwrap();
+        let (sender, receiver) = ring(&lab, switches.xdp_ring);
         let task = echo(lab.near.ip, lab.far.ip);
-        let Some(running) = guest::start(task, switches, Box::new(sender), Box::new(receiver))
-        else {
-            return;
-        };
+        let Some(running) = guest::start(task, switches, sender, receiver) else { return };
         ask(lab.near.ip, &lab.far.netns);
         running.stop().expect("it stops");
     }

@@ -7,21 +7,19 @@ use std::time::Duration;
 use host::lab::{End, Pair, PairSpec, TapEnd};
 use sha2::{Digest, Sha256};
 use wire::nettest::{Mode, STREAM_PORT, report, stream_byte};
-use wirepath_paths::vmnic::vmm::{
-    Receiver, Sender, Snapshot, Switches, Task, ring_backend, tap_backend,
-};
+use wirepath_paths::vmnic::vmm::{Receiver, Sender, Snapshot, Switches, Task, tap_backend};
 
 use crate::guest;
 
 /// A lab, its back end, and the host's side of it.
 enum Lab {
     Tap(TapEnd),
-    Ring(Pair),
+    Ring { pair: Pair, xdp: bool },
 }
 
 impl Lab {
-    fn new(ring: bool) -> Self {
-        if !ring {
+    fn new(switches: &Switches) -> Self {
+        if !switches.shared_ring {
             return Lab::Tap(TapEnd::new().expect("the test runs as root"));
         }
         // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
@@ -31,7 +29,7 @@ impl Lab {
             .run(|| host::net::set_neighbour(lab.far.ifindex, lab.near.ip, guest::MAC))
             .unwrap()
             .unwrap();
-        Lab::Ring(lab)
+        Lab::Ring { pair: lab, xdp: switches.xdp_ring }
     }
 
     fn backend(&self) -> (Box<dyn Sender>, Box<dyn Receiver>) {
@@ -40,25 +38,21 @@ impl Lab {
                 let (sender, receiver) = tap_backend(&lab.tap).unwrap();
                 (Box::new(sender), Box::new(receiver))
             }
-            Lab::Ring(lab) => {
-                let index = lab.near.ifindex;
-                let (sender, receiver) = lab.near.run(|| ring_backend(index)).unwrap().unwrap();
-                (Box::new(sender), Box::new(receiver))
-            }
+            Lab::Ring { pair, xdp } => crate::tap::ring(pair, *xdp),
         }
     }
 
     fn host(&self) -> &End {
         match self {
             Lab::Tap(lab) => &lab.host,
-            Lab::Ring(lab) => &lab.far,
+            Lab::Ring { pair, .. } => &pair.far,
         }
     }
 
     fn guest_ip(&self) -> Ipv4Addr {
         match self {
             Lab::Tap(lab) => lab.guest_ip,
-            Lab::Ring(lab) => lab.near.ip,
+            Lab::Ring { pair, .. } => pair.near.ip,
         }
     }
 
@@ -98,7 +92,7 @@ fn guest_digest(measured: &Snapshot) -> [u8; 32] {
 
 /// One stream from the guest (or to it); whether there is a KVM to run it.
 fn stream(mode: Mode, switches: Switches, size_bytes: u64, count: u64) -> bool {
-    let lab = Lab::new(switches.shared_ring);
+    let lab = Lab::new(&switches);
     let host = lab.host();
     let listener = host.run(|| TcpListener::bind((host.ip, STREAM_PORT))).unwrap().unwrap();
     let (sender, receiver) = lab.backend();
@@ -157,9 +151,10 @@ fn stream_to_the_guest_has_the_digest_that_the_host_says() {
 }
 
 #[test]
-fn services_answer_linux_sockets_over_both_back_ends() {
-    for switches in [Switches { tx_int_mask: true, ..Switches::default() }, Switches::ALL] {
-        let lab = Lab::new(switches.shared_ring);
+fn services_answer_linux_sockets_over_every_back_end() {
+    let tap = Switches { tx_int_mask: true, ..Switches::default() };
+    for switches in [tap, Switches::SOURCE, Switches::ALL] {
+        let lab = Lab::new(&switches);
         let (sender, receiver) = lab.backend();
         let task = lab.task(Mode::Serve, 1460, 0);
         let Some(running) = guest::start(task, switches, sender, receiver) else { return };

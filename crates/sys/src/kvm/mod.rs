@@ -3,6 +3,7 @@
 //!
 //! Source: kernel documentation, virt/kvm/api.rst.
 
+mod confine;
 mod error;
 mod event;
 mod machine;
@@ -14,6 +15,7 @@ mod vcpu;
 /// The kernel's own structures, for register contents.
 pub use kvm_bindings as bindings;
 
+pub use confine::Confinement;
 pub use error::KvmError;
 pub use event::Event;
 pub use machine::Machine;

@@ -1,5 +1,6 @@
 //! The network side: a sender, which the device holds, and a receiver, which its thread asks.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -57,6 +58,35 @@ impl Wire for SenderWire<'_> {
         let sent = self.sender.send(frame);
         self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
         sent
+    }
+}
+
+/// Frames copied out of a ring's block, which goes back to the kernel at once.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    waiting: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Copies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, frame: &[u8]) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        self.waiting.push_back(copy);
+    }
+
+    /// Copies the oldest into `into`, as much as there is room for; its length there.
+    pub(super) fn pop(&mut self, into: &mut [u8]) -> Option<usize> {
+        let frame = self.waiting.pop_front()?;
+        let len = frame.len().min(into.len());
+        into[..len].copy_from_slice(&frame[..len]);
+        self.spare.push(frame);
+        Some(len)
     }
 }
 

@@ -117,6 +117,8 @@ pub struct Work {
     pub transmit_ns: u64,
     /// What it spent raising and lowering the interrupt line.
     pub notify_ns: u64,
+    /// What the device's thread spent asking for frames and giving them to the device, wall time.
+    pub receive_ns: u64,
 }
 
 impl Work {
@@ -142,6 +144,7 @@ impl Work {
             emulate_ns: self.emulate_ns - earlier.emulate_ns,
             transmit_ns: self.transmit_ns - earlier.transmit_ns,
             notify_ns: self.notify_ns - earlier.notify_ns,
+            receive_ns: self.receive_ns - earlier.receive_ns,
         }
     }
 }

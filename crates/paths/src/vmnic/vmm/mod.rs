@@ -17,6 +17,7 @@ mod ring;
 mod switches;
 mod tap;
 mod worker;
+mod xdp;
 
 pub use backend::{Receiver, Sender, Silence, Sink};
 pub use cost::exit_cost_ns;
@@ -27,3 +28,4 @@ pub use paced::PacedSender;
 pub use ring::{RingReceiver, RingSender, ring_backend};
 pub use switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
 pub use tap::{TapReceiver, TapSender, tap_backend};
+pub use xdp::{XdpReceiver, XdpSender, xdp_backend};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::kvm::{self, Event, KvmError, Machine, OutsideRam, Vcpu};
+use host::kvm::{self, Confinement, Event, KvmError, Machine, OutsideRam, Vcpu};
 use io::clock::ThreadClock;
 use wire::nettest::{self, boot as boot_page};
 
@@ -14,7 +14,7 @@ use super::boot;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
-use super::processor::Processor;
+use super::processor::{Descriptors, Processor};
 use super::switches::Switches;
 use super::worker;
 use crate::vmnic::lance::{Lance, Width};
@@ -99,6 +99,29 @@ impl Task {
             ip: std::net::Ipv4Addr::UNSPECIFIED,
             peer_ip: std::net::Ipv4Addr::UNSPECIFIED,
         }
+    }
+
+    /// The boot page for it, but for what only a machine knows: clock and addresses.
+    pub(in crate::vmnic) fn words(&self, switches: &Switches) -> [u64; boot_page::LEN] {
+        let mut words = [0; boot_page::LEN];
+        words[boot_page::MAGIC] = nettest::MAGIC;
+        words[boot_page::MODE] = self.mode.to_word();
+        words[boot_page::SIZE_BYTES] = self.size_bytes;
+        words[boot_page::COUNT] = self.count;
+        words[boot_page::DURATION_US] = self.duration_us;
+        words[boot_page::WARM_UP] = self.warm_up;
+        let bit = |on, bit| if on { bit } else { 0 };
+        words[boot_page::DRIVER] = bit(switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
+            | bit(switches.own_polling, nettest::driver::DEVICE_POLLS)
+            | bit(self.digest, nettest::driver::DIGEST);
+        words[boot_page::TX_RING_LOG2] = self.tx_ring_log2;
+        words[boot_page::RX_RING_LOG2] = self.rx_ring_log2;
+        let mac = self.peer_mac;
+        words[boot_page::PEER_MAC] =
+            u64::from_le_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
+        words[boot_page::IP] = u32::from(self.ip).into();
+        words[boot_page::PEER_IP] = u32::from(self.peer_ip).into();
+        words
     }
 }
 
@@ -196,17 +219,24 @@ impl Shared {
     }
 }
 
+/// How the device's thread ended, with the receiver, and the processor's, with its descriptors: to
+/// close them takes calls that the threads may not make any more.
+type Worked = (Result<(), MonitorError>, Box<dyn Receiver>);
+type Processed = (Result<Outcome, MonitorError>, Option<Descriptors>);
+
 /// A guest that runs.
 pub struct Running {
     shared: Arc<Shared>,
-    processor: Option<JoinHandle<Result<Outcome, MonitorError>>>,
-    worker: Option<JoinHandle<Result<(), MonitorError>>>,
+    processor: Option<JoinHandle<Processed>>,
+    worker: Option<JoinHandle<Worked>>,
     ended: mpsc::Receiver<()>,
 }
 
 /// Starts a guest.
 ///
-/// Both threads begin in the calling thread's network namespace and with its CPU affinity.
+/// Both threads begin in the calling thread's network namespace and with its CPU affinity. Once
+/// they are set up they are [confined](Confinement): a back end that makes other system calls than
+/// those ends the process.
 ///
 /// Errors: [`KvmError::Device`] where there is no KVM for us: report it as unsupported.
 pub fn start(
@@ -241,6 +271,8 @@ pub fn start(
         wake: Event::new()?,
         worker_clock: Mutex::new(None),
     });
+    let confinement = Confinement::of_monitor()?;
+    let of_vcpu = confinement.clone();
     let (tell, ended) = mpsc::channel();
     let (ready, is_ready) = mpsc::channel();
     let of_worker = shared.clone();
@@ -250,7 +282,9 @@ pub fn start(
             *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(ThreadClock::of_this_thread());
             let _ = ready.send(());
-            worker::run(&of_worker, receiver.as_mut())
+            let confined = confinement.enter().map_err(MonitorError::from);
+            let worked = confined.and_then(|()| worker::run(&of_worker, receiver.as_mut()));
+            (worked, receiver)
         })
         .map_err(MonitorError::Thread)?;
     let mut running =
@@ -260,12 +294,18 @@ pub fn start(
     let processor = std::thread::Builder::new()
         .name("vcpu".into())
         .spawn(move || {
-            let outcome = Processor::new(&shared, vcpu)?.run();
+            let (outcome, kept) = match Processor::new(&shared, vcpu) {
+                Ok(mut processor) => {
+                    let confined = of_vcpu.enter().map_err(MonitorError::from);
+                    (confined.and_then(|()| processor.run()), Some(processor.into_descriptors()))
+                }
+                Err(error) => (Err(error), None),
+            };
             shared.stopping.store(true, Ordering::Release);
             shared.wake();
             // Nobody may be listening.
             let _ = tell.send(());
-            outcome
+            (outcome, kept)
         })
         .map_err(MonitorError::Thread)?;
     running.processor = Some(processor);
@@ -273,25 +313,7 @@ pub fn start(
 }
 
 fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<(), MonitorError> {
-    let task = &spec.task;
-    let mut words = [0; boot_page::LEN];
-    words[boot_page::MAGIC] = nettest::MAGIC;
-    words[boot_page::MODE] = task.mode.to_word();
-    words[boot_page::SIZE_BYTES] = task.size_bytes;
-    words[boot_page::COUNT] = task.count;
-    words[boot_page::DURATION_US] = task.duration_us;
-    words[boot_page::WARM_UP] = task.warm_up;
-    let bit = |on, bit| if on { bit } else { 0 };
-    words[boot_page::DRIVER] = bit(spec.switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
-        | bit(spec.switches.own_polling, nettest::driver::DEVICE_POLLS)
-        | bit(task.digest, nettest::driver::DIGEST);
-    words[boot_page::TX_RING_LOG2] = task.tx_ring_log2;
-    words[boot_page::RX_RING_LOG2] = task.rx_ring_log2;
-    let mac = task.peer_mac;
-    words[boot_page::PEER_MAC] =
-        u64::from_le_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
-    words[boot_page::IP] = u32::from(task.ip).into();
-    words[boot_page::PEER_IP] = u32::from(task.peer_ip).into();
+    let mut words = spec.task.words(&spec.switches);
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
     words[boot_page::REPORT] = boot::REPORT_PAGE;
@@ -325,8 +347,8 @@ impl Running {
         let worked = self.worker.take().map(JoinHandle::join);
         match (outcome?, worked) {
             (_, Some(Err(_))) | (Err(_), _) => Some(Err(MonitorError::Panic)),
-            (_, Some(Ok(Err(error)))) => Some(Err(error)),
-            (Ok(outcome), _) => Some(outcome),
+            (_, Some(Ok((Err(error), _)))) => Some(Err(error)),
+            (Ok((outcome, _)), _) => Some(outcome),
         }
     }
 }

@@ -25,6 +25,9 @@ struct Shortcuts {
     doorbell: Option<u16>,
 }
 
+/// The kernel's processor, and its statistics where the kernel has them.
+pub(super) type Descriptors = (Vcpu, Option<VcpuStatistics>);
+
 /// The processor and what it sees beside the device.
 pub(super) struct Processor<'a> {
     shared: &'a Shared,
@@ -52,6 +55,11 @@ impl<'a> Processor<'a> {
             begin: None,
             measured: None,
         })
+    }
+
+    /// What is left of it when it has run.
+    pub(super) fn into_descriptors(self) -> Descriptors {
+        (self.vcpu, self.statistics)
     }
 
     pub(super) fn run(&mut self) -> Result<Outcome, MonitorError> {

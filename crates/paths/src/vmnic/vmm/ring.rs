@@ -2,13 +2,12 @@
 //!
 //! Whether frames wait is a word in shared memory; a pass over the device's ring is one call.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ::io::frame_ring::{PacketRx, PacketTx};
 
-use super::backend::{Receiver, Sender};
+use super::backend::{Copies, Receiver, Sender};
 use crate::vmnic::lance::{FRAME_BYTES_MAX, Sent};
 
 /// Slots of the transmit ring.
@@ -30,8 +29,7 @@ pub struct RingSender {
 #[derive(Debug)]
 pub struct RingReceiver {
     ring: PacketRx,
-    taken: VecDeque<Vec<u8>>,
-    spare: Vec<Vec<u8>>,
+    taken: Copies,
 }
 
 /// Both rings on an interface of the calling thread's network namespace.
@@ -41,7 +39,7 @@ pub fn ring_backend(ifindex: u32) -> io::Result<(RingSender, RingReceiver)> {
     let ring = PacketTx::open(ifindex, FRAME_BYTES_MAX, TX_SLOTS)?;
     let sender = RingSender { ring, posted: false };
     let ring = PacketRx::open_all(ifindex, RX_BYTES)?;
-    Ok((sender, RingReceiver { ring, taken: VecDeque::new(), spare: Vec::new() }))
+    Ok((sender, RingReceiver { ring, taken: Copies::default() }))
 }
 
 impl Sender for RingSender {
@@ -79,22 +77,15 @@ impl Sender for RingSender {
 impl Receiver for RingReceiver {
     fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         if self.taken.is_empty() {
-            let (taken, spare) = (&mut self.taken, &mut self.spare);
+            let taken = &mut self.taken;
             self.ring.take(BATCH, |frame, whole, _| {
                 // One that was cut is no frame any more.
                 if frame.len() == whole {
-                    let mut copy = spare.pop().unwrap_or_default();
-                    copy.clear();
-                    copy.extend_from_slice(frame);
-                    taken.push_back(copy);
+                    taken.push(frame);
                 }
             });
         }
-        let Some(frame) = self.taken.pop_front() else { return Ok(None) };
-        let len = frame.len().min(into.len());
-        into[..len].copy_from_slice(&frame[..len]);
-        self.spare.push(frame);
-        Ok(Some(len))
+        Ok(self.taken.pop(into))
     }
 
     fn looks(&self) -> Option<bool> {

@@ -18,6 +18,9 @@ pub struct Switches {
     pub send_combining: bool,
     /// The back end is asked in shared memory whether frames wait, not by poll().
     pub shared_ring: bool,
+    /// The rings of that back end are AF_XDP's. Which rings there are is for who opens them; the
+    /// monitor treats both alike.
+    pub xdp_ring: bool,
     /// The device looks at the ring by itself; the guest rings no bell while it is busy.
     pub own_polling: bool,
     /// The guest masks the transmit interrupt.
@@ -33,12 +36,18 @@ impl Switches {
         tdmd_doorbell: true,
         send_combining: true,
         shared_ring: true,
+        xdp_ring: false,
         own_polling: false,
         tx_int_mask: false,
         irq_fd: false,
     };
 
     /// All of them.
-    pub const ALL: Switches =
-        Switches { own_polling: true, tx_int_mask: true, irq_fd: true, ..Switches::SOURCE };
+    pub const ALL: Switches = Switches {
+        own_polling: true,
+        tx_int_mask: true,
+        irq_fd: true,
+        xdp_ring: true,
+        ..Switches::SOURCE
+    };
 }

@@ -19,11 +19,12 @@ const LINGER_NS: u64 = 2 * wire::nettest::POLL_LINGER_US * 1000;
 /// asking is a system call.
 const LOOK_NS: u64 = 50_000;
 
-/// System calls since they were last entered in the device's books.
+/// System calls, and time, since they were last entered in the device's books.
 #[derive(Default)]
 struct Calls {
     wait_count: u64,
     event_count: u64,
+    receive_ns: u64,
 }
 
 /// Runs until the monitor stops.
@@ -41,8 +42,10 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             busy |= ring_doorbell(shared, &mut calls)?;
         }
         if !spins || receiver.looks().is_some() || monotonic_ns() - last_look_ns >= LOOK_NS {
+            let begin_ns = monotonic_ns();
             busy |= receive(shared, receiver, &mut buffer, &mut held)?;
             last_look_ns = monotonic_ns();
+            calls.receive_ns += last_look_ns - begin_ns;
         }
         let (waiting, polls, interval_ns) = {
             let mut device = shared.device();
@@ -53,6 +56,7 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             device.receive_call_count = receiver.call_count();
             device.work.wait_call_count += std::mem::take(&mut calls.wait_count);
             device.work.event_call_count += std::mem::take(&mut calls.event_count);
+            device.work.receive_ns += std::mem::take(&mut calls.receive_ns);
             let lance = &device.lance;
             (device.is_waiting(), lance.polls(), lance.poll_interval_ns())
         };

@@ -1,0 +1,191 @@
+//! AF_XDP for devices that bring their own frames: whole ones out of and into one queue.
+//!
+//! A [`XdpFrameTx`] and a [`XdpFrameRx`] share a socket, and may be on two threads: each holds it
+//! for the frames of one call.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sys::bpf::{self, SocketFilter, TunnelFilterSpec, TunnelFrames};
+use sys::xsk::{self, Bind, Frames, Socket, Then};
+
+use crate::engine::XdpMode;
+use crate::error::IoError;
+
+/// Bytes of a UMEM frame; a received one has 256 bytes of the kernel's in front.
+const FRAME_BYTES: u32 = 2048;
+/// Longest frame that is received or sent whole.
+pub const XDP_FRAME_BYTES_MAX: usize = FRAME_BYTES as usize - 256;
+/// Frames with the kernel to receive into, and as many to send.
+const FRAMES_EACH_WAY: u32 = 512;
+const RING_ENTRIES: u32 = 512;
+/// Frames taken at a time.
+const BATCH: usize = 64;
+/// Wake-ups that a full ring is worth: a copying kernel sends 32 frames for each.
+const KICKS: u32 = RING_ENTRIES / 32;
+
+/// What both halves hold.
+#[derive(Debug)]
+struct Queue {
+    // Field order is drop order: the program is taken off before the socket closes, so that no
+    // frame is redirected to a socket that is gone.
+    _filter: SocketFilter,
+    socket: Mutex<Socket>,
+}
+
+impl Queue {
+    /// The socket. A panic of the other half leaves its rings as the kernel sees them.
+    fn socket(&self) -> MutexGuard<'_, Socket> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends whole frames.
+#[derive(Debug)]
+pub struct XdpFrameTx {
+    queue: Arc<Queue>,
+    posted: bool,
+    /// System calls that told the kernel to send.
+    pub kick_count: u64,
+    /// Frames longer than [`XDP_FRAME_BYTES_MAX`].
+    pub refused_count: u64,
+}
+
+/// Receives whole frames: every frame that arrives at the queue, none goes to the stack.
+#[derive(Debug)]
+pub struct XdpFrameRx {
+    queue: Arc<Queue>,
+    /// The socket's, for who waits.
+    fd: OwnedFd,
+}
+
+/// Opens queue 0 of an interface of the calling thread's network namespace; `ifname` is for
+/// messages.
+///
+/// Errors: without CAP_BPF and CAP_NET_ADMIN or CAP_NET_RAW; an interface that is gone, down or
+/// whose queue is taken.
+pub fn open_xdp_frames(
+    ifindex: u32,
+    ifname: &str,
+    mode: XdpMode,
+) -> Result<(XdpFrameTx, XdpFrameRx), IoError> {
+    let system = |what| {
+        let ifname = ifname.to_owned();
+        move |source: io::Error| IoError::System { what, ifname, source }
+    };
+    let frames = Frames::allocate(FRAME_BYTES, 2 * FRAMES_EACH_WAY, 1)
+        .map_err(system("allocating the UMEM"))?
+        .swap_remove(0);
+    let bind = Bind {
+        ifindex,
+        ifname: ifname.to_owned(),
+        queue: 0,
+        queues: 1,
+        copying: xsk::Copying::PreferZeroCopy,
+        need_wakeup: true,
+        multi_buffer: false,
+        ring_entries: RING_ENTRIES,
+        fill_target: FRAMES_EACH_WAY,
+        tx_budget: RING_ENTRIES,
+    };
+    let mut filter =
+        SocketFilter::for_tunnel(&TunnelFilterSpec { frames: TunnelFrames::All, queues: 1 })?;
+    let mut socket = Socket::open(frames, bind, None)?;
+    // Frames before traffic: an arrival that finds the fill ring empty is lost.
+    socket.rx_post();
+    filter.insert_socket(0, socket.as_fd())?;
+    filter.attach(
+        ifindex,
+        match mode {
+            XdpMode::Skb => bpf::XdpMode::Skb,
+            XdpMode::Native => bpf::XdpMode::Native,
+        },
+    )?;
+    let fd = socket.as_fd().try_clone_to_owned().map_err(system("duplicating a descriptor"))?;
+    let queue = Arc::new(Queue { _filter: filter, socket: Mutex::new(socket) });
+    let tx = XdpFrameTx { queue: queue.clone(), posted: false, kick_count: 0, refused_count: 0 };
+    Ok((tx, XdpFrameRx { queue, fd }))
+}
+
+impl XdpFrameTx {
+    /// Copies a frame into the ring; `false` when there is no room. It goes out by
+    /// [`Self::kick`].
+    pub fn post(&mut self, frame: &[u8]) -> bool {
+        if frame.is_empty() || frame.len() > XDP_FRAME_BYTES_MAX {
+            self.refused_count += 1;
+            return true;
+        }
+        let mut socket = self.queue.socket();
+        let post = |socket: &mut Socket| {
+            matches!(socket.tx_post(1, frame.len(), |slot| slot.copy_from_slice(frame)), Ok(1))
+        };
+        let mut posted = post(&mut socket);
+        if !posted {
+            // What was sent meanwhile makes room.
+            posted = socket.tx_reap() > 0 && post(&mut socket);
+        }
+        self.posted |= posted;
+        posted
+    }
+
+    /// Has the kernel send what was posted, and takes back what it has sent.
+    ///
+    /// What it does not take now goes with the next call. Errors: the device is gone.
+    pub fn kick(&mut self) -> Result<(), IoError> {
+        if !self.posted {
+            return Ok(());
+        }
+        let mut socket = self.queue.socket();
+        let before = socket.wakeup_count;
+        let mut kicked = Ok(true);
+        for _ in 0..KICKS {
+            kicked = socket.kick();
+            socket.tx_reap();
+            if !matches!(kicked, Ok(false)) || socket.tx_pending() == 0 {
+                break;
+            }
+        }
+        self.posted = socket.tx_pending() > 0;
+        self.kick_count += socket.wakeup_count - before;
+        Ok(kicked.map(|_| ())?)
+    }
+}
+
+impl XdpFrameRx {
+    /// Gives `each` the frames that have arrived, up to a batch, without a system call; returns
+    /// how many.
+    pub fn take(&mut self, mut each: impl FnMut(&[u8])) -> usize {
+        let mut socket = self.queue.socket();
+        let taken = socket.rx_take(BATCH, |frame, _| {
+            each(frame);
+            Then::Release
+        });
+        if taken > 0 {
+            socket.rx_post();
+        }
+        taken
+    }
+
+    /// Whether a frame waits: a look at the ring's producer index in shared memory.
+    pub fn ready(&self) -> bool {
+        self.queue.socket().rx_ready()
+    }
+
+    /// Whether the kernel copies nothing.
+    pub fn is_zero_copy(&self) -> bool {
+        self.queue.socket().is_zero_copy()
+    }
+
+    /// Frames that arrived and found no room, so far.
+    pub fn dropped_count(&self) -> io::Result<u64> {
+        let s = self.queue.socket().statistics()?;
+        Ok(s.rx_dropped_count + s.rx_ring_full_count)
+    }
+}
+
+impl AsFd for XdpFrameRx {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

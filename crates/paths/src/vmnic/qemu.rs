@@ -1,0 +1,250 @@
+//! Peer arm: the same guest, with the same driver, on QEMU's `pcnet`.
+//!
+//! It boots as a plain PC under TCG, at privilege level 0. Under nested KVM, code at that level is
+//! emulated instruction by instruction and slower than translated code, so TCG is the honest
+//! accelerator where this is most needed.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use ::io::clock::monotonic_ns;
+use ::io::tap::Tap;
+use host::child::{Child, Place};
+use host::cpu::{ThreadClock, ThreadTimes};
+use model::Support;
+use wire::nettest::{
+    PLAIN_BOOT_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page, driver, report,
+};
+
+use super::ends::MAC;
+use super::vmm::{Switches, Task};
+use super::{capabilities, image};
+use crate::path::PathError;
+use crate::text::chain;
+
+/// Name of the arm.
+pub(super) const PEER: &str = "qemu-pcnet";
+const PROGRAM: &str = "qemu-system-x86_64";
+/// Memory in MiB: the boot page lies at 48.
+const MEMORY_MIB: &str = "64";
+/// How long it may take to connect to us.
+const START_MAX: Duration = Duration::from_secs(20);
+/// A signal, and the report page behind it.
+const RECORD_BYTES: usize = 1 + 8 * report::LEN;
+
+/// What the measured part of a run showed.
+pub(super) struct Ran {
+    /// The guest's report page at its end.
+    pub(super) report: [u64; report::LEN],
+    /// How long it took, by our clock.
+    pub(super) wall_ns: u64,
+    /// What the thread that runs the guest used.
+    pub(super) vcpu: ThreadTimes,
+    /// What all of QEMU's threads used.
+    pub(super) process_ns: u64,
+    /// The same from its start to its end.
+    pub(super) total_ns: u64,
+}
+
+/// Whether QEMU can boot the guest here.
+pub(super) fn support() -> Support {
+    static TRIED: OnceLock<Support> = OnceLock::new();
+    let support = TRIED.get_or_init(|| {
+        if !Command::new(PROGRAM).arg("--version").output().is_ok_and(|o| o.status.success()) {
+            return Support::unsupported(
+                format!("a PC emulated by {PROGRAM}, which does not run"),
+                "QEMU: `apt-get install qemu-system-x86`",
+            );
+        }
+        if let Err(error) = image::load() {
+            return Support::unsupported(
+                format!("starting the guest ({})", chain(&error)),
+                "its image: `cargo xtask firmware` builds it",
+            );
+        }
+        capabilities::lab()
+    });
+    support.clone()
+}
+
+/// QEMU itself: the TAP is its descriptor 0.
+fn command(folder: &std::path::Path) -> Command {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let mac: Vec<String> = MAC.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", MEMORY_MIB])
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        // Names its threads: that of the processor is looked for.
+        .args(["-name", "wirepath,debug-threads=on"])
+        .args(["-netdev", "tap,id=n,fd=0"])
+        .args(["-device", &format!("pcnet,netdev=n,mac={}", mac.join(":"))])
+        .args(["-kernel", &at("image")])
+        .args(["-device"])
+        .arg(format!("loader,file={},addr={PLAIN_BOOT_AT:#x},force-raw=on", at("boot")))
+        .args(["-chardev", &format!("socket,id=d,path={}", at("console"))])
+        .args(["-device", "isa-debugcon,iobase=0xe9,chardev=d"]);
+    command
+}
+
+fn boot_bytes(task: &Task) -> Vec<u8> {
+    let mut words = task.words(&Switches::default());
+    words[boot_page::DRIVER] |= driver::PLAIN_PC;
+    words[boot_page::IDT] = PLAIN_IDT_AT;
+    words[boot_page::REPORT] = PLAIN_REPORT_AT;
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Runs the guest on a TAP until it is done; what its measured part showed.
+///
+/// Errors: QEMU does not start; the guest fails or is not done in time.
+pub(super) fn run(
+    image: &[u8],
+    task: &Task,
+    tap: &Tap,
+    patience: Duration,
+) -> Result<Ran, PathError> {
+    let folder = tempfile::Builder::new().prefix("wirepath-vmnic-").tempdir();
+    let folder = folder.map_err(PathError::part)?;
+    for (name, bytes) in [("image", image), ("boot", &boot_bytes(task))] {
+        std::fs::write(folder.path().join(name), bytes).map_err(PathError::part)?;
+    }
+    let listener = UnixListener::bind(folder.path().join("console")).map_err(PathError::part)?;
+    listener.set_nonblocking(true).map_err(PathError::part)?;
+    let tap = tap.as_fd().try_clone_to_owned().map_err(PathError::part)?;
+    let spawned = Child::spawn_on(command(folder.path()), &Place::default(), Stdio::from(tap));
+    let mut machine = Machine { child: spawned.map_err(PathError::part)? };
+    let mut console = machine.accept(&listener)?;
+    let deadline = Instant::now() + patience;
+    let (mut vcpu, mut begun, mut ran) = (None, None, None);
+    loop {
+        let (signal, report) = machine.record(&mut console, deadline)?;
+        match signal {
+            Signal::Ready => vcpu = Some(machine.vcpu_clock()?),
+            Signal::Begin => {
+                let clock = vcpu.as_ref().ok_or_else(|| failed("it began before it was ready"))?;
+                let times = clock.now().map_err(PathError::part)?;
+                begun = Some((monotonic_ns(), times, machine.cpu_ns()));
+            }
+            Signal::End => {
+                let (Some(clock), Some((at_ns, times, process_ns))) = (&vcpu, &begun) else {
+                    return Err(failed("it ended what it had not begun"));
+                };
+                let now_ns = monotonic_ns();
+                ran = Some(Ran {
+                    report,
+                    wall_ns: now_ns - at_ns,
+                    vcpu: clock.now().map_err(PathError::part)?.since(times),
+                    process_ns: machine.cpu_ns().saturating_sub(*process_ns),
+                    total_ns: 0,
+                });
+            }
+            Signal::Done => {
+                let ran = ran.ok_or_else(|| failed("it measured nothing"))?;
+                return Ok(Ran { total_ns: machine.cpu_ns(), ..ran });
+            }
+            Signal::Failed => {
+                let [line, exception, at] =
+                    [report::PANIC_LINE, report::EXCEPTION, report::EXCEPTION_AT]
+                        .map(|index| report[index]);
+                return Err(failed(&format!(
+                    "it failed: source line {line}, exception {exception} at {at:#x}"
+                )));
+            }
+        }
+    }
+}
+
+fn failed(why: &str) -> PathError {
+    PathError::End { end: PROGRAM.into(), why: why.into() }
+}
+
+/// QEMU, which is killed when this is dropped.
+struct Machine {
+    child: Child,
+}
+
+impl Machine {
+    fn cpu_ns(&self) -> u64 {
+        self.child.cpu_ns().unwrap_or(0)
+    }
+
+    /// Fails when it has ended by itself, or was given time enough.
+    fn check(&mut self, deadline: Instant) -> Result<(), PathError> {
+        let ended = self.child.wait(Duration::ZERO).map_err(PathError::part)?;
+        if let Some(finished) = ended {
+            let said = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
+            return Err(failed(&format!("it ended at once: {said}")));
+        }
+        match Instant::now() < deadline {
+            true => Ok(()),
+            false => Err(failed("its guest did not come to its end in time")),
+        }
+    }
+
+    fn accept(&mut self, listener: &UnixListener) -> Result<UnixStream, PathError> {
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).map_err(PathError::part)?;
+                    let wait = Some(Duration::from_millis(200));
+                    stream.set_read_timeout(wait).map_err(PathError::part)?;
+                    return Ok(stream);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(PathError::part(error)),
+            }
+            self.check(deadline)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The next signal, with the report page as it was then.
+    fn record(
+        &mut self,
+        console: &mut UnixStream,
+        deadline: Instant,
+    ) -> Result<(Signal, [u64; report::LEN]), PathError> {
+        let mut record = [0; RECORD_BYTES];
+        let mut have = 0;
+        while have < record.len() {
+            match console.read(&mut record[have..]) {
+                Ok(0) => {
+                    self.check(deadline)?;
+                    return Err(failed("it closed the guest's console"));
+                }
+                Ok(len) => have += len,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    self.check(deadline)?;
+                }
+                Err(error) => return Err(PathError::part(error)),
+            }
+        }
+        let [signal, page @ ..] = &record;
+        let signal = Signal::from_byte(*signal).ok_or_else(|| failed("its guest says nonsense"))?;
+        let mut words = [0; report::LEN];
+        for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Ok((signal, words))
+    }
+
+    /// The clock of the thread that runs the guest.
+    fn vcpu_clock(&self) -> Result<ThreadClock, PathError> {
+        let pid = self.child.pid();
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(PathError::part)?;
+        let named = |tid: &u32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+            name.is_ok_and(|name| name.starts_with("CPU 0"))
+        };
+        let ids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let tid = ids.into_iter().find(named);
+        let tid = tid.ok_or_else(|| failed("it has no thread called CPU 0"))?;
+        ThreadClock::open(pid, tid).map_err(PathError::part)
+    }
+}

@@ -1,0 +1,140 @@
+//! What a thread that runs a guest, or its device, may still ask of the kernel.
+//!
+//! The guest is hostile. Should it ever get hold of such a thread, the thread can do what it did
+//! before, on the descriptors that are open, and little else: it opens nothing, makes no thread,
+//! process or executable memory, and talks to no address.
+//!
+//! Source: kernel documentation, userspace-api/seccomp_filter.rst.
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+use super::KvmError;
+
+/// Calls that are let through with any argument, and what makes them.
+const FREE: &[libc::c_long] = &[
+    // Frames of a TAP; eventfds; the statistics of the processor.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_ppoll,
+    // The clocks of threads; the others do not enter the kernel, where the processor allows it.
+    libc::SYS_clock_gettime,
+    libc::SYS_getrusage,
+    // Locks, and going on after a signal that came in a wait.
+    libc::SYS_futex,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigreturn,
+    // Memory of the allocator, and what the thread gives back when it ends.
+    libc::SYS_brk,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+];
+
+const KVMIO: u64 = 0xae;
+
+/// `_IO(KVMIO, number)`.
+const fn io(number: u64) -> u64 {
+    KVMIO << 8 | number
+}
+
+/// `_IOW(KVMIO, number, T)`.
+const fn iow<T>(number: u64) -> u64 {
+    1 << 30 | (size_of::<T>() as u64) << 16 | io(number)
+}
+
+/// `_IOR(KVMIO, number, T)`.
+const fn ior<T>(number: u64) -> u64 {
+    2 << 30 | (size_of::<T>() as u64) << 16 | io(number)
+}
+
+/// Requests to KVM while a guest runs: KVM_RUN; KVM_IRQ_LINE; (un)registering coalesced ports;
+/// KVM_IOEVENTFD; and KVM_GET_REGS, to say where it got stuck.
+const REQUESTS: [u64; 6] = [
+    io(0x80),
+    iow::<kvm_bindings::kvm_irq_level>(0x61),
+    iow::<kvm_bindings::kvm_coalesced_mmio_zone>(0x67),
+    iow::<kvm_bindings::kvm_coalesced_mmio_zone>(0x68),
+    iow::<kvm_bindings::kvm_ioeventfd>(0x79),
+    ior::<kvm_bindings::kvm_regs>(0x81),
+];
+
+/// A filter of system calls, ready to be put on a thread.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    program: BpfProgram,
+}
+
+impl Confinement {
+    /// What the threads of a monitor need once all is set up. Another call ends the process.
+    pub fn of_monitor() -> Result<Self, KvmError> {
+        let failed = |error: seccompiler::BackendError| KvmError::Failed {
+            what: "compiling the filter of system calls",
+            source: std::io::Error::other(error),
+        };
+        let filter = SeccompFilter::new(
+            rules().map_err(failed)?.into_iter().collect(),
+            SeccompAction::KillProcess,
+            SeccompAction::Allow,
+            TargetArch::x86_64,
+        );
+        let program = filter.and_then(BpfProgram::try_from).map_err(failed)?;
+        Ok(Confinement { program })
+    }
+
+    /// Confines the calling thread for good; first, that no program it could start would have
+    /// more rights.
+    pub fn enter(&self) -> Result<(), KvmError> {
+        // It sets no_new_privs before the filter.
+        seccompiler::apply_filter(&self.program).map_err(|error| KvmError::Failed {
+            what: "seccomp",
+            source: std::io::Error::other(error),
+        })
+    }
+}
+
+type Rules = Vec<(i64, Vec<SeccompRule>)>;
+
+fn rules() -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules = FREE.iter().map(|&call| (call, Vec::new())).collect();
+    let requests = REQUESTS.iter().map(|&request| {
+        SeccompRule::new(vec![SeccompCondition::new(1, Len::Dword, Op::Eq, request)?])
+    });
+    rules.push((libc::SYS_ioctl, requests.collect::<Result<_, _>>()?));
+    // Memory, but none that can be executed.
+    let executable = libc::PROT_EXEC as u64;
+    let plain = || -> Result<_, seccompiler::BackendError> {
+        let condition = SeccompCondition::new(2, Len::Dword, Op::MaskedEq(executable), 0)?;
+        Ok(vec![SeccompRule::new(vec![condition])?])
+    };
+    rules.push((libc::SYS_mmap, plain()?));
+    rules.push((libc::SYS_mprotect, plain()?));
+    // A ring's wake-up: no bytes, no address.
+    let empty = [1, 2, 4].map(|argument| SeccompCondition::new(argument, Len::Qword, Op::Eq, 0));
+    let empty = empty.into_iter().collect::<Result<Vec<_>, _>>()?;
+    rules.push((libc::SYS_sendto, vec![SeccompRule::new(empty)?]));
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_the_kernel_s_header() {
+        // As printed by a C program from linux/kvm.h, x86-64.
+        let expected = [0xae80, 0x4008_ae61, 0x4010_ae67, 0x4010_ae68, 0x4040_ae79, 0x8090_ae81];
+        assert_eq!(REQUESTS, expected);
+    }
+
+    #[test]
+    fn filter_compiles() {
+        Confinement::of_monitor().unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! Start on a plain PC, such as QEMU's: without the monitor, which sets up everything else.
+//!
+//! QEMU's `-kernel` enters by PVH, in 32-bit protected mode without paging, interrupts off. A few
+//! instructions lead to 64-bit mode at privilege level 0, with the selectors that the monitor's
+//! table has; the boot page lies where QEMU's loader was told to put it.
+//!
+//! Source: Xen's x86/HVM direct boot ABI (PVH); only its entry is used, not its start information.
+
+use core::arch::global_asm;
+
+use wire::nettest::{PLAIN_BOOT_AT, PLAIN_IDT_AT, boot, report};
+
+use crate::cpu::{in8, out8, ticks};
+use crate::pages::{Boot, Report};
+
+/// The monitor's debug console, a byte a write.
+const CONSOLE: u16 = 0xe9;
+
+global_asm!(
+    r#"
+    // XEN_ELFNOTE_PHYS32_ENTRY, of eight bytes in a 64-bit file.
+    .section .note.Xen, "a", @note
+    .balign 4
+    .long 4, 8, 18
+    .asciz "Xen"
+    .quad pvh_start
+
+    .section .bss.pvh, "aw", @nobits
+    .balign 4096
+    pvh_tables:
+    .skip 0x3000
+
+    .section .rodata.pvh, "a"
+    .balign 8
+    // By selector: 0x2b data and 0x33 code, as the monitor's, but of level 0.
+    pvh_gdt:
+    .quad 0, 0, 0, 0, 0, 0x00cf93000000ffff, 0x00af9b000000ffff
+    pvh_gdt_end:
+    pvh_gdt_place:
+    .word pvh_gdt_end - pvh_gdt - 1
+    .long pvh_gdt
+    .balign 8
+    pvh_idt_place:
+    .word 0xfff
+    .quad {idt}
+
+    .section .text.pvh, "ax"
+    .code32
+    .global pvh_start
+    pvh_start:
+        cli
+        cld
+        // The firmware left its own things where the descriptor table and the pages shared with
+        // a monitor are.
+        mov edi, {idt}
+        xor eax, eax
+        mov ecx, (0xb000 - {idt}) / 4
+        rep stosd
+        // All of memory at its physical address, in pages of 2 MiB: 1 GiB.
+        mov eax, offset pvh_tables + 0x1003
+        mov dword ptr [pvh_tables], eax
+        mov eax, offset pvh_tables + 0x2003
+        mov dword ptr [pvh_tables + 0x1000], eax
+        mov eax, 0x83
+        xor ecx, ecx
+    1:
+        mov dword ptr [pvh_tables + 0x2000 + 8 * ecx], eax
+        add eax, 0x200000
+        inc ecx
+        cmp ecx, 512
+        jne 1b
+        mov eax, offset pvh_tables
+        mov cr3, eax
+        // PAE, long mode, paging.
+        mov eax, cr4
+        or eax, 0x20
+        mov cr4, eax
+        mov ecx, 0xc0000080
+        rdmsr
+        or eax, 0x100
+        wrmsr
+        mov eax, cr0
+        or eax, 0x80000001
+        mov cr0, eax
+        lgdt [pvh_gdt_place]
+        mov esp, {stack}
+        push 0x30
+        mov eax, offset pvh_long
+        push eax
+        retf
+    .code64
+    pvh_long:
+        mov eax, 0x28
+        mov ss, eax
+        mov ds, eax
+        mov es, eax
+        mov fs, eax
+        mov gs, eax
+        mov esp, {stack}
+        lidt [pvh_idt_place]
+        mov edi, {boot}
+        jmp _start
+    .text
+    "#,
+    idt = const PLAIN_IDT_AT,
+    boot = const PLAIN_BOOT_AT,
+    // The image ends far below.
+    stack = const PLAIN_BOOT_AT - 0x1000,
+);
+
+/// Tells whoever listens at the debug console: the signal, and the report page behind it.
+pub(crate) fn signal(byte: u8) {
+    out8(CONSOLE, byte);
+    for index in 0..report::LEN {
+        for byte in Report::get().get_word(index).to_le_bytes() {
+            out8(CONSOLE, byte);
+        }
+    }
+}
+
+/// Frequency of the time stamp counter in kHz: what the boot page says or, where nobody could
+/// tell, by the PC's timer.
+pub(crate) fn tsc_khz(boot: &Boot) -> u64 {
+    match boot.get(boot::TSC_KHZ) {
+        0 => measured_khz(),
+        khz => khz,
+    }
+}
+
+/// Counts ticks while the timer's channel 2 counts down from 59,659 at 1,193,182 Hz: 50 ms.
+fn measured_khz() -> u64 {
+    const GATE: u16 = 0x61;
+    const COUNT: u16 = 59_659;
+    // Gate on, loudspeaker off; mode 0 raises the output at the end.
+    out8(GATE, in8(GATE) & !2 | 1);
+    out8(0x43, 0xb0);
+    for byte in COUNT.to_le_bytes() {
+        out8(0x42, byte);
+    }
+    let begin = ticks();
+    while in8(GATE) & 0x20 == 0 {}
+    (ticks() - begin) / 50
+}
