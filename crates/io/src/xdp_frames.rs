@@ -89,8 +89,11 @@ pub fn open_xdp_frames(
         fill_target: FRAMES_EACH_WAY,
         tx_budget: RING_ENTRIES,
     };
-    let mut filter =
-        SocketFilter::for_tunnel(&TunnelFilterSpec { frames: TunnelFrames::All, queues: 1 })?;
+    let mut filter = SocketFilter::for_tunnel(&TunnelFilterSpec {
+        frames: TunnelFrames::All,
+        queues: 1,
+        frags: false,
+    })?;
     let mut socket = Socket::open(frames, bind, None)?;
     // Frames before traffic: an arrival that finds the fill ring empty is lost.
     socket.rx_post();

@@ -48,6 +48,8 @@ struct Plan<S> {
     interrupt: fn(&mut S),
     /// Some frames, in the task.
     task: fn(&mut S) -> bool,
+    /// Some frames, when nothing else runs.
+    poll: fn(&mut S) -> bool,
     /// Sends a frame.
     transmit: fn(&mut S, Frame, usize),
     /// Tells about a frame received.
@@ -113,6 +115,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let settings = Settings {
             event_idx: switches.has(Switch::EventIdx),
             tx_interrupts: !switches.has(Switch::NoTxInterrupt),
+            rx_interrupts: !switches.has(Switch::PollMode),
             packed: switches.has(Switch::Packed),
             indirect: switches.has(Switch::Indirect),
         };
@@ -154,21 +157,17 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         let lazy = switches.has(Switch::LazyReap);
         let batched = switches.has(Switch::Batching);
         Plan {
-            interrupt: match (switches.has(Switch::RxTask), in_place, lazy, batched) {
-                (false, false, false, false) => Self::in_interrupt::<false, false, false>,
-                (false, false, true, false) => Self::in_interrupt::<false, true, false>,
-                (false, true, false, false) => Self::in_interrupt::<true, false, false>,
-                (false, true, true, false) => Self::in_interrupt::<true, true, false>,
-                (false, false, false, true) => Self::in_interrupt::<false, false, true>,
-                (false, false, true, true) => Self::in_interrupt::<false, true, true>,
-                (false, true, false, true) => Self::in_interrupt::<true, false, true>,
-                (false, true, true, true) => Self::in_interrupt::<true, true, true>,
-                (true, false, false, _) => Self::in_task::<false>,
-                (true, false, true, _) => Self::in_task::<true>,
-                (true, true, false, false) => Self::echoes_in_interrupt::<false, false>,
-                (true, true, true, false) => Self::echoes_in_interrupt::<true, false>,
-                (true, true, false, true) => Self::echoes_in_interrupt::<false, true>,
-                (true, true, true, true) => Self::echoes_in_interrupt::<true, true>,
+            interrupt: if switches.has(Switch::PollMode) {
+                // Frames are not its business.
+                if lazy { Self::of_completions::<true> } else { Self::of_completions::<false> }
+            } else {
+                Self::interrupt(switches)
+            },
+            poll: match (in_place, batched) {
+                (false, false) => Self::poll_pass::<false, false>,
+                (false, true) => Self::poll_pass::<false, true>,
+                (true, false) => Self::poll_pass::<true, false>,
+                (true, true) => Self::poll_pass::<true, true>,
             },
             task: if batched { Self::task_pass::<true> } else { Self::task_pass::<false> },
             transmit: match (switches.has(Switch::AsyncTx), lazy, batched) {
@@ -181,6 +180,29 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             },
             tell_received: if quiet { Self::tell_nothing } else { Self::print_received },
             tell_posted: if quiet { Self::tell_nothing } else { Self::print_posted },
+        }
+    }
+
+    /// What an interrupt does where frames come by interrupt.
+    fn interrupt(switches: Switches) -> fn(&mut Self) {
+        let in_place = switches.has(Switch::IcmpInIrq);
+        let lazy = switches.has(Switch::LazyReap);
+        let batched = switches.has(Switch::Batching);
+        match (switches.has(Switch::RxTask), in_place, lazy, batched) {
+            (false, false, false, false) => Self::in_interrupt::<false, false, false>,
+            (false, false, true, false) => Self::in_interrupt::<false, true, false>,
+            (false, true, false, false) => Self::in_interrupt::<true, false, false>,
+            (false, true, true, false) => Self::in_interrupt::<true, true, false>,
+            (false, false, false, true) => Self::in_interrupt::<false, false, true>,
+            (false, false, true, true) => Self::in_interrupt::<false, true, true>,
+            (false, true, false, true) => Self::in_interrupt::<true, false, true>,
+            (false, true, true, true) => Self::in_interrupt::<true, true, true>,
+            (true, false, false, _) => Self::in_task::<false>,
+            (true, false, true, _) => Self::in_task::<true>,
+            (true, true, false, false) => Self::echoes_in_interrupt::<false, false>,
+            (true, true, true, false) => Self::echoes_in_interrupt::<true, false>,
+            (true, true, false, true) => Self::echoes_in_interrupt::<false, true>,
+            (true, true, true, true) => Self::echoes_in_interrupt::<true, true>,
         }
     }
 

@@ -46,6 +46,9 @@ switches! {
     /// Several frames a pass: their answers go out with one doorbell, and the device gets its
     /// buffers back once. Off: both for every frame. Of sending with `async-tx` only.
     Batching = "batching",
+    /// The receive ring is looked at all the time that nothing else runs; the device is never asked
+    /// to interrupt for frames received, and the CPU never sleeps.
+    PollMode = "poll-mode",
 }
 
 /// A set of switches: the switch word.

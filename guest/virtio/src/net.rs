@@ -63,6 +63,8 @@ pub struct Settings {
     pub event_idx: bool,
     /// Whether the device is to interrupt when a frame was sent.
     pub tx_interrupts: bool,
+    /// Whether it is to interrupt when a frame was received, from the start.
+    pub rx_interrupts: bool,
     /// Use VIRTIO_F_RING_PACKED if the device offers it.
     pub packed: bool,
     /// Use VIRTIO_F_INDIRECT_DESC if the device offers it: frames are sent as a table of header
@@ -151,6 +153,9 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         for _ in 0..self.rx.size() {
             let Some(frame) = self.frames.take() else { break };
             self.rx_post(frame);
+        }
+        if !self.settings.rx_interrupts {
+            self.rx.disable_interrupts(&self.memory);
         }
         self.rx_kick();
         if !self.settings.tx_interrupts {

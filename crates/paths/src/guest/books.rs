@@ -75,7 +75,15 @@ impl Told {
             say("event-idx", "the device does not offer VIRTIO_F_EVENT_IDX");
         }
         if arm.has("rx-task") && self.grown(Counter::RxWakes) == 0 {
-            say("rx-task", "the receive task was never woken: all was answered in the interrupt");
+            let why = match arm.has("poll-mode") {
+                true => "in poll mode frames are handled where they are found",
+                false => "the receive task was never woken: all was answered in the interrupt",
+            };
+            say("rx-task", why);
+        }
+        let (interrupts, came) = (self.grown(Counter::Interrupts), self.grown(Counter::RxPackets));
+        if arm.has("poll-mode") && arm.has("no-tx-interrupt") && interrupts > came / 2 {
+            say("poll-mode", "the device interrupted although it was asked not to");
         }
         if arm.has("packed") && self.after.get(Counter::Features) & RING_PACKED == 0 {
             say("packed", "the device does not offer VIRTIO_F_RING_PACKED");

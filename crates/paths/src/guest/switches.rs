@@ -12,7 +12,7 @@ const OF_THE_HOST: [&str; 2] = ["vcpu-split", "vcpu-fifo"];
 pub(super) const PACKED: &str = "packed";
 
 /// In the order of the ladder; those of the firmware in the order of its switch word.
-pub static SWITCHES: [Switch; 12] = [
+pub static SWITCHES: [Switch; 13] = [
     Switch {
         id: "quiet",
         effect: "counters instead of two lines a packet on the console",
@@ -96,6 +96,13 @@ pub static SWITCHES: [Switch; 12] = [
         scope: Scope::Guest,
         needs: "async-tx: who polls has kicked; several frames at once, as under flood",
         source: "virtio 1.2, 2.7.13: a driver may make a batch available at once",
+    },
+    Switch {
+        id: "poll-mode",
+        effect: "the idle CPU looks at the receive ring; no receive interrupts, no sleep",
+        scope: Scope::Guest,
+        needs: "a CPU to spare: the vCPU never sleeps",
+        source: "field practice: poll-mode drivers; virtio 1.2, 2.7.7",
     },
 ];
 

@@ -15,6 +15,7 @@ use ::io::clock::monotonic_ns;
 use ::io::tap::Tap;
 use host::child::{Child, Place};
 use host::cpu::{ThreadClock, ThreadTimes};
+use host::scratch::Scratch;
 use model::Support;
 use wire::nettest::{
     PLAIN_BOOT_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page, driver, report,
@@ -108,8 +109,7 @@ pub(super) fn run(
     tap: &Tap,
     patience: Duration,
 ) -> Result<Ran, PathError> {
-    let folder = tempfile::Builder::new().prefix("wirepath-vmnic-").tempdir();
-    let folder = folder.map_err(PathError::part)?;
+    let folder = Scratch::new().map_err(PathError::part)?;
     for (name, bytes) in [("image", image), ("boot", &boot_bytes(task))] {
         std::fs::write(folder.path().join(name), bytes).map_err(PathError::part)?;
     }

@@ -97,7 +97,8 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
         board_virt::spawn(RECEIVER, receiver, 0);
     }
     board_virt::spawn(DUMPER, dumper, 0);
-    board_virt::spawn(super::IDLE, super::idle, 0);
+    let is_polled = with_station(|station| station.is_polled());
+    board_virt::spawn(super::IDLE, if is_polled { poller } else { super::idle }, 0);
     interrupts::on_net(interrupt, || with_station(TheStation::on_interrupt));
     interrupts::on_key(on_key);
     console::listen();
@@ -153,6 +154,13 @@ fn receiver(_: usize) {
         let _ = wake.pend(0);
         with_station(TheStation::woken);
         while with_station(TheStation::receive_some) {}
+    }
+}
+
+/// Looks for frames whenever there is nothing else to do. Interrupts come between the looks.
+fn poller(_: usize) {
+    loop {
+        with_station(TheStation::poll);
     }
 }
 

@@ -7,6 +7,7 @@ use virtio::net::{FRAME_BYTES_MAX, Received};
 use virtio::{Frame, Memory, Registers};
 
 use super::{BACKLOG, Dump, Platform, Station};
+use crate::Switch;
 
 /// Most frames of a pass. At its end a task lets interrupts in; with `batching` it is when answers
 /// go out and the device gets its buffers back.
@@ -106,6 +107,38 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         self.end_pass::<BATCHED>(count);
         // Process, arm, look again: what came between raises no interrupt.
         count == PASS || self.driver.rx_enable_interrupts()
+    }
+
+    /// In poll mode an interrupt is about frames sent.
+    pub(super) fn of_completions<const LAZY: bool>(&mut self) {
+        self.finish_interrupt::<LAZY>(false);
+    }
+
+    /// Whether frames are looked for instead of announced.
+    pub fn is_polled(&self) -> bool {
+        self.switches.has(Switch::PollMode)
+    }
+
+    /// Some frames, if any have come; for the task that runs when no other does, as long as
+    /// [`Self::is_polled`].
+    pub fn poll(&mut self) -> bool {
+        self.driver.rx_has_used() && (self.plan.poll)(self)
+    }
+
+    pub(super) fn poll_pass<const IN_PLACE: bool, const BATCHED: bool>(&mut self) -> bool {
+        let mut count = 0;
+        while count < PASS
+            && let Some(received) = self.next_received()
+        {
+            count += 1;
+            let left = if IN_PLACE { self.answer_in_place(received) } else { Err(received) };
+            if let Err(received) = left {
+                self.handle(received);
+            }
+            self.end_frame::<BATCHED>();
+        }
+        self.end_pass::<BATCHED>(count);
+        count > 0
     }
 
     /// The receive task woke.

@@ -99,7 +99,7 @@ impl Bench {
                 while self.station.receive_some() {}
             } else if self.device.interrupt_is_up() {
                 self.station.on_interrupt();
-            } else {
+            } else if !(self.station.is_polled() && self.station.poll()) {
                 return;
             }
         }

@@ -143,3 +143,34 @@ fn indirect_sends_every_frame_as_a_table_and_without_it_none() {
         assert_eq!(bench.count(Counter::TxPackets), 9, "{switches}");
     }
 }
+
+#[test]
+fn poll_mode_answers_without_an_interrupt_for_what_was_received() {
+    for way in ["", "quiet,async-tx,no-tx-interrupt,event-idx", "async-tx,lazy-reap,packed"] {
+        let mut bench = Bench::new(&format!("{way},no-tx-interrupt,poll-mode"));
+        let before = bench.device.interrupt_count();
+        for sequence in 0..300 {
+            assert!(bench.device.receive(&ping(sequence)));
+            assert!(!bench.device.interrupt_is_up(), "{way}");
+            assert!(bench.station.poll(), "{way}: one has come");
+            assert!(!bench.station.poll(), "{way}: and no other");
+        }
+        assert_eq!(bench.device.interrupt_count(), before, "{way}");
+        assert_eq!(bench.device.take_sent().len(), 300, "{way}");
+        bench.assert_no_leak();
+    }
+}
+
+#[test]
+fn poll_mode_stays_polled_after_a_restart() {
+    let mut bench = Bench::new("quiet,async-tx,no-tx-interrupt,poll-mode");
+    bench.device.set_status(virtio::mmio::status::DEVICE_NEEDS_RESET);
+    bench.device.raise_interrupt(2);
+    bench.settle();
+    assert_eq!(bench.count(Counter::Restarts), 1);
+    let before = bench.device.interrupt_count();
+    assert!(bench.device.receive(&ping(1)));
+    bench.settle();
+    assert_eq!(bench.device.interrupt_count(), before);
+    assert_eq!(bench.device.take_sent().len(), 1);
+}

@@ -7,8 +7,13 @@ use virtio::{DeviceFault, StartError};
 
 pub(crate) type Driver = NetDriver<FakeRegisters, FakeMemory>;
 
-pub(crate) const PLAIN: Settings =
-    Settings { event_idx: false, tx_interrupts: true, packed: false, indirect: false };
+pub(crate) const PLAIN: Settings = Settings {
+    event_idx: false,
+    tx_interrupts: true,
+    rx_interrupts: true,
+    packed: false,
+    indirect: false,
+};
 pub(crate) const EVENT: Settings = Settings { event_idx: true, ..PLAIN };
 pub(crate) const SILENT: Settings = Settings { tx_interrupts: false, ..PLAIN };
 pub(crate) const EVENT_SILENT: Settings = Settings { tx_interrupts: false, ..EVENT };
