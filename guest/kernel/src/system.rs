@@ -150,6 +150,18 @@ pub fn exit_interrupt() {
     });
 }
 
+/// Runs `work` with no other task in between. Interrupts come; whoever they or `work` wake runs
+/// afterwards.
+pub fn locked<T>(work: impl FnOnce() -> T) -> T {
+    critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).lock());
+    let result = work();
+    critical_section::with(|cs| {
+        let switch = SCHEDULER.borrow_ref_mut(cs).unlock();
+        perform(cs, switch);
+    });
+    result
+}
+
 /// The running task; `None` before [`start`].
 pub fn current() -> Option<Priority> {
     critical_section::with(|cs| SCHEDULER.borrow_ref(cs).current())

@@ -160,7 +160,10 @@ fn receiver(_: usize) {
 /// Looks for frames whenever there is nothing else to do. Interrupts come between the looks.
 fn poller(_: usize) {
     loop {
-        with_station(TheStation::poll);
+        if with_station(|station| station.has_received()) {
+            // A question wakes the dumper, which wants the station: not before we have let go.
+            system::locked(|| with_station(TheStation::poll));
+        }
     }
 }
 

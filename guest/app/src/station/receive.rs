@@ -119,10 +119,15 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
         self.switches.has(Switch::PollMode)
     }
 
+    /// Whether frames wait in the ring.
+    pub fn has_received(&self) -> bool {
+        self.driver.rx_has_used()
+    }
+
     /// Some frames, if any have come; for the task that runs when no other does, as long as
     /// [`Self::is_polled`].
     pub fn poll(&mut self) -> bool {
-        self.driver.rx_has_used() && (self.plan.poll)(self)
+        (self.plan.poll)(self)
     }
 
     pub(super) fn poll_pass<const IN_PLACE: bool, const BATCHED: bool>(&mut self) -> bool {
