@@ -116,6 +116,16 @@ impl Sysfs {
             })
     }
 
+    /// Opens a file for writing and writes nothing: tells whether it could be.
+    pub fn probe(&self, path: impl AsRef<Path>) -> Result<(), SysfsError> {
+        let path = path.as_ref();
+        self.open(path, libc::O_WRONLY).map(drop).map_err(|source| SysfsError::Write {
+            path: path.to_owned(),
+            value: String::new(),
+            source,
+        })
+    }
+
     /// Names in a directory such as `class/net/eth0/queues`, sorted.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>, SysfsError> {
         let path = path.as_ref();

@@ -7,6 +7,7 @@ mod error;
 pub mod ethtool;
 mod link;
 mod netfilter;
+mod qdisc;
 mod route;
 mod tunnel;
 mod veth;
@@ -19,6 +20,7 @@ pub use link::{
     set_mtu, set_neighbour, set_up,
 };
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
+pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qdisc};
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
 pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
