@@ -35,7 +35,9 @@ pub enum JournalError {
         bytes: usize,
     },
     /// Another version of this program wrote it.
-    #[error("the journal has schema {found}, and this program knows {SCHEMA}: use the one that wrote it")]
+    #[error(
+        "the journal has schema {found}, and this program knows {SCHEMA}: use the one that wrote it"
+    )]
     Schema {
         /// Its schema.
         found: u32,
@@ -414,7 +416,8 @@ mod tests {
     fn a_flipped_bit_before_the_last_line_is_an_error_that_names_the_line() {
         let whole = text(&records());
         let last = whole.trim_end().rfind('\n').unwrap() + 1;
-        for place in 0..last {
+        // Without its end, the line before the last becomes part of one that was cut off.
+        for place in 0..last - 1 {
             for bit in [0, 3, 6] {
                 let mut bytes = whole.clone().into_bytes();
                 bytes[place] ^= 1 << bit;

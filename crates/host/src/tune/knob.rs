@@ -112,7 +112,8 @@ pub fn find(id: &str) -> Option<&'static dyn Knob> {
 pub(super) fn nearest(id: &str) -> &'static str {
     let distance = |known: &str| {
         // Edit distance, two rows at a time.
-        let (a, b): (Vec<char>, Vec<char>) = (id.chars().take(64).collect(), known.chars().collect());
+        let (a, b): (Vec<char>, Vec<char>) =
+            (id.chars().take(64).collect(), known.chars().collect());
         let mut row: Vec<usize> = (0..=b.len()).collect();
         for (i, x) in a.iter().enumerate() {
             let mut corner = row[0];
@@ -135,10 +136,9 @@ pub fn targets(
     interface: Option<&str>,
 ) -> Result<Vec<Target>, KnobError> {
     let queues = |name: &str, direction: &str| {
-        system.queues(name, direction).map_err(|source| KnobError::Read {
-            what: format!("the queues of {name}"),
-            source,
-        })
+        system
+            .queues(name, direction)
+            .map_err(|source| KnobError::Read { what: format!("the queues of {name}"), source })
     };
     Ok(match (knob.scope(), interface) {
         (Scope::Host, _) => vec![Target::Host],

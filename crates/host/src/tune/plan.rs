@@ -173,7 +173,9 @@ impl Plan {
             (Some(of_step), Some(of_plan)) if of_step != of_plan => {
                 Err(format!("it acts on {of_step}, and the plan is for {of_plan}"))
             }
-            (Some(of_step), None) => Err(format!("it acts on {of_step}, and the plan names no interface")),
+            (Some(of_step), None) => {
+                Err(format!("it acts on {of_step}, and the plan names no interface"))
+            }
             _ => Ok(()),
         }
     }
@@ -205,9 +207,9 @@ impl Plan {
         }
         let mut irqs = Vec::new();
         if let Some(interface) = &self.interface {
-            system
-                .list_net(interface)
-                .map_err(|_| KnobError::NoTarget { target: Target::Interface(interface.clone()) })?;
+            system.list_net(interface).map_err(|_| KnobError::NoTarget {
+                target: Target::Interface(interface.clone()),
+            })?;
             let found = system.driver(interface);
             if let Some(plan) = self.driver.as_ref().filter(|plan| **plan != found) {
                 let (interface, plan) = (interface.clone(), plan.clone());
@@ -220,7 +222,9 @@ impl Plan {
         for (number, step) in self.steps.iter().enumerate() {
             match look(step, system, &irqs) {
                 Ok(step) => ready.push(step),
-                Err(problem) => problems.push(format!("step {} ({}): {problem}", number + 1, step.knob)),
+                Err(problem) => {
+                    problems.push(format!("step {} ({}): {problem}", number + 1, step.knob))
+                }
             }
         }
         if !problems.is_empty() {
@@ -279,7 +283,8 @@ pub fn machine_id(system: &System) -> String {
         id = text("proc/sys/kernel/hostname");
     }
     let cpuinfo = text("proc/cpuinfo");
-    let model = cpuinfo.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
+    let model =
+        cpuinfo.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
     hex(&Sha256::digest(format!("wirepath tune\n{id}\n{}", model.unwrap_or_default()))[..6])
 }
 

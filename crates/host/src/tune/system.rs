@@ -3,6 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use sys::netns::{Netns, NetnsError};
 use sys::sysfs::{Sysfs, SysfsError};
@@ -65,18 +67,17 @@ impl System {
     /// - `place`: its `netns` is for messages and journals only.
     pub fn of(netns: Netns, place: Place) -> Result<Self, KnobError> {
         let injected = place.root.as_ref().map(|root| root.join("sys"));
-        let tree = match injected.filter(|sys| sys.join("class/net").is_dir()) {
-            Some(sys) => Tree::Folder(sys),
-            None => match Sysfs::of(&netns) {
-                Ok(sysfs) => Tree::Mounted(sysfs),
-                Err(SysfsError::Denied { .. } | SysfsError::Netns(NetnsError::Denied { .. }))
-                    if is_own(&netns) =>
-                {
-                    Tree::Folder("/sys".into())
-                }
-                Err(error) => return Err(error.into()),
-            },
-        };
+        let tree =
+            match injected.filter(|sys| sys.join("class/net").is_dir()) {
+                Some(sys) => Tree::Folder(sys),
+                None => match Sysfs::of(&netns) {
+                    Ok(sysfs) => Tree::Mounted(sysfs),
+                    Err(
+                        SysfsError::Denied { .. } | SysfsError::Netns(NetnsError::Denied { .. }),
+                    ) if is_own(&netns) => Tree::Folder("/sys".into()),
+                    Err(error) => return Err(error.into()),
+                },
+            };
         Ok(System { netns, place, tree })
     }
 
@@ -121,26 +122,27 @@ impl System {
 
     /// Driver of an interface, or what stands in its place; for messages.
     pub fn driver(&self, interface: &str) -> String {
-        let asked = self.index(interface).and_then(|index| self.within(|| net::ethtool::driver(index)));
+        let asked =
+            self.index(interface).and_then(|index| self.within(|| net::ethtool::driver(index)));
         asked.ok().flatten().unwrap_or_else(|| format!("of {interface}"))
     }
 
     /// Reads a file of sysfs that belongs to an interface, such as `eth0/mtu`.
     pub fn read_net(&self, path: &str) -> io::Result<String> {
         let path = format!("class/net/{path}");
-        match &self.tree {
-            Tree::Mounted(sysfs) => sysfs.read(path).map_err(cause),
-            Tree::Folder(folder) => read(&folder.join(path)),
-        }
+        patiently(|| match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.read(&path).map_err(cause),
+            Tree::Folder(folder) => read(&folder.join(&path)),
+        })
     }
 
     /// Writes such a file.
     pub fn write_net(&self, path: &str, value: &str) -> io::Result<()> {
         let path = format!("class/net/{path}");
-        match &self.tree {
-            Tree::Mounted(sysfs) => sysfs.write(path, value).map_err(cause),
-            Tree::Folder(folder) => write(&folder.join(path), value),
-        }
+        patiently(|| match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.write(&path, value).map_err(cause),
+            Tree::Folder(folder) => write(&folder.join(&path), value),
+        })
     }
 
     /// Opens such a file for writing, and writes nothing.
@@ -180,7 +182,10 @@ impl System {
             Some(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
             None => {
                 let line = self.read_net(&format!("{interface}/device/irq")).ok();
-                line.and_then(|text| text.parse().ok()).filter(|irq| *irq != 0).into_iter().collect()
+                line.and_then(|text| text.parse().ok())
+                    .filter(|irq| *irq != 0)
+                    .into_iter()
+                    .collect()
             }
         };
         irqs.sort_unstable();
@@ -259,6 +264,21 @@ fn cause(error: SysfsError) -> io::Error {
         SysfsError::Read { source, .. } | SysfsError::Write { source, .. } => source,
         error => io::Error::other(error),
     }
+}
+
+/// Tries again while the kernel asks for that: what needs the lock of all interfaces is turned away
+/// when somebody else has it.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const ATTEMPTS: u32 = 500;
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            outcome => return outcome,
+        }
+    }
+    attempt()
 }
 
 /// Reads a file to its end, without trailing white space.

@@ -129,9 +129,7 @@ impl FromStr for Target {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u32>().ok().filter(|_| is_plain).ok_or_else(wrong)
         };
-        let name = |text: &str| {
-            is_interface_name(text).then(|| text.to_owned()).ok_or_else(wrong)
-        };
+        let name = |text: &str| is_interface_name(text).then(|| text.to_owned()).ok_or_else(wrong);
         match text.split(' ').collect::<Vec<_>>()[..] {
             ["host"] => Ok(Target::Host),
             ["netns"] => Ok(Target::Netns),
@@ -185,9 +183,22 @@ mod tests {
     #[test]
     fn what_could_lead_elsewhere_is_no_target() {
         for bad in [
-            "", "hosts", "interface", "interface ../../x", "interface a/b", "interface  eth0",
-            "interface a-name-of-more-than-fifteen", "queue eth0", "queue eth0 rx-", "queue eth0 rx-+1",
-            "queue eth0 zx-1", "irq -1", "irq 1 2", "cpu 4294967296", "interface ..", "irq 1\n",
+            "",
+            "hosts",
+            "interface",
+            "interface ../../x",
+            "interface a/b",
+            "interface  eth0",
+            "interface a-name-of-more-than-fifteen",
+            "queue eth0",
+            "queue eth0 rx-",
+            "queue eth0 rx-+1",
+            "queue eth0 zx-1",
+            "irq -1",
+            "irq 1 2",
+            "cpu 4294967296",
+            "interface ..",
+            "irq 1\n",
         ] {
             assert!(bad.parse::<Target>().is_err(), "{bad:?}");
         }

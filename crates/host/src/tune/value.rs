@@ -144,7 +144,9 @@ impl Format {
 /// Splits `a=1 b=2`.
 pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
     text.split_whitespace()
-        .map(|word| word.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty()))
+        .map(|word| {
+            word.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
+        })
         .collect()
 }
 

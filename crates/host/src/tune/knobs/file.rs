@@ -135,9 +135,9 @@ impl Knob for File {
 
     fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let path = self.path(target)?;
-        system.write_net(&path, value.as_str()).map_err(|source| {
-            self.asked(system, target).write_error(&path, value.as_str(), source)
-        })
+        system
+            .write_net(&path, value.as_str())
+            .map_err(|source| self.asked(system, target).write_error(&path, value.as_str(), source))
     }
 
     fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {

@@ -120,8 +120,9 @@ fn watch(cpus: &[usize], mut look: impl FnMut() -> Option<Option<Vec<u64>>>) -> 
     let mut verdict = Seen::Silent;
     while let Some(Some(now)) = look() {
         if let Some(before) = &before {
-            let grew: Vec<usize> =
-                (0..now.len()).filter(|&cpu| before.get(cpu).is_some_and(|was| now[cpu] > *was)).collect();
+            let grew: Vec<usize> = (0..now.len())
+                .filter(|&cpu| before.get(cpu).is_some_and(|was| now[cpu] > *was))
+                .collect();
             match grew.iter().find(|cpu| !cpus.contains(cpu)) {
                 Some(&cpu) => verdict = Seen::Elsewhere(cpu),
                 None if !grew.is_empty() => return Seen::Moved,

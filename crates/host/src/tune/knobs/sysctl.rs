@@ -42,23 +42,55 @@ const fn host(id: &'static str, file: &'static str, format: Format, what: &'stat
 pub(super) static SYSCTLS: &[Sysctl] = &[
     // The maximum first: a default above it would be of no use to who asks for more.
     net("rmem-max", "net/core/rmem_max", "largest receive buffer a socket may ask for, bytes"),
-    net("rmem-default", "net/core/rmem_default", "receive buffer of a socket that asks for none, bytes"),
+    net(
+        "rmem-default",
+        "net/core/rmem_default",
+        "receive buffer of a socket that asks for none, bytes",
+    ),
     net("wmem-max", "net/core/wmem_max", "largest send buffer a socket may ask for, bytes"),
-    net("wmem-default", "net/core/wmem_default", "send buffer of a socket that asks for none, bytes"),
+    net(
+        "wmem-default",
+        "net/core/wmem_default",
+        "send buffer of a socket that asks for none, bytes",
+    ),
     net("optmem-max", "net/core/optmem_max", "ancillary memory of a socket, bytes"),
-    net("netdev-max-backlog", "net/core/netdev_max_backlog", "packets that wait for a CPU's softirq"),
+    net(
+        "netdev-max-backlog",
+        "net/core/netdev_max_backlog",
+        "packets that wait for a CPU's softirq",
+    ),
     net("netdev-budget", "net/core/netdev_budget", "packets of one softirq run over all devices"),
     net("netdev-budget-usecs", "net/core/netdev_budget_usecs", "microseconds of one softirq run"),
     net("dev-weight", "net/core/dev_weight", "packets of the backlog's turn in a softirq run"),
-    net("busy-poll", "net/core/busy_poll", "microseconds that poll() and select() ask the device for"),
+    net(
+        "busy-poll",
+        "net/core/busy_poll",
+        "microseconds that poll() and select() ask the device for",
+    ),
     net("busy-read", "net/core/busy_read", "microseconds that a read asks the device for"),
-    net("rps-sock-flow-entries", "net/core/rps_sock_flow_entries", "flows followed by RFS on all queues"),
+    net(
+        "rps-sock-flow-entries",
+        "net/core/rps_sock_flow_entries",
+        "flows followed by RFS on all queues",
+    ),
     net("gro-normal-batch", "net/core/gro_normal_batch", "packets handed to the stack together"),
     triple("tcp-rmem", "net/ipv4/tcp_rmem", "receive buffer of TCP: least, first, most bytes"),
     triple("tcp-wmem", "net/ipv4/tcp_wmem", "send buffer of TCP: least, first, most bytes"),
-    net("udp-rmem-min", "net/ipv4/udp_rmem_min", "receive buffer a UDP socket keeps when memory is short, bytes"),
-    net("udp-wmem-min", "net/ipv4/udp_wmem_min", "send buffer a UDP socket keeps when memory is short, bytes"),
-    net("ip-early-demux", "net/ipv4/ip_early_demux", "look for the socket before the route: a loss when forwarding"),
+    net(
+        "udp-rmem-min",
+        "net/ipv4/udp_rmem_min",
+        "receive buffer a UDP socket keeps when memory is short, bytes",
+    ),
+    net(
+        "udp-wmem-min",
+        "net/ipv4/udp_wmem_min",
+        "send buffer a UDP socket keeps when memory is short, bytes",
+    ),
+    net(
+        "ip-early-demux",
+        "net/ipv4/ip_early_demux",
+        "look for the socket before the route: a loss when forwarding",
+    ),
     net("udp-early-demux", "net/ipv4/udp_early_demux", "the same for UDP"),
     net("tcp-early-demux", "net/ipv4/tcp_early_demux", "the same for TCP"),
     host(
@@ -67,7 +99,12 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
         Format::Number { min: -1, max: i32::MAX as i64 },
         "microseconds of each second that real-time threads may run; -1 for all",
     ),
-    host("numa-balancing", "kernel/numa_balancing", COUNT, "pages follow their threads to other nodes"),
+    host(
+        "numa-balancing",
+        "kernel/numa_balancing",
+        COUNT,
+        "pages follow their threads to other nodes",
+    ),
     host("timer-migration", "kernel/timer_migration", COUNT, "timers move to CPUs that are awake"),
 ];
 
