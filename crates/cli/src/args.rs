@@ -68,6 +68,13 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(crate::tunnel::TunnelCommand),
+    /// Change settings of the host by a plan, with a journal that gives them back
+    #[command(after_help = "\
+Example:
+  wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
+  wirepath tune apply plan.toml --confirm-within 60s
+  wirepath tune rollback")]
+    Tune(crate::tune::TuneArgs),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

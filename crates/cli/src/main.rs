@@ -17,6 +17,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod tune;
 mod tunnel;
 mod vmnic;
 
@@ -52,6 +53,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Guest(command) => guest::run(cli, command),
         Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Tunnel(command) => tunnel::run(cli, command),
+        Command::Tune(args) => tune::run(cli, args),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
         Command::History { command: Some(HistoryCommand::List { last }) } => {

@@ -17,6 +17,7 @@
 //! besides the guard, and nothing here touches them.
 
 pub mod cpu;
+pub mod doctor;
 pub mod idle;
 pub mod lab;
 pub mod machine;

@@ -5,6 +5,7 @@
 
 mod error;
 pub mod ethtool;
+mod inspect;
 mod link;
 mod netfilter;
 mod qdisc;
@@ -15,6 +16,7 @@ mod watch;
 
 pub use error::NetError;
 pub use ethtool::Channels;
+pub use inspect::{Chain, Detail, UdpSocket, chains, details, udp_sockets};
 pub use link::{
     AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, delete, link, link_named, links,
     set_mtu, set_neighbour, set_up,

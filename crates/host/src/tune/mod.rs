@@ -25,6 +25,7 @@ mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
+mod profile;
 mod ring;
 mod rollback;
 mod store;
@@ -38,6 +39,7 @@ pub use apply::{
 };
 pub use coalescing::NoCoalescing;
 pub use error::KnobError;
+pub(crate) use knobs::irq_counts;
 pub use journal::{
     Cell, CellState, Header, Journal, JournalError, Phase, Record, SCHEMA as JOURNAL_SCHEMA,
 };
@@ -46,6 +48,7 @@ pub use plan::{
     LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, chain, machine_id,
     read as read_plan,
 };
+pub use profile::{Profile, Wanted, plan};
 pub use ring::LargeRing;
 pub use rollback::{Fate, Given, Report, RollbackError, rollback};
 pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};

@@ -10,6 +10,8 @@ mod qdisc;
 mod ring;
 mod sysctl;
 
+pub(crate) use irq::counts as irq_counts;
+
 use super::knob::Knob;
 
 /// All of them, those that disturb others first.
