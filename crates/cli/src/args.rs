@@ -68,6 +68,12 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(crate::tunnel::TunnelCommand),
+    /// Find what slows packets on this host, with evidence, change and undo; changes nothing
+    #[command(after_help = "\
+Example:
+  wirepath doctor --interface eth1 --profile latency --app-cpu 3
+  wirepath doctor --netns blue --severity medium --html findings.html")]
+    Doctor(crate::doctor::DoctorArgs),
     /// Change settings of the host by a plan, with a journal that gives them back
     #[command(after_help = "\
 Example:

@@ -2,6 +2,7 @@
 
 mod args;
 mod console;
+mod doctor;
 mod end;
 mod fake;
 mod feed;
@@ -53,6 +54,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Guest(command) => guest::run(cli, command),
         Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Tunnel(command) => tunnel::run(cli, command),
+        Command::Doctor(args) => doctor::run(cli, args),
         Command::Tune(args) => tune::run(cli, args),
         Command::Peer(args) => peer::run(args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),

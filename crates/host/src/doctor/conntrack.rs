@@ -9,7 +9,9 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     let chains = notes.ask(scene.system.within(net::chains)).unwrap_or_default();
     let tracking: Vec<_> = chains
         .iter()
-        .filter(|chain| chain.expressions.iter().any(|e| matches!(e.as_str(), "ct" | "nat" | "masq" | "redir")))
+        .filter(|chain| {
+            chain.expressions.iter().any(|e| matches!(e.as_str(), "ct" | "nat" | "masq" | "redir"))
+        })
         .collect();
     let hooks = sys::bpf::hook_functions(scene.system.netns()).unwrap_or_default();
     let hooked: Vec<_> = hooks.iter().filter(|hook| hook.function.contains("conntrack")).collect();

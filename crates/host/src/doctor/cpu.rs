@@ -31,7 +31,10 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                     )
                     .effect("the first packets after a pause are as quick as the others")
                     .risk("power")
-                    .change(format!("echo performance > {file}"), format!("echo {governor} > {file}")),
+                    .change(
+                        format!("echo performance > {file}"),
+                        format!("echo {governor} > {file}"),
+                    ),
             );
         }
         if is_quick

@@ -21,18 +21,21 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     let rule_count: usize = chains.iter().map(|chain| chain.rule_count).sum();
     let named: Vec<String> = functions.iter().map(|hook| hook.to_string()).collect();
     if rule_count >= MANY_RULES {
-        let mut found = finding(Severity::Medium, format!("{rule_count} firewall rules are in the way"))
-            .because(
-                "each packet is held against the rules of each chain it meets, one after the other \
+        let mut found = finding(
+            Severity::Medium,
+            format!("{rule_count} firewall rules are in the way"),
+        )
+        .because(
+            "each packet is held against the rules of each chain it meets, one after the other \
                  (nft(8))",
-            )
-            .effect("less CPU time for each packet")
-            .risk("a firewall is there for a reason: change it with whoever wrote it")
-            .change(
-                "use sets and maps, put the rule that matches most first, or take flows out with a \
+        )
+        .effect("less CPU time for each packet")
+        .risk("a firewall is there for a reason: change it with whoever wrote it")
+        .change(
+            "use sets and maps, put the rule that matches most first, or take flows out with a \
                  flowtable or XDP",
-                "nft -f with the rules of before (`nft list ruleset` prints them)",
-            );
+            "nft -f with the rules of before (`nft list ruleset` prints them)",
+        );
         for chain in chains.iter().filter(|chain| chain.rule_count > 0) {
             let hook = chain.hook.unwrap_or("no hook");
             found = found.read(

@@ -28,17 +28,20 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         let is_crowded = busy.len() > 1 && busy.iter().all(|cpu| *cpu == busy[0]);
         if is_crowded && !scene.is_for(Profile::Latency) {
             notes.find(
-                finding(Severity::Low, format!("CPU {} gets all interrupts of {}", busy[0], link.name))
-                    .read("/proc/interrupts", format!("{} busy interrupts", busy.len()))
-                    .because(
-                        "each queue's work is done where its interrupt arrives \
+                finding(
+                    Severity::Low,
+                    format!("CPU {} gets all interrupts of {}", busy[0], link.name),
+                )
+                .read("/proc/interrupts", format!("{} busy interrupts", busy.len()))
+                .because(
+                    "each queue's work is done where its interrupt arrives \
                          (Documentation/core-api/irq/irq-affinity.rst)",
-                    )
-                    .effect("queues use more CPUs")
-                    .change(
-                        "wirepath tune plan --profile throughput plans an interrupt for each CPU",
-                        "wirepath tune rollback",
-                    ),
+                )
+                .effect("queues use more CPUs")
+                .change(
+                    "wirepath tune plan --profile throughput plans an interrupt for each CPU",
+                    "wirepath tune rollback",
+                ),
             );
         }
     }
@@ -57,7 +60,9 @@ fn spread(scene: &Scene, notes: &mut Notes<'_>, interface: &str, irq: u32, row: 
     let on_app = scene.app_cpu.filter(|app| cpus.contains(app));
     let what = match (cpus.len(), on_app) {
         (2.., _) => format!("interrupt {irq} of {interface} wanders over {} CPUs", cpus.len()),
-        (_, Some(app)) => format!("interrupt {irq} of {interface} arrives on the application's CPU {app}"),
+        (_, Some(app)) => {
+            format!("interrupt {irq} of {interface} arrives on the application's CPU {app}")
+        }
         _ => return,
     };
     let online = scene.system.online_cpus();

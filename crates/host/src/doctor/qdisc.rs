@@ -29,7 +29,9 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
             finding(Severity::Medium, format!("{name} queues {limit} packets on their way out"))
                 .read(format!("RTM_GETQDISC of {name}"), format!("{} limit {limit}", qdisc.kind))
                 .read(format!("/sys/class/net/{name}/tx_queue_len"), length.to_string())
-                .because("a burst that one interrupt brings does not fit, and is dropped (tc-pfifo(8))")
+                .because(
+                    "a burst that one interrupt brings does not fit, and is dropped (tc-pfifo(8))",
+                )
                 .effect("bursts are kept")
                 .risk("a longer queue may mean a longer wait")
                 .change(

@@ -23,16 +23,19 @@ pub(super) fn channels(scene: &Scene, notes: &mut Notes<'_>) {
             }
             let command = format!("{}ethtool -L {} {kind}", scene.prefix(), link.name);
             notes.find(
-                finding(Severity::Low, format!("{} uses {used} of {most} {kind} queues", link.name))
-                    .read(format!("ethtool channels of {}", link.name), format!("{kind} {used}"))
-                    .read("/sys/devices/system/cpu/online", format!("{cpus} CPUs"))
-                    .because(
-                        "each queue is served by one CPU at a time \
+                finding(
+                    Severity::Low,
+                    format!("{} uses {used} of {most} {kind} queues", link.name),
+                )
+                .read(format!("ethtool channels of {}", link.name), format!("{kind} {used}"))
+                .read("/sys/devices/system/cpu/online", format!("{cpus} CPUs"))
+                .because(
+                    "each queue is served by one CPU at a time \
                          (Documentation/networking/scaling.rst)",
-                    )
-                    .effect("flows use more CPUs; a single flow gains nothing")
-                    .risk("steering of the queues is reset")
-                    .change(format!("{command} {wanted}"), format!("{command} {used}")),
+                )
+                .effect("flows use more CPUs; a single flow gains nothing")
+                .risk("steering of the queues is reset")
+                .change(format!("{command} {wanted}"), format!("{command} {used}")),
             );
         }
     }

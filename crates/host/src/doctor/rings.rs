@@ -17,16 +17,19 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
             }
             let command = format!("{}ethtool -G {} rx", scene.prefix(), link.name);
             notes.find(
-                finding(Severity::High, format!("{} has dropped for want of descriptors", link.name))
-                    .read(format!("/sys/class/net/{file}"), count.to_string())
-                    .read("ethtool rings", format!("rx {} of {}", rings.rx, rings.rx_max))
-                    .because(
-                        "a burst that comes while the CPU is busy must fit the ring \
+                finding(
+                    Severity::High,
+                    format!("{} has dropped for want of descriptors", link.name),
+                )
+                .read(format!("/sys/class/net/{file}"), count.to_string())
+                .read("ethtool rings", format!("rx {} of {}", rings.rx, rings.rx_max))
+                .because(
+                    "a burst that comes while the CPU is busy must fit the ring \
                          (Documentation/networking/statistics.rst)",
-                    )
-                    .effect("longer bursts are survived")
-                    .risk("the link goes down for a moment; more cache is used")
-                    .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx)),
+                )
+                .effect("longer bursts are survived")
+                .risk("the link goes down for a moment; more cache is used")
+                .change(format!("{command} {}", rings.rx_max), format!("{command} {}", rings.rx)),
             );
         }
     }

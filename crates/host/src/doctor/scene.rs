@@ -17,7 +17,6 @@ pub struct Scene {
     pub(crate) details: BTreeMap<u32, Detail>,
     /// Those that the packets cross; loopback only when asked for.
     pub(crate) path: Vec<u32>,
-    pub(crate) is_one_interface: bool,
     owners: std::sync::OnceLock<Owners>,
 }
 
@@ -50,9 +49,8 @@ impl Scene {
             }
             Some(name) => behind(system.index(name)?, &links, &details),
         };
-        let is_one_interface = interface.is_some();
         let owners = std::sync::OnceLock::new();
-        Ok(Scene { system, profile, app_cpu, links, details, path, is_one_interface, owners })
+        Ok(Scene { system, profile, app_cpu, links, details, path, owners })
     }
 
     /// Interfaces that the packets cross.
@@ -87,7 +85,8 @@ impl Scene {
             return Some((format!("/proc/sys/{file}"), value));
         }
         let master = self.details.get(&link.index)?.master?;
-        let master = self.links.get(&master).filter(|link| link.kind.as_deref() == Some("bridge"))?;
+        let master =
+            self.links.get(&master).filter(|link| link.kind.as_deref() == Some("bridge"))?;
         Some((format!("IFLA_MASTER of {}", link.name), format!("bridge {}", master.name)))
     }
 
@@ -116,7 +115,8 @@ fn owners() -> Owners {
     let mut owners = Owners::default();
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        else {
             continue;
         };
         let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
@@ -168,7 +168,9 @@ fn behind(start: u32, links: &BTreeMap<u32, Link>, details: &BTreeMap<u32, Detai
             let unbound = details.values().filter(|detail| detail.vxlan_bound_to == Some(0));
             next.extend(unbound.map(|detail| detail.index));
         }
-        to_visit.extend(next.into_iter().filter(|index| links.contains_key(index) && seen.insert(*index)));
+        to_visit.extend(
+            next.into_iter().filter(|index| links.contains_key(index) && seen.insert(*index)),
+        );
     }
     path
 }

@@ -54,8 +54,13 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         }
         notes.find(
             finding(severity, what)
-                .read("/proc/net/softnet_stat", format!("{count} more within {} ms", WINDOW.as_millis()))
-                .because("the CPU's backlog or budget is too small for what arrives (ss softnet_data)")
+                .read(
+                    "/proc/net/softnet_stat",
+                    format!("{count} more within {} ms", WINDOW.as_millis()),
+                )
+                .because(
+                    "the CPU's backlog or budget is too small for what arrives (ss softnet_data)",
+                )
                 .effect("more packets a run")
                 .risk("other work of that CPU waits longer")
                 .change(change, undo),

@@ -49,15 +49,18 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
             if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
                 let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
                 notes.find(
-                    finding(Severity::Low, format!("{} has one receive queue and no RPS", link.name))
-                        .read(&file, mask)
-                        .because(RPS)
-                        .effect("many flows use many CPUs; a single flow gains nothing")
-                        .risk("packets of different flows may overtake each other")
-                        .change(
-                            format!("echo {} > {file}", cpus_to_mask(&online)),
-                            format!("echo 0 > {file}"),
-                        ),
+                    finding(
+                        Severity::Low,
+                        format!("{} has one receive queue and no RPS", link.name),
+                    )
+                    .read(&file, mask)
+                    .because(RPS)
+                    .effect("many flows use many CPUs; a single flow gains nothing")
+                    .risk("packets of different flows may overtake each other")
+                    .change(
+                        format!("echo {} > {file}", cpus_to_mask(&online)),
+                        format!("echo 0 > {file}"),
+                    ),
                 );
             }
         }

@@ -68,7 +68,9 @@ pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
             (detail.headroom_bytes, below.and_then(|below| below.headroom_bytes))
         else {
             if is_tunnel(link) && detail.headroom_bytes.is_none() {
-                notes.unseen("the kernel does not tell the headroom of interfaces (Linux 6.15 does)");
+                notes.unseen(
+                    "the kernel does not tell the headroom of interfaces (Linux 6.15 does)",
+                );
             }
             continue;
         };

@@ -21,6 +21,7 @@
 mod apply;
 mod coalescing;
 mod error;
+pub mod fuzzing;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
@@ -39,11 +40,11 @@ pub use apply::{
 };
 pub use coalescing::NoCoalescing;
 pub use error::KnobError;
-pub(crate) use knobs::irq_counts;
 pub use journal::{
     Cell, CellState, Header, Journal, JournalError, Phase, Record, SCHEMA as JOURNAL_SCHEMA,
 };
 pub use knob::{Knob, all, find, targets};
+pub(crate) use knobs::irq_counts;
 pub use plan::{
     LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, chain, machine_id,
     read as read_plan,
@@ -55,28 +56,3 @@ pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
 pub use system::{Place, System};
 pub use target::{Scope, Target, is_interface_name};
 pub use value::{Format, Value, cpus_to_mask, list_to_cpus, mask_to_cpus};
-
-/// For the fuzz targets.
-pub mod fuzzing {
-    use super::{Journal, Plan};
-
-    /// A plan that is read can be written and read again as the same.
-    pub fn plan(bytes: &[u8]) {
-        let Ok(text) = std::str::from_utf8(bytes) else {
-            return;
-        };
-        if let Ok(plan) = Plan::parse(text) {
-            assert_eq!(Plan::parse(&plan.to_text()).ok(), Some(plan));
-        }
-    }
-
-    /// A journal is read or refused; of one that is read, every beginning can be read too.
-    pub fn journal(bytes: &[u8]) {
-        if let Ok(Some(journal)) = Journal::parse(bytes) {
-            assert_eq!(journal.cells.len(), journal.states.len());
-            assert!(journal.whole_bytes <= bytes.len());
-            let whole = Journal::parse(&bytes[..journal.whole_bytes]);
-            assert_eq!(whole.ok().flatten().map(|again| again.phase), Some(journal.phase));
-        }
-    }
-}
