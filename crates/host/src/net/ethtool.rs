@@ -138,13 +138,13 @@ pub fn offloads(index: u32) -> Result<BTreeMap<String, Offload>, NetError> {
         let mut reply = socket.request(&request)?;
         let reply = reply.recv_one()?;
         let mut offloads = BTreeMap::<String, Offload>::new();
-        for name in bits(reply.get_hw()?) {
+        for name in set_bits(reply.get_hw()?) {
             offloads.entry(name).or_default().is_offered = true;
         }
-        for name in bits(reply.get_active()?) {
+        for name in set_bits(reply.get_active()?) {
             offloads.entry(name).or_default().is_on = true;
         }
-        for name in reply.get_nochange().map(bits).unwrap_or_default() {
+        for name in reply.get_nochange().map(set_bits).unwrap_or_default() {
             offloads.entry(name).or_default().is_offered = false;
         }
         Ok(offloads)
@@ -379,4 +379,14 @@ fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
 fn bits(set: IterableBitset<'_>) -> Vec<String> {
     let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
     listed.filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned())).collect()
+}
+
+/// Names in a list of bits, or those of a mask whose value is set.
+fn set_bits(set: IterableBitset<'_>) -> Vec<String> {
+    let is_list = set.get_nomask().is_ok();
+    let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
+    listed
+        .filter(|bit| is_list || bit.get_value().is_ok())
+        .filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned()))
+        .collect()
 }
