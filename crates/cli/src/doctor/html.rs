@@ -21,9 +21,9 @@ pub(super) fn page(report: &Report, title: &str) -> String {
     );
     for finding in &report.findings {
         let severity = word(finding.severity);
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<article class=\"{severity}\"><h2>{} <small>({severity}, {})</small></h2><dl>\n",
+            "<article class=\"{severity}\"><h2>{} <small>({severity}, {})</small></h2><dl>",
             escape(&finding.what),
             escape(finding.check)
         );

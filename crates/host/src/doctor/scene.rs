@@ -74,7 +74,7 @@ impl Scene {
     /// A file below `/proc/net` of the namespace.
     pub(crate) fn proc_net(&self, file: &str) -> Result<String, String> {
         let path = format!("/proc/thread-self/net/{file}");
-        let read = self.system.netns().run(|| std::fs::read_to_string(&path));
+        let read = self.system.run(|| std::fs::read_to_string(&path));
         read.map_err(|error| error.to_string())?.map_err(|error| format!("{path}: {error}"))
     }
 

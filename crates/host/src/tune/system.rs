@@ -50,6 +50,8 @@ enum Tree {
 #[derive(Debug)]
 pub struct System {
     netns: Netns,
+    /// Whether the namespace is the caller's: entering it would take a privilege for nothing.
+    is_own: bool,
     place: Place,
     tree: Tree,
 }
@@ -66,6 +68,7 @@ impl System {
     ///
     /// - `place`: its `netns` is for messages and journals only.
     pub fn of(netns: Netns, place: Place) -> Result<Self, KnobError> {
+        let is_own = is_own(&netns);
         let injected = place.root.as_ref().map(|root| root.join("sys"));
         let tree =
             match injected.filter(|sys| sys.join("class/net").is_dir()) {
@@ -74,11 +77,11 @@ impl System {
                     Ok(sysfs) => Tree::Mounted(sysfs),
                     Err(
                         SysfsError::Denied { .. } | SysfsError::Netns(NetnsError::Denied { .. }),
-                    ) if is_own(&netns) => Tree::Folder("/sys".into()),
+                    ) if is_own => Tree::Folder("/sys".into()),
                     Err(error) => return Err(error.into()),
                 },
             };
-        Ok(System { netns, place, tree })
+        Ok(System { netns, is_own, place, tree })
     }
 
     /// The namespace.
@@ -101,12 +104,17 @@ impl System {
         }
     }
 
+    /// Runs `body` inside the namespace.
+    pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
+        if self.is_own { Ok(body()) } else { self.netns.run(body) }
+    }
+
     /// Asks by netlink, inside the namespace.
     pub fn within<T: Send>(
         &self,
         ask: impl FnOnce() -> Result<T, NetError> + Send,
     ) -> Result<T, KnobError> {
-        Ok(self.netns.run(ask)??)
+        Ok(self.run(ask)??)
     }
 
     /// Index of an interface.
@@ -227,7 +235,7 @@ impl System {
     ) -> io::Result<T> {
         let real = Path::new("/proc/sys").join(name);
         match target {
-            Target::Netns => self.netns.run(|| act(&real)).map_err(io::Error::other)?,
+            Target::Netns => self.run(|| act(&real)).map_err(io::Error::other)?,
             _ if self.place.root.is_some() || !name.starts_with("net/") => {
                 act(&self.host_path(&format!("proc/sys/{name}")))
             }
