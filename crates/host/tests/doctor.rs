@@ -189,6 +189,8 @@ fn a_namespace_without_faults_raises_no_alarm() {
         assert!(own.is_empty(), "{profile:?}: {own:#?}");
         assert!(report.unseen.is_empty(), "{profile:?}: {:?}", report.unseen);
         assert!(report.facts.iter().any(|fact| fact.check == "memory"));
+        let host_only = report.facts.iter().find(|fact| fact.check == "host-settings").unwrap();
+        assert!(host_only.text.contains("busy-poll"), "{host_only:?}");
     }
 }
 
@@ -216,6 +218,9 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     for (path, text) in [
         ("proc/interrupts", "  CPU0 CPU1\n 24:  5000  4000  PCI-MSI 0-edge  eth0\n 25: 900 0 x\n"),
         ("proc/irq/24/smp_affinity", "3\n"),
+        ("proc/77/comm", "irqbalance\n"),
+        ("sys/class/net/wp-near/device/numa_node", "1\n"),
+        ("sys/devices/system/node/node1/cpulist", "1\n"),
         ("proc/irq/25/smp_affinity", "1\n"),
         ("sys/devices/system/cpu/online", "0-1\n"),
         ("sys/class/net/wp-near/device/msi_irqs/24", "msix\n"),
@@ -235,7 +240,8 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     };
     let report = scene(Some(Profile::Latency), Some(0));
     expect(&report, "interrupts", &["24", "wanders over 2 CPUs", "5000 4000", "smp_affinity 3"]);
-    expect(&report, "interrupts", &["25", "application's CPU 0"]);
+    expect(&report, "interrupts", &["25", "application's CPU 0", "irqbalance runs (process 77)"]);
+    expect(&report, "locality", &["CPU 0 is far", "numa_node 1"]);
     expect(&report, "cpu", &["CPU 0 changes its frequency", "powersave"]);
     expect(&report, "cpu", &["CPU 0 may sleep deeply", "state1=0"]);
     expect(&report, "cpu", &["huge pages", "always"]);

@@ -67,10 +67,14 @@ fn spread(scene: &Scene, notes: &mut Notes<'_>, interface: &str, irq: u32, row: 
     };
     let online = scene.system.online_cpus();
     let beside = online.iter().find(|cpu| Some(**cpu) != scene.app_cpu).copied().unwrap_or(0);
+    let mut found = finding(Severity::Medium, what)
+        .read("/proc/interrupts", format!("{irq}: {counts}"))
+        .read(&file, &mask);
+    if let Some(process) = irqbalance(scene) {
+        found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));
+    }
     notes.find(
-        finding(Severity::Medium, what)
-            .read("/proc/interrupts", format!("{irq}: {counts}"))
-            .read(&file, &mask)
+        found
             .because(
                 "an interrupt that moves finds cold caches, and one on the application's CPU stops \
                  it; irqbalance moves them (Documentation/core-api/irq/irq-affinity.rst)",
@@ -82,4 +86,12 @@ fn spread(scene: &Scene, notes: &mut Notes<'_>, interface: &str, irq: u32, row: 
                 format!("echo {mask} > {file}"),
             ),
     );
+}
+
+/// Process that moves interrupts about, when there is one.
+fn irqbalance(scene: &Scene) -> Option<String> {
+    let processes = scene.system.list_host("proc").ok()?;
+    processes.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())).find(|pid| {
+        scene.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == "irqbalance")
+    })
 }

@@ -10,6 +10,7 @@ mod conntrack;
 mod cpu;
 mod forwarding;
 mod hooks;
+mod host;
 mod interrupts;
 mod memory;
 mod napi;
@@ -180,6 +181,8 @@ const CHECKS: &[Check] = &[
     Check { name: "qdisc", look: qdisc::look },
     Check { name: "socket-buffers", look: buffers::look },
     Check { name: "softnet", look: softnet::look },
+    Check { name: "host-settings", look: host::settings },
+    Check { name: "locality", look: host::locality },
     Check { name: "cpu", look: cpu::look },
     Check { name: "memory", look: memory::look },
 ];
