@@ -9,6 +9,7 @@ use host::tune::{
 };
 use serde_json::{Value, json};
 
+use super::guard::Guard;
 use super::{ApplyArgs, StateArgs, notice};
 use crate::args::Cli;
 use crate::end::Failure;

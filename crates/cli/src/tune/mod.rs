@@ -1,6 +1,7 @@
 //! `wirepath tune`: settings of the host by plan, with a journal.
 
 mod apply;
+mod guard;
 mod show;
 
 use std::path::PathBuf;
@@ -67,6 +68,12 @@ Example:
     /// Every knob, with its value where it can be read
     #[command(after_help = "Example:\n  wirepath tune knobs --interface eth1")]
     Knobs(PlaceArgs),
+    /// Give back what process PID leaves unconfirmed; `apply --confirm-within` starts it
+    #[command(hide = true, after_help = "Example:\n  wirepath tune guard 712")]
+    Guard {
+        /// The process
+        pid: u32,
+    },
 }
 
 /// What is looked at.
@@ -144,6 +151,7 @@ pub(crate) fn run(cli: &Cli, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Confirm => apply::confirm(cli, state),
         TuneCommand::Rollback => apply::rollback(cli, state),
         TuneCommand::Status => show::status(cli, state),
+        TuneCommand::Guard { pid } => guard::run(state, *pid),
         TuneCommand::Knobs(place) => show::knobs(cli, state, place),
     }
 }

@@ -207,8 +207,11 @@ impl Plan {
         }
         let mut irqs = Vec::new();
         if let Some(interface) = &self.interface {
-            system.list_net(interface).map_err(|_| KnobError::NoTarget {
-                target: Target::Interface(interface.clone()),
+            system.list_net(interface).map_err(|source| match source.raw_os_error() {
+                Some(libc::ENOENT | libc::ENODEV) => {
+                    KnobError::NoTarget { target: Target::Interface(interface.clone()) }
+                }
+                _ => KnobError::Read { what: interface.clone(), source },
             })?;
             let found = system.driver(interface);
             if let Some(plan) = self.driver.as_ref().filter(|plan| **plan != found) {

@@ -3,8 +3,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use sys::netns::{Netns, NetnsError};
 use sys::sysfs::{Sysfs, SysfsError};
@@ -138,19 +136,19 @@ impl System {
     /// Reads a file of sysfs that belongs to an interface, such as `eth0/mtu`.
     pub fn read_net(&self, path: &str) -> io::Result<String> {
         let path = format!("class/net/{path}");
-        patiently(|| match &self.tree {
-            Tree::Mounted(sysfs) => sysfs.read(&path).map_err(cause),
-            Tree::Folder(folder) => read(&folder.join(&path)),
-        })
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.read(path).map_err(cause),
+            Tree::Folder(folder) => read(&folder.join(path)),
+        }
     }
 
     /// Writes such a file.
     pub fn write_net(&self, path: &str, value: &str) -> io::Result<()> {
         let path = format!("class/net/{path}");
-        patiently(|| match &self.tree {
-            Tree::Mounted(sysfs) => sysfs.write(&path, value).map_err(cause),
-            Tree::Folder(folder) => write(&folder.join(&path), value),
-        })
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.write(path, value).map_err(cause),
+            Tree::Folder(folder) => write(&folder.join(path), value),
+        }
     }
 
     /// Opens such a file for writing, and writes nothing.
@@ -272,21 +270,6 @@ fn cause(error: SysfsError) -> io::Error {
         SysfsError::Read { source, .. } | SysfsError::Write { source, .. } => source,
         error => io::Error::other(error),
     }
-}
-
-/// Tries again while the kernel asks for that: what needs the lock of all interfaces is turned away
-/// when somebody else has it.
-fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    const ATTEMPTS: u32 = 500;
-    for _ in 1..ATTEMPTS {
-        match attempt() {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
-                thread::sleep(Duration::from_millis(2));
-            }
-            outcome => return outcome,
-        }
-    }
-    attempt()
 }
 
 /// Reads a file to its end, without trailing white space.
