@@ -301,7 +301,6 @@ impl Restored<'_> {
     }
 
     fn report(self, journal: &Journal) -> Option<Given> {
-        let is_step = self.cell.wanted.is_some();
         let fate = match (self.failure, self.foreign) {
             (None, _) if self.is_gone => Fate::Gone,
             (Some(why), _) => Fate::Failed { why },
@@ -310,8 +309,7 @@ impl Restored<'_> {
             (None, None) => Fate::Unchanged,
         };
         let was_touched = journal.states[self.number] != CellState::Untouched;
-        let is_of_interest = was_touched || !matches!(fate, Fate::Unchanged | Fate::Gone);
-        (is_step && was_touched || is_of_interest).then(|| Given {
+        (was_touched || !matches!(fate, Fate::Unchanged | Fate::Gone)).then(|| Given {
             knob: self.cell.knob.clone(),
             target: self.cell.target.clone(),
             before: self.cell.before.clone(),
