@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{
     LONG, Running, Spaces, all_text, enter, fail, json, run, skip, succeed, until, wirepath,

@@ -46,6 +46,7 @@ pub(super) fn apply(cli: &Cli, state: &StateArgs, args: &ApplyArgs) -> Result<()
     }
     stop::on_hangup()?;
     let store = state.store();
+    let _guard = args.confirm_within.map(|_| Guard::start(state)).transpose()?;
     let options =
         Options { stop: stop::flag_ref(), confirm_within: args.confirm_within, watch: &mut |_| {} };
     let applied = match tune::apply(&system, &plan, &store, options) {

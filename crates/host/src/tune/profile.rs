@@ -250,8 +250,11 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether one receive queue is all there can be.
     fn one_queue_many_cpus(&self, online: &[usize]) -> bool {
-        online.len() > 1 && self.queue_count("rx") == 1
+        let channels = self.on_interface(ethtool::channels).unwrap_or_default();
+        let can_have_more = channels.rx_max.max(channels.combined_max) > 1;
+        online.len() > 1 && self.queue_count("rx") == 1 && !can_have_more
     }
 
     fn queue_count(&self, direction: &str) -> usize {

@@ -17,6 +17,8 @@ const STATE: &str = "WIREPATH_TEST_STATE";
 const MOMENT: &str = "WIREPATH_TEST_MOMENT";
 /// How many random points the test of those tries; `WIREPATH_TEST_KILLS=200` for a long run.
 const KILLS: &str = "WIREPATH_TEST_KILLS";
+/// Set for a process that gives back what is applied.
+const GIVES_BACK: &str = "WIREPATH_TEST_GIVES_BACK";
 const LONG: Duration = Duration::from_secs(20);
 
 fn kill(pid: u32) {
@@ -57,6 +59,18 @@ fn start(bench: &Bench, plan: &Plan, moment: usize) -> Child {
         .env(STATE, bench.folder.path().join("state"))
         .env(MOMENT, moment.to_string());
     Child::spawn(command, &ChildPlace::default()).unwrap()
+}
+
+/// Not a test by itself: the other process that is killed.
+#[test]
+fn gives_back_until_killed() {
+    let (Some(_), Some(state)) = (std::env::var_os(GIVES_BACK), std::env::var_os(STATE)) else {
+        return;
+    };
+    let store = Store::new(state);
+    let lock = store.lock().unwrap();
+    writeln!(stdout(), "begin").unwrap();
+    tune::rollback(&store, &lock, None, "a test").unwrap();
 }
 
 fn plan(bench: &Bench) -> Plan {
@@ -146,4 +160,43 @@ fn killed_at_any_time_everything_is_given_back() {
     }
     // Else they were all killed before or after the part that matters.
     assert!(journals > 0 && in_between > 0, "{journals} {in_between} of {kills}");
+}
+
+#[test]
+fn killed_while_giving_back_the_rest_is_given_back_later() {
+    let kills: u32 = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let bench = Bench::new();
+    for (path, text) in [("rx-1/rps_cpus", "3"), ("tx-1/xps_cpus", "2"), ("tx-0/xps_cpus", "1")] {
+        bench.system.write_net(&format!("wp-near/queues/{path}"), text).unwrap();
+    }
+    let before = bench.everything();
+    let plan = plan(&bench);
+    let start = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "kill::gives_back_until_killed", "--nocapture"])
+            .env(GIVES_BACK, "1")
+            .env(STATE, bench.folder.path().join("state"));
+        let child = Child::spawn(command, &ChildPlace::default()).unwrap();
+        assert!(child.wait_for_stdout("begin", LONG), "{:?}", child.stdout_so_far());
+        child
+    };
+    bench.apply(&plan).unwrap();
+    let mut child = start();
+    let begun = Instant::now();
+    assert!(child.wait(LONG).unwrap().unwrap().status.success());
+    let whole = begun.elapsed();
+    assert_eq!(bench.everything(), before);
+    let mut unfinished = 0;
+    for number in 0..kills {
+        bench.apply(&plan).unwrap();
+        let child = start();
+        let share = (f64::from(number) * 0.618_033_988_749_895).fract();
+        std::thread::sleep(whole.mul_f64(share));
+        kill(child.pid());
+        drop(child);
+        unfinished += u32::from(recover(&bench));
+        assert_eq!(bench.everything(), before, "{number}");
+    }
+    assert!(unfinished > 0, "all {kills} had ended before");
 }

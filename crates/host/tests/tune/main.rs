@@ -4,3 +4,4 @@ mod apply;
 mod bench;
 mod host_wide;
 mod kill;
+mod profile;

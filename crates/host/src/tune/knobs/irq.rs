@@ -21,7 +21,7 @@ use crate::tune::value::{Format, Value, mask_to_cpus};
 pub(super) struct Affinity;
 
 /// How often the counts are looked at before giving up on seeing one, and how far apart.
-const LOOKS: u32 = 20;
+const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(25);
 
 impl Affinity {
