@@ -75,7 +75,7 @@ fn firewall(end: &End) -> bool {
     command.arg(text);
     match Child::spawn(command, &ChildPlace { netns: Some(&end.netns), cpus: &[] }) {
         Err(error @ ChildError::NotFound { .. }) => {
-            writeln!(stderr(), "skipped: {error}; package nftables").unwrap();
+            let _said = writeln!(stderr(), "skipped: {error}; package nftables");
             false
         }
         child => {
