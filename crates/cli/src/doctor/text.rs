@@ -7,7 +7,7 @@ use host::doctor::{Finding, Report};
 use super::word;
 
 /// Column where the text of a finding begins.
-const INDENT: usize = 10;
+const INDENT: usize = 12;
 
 pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
     let mut out = format!("{title}\n");
@@ -58,7 +58,7 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize) {
 /// A label and a text that goes on below itself. Words are never cut, so that commands can be
 /// copied.
 fn line(out: &mut String, label: &str, text: &str, width: usize) {
-    let mut row = format!("  {label:<8}");
+    let mut row = format!("  {label:<10}");
     let mut is_first = true;
     for word in text.split(' ') {
         if !is_first && row.chars().count() + 1 + word.chars().count() > width {
@@ -85,7 +85,7 @@ mod tests {
         line(&mut out, "why", &"word ".repeat(30), 60);
         assert!(out.lines().count() > 1);
         assert!(out.lines().all(|row| row.len() <= 60), "{out}");
-        assert!(out.lines().skip(1).all(|row| row.starts_with("          word")), "{out}");
+        assert!(out.lines().skip(1).all(|row| row.starts_with("            word")), "{out}");
         let mut out = String::new();
         line(&mut out, "change", &"x".repeat(100), 60);
         assert_eq!(out.lines().count(), 1, "a word is never cut");

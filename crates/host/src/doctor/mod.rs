@@ -1,6 +1,6 @@
 //! What slows packets on this host: checks with evidence, and nothing changed.
 //!
-//! A [`Check`] looks at a [`Scene`] and says what it found: what, the value read and where, why it
+//! A check looks at a [`Scene`] and says what it found: what, the value read and where, why it
 //! matters, what to expect of a change, its risk, the change itself and how it is undone. A check
 //! that could not look says why, so that no silence is taken for health.
 

@@ -46,7 +46,10 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                     .because(why)
                     .effect(effect)
                     .risk("more CPU time at high rates")
-                    .change(format!("echo 0 > {path}"), format!("echo {value} > {path}")),
+                    .change(
+                        scene.in_sysfs(&format!("echo 0 > {path}")),
+                        scene.in_sysfs(&format!("echo {value} > {path}")),
+                    ),
             );
         }
     }

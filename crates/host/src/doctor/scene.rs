@@ -105,6 +105,19 @@ impl Scene {
         }
     }
 
+    /// A shell command that writes to the namespace's sysfs, as it has to be given from outside.
+    pub(crate) fn in_sysfs(&self, command: &str) -> String {
+        let prefix = self.prefix();
+        match prefix.as_str() {
+            "" => command.to_owned(),
+            // Brings the namespace's own sysfs along.
+            named if named.starts_with("ip netns") => format!("{named}sh -c '{command}'"),
+            other => {
+                format!("{other}unshare -m sh -c 'mount -t sysfs none /sys && {command}'")
+            }
+        }
+    }
+
     /// Who owns which socket, as far as `/proc` shows.
     pub(crate) fn owners(&self) -> &Owners {
         self.owners.get_or_init(owners)

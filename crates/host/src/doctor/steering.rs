@@ -16,8 +16,8 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
             let Some(mask) = notes.ask(scene.read("rps-cpus", &target)) else { continue };
             let cpus = mask_to_cpus(&mask).unwrap_or_default();
             let file = format!("/sys/class/net/{}/queues/rx-{queue}/rps_cpus", link.name);
-            let off = format!("echo 0 > {file}");
-            let undo = format!("echo {mask} > {file}");
+            let off = scene.in_sysfs(&format!("echo 0 > {file}"));
+            let undo = scene.in_sysfs(&format!("echo {mask} > {file}"));
             if scene.is_for(Profile::Latency) && !cpus.is_empty() {
                 notes.find(
                     finding(Severity::Medium, format!("RPS on {target}, which is to be quick"))
@@ -38,7 +38,13 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
                     .because(RPS)
                     .effect("flows spread over the CPUs, or one hand-over less for each packet")
                     .risk("packets of different flows may overtake each other")
-                    .change(format!("echo {all} > {file}   (or 0 to switch it off)"), &undo),
+                    .change(
+                        format!(
+                            "{}   (or 0 to switch it off)",
+                            scene.in_sysfs(&format!("echo {all} > {file}"))
+                        ),
+                        &undo,
+                    ),
                 );
             }
         }
@@ -58,8 +64,8 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
                     .effect("many flows use many CPUs; a single flow gains nothing")
                     .risk("packets of different flows may overtake each other")
                     .change(
-                        format!("echo {} > {file}", cpus_to_mask(&online)),
-                        format!("echo 0 > {file}"),
+                        scene.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                        scene.in_sysfs(&format!("echo 0 > {file}")),
                     ),
                 );
             }
