@@ -44,19 +44,16 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize) {
     for evidence in &finding.evidence {
         line(out, "evidence", &format!("{} = {}", evidence.source, evidence.value), width);
     }
-    for (label, text) in [
-        ("why", finding.why),
-        ("effect", finding.effect),
-        ("risk", finding.risk),
-        ("change", finding.change.as_str()),
-        ("undo", finding.undo.as_str()),
-    ] {
+    for (label, text) in [("why", finding.why), ("effect", finding.effect), ("risk", finding.risk)]
+    {
         line(out, label, text, width);
     }
+    // Commands are to be copied: never broken.
+    line(out, "change", &finding.change, usize::MAX);
+    line(out, "undo", &finding.undo, usize::MAX);
 }
 
-/// A label and a text that goes on below itself. Words are never cut, so that commands can be
-/// copied.
+/// A label and a text that goes on below itself. Words are never cut.
 fn line(out: &mut String, label: &str, text: &str, width: usize) {
     let mut row = format!("  {label:<10}");
     let mut is_first = true;
