@@ -40,13 +40,38 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_fuzzers_corpus_holds() {
-        let replay = |folder: &str, target: fn(&[u8])| {
+    fn the_fuzzers_corpus_holds_and_so_does_what_is_bent_of_it() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let mut replay = |folder: &str, target: fn(&[u8])| {
             let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
             let entries: Vec<_> = fs::read_dir(corpus.join(folder)).unwrap().flatten().collect();
             assert!(entries.len() > 2, "{folder}");
             for entry in entries {
-                target(&fs::read(entry.path()).unwrap());
+                let whole = fs::read(entry.path()).unwrap();
+                target(&whole);
+                // And what a slip of the pen or a bad disk makes of it.
+                for _ in 0..2000 {
+                    let mut bent = whole.clone();
+                    for _ in 0..=random(3) {
+                        let place = random(bent.len());
+                        match random(4) {
+                            0 => bent[place] ^= 1 << random(8),
+                            1 => drop(bent.drain(place..(place + random(40)).min(bent.len()))),
+                            2 => bent.insert(place, b"\n \"0=[]{}"[random(9)]),
+                            _ => bent.extend_from_within(place..),
+                        }
+                        if bent.is_empty() {
+                            bent.push(b'\n');
+                        }
+                    }
+                    target(&bent);
+                }
             }
         };
         replay("tune_plan", super::plan);
