@@ -68,6 +68,19 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(crate::tunnel::TunnelCommand),
+    /// Find what slows packets on this host, with evidence, change and undo; changes nothing
+    #[command(after_help = "\
+Example:
+  wirepath doctor --interface eth1 --profile latency --app-cpu 3
+  wirepath doctor --netns blue --severity medium --html findings.html")]
+    Doctor(crate::doctor::DoctorArgs),
+    /// Change settings of the host by a plan, with a journal that gives them back
+    #[command(after_help = "\
+Example:
+  wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
+  wirepath tune apply plan.toml --confirm-within 60s
+  wirepath tune rollback")]
+    Tune(crate::tune::TuneArgs),
     /// Be the far end for runs between two hosts
     #[command(after_help = "\
 Example:

@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// This host cannot do it: code 3.
     Unsupported(String),
+    /// It found something above the threshold asked for: code 4.
+    Threshold(String),
 }
 
 impl Failure {
@@ -25,7 +27,10 @@ impl Failure {
 
     pub(crate) fn text(&self) -> &str {
         match self {
-            Failure::Failed(text) | Failure::Usage(text) | Failure::Unsupported(text) => text,
+            Failure::Failed(text)
+            | Failure::Usage(text)
+            | Failure::Unsupported(text)
+            | Failure::Threshold(text) => text,
         }
     }
 
@@ -34,6 +39,7 @@ impl Failure {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Unsupported(_) => 3,
+            Failure::Threshold(_) => 4,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod console;
+mod doctor;
 mod end;
 mod explain;
 mod fake;
@@ -18,6 +19,7 @@ mod prove;
 mod report_cmd;
 mod stop;
 mod summary;
+mod tune;
 mod tunnel;
 mod vmnic;
 
@@ -53,6 +55,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Guest(command) => guest::run(cli, command),
         Command::Vmnic(command) => vmnic::run(cli, command),
         Command::Tunnel(command) => tunnel::run(cli, command),
+        Command::Doctor(args) => doctor::run(cli, args),
+        Command::Tune(args) => tune::run(cli, args),
         Command::Peer(args) => peer::run(args),
         Command::Explain(args) => explain::run(cli, args),
         Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -21,6 +21,11 @@ pub(crate) fn install() -> io::Result<()> {
         flag::register(signal, flag_cell().clone())?;
     }
     Ok(())
+}
+
+/// Takes the end of the terminal for a wish to end, too.
+pub(crate) fn on_hangup() -> io::Result<()> {
+    flag::register(SIGHUP, flag_cell().clone()).map(drop)
 }
 
 /// Set once the user asked to end.

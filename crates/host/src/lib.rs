@@ -18,6 +18,7 @@
 //! besides the guard, and nothing here touches them.
 
 pub mod cpu;
+pub mod doctor;
 pub mod explain;
 pub mod idle;
 pub mod lab;

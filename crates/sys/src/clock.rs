@@ -12,6 +12,11 @@ pub fn realtime_ns() -> u64 {
     read_ns(libc::CLOCK_REALTIME)
 }
 
+/// CLOCK_BOOTTIME in nanoseconds: since the machine was started, sleep included.
+pub fn boottime_ns() -> u64 {
+    read_ns(libc::CLOCK_BOOTTIME)
+}
+
 /// CPU time of the calling thread in nanoseconds, as the scheduler counts it.
 pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)

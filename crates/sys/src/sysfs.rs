@@ -116,6 +116,16 @@ impl Sysfs {
             })
     }
 
+    /// Opens a file for writing and writes nothing: tells whether it could be.
+    pub fn probe(&self, path: impl AsRef<Path>) -> Result<(), SysfsError> {
+        let path = path.as_ref();
+        self.open(path, libc::O_WRONLY).map(drop).map_err(|source| SysfsError::Write {
+            path: path.to_owned(),
+            value: String::new(),
+            source,
+        })
+    }
+
     /// Names in a directory such as `class/net/eth0/queues`, sorted.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>, SysfsError> {
         let path = path.as_ref();
@@ -146,8 +156,26 @@ impl Sysfs {
     }
 
     /// Opens a path below the root; the kernel refuses one that would lead out of it.
+    ///
+    /// What is in sysfs is reached by links with `..`, and when anything on the machine is renamed
+    /// or mounted at that moment, the kernel cannot tell whether they lead out: it asks to try again.
+    ///
+    /// Source: openat2(2), EAGAIN.
     fn open(&self, path: &Path, flags: i32) -> io::Result<File> {
+        const ATTEMPTS: u32 = 1000;
         let path = CString::new(path.as_os_str().as_bytes())?;
+        for _ in 1..ATTEMPTS {
+            match self.try_open(&path, flags) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    std::thread::yield_now();
+                }
+                opened => return opened,
+            }
+        }
+        self.try_open(&path, flags)
+    }
+
+    fn try_open(&self, path: &CStr, flags: i32) -> io::Result<File> {
         // SAFETY: all-zero is a valid open_how, a plain C struct of integers.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = (flags | libc::O_CLOEXEC) as u64;
@@ -247,5 +275,29 @@ mod tests {
         let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let _sysfs = Sysfs::of(&Netns::new().unwrap()).unwrap();
         assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    }
+
+    #[test]
+    fn renames_elsewhere_do_not_disturb_reading() {
+        let netns = Netns::new().unwrap();
+        let sysfs = Sysfs::of(&netns).unwrap();
+        let folder = std::env::temp_dir().join(format!("wirepath-rename-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (one, other) = (folder.join("one"), folder.join("other"));
+                std::fs::create_dir(&one).unwrap();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            let read = |_| sysfs.read("class/net/lo/mtu").and_then(|_| sysfs.list("class/net/lo"));
+            let failed = (0..2000).map(read).find(Result::is_err);
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

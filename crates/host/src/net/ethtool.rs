@@ -120,6 +120,37 @@ pub fn features(index: u32) -> Result<BTreeMap<String, bool>, NetError> {
     })
 }
 
+/// What an interface says of one offload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Whether it is on.
+    pub is_on: bool,
+    /// Whether it can be switched.
+    pub is_offered: bool,
+}
+
+/// Every offload of an interface that is on or can be switched, by name.
+pub fn offloads(index: u32) -> Result<BTreeMap<String, Offload>, NetError> {
+    ask(format!("reading the offloads of interface {index}"), |socket| {
+        let mut request = wire::Request::new().op_features_get_do();
+        request.header_mut().cmd = FEATURES_GET;
+        name_device(request.encode().nested_header(), index);
+        let mut reply = socket.request(&request)?;
+        let reply = reply.recv_one()?;
+        let mut offloads = BTreeMap::<String, Offload>::new();
+        for name in set_bits(reply.get_hw()?) {
+            offloads.entry(name).or_default().is_offered = true;
+        }
+        for name in set_bits(reply.get_active()?) {
+            offloads.entry(name).or_default().is_on = true;
+        }
+        for name in reply.get_nochange().map(set_bits).unwrap_or_default() {
+            offloads.entry(name).or_default().is_offered = false;
+        }
+        Ok(offloads)
+    })
+}
+
 /// Switches offloads on or off by name, and checks that the driver followed.
 pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError> {
     let before = features(index)?;
@@ -232,10 +263,22 @@ pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
 
 /// Sets the receive ring's size in descriptors.
 pub fn set_rx_ring(index: u32, descriptors: u32) -> Result<(), NetError> {
-    ask(format!("setting the receive ring of interface {index}"), |socket| {
+    set_rings(index, Some(descriptors), None)
+}
+
+/// Sets the sizes of receive and transmit rings in descriptors; `None` leaves one as it is.
+pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), NetError> {
+    ask(format!("setting the rings of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_rings_set_do();
         request.header_mut().cmd = RINGS_SET;
-        drop(name_device(request.encode().nested_header(), index).push_rx(descriptors));
+        let mut encoder = name_device(request.encode().nested_header(), index);
+        if let Some(descriptors) = rx {
+            encoder = encoder.push_rx(descriptors);
+        }
+        if let Some(descriptors) = tx {
+            encoder = encoder.push_tx(descriptors);
+        }
+        drop(encoder);
         socket.request(&request)?.recv_ack()
     })
 }
@@ -243,6 +286,12 @@ pub fn set_rx_ring(index: u32, descriptors: u32) -> Result<(), NetError> {
 /// Sets the receive side's coalescing: those values of `wanted` that are there; the rest, and
 /// the transmit side, stay.
 pub fn set_rx_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
+    let rx = Coalesce { tx_us: None, tx_frames: None, is_adaptive_tx: None, ..*wanted };
+    set_coalesce(index, &rx)
+}
+
+/// Sets coalescing: those values of `wanted` that are there; the rest stays.
+pub fn set_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
     ask(format!("setting the coalescing of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_coalesce_set_do();
         request.header_mut().cmd = COALESCE_SET;
@@ -255,6 +304,15 @@ pub fn set_rx_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
         }
         if let Some(is_on) = wanted.is_adaptive_rx {
             encoder = encoder.push_use_adaptive_rx(u8::from(is_on));
+        }
+        if let Some(us) = wanted.tx_us {
+            encoder = encoder.push_tx_usecs(us);
+        }
+        if let Some(frames) = wanted.tx_frames {
+            encoder = encoder.push_tx_max_frames(frames);
+        }
+        if let Some(is_on) = wanted.is_adaptive_tx {
+            encoder = encoder.push_use_adaptive_tx(u8::from(is_on));
         }
         drop(encoder);
         socket.request(&request)?.recv_ack()
@@ -321,4 +379,14 @@ fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
 fn bits(set: IterableBitset<'_>) -> Vec<String> {
     let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
     listed.filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned())).collect()
+}
+
+/// Names in a list of bits, or those of a mask whose value is set.
+fn set_bits(set: IterableBitset<'_>) -> Vec<String> {
+    let is_list = set.get_nomask().is_ok();
+    let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
+    listed
+        .filter(|bit| is_list || bit.get_value().is_ok())
+        .filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned()))
+        .collect()
 }

@@ -5,8 +5,10 @@
 
 mod error;
 pub mod ethtool;
+mod inspect;
 mod link;
 mod netfilter;
+mod qdisc;
 mod route;
 mod tunnel;
 mod veth;
@@ -14,11 +16,13 @@ mod watch;
 
 pub use error::NetError;
 pub use ethtool::Channels;
+pub use inspect::{Chain, Detail, UdpSocket, chains, details, udp_sockets};
 pub use link::{
     AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, delete, link, link_named, links,
     set_mtu, set_neighbour, set_up,
 };
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
+pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qdisc};
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
 pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};

@@ -1,0 +1,90 @@
+//! A report as text.
+
+use std::fmt::Write;
+
+use host::doctor::{Finding, Report};
+
+use super::word;
+
+/// Column where the text of a finding begins.
+const INDENT: usize = 12;
+
+pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
+    let mut out = format!("{title}\n");
+    for finding in &report.findings {
+        write_finding(&mut out, finding, width);
+    }
+    if report.findings.is_empty() {
+        out.push_str("\nnothing found\n");
+    }
+    if !report.facts.is_empty() {
+        out.push_str("\nmeasured\n");
+        for fact in &report.facts {
+            line(&mut out, "", &fact.text, width);
+        }
+    }
+    if !report.unseen.is_empty() {
+        out.push_str("\nnot seen\n");
+        for unseen in &report.unseen {
+            line(&mut out, "", &format!("{}: {}", unseen.check, unseen.why), width);
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n{} findings; {} checks found nothing, {} could not see everything",
+        report.findings.len(),
+        report.passed.len(),
+        report.unseen.len()
+    );
+    out
+}
+
+fn write_finding(out: &mut String, finding: &Finding, width: usize) {
+    let _ = writeln!(out, "\n{:<INDENT$}{}", word(finding.severity), finding.what);
+    for evidence in &finding.evidence {
+        line(out, "evidence", &format!("{} = {}", evidence.source, evidence.value), width);
+    }
+    for (label, text) in [("why", finding.why), ("effect", finding.effect), ("risk", finding.risk)]
+    {
+        line(out, label, text, width);
+    }
+    // Commands are to be copied: never broken.
+    line(out, "change", &finding.change, usize::MAX);
+    line(out, "undo", &finding.undo, usize::MAX);
+}
+
+/// A label and a text that goes on below itself. Words are never cut.
+fn line(out: &mut String, label: &str, text: &str, width: usize) {
+    let mut row = format!("  {label:<10}");
+    let mut is_first = true;
+    for word in text.split(' ') {
+        if !is_first && row.chars().count() + 1 + word.chars().count() > width {
+            let _ = writeln!(out, "{}", row.trim_end());
+            row = " ".repeat(INDENT);
+            is_first = true;
+        }
+        if !is_first {
+            row.push(' ');
+        }
+        row.push_str(word);
+        is_first = false;
+    }
+    let _ = writeln!(out, "{}", row.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        let mut out = String::new();
+        line(&mut out, "why", &"word ".repeat(30), 60);
+        assert!(out.lines().count() > 1);
+        assert!(out.lines().all(|row| row.len() <= 60), "{out}");
+        assert!(out.lines().skip(1).all(|row| row.starts_with("            word")), "{out}");
+        let mut out = String::new();
+        line(&mut out, "change", &"x".repeat(100), 60);
+        assert_eq!(out.lines().count(), 1, "a word is never cut");
+    }
+}

@@ -1,0 +1,84 @@
+//! CPUs that sleep deeply, run slowly, or are taken away.
+
+use super::{Notes, Scene, Severity, finding};
+use crate::tune::{Profile, Target};
+
+pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
+    // What belongs to the machine is judged when the machine is meant, not one of its namespaces.
+    if scene.system.place().netns.is_some() && scene.system.place().root.is_none() {
+        return;
+    }
+    let online = scene.system.online_cpus();
+    let cpus: Vec<usize> = match scene.app_cpu {
+        Some(cpu) => vec![cpu],
+        None => online,
+    };
+    let is_quick = scene.is_for(Profile::Latency);
+    for cpu in &cpus {
+        let target = Target::Cpu(*cpu as u32);
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+        if let Some(governor) = notes.ask(scene.read("governor", &target))
+            && scene.profile.is_some()
+            && governor != "performance"
+        {
+            let file = format!("{folder}/cpufreq/scaling_governor");
+            notes.find(
+                finding(Severity::Low, format!("CPU {cpu} changes its frequency"))
+                    .read(&file, &governor)
+                    .because(
+                        "after a pause the CPU is slow until the governor has noticed \
+                         (Documentation/admin-guide/pm/cpufreq.rst)",
+                    )
+                    .effect("the first packets after a pause are as quick as the others")
+                    .risk("power")
+                    .change(
+                        format!("echo performance > {file}"),
+                        format!("echo {governor} > {file}"),
+                    ),
+            );
+        }
+        if is_quick
+            && let Some(states) = notes.ask(scene.read("idle-states", &target))
+            && states.split(' ').any(|state| state.ends_with("=0") && !state.starts_with("state0"))
+        {
+            notes.find(
+                finding(Severity::Low, format!("CPU {cpu} may sleep deeply"))
+                    .read(format!("{folder}/cpuidle/*/disable"), &states)
+                    .because(
+                        "leaving a deep idle state takes tens to hundreds of microseconds \
+                         (Documentation/admin-guide/pm/cpuidle.rst)",
+                    )
+                    .effect("wake-ups take less time")
+                    .risk("power and heat")
+                    .change(
+                        "wirepath tune plan --profile latency, or hold /dev/cpu_dma_latency at 0",
+                        "wirepath tune rollback",
+                    ),
+            );
+        }
+    }
+    if !is_quick {
+        return;
+    }
+    let file = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if notes.ask(scene.read("huge-pages", &Target::Host)).as_deref() == Some("always") {
+        notes.find(
+            finding(Severity::Low, "huge pages are made whenever possible")
+                .read(file, "always")
+                .because(
+                    "a page fault may stop to make one \
+                     (Documentation/admin-guide/mm/transhuge.rst)",
+                )
+                .effect("fewer long pauses")
+                .risk("programs that gain by huge pages must ask for them")
+                .change(format!("echo madvise > {file}"), format!("echo always > {file}")),
+        );
+    }
+    if let Some(runtime) = notes.ask(scene.read("sched-rt-runtime", &Target::Host)) {
+        let isolated = scene.system.isolated_cpus();
+        notes.fact(format!(
+            "real-time threads may run {runtime} us of each second; isolated CPUs: {}",
+            if isolated.is_empty() { "none".to_owned() } else { format!("{isolated:?}") }
+        ));
+    }
+}

@@ -1,0 +1,140 @@
+//! Which CPUs do the work of which queue.
+
+use super::{Notes, Scene, Severity, finding};
+use crate::net::ethtool;
+use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
+
+const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
+                   packets of one flow go to one CPU (Documentation/networking/scaling.rst)";
+
+pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
+    let online = scene.system.online_cpus();
+    for link in scene.interfaces() {
+        let queues = scene.system.queues(&link.name, "rx").unwrap_or_default();
+        for queue in &queues {
+            let target = Target::RxQueue(link.name.clone(), *queue);
+            let Some(mask) = notes.ask(scene.read("rps-cpus", &target)) else { continue };
+            let cpus = mask_to_cpus(&mask).unwrap_or_default();
+            let file = format!("/sys/class/net/{}/queues/rx-{queue}/rps_cpus", link.name);
+            let off = scene.in_sysfs(&format!("echo 0 > {file}"));
+            let undo = scene.in_sysfs(&format!("echo {mask} > {file}"));
+            if scene.is_for(Profile::Latency) && !cpus.is_empty() {
+                notes.find(
+                    finding(Severity::Medium, format!("RPS on {target}, which is to be quick"))
+                        .read(&file, &mask)
+                        .because(RPS)
+                        .effect("a wake-up of another CPU less for each packet")
+                        .change(&off, &undo),
+                );
+            } else if cpus.len() == 1 && online.len() > 1 {
+                let all = cpus_to_mask(&online);
+                notes.find(
+                    finding(
+                        Severity::Medium,
+                        format!("RPS of {target} hands all packets to CPU {}", cpus[0]),
+                    )
+                    .read(&file, &mask)
+                    .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
+                    .because(RPS)
+                    .effect("flows spread over the CPUs, or one hand-over less for each packet")
+                    .risk("packets of different flows may overtake each other")
+                    .change(
+                        format!(
+                            "{}   (or 0 to switch it off)",
+                            scene.in_sysfs(&format!("echo {all} > {file}"))
+                        ),
+                        &undo,
+                    ),
+                );
+            }
+        }
+        if scene.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
+            let target = Target::RxQueue(link.name.clone(), 0);
+            let mask = scene.read("rps-cpus", &target).unwrap_or_default();
+            let is_nic = link.kind.is_none();
+            if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
+                let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
+                notes.find(
+                    finding(
+                        Severity::Low,
+                        format!("{} has one receive queue and no RPS", link.name),
+                    )
+                    .read(&file, mask)
+                    .because(RPS)
+                    .effect("many flows use many CPUs; a single flow gains nothing")
+                    .risk("packets of different flows may overtake each other")
+                    .change(
+                        scene.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                        scene.in_sysfs(&format!("echo 0 > {file}")),
+                    ),
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn transmit(scene: &Scene, notes: &mut Notes<'_>) {
+    let online = scene.system.online_cpus();
+    for link in scene.interfaces() {
+        let queues = scene.system.queues(&link.name, "tx").unwrap_or_default();
+        if queues.len() < 2 || online.len() < 2 {
+            continue;
+        }
+        let mut masks = Vec::new();
+        for queue in queues {
+            let target = Target::TxQueue(link.name.clone(), queue);
+            masks.extend(notes.ask(scene.read("xps-cpus", &target)));
+        }
+        let served: Vec<Vec<usize>> =
+            masks.iter().map(|mask| mask_to_cpus(mask).unwrap_or_default()).collect();
+        let is_set = served.iter().any(|cpus| !cpus.is_empty());
+        let unserved: Vec<usize> = online
+            .iter()
+            .copied()
+            .filter(|cpu| !served.iter().any(|cpus| cpus.contains(cpu)))
+            .collect();
+        if is_set && !unserved.is_empty() {
+            let files = format!("/sys/class/net/{}/queues/tx-*/xps_cpus", link.name);
+            notes.find(
+                finding(
+                    Severity::Low,
+                    format!("no transmit queue of {} belongs to CPU {}", link.name, unserved[0]),
+                )
+                .read(&files, masks.join(" "))
+                .because(
+                    "a CPU without a queue of its own sends by one that others use, and waits for \
+                     its lock (Documentation/networking/scaling.rst, XPS)",
+                )
+                .effect("less waiting for the queue's lock")
+                .change(
+                    "wirepath tune plan --profile throughput plans a queue for each CPU",
+                    format!("write {} back to {files}", masks.join(" ")),
+                ),
+            );
+        }
+    }
+}
+
+pub(super) fn flow_hash(scene: &Scene, notes: &mut Notes<'_>) {
+    for link in scene.interfaces() {
+        let offloads = scene.system.within(|| ethtool::offloads(link.index));
+        let Some(offloads) = notes.ask(offloads) else { continue };
+        let Some(hash) = offloads.get("rx-hashing") else { continue };
+        let queues = scene.system.queues(&link.name, "rx").unwrap_or_default().len();
+        if hash.is_offered && !hash.is_on && queues > 1 {
+            notes.find(
+                finding(Severity::Low, format!("{} does not give flows' hashes", link.name))
+                    .read(format!("ethtool features of {}", link.name), "rx-hashing off")
+                    .because(
+                        "without it the kernel computes a hash of each packet for RPS and for \
+                         queues on the way out (Documentation/networking/scaling.rst)",
+                    )
+                    .effect("some CPU time of each packet")
+                    .change(
+                        format!("{}ethtool -K {} rxhash on", scene.prefix(), link.name),
+                        format!("{}ethtool -K {} rxhash off", scene.prefix(), link.name),
+                    ),
+            );
+        }
+    }
+}

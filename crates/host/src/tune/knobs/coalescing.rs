@@ -1,0 +1,122 @@
+//! How long a device gathers packets before it interrupts.
+
+use super::channels::number;
+use crate::net::ethtool::{self, Coalesce};
+use crate::tune::error::KnobError;
+use crate::tune::knob::{Asked, Knob};
+use crate::tune::system::System;
+use crate::tune::target::{Scope, Target};
+use crate::tune::value::{Format, Value, pairs};
+
+/// Interrupt coalescing of both directions.
+///
+/// Source: ethtool(8), `-C`.
+#[derive(Debug)]
+pub(super) struct Coalescing;
+
+const NAMES: &[&str] =
+    &["adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"];
+
+impl Coalescing {
+    fn now(&self, system: &System, target: &Target) -> Result<(u32, Coalesce), KnobError> {
+        <dyn Knob>::check_target(self, target)?;
+        let index = system.index(target.interface().unwrap_or_default())?;
+        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let now = system.within(|| ethtool::coalesce(index));
+        let now = now.map_err(|error| asked.net_error(None, error))?;
+        if now == Coalesce::default() {
+            return Err(asked.not_offered());
+        }
+        Ok((index, now))
+    }
+
+    fn parse(&self, value: &Value) -> Result<Coalesce, KnobError> {
+        let mut wanted = Coalesce::default();
+        let switch = |text: &str| match text {
+            "on" => Ok(Some(true)),
+            "off" => Ok(Some(false)),
+            _ => Err(KnobError::Value {
+                knob: self.id().to_owned(),
+                value: value.to_string(),
+                expected: "adaptive-rx and adaptive-tx as on or off".to_owned(),
+            }),
+        };
+        for (name, text) in pairs(value.as_str()).unwrap_or_default() {
+            match name {
+                "adaptive-rx" => wanted.is_adaptive_rx = switch(text)?,
+                "adaptive-tx" => wanted.is_adaptive_tx = switch(text)?,
+                "rx-usecs" => wanted.rx_us = Some(number(self.id(), value, text)?),
+                "rx-frames" => wanted.rx_frames = Some(number(self.id(), value, text)?),
+                "tx-usecs" => wanted.tx_us = Some(number(self.id(), value, text)?),
+                _ => wanted.tx_frames = Some(number(self.id(), value, text)?),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Only what differs: drivers refuse a value they do not have even when it is that of now.
+fn difference(wanted: &Coalesce, now: &Coalesce) -> Coalesce {
+    fn new<T: PartialEq + Copy>(wanted: Option<T>, now: Option<T>) -> Option<T> {
+        wanted.filter(|_| wanted != now)
+    }
+    Coalesce {
+        rx_us: new(wanted.rx_us, now.rx_us),
+        rx_frames: new(wanted.rx_frames, now.rx_frames),
+        tx_us: new(wanted.tx_us, now.tx_us),
+        tx_frames: new(wanted.tx_frames, now.tx_frames),
+        is_adaptive_rx: new(wanted.is_adaptive_rx, now.is_adaptive_rx),
+        is_adaptive_tx: new(wanted.is_adaptive_tx, now.is_adaptive_tx),
+    }
+}
+
+impl Knob for Coalescing {
+    fn id(&self) -> &'static str {
+        "coalescing"
+    }
+
+    fn what(&self) -> &'static str {
+        "how long and how many packets a device gathers before it interrupts"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Interface
+    }
+
+    fn format(&self) -> Format {
+        Format::Pairs(NAMES)
+    }
+
+    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+        let (_, now) = self.now(system, target)?;
+        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+        let all = [
+            ("adaptive-rx", now.is_adaptive_rx.map(switch)),
+            ("adaptive-tx", now.is_adaptive_tx.map(switch)),
+            ("rx-usecs", now.rx_us.map(|us| us.to_string())),
+            ("rx-frames", now.rx_frames.map(|count| count.to_string())),
+            ("tx-usecs", now.tx_us.map(|us| us.to_string())),
+            ("tx-frames", now.tx_frames.map(|count| count.to_string())),
+        ];
+        let words: Vec<_> =
+            all.into_iter().filter_map(|(name, text)| Some(format!("{name}={}", text?))).collect();
+        Ok(Value::new(words.join(" ")).expect("one short line"))
+    }
+
+    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        let wanted = self.parse(value)?;
+        let (index, now) = self.now(system, target)?;
+        let wanted = difference(&wanted, &now);
+        if wanted == Coalesce::default() {
+            return Ok(());
+        }
+        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let set = system.within(|| ethtool::set_coalesce(index, &wanted));
+        set.map_err(|error| asked.net_error(Some(value), error))
+    }
+
+    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+        self.now(system, target)?;
+        super::offload::may_configure(system)
+    }
+}

@@ -1,0 +1,31 @@
+//! Every knob there is, by the way it is reached.
+
+mod channels;
+mod coalescing;
+mod cpu;
+mod file;
+mod irq;
+mod offload;
+mod qdisc;
+mod ring;
+mod sysctl;
+
+pub(crate) use irq::counts as irq_counts;
+
+use super::knob::Knob;
+
+/// All of them, those that disturb others first.
+pub(super) fn all() -> Vec<&'static dyn Knob> {
+    let mut knobs: Vec<&'static dyn Knob> =
+        vec![&channels::Channels, &ring::Rings, &coalescing::Coalescing];
+    knobs.extend(offload::OFFLOADS.iter().map(|knob| knob as &dyn Knob));
+    knobs.push(&qdisc::RootQdisc);
+    knobs.extend(file::FILES.iter().map(|knob| knob as &dyn Knob));
+    knobs.push(&irq::Affinity);
+    knobs.extend(sysctl::SYSCTLS.iter().map(|knob| knob as &dyn Knob));
+    knobs.extend([&cpu::Governor as &dyn Knob, &cpu::IdleStates]);
+    knobs.extend(cpu::CHOICES.iter().map(|knob| knob as &dyn Knob));
+    // Stable: beyond this, the order above is that of application.
+    knobs.sort_by_key(|knob| !knob.disturbs());
+    knobs
+}

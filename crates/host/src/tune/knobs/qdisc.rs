@@ -1,0 +1,103 @@
+//! Where frames wait on their way out.
+
+use crate::net::{self, Qdisc};
+use crate::tune::error::KnobError;
+use crate::tune::knob::{Asked, Knob};
+use crate::tune::system::System;
+use crate::tune::target::{Scope, Target};
+use crate::tune::value::{Format, Value};
+
+/// The queueing discipline at the root of an interface.
+///
+/// Values: `default:KIND` is the kernel's own choice, `pfifo:1000` and `bfifo:15000` a queue of so
+/// many packets or bytes, and `noqueue`, `fq`, `fq_codel` and the like one with its default
+/// parameters. One that somebody set by hand reads as `own:KIND`; its parameters, classes and
+/// filters could not be put back, so it is left alone.
+///
+/// Source: tc(8).
+#[derive(Debug)]
+pub(super) struct RootQdisc;
+
+const NEEDS: &str = "the kernel's default there now; one set by hand could not be put back";
+
+impl RootQdisc {
+    fn now(&self, system: &System, target: &Target) -> Result<(u32, Option<Qdisc>), KnobError> {
+        <dyn Knob>::check_target(self, target)?;
+        let index = system.index(target.interface().unwrap_or_default())?;
+        Ok((index, system.within(|| net::root_qdisc(index))?))
+    }
+}
+
+fn text(qdisc: Option<&Qdisc>) -> String {
+    match qdisc {
+        None => "default:none".to_owned(),
+        Some(qdisc) if qdisc.is_default => format!("default:{}", qdisc.kind),
+        Some(Qdisc { kind, limit: Some(limit), .. }) => format!("{kind}:{limit}"),
+        Some(qdisc) if is_plain(&qdisc.kind) => qdisc.kind.clone(),
+        Some(qdisc) => format!("own:{}", qdisc.kind),
+    }
+}
+
+/// Kinds that need no parameters of ours.
+fn is_plain(kind: &str) -> bool {
+    matches!(kind, "noqueue" | "fq" | "fq_codel" | "pfifo_fast" | "mq" | "sfq")
+}
+
+impl Knob for RootQdisc {
+    fn id(&self) -> &'static str {
+        "qdisc"
+    }
+
+    fn what(&self) -> &'static str {
+        "queueing discipline that frames wait in on their way out"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Interface
+    }
+
+    fn format(&self) -> Format {
+        Format::Word(&[])
+    }
+
+    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+        let (_, qdisc) = self.now(system, target)?;
+        Ok(Value::new(text(qdisc.as_ref())).unwrap_or_else(|| Value::new("own:?").expect("short")))
+    }
+
+    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        let (index, now) = self.now(system, target)?;
+        let asked = Asked { knob: self.id(), target, needs: NEEDS, system };
+        if text(now.as_ref()) == value.as_str() {
+            return Ok(());
+        }
+        let set = match value.as_str().split_once(':') {
+            Some(("default", _)) => system.within(|| net::remove_root_qdisc(index)),
+            Some((kind @ ("pfifo" | "bfifo"), limit)) => {
+                let limit = super::channels::number(self.id(), value, limit)?;
+                system.within(|| net::set_root_fifo(index, limit, kind == "bfifo"))
+            }
+            None if is_plain(value.as_str()) => {
+                system.within(|| net::set_root_qdisc(index, value.as_str()))
+            }
+            _ => {
+                return Err(KnobError::Value {
+                    knob: self.id().to_owned(),
+                    value: value.to_string(),
+                    expected: "default:KIND, pfifo:PACKETS, bfifo:BYTES, noqueue, fq, fq_codel, \
+                               pfifo_fast, mq or sfq"
+                        .to_owned(),
+                });
+            }
+        };
+        set.map_err(|error| asked.net_error(Some(value), error))
+    }
+
+    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+        let (_, now) = self.now(system, target)?;
+        if now.is_some_and(|qdisc| !qdisc.is_default) {
+            return Err(Asked { knob: self.id(), target, needs: NEEDS, system }.not_offered());
+        }
+        super::offload::may_configure(system)
+    }
+}

@@ -1,0 +1,321 @@
+//! The machine, or the part of it, that knobs act on: a network namespace and the host around it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use sys::netns::{Netns, NetnsError};
+use sys::sysfs::{Sysfs, SysfsError};
+
+use super::error::KnobError;
+use super::target::Target;
+use crate::net::{self, NetError};
+
+/// Which machine, or part of it, is meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Network namespace: a name of `/run/netns`, the number of a process in it, or a file;
+    /// `None` for that of the caller.
+    pub netns: Option<String>,
+    /// Folder that stands for `/` in everything that belongs to the host and not to a network
+    /// namespace: `sys`, `proc`, `etc` are below it. When it has a `sys/class/net`, interfaces
+    /// are looked for there too. `None` for the machine itself.
+    pub root: Option<PathBuf>,
+}
+
+impl Place {
+    /// The file that stands for the namespace.
+    pub fn netns_file(&self) -> PathBuf {
+        match self.netns.as_deref() {
+            None => "/proc/thread-self/ns/net".into(),
+            Some(file) if file.contains('/') => file.into(),
+            Some(pid) if !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()) => {
+                format!("/proc/{pid}/ns/net").into()
+            }
+            Some(name) => Path::new("/run/netns").join(name),
+        }
+    }
+}
+
+/// Settings of interfaces, wherever they are shown.
+#[derive(Debug)]
+enum Tree {
+    Mounted(Sysfs),
+    Folder(PathBuf),
+}
+
+/// A network namespace and the host around it, open for reading and setting.
+#[derive(Debug)]
+pub struct System {
+    netns: Netns,
+    /// Whether the namespace is the caller's: entering it would take a privilege for nothing.
+    is_own: bool,
+    place: Place,
+    tree: Tree,
+}
+
+impl System {
+    /// Opens it. Without the privilege to mount the namespace's sysfs, `/sys` stands in for it,
+    /// when the namespace is the caller's own.
+    pub fn open(place: &Place) -> Result<Self, KnobError> {
+        let netns = Netns::open(place.netns_file())?;
+        System::of(netns, place.clone())
+    }
+
+    /// That of a namespace that has no name.
+    ///
+    /// - `place`: its `netns` is for messages and journals only.
+    pub fn of(netns: Netns, place: Place) -> Result<Self, KnobError> {
+        let is_own = is_own(&netns);
+        let injected = place.root.as_ref().map(|root| root.join("sys"));
+        let tree =
+            match injected.filter(|sys| sys.join("class/net").is_dir()) {
+                Some(sys) => Tree::Folder(sys),
+                None => match Sysfs::of(&netns) {
+                    Ok(sysfs) => Tree::Mounted(sysfs),
+                    Err(
+                        SysfsError::Denied { .. } | SysfsError::Netns(NetnsError::Denied { .. }),
+                    ) if is_own => Tree::Folder("/sys".into()),
+                    Err(error) => return Err(error.into()),
+                },
+            };
+        Ok(System { netns, is_own, place, tree })
+    }
+
+    /// The namespace.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// What it was opened as.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether the namespace is known to be another than the machine's first.
+    pub fn is_child_netns(&self) -> bool {
+        let first = Netns::open("/proc/1/ns/net").and_then(|netns| netns.inode());
+        match (first, self.netns.inode()) {
+            (Ok(first), Ok(ours)) => first != ours,
+            // Not ours to look at: what the user named is taken for one of its own.
+            _ => self.place.netns.is_some(),
+        }
+    }
+
+    /// Runs `body` inside the namespace.
+    pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
+        if self.is_own { Ok(body()) } else { self.netns.run(body) }
+    }
+
+    /// Asks by netlink, inside the namespace.
+    pub fn within<T: Send>(
+        &self,
+        ask: impl FnOnce() -> Result<T, NetError> + Send,
+    ) -> Result<T, KnobError> {
+        Ok(self.run(ask)??)
+    }
+
+    /// Index of an interface.
+    pub fn index(&self, interface: &str) -> Result<u32, KnobError> {
+        let found = self.within(|| net::link_named(interface));
+        match found {
+            Err(KnobError::Net(NetError::NoInterface { .. })) => {
+                Err(KnobError::NoTarget { target: Target::Interface(interface.to_owned()) })
+            }
+            found => Ok(found?.index),
+        }
+    }
+
+    /// Driver of an interface, or what stands in its place; for messages.
+    pub fn driver(&self, interface: &str) -> String {
+        let asked =
+            self.index(interface).and_then(|index| self.within(|| net::ethtool::driver(index)));
+        asked.ok().flatten().unwrap_or_else(|| format!("of {interface}"))
+    }
+
+    /// Reads a file of sysfs that belongs to an interface, such as `eth0/mtu`.
+    pub fn read_net(&self, path: &str) -> io::Result<String> {
+        let path = format!("class/net/{path}");
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.read(path).map_err(cause),
+            Tree::Folder(folder) => read(&folder.join(path)),
+        }
+    }
+
+    /// Writes such a file.
+    pub fn write_net(&self, path: &str, value: &str) -> io::Result<()> {
+        let path = format!("class/net/{path}");
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.write(path, value).map_err(cause),
+            Tree::Folder(folder) => write(&folder.join(path), value),
+        }
+    }
+
+    /// Opens such a file for writing, and writes nothing.
+    pub fn probe_net(&self, path: &str) -> io::Result<()> {
+        let path = format!("class/net/{path}");
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.probe(path).map_err(cause),
+            Tree::Folder(folder) => probe(&folder.join(path)),
+        }
+    }
+
+    /// Names in a folder that belongs to an interface, sorted.
+    pub fn list_net(&self, path: &str) -> io::Result<Vec<String>> {
+        let path = format!("class/net/{path}");
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.list(path).map_err(cause),
+            Tree::Folder(folder) => list(&folder.join(path)),
+        }
+    }
+
+    /// Numbers of the queues of an interface: `direction` is `rx` or `tx`.
+    pub fn queues(&self, interface: &str, direction: &str) -> io::Result<Vec<u32>> {
+        let names = self.list_net(&format!("{interface}/queues"))?;
+        let number = |name: &String| name.strip_prefix(direction)?.strip_prefix('-')?.parse().ok();
+        let mut queues: Vec<u32> = names.iter().filter_map(number).collect();
+        queues.sort_unstable();
+        Ok(queues)
+    }
+
+    /// Interrupts of an interface's device, ascending; none for a virtual one.
+    pub fn irqs(&self, interface: &str) -> Vec<u32> {
+        // Of a virtio card, the device is one below the PCI function that has the interrupts.
+        let listed = ["device/msi_irqs", "device/../msi_irqs"]
+            .iter()
+            .find_map(|path| self.list_net(&format!("{interface}/{path}")).ok());
+        let mut irqs: Vec<u32> = match listed {
+            Some(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
+            None => {
+                let line = self.read_net(&format!("{interface}/device/irq")).ok();
+                line.and_then(|text| text.parse().ok())
+                    .filter(|irq| *irq != 0)
+                    .into_iter()
+                    .collect()
+            }
+        };
+        irqs.sort_unstable();
+        irqs
+    }
+
+    /// A path of the host, such as `proc/interrupts`.
+    pub fn host_path(&self, path: &str) -> PathBuf {
+        self.place.root.as_deref().unwrap_or(Path::new("/")).join(path)
+    }
+
+    /// Reads a file of the host, without trailing white space.
+    pub fn read_host(&self, path: &str) -> io::Result<String> {
+        read(&self.host_path(path))
+    }
+
+    /// Writes one.
+    pub fn write_host(&self, path: &str, value: &str) -> io::Result<()> {
+        write(&self.host_path(path), value)
+    }
+
+    /// Opens one for writing, and writes nothing.
+    pub fn probe_host(&self, path: &str) -> io::Result<()> {
+        probe(&self.host_path(path))
+    }
+
+    /// Names in a folder of the host, sorted.
+    pub fn list_host(&self, path: &str) -> io::Result<Vec<String>> {
+        list(&self.host_path(path))
+    }
+
+    /// Does something with a file of `/proc/sys`, given as `net/core/rmem_max`: in the namespace
+    /// when that is the target, else in the machine's first.
+    pub fn sysctl<T: Send>(
+        &self,
+        target: &Target,
+        name: &str,
+        act: impl FnOnce(&Path) -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        let real = Path::new("/proc/sys").join(name);
+        match target {
+            Target::Netns => self.run(|| act(&real)).map_err(io::Error::other)?,
+            _ if self.place.root.is_some() || !name.starts_with("net/") => {
+                act(&self.host_path(&format!("proc/sys/{name}")))
+            }
+            _ => match Netns::open("/proc/1/ns/net") {
+                Ok(first) => match first.run(|| ()) {
+                    Ok(()) => first.run(|| act(&real)).map_err(io::Error::other)?,
+                    Err(_) => act(&real),
+                },
+                Err(_) => act(&real),
+            },
+        }
+    }
+
+    /// CPUs that are there and running, ascending.
+    pub fn online_cpus(&self) -> Vec<usize> {
+        let listed = self.read_host("sys/devices/system/cpu/online").ok();
+        listed.and_then(|text| super::value::list_to_cpus(&text)).unwrap_or_else(|| vec![0])
+    }
+
+    /// CPUs taken out of the scheduler's hands by `isolcpus`, ascending.
+    pub fn isolated_cpus(&self) -> Vec<usize> {
+        let listed = self.read_host("sys/devices/system/cpu/isolated").ok();
+        listed.and_then(|text| super::value::list_to_cpus(&text)).unwrap_or_default()
+    }
+}
+
+fn is_own(netns: &Netns) -> bool {
+    let own = Netns::current().and_then(|netns| netns.inode());
+    matches!((own, netns.inode()), (Ok(own), Ok(asked)) if own == asked)
+}
+
+fn cause(error: SysfsError) -> io::Error {
+    match error {
+        SysfsError::Read { source, .. } | SysfsError::Write { source, .. } => source,
+        error => io::Error::other(error),
+    }
+}
+
+/// Reads a file to its end, without trailing white space.
+pub(super) fn read(path: &Path) -> io::Result<String> {
+    // Settings are short; a file that is not is none.
+    const BYTES_MAX: u64 = 1 << 20;
+    let mut text = String::new();
+    fs::File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
+    text.truncate(text.trim_end().len());
+    Ok(text)
+}
+
+/// Writes a file that is there, in one call.
+pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+    match file.write(value.as_bytes())? {
+        written if written == value.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+pub(super) fn probe(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path).map(drop)
+}
+
+fn list(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = fs::read_dir(path)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<io::Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_goes_by_name_process_or_file() {
+        let file = |text: &str| {
+            Place { netns: Some(text.into()), root: None }.netns_file().display().to_string()
+        };
+        assert_eq!(file("blue"), "/run/netns/blue");
+        assert_eq!(file("712"), "/proc/712/ns/net");
+        assert_eq!(file("/proc/7/fd/3"), "/proc/7/fd/3");
+        let none = System::open(&Place { netns: Some("no-such".into()), root: None });
+        assert!(matches!(none, Err(KnobError::Netns(NetnsError::Open { .. }))), "{none:?}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Values of knobs, as text.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a knob is set to, as the kernel wrote it or as it is to be written: one line of text.
+///
+/// What was read is kept byte for byte and written back like that, so that nothing of ours
+/// stands between a setting and its restoration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Value(String);
+
+/// Longest value in bytes: masks of 8192 CPUs fit.
+const BYTES_MAX: usize = 4096;
+
+impl Value {
+    /// Takes a line; `None` when it is longer than 4096 bytes or holds control characters other
+    /// than the tabs that some settings come with.
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        let is_plain = text.chars().all(|c| c == '\t' || !c.is_control());
+        (text.len() <= BYTES_MAX && is_plain).then_some(Value(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Value {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Value::new(text).ok_or_else(|| "a value is one line of at most 4096 bytes".to_owned())
+    }
+}
+
+impl From<Value> for String {
+    fn from(value: Value) -> String {
+        value.0
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How the text of a knob is to be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A whole number in this range.
+    Number {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// Whole numbers apart by white space, such as `tcp_rmem`: so many.
+    Numbers {
+        /// How many.
+        count: usize,
+    },
+    /// CPUs or queues as the kernel's mask: 32 bits a word in hexadecimal, highest first.
+    Mask,
+    /// `on` or `off`.
+    Switch,
+    /// One of these words; any word when the list is empty.
+    Word(&'static [&'static str]),
+    /// `name=value` pairs apart by blanks, of these names; what is left out stays as it is.
+    Pairs(&'static [&'static str]),
+}
+
+impl Format {
+    /// The one spelling of a value: equal exactly when the settings are. `None` when it makes no
+    /// sense.
+    pub fn canonical(self, text: &str) -> Option<String> {
+        let text = text.trim();
+        match self {
+            Format::Number { min, max } => {
+                let number = text.parse().ok().filter(|number| (min..=max).contains(number))?;
+                Some(number.to_string())
+            }
+            Format::Numbers { count } => {
+                let numbers: Option<Vec<i64>> =
+                    text.split_whitespace().map(|word| word.parse().ok()).collect();
+                let numbers = numbers.filter(|numbers| numbers.len() == count)?;
+                Some(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" "))
+            }
+            Format::Mask => mask_words(text).map(|words| {
+                let words: Vec<_> = words.iter().map(|word| format!("{word:08x}")).collect();
+                words.join(",")
+            }),
+            Format::Switch => matches!(text, "on" | "off").then(|| text.to_owned()),
+            Format::Word(words) => {
+                let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
+                (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
+            }
+            Format::Pairs(names) => {
+                let mut found = pairs(text)?;
+                let is_known = found.iter().all(|(name, _)| names.contains(name));
+                found.sort();
+                let is_unique = found.windows(2).all(|two| two[0].0 != two[1].0);
+                (is_known && is_unique && !found.is_empty()).then(|| {
+                    let words: Vec<_> = found.iter().map(|(n, v)| format!("{n}={v}")).collect();
+                    words.join(" ")
+                })
+            }
+        }
+    }
+
+    /// Whether `found` is what `wanted` asked for. A list of pairs asks only for those it names.
+    pub fn agrees(self, wanted: &str, found: &str) -> bool {
+        match self {
+            Format::Pairs(_) => match (pairs(wanted), pairs(found)) {
+                (Some(wanted), Some(found)) => wanted.iter().all(|pair| found.contains(pair)),
+                _ => false,
+            },
+            _ => match (self.canonical(wanted), self.canonical(found)) {
+                (Some(wanted), Some(found)) => wanted == found,
+                _ => wanted == found,
+            },
+        }
+    }
+
+    /// What a value looks like, for messages.
+    pub fn describe(self) -> String {
+        match self {
+            Format::Number { min, max } => format!("a number from {min} to {max}"),
+            Format::Numbers { count } => format!("{count} numbers"),
+            Format::Mask => "a mask of CPUs in hexadecimal, such as 3 for CPUs 0 and 1".to_owned(),
+            Format::Switch => "on or off".to_owned(),
+            Format::Word([]) => "a word".to_owned(),
+            Format::Word(words) => format!("one of {}", words.join(", ")),
+            Format::Pairs(names) => format!("name=value of {}", names.join(", ")),
+        }
+    }
+}
+
+/// Splits `a=1 b=2`.
+pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
+    text.split_whitespace()
+        .map(|word| {
+            word.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
+        })
+        .collect()
+}
+
+/// Words of a mask, highest first, without leading zeros (one word is left).
+fn mask_words(text: &str) -> Option<Vec<u32>> {
+    let words: Option<Vec<u32>> = text
+        .split(',')
+        .map(|word| {
+            let is_hex = word.len() <= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+            u32::from_str_radix(word, 16).ok().filter(|_| is_hex)
+        })
+        .collect();
+    let words = words?;
+    let first = words.iter().position(|word| *word != 0).unwrap_or(words.len() - 1);
+    Some(words[first..].to_vec())
+}
+
+/// CPUs of a mask, ascending; `None` when it is none.
+pub fn mask_to_cpus(text: &str) -> Option<Vec<usize>> {
+    let words = mask_words(text.trim())?;
+    let bits = words.iter().rev().enumerate().flat_map(|(number, word)| {
+        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 32 + bit)
+    });
+    Some(bits.collect())
+}
+
+/// CPUs as a mask.
+pub fn cpus_to_mask(cpus: &[usize]) -> String {
+    let words = cpus.iter().max().map_or(1, |last| last / 32 + 1);
+    let word = |number: usize| {
+        let own = cpus.iter().filter(|&&cpu| cpu / 32 == number);
+        own.fold(0_u32, |word, cpu| word | 1 << (cpu % 32))
+    };
+    let mut text = format!("{:x}", word(words - 1));
+    for number in (0..words - 1).rev() {
+        text.push_str(&format!(",{:08x}", word(number)));
+    }
+    text
+}
+
+/// CPUs of a list such as `0-3,8`, ascending; `None` when it is none. An empty text is an empty
+/// list.
+pub fn list_to_cpus(text: &str) -> Option<Vec<usize>> {
+    const CPUS_MAX: usize = 1 << 16;
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= CPUS_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_one_meaning_have_one_spelling() {
+        for same in ["3", "03", "00000003", "00000000,00000003", "00000000,00000000,3"] {
+            assert_eq!(Format::Mask.canonical(same).as_deref(), Some("00000003"), "{same}");
+        }
+        assert_eq!(Format::Mask.canonical("0").as_deref(), Some("00000000"));
+        for bad in ["", "g", "3,", "+3", "123456789", "-1", "0x3"] {
+            assert_eq!(Format::Mask.canonical(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn cpus_and_masks_convert_both_ways() {
+        for cpus in [vec![], vec![0], vec![0, 1, 31], vec![4, 33, 95]] {
+            assert_eq!(mask_to_cpus(&cpus_to_mask(&cpus)), Some(cpus));
+        }
+        assert_eq!(cpus_to_mask(&[32]), "1,00000000");
+        assert_eq!(list_to_cpus("0-2,8"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(list_to_cpus(""), Some(vec![]));
+        for bad in ["2-1", "a", "0-99999999", "1-2-3"] {
+            assert_eq!(list_to_cpus(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn pairs_ask_only_for_what_they_name() {
+        let format = Format::Pairs(&["rx", "tx"]);
+        assert!(format.agrees("rx=1", "tx=2 rx=1"));
+        assert!(!format.agrees("rx=1", "rx=11 tx=2"));
+        assert_eq!(format.canonical("tx=2  rx=1").as_deref(), Some("rx=1 tx=2"));
+        for bad in ["", "rx", "rx=", "=1", "combined=1", "rx=1 rx=1"] {
+            assert_eq!(format.canonical(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_their_range_and_values_are_one_line() {
+        let percent = Format::Number { min: 0, max: 100 };
+        assert_eq!(percent.canonical(" 007 ").as_deref(), Some("7"));
+        assert!(["-1", "101", "1.0", "", "1e1"].iter().all(|t| percent.canonical(t).is_none()));
+        assert!(Format::Numbers { count: 3 }.agrees("1 2 3", "1\t2\t3"));
+        assert!(Value::new("4096\t131072\t6291456").is_some());
+        assert!(Value::new("1\n2").is_none() && Value::new("x".repeat(5000)).is_none());
+    }
+}

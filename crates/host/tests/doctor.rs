@@ -1,0 +1,271 @@
+//! Known faults are each found with their evidence, and a namespace without them is healthy.
+
+use std::fs;
+use std::io::{Write, stderr};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
+
+use sys::bpf::{PassProgram, XdpMode, hook_functions};
+use sys::child::{Child, ChildError, Place as ChildPlace};
+use sys::socket;
+use wirepath_host::doctor::{Report, Scene, Severity, examine};
+use wirepath_host::lab::{End, Pair, PairSpec};
+use wirepath_host::net::ethtool::{self, Feature};
+use wirepath_host::net::{self, Channels, VxlanSpec};
+use wirepath_host::tune::{Place, Profile, System};
+
+fn system(end: &End) -> System {
+    let file = format!("/proc/{}/fd/{}", std::process::id(), end.netns.as_fd().as_raw_fd());
+    System::open(&Place { netns: Some(file), root: None }).unwrap()
+}
+
+fn look(end: &End, profile: Option<Profile>) -> Report {
+    examine(&Scene::new(system(end), None, profile, None).unwrap())
+}
+
+fn vxlan(end: &End, name: &str, port: u16, bound_to: Option<u32>, queues: u32, mtu_bytes: u32) {
+    let spec = VxlanSpec {
+        name,
+        mac: None,
+        vni: 7,
+        local: end.ip,
+        remote: Ipv4Addr::new(10, 77, 0, 2),
+        port,
+        bound_to,
+        tx_queues: queues,
+        mtu_bytes,
+    };
+    end.run(|| net::create_vxlan(&spec)).unwrap().unwrap();
+}
+
+fn forward(end: &End) {
+    let file = format!("/proc/sys/net/ipv4/conf/{}/forwarding", end.ifname);
+    end.run(|| fs::write(file, "1")).unwrap().unwrap();
+}
+
+/// Hears everything on all interfaces, as a capture that somebody forgot.
+fn tap(end: &End) -> OwnedFd {
+    let protocol = (libc::ETH_P_ALL as u16).to_be();
+    end.run(|| socket::open(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol))).unwrap().unwrap()
+}
+
+/// A socket that has room for a datagram or two and got more.
+fn overwhelmed(end: &End) -> UdpSocket {
+    end.run(|| {
+        let receiver = UdpSocket::bind((end.ip, 9000)).unwrap();
+        socket::set_int(receiver.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 2048).unwrap();
+        let sender = UdpSocket::bind((end.ip, 0)).unwrap();
+        for _ in 0..100 {
+            sender.send_to(&[0; 512], (end.ip, 9000)).unwrap();
+        }
+        receiver
+    })
+    .unwrap()
+}
+
+/// Forty rules and one that needs connections; whether nft is there to make them.
+fn firewall(end: &End) -> bool {
+    let rules: String = (0..40).map(|port| format!("udp dport {} drop\n", 40_000 + port)).collect();
+    let text = format!(
+        "table ip seeded {{\nchain in {{\ntype filter hook input priority 0; policy accept;\n\
+         ct state invalid drop\n{rules}}}\n}}\n"
+    );
+    let mut command = Command::new("nft");
+    command.arg(text);
+    match Child::spawn(command, &ChildPlace { netns: Some(&end.netns), cpus: &[] }) {
+        Err(error @ ChildError::NotFound { .. }) => {
+            let _said = writeln!(stderr(), "skipped: {error}; package nftables");
+            false
+        }
+        child => {
+            let finished =
+                child.unwrap().wait(std::time::Duration::from_secs(20)).unwrap().unwrap();
+            assert!(finished.status.success(), "{finished:?}");
+            true
+        }
+    }
+}
+
+/// Asserts that one finding of that check says all these words, in its line or its evidence.
+fn expect(report: &Report, check: &str, words: &[&str]) {
+    let text = |found: &wirepath_host::doctor::Finding| {
+        let evidence = found.evidence.iter().map(|e| format!("{} {}", e.source, e.value));
+        format!("{} {}", found.what, evidence.collect::<Vec<_>>().join(" "))
+    };
+    let own = report.findings.iter().filter(|found| found.check == check);
+    let said: Vec<String> = own.clone().map(text).collect();
+    let found = said.iter().any(|said| words.iter().all(|word| said.contains(word)));
+    assert!(found, "{check} {words:?} is not in {said:#?}");
+    for found in own {
+        let parts = [found.why, found.effect, found.risk, &found.change, &found.undo];
+        assert!(parts.iter().all(|part| !part.is_empty()), "{found:?}");
+        assert!(!found.evidence.is_empty(), "{found:?}");
+    }
+}
+
+#[test]
+fn each_known_fault_is_named_with_its_evidence() {
+    let pair = Pair::new(&PairSpec { queues: 2, tso: false, ..PairSpec::default() }).unwrap();
+    let near = &pair.near;
+    let sysfs = near.sysfs().unwrap();
+    let write =
+        |path: &str, text: &str| sysfs.write(format!("class/net/wp-near/{path}"), text).unwrap();
+    write("queues/rx-0/rps_cpus", "1");
+    write("queues/tx-0/xps_cpus", "1");
+    write("queues/tx-1/xps_cpus", "1");
+    write("gro_flush_timeout", "20000");
+    write("napi_defer_hard_irqs", "2");
+    vxlan(near, "wp-loose", 4789, None, 1, 1400);
+    vxlan(near, "wp-big", 4790, Some(near.ifindex), 2, 1450);
+    // The kernel makes no tunnel too large for what is below; that has to shrink afterwards.
+    near.run(|| net::set_mtu(near.ifindex, 1400)).unwrap().unwrap();
+    forward(near);
+    let _tap = tap(near);
+    let _socket = overwhelmed(near);
+    let mut program = PassProgram::load(false).unwrap();
+    near.run(|| program.attach(near.ifindex, XdpMode::Skb)).unwrap().unwrap();
+    near.run(|| net::set_root_fifo(near.ifindex, 10, false)).unwrap().unwrap();
+    near.set_feature(Feature::GSO, false).unwrap();
+    let has_firewall = firewall(near);
+    let now = near.run(|| ethtool::channels(near.ifindex)).unwrap().unwrap();
+    near.run(|| ethtool::set_channels(near.ifindex, &Channels { rx: 1, ..now })).unwrap().unwrap();
+
+    let report = look(near, None);
+    let many_cpus = system(near).online_cpus().len() > 1;
+    if many_cpus {
+        expect(&report, "receive-steering", &["CPU 0", "rps_cpus 1"]);
+        expect(&report, "transmit-steering", &["CPU 1", "xps_cpus"]);
+        expect(&report, "channels", &["1 of 2 rx", "rx 1"]);
+        expect(&report, "tunnel-queues", &["wp-loose", "TX_QUEUES", "1"]);
+    }
+    expect(&report, "tunnel-headroom", &["wp-loose", "VXLAN_LINK", "none"]);
+    expect(&report, "tunnel-mtu", &["wp-big", "1450", "1400"]);
+    expect(
+        &report,
+        "taps",
+        &["hears everything", "all interfaces", &format!("process {}", std::process::id())],
+    );
+    expect(&report, "socket-buffers", &["UDP port 9000", "dropped", "RCVBUF"]);
+    expect(&report, "forwarding", &["GRO is off on wp-near", "forwarding"]);
+    expect(&report, "xdp", &["generic mode on wp-near"]);
+    expect(&report, "qdisc", &["wp-near queues 10", "pfifo limit 10"]);
+    if has_firewall {
+        expect(
+            &report,
+            "hooks",
+            &["41 firewall rules", "seeded in (input)", "ip input nft_do_chain"],
+        );
+        expect(&report, "conntrack", &["tracked", "seeded in"]);
+        expect(&report, "conntrack", &["conntrack_in"]);
+    }
+    assert_eq!(report.worst(), Some(Severity::High));
+
+    let latency = look(near, Some(Profile::Latency));
+    expect(&latency, "receive-steering", &["RPS on queue wp-near rx-0"]);
+    expect(&latency, "napi", &["timer", "gro_flush_timeout 20000"]);
+    expect(&latency, "napi", &["interrupts off", "napi_defer_hard_irqs 2"]);
+    let throughput = look(near, Some(Profile::Throughput));
+    expect(&throughput, "offloads", &["gso is off on wp-near"]);
+    expect(&throughput, "offloads", &["tso is off on wp-near"]);
+    let forwarding = look(near, Some(Profile::Forwarding));
+    expect(&forwarding, "forwarding", &["before the route", "ip_early_demux 1"]);
+}
+
+#[test]
+fn a_namespace_without_faults_raises_no_alarm() {
+    let pair = Pair::new(&PairSpec { queues: 2, gro: true, ..PairSpec::default() }).unwrap();
+    let near = &pair.near;
+    vxlan(near, "wp-good", 4789, Some(near.ifindex), 2, 1450);
+    forward(near);
+    near.run(|| fs::write("/proc/sys/net/ipv4/ip_early_demux", "0")).unwrap().unwrap();
+    let _socket = near.run(|| UdpSocket::bind((near.ip, 9000))).unwrap().unwrap();
+    for profile in
+        [None, Some(Profile::Latency), Some(Profile::Throughput), Some(Profile::Forwarding)]
+    {
+        let report = look(near, profile);
+        // Softirqs are the machine's, and may have too much to do.
+        let own: Vec<_> = report.findings.iter().filter(|found| found.check != "softnet").collect();
+        assert!(own.is_empty(), "{profile:?}: {own:#?}");
+        assert!(report.unseen.is_empty(), "{profile:?}: {:?}", report.unseen);
+        assert!(report.facts.iter().any(|fact| fact.check == "memory"));
+        let host_only = report.facts.iter().find(|fact| fact.check == "host-settings").unwrap();
+        assert!(host_only.text.contains("busy-poll"), "{host_only:?}");
+    }
+}
+
+#[test]
+fn one_interface_brings_along_what_its_packets_cross() {
+    let pair = Pair::new(&PairSpec { queues: 2, gro: true, ..PairSpec::default() }).unwrap();
+    let near = &pair.near;
+    vxlan(near, "wp-big", 4790, Some(near.ifindex), 1, 1450);
+    near.run(|| net::set_mtu(near.ifindex, 1400)).unwrap().unwrap();
+    let other = near.run(|| net::create_bridge("wp-other")).unwrap().unwrap();
+    let report = examine(&Scene::new(system(near), Some("wp-near"), None, None).unwrap());
+    expect(&report, "tunnel-mtu", &["wp-big"]);
+    let alone = examine(&Scene::new(system(near), Some("wp-other"), None, None).unwrap());
+    assert!(!alone.findings.iter().any(|found| found.check.starts_with("tunnel")), "{alone:?}");
+    assert_ne!(other, 0);
+    let absent = Scene::new(system(near), Some("eth77"), None, None).unwrap_err();
+    assert!(absent.to_string().contains("eth77"), "{absent}");
+}
+
+#[test]
+fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let near = &pair.near;
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("proc/interrupts", "  CPU0 CPU1\n 24:  5000  4000  PCI-MSI 0-edge  eth0\n 25: 900 0 x\n"),
+        ("proc/irq/24/smp_affinity", "3\n"),
+        ("proc/77/comm", "irqbalance\n"),
+        ("sys/class/net/wp-near/device/numa_node", "1\n"),
+        ("sys/devices/system/node/node1/cpulist", "1\n"),
+        ("proc/irq/25/smp_affinity", "1\n"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("sys/class/net/wp-near/device/msi_irqs/24", "msix\n"),
+        ("sys/class/net/wp-near/device/msi_irqs/25", "msix\n"),
+        ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
+        ("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "0\n"),
+    ] {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let place = Place { netns: None, root: Some(root.path().into()) };
+    let scene = |profile, app_cpu| {
+        let system = System::of(near.netns.try_clone().unwrap(), place.clone()).unwrap();
+        examine(&Scene::new(system, Some("wp-near"), profile, app_cpu).unwrap())
+    };
+    let report = scene(Some(Profile::Latency), Some(0));
+    expect(&report, "interrupts", &["24", "wanders over 2 CPUs", "5000 4000", "smp_affinity 3"]);
+    expect(&report, "interrupts", &["25", "application's CPU 0", "irqbalance runs (process 77)"]);
+    expect(&report, "locality", &["CPU 0 is far", "numa_node 1"]);
+    expect(&report, "cpu", &["CPU 0 changes its frequency", "powersave"]);
+    expect(&report, "cpu", &["CPU 0 may sleep deeply", "state1=0"]);
+    expect(&report, "cpu", &["huge pages", "always"]);
+    let none = scene(None, None);
+    assert!(!none.findings.iter().any(|found| found.check == "cpu"), "{:#?}", none.findings);
+    expect(&none, "interrupts", &["CPU 0 gets all interrupts"]);
+}
+
+#[test]
+fn functions_that_the_firewall_calls_have_names() {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let near = &pair.near;
+    assert_eq!(nft_functions(near), 0);
+    near.run(|| net::create_empty_hooks("wp", &[net::Hook::Output, net::Hook::PostRouting], 3))
+        .unwrap()
+        .unwrap();
+    assert_eq!(nft_functions(near), 6);
+    let report = look(near, None);
+    expect(&report, "hooks", &["without a rule", "ip output nft_do_chain"]);
+    near.run(|| net::delete_table("wp")).unwrap().unwrap();
+    assert_eq!(nft_functions(near), 0);
+}
+
+fn nft_functions(end: &End) -> usize {
+    let hooks = hook_functions(&end.netns).unwrap();
+    hooks.iter().filter(|hook| hook.function.starts_with("nft_do_chain")).count()
+}
