@@ -20,19 +20,8 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     ) {
         let mut any = false;
         loop {
-            let mut count = 0;
-            while count < PASS
-                && let Some(received) = self.next_received()
-            {
-                count += 1;
-                let left = if IN_PLACE { self.answer_in_place(received) } else { Err(received) };
-                if let Err(received) = left {
-                    self.handle(received);
-                }
-                self.end_frame::<BATCHED>();
-            }
+            let count = self.pass::<IN_PLACE, BATCHED>();
             any |= count > 0;
-            self.end_pass::<BATCHED>(count);
             if count == PASS {
                 continue;
             }
@@ -131,6 +120,11 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
     }
 
     pub(super) fn poll_pass<const IN_PLACE: bool, const BATCHED: bool>(&mut self) -> bool {
+        self.pass::<IN_PLACE, BATCHED>() > 0
+    }
+
+    /// Deals with what is there, up to a pass; how many frames that were.
+    fn pass<const IN_PLACE: bool, const BATCHED: bool>(&mut self) -> usize {
         let mut count = 0;
         while count < PASS
             && let Some(received) = self.next_received()
@@ -143,7 +137,7 @@ impl<R: Registers, M: Memory, P: Platform> Station<R, M, P> {
             self.end_frame::<BATCHED>();
         }
         self.end_pass::<BATCHED>(count);
-        count > 0
+        count
     }
 
     /// The receive task woke.
