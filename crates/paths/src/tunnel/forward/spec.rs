@@ -77,7 +77,7 @@ impl Default for Tuning {
     }
 }
 
-/// Why there is no such [`Forwarder`].
+/// Why there is no such [`Forwarder`](super::Forwarder).
 #[derive(Debug, thiserror::Error)]
 pub enum ForwarderError {
     /// The order is out of range.
