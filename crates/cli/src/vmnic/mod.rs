@@ -25,9 +25,12 @@ Example:
   wirepath vmnic run -- ping -c 3 10.77.0.2
   wirepath vmnic run --switches rap-in-kernel+tdmd-doorbell+shared-ring -- nc 10.77.0.1 9")]
     Run(RunArgs),
-    /// Where the time of a frame goes, what a link of 100 Mbit/s leaves, and streams that are
-    /// checked at both ends
-    #[command(subcommand)]
+    /// Where a frame's time goes; a link of 100 Mbit/s; streams checked at both ends
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath vmnic bench overhead\n  \
+                      wirepath vmnic bench streams --size 100MB"
+    )]
     Bench(BenchCommand),
 }
 

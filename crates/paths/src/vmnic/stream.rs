@@ -115,8 +115,7 @@ pub(super) fn serve(
     size_bytes: usize,
     length: Length,
 ) -> Result<Passed, StreamError> {
-    let mut books =
-        Books { digest: Sha256::new(), bytes: 0, calls: 0 };
+    let mut books = Books { digest: Sha256::new(), bytes: 0, calls: 0 };
     let stream = books.call(Doing::Accepting, || {
         let (stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(PATIENCE))?;
