@@ -113,8 +113,8 @@ fn batching_shows_several_frames_at_once_under_a_flood_and_others_one() {
         let base = [first, &["quiet", "async-tx", "lazy-reap", "no-tx-interrupt"]].concat();
         let one = frames_shown_at_once(&base);
         let many = frames_shown_at_once(&[&base[..], &["batching"]].concat());
-        // The answer to the question for the counters is one more, and no echo.
-        assert!((0.9..=1.0).contains(&one), "{ring}: {one} frames a time");
+        // The answers to the questions for the counters are no echoes: one more or less.
+        assert!((0.9..=1.01).contains(&one), "{ring}: {one} frames a time");
         assert!(many > 1.1, "{ring}: {many} frames a time");
     }
 }
