@@ -62,6 +62,23 @@ fn trials_are_kept(data: &Data) {
 }
 
 #[test]
+fn a_namespace_that_somebody_holds_is_seen_after_its_owner() {
+    let data = Data::new();
+    let mut running = prove(&data, &["probe", "--load", "ping", "--arms", "spin"]);
+    await_trials(&mut running, &data, 1);
+    let held = running.holdings();
+    let theirs = held.namespaces.len();
+    assert!(theirs >= 2 && held.links().len() > theirs, "{:?}", held.links());
+    let other = running.namespaces().pop();
+    running.end_by("KILL", LONG);
+    // The one that is held here keeps its loopback at least; the others go.
+    assert!(until(LONG, || held.links().len() <= 2), "{:?}", held.links());
+    assert!(held.links().contains(&"lo".to_owned()), "{:?}", held.links());
+    drop(other);
+    held.assert_gone();
+}
+
+#[test]
 fn a_killed_ping_run_leaves_nothing() {
     kill_leaves_nothing_and_keeps_trials(
         &["probe", "--load", "ping", "--arms", "spin+bypass"],

@@ -199,6 +199,11 @@ impl Running {
         marked(&self.mark).into_iter().filter(|(pid, _)| *pid != self.pid()).collect()
     }
 
+    /// Its network namespaces besides ours, held open.
+    pub(crate) fn namespaces(&self) -> Vec<sys::netns::Netns> {
+        namespaces_of(self.pid())
+    }
+
     /// What it has of the kernel's now.
     pub(crate) fn holdings(&self) -> Holdings {
         Holdings::of(self.pid(), &self.mark)
@@ -239,28 +244,15 @@ pub(crate) struct Holdings {
     mark: String,
     /// Ids of its BPF programs.
     pub(crate) programs: BTreeSet<u32>,
-    /// Its namespaces besides our own, each with a view that does not keep it alive.
-    pub(crate) namespaces: Vec<(u64, sys::sysfs::Sysfs)>,
+    /// Views of its namespaces besides our own, which do not keep them alive.
+    pub(crate) namespaces: Vec<sys::sysfs::Sysfs>,
 }
 
 impl Holdings {
     fn of(pid: u32, mark: &str) -> Self {
+        let views = namespaces_of(pid).iter().map(sys::sysfs::Sysfs::of).collect::<Result<_, _>>();
+        let namespaces = views.expect("a view of each namespace");
         let dir = PathBuf::from(format!("/proc/{pid}"));
-        let own = inode("/proc/thread-self/ns/net".as_ref());
-        // Those with a name are a test's own and stay.
-        let named = entries("/run/netns".as_ref())
-            .filter_map(|file| Some(fs::metadata(file).ok()?.ino()))
-            .map(Some);
-        let mut seen: BTreeSet<_> = named.chain([own]).collect();
-        let held = entries(&dir.join("fd"))
-            .chain(entries(&dir.join("task")).map(|task| task.join("ns/net")));
-        let namespaces = held
-            .filter(|file| inode(file).is_some() && seen.insert(inode(file)))
-            .filter_map(|file| {
-                let netns = sys::netns::Netns::open(file).ok()?;
-                Some((netns.inode().ok()?, sys::sysfs::Sysfs::of(&netns).ok()?))
-            })
-            .collect();
         let programs = entries(&dir.join("fdinfo"))
             .filter_map(|file| fs::read_to_string(file).ok())
             .filter_map(|text| {
@@ -271,19 +263,22 @@ impl Holdings {
         Holdings { mark: mark.to_owned(), programs, namespaces }
     }
 
+    /// Interfaces that its namespaces still have, their loopbacks among them.
+    ///
+    /// The kernel takes a namespace's last interface away when nothing holds the namespace any
+    /// more. Its inode number says nothing: the next namespace, perhaps of the test beside this
+    /// one, gets the same.
+    pub(crate) fn links(&self) -> Vec<String> {
+        let shown = self.namespaces.iter().map(|view| view.list("class/net"));
+        shown.flat_map(|names| names.expect("a namespace's view outlives it")).collect()
+    }
+
     /// Asserts that all of it goes away by itself.
     pub(crate) fn assert_gone(&self) {
         let processes = || marked(&self.mark);
         assert!(until(LONG, || processes().is_empty()), "still there: {:?}", processes());
-        let links = || -> Vec<String> {
-            let shown = self.namespaces.iter().map(|(_, view)| view.list("class/net"));
-            shown.flat_map(Result::unwrap_or_default).collect()
-        };
-        // A namespace that is gone shows no interface, not even its loopback.
-        assert!(until(LONG, || links().is_empty()), "interfaces left: {:?}", links());
-        for (inode, _) in &self.namespaces {
-            assert!(!is_held(*inode), "somebody holds namespace {inode}");
-        }
+        let left = || self.links();
+        assert!(until(LONG, || left().is_empty()), "interfaces left: {:?}", left());
         if !self.programs.is_empty() && is_installed("bpftool") {
             let left = || self.programs.iter().filter(|id| has_program(**id)).collect::<Vec<_>>();
             assert!(until(LONG, || left().is_empty()), "BPF programs left: {:?}", left());
@@ -303,12 +298,21 @@ fn inode(link: &Path) -> Option<u64> {
     target.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether any process lives in that network namespace or holds it open.
-fn is_held(wanted: u64) -> bool {
-    processes().any(|(_, dir)| {
-        let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
-        tasks.chain(entries(&dir.join("fd"))).any(|file| inode(&file) == Some(wanted))
-    })
+/// Network namespaces that a process lives in or holds open, besides our own and those with a
+/// name, which are a test's own and stay.
+fn namespaces_of(pid: u32) -> Vec<sys::netns::Netns> {
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    let own = inode("/proc/thread-self/ns/net".as_ref());
+    let named = entries("/run/netns".as_ref())
+        .filter_map(|file| Some(fs::metadata(file).ok()?.ino()))
+        .map(Some);
+    let mut seen: BTreeSet<_> = named.chain([own]).collect();
+    let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
+    entries(&dir.join("fd"))
+        .chain(tasks)
+        .filter(|file| inode(file).is_some() && seen.insert(inode(file)))
+        .filter_map(|file| sys::netns::Netns::open(file).ok())
+        .collect()
 }
 
 /// Interfaces of this namespace with all that is said of them, XDP programs included; counters
