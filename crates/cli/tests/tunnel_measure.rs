@@ -18,7 +18,7 @@ const SMALL: [&str; 13] = [
     "--trials",
     "1",
     "--repeats",
-    "0",
+    "3",
     "--resolution",
     "25",
     "--forwarder",
@@ -39,8 +39,14 @@ fn rates_delays_and_order_are_found_for_every_kind_of_forwarder() {
             // One worker, one queue: nothing can overtake.
             assert_eq!(size["reordered_count"], 0, "{size}");
             assert!(size["received_count"].as_u64() > Some(100), "{size}");
-            bounds_make_sense(&size["ndr"], source_pps);
-            bounds_make_sense(&size["pdr"], source_pps);
+            for found in [&size["ndr"], &size["pdr"]] {
+                // Other tests may keep the source from its CPU at any rate; the books say so.
+                if found["pps"].is_null() && found["beyond_pps"].is_null() {
+                    assert!(size["trials"]["rate_not_offered"].as_u64() > Some(0), "{size}");
+                } else {
+                    bounds_make_sense(found, source_pps);
+                }
+            }
             // On a machine that is never quiet no rate may be without loss.
             if size["ndr"]["pps"].is_number() {
                 let at = size["latency"].as_array().expect("a list");
@@ -56,7 +62,6 @@ fn rates_delays_and_order_are_found_for_every_kind_of_forwarder() {
 
 fn bounds_make_sense(found: &Value, source_pps: f64) {
     let (rate, beyond) = (found["pps"].as_f64(), found["beyond_pps"].as_f64());
-    assert!(rate.is_some() || beyond.is_some(), "{found}");
     assert!(rate.is_none_or(|rate| (1.0..=source_pps).contains(&rate)), "{found} {source_pps}");
     if let (Some(rate), Some(beyond)) = (rate, beyond) {
         assert!(rate < beyond && beyond / rate <= 1.26, "{found}");

@@ -79,7 +79,9 @@ impl SizeReport {
 
 fn rate(found: &Found) -> String {
     match (found.rate_pps, found.beyond_pps) {
-        (None, _) => "none".into(),
+        (None, Some(_)) => "none".into(),
+        // The source kept to none of the rates.
+        (None, None) => "unknown".into(),
         (Some(rate), None) => format!("> {rate:.0}"),
         (Some(rate), Some(_)) => format!("{rate:.0}"),
     }
@@ -144,7 +146,7 @@ pub fn text(spec: &MeasureSpec, sizes: &[SizeReport]) -> String {
     let _ = writeln!(
         out,
         "\nNDR: no frame lost; PDR: at most {} % lost; \"> N\": N is met, and the source offers no \
-         more.\nSizes with the frame check sequence; Mbit/s with preamble and gap. Disturbed: \
+         more;\nunknown: the source kept to no rate, something else had its CPU. Sizes with the frame check sequence; Mbit/s with preamble and gap. Disturbed: \
          trials that count\nthough something else had more than {:.0} % of the CPU time.",
         spec.partial_loss * 100.0,
         spec.search.disturbed_share_max * 100.0,

@@ -69,7 +69,8 @@ impl Default for SearchSpec {
 pub struct Found {
     /// Highest rate that met the goal; `None` when the lowest did not.
     pub rate_pps: Option<f64>,
-    /// Lowest rate that did not; `None` when the source could not offer more.
+    /// Lowest rate that did not; `None` when the source could not offer more. Neither is known
+    /// when the source did not even keep to the lowest rate.
     pub beyond_pps: Option<f64>,
 }
 
@@ -293,6 +294,15 @@ mod tests {
         });
         within(search.find(0.0, 1e6, 9e5).unwrap(), 100_000.0, 0.02);
         assert!(search.books.accepted_disturbed_count > 0, "{:?}", search.books);
+    }
+
+    #[test]
+    fn source_that_keeps_to_no_rate_says_nothing_of_the_forwarder() {
+        let mut late = bench(1e9, 100.0);
+        let mut search = Search::new(SearchSpec::default(), |rate| late(rate));
+        let found = search.find(0.0, 1e6, 9e5).unwrap();
+        assert_eq!((found.rate_pps, found.beyond_pps), (None, None));
+        assert!(search.books.unoffered_count > 0);
     }
 
     #[test]
