@@ -75,15 +75,19 @@ impl Asking for OnSocket {
 
     fn answer(&mut self, into: &mut Vec<u8>) -> Result<bool, GuestError> {
         into.resize(FRAME_BYTES_MAX, 0);
-        match self.0.recv(into) {
-            Ok(len) => {
-                into.truncate(len);
-                Ok(true)
+        loop {
+            match self.0.recv(into) {
+                Ok(len) => {
+                    into.truncate(len);
+                    return Ok(true);
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(false),
+                    // We were stopped and continued: a receive with a time limit sees that.
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(GuestError::io("hearing the guest's answer")(error)),
+                },
             }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
-                _ => Err(GuestError::io("hearing the guest's answer")(error)),
-            },
         }
     }
 }
