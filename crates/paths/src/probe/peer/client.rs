@@ -5,9 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::protocol::{
-    Answer, Ask, DEFAULT_PORT, Hello, Lines, PROTOCOL, PeerError, Say, challenge, proof, proven,
+    Answer, Ask, DEFAULT_PORT, Hello, Lines, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof,
+    proven,
 };
 use crate::probe::role::{RoleReport, Task};
+
+/// How long the far end may take to open its engine, and to close it.
+const RUN_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A far end that listens to us.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl Far {
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
             .map_err(|source| PeerError::NotThere { at, source })?;
         let mut lines = Lines::new(stream).map_err(|source| PeerError::Broken { source })?;
-        let hello: Hello = lines.expect()?;
+        let hello: Hello = lines.expect(PATIENCE)?;
         if hello.wirepath_peer != PROTOCOL {
             return Err(PeerError::Version { theirs: hello.wirepath_peer });
         }
@@ -49,7 +53,7 @@ impl Far {
         let ours = challenge().map_err(|source| PeerError::Broken { source })?;
         let near = secret.map(|s| proof(s, "near", &hello.challenge, &ours));
         lines.send(&Answer { challenge: ours.clone(), proof: near })?;
-        match (lines.expect()?, secret) {
+        match (lines.expect(PATIENCE)?, secret) {
             (Say::Welcome { .. }, None) => {}
             (Say::Welcome { proof: Some(far) }, Some(secret))
                 if proven(secret, "far", &hello.challenge, &ours, &far) => {}
@@ -60,8 +64,7 @@ impl Far {
             (Say::Error { why }, _) => return Err(PeerError::Refused { at, why }),
             (other, _) => return Err(unexpected(&other)),
         }
-        // A run may open sockets and programs before it answers.
-        lines.set_patience(Some(Duration::from_secs(15)));
+        lines.trust();
         Ok(Far { lines, at, version: hello.version })
     }
 
@@ -78,7 +81,7 @@ impl Far {
         port: u16,
     ) -> Result<FarReady, PeerError> {
         self.lines.send(&Ask::Run { task: task.clone(), near_port, port })?;
-        match self.lines.expect()? {
+        match self.lines.expect(RUN_PATIENCE)? {
             Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
@@ -105,7 +108,7 @@ impl Far {
     /// Ends the run and gets the far end's books.
     pub fn stop(&mut self) -> Result<RoleReport, PeerError> {
         self.lines.send(&Ask::Stop)?;
-        match self.lines.expect()? {
+        match self.lines.expect(RUN_PATIENCE)? {
             Say::Report { report } => Ok((*report).into()),
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hmac::{Hmac, Mac};
 use model::{Cost, Delivery, Throughput, latency_histogram};
@@ -19,9 +19,11 @@ use crate::probe::role::{RoleReport, Task};
 pub const DEFAULT_PORT: u16 = 7117;
 /// Version of this protocol; the two ends must have the same.
 pub(super) const PROTOCOL: u32 = 1;
-/// Longest line accepted.
-const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How long the other end may take over a line of the handshake.
+/// Longest line accepted of an end that has shown who it is.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest line of the handshake.
+const GREETING_BYTES_MAX: usize = 4096;
+/// How long the other end may take over a line, from its first byte or before to its last.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a run looks whether the other end is still there.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
@@ -211,21 +213,27 @@ impl From<WireReport> for RoleReport {
 pub(super) struct Lines {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
-    /// What has come of a line whose end has not: it outlasts the patience of one look.
+    /// What has come of a line whose end has not: it outlasts one look.
     begun: Vec<u8>,
+    /// Longest line accepted, bytes.
+    line_bytes_max: usize,
 }
 
 impl Lines {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Lines { writer: stream.try_clone()?, reader: BufReader::new(stream), begun: Vec::new() })
+        Ok(Lines {
+            writer: stream.try_clone()?,
+            reader: BufReader::new(stream),
+            begun: Vec::new(),
+            line_bytes_max: GREETING_BYTES_MAX,
+        })
     }
 
-    pub(super) fn set_patience(&self, patience: Option<Duration>) {
-        // A refusal leaves the patience that was set when the connection began.
-        let _ = self.writer.set_read_timeout(patience);
+    /// The other end has shown who it is: it may send long lines.
+    pub(super) fn trust(&mut self) {
+        self.line_bytes_max = LINE_BYTES_MAX;
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), PeerError> {
@@ -235,24 +243,50 @@ impl Lines {
         self.writer.write_all(&line).map_err(|source| PeerError::Broken { source })
     }
 
-    /// The next message; `None` when the other end has closed.
-    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PeerError> {
-        let room = LINE_BYTES_MAX - self.begun.len() as u64;
-        let mut limited = (&mut self.reader).take(room);
-        limited
-            .read_until(b'\n', &mut self.begun)
-            .map_err(|source| PeerError::Broken { source })?;
+    /// The next message; `None` when the other end has closed. Its last byte must have come
+    /// `within` so long, however the others dribble in; what has come by then is kept.
+    pub(super) fn receive<T: DeserializeOwned>(
+        &mut self,
+        within: Duration,
+    ) -> Result<Option<T>, PeerError> {
+        let until = Instant::now() + within;
+        while self.begun.last() != Some(&b'\n') {
+            let had = self.begun.len();
+            self.read_on(until).map_err(|source| PeerError::Broken { source })?;
+            let is_over = self.begun.len() == had;
+            if is_over && had == 0 {
+                return Ok(None);
+            }
+            if is_over || self.begun.len() > self.line_bytes_max {
+                let what = format!("a line that breaks off after {} bytes", self.begun.len());
+                return Err(PeerError::Garbled { what });
+            }
+        }
         let line = std::mem::take(&mut self.begun);
-        if line.is_empty() {
-            return Ok(None);
-        }
-        if line.last() != Some(&b'\n') {
-            let what = format!("a line that breaks off after {} bytes", line.len());
-            return Err(PeerError::Garbled { what });
-        }
         serde_json::from_slice(&line)
             .map(Some)
             .map_err(|e| PeerError::Garbled { what: e.to_string() })
+    }
+
+    /// Takes what has come, to the end of the line at most; nothing is taken at the end of the
+    /// connection only.
+    fn read_on(&mut self, until: Instant) -> io::Result<()> {
+        if self.reader.buffer().is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.writer.set_read_timeout(Some(left))?;
+        }
+        let come = match self.reader.fill_buf() {
+            Ok(come) => come,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read_on(until),
+            Err(error) => return Err(error),
+        };
+        let len = come.iter().position(|b| *b == b'\n').map_or(come.len(), |at| at + 1);
+        self.begun.extend_from_slice(&come[..len]);
+        self.reader.consume(len);
+        Ok(())
     }
 
     /// Runs `body` while another thread calls `tick` now and then, and `gone` once when the other
@@ -286,9 +320,9 @@ impl Lines {
     }
 
     /// The next message, where the end of the connection is an error.
-    pub(super) fn expect<T: DeserializeOwned>(&mut self) -> Result<T, PeerError> {
+    pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, PeerError> {
         let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        self.receive()?.ok_or_else(closed)
+        self.receive(within)?.ok_or_else(closed)
     }
 }
 

@@ -298,8 +298,7 @@ mod tests {
 
     #[test]
     fn source_that_keeps_to_no_rate_says_nothing_of_the_forwarder() {
-        let mut late = bench(1e9, 100.0);
-        let mut search = Search::new(SearchSpec::default(), |rate| late(rate));
+        let mut search = Search::new(SearchSpec::default(), bench(1e9, 100.0));
         let found = search.find(0.0, 1e6, 9e5).unwrap();
         assert_eq!((found.rate_pps, found.beyond_pps), (None, None));
         assert!(search.books.unoffered_count > 0);
