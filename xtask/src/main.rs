@@ -1,11 +1,12 @@
-//! Chores of the workspace: `cargo xtask edges | goldens | man [DIR] | firmware |
-//! linux-guest`.
+//! Chores of the workspace: `cargo xtask edges | goldens | unsafe [--check] | man [DIR] |
+//! firmware | linux-guest`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod edges;
 mod firmware;
 mod linux_guest;
 mod source;
+mod unsafe_table;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
        cargo xtask goldens      rewrite the golden files from what the tests produce now
+       cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guest, a peer of the firmware, from Debian's packages";
@@ -30,6 +32,8 @@ fn main() -> Result<()> {
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
+        ["unsafe"] => unsafe_table::run(root, false),
+        ["unsafe", "--check"] => unsafe_table::run(root, true),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),

@@ -66,7 +66,7 @@ pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Adds the Rust files under `folder`, as paths from `root`.
-fn rust_files(root: &Path, folder: &Path, files: &mut Vec<String>) -> Result<()> {
+pub(crate) fn rust_files(root: &Path, folder: &Path, files: &mut Vec<String>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     for entry in entries {
         let path = entry.with_context(|| format!("reading {}", folder.display()))?.path();

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Data, FAR_IP, LONG, Running, Spaces, fail, succeed, until, wirepath};
 use serde_json::{Value, json};
@@ -103,6 +103,7 @@ fn honest_run_is_the_same_among_attackers() {
     let secret = data.file("secret");
     fs::write(&secret, "correct horse battery\n").unwrap();
     let overheard = overheard(&secret);
+    let began = Instant::now();
     let mut peer = spaces.peer(&["--secret-file", &secret]);
     let port = PORT.to_string();
     let honest = |count: &str| {
@@ -157,8 +158,9 @@ fn honest_run_is_the_same_among_attackers() {
     let (bytes_after, _) = used(&peer);
     assert!(bytes_after < bytes + (16 << 20), "{bytes} bytes, then {bytes_after}");
     assert!(until(LONG, || used(&peer).1 <= descriptors), "{} descriptors", used(&peer).1);
-    let told = peer.stderr().lines().count();
-    assert!(told < 200, "{told} lines for {connections} knocks");
+    // One a second at most on those who were turned away, and a few on the honest runs.
+    let told = peer.stderr().lines().count() as u64;
+    assert!(told <= began.elapsed().as_secs() + 20, "{told} lines for {connections} knocks");
     assert!(succeed(honest("500")).contains("received 500, lost 0"));
     assert!(!peer.has_ended());
     println!(

@@ -51,3 +51,31 @@ pub fn peak_resident_bytes() -> u64 {
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
     usage.ru_maxrss as u64 * 1024
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_has_used_what_its_clock_says_and_one_that_sleeps_switches() {
+        let before = ThreadUsage::now();
+        let began = crate::clock::thread_cpu_ns();
+        while crate::clock::thread_cpu_ns() - began < 5_000_000 {}
+        let worked = ThreadUsage::now().since(&before);
+        let read = crate::clock::thread_cpu_ns() - began;
+        let used = worked.user_ns + worked.system_ns;
+        assert!((5_000_000..=read + 1_000_000).contains(&used), "{worked:?} {read}");
+        for _ in 0..10 {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+        let slept = ThreadUsage::now().since(&before);
+        assert!(slept.context_switch_count >= worked.context_switch_count + 10, "{slept:?}");
+    }
+
+    #[test]
+    fn memory_that_was_touched_shows_at_the_peak() {
+        let before = peak_resident_bytes();
+        let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(peak_resident_bytes() >= before.max(touched.len() as u64));
+    }
+}

@@ -117,6 +117,10 @@ unsafe extern "C" fn switch_context(from: *mut usize, to: usize) {
 }
 
 /// First instructions of a task: interrupts on, `entry(argument)`, end.
+///
+/// # Safety
+///
+/// Reached only by the first switch to a task whose stack [`prepare`] has laid out; never called.
 #[unsafe(naked)]
 unsafe extern "C" fn task_start() {
     naked_asm!(
