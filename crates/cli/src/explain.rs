@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use host::explain::{BpfError, Observer, Scope, Spec, StageRow, Summary};
+use host::net::LinkWatch;
 use host::netns::Netns;
 use serde_json::{Value, json};
 
@@ -45,8 +46,9 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
     if args.live && cli.json {
         return Err(Failure::Usage("--live prints tables; leave --json out".into()));
     }
+    let (scopes, mut links) = scopes(args)?;
     let spec = Spec {
-        scopes: scopes(args)?,
+        scopes,
         duty: f64::from(args.duty) / 100.0,
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
@@ -61,6 +63,16 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
             break;
         }
         observer.period(left, stop::asked).map_err(failure)?;
+        links.retain_mut(|(name, link)| {
+            let is_gone = link.is_gone();
+            if is_gone {
+                console::say(&format!("interface {name} no longer exists"));
+            }
+            !is_gone
+        });
+        if links.is_empty() && !args.interface.is_empty() {
+            break;
+        }
         if args.live {
             let summary = observer.summary().map_err(failure)?;
             console::screen(&text(&summary, args))?;
@@ -85,19 +97,22 @@ fn failure(error: BpfError) -> Failure {
     }
 }
 
-/// Each interface in each namespace that is named.
-fn scopes(args: &ExplainArgs) -> Result<Vec<Scope>, Failure> {
+/// Interfaces by name, with what tells when they go.
+type Links = Vec<(String, LinkWatch)>;
+
+/// Each interface in each namespace that is named, and what tells when an interface goes.
+fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Links), Failure> {
     let mut spaces = Vec::new();
     for name in &args.netns {
         spaces.push((name.as_str(), open_netns(name)?));
     }
     if spaces.is_empty() {
         if args.interface.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         spaces.push(("this namespace", Netns::current().map_err(|e| Failure::of(&e))?));
     }
-    let mut scopes = Vec::new();
+    let (mut scopes, mut links) = (Vec::new(), Vec::new());
     for (name, space) in &spaces {
         let inode = space.inode().map_err(|e| Failure::of(&e))?;
         let netns = u32::try_from(inode).map_err(|_| {
@@ -107,18 +122,21 @@ fn scopes(args: &ExplainArgs) -> Result<Vec<Scope>, Failure> {
             scopes.push(Scope { netns, ifindex: 0 });
         }
         for interface in &args.interface {
-            let link =
-                space.run(|| host::net::link_named(interface)).map_err(|e| Failure::of(&e))?;
-            let link = link.map_err(|e| match e {
+            let look = || {
+                let link = host::net::link_named(interface)?;
+                Ok((LinkWatch::new(link.index)?, link))
+            };
+            let (watch, link) = space.run(look).map_err(|e| Failure::of(&e))?.map_err(|e| match e {
                 host::net::NetError::NoInterface { .. } => Failure::Usage(format!(
                     "there is no interface {interface} in {name}; `ip link` lists those that are"
                 )),
                 other => Failure::of(&other),
             })?;
             scopes.push(Scope { netns, ifindex: link.index });
+            links.push((interface.clone(), watch));
         }
     }
-    Ok(scopes)
+    Ok((scopes, links))
 }
 
 fn open_netns(name: &str) -> Result<Netns, Failure> {

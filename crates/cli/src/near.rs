@@ -100,16 +100,19 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
                         thread::sleep(Duration::from_millis(5));
                     }
                 })?;
-                sender.stop()
+                // It ends by itself only when it cannot go on; then the answer may never come.
+                if running.is_finished() { Ok(None) } else { sender.stop().map(Some) }
             });
             role::drain(live);
             stop.store(true, Ordering::Relaxed);
             (running.join().unwrap_or_else(|_| Err("panicked".into())), sent)
         })
     });
-    let sent = sent.map_err(|e| Failure::of(&e))?;
-    let own = own.map_err(|why| Failure::failed(format!("near end: {why}")))?;
-    let measurement = swap_ends(measurement_of(sent, Some(own)));
+    let own = own.map_err(|why| Failure::failed(format!("near end: {why}")));
+    let Some(sent) = sent.map_err(|e| Failure::of(&e))? else {
+        return own.and(Err(Failure::failed("near end: ended before it was told to")));
+    };
+    let measurement = swap_ends(measurement_of(sent, Some(own?)));
     summary(cli, Role::Receive, &measurement, options.size, true)
 }
 
@@ -269,10 +272,9 @@ fn near(cli: &Cli, args: &NearArgs, role: Role, far_role: Role, pace: Pace) -> R
             .unwrap_or_else(|e| Err(chain(&e))),
         None => run_queues(&task, &local, Some(&remote), queues, stop::flag_ref(), live),
     });
-    // The far end's books are fetched whatever happened here.
-    let far_report = far.as_mut().map(Far::stop).transpose();
+    // Without ours the far end's books say little, and with the interface gone they never come.
     let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
-    let far_report = far_report.map_err(|e| Failure::of(&e))?;
+    let far_report = far.as_mut().map(Far::stop).transpose().map_err(|e| Failure::of(&e))?;
     let told = far_report.is_some();
     let measurement = measurement_of(near_report, far_report);
     summary(cli, role, &measurement, args.size, told)

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use io::IoError;
 use io::multicast::GroupTuning;
 use paths::feed::arbiter::Limits;
 use paths::feed::listen::{Interval, ListenError, Listener, Plan, Report};
@@ -123,10 +124,12 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
     let mut report = lock();
     tell(&ran);
     report.absorb(&ran);
-    if cli.json {
-        return console::text(&report.summary_json().to_string());
+    let text = if cli.json { report.summary_json().to_string() } else { report.summary_text() };
+    console::text(&text)?;
+    match &ran.gone {
+        Some(ifname) => Err(Failure::of(&IoError::Gone { ifname: ifname.clone() })),
+        None => Ok(()),
     }
-    console::text(&report.summary_text())
 }
 
 fn plan(args: &ListenArgs) -> Result<Plan, Failure> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use io::IoError;
 use paths::feed::record::{Plan, RecordError, Recorder};
 
 use super::groups::GroupArgs;
@@ -55,8 +56,10 @@ pub(crate) fn run(cli: &Cli, args: &RecordArgs) -> Result<(), Failure> {
     };
     console::say(&format!("recording to {}; Ctrl-C ends{note}", args.file.display()));
     let report = recorder.run(stop::flag_ref()).map_err(failed)?;
-    if cli.json {
-        return console::text(&format!("{:#}", report.json()));
+    let text = if cli.json { format!("{:#}", report.json()) } else { report.text() };
+    console::text(&text)?;
+    match report.gone {
+        Some(ifname) => Err(Failure::of(&IoError::Gone { ifname })),
+        None => Ok(()),
     }
-    console::text(&report.text())
 }

@@ -111,6 +111,12 @@ impl LinkWatch {
         }
     }
 
+    /// Whether the interface has gone from its namespace; whatever else happened is passed over.
+    pub fn is_gone(&mut self) -> bool {
+        while let Ok(Some(_)) = self.poll() {}
+        self.is_deleted
+    }
+
     /// Type and place of the next message in the buffer.
     fn next_message(&mut self) -> Option<(u16, std::ops::Range<usize>)> {
         let start = self.read;

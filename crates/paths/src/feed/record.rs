@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::net::LinkWatch;
 use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning, wait_any};
 use io::{IoError, clock};
 use serde_json::{Value, json};
@@ -94,6 +95,8 @@ pub struct Report {
     pub unstamped: u64,
     /// First and last time stamp, nanoseconds since 1970.
     pub stamps_ns: Option<(u64, u64)>,
+    /// Interface that went away, which ended the recording.
+    pub gone: Option<String>,
 }
 
 #[derive(Debug)]
@@ -109,6 +112,8 @@ pub struct Recorder {
     from: Origin,
     writer: Writer<BufWriter<File>>,
     report: Report,
+    /// A tap on an interface that is gone is as silent as on a quiet one.
+    link: Option<LinkWatch>,
 }
 
 impl Recorder {
@@ -154,8 +159,10 @@ impl Recorder {
             cut: 0,
             unstamped: 0,
             stamps_ns: None,
+            gone: None,
         };
-        Ok(Recorder { plan, from, writer, report })
+        let link = LinkWatch::new(plan.groups[0].ifindex).ok();
+        Ok(Recorder { plan, from, writer, report, link })
     }
 
     /// `frames` or `sockets`.
@@ -181,6 +188,10 @@ impl Recorder {
                 flush_ns = now_ns + FLUSH_NS;
             }
             if taken == 0 {
+                if self.link.as_mut().is_some_and(LinkWatch::is_gone) {
+                    self.report.gone = Some(self.plan.groups[0].ifname.clone());
+                    break;
+                }
                 self.wait()?;
             }
         }

@@ -71,7 +71,10 @@ fn every_rung_of_the_ladder_boots_and_its_books_balance() {
         let woken = m.counters["guest_rx_wakes_count"] > 0;
         assert_eq!(woken, ids.contains(&"rx-task") && !is_polled, "{}", arm.name);
         let interrupts = m.counters["guest_interrupts_count"];
-        assert_eq!(interrupts < 20, is_polled, "{}: {interrupts} interrupts", arm.name);
+        // One at least for each echo, however few there are on a busy machine; or hardly any.
+        let echoes = m.deliveries["return"].received_count;
+        let fits = if is_polled { interrupts < 20 } else { interrupts >= echoes };
+        assert!(fits, "{}: {interrupts} interrupts, {echoes} echoes", arm.name);
     }
 }
 

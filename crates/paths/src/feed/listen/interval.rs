@@ -126,6 +126,8 @@ pub struct Interval {
     pub top: Vec<TopRow>,
     /// What is wrong, and what to do.
     pub notes: Vec<String>,
+    /// Interface that went away, which ends the run.
+    pub gone: Option<String>,
 }
 
 impl Default for Interval {
@@ -137,6 +139,7 @@ impl Default for Interval {
             match_to_app: [Excess::default(), Excess::default(), Excess::default()],
             top: Vec::new(),
             notes: Vec::new(),
+            gone: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::net::LinkWatch;
 use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
 use io::{affinity, clock, sched};
 
@@ -35,6 +36,8 @@ pub use self::report::{LineReport, Percentiles, Report};
 /// Longest sleep, so that a stop flag is seen.
 const NAP: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
+/// How often it is looked whether the interfaces are still there.
+const LOOK_NS: u64 = SECOND_NS / 10;
 /// Batches that are still taken when all is over.
 const LAST_BATCHES: usize = 256;
 
@@ -82,6 +85,8 @@ pub struct Listener {
     /// Lines of whose silence was told.
     told: [bool; 2],
     has_told_drops: bool,
+    /// A group that nobody sends to and one whose interface is gone look alike.
+    links: Vec<LinkWatch>,
 }
 
 impl Listener {
@@ -119,7 +124,9 @@ impl Listener {
             .iter()
             .map(|group| GroupReceiver::open(group, &plan.tuning))
             .collect::<Result<_, _>>()?;
+        let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
         Ok(Listener {
+            links: plan.groups.iter().filter_map(watch).collect(),
             plan,
             receivers,
             core,
@@ -147,19 +154,24 @@ impl Listener {
         self.note_traps()?;
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
-        let mut next_ns = begun_ns + SECOND_NS;
+        let (mut next_ns, mut look_ns) = (begun_ns + SECOND_NS, begun_ns);
         loop {
             let taken = self.take_all()?;
             let now_ns = clock::monotonic_ns();
             self.core.tick(now_ns);
             self.ask(now_ns);
+            if now_ns >= look_ns {
+                self.core.interval.gone = self.gone();
+                look_ns = now_ns + LOOK_NS;
+            }
             if now_ns >= next_ns {
                 self.close_interval(begun_ns, now_ns);
                 swap(&mut self.core.interval);
                 // Without catching up: an interval that was missed is in the next.
                 next_ns = now_ns - (now_ns - next_ns) % SECOND_NS + SECOND_NS;
             }
-            let is_over = until_ns.is_some_and(|until| now_ns >= until)
+            let is_over = self.core.interval.gone.is_some()
+                || until_ns.is_some_and(|until| now_ns >= until)
                 || self.plan.count.is_some_and(|c| self.core.arbiter.totals().delivered >= c);
             if is_over || stop.load(Ordering::Relaxed) {
                 break;
@@ -193,6 +205,12 @@ impl Listener {
             self.core.interval.notes.push(format!("{}: {}", trap.what, trap.advice));
         }
         Ok(())
+    }
+
+    /// The interface of a group that can no longer be received.
+    fn gone(&mut self) -> Option<String> {
+        let at = self.links.iter_mut().position(LinkWatch::is_gone)?;
+        Some(self.plan.groups[at].ifname.clone())
     }
 
     fn take_all(&mut self) -> Result<usize, ListenError> {

@@ -60,7 +60,8 @@ pub fn serve(
                     Ok(accepted) => accepted,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => {
-                        tell(&format!("accept failed: {e}"));
+                        // As long as no descriptor is left: no line for each look.
+                        desk.turn_away(at, &format!("accept failed: {e}"));
                         break;
                     }
                 };

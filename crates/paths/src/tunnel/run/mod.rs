@@ -6,16 +6,15 @@ mod ports;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::io::IoError;
 use ::io::clock::monotonic_ns;
 use ::io::forward::{Pool, XskError};
-use host::net::{self, NetError};
+use host::net::{self, LinkWatch, NetError};
 
 use super::config::Config;
 use super::encap::Encap;
@@ -103,15 +102,15 @@ struct Shared {
     stop: AtomicBool,
     error_count: AtomicU64,
     last_error: Mutex<Option<String>>,
-    is_gone: AtomicBool,
+    /// Name of an interface that is no longer there.
+    gone: OnceLock<String>,
 }
 
 impl Shared {
     fn failed(&self, error: &IoError) {
         self.error_count.fetch_add(1, Ordering::Relaxed);
-        let gone = matches!(error, IoError::Gone { .. } | IoError::Xsk(XskError::Gone { .. }));
-        if gone {
-            self.is_gone.store(true, Ordering::Relaxed);
+        if let IoError::Gone { ifname } | IoError::Xsk(XskError::Gone { ifname }) = error {
+            let _ = self.gone.set(ifname.clone());
         }
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(chain(error));
@@ -144,6 +143,9 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         },
     )?;
     let shared = Shared::default();
+    // A socket that is waited for says nothing of an interface that has gone.
+    let mut links = [&config.port.name, &config.underlay.name]
+        .map(|name| Some((name.clone(), LinkWatch::new(net::link_named(name).ok()?.index).ok()?)));
     let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
     let cpus = ::io::affinity::allowed_cpus().unwrap_or_default();
     thread::scope(|scope| {
@@ -170,7 +172,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             dead: vec![false; threads.len()],
             xdp_sockets,
         };
-        while !operator.wants_end() && !shared.is_gone.load(Ordering::Relaxed) {
+        while !operator.wants_end() && shared.gone.get().is_none() {
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
                 thread::sleep(ASK);
@@ -181,6 +183,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                     if thread.is_finished() && !std::mem::replace(&mut watch.dead[n], true) {
                         operator.note(&format!("worker {n} has died; the others go on"));
                     }
+                }
+                for (name, link) in links.iter_mut().flatten() {
+                    if link.is_gone() {
+                        let _ = shared.gone.set(name.clone());
+                    }
+                }
+                if shared.gone.get().is_some() {
+                    break;
                 }
                 if let Some(error) = shared.take_error() {
                     operator.note(&error);
@@ -196,11 +206,10 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         operator.live(&watch.live(&forwarder, &pool, &shared, &frames));
         Ok(())
     })?;
-    if shared.is_gone.load(Ordering::Relaxed) {
-        let why = shared.take_error().unwrap_or_else(|| "an interface is gone".into());
-        return Err(RunError::System { what: why, source: io::ErrorKind::NotFound.into() });
+    match shared.gone.into_inner() {
+        Some(ifname) => Err(IoError::Gone { ifname }.into()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// What a worker does until it is told to stop.
