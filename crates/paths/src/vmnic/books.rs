@@ -161,6 +161,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("doorbell_count", work.doorbell_count),
         ("doorbell_wake_count", work.doorbell_wake_count),
         ("combined_count", work.combined_count),
+        ("moderated_count", work.moderated_count),
         ("irq_raised_count", work.interrupt_count),
         ("irq_call_count", work.interrupt_call_count),
         ("wait_call_count", work.wait_call_count),
@@ -210,6 +211,14 @@ pub(super) fn not_effective(switches: &Switches, seen: &Snapshot) -> Vec<NotEffe
             "send-combining",
             switches.send_combining && told && seen.work.combined_count == 0,
             "no frame waited for another: they came more than a tick apart, or together anyway",
+        ),
+        (
+            "int-moderation",
+            switches.int_moderation
+                && seen.work.moderated_count == 0
+                && !switches.tx_int_mask
+                && seen.lance.tx_frame_count > 0,
+            "no interrupt was put off: each told of a frame received, too",
         ),
     ];
     rules

@@ -3,7 +3,7 @@
 use model::{Scope, Switch};
 
 /// In the order of the ladder: the source's three in four steps, then what it did not have.
-pub static SWITCHES: [Switch; 8] = [
+pub static SWITCHES: [Switch; 9] = [
     Switch {
         id: "rap-in-kernel",
         effect: "writes of the address register are recorded by the kernel instead of leaving the guest",
@@ -31,6 +31,13 @@ pub static SWITCHES: [Switch; 8] = [
         scope: Scope::Process,
         needs: "CAP_NET_RAW",
         source: "kernel documentation, networking/packet_mmap.rst",
+    },
+    Switch {
+        id: "int-moderation",
+        effect: "an interrupt that tells only of frames sent waits for sixteen of them, or a millisecond",
+        scope: Scope::Process,
+        needs: "",
+        source: "Intel 8254x software developer's manual, Interrupt Throttling Register",
     },
     Switch {
         id: "own-polling",
@@ -71,6 +78,7 @@ pub(super) fn of_arm(arm: &model::Arm) -> super::vmm::Switches {
         send_combining: arm.has("send-combining"),
         shared_ring: arm.has("shared-ring") || arm.has("xdp-ring"),
         xdp_ring: arm.has("xdp-ring"),
+        int_moderation: arm.has("int-moderation"),
         own_polling: arm.has("own-polling"),
         tx_int_mask: arm.has("tx-int-mask"),
         irq_fd: arm.has("irq-fd"),

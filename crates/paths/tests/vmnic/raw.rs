@@ -137,7 +137,7 @@ fn own_polling_leaves_few_demands() {
 
 #[test]
 fn every_arm_delivers_every_frame_in_order() {
-    for bits in 0..64u32 {
+    for bits in 0..128u32 {
         // Half of the combinations that matter: each pair of switches in each state.
         if bits.count_ones() % 2 == 1 {
             continue;
@@ -148,6 +148,7 @@ fn every_arm_delivers_every_frame_in_order() {
             tdmd_doorbell: on(1),
             send_combining: on(2),
             shared_ring: false,
+            int_moderation: on(6),
             own_polling: on(3),
             tx_int_mask: on(4),
             irq_fd: on(5),

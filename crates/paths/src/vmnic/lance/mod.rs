@@ -102,6 +102,12 @@ impl Lance {
         self.csr.irq()
     }
 
+    /// Whether [`Self::irq`] tells of frames that were sent, and of nothing else: no driver is
+    /// hurt by learning of that a little later.
+    pub fn irq_tells_only_of_sent(&self) -> bool {
+        self.csr.irq_tells_only_of_sent()
+    }
+
     /// Register that RDP and BDP address now.
     pub fn rap(&self) -> u8 {
         self.rap

@@ -8,6 +8,7 @@ use host::kvm::{Event, GuestRam, KvmError, Machine};
 
 use super::backend::{Sender, SenderWire};
 use super::counters::Work;
+use super::moderation::Moderation;
 use super::switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
 use crate::vmnic::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
 
@@ -89,6 +90,8 @@ pub(super) struct Device {
     pub(super) is_guest_waiting: bool,
     ram: GuestRam,
     line: IrqLine,
+    /// What is put off of interrupts; `None` where none is.
+    moderation: Option<Moderation>,
     combine: bool,
     /// Demands that wait for others.
     pending: u64,
@@ -112,6 +115,7 @@ impl Device {
             is_guest_waiting: false,
             ram,
             line,
+            moderation: switches.int_moderation.then(Moderation::default),
             combine: switches.send_combining,
             pending: 0,
             first_pending_ns: 0,
@@ -133,7 +137,7 @@ impl Device {
         &mut self,
         body: impl FnOnce(&mut Lance, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
     ) -> Result<R, KvmError> {
-        let sent = self.lance.counters.tx_frame_count;
+        let sent_before = self.lance.counters.tx_frame_count;
         // On the processor's thread the guest waits, and where the time goes is what this path is
         // about; an exit dwarfs a few looks at the clock.
         let timed = self.is_guest_waiting;
@@ -144,11 +148,12 @@ impl Device {
         let result = body(&mut self.lance, &mut Bus { memory: &self.ram, wire: &mut wire });
         let send_ns = wire.send_ns.unwrap_or(0);
         let emulated_ns = now_ns();
-        if self.lance.counters.tx_frame_count != sent {
+        let sent_count = self.lance.counters.tx_frame_count - sent_before;
+        if sent_count > 0 {
             self.sender.flush();
         }
         let flushed_ns = now_ns();
-        self.line.set(self.lance.irq(), &mut self.work)?;
+        self.set_line(sent_count)?;
         if timed {
             let work = &mut self.work;
             work.emulate_ns += (emulated_ns - begin_ns).saturating_sub(send_ns);
@@ -156,6 +161,21 @@ impl Device {
             work.notify_ns += monotonic_ns() - flushed_ns;
         }
         Ok(result)
+    }
+
+    /// Sets the interrupt line as the device has it, or later; `sent_count` frames were just sent.
+    fn set_line(&mut self, sent_count: u64) -> Result<(), KvmError> {
+        let mut level = self.lance.irq();
+        if let Some(moderation) = &mut self.moderation {
+            // A line that is up tells of these as well.
+            if self.line.level || !self.lance.irq_tells_only_of_sent() {
+                moderation.clear();
+            } else if moderation.puts_off(sent_count, monotonic_ns()) {
+                self.work.moderated_count += sent_count;
+                level = false;
+            }
+        }
+        self.line.set(level, &mut self.work)
     }
 
     /// A read of one of the device's ports.
@@ -211,14 +231,19 @@ impl Device {
         self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= COMBINE_TICK_US * 1000
     }
 
-    /// Sends what has waited for a tick.
+    /// Sends what has waited for a tick, and tells the guest of it.
     pub(super) fn tick(&mut self, now_ns: u64) -> Result<(), KvmError> {
+        if self.moderation.as_ref().is_some_and(|moderation| moderation.is_overdue(now_ns)) {
+            self.set_line(0)?;
+        }
         if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
     }
 
-    /// Whether demands wait for others, or the wire for room.
+    /// Whether demands wait for others, an interrupt for frames, or the wire for room.
     pub(super) fn is_waiting(&self) -> bool {
-        self.pending > 0 || self.lance.has_demand()
+        self.pending > 0
+            || self.lance.has_demand()
+            || self.moderation.as_ref().is_some_and(Moderation::is_waiting)
     }
 
     /// Looks at the ring now.

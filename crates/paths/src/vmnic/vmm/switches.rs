@@ -21,6 +21,9 @@ pub struct Switches {
     /// The rings of that back end are AF_XDP's. Which rings there are is for who opens them; the
     /// monitor treats both alike.
     pub xdp_ring: bool,
+    /// Interrupts that tell only of frames sent wait for [`MODERATE_FRAMES`](super::MODERATE_FRAMES)
+    /// of them, or a tick.
+    pub int_moderation: bool,
     /// The device looks at the ring by itself; the guest rings no bell while it is busy.
     pub own_polling: bool,
     /// The guest masks the transmit interrupt.
@@ -37,6 +40,7 @@ impl Switches {
         send_combining: true,
         shared_ring: true,
         xdp_ring: false,
+        int_moderation: false,
         own_polling: false,
         tx_int_mask: false,
         irq_fd: false,
@@ -44,6 +48,7 @@ impl Switches {
 
     /// All of them.
     pub const ALL: Switches = Switches {
+        int_moderation: true,
         own_polling: true,
         tx_int_mask: true,
         irq_fd: true,
