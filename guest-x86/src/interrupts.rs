@@ -212,6 +212,7 @@ extern "C" fn device_interrupt() {
 extern "C" fn timer_interrupt() {
     let begin = ticks();
     out8(MASTER, 0x60);
+    Report::get().add(report::TIMER_INTERRUPTS, 1);
     wake_word().store(1, Ordering::Release);
     HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
 }

@@ -217,7 +217,7 @@ impl Lance {
     /// Waits until the next transmit descriptor is ours: looks a while, then sleeps, for which
     /// the transmit interrupt has to be on.
     #[cold]
-    fn tx_wait(&mut self) {
+    pub(crate) fn tx_wait(&mut self) {
         let report = Report::get();
         // Sleep and handlers have their own place in the books.
         let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();

@@ -124,7 +124,11 @@ impl<'a> Stack<'a> {
         if polled == PollResult::None && !worked {
             let delay = self.interface.poll_delay(now, sockets);
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
-                idle();
+                // Without room nothing is received, and nobody tells of room unless asked.
+                match self.port.lance.tx_ready() {
+                    true => idle(),
+                    false => self.port.lance.tx_wait(),
+                }
             }
         }
     }

@@ -79,6 +79,28 @@ impl Sum {
         }
     }
 
+    /// Tells how far it is, for whoever asks why it came no further.
+    fn tell(&self, socket: &tcp::Socket<'_>) {
+        let state = match socket.state() {
+            // What there was before is of interest.
+            tcp::State::Closed => return,
+            tcp::State::Listen => 1,
+            tcp::State::SynSent => 2,
+            tcp::State::SynReceived => 3,
+            tcp::State::Established => 4,
+            tcp::State::FinWait1 => 5,
+            tcp::State::FinWait2 => 6,
+            tcp::State::CloseWait => 7,
+            tcp::State::Closing => 8,
+            tcp::State::LastAck => 9,
+            tcp::State::TimeWait => 10,
+        };
+        let report = Report::get();
+        report.set(report::STREAM_STATE, state);
+        report.set(report::STREAM_UNACKED_BYTES, socket.send_queue() as u64);
+        report.set(report::STREAM_BYTES, self.bytes);
+    }
+
     fn report(self) {
         let report = Report::get();
         report.set(report::STREAM_BYTES, self.bytes);
@@ -158,6 +180,7 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
             }
             // Our end was acknowledged: so was all before it.
             use tcp::State::{Closed, Closing, FinWait1, LastAck};
+            sum.tell(socket);
             let state = socket.state();
             assert!(closed || state != Closed, "the connection was reset");
             done = closed
@@ -192,6 +215,7 @@ pub(crate) fn receive(boot: &Boot, lance: &mut Lance) {
                 });
                 worked |= taken.is_ok_and(|taken| taken > 0);
             }
+            sum.tell(socket);
             done = !socket.may_recv();
             worked
         });

@@ -167,8 +167,15 @@ pub mod report {
     pub const TOTAL_TICKS: usize = 18;
     /// SHA-256 of the stream's bytes, four words, first byte lowest.
     pub const DIGEST: usize = 19;
+    /// State of the stream's connection when it was last open: 1 for LISTEN and so on to 10 for
+    /// TIME-WAIT, in the order of RFC 9293, section 3.3.2; 0 without one.
+    pub const STREAM_STATE: usize = 23;
+    /// Bytes of the stream that were sent or wait to be, and are not acknowledged.
+    pub const STREAM_UNACKED_BYTES: usize = 24;
+    /// Interrupts of the timer.
+    pub const TIMER_INTERRUPTS: usize = 25;
     /// Words in use.
-    pub const LEN: usize = 23;
+    pub const LEN: usize = 26;
 }
 
 /// What a byte to [`PORT`] means.

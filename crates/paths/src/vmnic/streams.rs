@@ -15,6 +15,7 @@ pub use super::stream::{Direction, Length};
 use super::vmm::{Snapshot, Spec, Task};
 use super::{image, qemu, switches};
 use crate::path::PathError;
+use crate::text::chain;
 
 /// For a stream of given length, however slow.
 const LONG: Duration = Duration::from_secs(600);
@@ -162,10 +163,18 @@ impl Stream {
             }
             (ran, end.join())
         });
-        let ran = ran?;
-        let passed = passed.map_err(|_| host_end("panicked".into()))?;
-        let passed = passed.map_err(|e| host_end(e.to_string()))?;
-        Ok((ran, passed))
+        let passed = passed
+            .map_err(|_| host_end("panicked".into()))
+            .and_then(|passed| passed.map_err(|e| host_end(chain(&e))));
+        match (ran, passed) {
+            (Ok(ran), Ok(passed)) => Ok((ran, passed)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+            // One of them is why the other failed.
+            (Err(ran), Err(passed)) => {
+                let why = format!("{}; {}", chain(&passed), chain(&ran));
+                Err(PathError::End { end: "stream".into(), why })
+            }
+        }
     }
 }
 

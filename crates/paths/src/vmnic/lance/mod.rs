@@ -24,6 +24,7 @@ mod pci;
 mod ports;
 mod receive;
 mod ring;
+mod state;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -39,6 +40,7 @@ pub use ports::{
 };
 pub use receive::Received;
 pub use ring::{WORK_MAX, status, tx_error};
+pub use state::{RingState, State};
 pub use transmit::FRAME_BYTES_MAX;
 
 use bcr::{Bcr, SSIZE32};

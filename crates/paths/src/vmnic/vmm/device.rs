@@ -7,10 +7,14 @@ use ::io::clock::monotonic_ns;
 use host::kvm::{Event, GuestRam, KvmError, Machine};
 
 use super::backend::{Sender, SenderWire};
+use super::condition::Condition;
 use super::counters::Work;
 use super::moderation::Moderation;
 use super::switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
 use crate::vmnic::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
+
+/// Longest time that anything is put off here.
+const TICK_NS: u64 = COMBINE_TICK_US * 1000;
 
 impl GuestMemory for GuestRam {
     fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
@@ -97,6 +101,8 @@ pub(super) struct Device {
     pending: u64,
     first_pending_ns: u64,
     last_demand_ns: u64,
+    /// Since when the back end has frames that the kernel has not taken.
+    left_since_ns: Option<u64>,
 }
 
 impl Device {
@@ -120,6 +126,7 @@ impl Device {
             pending: 0,
             first_pending_ns: 0,
             last_demand_ns: 0,
+            left_since_ns: None,
         }
     }
 
@@ -129,6 +136,15 @@ impl Device {
             backend_call_count: self.receive_call_count + self.sender.call_count(),
             refused_count: self.sender.refused_count(),
             ..self.work
+        }
+    }
+
+    /// How things stand.
+    pub(super) fn condition(&self) -> Condition {
+        Condition {
+            lance: self.lance.state(&self.ram),
+            pending_demand_count: self.pending,
+            unsent_count: self.sender.unsent_count(),
         }
     }
 
@@ -212,7 +228,6 @@ impl Device {
 
     /// `count` demands, which go at once or with others.
     pub(super) fn demand(&mut self, count: u64, now_ns: u64) -> Result<(), KvmError> {
-        const TICK_NS: u64 = COMBINE_TICK_US * 1000;
         if self.pending == 0 {
             self.first_pending_ns = now_ns;
         }
@@ -228,7 +243,7 @@ impl Device {
     }
 
     fn is_overdue(&self, now_ns: u64) -> bool {
-        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= COMBINE_TICK_US * 1000
+        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= TICK_NS
     }
 
     /// Sends what has waited for a tick, and tells the guest of it.
@@ -236,14 +251,23 @@ impl Device {
         if self.moderation.as_ref().is_some_and(|moderation| moderation.is_overdue(now_ns)) {
             self.set_line(0)?;
         }
+        if self.sender.unsent_count() == 0 {
+            self.left_since_ns = None;
+        } else if now_ns.saturating_sub(*self.left_since_ns.get_or_insert(now_ns)) >= TICK_NS {
+            // Asked again at once it would refuse again, and a thread that spins would do so.
+            self.left_since_ns = None;
+            self.sender.flush();
+        }
         if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
     }
 
-    /// Whether demands wait for others, an interrupt for frames, or the wire for room.
+    /// Whether demands wait for others, an interrupt for frames, the wire for room, or the kernel
+    /// left frames behind.
     pub(super) fn is_waiting(&self) -> bool {
         self.pending > 0
             || self.lance.has_demand()
             || self.moderation.as_ref().is_some_and(Moderation::is_waiting)
+            || self.sender.unsent_count() > 0
     }
 
     /// Looks at the ring now.

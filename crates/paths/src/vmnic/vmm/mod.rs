@@ -5,6 +5,7 @@
 
 mod backend;
 mod boot;
+mod condition;
 mod cost;
 mod counters;
 mod device;
@@ -21,6 +22,8 @@ mod worker;
 mod xdp;
 
 pub use backend::{Receiver, Sender, Silence, Sink};
+pub use condition::Condition;
+pub(in crate::vmnic) use condition::Told;
 pub use cost::exit_cost_ns;
 pub use counters::{Exits, Snapshot, Work};
 pub use elf::ImageError;

@@ -77,7 +77,8 @@ impl<'a> Processor<'a> {
                 break end;
             }
         };
-        Ok(Outcome { end, measured: self.measured.take(), total: self.snapshot()? })
+        let condition = self.shared.device_for_guest().condition();
+        Ok(Outcome { end, measured: self.measured.take(), total: self.snapshot()?, condition })
     }
 
     /// Applies the writes that the kernel collected: they came before whatever is handled next.
@@ -263,8 +264,8 @@ impl<'a> Processor<'a> {
             _ => self.exits.other_device_count += 1,
         }
         device.write(offset, width, value, now_ns)?;
-        // The wire had no room: the device's thread looks again.
-        let tells = changes || device.lance.has_demand();
+        // The wire had no room, or the kernel none for all: the device's thread looks again.
+        let tells = changes || device.lance.has_demand() || device.sender.unsent_count() > 0;
         device.work.event_call_count += u64::from(tells);
         drop(device);
         if changes {
