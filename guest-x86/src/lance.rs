@@ -214,6 +214,11 @@ impl Lance {
         Self::load(&TX_RING, self.tx_next, 1) & OWN == 0
     }
 
+    /// Whether a received frame waits.
+    pub(crate) fn rx_ready(&self) -> bool {
+        Self::load(&RX_RING, self.rx_next, 1) & OWN == 0
+    }
+
     /// Waits until the next transmit descriptor is ours: looks a while, then sleeps, for which
     /// the transmit interrupt has to be on.
     #[cold]

@@ -7,11 +7,11 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
-use wire::nettest::boot;
+use wire::nettest::{boot, report};
 
 use crate::cpu::ticks;
 use crate::lance::Lance;
-use crate::pages::Boot;
+use crate::pages::{Boot, Report};
 use crate::{idle, interrupts};
 
 /// Longest frame, check sequence not counted, and the shortest that a wire carries.
@@ -117,6 +117,7 @@ impl<'a> Stack<'a> {
         sockets: &mut SocketSet<'_>,
         work: impl FnOnce(&mut Interface, &mut SocketSet<'_>) -> bool,
     ) {
+        let interrupts_before = Report::get().get_word(report::INTERRUPTS);
         interrupts::wake_word().store(0, Ordering::Release);
         let now = instant(self.tsc_khz);
         let polled = self.interface.poll(now, &mut self.port, sockets);
@@ -126,10 +127,22 @@ impl<'a> Stack<'a> {
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
                 // Without room nothing is received, and nobody tells of room unless asked.
                 match self.port.lance.tx_ready() {
-                    true => idle(),
+                    true => self.sleep(interrupts_before),
                     false => self.port.lance.tx_wait(),
                 }
             }
+        }
+    }
+}
+
+impl Stack<'_> {
+    /// Sleeps, and counts when that was too long: no interrupt since `interrupts_before`, when the
+    /// wake word was cleared, and yet there is a frame.
+    fn sleep(&self, interrupts_before: u64) {
+        idle();
+        let report = Report::get();
+        if report.get_word(report::INTERRUPTS) == interrupts_before && self.port.lance.rx_ready() {
+            report.add(report::OVERSLEPT, 1);
         }
     }
 }

@@ -174,8 +174,11 @@ pub mod report {
     pub const STREAM_UNACKED_BYTES: usize = 24;
     /// Interrupts of the timer.
     pub const TIMER_INTERRUPTS: usize = 25;
+    /// Sleeps of the stack that ended without an interrupt of the device, with a frame waiting: each
+    /// is a wake-up that was lost, or a frame that came with the tick.
+    pub const OVERSLEPT: usize = 26;
     /// Words in use.
-    pub const LEN: usize = 26;
+    pub const LEN: usize = 27;
 }
 
 /// What a byte to [`PORT`] means.

@@ -33,8 +33,8 @@ impl fmt::Display for Told<'_> {
         writeln!(
             f,
             "  guest: stream state {} (4 is established), {} bytes of it, {} not acknowledged; {} \
-             frames out, {} in, {} faulty; {} interrupts of the device, {} of the timer, {} sleeps; \
-             ring full {} times",
+             frames out, {} in, {} faulty; {} interrupts of the device, {} of the timer, {} sleeps, {} of \
+             them too long; ring full {} times",
             guest(report::STREAM_STATE),
             guest(report::STREAM_BYTES),
             guest(report::STREAM_UNACKED_BYTES),
@@ -44,6 +44,7 @@ impl fmt::Display for Told<'_> {
             guest(report::INTERRUPTS),
             guest(report::TIMER_INTERRUPTS),
             guest(report::HALTS),
+            guest(report::OVERSLEPT),
             guest(report::TX_FULL),
         )?;
         writeln!(f, "  device: {chip}")?;
