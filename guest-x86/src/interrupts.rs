@@ -200,7 +200,8 @@ extern "C" fn device_interrupt() {
     // One that ends between the last look and the flag's fall is seen by the look behind it.
     while AGAIN.load(Ordering::SeqCst) && !BUSY.swap(true, Ordering::SeqCst) {
         while AGAIN.swap(false, Ordering::SeqCst) {
-            crate::lance::on_interrupt();
+            Report::get().add(report::INTERRUPTS, 1);
+            crate::nic::on_interrupt();
             pic_out(SLAVE + 1, mask);
         }
         BUSY.store(false, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 use wire::nettest::{boot, report};
 
 use crate::cpu::ticks;
-use crate::lance::Lance;
+use crate::nic::Nic;
 use crate::pages::{Boot, Report};
 use crate::{idle, interrupts};
 
@@ -24,12 +24,12 @@ const TIMER_HZ: u32 = 100;
 
 /// The driver, with room for one received frame.
 struct Port<'a> {
-    lance: &'a mut Lance,
+    nic: &'a mut Nic,
     frame: [u8; FRAME_BYTES_MAX],
 }
 
 struct Received<'a>(&'a mut [u8]);
-struct Sending<'a>(&'a mut Lance);
+struct Sending<'a>(&'a mut Nic);
 
 impl RxToken for Received<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, body: F) -> R {
@@ -61,20 +61,20 @@ impl Device for Port<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
         // A frame may want an answer: without room for it, it waits.
-        if !self.lance.tx_ready() {
+        if !self.nic.tx_ready() {
             return None;
         }
         let copy = &mut self.frame;
-        let len = self.lance.receive(|frame| {
+        let len = self.nic.receive(|frame| {
             let len = frame.len().min(FRAME_BYTES_MAX);
             copy[..len].copy_from_slice(&frame[..len]);
             len
         })?;
-        Some((Received(&mut self.frame[..len]), Sending(self.lance)))
+        Some((Received(&mut self.frame[..len]), Sending(self.nic)))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        self.lance.tx_ready().then_some(Sending(self.lance))
+        self.nic.tx_ready().then_some(Sending(self.nic))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -94,9 +94,9 @@ pub(crate) struct Stack<'a> {
 
 impl<'a> Stack<'a> {
     /// Puts the boot page's address on the driver and starts the stack's timer.
-    pub(crate) fn new(boot: &Boot, lance: &'a mut Lance) -> Self {
-        let mac = EthernetAddress(lance.mac());
-        let mut port = Port { lance, frame: [0; FRAME_BYTES_MAX] };
+    pub(crate) fn new(boot: &Boot, nic: &'a mut Nic) -> Self {
+        let mac = EthernetAddress(nic.mac());
+        let mut port = Port { nic, frame: [0; FRAME_BYTES_MAX] };
         let mut config = Config::new(mac.into());
         config.random_seed = ticks();
         let tsc_khz = boot.tsc_khz();
@@ -126,9 +126,9 @@ impl<'a> Stack<'a> {
             let delay = self.interface.poll_delay(now, sockets);
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
                 // Without room nothing is received, and nobody tells of room unless asked.
-                match self.port.lance.tx_ready() {
+                match self.port.nic.tx_ready() {
                     true => self.sleep(interrupts_before),
-                    false => self.port.lance.tx_wait(),
+                    false => self.port.nic.tx_wait(),
                 }
             }
         }
@@ -141,7 +141,7 @@ impl Stack<'_> {
     fn sleep(&self, interrupts_before: u64) {
         idle();
         let report = Report::get();
-        if report.get_word(report::INTERRUPTS) == interrupts_before && self.port.lance.rx_ready() {
+        if report.get_word(report::INTERRUPTS) == interrupts_before && self.port.nic.rx_ready() {
             report.add(report::OVERSLEPT, 1);
         }
     }

@@ -54,8 +54,13 @@ pub mod boot {
     pub const REPORT: usize = 13;
     /// Microseconds after which the measured part ends, if it has not before; 0 without end.
     pub const DURATION_US: usize = 14;
+    /// Address of the registers of a virtio network card, and its line of the interrupt controller;
+    /// 0 where the device is a Lance, which is found by PCI.
+    pub const VIRTIO_AT: usize = 15;
+    /// See [`VIRTIO_AT`].
+    pub const VIRTIO_LINE: usize = 16;
     /// Words in use.
-    pub const LEN: usize = 15;
+    pub const LEN: usize = 17;
 }
 
 /// Guest physical address of a word that keeps `hlt` from sleeping while it is not 0. The guest
@@ -135,7 +140,7 @@ pub mod report {
     pub const RX_FRAMES: usize = 2;
     /// Interrupts of the device.
     pub const INTERRUPTS: usize = 3;
-    /// Accesses to the device's ports.
+    /// Accesses to the device's ports or registers.
     pub const PORT_ACCESSES: usize = 4;
     /// Accesses to the interrupt controller's ports.
     pub const PIC_ACCESSES: usize = 5;

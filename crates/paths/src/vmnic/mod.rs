@@ -41,11 +41,11 @@ pub use switches::SWITCHES;
 use crate::path::{Load, LoadKind, Path, PathError, Session};
 
 /// Native loops, which write the same back ends, and the same guest on another device.
-const PEERS: &[&str] = &["native", "native-tap", "native-xdp", "qemu-pcnet"];
+const PEERS: &[&str] = &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net"];
 /// Those that keep to a link's rate.
 const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
 /// Those that have a TCP/IP stack.
-const STREAM_PEERS: &[&str] = &["qemu-pcnet"];
+const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
 
 static LOADS: [LoadKind; 4] = [
     LoadKind {
@@ -122,7 +122,7 @@ impl Path for Vmnic {
                         peers.join(", ")
                     ),
                 },
-                qemu::PEER => qemu::support(),
+                name if qemu::Card::of_arm(name).is_some() => qemu::support(),
                 _ => capabilities::lab(),
             };
         }

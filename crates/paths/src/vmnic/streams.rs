@@ -98,13 +98,15 @@ impl Stream {
     /// Runs it with the guest on QEMU's device; fails as the other does.
     pub(super) fn through_qemu(
         &self,
+        card: qemu::Card,
         ends: &Ends,
         image: &[u8],
     ) -> Result<(qemu::Ran, Passed), PathError> {
         let (tap, guest_ip) = ends.tap();
         let far = ends.far(BackEnd::Tap);
-        let (ran, passed) =
-            self.between(far, guest_ip, |task, patience| qemu::run(image, &task, tap, patience))?;
+        let (ran, passed) = self.between(far, guest_ip, |task, patience| {
+            qemu::run(card, image, &task, tap, patience)
+        })?;
         agreed(&Streamed::of(&ran.report, &passed, "TAP"))?;
         Ok((ran, passed))
     }

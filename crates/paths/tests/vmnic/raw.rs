@@ -2,7 +2,9 @@ use std::sync::{Arc, Mutex};
 
 use wire::nettest::report;
 use wirepath_paths::vmnic::lance::Sent;
-use wirepath_paths::vmnic::vmm::{End, Outcome, Sender, Silence, Snapshot, Switches, Task};
+use wirepath_paths::vmnic::vmm::{
+    COMBINE_FRAMES, COMBINE_MORE_FRAMES, End, Outcome, Sender, Silence, Snapshot, Switches, Task,
+};
 
 use crate::guest;
 
@@ -111,6 +113,34 @@ fn send_combining_lets_frames_go_together() {
 }
 
 #[test]
+fn combine_more_lets_more_than_three_go_together() {
+    let combining = Switches { rap_in_kernel: true, send_combining: true, ..Switches::default() };
+    let Some((_, three)) = send(combining, 60) else { return };
+    assert!(three.lance.tx_pass_frames_max <= COMBINE_FRAMES, "{three:?}");
+    let switches = Switches { combine_more: true, ..combining };
+    let Some((_, more)) = send(switches, 60) else { return };
+    assert!(more.lance.tx_pass_frames_max > COMBINE_FRAMES, "{more:?}");
+    assert!(more.lance.tx_pass_frames_max <= COMBINE_MORE_FRAMES, "{more:?}");
+}
+
+#[test]
+fn int_moderation_tells_of_many_frames_at_once() {
+    for tdmd_doorbell in [false, true] {
+        let switches = Switches {
+            rap_in_kernel: true,
+            tdmd_doorbell,
+            int_moderation: true,
+            ..Switches::default()
+        };
+        let Some((_, measured)) = send(switches, 60) else { return };
+        // They go out one by one all the same.
+        assert!(measured.lance.tx_pass_with_frames_count > COUNT / 4, "{measured:?}");
+        assert!(measured.work.moderated_count > 0, "{measured:?}");
+        assert!(measured.report[report::INTERRUPTS] < COUNT, "{measured:?}");
+    }
+}
+
+#[test]
 fn irq_fd_takes_no_call_to_lower_the_line() {
     let Some((_, measured)) = send(Switches::default(), 60) else { return };
     assert!(measured.work.interrupt_call_count > measured.work.interrupt_count);
@@ -151,6 +181,7 @@ fn every_arm_delivers_every_frame_in_order() {
             rap_in_kernel: on(0),
             tdmd_doorbell: on(1),
             send_combining: on(2),
+            combine_more: on(2) && on(5),
             shared_ring: false,
             int_moderation: on(6),
             own_polling: on(3),

@@ -10,7 +10,7 @@ use super::backend::{Sender, SenderWire};
 use super::condition::Condition;
 use super::counters::Work;
 use super::moderation::Moderation;
-use super::switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
+use super::switches::{COMBINE_TICK_US, Switches};
 use crate::vmnic::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
 
 /// Longest time that anything is put off here.
@@ -96,7 +96,8 @@ pub(super) struct Device {
     line: IrqLine,
     /// What is put off of interrupts; `None` where none is.
     moderation: Option<Moderation>,
-    combine: bool,
+    /// Demands that go together at most.
+    combine_frames: u64,
     /// Demands that wait for others.
     pending: u64,
     first_pending_ns: u64,
@@ -122,7 +123,7 @@ impl Device {
             ram,
             line,
             moderation: switches.int_moderation.then(Moderation::default),
-            combine: switches.send_combining,
+            combine_frames: switches.combine_frames(),
             pending: 0,
             first_pending_ns: 0,
             last_demand_ns: 0,
@@ -215,7 +216,7 @@ impl Device {
         let is_status = self.lance.port(offset, width) == Some(Port::Rdp) && self.lance.rap() == 0;
         let demand =
             is_status && value & u32::from(csr0::TDMD | csr0::STOP) == u32::from(csr0::TDMD);
-        if self.combine && demand && self.lance.can_transmit() {
+        if self.combine_frames > 1 && demand && self.lance.can_transmit() {
             let rest = value & !u32::from(csr0::TDMD);
             self.with(|lance, bus| lance.write(bus, offset, width, rest))?;
             return self.demand(1, now_ns);
@@ -235,7 +236,7 @@ impl Device {
         // Fewer than one a tick: nobody would come to go with.
         let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS;
         self.last_demand_ns = now_ns;
-        if self.combine && busy && self.pending < COMBINE_FRAMES && !self.is_overdue(now_ns) {
+        if busy && self.pending < self.combine_frames && !self.is_overdue(now_ns) {
             self.work.combined_count += count;
             return Ok(());
         }

@@ -31,6 +31,6 @@ pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
 pub use paced::PacedSender;
 pub use ring::{RingReceiver, RingSender, ring_backend};
-pub use switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
+pub use switches::{COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, Switches};
 pub use tap::{TapReceiver, TapSender, tap_backend};
 pub use xdp::{XdpReceiver, XdpSender, xdp_backend};
