@@ -8,7 +8,7 @@
 
 use core::arch::global_asm;
 
-use wire::nettest::{PLAIN_BOOT_AT, PLAIN_IDT_AT, boot, report};
+use wire::nettest::{PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, boot, report};
 
 use crate::cpu::{in8, out8, ticks};
 use crate::pages::{Boot, Report};
@@ -28,7 +28,7 @@ global_asm!(
     .section .bss.pvh, "aw", @nobits
     .balign 4096
     pvh_tables:
-    .skip 0x3000
+    .skip 0x4000
 
     .section .rodata.pvh, "a"
     .balign 8
@@ -56,13 +56,15 @@ global_asm!(
         xor eax, eax
         mov ecx, (0xb000 - {idt}) / 4
         rep stosd
-        // All of memory at its physical address, in pages of 2 MiB: 1 GiB. And the fourth GiB, where
-        // devices are, as one page without a cache.
+        // All of memory at its physical address, in pages of 2 MiB: 1 GiB. And, without a cache, the
+        // page where a virtio card's registers may be.
         mov eax, offset pvh_tables + 0x1003
         mov dword ptr [pvh_tables], eax
         mov eax, offset pvh_tables + 0x2003
         mov dword ptr [pvh_tables + 0x1000], eax
-        mov dword ptr [pvh_tables + 0x1018], 0xc000009b
+        mov eax, offset pvh_tables + 0x3003
+        mov dword ptr [pvh_tables + 0x1000 + 8 * {device_gib}], eax
+        mov dword ptr [pvh_tables + 0x3000 + 8 * {device_page}], {device_entry}
         mov eax, 0x83
         xor ecx, ecx
     1:
@@ -104,6 +106,10 @@ global_asm!(
         jmp _start
     .text
     "#,
+    device_gib = const PLAIN_DEVICES_AT >> 30,
+    device_page = const (PLAIN_DEVICES_AT >> 21) & 511,
+    // Present, writable, written through, not cached, 2 MiB.
+    device_entry = const (PLAIN_DEVICES_AT & !0x1f_ffff) | 0x9b,
     idt = const PLAIN_IDT_AT,
     boot = const PLAIN_BOOT_AT,
     // The image ends far below.

@@ -79,6 +79,9 @@ pub const PLAIN_BOOT_AT: u64 = 0x300_0000;
 /// Where the interrupt descriptor table is there.
 pub const PLAIN_IDT_AT: u64 = 0x2000;
 
+/// In which 2 MiB the registers of a virtio card are there.
+pub const PLAIN_DEVICES_AT: u64 = 0xfeb0_0000;
+
 /// Where the report page is there.
 pub const PLAIN_REPORT_AT: u64 = 0x8000;
 

@@ -266,7 +266,7 @@ pub(super) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
     m
 }
 
-/// QEMU's threads, and what its guest counted. Its exits nobody counts: translated code has none.
+/// QEMU's threads, and what its guest counted. Its exits nobody counts; translated code has none.
 fn qemu_figures(m: &mut Measurement, ran: &qemu::Ran, packet_count: u64) {
     let told = &ran.report;
     let vcpu_ns = ran.vcpu.scheduled.run_ns;

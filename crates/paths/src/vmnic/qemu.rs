@@ -19,7 +19,8 @@ use host::cpu::{ThreadClock, ThreadTimes};
 use host::scratch::Scratch;
 use model::Support;
 use wire::nettest::{
-    PLAIN_BOOT_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page, driver, report,
+    PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page,
+    driver, report,
 };
 
 use super::ends::MAC;
@@ -35,6 +36,8 @@ pub(super) enum Card {
     Pcnet,
     /// virtio over memory-mapped registers, the modern interface.
     VirtioNet,
+    /// The same under KVM.
+    VirtioNetKvm,
 }
 
 impl Card {
@@ -43,6 +46,7 @@ impl Card {
         match name {
             "qemu-pcnet" => Some(Card::Pcnet),
             "qemu-virtio-net" => Some(Card::VirtioNet),
+            "qemu-virtio-net-kvm" => Some(Card::VirtioNetKvm),
             _ => None,
         }
     }
@@ -52,6 +56,14 @@ impl Card {
         match self {
             Card::Pcnet => "QEMU pcnet, TCG",
             Card::VirtioNet => "QEMU virtio-net, TCG",
+            Card::VirtioNetKvm => "QEMU virtio-net, KVM",
+        }
+    }
+
+    fn accelerator(self) -> &'static str {
+        match self {
+            Card::Pcnet | Card::VirtioNet => "tcg",
+            Card::VirtioNetKvm => "kvm",
         }
     }
 }
@@ -61,7 +73,7 @@ impl Card {
 /// Source: QEMU, include/hw/i386/microvm.h and hw/i386/microvm.c: 512 bytes each, lines from 5 on where
 /// there is no ACPI and so no second I/O APIC.
 const TRANSPORT: u64 = 5;
-const VIRTIO_AT: u64 = 0xfeb0_0000 + 512 * TRANSPORT;
+const VIRTIO_AT: u64 = PLAIN_DEVICES_AT + 512 * TRANSPORT;
 const VIRTIO_LINE: u64 = 5 + TRANSPORT;
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Memory in MiB: the boot page lies at 48.
@@ -88,7 +100,7 @@ pub(super) struct Ran {
 }
 
 /// Whether QEMU can boot the guest here.
-pub(super) fn support() -> Support {
+pub(super) fn support(card: Card) -> Support {
     static TRIED: OnceLock<Support> = OnceLock::new();
     let support = TRIED.get_or_init(|| {
         if !Command::new(PROGRAM).arg("--version").output().is_ok_and(|o| o.status.success()) {
@@ -105,7 +117,10 @@ pub(super) fn support() -> Support {
         }
         capabilities::lab()
     });
-    support.clone()
+    match (support, card) {
+        (Support::Yes, Card::VirtioNetKvm) => capabilities::support(),
+        _ => support.clone(),
+    }
 }
 
 /// QEMU itself: the TAP is its descriptor 0.
@@ -120,7 +135,7 @@ fn command(folder: &std::path::Path, card: Card) -> Command {
                 .args(["-M", "pc", "-cpu", "max", "-device"])
                 .arg(format!("pcnet,netdev=n,mac={mac}"));
         }
-        Card::VirtioNet => {
+        Card::VirtioNet | Card::VirtioNetKvm => {
             command
                 // The old controller and timer, which the guest knows; its firmware would not let
                 // that controller through a local APIC.
@@ -132,7 +147,7 @@ fn command(folder: &std::path::Path, card: Card) -> Command {
         }
     }
     command
-        .args(["-accel", "tcg", "-m", MEMORY_MIB])
+        .args(["-accel", card.accelerator(), "-m", MEMORY_MIB])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         // Names its threads: that of the processor is looked for.
         .args(["-name", "wirepath,debug-threads=on"])
@@ -150,7 +165,7 @@ fn boot_bytes(task: &Task, card: Card) -> Vec<u8> {
     words[boot_page::DRIVER] |= driver::PLAIN_PC;
     words[boot_page::IDT] = PLAIN_IDT_AT;
     words[boot_page::REPORT] = PLAIN_REPORT_AT;
-    if card == Card::VirtioNet {
+    if card != Card::Pcnet {
         words[boot_page::VIRTIO_AT] = VIRTIO_AT;
         words[boot_page::VIRTIO_LINE] = VIRTIO_LINE;
     }
