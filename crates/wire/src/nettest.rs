@@ -182,8 +182,8 @@ pub mod report {
     pub const STREAM_UNACKED_BYTES: usize = 24;
     /// Interrupts of the timer.
     pub const TIMER_INTERRUPTS: usize = 25;
-    /// Sleeps of the stack that ended without an interrupt of the device, with a frame waiting: each
-    /// is a wake-up that was lost, or a frame that came with the tick.
+    /// Sleeps of the stack that ended without an interrupt of the device, with a frame waiting: its
+    /// interrupt was late, or was lost, and then all that follow are too long.
     pub const OVERSLEPT: usize = 26;
     /// Words in use.
     pub const LEN: usize = 27;

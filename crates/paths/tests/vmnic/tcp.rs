@@ -128,9 +128,10 @@ fn stream(mode: Mode, switches: Switches, size_bytes: u64, count: u64) -> bool {
         let (digest, bytes) = end.join().unwrap();
         assert_eq!((bytes, measured.report[report::STREAM_BYTES]), (total, total));
         assert_eq!(guest_digest(&measured), digest, "{mode:?} {switches:?}");
-        // A frame may come with the tick; one that was slept past is a lost wake-up.
+        // An interrupt may be late: a thread was not scheduled between the frame and the line. After
+        // one that is lost no other comes, and every sleep is too long.
         let [slept, overslept] = [report::HALTS, report::OVERSLEPT].map(|at| measured.report[at]);
-        assert!(overslept <= 1 + slept / 20, "{overslept} of {slept} {mode:?} {switches:?}");
+        assert!(overslept <= 1 + slept / 2, "{overslept} of {slept} {mode:?} {switches:?}");
         true
     })
 }
