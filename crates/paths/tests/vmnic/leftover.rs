@@ -98,7 +98,8 @@ fn what_the_kernel_left_behind_goes_out_although_nothing_is_sent_after_it() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let outcome = running.stop().unwrap();
-        assert_eq!((books.lock().unwrap().taken, handed()), (1, 1), "{switches:?} {outcome:?}");
+        let books = books.lock().unwrap();
+        assert_eq!((books.taken, books.handed), (1, 1), "{switches:?} {outcome:?}");
         assert_eq!(outcome.condition.unsent_count, 0);
     }
 }
