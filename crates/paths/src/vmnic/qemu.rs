@@ -1,7 +1,7 @@
 //! Peer arms: the same guest on QEMU's devices. With the same driver on `pcnet`, and with a driver of
 //! virtio-net on that.
 //!
-//! It boots as a plain PC, or as `microvm`, under TCG, at privilege level 0. Under nested KVM, code at that level is
+//! It boots as a plain PC, or as `microvm`, at privilege level 0. Under nested KVM, code at that level is
 //! emulated instruction by instruction and slower than translated code, so TCG is the honest
 //! accelerator where this is most needed.
 

@@ -262,12 +262,17 @@ impl Device {
         if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
     }
 
+    /// Whether an interrupt is put off.
+    pub(super) fn puts_off_interrupt(&self) -> bool {
+        self.moderation.as_ref().is_some_and(Moderation::is_waiting)
+    }
+
     /// Whether demands wait for others, an interrupt for frames, the wire for room, or the kernel
     /// left frames behind.
     pub(super) fn is_waiting(&self) -> bool {
         self.pending > 0
             || self.lance.has_demand()
-            || self.moderation.as_ref().is_some_and(Moderation::is_waiting)
+            || self.puts_off_interrupt()
             || self.sender.unsent_count() > 0
     }
 

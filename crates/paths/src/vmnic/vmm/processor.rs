@@ -263,9 +263,14 @@ impl<'a> Processor<'a> {
             }
             _ => self.exits.other_device_count += 1,
         }
+        let put_off = device.puts_off_interrupt();
         device.write(offset, width, value, now_ns)?;
-        // The wire had no room, or the kernel none for all: the device's thread looks again.
-        let tells = changes || device.lance.has_demand() || device.sender.unsent_count() > 0;
+        // The wire had no room, the kernel none for all, or an interrupt is put off as soon as the
+        // guest allows it, for what was sent meanwhile: the device's thread looks again.
+        let tells = changes
+            || device.lance.has_demand()
+            || device.sender.unsent_count() > 0
+            || !put_off && device.puts_off_interrupt() && self.shared.switches.tdmd_doorbell;
         device.work.event_call_count += u64::from(tells);
         drop(device);
         if changes {
