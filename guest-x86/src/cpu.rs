@@ -44,6 +44,24 @@ pub(crate) fn out32(port: u16, value: u32) {
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack)) };
 }
 
+/// Reads a byte of a device's registers.
+pub(crate) fn read8(address: usize) -> u8 {
+    // SAFETY: the boot page says that a device is there; none writes our memory on a read.
+    unsafe { (address as *const u8).read_volatile() }
+}
+
+/// Reads a device's register.
+pub(crate) fn read32(address: usize) -> u32 {
+    // SAFETY: as for `read8`, aligned.
+    unsafe { (address as *const u32).read_volatile() }
+}
+
+/// Writes a device's register.
+pub(crate) fn write32(address: usize, value: u32) {
+    // SAFETY: as for `read32`; the device writes only memory that its driver gave it.
+    unsafe { (address as *mut u32).write_volatile(value) };
+}
+
 /// The time stamp counter.
 pub(crate) fn ticks() -> u64 {
     let (low, high): (u32, u32);

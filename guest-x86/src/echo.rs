@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use wire::nettest::boot;
 use wire::{arp, ethernet, frame, icmp, ipv4};
 
-use crate::lance::Lance;
+use crate::nic::Nic;
 use crate::pages::Boot;
 use crate::{idle, interrupts};
 
@@ -14,21 +14,21 @@ use crate::{idle, interrupts};
 const ECHO_PORT: u16 = 7;
 
 /// Answers until the monitor ends it.
-pub(crate) fn run(boot: &Boot, lance: &mut Lance) {
+pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
     let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
-    let mac = lance.mac();
+    let mac = nic.mac();
     let mut copy = [0; 1514];
     loop {
         interrupts::wake_word().store(0, Ordering::Release);
         let mut busy = false;
-        while let Some(len) = lance.receive(|frame| {
+        while let Some(len) = nic.receive(|frame| {
             let len = frame.len().min(copy.len());
             copy[..len].copy_from_slice(&frame[..len]);
             len
         }) {
             busy = true;
             if answer(&mut copy[..len], mac, ip).is_some() {
-                lance.send(len, |frame| frame.copy_from_slice(&copy[..len]));
+                nic.send(len, |frame| frame.copy_from_slice(&copy[..len]));
             }
         }
         if !busy {

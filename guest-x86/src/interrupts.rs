@@ -200,7 +200,8 @@ extern "C" fn device_interrupt() {
     // One that ends between the last look and the flag's fall is seen by the look behind it.
     while AGAIN.load(Ordering::SeqCst) && !BUSY.swap(true, Ordering::SeqCst) {
         while AGAIN.swap(false, Ordering::SeqCst) {
-            crate::lance::on_interrupt();
+            Report::get().add(report::INTERRUPTS, 1);
+            crate::nic::on_interrupt();
             pic_out(SLAVE + 1, mask);
         }
         BUSY.store(false, Ordering::SeqCst);
@@ -212,6 +213,7 @@ extern "C" fn device_interrupt() {
 extern "C" fn timer_interrupt() {
     let begin = ticks();
     out8(MASTER, 0x60);
+    Report::get().add(report::TIMER_INTERRUPTS, 1);
     wake_word().store(1, Ordering::Release);
     HANDLER_TICKS.fetch_add(ticks() - begin, Ordering::Relaxed);
 }

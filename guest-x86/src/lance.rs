@@ -12,6 +12,7 @@ use wire::nettest::{POLL_LINGER_US, boot, driver, report};
 
 use crate::cpu::{in8, in16, out16, pause, ticks};
 use crate::interrupts::{self, handler_ticks};
+use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 use crate::pci::Function;
 
@@ -65,8 +66,8 @@ fn address<T>(shared: &'static Shared<T>) -> u32 {
     shared.0.get() as usize as u32
 }
 
-/// Accesses a device port, counted and timed. Interrupts that fall into it are not its time.
-fn access<R>(body: impl FnOnce() -> R) -> R {
+/// Accesses a device port or register, counted and timed. Interrupts that fall into it are not its time.
+pub(crate) fn access<R>(body: impl FnOnce() -> R) -> R {
     let (begin, handlers) = (ticks(), handler_ticks());
     let result = body();
     let handled = handler_ticks() - handlers;
@@ -89,7 +90,6 @@ fn write_csr(base: u16, at: u16, value: u16) {
 /// The interrupt handler's part: acknowledges until nothing is left, then enables again.
 pub(crate) fn on_interrupt() {
     let base = BASE.load(Ordering::Relaxed);
-    Report::get().add(report::INTERRUPTS, 1);
     // The program may be between its write of RAP and that of the data.
     let rap = access(|| in16(base + RAP));
     for _ in 0..20 {
@@ -214,10 +214,15 @@ impl Lance {
         Self::load(&TX_RING, self.tx_next, 1) & OWN == 0
     }
 
+    /// Whether a received frame waits.
+    pub(crate) fn rx_ready(&self) -> bool {
+        Self::load(&RX_RING, self.rx_next, 1) & OWN == 0
+    }
+
     /// Waits until the next transmit descriptor is ours: looks a while, then sleeps, for which
     /// the transmit interrupt has to be on.
     #[cold]
-    fn tx_wait(&mut self) {
+    pub(crate) fn tx_wait(&mut self) {
         let report = Report::get();
         // Sleep and handlers have their own place in the books.
         let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
@@ -242,30 +247,17 @@ impl Lance {
             if self.masked {
                 write_csr(self.base, 3, 0);
             }
-            loop {
-                interrupts::wake_word().store(0, Ordering::Release);
-                if Self::load(&TX_RING, awaited, 1) & OWN == 0 {
-                    break;
-                }
-                crate::idle();
-            }
+            sleep_until(|| Self::load(&TX_RING, awaited, 1) & OWN == 0);
             if self.masked {
                 write_csr(self.base, 3, MASKS.load(Ordering::Relaxed));
             }
-            // The word was cleared here: what set it before, such as a frame that arrived, is not
-            // to be slept through by the caller.
-            interrupts::wake_word().store(1, Ordering::Release);
         }
         let others = elsewhere() - others;
         report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
-    /// Sends a frame of `len` bytes that `fill` writes, after waiting for room.
+    /// Sends a frame of `len` bytes that `fill` writes; there is room.
     pub(crate) fn send(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
-        assert!((14..=1514).contains(&len));
-        if !self.tx_ready() {
-            self.tx_wait();
-        }
         let report = Report::get();
         let i = self.tx_next;
         let begin = ticks();
@@ -280,7 +272,6 @@ impl Lance {
         Self::store(&TX_RING, i, 2, 0);
         Self::store(&TX_RING, i, 1, OWN | STP_ENP | 0xf000 | (4096 - len as u32));
         self.tx_next = (i + 1) % self.tx_len;
-        report.add(report::TX_FRAMES, 1);
         if !self.device_polls || self.is_quiet() {
             write_csr(self.base, 0, TDMD | INEA);
             // The demand may take longer than the device lingers, and it has looked only now.

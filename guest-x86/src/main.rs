@@ -9,18 +9,20 @@ mod cpu;
 mod echo;
 mod interrupts;
 mod lance;
+mod nic;
 mod pages;
 mod pc;
 mod pci;
 mod raw;
 mod stack;
 mod streams;
+mod virtio_net;
 
 use core::arch::global_asm;
 
 use wire::nettest::{MAGIC, Mode, PORT, Signal, boot, report};
 
-use lance::Lance;
+use nic::Nic;
 use pages::{Boot, Report};
 
 global_asm!(
@@ -43,15 +45,15 @@ extern "C" fn main(page: *const u64) -> ! {
     Report::install(&boot);
     interrupts::install(&boot);
     let boot = boot.with_tsc_khz(pc::tsc_khz(&boot));
-    let mut lance = Lance::open(&boot).expect("the monitor has a Lance");
+    let mut nic = Nic::open(&boot).expect("the machine has a card");
     Report::get().set(report::MAGIC, MAGIC);
     signal(Signal::Ready);
     match Mode::from_word(boot.get(boot::MODE)) {
-        Some(Mode::Send) => raw::send(&boot, &mut lance),
-        Some(Mode::Echo) => echo::run(&boot, &mut lance),
-        Some(Mode::TcpSend) => streams::send(&boot, &mut lance),
-        Some(Mode::TcpReceive) => streams::receive(&boot, &mut lance),
-        Some(Mode::Serve) => streams::serve(&boot, &mut lance),
+        Some(Mode::Send) => raw::send(&boot, &mut nic),
+        Some(Mode::Echo) => echo::run(&boot, &mut nic),
+        Some(Mode::TcpSend) => streams::send(&boot, &mut nic),
+        Some(Mode::TcpReceive) => streams::receive(&boot, &mut nic),
+        Some(Mode::Serve) => streams::serve(&boot, &mut nic),
         None => panic!("unknown mode"),
     }
     end(Signal::Done)

@@ -3,7 +3,7 @@
 use wire::nettest::{Signal, boot, report};
 
 use crate::cpu::ticks;
-use crate::lance::Lance;
+use crate::nic::Nic;
 use crate::pages::{Boot, Report};
 use crate::{interrupts, signal};
 
@@ -23,28 +23,28 @@ static SOURCE: [u8; 1514] = {
 };
 
 /// Sends the warm-up, then the measured frames.
-pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
+pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
     let len = (boot.get(boot::SIZE_BYTES) as usize).clamp(60, 1514);
     let mut source = SOURCE;
     source[..6].copy_from_slice(&boot.get(boot::PEER_MAC).to_le_bytes()[..6]);
-    source[6..12].copy_from_slice(&lance.mac());
+    source[6..12].copy_from_slice(&nic.mac());
     source[12..14].copy_from_slice(&ETHERTYPE);
     let mut sequence = 0u64;
-    let mut send = |lance: &mut Lance, count: u64, ticks_max: u64| {
+    let mut send = |nic: &mut Nic, count: u64, ticks_max: u64| {
         let begin = ticks();
         for _ in 0..count {
             if ticks() - begin >= ticks_max {
                 break;
             }
-            lance.send(len, |frame| {
+            nic.send(len, |frame| {
                 frame.copy_from_slice(&source[..len]);
                 frame[14..22].copy_from_slice(&sequence.to_be_bytes());
             });
             sequence += 1;
         }
-        while !lance.tx_is_empty() {
+        while !nic.tx_is_empty() {
             interrupts::wake_word().store(0, Ordering::Release);
-            if lance.tx_is_empty() {
+            if nic.tx_is_empty() {
                 break;
             }
             // With the transmit interrupt masked nobody would wake us.
@@ -54,11 +54,11 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
     let or_without_end = |value: u64| if value == 0 { u64::MAX } else { value };
     let count = or_without_end(boot.get(boot::COUNT));
     let ticks_max = boot.get(boot::DURATION_US).saturating_mul(boot.tsc_khz()) / 1000;
-    send(lance, boot.get(boot::WARM_UP), u64::MAX);
+    send(nic, boot.get(boot::WARM_UP), u64::MAX);
     Report::get().clear();
     signal(Signal::Begin);
     let begin = ticks();
-    send(lance, count, or_without_end(ticks_max));
+    send(nic, count, or_without_end(ticks_max));
     Report::get().set(report::TOTAL_TICKS, ticks() - begin);
     signal(Signal::End);
 }

@@ -7,11 +7,11 @@ use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
-use wire::nettest::boot;
+use wire::nettest::{boot, report};
 
 use crate::cpu::ticks;
-use crate::lance::Lance;
-use crate::pages::Boot;
+use crate::nic::Nic;
+use crate::pages::{Boot, Report};
 use crate::{idle, interrupts};
 
 /// Longest frame, check sequence not counted, and the shortest that a wire carries.
@@ -24,12 +24,12 @@ const TIMER_HZ: u32 = 100;
 
 /// The driver, with room for one received frame.
 struct Port<'a> {
-    lance: &'a mut Lance,
+    nic: &'a mut Nic,
     frame: [u8; FRAME_BYTES_MAX],
 }
 
 struct Received<'a>(&'a mut [u8]);
-struct Sending<'a>(&'a mut Lance);
+struct Sending<'a>(&'a mut Nic);
 
 impl RxToken for Received<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, body: F) -> R {
@@ -61,20 +61,20 @@ impl Device for Port<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
         // A frame may want an answer: without room for it, it waits.
-        if !self.lance.tx_ready() {
+        if !self.nic.tx_ready() {
             return None;
         }
         let copy = &mut self.frame;
-        let len = self.lance.receive(|frame| {
+        let len = self.nic.receive(|frame| {
             let len = frame.len().min(FRAME_BYTES_MAX);
             copy[..len].copy_from_slice(&frame[..len]);
             len
         })?;
-        Some((Received(&mut self.frame[..len]), Sending(self.lance)))
+        Some((Received(&mut self.frame[..len]), Sending(self.nic)))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        self.lance.tx_ready().then_some(Sending(self.lance))
+        self.nic.tx_ready().then_some(Sending(self.nic))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -94,9 +94,9 @@ pub(crate) struct Stack<'a> {
 
 impl<'a> Stack<'a> {
     /// Puts the boot page's address on the driver and starts the stack's timer.
-    pub(crate) fn new(boot: &Boot, lance: &'a mut Lance) -> Self {
-        let mac = EthernetAddress(lance.mac());
-        let mut port = Port { lance, frame: [0; FRAME_BYTES_MAX] };
+    pub(crate) fn new(boot: &Boot, nic: &'a mut Nic) -> Self {
+        let mac = EthernetAddress(nic.mac());
+        let mut port = Port { nic, frame: [0; FRAME_BYTES_MAX] };
         let mut config = Config::new(mac.into());
         config.random_seed = ticks();
         let tsc_khz = boot.tsc_khz();
@@ -117,6 +117,7 @@ impl<'a> Stack<'a> {
         sockets: &mut SocketSet<'_>,
         work: impl FnOnce(&mut Interface, &mut SocketSet<'_>) -> bool,
     ) {
+        let interrupts_before = Report::get().get_word(report::INTERRUPTS);
         interrupts::wake_word().store(0, Ordering::Release);
         let now = instant(self.tsc_khz);
         let polled = self.interface.poll(now, &mut self.port, sockets);
@@ -124,8 +125,24 @@ impl<'a> Stack<'a> {
         if polled == PollResult::None && !worked {
             let delay = self.interface.poll_delay(now, sockets);
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
-                idle();
+                // Without room nothing is received, and nobody tells of room unless asked.
+                match self.port.nic.tx_ready() {
+                    true => self.sleep(interrupts_before),
+                    false => self.port.nic.tx_wait(),
+                }
             }
+        }
+    }
+}
+
+impl Stack<'_> {
+    /// Sleeps, and counts when that was too long: no interrupt since `interrupts_before`, when the
+    /// wake word was cleared, and yet there is a frame.
+    fn sleep(&self, interrupts_before: u64) {
+        idle();
+        let report = Report::get();
+        if report.get_word(report::INTERRUPTS) == interrupts_before && self.port.nic.rx_ready() {
+            report.add(report::OVERSLEPT, 1);
         }
     }
 }

@@ -11,7 +11,7 @@ use smoltcp::wire::{IpAddress, IpEndpoint};
 use wire::nettest::{STREAM_PORT, Signal, boot, driver, report, stream_byte};
 
 use crate::cpu::ticks;
-use crate::lance::Lance;
+use crate::nic::Nic;
 use crate::pages::{Boot, Report};
 use crate::signal;
 use crate::stack::Stack;
@@ -79,6 +79,28 @@ impl Sum {
         }
     }
 
+    /// Tells how far it is, for whoever asks why it came no further.
+    fn tell(&self, socket: &tcp::Socket<'_>) {
+        let state = match socket.state() {
+            // What there was before is of interest.
+            tcp::State::Closed => return,
+            tcp::State::Listen => 1,
+            tcp::State::SynSent => 2,
+            tcp::State::SynReceived => 3,
+            tcp::State::Established => 4,
+            tcp::State::FinWait1 => 5,
+            tcp::State::FinWait2 => 6,
+            tcp::State::CloseWait => 7,
+            tcp::State::Closing => 8,
+            tcp::State::LastAck => 9,
+            tcp::State::TimeWait => 10,
+        };
+        let report = Report::get();
+        report.set(report::STREAM_STATE, state);
+        report.set(report::STREAM_UNACKED_BYTES, socket.send_queue() as u64);
+        report.set(report::STREAM_BYTES, self.bytes);
+    }
+
     fn report(self) {
         let report = Report::get();
         report.set(report::STREAM_BYTES, self.bytes);
@@ -95,10 +117,10 @@ impl Sum {
 /// A connection to the other end, made.
 fn connect<'a>(
     boot: &Boot,
-    lance: &'a mut Lance,
+    nic: &'a mut Nic,
     sockets: &mut SocketSet<'_>,
 ) -> (Stack<'a>, SocketHandle) {
-    let mut stack = Stack::new(boot, lance);
+    let mut stack = Stack::new(boot, nic);
     let [first, ..] = BUFFERS.take();
     let handle = sockets.add(socket(first));
     let peer = IpAddress::Ipv4((boot.get(boot::PEER_IP) as u32).into());
@@ -120,7 +142,7 @@ fn connect<'a>(
 }
 
 /// Sends writes of the size asked for, from one buffer, and closes.
-pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
+pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
     let mut storage = [SocketStorage::EMPTY; 1];
     let mut sockets = SocketSet::new(&mut storage[..]);
     let source = SOURCE.take();
@@ -133,7 +155,7 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
     let ticks_max = boot.get(boot::DURATION_US).saturating_mul(boot.tsc_khz()) / 1000;
     let ticks_max = or_without_end(ticks_max);
     let mut sum = Sum::new(boot);
-    let (mut stack, handle) = connect(boot, lance, &mut sockets);
+    let (mut stack, handle) = connect(boot, nic, &mut sockets);
     Report::get().clear();
     signal(Signal::Begin);
     let begin = ticks();
@@ -158,6 +180,7 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
             }
             // Our end was acknowledged: so was all before it.
             use tcp::State::{Closed, Closing, FinWait1, LastAck};
+            sum.tell(socket);
             let state = socket.state();
             assert!(closed || state != Closed, "the connection was reset");
             done = closed
@@ -172,11 +195,11 @@ pub(crate) fn send(boot: &Boot, lance: &mut Lance) {
 }
 
 /// Receives until the other end closes.
-pub(crate) fn receive(boot: &Boot, lance: &mut Lance) {
+pub(crate) fn receive(boot: &Boot, nic: &mut Nic) {
     let mut storage = [SocketStorage::EMPTY; 1];
     let mut sockets = SocketSet::new(&mut storage[..]);
     let mut sum = Sum::new(boot);
-    let (mut stack, handle) = connect(boot, lance, &mut sockets);
+    let (mut stack, handle) = connect(boot, nic, &mut sockets);
     Report::get().clear();
     signal(Signal::Begin);
     let begin = ticks();
@@ -192,6 +215,7 @@ pub(crate) fn receive(boot: &Boot, lance: &mut Lance) {
                 });
                 worked |= taken.is_ok_and(|taken| taken > 0);
             }
+            sum.tell(socket);
             done = !socket.may_recv();
             worked
         });
@@ -210,7 +234,7 @@ pub(crate) fn receive(boot: &Boot, lance: &mut Lance) {
 }
 
 /// Serves until the monitor ends it.
-pub(crate) fn serve(boot: &Boot, lance: &mut Lance) {
+pub(crate) fn serve(boot: &Boot, nic: &mut Nic) {
     let mut storage = [const { SocketStorage::EMPTY }; 3 * CONNECTIONS + 1];
     let mut sockets = SocketSet::new(&mut storage[..]);
     let mut handles = [(0, SocketHandle::default()); 3 * CONNECTIONS];
@@ -223,7 +247,7 @@ pub(crate) fn serve(boot: &Boot, lance: &mut Lance) {
     }
     let datagrams = sockets.add(datagram_socket());
     let mut line = 0;
-    let mut stack = Stack::new(boot, lance);
+    let mut stack = Stack::new(boot, nic);
     loop {
         stack.turn(&mut sockets, |_, sockets| {
             let mut worked = echo_datagrams(sockets.get_mut(datagrams));

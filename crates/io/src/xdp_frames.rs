@@ -153,6 +153,11 @@ impl XdpFrameTx {
         self.kick_count += socket.wakeup_count - before;
         Ok(kicked.map(|_| ())?)
     }
+
+    /// Frames posted that the last [`Self::kick`] left behind.
+    pub fn unsent_count(&self) -> u64 {
+        if self.posted { self.queue.socket().tx_pending() as u64 } else { 0 }
+    }
 }
 
 impl XdpFrameRx {

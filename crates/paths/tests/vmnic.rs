@@ -7,6 +7,8 @@ mod confined;
 mod guest;
 #[path = "vmnic/hostile.rs"]
 mod hostile;
+#[path = "vmnic/leftover.rs"]
+mod leftover;
 #[path = "vmnic/path.rs"]
 mod path;
 #[path = "vmnic/raw.rs"]

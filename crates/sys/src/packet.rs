@@ -439,6 +439,19 @@ impl PacketTx {
         self.slot_count - self.in_flight
     }
 
+    /// Slots posted that the kernel has not begun to send: a [`kick`](Self::kick) that took some
+    /// says nothing of those behind, for which the socket had no memory.
+    pub fn requested(&self) -> usize {
+        let before = |slot: usize, back: usize| (slot + self.slot_count - back) % self.slot_count;
+        (1..=self.in_flight)
+            .take_while(|&back| {
+                // Relaxed: only counted, nothing is read behind it.
+                let status = self.status(before(self.head, back)).load(Ordering::Relaxed);
+                status & libc::TP_STATUS_SEND_REQUEST != 0
+            })
+            .count()
+    }
+
     /// Slots posted and not reaped.
     pub fn in_flight(&self) -> usize {
         self.in_flight

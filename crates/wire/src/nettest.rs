@@ -54,8 +54,13 @@ pub mod boot {
     pub const REPORT: usize = 13;
     /// Microseconds after which the measured part ends, if it has not before; 0 without end.
     pub const DURATION_US: usize = 14;
+    /// Address of the registers of a virtio network card, and its line of the interrupt controller;
+    /// 0 where the device is a Lance, which is found by PCI.
+    pub const VIRTIO_AT: usize = 15;
+    /// See [`VIRTIO_AT`].
+    pub const VIRTIO_LINE: usize = 16;
     /// Words in use.
-    pub const LEN: usize = 15;
+    pub const LEN: usize = 17;
 }
 
 /// Guest physical address of a word that keeps `hlt` from sleeping while it is not 0. The guest
@@ -73,6 +78,9 @@ pub const PLAIN_BOOT_AT: u64 = 0x300_0000;
 
 /// Where the interrupt descriptor table is there.
 pub const PLAIN_IDT_AT: u64 = 0x2000;
+
+/// In which 2 MiB the registers of a virtio card are there.
+pub const PLAIN_DEVICES_AT: u64 = 0xfeb0_0000;
 
 /// Where the report page is there.
 pub const PLAIN_REPORT_AT: u64 = 0x8000;
@@ -135,7 +143,7 @@ pub mod report {
     pub const RX_FRAMES: usize = 2;
     /// Interrupts of the device.
     pub const INTERRUPTS: usize = 3;
-    /// Accesses to the device's ports.
+    /// Accesses to the device's ports or registers.
     pub const PORT_ACCESSES: usize = 4;
     /// Accesses to the interrupt controller's ports.
     pub const PIC_ACCESSES: usize = 5;
@@ -167,8 +175,18 @@ pub mod report {
     pub const TOTAL_TICKS: usize = 18;
     /// SHA-256 of the stream's bytes, four words, first byte lowest.
     pub const DIGEST: usize = 19;
+    /// State of the stream's connection when it was last open: 1 for LISTEN and so on to 10 for
+    /// TIME-WAIT, in the order of RFC 9293, section 3.3.2; 0 without one.
+    pub const STREAM_STATE: usize = 23;
+    /// Bytes of the stream that were sent or wait to be, and are not acknowledged.
+    pub const STREAM_UNACKED_BYTES: usize = 24;
+    /// Interrupts of the timer.
+    pub const TIMER_INTERRUPTS: usize = 25;
+    /// Sleeps of the stack that ended without an interrupt of the device, with a frame waiting: its
+    /// interrupt was late, or was lost, and then all that follow are too long.
+    pub const OVERSLEPT: usize = 26;
     /// Words in use.
-    pub const LEN: usize = 23;
+    pub const LEN: usize = 27;
 }
 
 /// What a byte to [`PORT`] means.

@@ -1,6 +1,6 @@
 //! QEMU's `virt` machine (one CPU at EL1, GICv3): everything between the hardware and the kernel.
 //!
-//! With the kernel's context switch this is the only crate with `unsafe`. Addresses are those of
+//! With the kernel's context switch and the card's memory this is all that has `unsafe`. Addresses are those of
 //! QEMU's `hw/arm/virt.c`; where the virtio windows lie comes from the device tree.
 #![no_std]
 #![expect(unsafe_code, reason = "hardware is reached by addresses that no compiler can check")]
@@ -8,7 +8,6 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 pub mod console;
-mod dma;
 pub mod gpio;
 pub mod interrupts;
 mod mmio;

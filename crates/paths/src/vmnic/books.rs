@@ -7,7 +7,7 @@ use super::native::Ran;
 use super::qemu;
 use super::sink::Received;
 use super::stream::Passed;
-use super::vmm::{Snapshot, Switches};
+use super::vmm::{COMBINE_FRAMES, Snapshot, Switches};
 use io::rusage::ThreadUsage;
 
 fn cost(usage: &ThreadUsage) -> Cost {
@@ -126,20 +126,23 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     m.counters.extend(counters(seen));
 }
 
+/// What `passed` at the host in `frame_count` frames, and what that cost there.
+fn stream(wall_ns: u64, passed: &Passed, frame_count: u64) -> Measurement {
+    let throughput = Throughput {
+        interval_ns: passed.wall_ns,
+        received_count: frame_count,
+        payload_bytes: passed.bytes,
+    };
+    let mut m = Measurement { wall_ns, throughput: Some(throughput), ..Measurement::default() };
+    m.costs.insert("host".into(), cost(&passed.usage));
+    m
+}
+
 /// What a stream cost a guest; its packets are the frames that carry it, either way.
 pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
     let lance = &seen.lance;
     let frame_count = lance.tx_frame_count + lance.rx_frame_count;
-    let mut m = Measurement {
-        wall_ns: seen.at_ns,
-        throughput: Some(Throughput {
-            interval_ns: passed.wall_ns,
-            received_count: frame_count,
-            payload_bytes: passed.bytes,
-        }),
-        ..Measurement::default()
-    };
-    m.costs.insert("host".into(), cost(&passed.usage));
+    let mut m = stream(seen.at_ns, passed, frame_count);
     guest_figures(&mut m, seen, frame_count, passed.call_count);
     m
 }
@@ -161,6 +164,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("doorbell_count", work.doorbell_count),
         ("doorbell_wake_count", work.doorbell_wake_count),
         ("combined_count", work.combined_count),
+        ("moderated_count", work.moderated_count),
         ("irq_raised_count", work.interrupt_count),
         ("irq_call_count", work.interrupt_call_count),
         ("wait_call_count", work.wait_call_count),
@@ -211,6 +215,19 @@ pub(super) fn not_effective(switches: &Switches, seen: &Snapshot) -> Vec<NotEffe
             switches.send_combining && told && seen.work.combined_count == 0,
             "no frame waited for another: they came more than a tick apart, or together anyway",
         ),
+        (
+            "combine-more",
+            switches.combine_more && told && seen.lance.tx_pass_frames_max <= COMBINE_FRAMES,
+            "never did more frames go together than send-combining lets",
+        ),
+        (
+            "int-moderation",
+            switches.int_moderation
+                && seen.work.moderated_count == 0
+                && !switches.tx_int_mask
+                && seen.lance.tx_frame_count > 0,
+            "no interrupt was put off: each told of a frame received, too",
+        ),
     ];
     rules
         .into_iter()
@@ -244,21 +261,12 @@ pub(super) fn of_qemu(
 /// What a stream cost a guest on QEMU's device.
 pub(super) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
     let frame_count = ran.report[report::TX_FRAMES] + ran.report[report::RX_FRAMES];
-    let mut m = Measurement {
-        wall_ns: ran.wall_ns,
-        throughput: Some(Throughput {
-            interval_ns: passed.wall_ns,
-            received_count: frame_count,
-            payload_bytes: passed.bytes,
-        }),
-        ..Measurement::default()
-    };
-    m.costs.insert("host".into(), cost(&passed.usage));
+    let mut m = stream(ran.wall_ns, passed, frame_count);
     qemu_figures(&mut m, ran, frame_count);
     m
 }
 
-/// QEMU's threads, and what its guest counted. Its exits nobody counts: translated code has none.
+/// QEMU's threads, and what its guest counted. Its exits nobody counts; translated code has none.
 fn qemu_figures(m: &mut Measurement, ran: &qemu::Ran, packet_count: u64) {
     let told = &ran.report;
     let vcpu_ns = ran.vcpu.scheduled.run_ns;
@@ -267,7 +275,7 @@ fn qemu_figures(m: &mut Measurement, ran: &qemu::Ran, packet_count: u64) {
     m.costs.insert("vcpu".into(), of_thread(vcpu_ns));
     m.costs.insert("device".into(), of_thread(device_ns));
     m.mode.insert("back end".into(), "TAP".into());
-    m.mode.insert("device".into(), "QEMU pcnet, TCG".into());
+    m.mode.insert("device".into(), ran.device.into());
     if packet_count > 0 {
         let each = [
             ("vcpu_ns_per_packet", vcpu_ns),

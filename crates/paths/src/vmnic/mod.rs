@@ -41,11 +41,12 @@ pub use switches::SWITCHES;
 use crate::path::{Load, LoadKind, Path, PathError, Session};
 
 /// Native loops, which write the same back ends, and the same guest on another device.
-const PEERS: &[&str] = &["native", "native-tap", "native-xdp", "qemu-pcnet"];
+const PEERS: &[&str] =
+    &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net", "qemu-virtio-net-kvm"];
 /// Those that keep to a link's rate.
 const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
 /// Those that have a TCP/IP stack.
-const STREAM_PEERS: &[&str] = &["qemu-pcnet"];
+const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
 
 static LOADS: [LoadKind; 4] = [
     LoadKind {
@@ -114,16 +115,15 @@ impl Path for Vmnic {
         if arm.kind == model::ArmKind::Peer {
             let kind = LOADS.iter().find(|kind| kind.name == load.kind);
             let peers = kind.map_or(PEERS, |kind| kind.peers);
-            return match arm.name.as_str() {
-                name if !peers.contains(&name) => Support::Refused {
-                    why: format!(
-                        "{name} does not carry load {}: {} do",
-                        load.kind,
-                        peers.join(", ")
-                    ),
-                },
-                qemu::PEER => qemu::support(),
-                _ => capabilities::lab(),
+            let name = arm.name.as_str();
+            if !peers.contains(&name) {
+                let carry = peers.join(", ");
+                let why = format!("{name} does not carry load {}: {carry} do", load.kind);
+                return Support::Refused { why };
+            }
+            return match qemu::Card::of_arm(name) {
+                Some(card) => qemu::support(card),
+                None => capabilities::lab(),
             };
         }
         capabilities::support()

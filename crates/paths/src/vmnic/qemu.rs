@@ -1,6 +1,7 @@
-//! Peer arm: the same guest, with the same driver, on QEMU's `pcnet`.
+//! Peer arms: the same guest on QEMU's devices. With the same driver on `pcnet`, and with a driver of
+//! virtio-net on that.
 //!
-//! It boots as a plain PC under TCG, at privilege level 0. Under nested KVM, code at that level is
+//! It boots as a plain PC, or as `microvm`, at privilege level 0. Under nested KVM, code at that level is
 //! emulated instruction by instruction and slower than translated code, so TCG is the honest
 //! accelerator where this is most needed.
 
@@ -18,7 +19,8 @@ use host::cpu::{ThreadClock, ThreadTimes};
 use host::scratch::Scratch;
 use model::Support;
 use wire::nettest::{
-    PLAIN_BOOT_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page, driver, report,
+    PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, PLAIN_REPORT_AT, Signal, boot as boot_page,
+    driver, report,
 };
 
 use super::ends::MAC;
@@ -27,8 +29,52 @@ use super::{capabilities, image};
 use crate::path::PathError;
 use crate::text::chain;
 
-/// Name of the arm.
-pub(super) const PEER: &str = "qemu-pcnet";
+/// The device of a peer arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Card {
+    /// The Lance's younger sister.
+    Pcnet,
+    /// virtio over memory-mapped registers, the modern interface.
+    VirtioNet,
+    /// The same under KVM.
+    VirtioNetKvm,
+}
+
+impl Card {
+    /// That of the arm `name`; `None` for an arm that is none of QEMU's.
+    pub(super) fn of_arm(name: &str) -> Option<Self> {
+        match name {
+            "qemu-pcnet" => Some(Card::Pcnet),
+            "qemu-virtio-net" => Some(Card::VirtioNet),
+            "qemu-virtio-net-kvm" => Some(Card::VirtioNetKvm),
+            _ => None,
+        }
+    }
+
+    /// For the record.
+    fn what(self) -> &'static str {
+        match self {
+            Card::Pcnet => "QEMU pcnet, TCG",
+            Card::VirtioNet => "QEMU virtio-net, TCG",
+            Card::VirtioNetKvm => "QEMU virtio-net, KVM",
+        }
+    }
+
+    fn accelerator(self) -> &'static str {
+        match self {
+            Card::Pcnet | Card::VirtioNet => "tcg",
+            Card::VirtioNetKvm => "kvm",
+        }
+    }
+}
+
+/// Transport 5 of `microvm`, and its line: the second interrupt controller's third.
+///
+/// Source: QEMU, include/hw/i386/microvm.h and hw/i386/microvm.c: 512 bytes each, lines from 5 on where
+/// there is no ACPI and so no second I/O APIC.
+const TRANSPORT: u64 = 5;
+const VIRTIO_AT: u64 = PLAIN_DEVICES_AT + 512 * TRANSPORT;
+const VIRTIO_LINE: u64 = 5 + TRANSPORT;
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Memory in MiB: the boot page lies at 48.
 const MEMORY_MIB: &str = "64";
@@ -39,6 +85,8 @@ const RECORD_BYTES: usize = 1 + 8 * report::LEN;
 
 /// What the measured part of a run showed.
 pub(super) struct Ran {
+    /// What it ran on.
+    pub(super) device: &'static str,
     /// The guest's report page at its end.
     pub(super) report: [u64; report::LEN],
     /// How long it took, by our clock.
@@ -52,7 +100,7 @@ pub(super) struct Ran {
 }
 
 /// Whether QEMU can boot the guest here.
-pub(super) fn support() -> Support {
+pub(super) fn support(card: Card) -> Support {
     static TRIED: OnceLock<Support> = OnceLock::new();
     let support = TRIED.get_or_init(|| {
         if !Command::new(PROGRAM).arg("--version").output().is_ok_and(|o| o.status.success()) {
@@ -69,21 +117,41 @@ pub(super) fn support() -> Support {
         }
         capabilities::lab()
     });
-    support.clone()
+    match (support, card) {
+        (Support::Yes, Card::VirtioNetKvm) => capabilities::support(),
+        _ => support.clone(),
+    }
 }
 
 /// QEMU itself: the TAP is its descriptor 0.
-fn command(folder: &std::path::Path) -> Command {
+fn command(folder: &std::path::Path, card: Card) -> Command {
     let at = |name: &str| folder.join(name).display().to_string();
     let mac: Vec<String> = MAC.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mac = mac.join(":");
     let mut command = Command::new(PROGRAM);
+    match card {
+        Card::Pcnet => {
+            command
+                .args(["-M", "pc", "-cpu", "max", "-device"])
+                .arg(format!("pcnet,netdev=n,mac={mac}"));
+        }
+        Card::VirtioNet | Card::VirtioNetKvm => {
+            command
+                // The old controller and timer, which the guest knows; its firmware would not let
+                // that controller through a local APIC.
+                .args(["-M", "microvm,acpi=off,pic=on,pit=on,rtc=off", "-cpu", "max,apic=off"])
+                .args(["-global", "virtio-mmio.force-legacy=false", "-device"])
+                .arg(format!(
+                    "virtio-net-device,netdev=n,bus=virtio-mmio-bus.{TRANSPORT},mac={mac}"
+                ));
+        }
+    }
     command
-        .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", MEMORY_MIB])
+        .args(["-accel", card.accelerator(), "-m", MEMORY_MIB])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         // Names its threads: that of the processor is looked for.
         .args(["-name", "wirepath,debug-threads=on"])
         .args(["-netdev", "tap,id=n,fd=0"])
-        .args(["-device", &format!("pcnet,netdev=n,mac={}", mac.join(":"))])
         .args(["-kernel", &at("image")])
         .args(["-device"])
         .arg(format!("loader,file={},addr={PLAIN_BOOT_AT:#x},force-raw=on", at("boot")))
@@ -92,11 +160,15 @@ fn command(folder: &std::path::Path) -> Command {
     command
 }
 
-fn boot_bytes(task: &Task) -> Vec<u8> {
+fn boot_bytes(task: &Task, card: Card) -> Vec<u8> {
     let mut words = task.words(&Switches::default());
     words[boot_page::DRIVER] |= driver::PLAIN_PC;
     words[boot_page::IDT] = PLAIN_IDT_AT;
     words[boot_page::REPORT] = PLAIN_REPORT_AT;
+    if card != Card::Pcnet {
+        words[boot_page::VIRTIO_AT] = VIRTIO_AT;
+        words[boot_page::VIRTIO_LINE] = VIRTIO_LINE;
+    }
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -104,19 +176,21 @@ fn boot_bytes(task: &Task) -> Vec<u8> {
 ///
 /// Errors: QEMU does not start; the guest fails or is not done in time.
 pub(super) fn run(
+    card: Card,
     image: &[u8],
     task: &Task,
     tap: &Tap,
     patience: Duration,
 ) -> Result<Ran, PathError> {
     let folder = Scratch::new().map_err(PathError::part)?;
-    for (name, bytes) in [("image", image), ("boot", &boot_bytes(task))] {
+    for (name, bytes) in [("image", image), ("boot", &boot_bytes(task, card))] {
         std::fs::write(folder.path().join(name), bytes).map_err(PathError::part)?;
     }
     let listener = UnixListener::bind(folder.path().join("console")).map_err(PathError::part)?;
     listener.set_nonblocking(true).map_err(PathError::part)?;
     let tap = tap.as_fd().try_clone_to_owned().map_err(PathError::part)?;
-    let spawned = Child::spawn_on(command(folder.path()), &Place::default(), Stdio::from(tap));
+    let spawned =
+        Child::spawn_on(command(folder.path(), card), &Place::default(), Stdio::from(tap));
     let mut machine = Machine { child: spawned.map_err(PathError::part)? };
     let mut console = machine.accept(&listener)?;
     let deadline = Instant::now() + patience;
@@ -136,6 +210,7 @@ pub(super) fn run(
                 };
                 let now_ns = monotonic_ns();
                 ran = Some(Ran {
+                    device: card.what(),
                     report,
                     wall_ns: now_ns - at_ns,
                     vcpu: clock.now().map_err(PathError::part)?.since(times),

@@ -145,12 +145,12 @@ impl VmnicSession {
     }
 
     /// The guest on QEMU's device, frames to the same TAP.
-    fn qemu(&self) -> Result<Measurement, PathError> {
+    fn qemu(&self, card: qemu::Card) -> Result<Measurement, PathError> {
         let (tap, _) = self.ends.tap();
         let far = self.ends.far(BackEnd::Tap);
         let task = self.task(far);
         let (ran, received, used, lost_count) = self.with_sink(far, WARM_UP, || {
-            let ran = qemu::run(&self.image, &task, tap, self.load.trial + PATIENCE)?;
+            let ran = qemu::run(card, &self.image, &task, tap, self.load.trial + PATIENCE)?;
             let sent_count = WARM_UP + ran.report[report::TX_FRAMES];
             Ok((ran, sent_count))
         })?;
@@ -160,11 +160,15 @@ impl VmnicSession {
         Ok(m)
     }
 
-    fn qemu_stream(&self, direction: Direction) -> Result<Measurement, PathError> {
+    fn qemu_stream(
+        &self,
+        card: qemu::Card,
+        direction: Direction,
+    ) -> Result<Measurement, PathError> {
         let length = Length::For(self.load.trial);
         let meter = Meter::start(&self.clock)?;
         let run = Stream { direction, size_bytes: self.load.size_bytes, length };
-        let (ran, passed) = run.through_qemu(&self.ends, &self.image)?;
+        let (ran, passed) = run.through_qemu(card, &self.ends, &self.image)?;
         let used = meter.stop()?;
         let mut m = books::of_qemu_stream(&ran, &passed);
         used.with_children(ran.total_ns).account(&mut m);
@@ -201,12 +205,12 @@ impl Session for VmnicSession {
             "tcp-receive" => Some(Direction::ToGuest),
             _ => None,
         };
-        match (arm.kind, direction) {
-            (ArmKind::Peer, None) if arm.name == qemu::PEER => self.qemu(),
-            (ArmKind::Peer, Some(direction)) => self.qemu_stream(direction),
-            (ArmKind::Peer, None) => self.native(&arm.name),
-            (_, None) => self.variant(arm),
-            (_, Some(direction)) => self.stream(arm, direction),
+        match (arm.kind, qemu::Card::of_arm(&arm.name), direction) {
+            (ArmKind::Peer, Some(card), None) => self.qemu(card),
+            (ArmKind::Peer, Some(card), Some(direction)) => self.qemu_stream(card, direction),
+            (ArmKind::Peer, None, _) => self.native(&arm.name),
+            (_, _, None) => self.variant(arm),
+            (_, _, Some(direction)) => self.stream(arm, direction),
         }
     }
 

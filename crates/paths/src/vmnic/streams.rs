@@ -15,6 +15,7 @@ pub use super::stream::{Direction, Length};
 use super::vmm::{Snapshot, Spec, Task};
 use super::{image, qemu, switches};
 use crate::path::PathError;
+use crate::text::chain;
 
 /// For a stream of given length, however slow.
 const LONG: Duration = Duration::from_secs(600);
@@ -97,13 +98,15 @@ impl Stream {
     /// Runs it with the guest on QEMU's device; fails as the other does.
     pub(super) fn through_qemu(
         &self,
+        card: qemu::Card,
         ends: &Ends,
         image: &[u8],
     ) -> Result<(qemu::Ran, Passed), PathError> {
         let (tap, guest_ip) = ends.tap();
         let far = ends.far(BackEnd::Tap);
-        let (ran, passed) =
-            self.between(far, guest_ip, |task, patience| qemu::run(image, &task, tap, patience))?;
+        let (ran, passed) = self.between(far, guest_ip, |task, patience| {
+            qemu::run(card, image, &task, tap, patience)
+        })?;
         agreed(&Streamed::of(&ran.report, &passed, "TAP"))?;
         Ok((ran, passed))
     }
@@ -162,10 +165,18 @@ impl Stream {
             }
             (ran, end.join())
         });
-        let ran = ran?;
-        let passed = passed.map_err(|_| host_end("panicked".into()))?;
-        let passed = passed.map_err(|e| host_end(e.to_string()))?;
-        Ok((ran, passed))
+        let passed = passed
+            .map_err(|_| host_end("panicked".into()))
+            .and_then(|passed| passed.map_err(|e| host_end(chain(&e))));
+        match (ran, passed) {
+            (Ok(ran), Ok(passed)) => Ok((ran, passed)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+            // One of them is why the other failed.
+            (Err(ran), Err(passed)) => {
+                let why = format!("{}; {}", chain(&passed), chain(&ran));
+                Err(PathError::End { end: "stream".into(), why })
+            }
+        }
     }
 }
 

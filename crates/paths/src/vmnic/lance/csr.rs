@@ -249,9 +249,18 @@ impl Csr {
 
     /// Whether a cause for an interrupt is present and not masked.
     pub(super) fn has_cause(&self) -> bool {
+        self.status_causes() != 0 || self.has_other_cause()
+    }
+
+    /// Those of CSR0.
+    fn status_causes(&self) -> u16 {
+        self.words[STATUS] & !self.words[MASKS] & csr0::CAUSES
+    }
+
+    /// Those of CSR4 and CSR5.
+    fn has_other_cause(&self) -> bool {
         let (features, extended) = (self.words[FEATURES], self.words[EXTENDED]);
-        self.words[STATUS] & !self.words[MASKS] & csr0::CAUSES != 0
-            || (features >> 1) & !features & csr4::MASKS != 0
+        (features >> 1) & !features & csr4::MASKS != 0
             || features & csr4::UINT != 0
             || (extended >> 1) & extended & csr5::ENABLES != 0
             || self.has_system_cause()
@@ -265,6 +274,11 @@ impl Csr {
     /// Level of the interrupt line.
     pub(super) fn irq(&self) -> bool {
         self.has_system_cause() || self.any(STATUS, csr0::INEA) && self.has_cause()
+    }
+
+    /// Whether the interrupt line tells of frames that were sent, and of nothing else.
+    pub(super) fn irq_tells_only_of_sent(&self) -> bool {
+        self.irq() && self.status_causes() == csr0::TINT && !self.has_other_cause()
     }
 
     /// CSR0 with its derived bits.

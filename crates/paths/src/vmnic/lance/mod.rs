@@ -24,6 +24,7 @@ mod pci;
 mod ports;
 mod receive;
 mod ring;
+mod state;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -39,6 +40,7 @@ pub use ports::{
 };
 pub use receive::Received;
 pub use ring::{WORK_MAX, status, tx_error};
+pub use state::{RingState, State};
 pub use transmit::FRAME_BYTES_MAX;
 
 use bcr::{Bcr, SSIZE32};
@@ -100,6 +102,12 @@ impl Lance {
     /// Level of the interrupt line. Look after every operation.
     pub fn irq(&self) -> bool {
         self.csr.irq()
+    }
+
+    /// Whether [`Self::irq`] tells of frames that were sent, and of nothing else: no driver is
+    /// hurt by learning of that a little later.
+    pub fn irq_tells_only_of_sent(&self) -> bool {
+        self.csr.irq_tells_only_of_sent()
     }
 
     /// Register that RDP and BDP address now.

@@ -78,6 +78,11 @@ impl Ring {
         self.len
     }
 
+    /// Number of the current descriptor.
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+
     /// Bus address of the descriptor `ahead` of the current one.
     pub(super) fn address(&self, ahead: u32) -> u32 {
         let index = (u32::from(self.index) + ahead) % u32::from(self.len);

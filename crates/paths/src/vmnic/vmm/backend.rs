@@ -16,6 +16,12 @@ pub trait Sender: Send {
     /// Hands over what was collected, when the device has looked through its ring.
     fn flush(&mut self) {}
 
+    /// Frames that were taken and that the last [`flush`](Sender::flush) did not hand over: it is
+    /// to be asked again soon, also when no other frame is sent.
+    fn unsent_count(&self) -> u64 {
+        0
+    }
+
     /// System calls so far.
     fn call_count(&self) -> u64;
 

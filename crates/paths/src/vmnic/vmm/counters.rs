@@ -111,6 +111,8 @@ pub struct Work {
     pub refused_count: u64,
     /// Demands that were put off to go with others.
     pub combined_count: u64,
+    /// Frames sent that no interrupt told of at once.
+    pub moderated_count: u64,
     /// What the processor's thread spent emulating the device, nanoseconds, without the next two.
     pub emulate_ns: u64,
     /// What it spent in the back end.
@@ -141,6 +143,7 @@ impl Work {
             backend_call_count: self.backend_call_count - earlier.backend_call_count,
             refused_count: self.refused_count - earlier.refused_count,
             combined_count: self.combined_count - earlier.combined_count,
+            moderated_count: self.moderated_count - earlier.moderated_count,
             emulate_ns: self.emulate_ns - earlier.emulate_ns,
             transmit_ns: self.transmit_ns - earlier.transmit_ns,
             notify_ns: self.notify_ns - earlier.notify_ns,

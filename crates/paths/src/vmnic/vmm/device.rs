@@ -7,9 +7,14 @@ use ::io::clock::monotonic_ns;
 use host::kvm::{Event, GuestRam, KvmError, Machine};
 
 use super::backend::{Sender, SenderWire};
+use super::condition::Condition;
 use super::counters::Work;
-use super::switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
+use super::moderation::Moderation;
+use super::switches::{COMBINE_TICK_US, Switches};
 use crate::vmnic::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
+
+/// Longest time that anything is put off here.
+const TICK_NS: u64 = COMBINE_TICK_US * 1000;
 
 impl GuestMemory for GuestRam {
     fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
@@ -89,11 +94,16 @@ pub(super) struct Device {
     pub(super) is_guest_waiting: bool,
     ram: GuestRam,
     line: IrqLine,
-    combine: bool,
+    /// What is put off of interrupts; `None` where none is.
+    moderation: Option<Moderation>,
+    /// Demands that go together at most.
+    combine_frames: u64,
     /// Demands that wait for others.
     pending: u64,
     first_pending_ns: u64,
     last_demand_ns: u64,
+    /// Since when the back end has frames that the kernel has not taken.
+    left_since_ns: Option<u64>,
 }
 
 impl Device {
@@ -112,10 +122,12 @@ impl Device {
             is_guest_waiting: false,
             ram,
             line,
-            combine: switches.send_combining,
+            moderation: switches.int_moderation.then(Moderation::default),
+            combine_frames: switches.combine_frames(),
             pending: 0,
             first_pending_ns: 0,
             last_demand_ns: 0,
+            left_since_ns: None,
         }
     }
 
@@ -128,12 +140,21 @@ impl Device {
         }
     }
 
+    /// How things stand.
+    pub(super) fn condition(&self) -> Condition {
+        Condition {
+            lance: self.lance.state(&self.ram),
+            pending_demand_count: self.pending,
+            unsent_count: self.sender.unsent_count(),
+        }
+    }
+
     /// Has the device do something, hands over what it sent, and sets the line.
     fn with<R>(
         &mut self,
         body: impl FnOnce(&mut Lance, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
     ) -> Result<R, KvmError> {
-        let sent = self.lance.counters.tx_frame_count;
+        let sent_before = self.lance.counters.tx_frame_count;
         // On the processor's thread the guest waits, and where the time goes is what this path is
         // about; an exit dwarfs a few looks at the clock.
         let timed = self.is_guest_waiting;
@@ -144,11 +165,12 @@ impl Device {
         let result = body(&mut self.lance, &mut Bus { memory: &self.ram, wire: &mut wire });
         let send_ns = wire.send_ns.unwrap_or(0);
         let emulated_ns = now_ns();
-        if self.lance.counters.tx_frame_count != sent {
+        let sent_count = self.lance.counters.tx_frame_count - sent_before;
+        if sent_count > 0 {
             self.sender.flush();
         }
         let flushed_ns = now_ns();
-        self.line.set(self.lance.irq(), &mut self.work)?;
+        self.set_line(sent_count)?;
         if timed {
             let work = &mut self.work;
             work.emulate_ns += (emulated_ns - begin_ns).saturating_sub(send_ns);
@@ -156,6 +178,21 @@ impl Device {
             work.notify_ns += monotonic_ns() - flushed_ns;
         }
         Ok(result)
+    }
+
+    /// Sets the interrupt line as the device has it, or later; `sent_count` frames were just sent.
+    fn set_line(&mut self, sent_count: u64) -> Result<(), KvmError> {
+        let mut level = self.lance.irq();
+        if let Some(moderation) = &mut self.moderation {
+            // A line that is up tells of these as well.
+            if self.line.level || !self.lance.irq_tells_only_of_sent() {
+                moderation.clear();
+            } else if moderation.puts_off(sent_count, monotonic_ns()) {
+                self.work.moderated_count += sent_count;
+                level = false;
+            }
+        }
+        self.line.set(level, &mut self.work)
     }
 
     /// A read of one of the device's ports.
@@ -179,7 +216,7 @@ impl Device {
         let is_status = self.lance.port(offset, width) == Some(Port::Rdp) && self.lance.rap() == 0;
         let demand =
             is_status && value & u32::from(csr0::TDMD | csr0::STOP) == u32::from(csr0::TDMD);
-        if self.combine && demand && self.lance.can_transmit() {
+        if self.combine_frames > 1 && demand && self.lance.can_transmit() {
             let rest = value & !u32::from(csr0::TDMD);
             self.with(|lance, bus| lance.write(bus, offset, width, rest))?;
             return self.demand(1, now_ns);
@@ -192,7 +229,6 @@ impl Device {
 
     /// `count` demands, which go at once or with others.
     pub(super) fn demand(&mut self, count: u64, now_ns: u64) -> Result<(), KvmError> {
-        const TICK_NS: u64 = COMBINE_TICK_US * 1000;
         if self.pending == 0 {
             self.first_pending_ns = now_ns;
         }
@@ -200,7 +236,7 @@ impl Device {
         // Fewer than one a tick: nobody would come to go with.
         let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS;
         self.last_demand_ns = now_ns;
-        if self.combine && busy && self.pending < COMBINE_FRAMES && !self.is_overdue(now_ns) {
+        if busy && self.pending < self.combine_frames && !self.is_overdue(now_ns) {
             self.work.combined_count += count;
             return Ok(());
         }
@@ -208,17 +244,36 @@ impl Device {
     }
 
     fn is_overdue(&self, now_ns: u64) -> bool {
-        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= COMBINE_TICK_US * 1000
+        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= TICK_NS
     }
 
-    /// Sends what has waited for a tick.
+    /// Sends what has waited for a tick, and tells the guest of it.
     pub(super) fn tick(&mut self, now_ns: u64) -> Result<(), KvmError> {
+        if self.moderation.as_ref().is_some_and(|moderation| moderation.is_overdue(now_ns)) {
+            self.set_line(0)?;
+        }
+        if self.sender.unsent_count() == 0 {
+            self.left_since_ns = None;
+        } else if now_ns.saturating_sub(*self.left_since_ns.get_or_insert(now_ns)) >= TICK_NS {
+            // Asked again at once it would refuse again, and a thread that spins would do so.
+            self.left_since_ns = None;
+            self.sender.flush();
+        }
         if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
     }
 
-    /// Whether demands wait for others, or the wire for room.
+    /// Whether an interrupt is put off.
+    pub(super) fn puts_off_interrupt(&self) -> bool {
+        self.moderation.as_ref().is_some_and(Moderation::is_waiting)
+    }
+
+    /// Whether demands wait for others, an interrupt for frames, the wire for room, or the kernel
+    /// left frames behind.
     pub(super) fn is_waiting(&self) -> bool {
-        self.pending > 0 || self.lance.has_demand()
+        self.pending > 0
+            || self.lance.has_demand()
+            || self.puts_off_interrupt()
+            || self.sender.unsent_count() > 0
     }
 
     /// Looks at the ring now.

@@ -5,10 +5,12 @@
 
 mod backend;
 mod boot;
+mod condition;
 mod cost;
 mod counters;
 mod device;
 mod elf;
+mod moderation;
 mod monitor;
 mod paced;
 mod pci;
@@ -20,12 +22,15 @@ mod worker;
 mod xdp;
 
 pub use backend::{Receiver, Sender, Silence, Sink};
+pub use condition::Condition;
+pub(in crate::vmnic) use condition::Told;
 pub use cost::exit_cost_ns;
 pub use counters::{Exits, Snapshot, Work};
 pub use elf::ImageError;
+pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
 pub use paced::PacedSender;
 pub use ring::{RingReceiver, RingSender, ring_backend};
-pub use switches::{COMBINE_FRAMES, COMBINE_TICK_US, Switches};
+pub use switches::{COMBINE_FRAMES, COMBINE_MORE_FRAMES, COMBINE_TICK_US, Switches};
 pub use tap::{TapReceiver, TapSender, tap_backend};
 pub use xdp::{XdpReceiver, XdpSender, xdp_backend};

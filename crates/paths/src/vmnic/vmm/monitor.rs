@@ -11,6 +11,7 @@ use wire::nettest::{self, boot as boot_page};
 
 use super::backend::{Receiver, Sender};
 use super::boot;
+use super::condition::Condition;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
@@ -177,6 +178,8 @@ pub struct Outcome {
     pub measured: Option<Snapshot>,
     /// The whole run.
     pub total: Snapshot,
+    /// How it left the device.
+    pub condition: Condition,
 }
 
 /// What both threads see.

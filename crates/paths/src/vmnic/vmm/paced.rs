@@ -49,6 +49,10 @@ impl Sender for PacedSender {
         self.behind.flush();
     }
 
+    fn unsent_count(&self) -> u64 {
+        self.behind.unsent_count()
+    }
+
     fn call_count(&self) -> u64 {
         self.behind.call_count()
     }

@@ -77,7 +77,8 @@ impl<'a> Processor<'a> {
                 break end;
             }
         };
-        Ok(Outcome { end, measured: self.measured.take(), total: self.snapshot()? })
+        let condition = self.shared.device_for_guest().condition();
+        Ok(Outcome { end, measured: self.measured.take(), total: self.snapshot()?, condition })
     }
 
     /// Applies the writes that the kernel collected: they came before whatever is handled next.
@@ -262,9 +263,14 @@ impl<'a> Processor<'a> {
             }
             _ => self.exits.other_device_count += 1,
         }
+        let put_off = device.puts_off_interrupt();
         device.write(offset, width, value, now_ns)?;
-        // The wire had no room: the device's thread looks again.
-        let tells = changes || device.lance.has_demand();
+        // The wire had no room, the kernel none for all, or an interrupt is put off as soon as the
+        // guest allows it, for what was sent meanwhile: the device's thread looks again.
+        let tells = changes
+            || device.lance.has_demand()
+            || device.sender.unsent_count() > 0
+            || !put_off && device.puts_off_interrupt() && self.shared.switches.tdmd_doorbell;
         device.work.event_call_count += u64::from(tells);
         drop(device);
         if changes {

@@ -22,7 +22,6 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub struct RingSender {
     ring: PacketTx,
-    posted: bool,
 }
 
 /// Receives from a ring.
@@ -36,8 +35,9 @@ pub struct RingReceiver {
 ///
 /// Errors: `PermissionDenied` without CAP_NET_RAW; ENODEV, ENETDOWN for the interface.
 pub fn ring_backend(ifindex: u32) -> io::Result<(RingSender, RingReceiver)> {
-    let ring = PacketTx::open(ifindex, FRAME_BYTES_MAX, TX_SLOTS)?;
-    let sender = RingSender { ring, posted: false };
+    // A guest may send frames that are too long for the wire: one is lost, not all behind it.
+    let ring = PacketTx::open_dropping(ifindex, FRAME_BYTES_MAX, TX_SLOTS)?;
+    let sender = RingSender { ring };
     let ring = PacketRx::open_all(ifindex, RX_BYTES)?;
     Ok((sender, RingReceiver { ring, taken: Copies::default() }))
 }
@@ -53,16 +53,21 @@ impl Sender for RingSender {
                 return Sent::Busy;
             }
         }
-        self.posted = true;
         Sent::Taken
     }
 
     fn flush(&mut self) {
-        if self.posted {
-            // What it did not take goes with the next; a link that is down loses frames.
-            self.posted = !self.ring.kick().unwrap_or(true);
+        if self.ring.requested() > 0 {
+            // A link that is down keeps them until it is up; a socket whose memory is with
+            // receivers, until they give some back. Either way the call says that all is well
+            // once it took any.
+            let _ = self.ring.kick();
             self.ring.reap();
         }
+    }
+
+    fn unsent_count(&self) -> u64 {
+        self.ring.requested() as u64
     }
 
     fn call_count(&self) -> u64 {

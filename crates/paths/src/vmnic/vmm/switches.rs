@@ -2,6 +2,9 @@
 
 /// Frames that go out together at most, where nothing else is asked for.
 pub const COMBINE_FRAMES: u64 = 3;
+/// The same where more is asked for: as many as a guest sends in a tick, where telling takes tens of
+/// microseconds.
+pub const COMBINE_MORE_FRAMES: u64 = 16;
 /// Longest time that a combined frame waits, in microseconds: a tick of a kernel with 1000 Hz.
 pub const COMBINE_TICK_US: u64 = 1000;
 
@@ -16,11 +19,16 @@ pub struct Switches {
     pub tdmd_doorbell: bool,
     /// Frames stay in the ring until there are [`COMBINE_FRAMES`], or a tick has passed.
     pub send_combining: bool,
+    /// Of those, until there are [`COMBINE_MORE_FRAMES`].
+    pub combine_more: bool,
     /// The back end is asked in shared memory whether frames wait, not by poll().
     pub shared_ring: bool,
     /// The rings of that back end are AF_XDP's. Which rings there are is for who opens them; the
     /// monitor treats both alike.
     pub xdp_ring: bool,
+    /// Interrupts that tell only of frames sent wait for [`MODERATE_FRAMES`](super::MODERATE_FRAMES)
+    /// of them, or a tick.
+    pub int_moderation: bool,
     /// The device looks at the ring by itself; the guest rings no bell while it is busy.
     pub own_polling: bool,
     /// The guest masks the transmit interrupt.
@@ -30,6 +38,15 @@ pub struct Switches {
 }
 
 impl Switches {
+    /// Frames that go out together at most; 1 where each goes by itself.
+    pub(super) fn combine_frames(&self) -> u64 {
+        match (self.send_combining, self.combine_more) {
+            (false, _) => 1,
+            (true, false) => COMBINE_FRAMES,
+            (true, true) => COMBINE_MORE_FRAMES,
+        }
+    }
+
     /// The three of the source.
     pub const SOURCE: Switches = Switches {
         rap_in_kernel: true,
@@ -37,6 +54,8 @@ impl Switches {
         send_combining: true,
         shared_ring: true,
         xdp_ring: false,
+        combine_more: false,
+        int_moderation: false,
         own_polling: false,
         tx_int_mask: false,
         irq_fd: false,
@@ -44,6 +63,8 @@ impl Switches {
 
     /// All of them.
     pub const ALL: Switches = Switches {
+        combine_more: true,
+        int_moderation: true,
         own_polling: true,
         tx_int_mask: true,
         irq_fd: true,

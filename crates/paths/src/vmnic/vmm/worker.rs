@@ -73,8 +73,10 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
         } else {
             spins = false;
         }
-        let combining = shared.switches.send_combining;
-        let timeout = if waiting || combining && !shared.switches.tdmd_doorbell {
+        // What the processor's thread puts off, this one is not told of.
+        let switches = &shared.switches;
+        let puts_off = switches.send_combining || switches.int_moderation;
+        let timeout = if waiting || puts_off && !switches.tdmd_doorbell {
             Duration::from_micros(COMBINE_TICK_US)
         } else if polls {
             Duration::from_nanos(interval_ns)

@@ -46,6 +46,10 @@ impl Sender for XdpSender {
         let _ = self.ring.kick();
     }
 
+    fn unsent_count(&self) -> u64 {
+        self.ring.unsent_count()
+    }
+
     fn call_count(&self) -> u64 {
         self.ring.kick_count
     }

@@ -7,4 +7,5 @@ mod loopback;
 mod property;
 mod receive;
 mod registers;
+mod state;
 mod transmit;

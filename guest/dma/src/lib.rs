@@ -1,4 +1,6 @@
-//! Memory that the network card shares.
+//! Memory that the network card shares, on machines that map it at its physical address.
+#![no_std]
+#![expect(unsafe_code, reason = "the device changes memory behind the compiler's back")]
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -16,7 +18,7 @@ unsafe impl Sync for Area {}
 static AREA: Area = Area(UnsafeCell::new([0; MEMORY_BYTES]));
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The shared memory. Identity mapping, and QEMU's devices see our caches.
+/// The shared memory. Identity mapping, and the devices see our caches.
 pub struct Dma(*mut u8);
 
 // SAFETY: there is one, and whoever has it is its only user on this side.
@@ -86,19 +88,53 @@ impl Memory for Dma {
         unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };
     }
 
-    // The device is another observer, beyond the inner domain on a real machine: outer shareable.
     fn write_barrier(&self) {
+        barrier::write();
+    }
+
+    fn read_barrier(&self) {
+        barrier::read();
+    }
+
+    fn full_barrier(&self) {
+        barrier::full();
+    }
+}
+
+/// The device is another observer, beyond the inner domain on a real machine: outer shareable.
+#[cfg(target_arch = "aarch64")]
+mod barrier {
+    pub(super) fn write() {
         // SAFETY: a barrier.
         unsafe { core::arch::asm!("dmb oshst", options(nostack)) };
     }
 
-    fn read_barrier(&self) {
+    pub(super) fn read() {
         // SAFETY: a barrier.
         unsafe { core::arch::asm!("dmb oshld", options(nostack)) };
     }
 
-    fn full_barrier(&self) {
+    pub(super) fn full() {
         // SAFETY: a barrier.
         unsafe { core::arch::asm!("dmb osh", options(nostack)) };
+    }
+}
+
+/// The processor keeps writes in order, and reads; only the compiler has to be told. A write and a
+/// later read it may swap.
+#[cfg(target_arch = "x86_64")]
+mod barrier {
+    use core::sync::atomic::{Ordering, compiler_fence, fence};
+
+    pub(super) fn write() {
+        compiler_fence(Ordering::Release);
+    }
+
+    pub(super) fn read() {
+        compiler_fence(Ordering::Acquire);
+    }
+
+    pub(super) fn full() {
+        fence(Ordering::SeqCst);
     }
 }
