@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use host::explain::{BpfError, Observer, Scope, Spec, StageRow, Summary};
 use host::netns::Netns;
+use host::tune::Place;
 use serde_json::{Value, json};
 
 use crate::args::{Cli, parse_duration};
@@ -122,12 +123,8 @@ fn scopes(args: &ExplainArgs) -> Result<Vec<Scope>, Failure> {
 }
 
 fn open_netns(name: &str) -> Result<Netns, Failure> {
-    let path = match name.parse::<u32>() {
-        Ok(pid) => format!("/proc/{pid}/ns/net"),
-        Err(_) if name.contains('/') => name.to_owned(),
-        Err(_) => format!("/run/netns/{name}"),
-    };
-    Netns::open(&path).map_err(|error| {
+    let place = Place { netns: Some(name.to_owned()), root: None };
+    Netns::open(place.netns_file()).map_err(|error| {
         Failure::Usage(format!(
             "no network namespace {name}: {}; give a name of `ip netns`, a process id or a path",
             Failure::of(&error).text()

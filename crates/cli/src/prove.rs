@@ -29,7 +29,7 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
         secret: crate::peer::secret(&args.secret)?,
     };
     let plan = ArmPlan::parse(&args.arms, path.switches())
-        .map_err(|e| Failure::Usage(paths::probe::role::chain(&e)))?;
+        .map_err(|e| Failure::Usage(host::text::chain(&e)))?;
     let arms =
         model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
@@ -233,7 +233,7 @@ fn measure(
         bar.set_position((experiment.progress(elapsed_ns) * 1000.0) as u64);
         bar.set_message(format!("of {} s, block {block}: {}", budget.as_secs(), arm.name));
         let trial_begun = Instant::now();
-        let result = session.trial(arm).map_err(|e| paths::probe::role::chain(&e));
+        let result = session.trial(arm).map_err(|e| host::text::chain(&e));
         let record = TrialRecord {
             ordinal,
             block,

@@ -26,6 +26,7 @@ pub mod machine;
 pub mod net;
 pub mod scratch;
 pub mod steering;
+pub mod text;
 pub mod tune;
 
 /// Virtual machines.

@@ -193,13 +193,13 @@ pub(crate) fn notice(state: &StateArgs) {
             }
         }
         Ok(None) => {}
-        Err(error) => console::say(&format!("note: {}", tune::chain(&error))),
+        Err(error) => console::say(&format!("note: {}", host::text::chain(&error))),
     }
 }
 
 impl From<KnobError> for Failure {
     fn from(error: KnobError) -> Self {
-        let text = tune::chain(&error);
+        let text = host::text::chain(&error);
         match error {
             KnobError::NotOffered { .. } | KnobError::HostOnly { .. } => Failure::Unsupported(text),
             KnobError::Value { .. } | KnobError::Scope { .. } => Failure::Usage(text),
@@ -211,27 +211,27 @@ impl From<KnobError> for Failure {
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Self {
         match error {
-            PlanError::Syntax { .. } => Failure::Usage(tune::chain(&error)),
+            PlanError::Syntax { .. } => Failure::Usage(host::text::chain(&error)),
             PlanError::Knob(error) => error.into(),
-            error => Failure::Failed(tune::chain(&error)),
+            error => Failure::Failed(host::text::chain(&error)),
         }
     }
 }
 
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }
 
 impl From<RollbackError> for Failure {
     fn from(error: RollbackError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }
 
 impl From<tune::StoreError> for Failure {
     fn from(error: tune::StoreError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }

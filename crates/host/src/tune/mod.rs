@@ -43,11 +43,10 @@ pub use error::KnobError;
 pub use journal::{
     Cell, CellState, Header, Journal, JournalError, Phase, Record, SCHEMA as JOURNAL_SCHEMA,
 };
-pub use knob::{Knob, all, find, targets};
+pub use knob::{About, Knob, all, find, targets};
 pub(crate) use knobs::irq_counts;
 pub use plan::{
-    LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, chain, machine_id,
-    read as read_plan,
+    LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, machine_id, read as read_plan,
 };
 pub use profile::{Profile, Wanted, plan};
 pub use ring::LargeRing;

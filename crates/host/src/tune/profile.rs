@@ -2,11 +2,12 @@
 
 use super::error::KnobError;
 use super::knob::{self, Knob};
-use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, chain, machine_id};
+use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
 use super::system::System;
 use super::target::{Scope, Target};
 use super::value::{Value, cpus_to_mask, pairs};
 use crate::net::ethtool;
+use crate::text::chain;
 
 /// What settings are to be good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

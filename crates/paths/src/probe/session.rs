@@ -192,7 +192,7 @@ pub(super) fn with_far<R: Send>(
             settle(&pair.far, &places.far)?;
             let watch = Watch::new(far_local.ifindex, &far_local.ifname);
             let mut engine =
-                io::open(&far_task.setup(&far_local, None)).map_err(|e| role::chain(&e))?;
+                io::open(&far_task.setup(&far_local, None)).map_err(|e| crate::text::chain(&e))?;
             let _ = ready.send(());
             drop(ready);
             role::run(&mut engine, far_task, Steering { stop: &stop, live: Some(&live), watch })
