@@ -248,11 +248,6 @@ pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     })
 }
 
-/// Sets the receive ring's size in descriptors.
-pub fn set_rx_ring(index: u32, descriptors: u32) -> Result<(), NetError> {
-    set_rings(index, Some(descriptors), None)
-}
-
 /// Sets the sizes of receive and transmit rings in descriptors; `None` leaves one as it is.
 pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), NetError> {
     ask(format!("setting the rings of interface {index}"), |socket| {
@@ -268,13 +263,6 @@ pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), Net
         drop(encoder);
         socket.request(&request)?.recv_ack()
     })
-}
-
-/// Sets the receive side's coalescing: those values of `wanted` that are there; the rest, and
-/// the transmit side, stay.
-pub fn set_rx_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
-    let rx = Coalesce { tx_us: None, tx_frames: None, is_adaptive_tx: None, ..*wanted };
-    set_coalesce(index, &rx)
 }
 
 /// Sets coalescing: those values of `wanted` that are there; the rest stays.

@@ -19,15 +19,14 @@
 //! of the machine there is nothing left to give back.
 
 mod apply;
-mod coalescing;
 mod error;
 pub mod fuzzing;
+mod held;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
 mod profile;
-mod ring;
 mod rollback;
 mod store;
 mod system;
@@ -38,8 +37,8 @@ pub use apply::{
     Applied, ApplyError, Confirmation, Done, Moment, Options, Setting, apply, await_confirmation,
     boot_clock_ms, confirm, settings,
 };
-pub use coalescing::NoCoalescing;
 pub use error::KnobError;
+pub use held::Held;
 pub use journal::{
     Cell, CellState, Header, Journal, JournalError, Phase, Record, SCHEMA as JOURNAL_SCHEMA,
 };
@@ -49,7 +48,6 @@ pub use plan::{
     LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, machine_id, read as read_plan,
 };
 pub use profile::{Profile, Wanted, plan};
-pub use ring::LargeRing;
 pub use rollback::{Fate, Given, Report, RollbackError, rollback};
 pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
 pub use system::{Place, System};

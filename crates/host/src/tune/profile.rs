@@ -89,14 +89,7 @@ impl Planner<'_> {
     fn latency(&mut self, online: &[usize]) {
         let app = self.wanted.app_cpu;
         self.wish("coalescing", "each packet is worth an interrupt of its own", |_, now| {
-            let quick = pairs(now)?.into_iter().filter_map(|(name, _)| match name {
-                "adaptive-rx" => Some("adaptive-rx=off"),
-                "rx-usecs" => Some("rx-usecs=0"),
-                "rx-frames" => Some("rx-frames=1"),
-                _ => None,
-            });
-            let quick = quick.collect::<Vec<_>>().join(" ");
-            (!quick.is_empty()).then_some(quick)
+            at_once(now)
         });
         self.wish("lro", "merging holds packets back", |_, _| Some("off".into()));
         self.wish(
@@ -346,6 +339,18 @@ impl Planner<'_> {
     fn leave_out(&mut self, knob: &str, why: &str) {
         self.left_out.push(LeftOut { knob: knob.to_owned(), why: why.to_owned() });
     }
+}
+
+/// Coalescing with which each received packet is told at once, of what the device has of it.
+pub(super) fn at_once(now: &str) -> Option<String> {
+    let quick = pairs(now)?.into_iter().filter_map(|(name, _)| match name {
+        "adaptive-rx" => Some("adaptive-rx=off"),
+        "rx-usecs" => Some("rx-usecs=0"),
+        "rx-frames" => Some("rx-frames=1"),
+        _ => None,
+    });
+    let quick = quick.collect::<Vec<_>>().join(" ");
+    (!quick.is_empty()).then_some(quick)
 }
 
 /// `least`, unless it is that much already.
