@@ -7,6 +7,7 @@ use clap::Args;
 use host::explain::{BpfError, Observer, Scope, Spec, StageRow, Summary};
 use host::netns::Netns;
 use host::tune::Place;
+use host::turn::{Turn, Work};
 use serde_json::{Value, json};
 
 use crate::args::{Cli, parse_duration};
@@ -52,6 +53,7 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
     };
+    let _turn = Turn::take(Work::Following).map_err(|busy| Failure::failed(busy.to_string()))?;
     let mut observer = Observer::new(&spec).map_err(failure)?;
     observer.start().map_err(failure)?;
     console::say(&format!("following packets for {:.1} s", args.duration.as_secs_f64()));

@@ -2,9 +2,10 @@
 
 mod apply;
 mod guard;
+mod prove;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -56,6 +57,13 @@ Example:
   wirepath tune apply plan.toml --dry-run
   wirepath tune apply plan.toml --confirm-within 60s")]
     Apply(ApplyArgs),
+    /// Prove what a plan is worth: interleaved trials without it, with its settings, with all of it
+    #[command(after_help = "\
+Example:
+  wirepath tune prove plan.toml --from red --load ping
+  wirepath tune prove plan.toml --from red --forward --time 120s
+  wirepath tune prove plan.toml --peer 192.0.2.7          (wirepath peer runs there)")]
+    Prove(prove::TuneProveArgs),
     /// Keep what was applied with --confirm-within
     #[command(after_help = "Example:\n  wirepath tune confirm")]
     Confirm,
@@ -148,6 +156,7 @@ pub(crate) fn run(cli: &Cli, args: &TuneArgs) -> Result<(), Failure> {
     match &args.command {
         TuneCommand::Plan(plan) => make_plan(cli, state, plan),
         TuneCommand::Apply(how) => apply::apply(cli, state, how),
+        TuneCommand::Prove(how) => prove::run(cli, state, how),
         TuneCommand::Confirm => apply::confirm(cli, state),
         TuneCommand::Rollback => apply::rollback(cli, state),
         TuneCommand::Status => show::status(cli, state),
@@ -182,7 +191,12 @@ pub(crate) fn notice(state: &StateArgs) {
         Ok(Some(journal)) => {
             let is_midway =
                 matches!(journal.phase, Phase::Unchanged | Phase::Applying | Phase::RollingBack);
-            let is_late = matches!(journal.phase, Phase::Applied(Some(by_ms)) if by_ms < tune::boot_clock_ms());
+            // Nobody is left to wait for the confirmation.
+            let is_alone = !Path::new(&format!("/proc/{}", journal.header.pid)).exists();
+            let is_late = matches!(
+                journal.phase,
+                Phase::Applied(Some(by_ms)) if is_alone || by_ms < tune::boot_clock_ms()
+            );
             // Whoever is still at it has the lock.
             if (is_midway || is_late) && store.lock().is_ok() {
                 console::say(&format!(
