@@ -57,7 +57,7 @@ Example:
   wirepath tune apply plan.toml --dry-run
   wirepath tune apply plan.toml --confirm-within 60s")]
     Apply(ApplyArgs),
-    /// Prove what a plan is worth: interleaved trials without it, with its settings, with all of it
+    /// Prove what a plan and each of its settings is worth, under a load
     #[command(after_help = "\
 Example:
   wirepath tune prove plan.toml --from red --load ping
