@@ -125,15 +125,22 @@ pub(crate) struct ProveArgs {
     /// Path to measure
     #[arg(default_value = "probe")]
     pub(crate) path: String,
-    /// Load; `wirepath paths` lists them
-    #[arg(long)]
-    pub(crate) load: Option<String>,
     /// Arms: ladder, alone, leave-one-out, or a list such as spin,spin+batch
     #[arg(long, default_value = "ladder")]
     pub(crate) arms: String,
     /// Other programs to run as arms, e.g. iperf3,sockperf
     #[arg(long, value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What a proof is under, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Load; `wirepath paths` lists them
+    #[arg(long)]
+    pub(crate) load: Option<String>,
     /// Time to spend: 60s, 2m
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(crate) time: std::time::Duration,

@@ -22,7 +22,7 @@ impl Failure {
 
     /// An error with its causes, in one line.
     pub(crate) fn of(error: &dyn Error) -> Self {
-        Failure::Failed(paths::probe::role::chain(error))
+        Failure::Failed(host::text::chain(error))
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -58,7 +58,7 @@ impl From<std::io::Error> for Failure {
 
 impl From<paths::PathError> for Failure {
     fn from(error: paths::PathError) -> Self {
-        let text = paths::probe::role::chain(&error);
+        let text = host::text::chain(&error);
         match error {
             paths::PathError::Unsupported { .. } => Failure::Unsupported(text),
             paths::PathError::Invalid { .. } => Failure::Usage(text),

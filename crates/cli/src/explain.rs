@@ -7,6 +7,8 @@ use clap::Args;
 use host::explain::{BpfError, Observer, Scope, Spec, StageRow, Summary};
 use host::net::LinkWatch;
 use host::netns::Netns;
+use host::tune::Place;
+use host::turn::{Turn, Work};
 use serde_json::{Value, json};
 
 use crate::args::{Cli, parse_duration};
@@ -53,6 +55,7 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
     };
+    let _turn = Turn::take(Work::Following).map_err(|busy| Failure::failed(busy.to_string()))?;
     let mut observer = Observer::new(&spec).map_err(failure)?;
     observer.start().map_err(failure)?;
     console::say(&format!("following packets for {:.1} s", args.duration.as_secs_f64()));
@@ -140,12 +143,8 @@ fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Links), Failure> {
 }
 
 fn open_netns(name: &str) -> Result<Netns, Failure> {
-    let path = match name.parse::<u32>() {
-        Ok(pid) => format!("/proc/{pid}/ns/net"),
-        Err(_) if name.contains('/') => name.to_owned(),
-        Err(_) => format!("/run/netns/{name}"),
-    };
-    Netns::open(&path).map_err(|error| {
+    let place = Place { netns: Some(name.to_owned()), root: None };
+    Netns::open(place.netns_file()).map_err(|error| {
         Failure::Usage(format!(
             "no network namespace {name}: {}; give a name of `ip netns`, a process id or a path",
             Failure::of(&error).text()

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use host::lab::{Pair, PairSpec};
+use host::text::chain;
 use io::{DropCounter, DropSpec, Generator, Local, Remote, Template};
 use paths::probe::endpoint::{self, Choice};
-use paths::probe::{role::chain, seed};
+use paths::probe::seed;
 use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 
 use crate::args::{Cli, GenerateArgs};

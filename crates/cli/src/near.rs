@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
+use host::text::chain;
 use io::{
     AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
     XdpMode,
@@ -14,7 +15,7 @@ use io::{
 use model::Measurement;
 use paths::probe::endpoint::{self, Choice};
 use paths::probe::peer::{Far, PeerError};
-use paths::probe::role::{self, Live, Pace, RoleReport, Steering, Task, chain};
+use paths::probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 use paths::probe::{Watch, measurement_of, seed};
 
 use crate::args::{

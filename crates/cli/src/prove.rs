@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use host::turn::{Turn, Work};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
     Arm, ArmPlan, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, Step, Support,
@@ -13,73 +14,125 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::args::{Cli, ProveArgs};
+use crate::args::{Cli, ProveArgs, RunArgs};
 use crate::end::Failure;
 use crate::{console, fake, history, machine, stop};
 
 pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     let path = find_path(&args.path)?;
-    let kind = find_load(path.as_ref(), args.load.as_deref())?;
-    let load = Load {
-        kind: kind.name.to_owned(),
-        size_bytes: sized(kind, args.size)?,
-        rate_pps: args.rate.unwrap_or(kind.rate_pps),
-        trial: args.trial.unwrap_or(kind.trial),
-        far: args.peer.clone(),
-        secret: crate::peer::secret(&args.secret)?,
-    };
+    let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
+    let load = load_of(kind, &args.run)?;
     let plan = ArmPlan::parse(&args.arms, path.switches())
-        .map_err(|e| Failure::Usage(paths::probe::role::chain(&e)))?;
+        .map_err(|e| Failure::Usage(host::text::chain(&e)))?;
     let arms =
         model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     check_peers(path.as_ref(), &args.peers)?;
+    let _turn = turn()?;
     let mut session = path.open(&load)?;
-    let header = header(path.as_ref(), &load, args, session.nic())?;
+    let parameters = BTreeMap::from([("arms".to_owned(), args.arms.clone())]);
+    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters };
+    let proven = conduct(cli, &args.run, proof, session.as_mut())?;
+    drop(session);
+    if cli.json {
+        console::text(&report::json::to_json(&proven.outcome))?;
+    } else {
+        console::text(&report::text::ladder(&proven.outcome, console::style()))?;
+        proven.say_where();
+    }
+    proven.verdict()
+}
+
+/// What is to be proven, under what.
+pub(crate) struct Proof<'a> {
+    /// Name of the path.
+    pub(crate) path: &'a str,
+    pub(crate) kind: &'a LoadKind,
+    pub(crate) load: &'a Load,
+    pub(crate) arms: Vec<(Arm, Support)>,
+    /// For the record, beyond what the load says.
+    pub(crate) parameters: BTreeMap<String, String>,
+}
+
+/// What came of it.
+pub(crate) struct Proven {
+    pub(crate) outcome: Outcome,
+    is_stored: bool,
+    gave_up: bool,
+}
+
+/// Runs a proof in an open session, from its first trial to its verdicts.
+pub(crate) fn conduct(
+    cli: &Cli,
+    args: &RunArgs,
+    proof: Proof<'_>,
+    session: &mut dyn Session,
+) -> Result<Proven, Failure> {
+    let header = header(&proof, args, session.nic())?;
     let seed = args.seed.unwrap_or(header.started_ns);
-    let judged = kind.judged.iter().map(|&m| m.to_owned()).collect();
-    let cpus = header.machine.cpus;
-    let mut plan = ExperimentPlan::new(seed, arms, judged, args.time.as_nanos() as u64, cpus);
+    let judged = proof.kind.judged.iter().map(|&m| m.to_owned()).collect();
+    let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
+    let mut plan = ExperimentPlan::new(seed, proof.arms, judged, budget_ns, cpus);
     plan.min_blocks = args.min_blocks.max(6);
     plan.max_blocks = args.max_blocks.unwrap_or(plan.max_blocks).max(plan.min_blocks);
     let mut experiment = Experiment::new(plan);
     let mut store = open_store(cli, args, &header, &experiment, seed)?;
-    let (outcome, gave_up) =
-        measure(&mut experiment, session.as_mut(), &header, store.as_mut(), args.time)?;
-    drop(session);
+    let (outcome, gave_up) = measure(&mut experiment, session, &header, store.as_mut(), args.time)?;
     if let Some(store) = store.as_mut() {
         store.save_outcome(&outcome)?;
         store.finish(&outcome.id, outcome.ended)?;
     }
-    if cli.json {
-        console::text(&report::json::to_json(&outcome))?;
-    } else {
-        console::text(&report::text::ladder(&outcome, console::style()))?;
-        if store.is_some() {
+    Ok(Proven { outcome, is_stored: store.is_some(), gave_up })
+}
+
+impl Proven {
+    /// Says where it can be found.
+    pub(crate) fn say_where(&self) {
+        if self.is_stored {
             console::say(&format!(
                 "stored as {}; a page with plots: wirepath report {} --html report.html",
-                outcome.id, outcome.id
+                self.outcome.id, self.outcome.id
             ));
         }
     }
-    let baseline = outcome.arms.first();
-    match baseline {
-        Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
-            let why = match (arm.failures.first(), outcome.ended) {
-                (Some(why), _) => why,
-                (None, Ended::Interrupted) => "interrupted before a trial of it that counts",
-                (None, _) => "no trial was completed",
-            };
-            Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
+
+    /// Whether it came to anything.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        match self.outcome.arms.first() {
+            Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
+                let why = match (arm.failures.first(), self.outcome.ended) {
+                    (Some(why), _) => why,
+                    (None, Ended::Interrupted) => "interrupted before a trial of it that counts",
+                    (None, _) => "no trial was completed",
+                };
+                Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
+            }
+            _ if self.gave_up => Err(Failure::failed(
+                "every trial failed in the end, and the run was broken off; what was measured \
+                 before stands, and `wirepath history show` has the errors",
+            )),
+            _ => Ok(()),
         }
-        _ if gave_up => Err(Failure::failed(
-            "every trial failed in the end, and the run was broken off; what was measured before \
-             stands, and `wirepath history show` has the errors",
-        )),
-        _ => Ok(()),
     }
+}
+
+/// The right to measure: nobody follows packets meanwhile.
+pub(crate) fn turn() -> Result<Turn, Failure> {
+    Turn::take(Work::Measuring).map_err(|busy| Failure::failed(busy.to_string()))
+}
+
+/// A load as the arguments want it.
+pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> {
+    Ok(Load {
+        kind: kind.name.to_owned(),
+        size_bytes: sized(kind, args.size)?,
+        rate_pps: args.rate.unwrap_or(kind.rate_pps),
+        trial: args.trial.unwrap_or(kind.trial),
+        far: args.peer.clone(),
+        secret: crate::peer::secret(&args.secret)?,
+    })
 }
 
 pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
@@ -102,7 +155,7 @@ fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
     Err(Failure::Usage(format!("no peer named {unknown}; there are: {known}")))
 }
 
-fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
+pub(crate) fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
     let loads = path.loads();
     let Some(name) = name else { return Ok(&loads[0]) };
     let known = loads.iter().map(|l| l.name).collect::<Vec<_>>().join(", ");
@@ -145,7 +198,8 @@ impl Header {
     }
 }
 
-fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result<Header, Failure> {
+fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<Header, Failure> {
+    let load = proof.load;
     let now = OffsetDateTime::now_utc();
     let format = |e: time::error::Format| Failure::failed(format!("the clock reads nonsense: {e}"));
     let stamp = now
@@ -153,10 +207,10 @@ fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result
         .map_err(format)?;
     let started_ns = now.unix_timestamp_nanos() as u64;
     let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
-    let mut parameters = BTreeMap::from([
+    let mut parameters = proof.parameters.clone();
+    parameters.extend([
         ("kind".to_owned(), load.kind.clone()),
         ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
-        ("arms".to_owned(), args.arms.clone()),
         ("time_ms".to_owned(), args.time.as_millis().to_string()),
     ]);
     if load.size_bytes > 0 {
@@ -170,17 +224,17 @@ fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result
     }
     Ok(Header {
         started_ns,
-        id: format!("{stamp}-{}-{unique:04x}", path.name()),
+        id: format!("{stamp}-{}-{unique:04x}", proof.path),
         started: now.format(&Rfc3339).map_err(format)?,
         machine: machine::describe(nic),
-        path: path.name().to_owned(),
+        path: proof.path.to_owned(),
         load: parameters,
     })
 }
 
 fn open_store(
     cli: &Cli,
-    args: &ProveArgs,
+    args: &RunArgs,
     header: &Header,
     experiment: &Experiment,
     seed: u64,
@@ -233,7 +287,7 @@ fn measure(
         bar.set_position((experiment.progress(elapsed_ns) * 1000.0) as u64);
         bar.set_message(format!("of {} s, block {block}: {}", budget.as_secs(), arm.name));
         let trial_begun = Instant::now();
-        let result = session.trial(arm).map_err(|e| paths::probe::role::chain(&e));
+        let result = session.trial(arm).map_err(|e| host::text::chain(&e));
         let record = TrialRecord {
             ordinal,
             block,

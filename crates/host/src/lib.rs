@@ -9,13 +9,14 @@
 //! | [`lab::Pair`], [`lab::Triple`] | descriptors of the namespaces are closed | by the kernel, in the same way |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
 //! | [`scratch::Scratch`] | the folder is removed | by the next process that makes one |
-//! | [`steering::RpsGuard`], [`tune::NoCoalescing`] and their like | what was there is written back | only in a lab, whose interfaces go with it |
+//! | [`tune::Held`] | what was there is written back | only in a lab, whose interfaces go with it |
+//! | [`tune::apply()`] | – | by its journal |
 //!
 //! Rust drops local values in reverse order of their making and fields in order of their
 //! declaration: make the lab first and guards after it, or declare guards before the lab in
 //! a struct. A guard whose lab is gone already has nothing left to undo. Lasting settings of
-//! interfaces that are not ours have to survive a kill as well; they need a journal on disk
-//! besides the guard, and nothing here touches them.
+//! interfaces that are not ours have to survive a kill as well, so they are changed through
+//! [`tune`]'s journal on disk and in no other way.
 
 pub mod cpu;
 pub mod doctor;
@@ -25,8 +26,9 @@ pub mod lab;
 pub mod machine;
 pub mod net;
 pub mod scratch;
-pub mod steering;
+pub mod text;
 pub mod tune;
+pub mod turn;
 
 /// Virtual machines.
 #[cfg(target_arch = "x86_64")]

@@ -168,8 +168,8 @@ fn an_unknown_offload_is_an_error_and_a_known_one_follows() {
     let near = &lab.near;
     assert!(near.set_feature("no-such-offload", true).is_err());
     near.set_feature(ethtool::Feature::GSO, false).unwrap();
-    let features = near.run(|| ethtool::features(near.ifindex)).unwrap().unwrap();
-    assert!(!features[ethtool::Feature::GSO]);
+    let offloads = near.run(|| ethtool::offloads(near.ifindex)).unwrap().unwrap();
+    assert!(!offloads[ethtool::Feature::GSO].is_on);
 }
 
 #[test]

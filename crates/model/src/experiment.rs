@@ -14,6 +14,9 @@ use crate::{
 /// Failures in a row, from the first block on, after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
 
+/// Ratio up to which a difference does not matter, unless a plan says otherwise.
+pub const MARGIN: f64 = 1.10;
+
 /// What an experiment is to do.
 #[derive(Debug, Clone)]
 pub struct ExperimentPlan {
@@ -57,7 +60,7 @@ impl ExperimentPlan {
             budget_ns,
             min_blocks: statistics::PAIRS_MIN as u32,
             max_blocks: 200,
-            margin: 1.10,
+            margin: MARGIN,
             noise_gate: 0.25,
             cpus,
             stop_early: true,

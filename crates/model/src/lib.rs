@@ -21,7 +21,7 @@ mod switch;
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
 pub use books::{Arrival, Jitter, SequenceBook};
-pub use experiment::{Experiment, ExperimentPlan, OutcomeHeader, Step, Trial};
+pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Step, Trial};
 pub use fake::{Drift, FAKE_SWITCHES, FakeSource, FakeWorld};
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,

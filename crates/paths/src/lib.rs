@@ -8,10 +8,10 @@ mod lab;
 mod path;
 mod peers;
 pub mod probe;
-pub mod text;
 pub mod tunnel;
 pub mod vmnic;
 
+pub use host::text;
 pub use path::{Load, LoadKind, Path, PathError, Session};
 
 /// Every path.

@@ -32,7 +32,7 @@ fn skb() -> EngineSpec {
 
 /// Opens an engine in an end's namespace; the whole chain of causes when it cannot.
 fn open(end: &End, setup: &Setup<'_>) -> Result<AnyEngine, String> {
-    end.run(|| io::open(setup).map_err(|e| role::chain(&e))).expect("the lab")
+    end.run(|| io::open(setup).map_err(|e| host::text::chain(&e))).expect("the lab")
 }
 
 fn towards<'a>(
@@ -393,7 +393,7 @@ fn child_that_opens_an_engine() {
     let opened = io::open(&Setup::receive(&spec, &at, 64));
     let said = match opened {
         Ok(_) => "opened".to_owned(),
-        Err(error) => role::chain(&error),
+        Err(error) => host::text::chain(&error),
     };
     use std::io::Write;
     writeln!(std::io::stdout(), "\nsaid: {said}").expect("told");

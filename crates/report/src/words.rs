@@ -292,7 +292,7 @@ pub(crate) fn method(outcome: &Outcome) -> String {
 pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
     let mut parts = vec![path.to_string()];
     parts.extend(load.get("kind").cloned());
-    let aside = ["kind", "arms", "trial_ms", "time_ms"];
+    let aside = ["kind", "arms", "trial_ms", "time_ms", "plan_digest"];
     for (name, value) in load.iter().filter(|(name, _)| !aside.contains(&name.as_str())) {
         parts.push(match name.rsplit_once('_') {
             Some(("size", "bytes")) => format!("{value} bytes"),
@@ -307,9 +307,17 @@ pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
 
 /// The command that repeats the experiment, as far as the outcome tells.
 pub(crate) fn command(outcome: &Outcome) -> String {
-    let mut words = vec!["wirepath".to_string(), "prove".into(), shell(&outcome.path)];
+    let mut words = vec!["wirepath".to_string()];
+    match outcome.load.get("plan") {
+        // Arms of settings, under the path's load.
+        Some(plan) => words.extend(["tune prove".into(), shell(plan), "--path".into()]),
+        None => words.push("prove".into()),
+    }
+    words.push(shell(&outcome.path));
     for (name, value) in &outcome.load {
         words.push(match name.as_str() {
+            "from" => format!("--from {}", shell(value)),
+            "forward" => "--forward".into(),
             "kind" => format!("--load {}", shell(value)),
             "size_bytes" => format!("--size {}", shell(value)),
             "rate_pps" => format!("--rate {}", shell(value)),

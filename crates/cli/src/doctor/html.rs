@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use host::doctor::Report;
+// Names of processes and interfaces are anybody's.
+use report::html::escape;
 
 use super::word;
 
@@ -63,22 +65,6 @@ fn list(out: &mut String, title: &str, rows: impl Iterator<Item = String>) {
     if !rows.is_empty() {
         let _ = writeln!(out, "<h2>{title}</h2><ul>{rows}</ul>");
     }
-}
-
-/// Names of processes and interfaces are anybody's.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

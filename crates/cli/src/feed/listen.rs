@@ -174,7 +174,7 @@ fn failed(error: ListenError) -> Failure {
     match error {
         ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
         ListenError::Pin { .. } | ListenError::Fifo { .. } => {
-            Failure::Usage(paths::probe::role::chain(&error))
+            Failure::Usage(host::text::chain(&error))
         }
         error => Failure::of(&error),
     }

@@ -153,7 +153,7 @@ fn decode_all<R: Read>(
                 decoder.error("link", &error.to_string())?;
             }
             Err(error) => {
-                decoder.error("capture", &paths::probe::role::chain(&error))?;
+                decoder.error("capture", &host::text::chain(&error))?;
                 end = End::Damaged(error);
             }
         }

@@ -15,7 +15,7 @@ use crate::args::Cli;
 use crate::end::Failure;
 use crate::{console, stop};
 
-fn read(path: &Path) -> Result<Plan, PlanError> {
+pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
     if path != Path::new("-") {
         return tune::read_plan(path);
     }

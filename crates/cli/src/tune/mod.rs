@@ -2,9 +2,10 @@
 
 mod apply;
 mod guard;
+mod prove;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -56,6 +57,13 @@ Example:
   wirepath tune apply plan.toml --dry-run
   wirepath tune apply plan.toml --confirm-within 60s")]
     Apply(ApplyArgs),
+    /// Prove what a plan and each of its settings is worth, under a load
+    #[command(after_help = "\
+Example:
+  wirepath tune prove plan.toml --from red --load ping
+  wirepath tune prove plan.toml --from red --forward --time 120s
+  wirepath tune prove plan.toml --peer 192.0.2.7          (wirepath peer runs there)")]
+    Prove(prove::TuneProveArgs),
     /// Keep what was applied with --confirm-within
     #[command(after_help = "Example:\n  wirepath tune confirm")]
     Confirm,
@@ -148,6 +156,7 @@ pub(crate) fn run(cli: &Cli, args: &TuneArgs) -> Result<(), Failure> {
     match &args.command {
         TuneCommand::Plan(plan) => make_plan(cli, state, plan),
         TuneCommand::Apply(how) => apply::apply(cli, state, how),
+        TuneCommand::Prove(how) => prove::run(cli, state, how),
         TuneCommand::Confirm => apply::confirm(cli, state),
         TuneCommand::Rollback => apply::rollback(cli, state),
         TuneCommand::Status => show::status(cli, state),
@@ -182,7 +191,12 @@ pub(crate) fn notice(state: &StateArgs) {
         Ok(Some(journal)) => {
             let is_midway =
                 matches!(journal.phase, Phase::Unchanged | Phase::Applying | Phase::RollingBack);
-            let is_late = matches!(journal.phase, Phase::Applied(Some(by_ms)) if by_ms < tune::boot_clock_ms());
+            // Nobody is left to wait for the confirmation.
+            let is_alone = !Path::new(&format!("/proc/{}", journal.header.pid)).exists();
+            let is_late = matches!(
+                journal.phase,
+                Phase::Applied(Some(by_ms)) if is_alone || by_ms < tune::boot_clock_ms()
+            );
             // Whoever is still at it has the lock.
             if (is_midway || is_late) && store.lock().is_ok() {
                 console::say(&format!(
@@ -193,13 +207,13 @@ pub(crate) fn notice(state: &StateArgs) {
             }
         }
         Ok(None) => {}
-        Err(error) => console::say(&format!("note: {}", tune::chain(&error))),
+        Err(error) => console::say(&format!("note: {}", host::text::chain(&error))),
     }
 }
 
 impl From<KnobError> for Failure {
     fn from(error: KnobError) -> Self {
-        let text = tune::chain(&error);
+        let text = host::text::chain(&error);
         match error {
             KnobError::NotOffered { .. } | KnobError::HostOnly { .. } => Failure::Unsupported(text),
             KnobError::Value { .. } | KnobError::Scope { .. } => Failure::Usage(text),
@@ -211,27 +225,27 @@ impl From<KnobError> for Failure {
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Self {
         match error {
-            PlanError::Syntax { .. } => Failure::Usage(tune::chain(&error)),
+            PlanError::Syntax { .. } => Failure::Usage(host::text::chain(&error)),
             PlanError::Knob(error) => error.into(),
-            error => Failure::Failed(tune::chain(&error)),
+            error => Failure::Failed(host::text::chain(&error)),
         }
     }
 }
 
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }
 
 impl From<RollbackError> for Failure {
     fn from(error: RollbackError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }
 
 impl From<tune::StoreError> for Failure {
     fn from(error: tune::StoreError) -> Self {
-        Failure::Failed(tune::chain(&error))
+        Failure::Failed(host::text::chain(&error))
     }
 }

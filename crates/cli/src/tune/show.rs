@@ -65,7 +65,7 @@ pub(super) fn knobs(cli: &Cli, state: &StateArgs, place: &PlaceArgs) -> Result<(
     let mut text = String::new();
     let mut docs = Vec::new();
     for knob in tune::all() {
-        let _ = writeln!(text, "{:<22} {}", knob.id(), knob.what());
+        let _ = writeln!(text, "{:<22} {}", knob.id(), knob.about().what);
         let format = knob.format().describe();
         let mut rows = Vec::new();
         let targets = tune::targets(knob, &system, place.interface.as_deref()).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(super) fn knobs(cli: &Cli, state: &StateArgs, place: &PlaceArgs) -> Result<(
             let now = knob.read(&system, &target);
             let settable = now.is_ok().then(|| knob.probe(&system, &target));
             let why = match (&now, &settable) {
-                (Err(error), _) | (_, Some(Err(error))) => Some(tune::chain(error)),
+                (Err(error), _) | (_, Some(Err(error))) => Some(host::text::chain(error)),
                 _ => None,
             };
             let value = now.ok();
@@ -83,7 +83,7 @@ pub(super) fn knobs(cli: &Cli, state: &StateArgs, place: &PlaceArgs) -> Result<(
             rows.push(json!({ "target": target, "value": value, "cannot_set": why }));
         }
         docs.push(json!({
-            "knob": knob.id(), "what": knob.what(), "scope": knob.scope(), "values": format,
+            "knob": knob.id(), "what": knob.about().what, "scope": knob.scope(), "values": format,
             "disturbs_others": knob.disturbs(), "targets": rows,
         }));
     }

@@ -14,7 +14,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     let functions = match sys::bpf::hook_functions(scene.system.netns()) {
         Ok(functions) => functions,
         Err(error) => {
-            notes.unseen(format!("names of hooked functions: {}", crate::tune::chain(&error)));
+            notes.unseen(format!("names of hooked functions: {}", crate::text::chain(&error)));
             Vec::new()
         }
     };

@@ -28,7 +28,8 @@ pub use scene::Scene;
 
 use serde::Serialize;
 
-use crate::tune::{KnobError, chain};
+use crate::text::chain;
+use crate::tune::KnobError;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

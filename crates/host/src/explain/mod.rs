@@ -90,6 +90,7 @@ pub struct Observer {
     symbols: Symbols,
     followed: Duration,
     counted: Cost,
+    /// Beyond what `explain` misses.
     missing: Vec<String>,
 }
 
@@ -133,11 +134,6 @@ impl Observer {
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
         wait(window.saturating_sub(begun.elapsed()), &stop);
-        for what in self.explain.missing() {
-            if !self.missing.contains(what) {
-                self.missing.push(what.clone());
-            }
-        }
         // At full duty the next window goes on with this one.
         if self.duty < 1.0 {
             self.explain.stop();
@@ -194,7 +190,7 @@ impl Observer {
             places,
             functions,
             cost: self.counted,
-            missing: self.missing.clone(),
+            missing: self.missing.iter().chain(self.explain.missing()).cloned().collect(),
         })
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn quiet_netns() -> Result<Netns, LabError> {
                 Ok(()) => {}
                 // A kernel without IPv6 is as silent.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(LabError::Sysctl { path, source }),
+                Err(source) => return Err(LabError::Sysctl { path: path.into(), source }),
             }
         }
         const LOOPBACK: u32 = 1;

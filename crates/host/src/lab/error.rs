@@ -24,10 +24,16 @@ pub enum LabError {
     #[error("cannot write {path}")]
     Sysctl {
         /// File below `/proc/sys`.
-        path: &'static str,
+        path: String,
         /// The kernel's answer.
         #[source]
         source: io::Error,
+    },
+    /// An interface that is to be used has no address.
+    #[error("{ifname} has no IPv4 address")]
+    NoAddress {
+        /// Interface.
+        ifname: String,
     },
     /// A TAP interface could not be made.
     #[error("cannot make a TAP interface: it takes CAP_NET_ADMIN and /dev/net/tun")]

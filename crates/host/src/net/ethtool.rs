@@ -105,21 +105,6 @@ pub struct Timestamping {
     pub clock_index: Option<u32>,
 }
 
-/// Offloads of an interface by name; true where on.
-pub fn features(index: u32) -> Result<BTreeMap<String, bool>, NetError> {
-    ask(format!("reading the offloads of interface {index}"), |socket| {
-        let mut request = wire::Request::new().op_features_get_do();
-        request.header_mut().cmd = FEATURES_GET;
-        name_device(request.encode().nested_header(), index);
-        let mut reply = socket.request(&request)?;
-        let reply = reply.recv_one()?;
-        // The device's own plus whatever is on: the kernel's, such as GRO.
-        let offered = bits(reply.get_hw()?).into_iter().map(|name| (name, false));
-        let active = bits(reply.get_active()?).into_iter().map(|name| (name, true));
-        Ok(offered.chain(active).collect())
-    })
-}
-
 /// What an interface says of one offload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
@@ -153,9 +138,11 @@ pub fn offloads(index: u32) -> Result<BTreeMap<String, Offload>, NetError> {
 
 /// Switches offloads on or off by name, and checks that the driver followed.
 pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError> {
-    let before = features(index)?;
+    let before = offloads(index)?;
     // A feature that is off and not the device's to offer is not listed.
-    let is_on = |features: &BTreeMap<String, bool>, name| features.get(name) == Some(&true);
+    let is_on = |offloads: &BTreeMap<String, Offload>, name| {
+        offloads.get(name).is_some_and(|offload| offload.is_on)
+    };
     if wanted.iter().all(|&(name, on)| is_on(&before, name) == on) {
         return Ok(());
     }
@@ -174,7 +161,7 @@ pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError>
         drop(encoder);
         socket.request(&request)?.recv_ack()
     })?;
-    let after = features(index)?;
+    let after = offloads(index)?;
     match wanted.iter().find(|&&(name, on)| is_on(&after, name) != on) {
         None => Ok(()),
         Some((name, on)) => Err(NetError::NotTaken {
@@ -261,11 +248,6 @@ pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     })
 }
 
-/// Sets the receive ring's size in descriptors.
-pub fn set_rx_ring(index: u32, descriptors: u32) -> Result<(), NetError> {
-    set_rings(index, Some(descriptors), None)
-}
-
 /// Sets the sizes of receive and transmit rings in descriptors; `None` leaves one as it is.
 pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), NetError> {
     ask(format!("setting the rings of interface {index}"), |socket| {
@@ -281,13 +263,6 @@ pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), Net
         drop(encoder);
         socket.request(&request)?.recv_ack()
     })
-}
-
-/// Sets the receive side's coalescing: those values of `wanted` that are there; the rest, and
-/// the transmit side, stay.
-pub fn set_rx_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
-    let rx = Coalesce { tx_us: None, tx_frames: None, is_adaptive_tx: None, ..*wanted };
-    set_coalesce(index, &rx)
 }
 
 /// Sets coalescing: those values of `wanted` that are there; the rest stays.
@@ -327,7 +302,7 @@ pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
         name_device(request.encode().nested_header(), index);
         let mut reply = socket.request(&request)?;
         let reply = reply.recv_one()?;
-        let offered = reply.get_timestamping().map(bits).unwrap_or_default();
+        let offered = reply.get_timestamping().map(set_bits).unwrap_or_default();
         let has = |name: &str| offered.iter().any(|offer| offer == name);
         Ok(Timestamping {
             hardware_tx: has("hardware-transmit"),
@@ -373,12 +348,6 @@ const TSINFO_GET: u8 = 25;
 /// where there is a choice.
 fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
     header.push_dev_index(index).push_flags(HeaderFlags::OmitReply as u32).end_nested()
-}
-
-/// Names in a list of bits (not a mask): those that are set.
-fn bits(set: IterableBitset<'_>) -> Vec<String> {
-    let listed = set.get_bits().into_iter().flat_map(|bits| bits.get_bit());
-    listed.filter_map(|bit| Some(bit.get_name().ok()?.to_string_lossy().into_owned())).collect()
 }
 
 /// Names in a list of bits, or those of a mask whose value is set.

@@ -1,6 +1,6 @@
 //! Interfaces: what they are, and the plain settings every one has.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
 use netlink_bindings::{rt_addr, rt_neigh};
@@ -209,6 +209,24 @@ pub fn add_address(index: u32, ip: Ipv4Addr, prefix: u8) -> Result<(), NetError>
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
         request.encode().push_local(ip.into()).push_address(ip.into());
         socket.request(&request)?.recv_ack()
+    })
+}
+
+/// IPv4 addresses of an interface with the length of their prefix in bits, the first one first.
+pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
+    ask(format!("listing the addresses of interface {index}"), |socket| {
+        let header = rt_addr::Ifaddrmsg { ifa_family: libc::AF_INET as u8, ..Default::default() };
+        let request = rt_addr::Request::new().op_getaddr_dump(&header);
+        let mut replies = socket.request(&request)?;
+        let mut addresses = Vec::new();
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            // The address is that of the far end where there are two.
+            let own = attributes.get_local().or_else(|_| attributes.get_address());
+            if let (true, Ok(IpAddr::V4(ip))) = (header.ifa_index == index, own) {
+                addresses.push((ip, header.ifa_prefixlen));
+            }
+        }
+        Ok(addresses)
     })
 }
 

@@ -11,12 +11,13 @@ use thiserror::Error;
 use super::error::KnobError;
 use super::journal::{Cell, CellState, Header, Journal, Phase, Record, SCHEMA, Writer};
 use super::knob;
-use super::plan::{Plan, PlanError, Ready, chain};
+use super::plan::{Plan, PlanError, Ready};
 use super::rollback::{self, RollbackError, boot_id, rollback};
 use super::store::{Lock, Store, StoreError};
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
+use crate::text::chain;
 
 /// Why a plan was not applied.
 #[derive(Debug, Error)]

@@ -10,30 +10,41 @@ use super::target::{Scope, Target};
 use super::value::{Format, Value};
 use crate::net::NetError;
 
+/// What a knob is.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// Name in plans and journals, such as `rps-cpus`.
+    pub id: &'static str,
+    /// What it does, in a line.
+    pub what: &'static str,
+    /// What it acts on.
+    pub scope: Scope,
+    /// How its values are written.
+    pub format: Format,
+}
+
 /// A named setting of the host that can be read, set, verified and restored.
 ///
+/// What is below is what a kind of setting brings along; whoever uses one calls [`read`], [`set`]
+/// and [`probe`], which look at the target first.
+///
 /// Adding one: a type, or a line in a table, of `knobs`, and a row in `docs/tune.md`.
+///
+/// [`read`]: trait.Knob.html#method.read
+/// [`set`]: trait.Knob.html#method.set
+/// [`probe`]: trait.Knob.html#method.probe
 pub trait Knob: Debug + Sync {
-    /// Name in plans and journals, such as `rps-cpus`.
-    fn id(&self) -> &'static str;
+    /// What it is.
+    fn about(&self) -> &About;
 
-    /// What it does, in a line.
-    fn what(&self) -> &'static str;
+    /// What it is set to now, in the kernel's own words, at a target of its scope.
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError>;
 
-    /// What it acts on.
-    fn scope(&self) -> Scope;
+    /// Sets it at a target of its scope.
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError>;
 
-    /// How its values are written.
-    fn format(&self) -> Format;
-
-    /// What it is set to now, in the kernel's own words.
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError>;
-
-    /// Sets it; [`Knob::read`] tells what came of it.
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError>;
-
-    /// Whether it could be set, as far as can be told without setting it.
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError>;
+    /// Whether it could be set at a target of its scope, as far as can be told without.
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError>;
 
     /// Whether setting it may change other knobs of the same interface, as a new number of
     /// channels resets the steering of its queues.
@@ -48,7 +59,40 @@ pub trait Knob: Debug + Sync {
     }
 }
 
-impl dyn Knob {
+impl dyn Knob + '_ {
+    /// Name in plans and journals, such as `rps-cpus`.
+    pub fn id(&self) -> &'static str {
+        self.about().id
+    }
+
+    /// How its values are written.
+    pub fn format(&self) -> Format {
+        self.about().format
+    }
+
+    /// What it acts on.
+    pub fn scope(&self) -> Scope {
+        self.about().scope
+    }
+
+    /// What it is set to now, in the kernel's own words.
+    pub fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+        self.check_target(target)?;
+        self.read_at(system, target)
+    }
+
+    /// Sets it; [`Self::read`] tells what came of it.
+    pub fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        self.check_target(target)?;
+        self.set_at(system, target, value)
+    }
+
+    /// Whether it could be set, as far as can be told without setting it.
+    pub fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+        self.check_target(target)?;
+        self.probe_at(system, target)
+    }
+
     /// Sets it and reads back; what is there then.
     pub fn set_and_verify(
         &self,
@@ -84,7 +128,7 @@ impl dyn Knob {
 
     /// Refuses a target of another kind. A setting that exists in each namespace has its host
     /// value too.
-    pub fn check_target(&self, target: &Target) -> Result<(), KnobError> {
+    fn check_target(&self, target: &Target) -> Result<(), KnobError> {
         let fits = self.scope() == target.scope()
             || self.scope() == Scope::Netns && *target == Target::Host;
         if fits {
@@ -162,14 +206,22 @@ pub fn targets(
 
 /// Says what an answer of the kernel means for a knob.
 pub(super) struct Asked<'a> {
-    pub(super) knob: &'a str,
-    pub(super) target: &'a Target,
-    /// What the setting takes where it is not offered.
-    pub(super) needs: &'static str,
-    pub(super) system: &'a System,
+    knob: &'a str,
+    target: &'a Target,
+    needs: &'static str,
+    system: &'a System,
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    pub(super) fn of(knob: &'a dyn Knob, system: &'a System, target: &'a Target) -> Self {
+        Asked { knob: knob.about().id, target, needs: "", system }
+    }
+
+    /// With what the setting takes where it is not offered.
+    pub(super) fn needing(self, needs: &'static str) -> Self {
+        Asked { needs, ..self }
+    }
+
     /// Of a failed reading.
     pub(super) fn read_error(&self, what: &str, source: io::Error) -> KnobError {
         self.classify(&format!("reading {what}"), source)

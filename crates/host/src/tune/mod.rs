@@ -19,15 +19,14 @@
 //! of the machine there is nothing left to give back.
 
 mod apply;
-mod coalescing;
 mod error;
 pub mod fuzzing;
+mod held;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
 mod profile;
-mod ring;
 mod rollback;
 mod store;
 mod system;
@@ -38,19 +37,17 @@ pub use apply::{
     Applied, ApplyError, Confirmation, Done, Moment, Options, Setting, apply, await_confirmation,
     boot_clock_ms, confirm, settings,
 };
-pub use coalescing::NoCoalescing;
 pub use error::KnobError;
+pub use held::Held;
 pub use journal::{
     Cell, CellState, Header, Journal, JournalError, Phase, Record, SCHEMA as JOURNAL_SCHEMA,
 };
-pub use knob::{Knob, all, find, targets};
+pub use knob::{About, Knob, all, find, targets};
 pub(crate) use knobs::irq_counts;
 pub use plan::{
-    LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, chain, machine_id,
-    read as read_plan,
+    LeftOut, Plan, PlanError, Ready, SCHEMA as PLAN_SCHEMA, Step, machine_id, read as read_plan,
 };
 pub use profile::{Profile, Wanted, plan};
-pub use ring::LargeRing;
 pub use rollback::{Fate, Given, Report, RollbackError, rollback};
 pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
 pub use system::{Place, System};

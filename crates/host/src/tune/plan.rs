@@ -11,6 +11,7 @@ use super::knob::{self, Knob};
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
+use crate::text::chain;
 
 /// Version of the file.
 pub const SCHEMA: u32 = 1;
@@ -260,21 +261,6 @@ fn look(step: &Step, system: &System, irqs: &[u32]) -> Result<Ready, String> {
     }
     knob.probe(system, &step.target).map_err(said)?;
     Ok(ready)
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Short name of the machine, whatever state it is in: twelve hexadecimal digits over the

@@ -2,11 +2,12 @@
 
 use super::error::KnobError;
 use super::knob::{self, Knob};
-use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, chain, machine_id};
+use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
 use super::system::System;
 use super::target::{Scope, Target};
 use super::value::{Value, cpus_to_mask, pairs};
 use crate::net::ethtool;
+use crate::text::chain;
 
 /// What settings are to be good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +89,7 @@ impl Planner<'_> {
     fn latency(&mut self, online: &[usize]) {
         let app = self.wanted.app_cpu;
         self.wish("coalescing", "each packet is worth an interrupt of its own", |_, now| {
-            let quick = pairs(now)?.into_iter().filter_map(|(name, _)| match name {
-                "adaptive-rx" => Some("adaptive-rx=off"),
-                "rx-usecs" => Some("rx-usecs=0"),
-                "rx-frames" => Some("rx-frames=1"),
-                _ => None,
-            });
-            let quick = quick.collect::<Vec<_>>().join(" ");
-            (!quick.is_empty()).then_some(quick)
+            at_once(now)
         });
         self.wish("lro", "merging holds packets back", |_, _| Some("off".into()));
         self.wish(
@@ -345,6 +339,18 @@ impl Planner<'_> {
     fn leave_out(&mut self, knob: &str, why: &str) {
         self.left_out.push(LeftOut { knob: knob.to_owned(), why: why.to_owned() });
     }
+}
+
+/// Coalescing with which each received packet is told at once, of what the device has of it.
+pub(super) fn at_once(now: &str) -> Option<String> {
+    let quick = pairs(now)?.into_iter().filter_map(|(name, _)| match name {
+        "adaptive-rx" => Some("adaptive-rx=off"),
+        "rx-usecs" => Some("rx-usecs=0"),
+        "rx-frames" => Some("rx-frames=1"),
+        _ => None,
+    });
+    let quick = quick.collect::<Vec<_>>().join(" ");
+    (!quick.is_empty()).then_some(quick)
 }
 
 /// `least`, unless it is that much already.

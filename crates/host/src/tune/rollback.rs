@@ -10,11 +10,11 @@ use thiserror::Error;
 use super::error::KnobError;
 use super::journal::{Cell, CellState, Journal, Phase, Record, Writer};
 use super::knob::{self, Knob};
-use super::plan::chain;
 use super::store::{Lock, Store, StoreError};
 use super::system::{Place, System};
 use super::target::Target;
 use super::value::Value;
+use crate::text::chain;
 
 /// Why nothing could be given back.
 #[derive(Debug, Error)]

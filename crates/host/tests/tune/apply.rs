@@ -230,7 +230,7 @@ fn a_plan_that_cannot_be_applied_changes_nothing() {
     let good = bench.plan(&[LENGTH, RPS]);
     let refused = |plan: &Plan, says: &str| {
         let error = bench.apply(plan).unwrap_err();
-        let said = tune::chain(&error);
+        let said = wirepath_host::text::chain(&error);
         assert!(matches!(error, ApplyError::Plan(_)), "{said}");
         assert!(said.contains(says), "{says}: {said}");
         assert_eq!(bench.everything(), before);
@@ -303,7 +303,7 @@ fn a_queueing_discipline_set_by_hand_is_left_alone() {
     let near = &bench.pair.near;
     near.run(|| wirepath_host::net::set_root_fifo(near.ifindex, 10, false)).unwrap().unwrap();
     let plan = bench.plan(&[("qdisc", "interface wp-near", "noqueue")]);
-    let error = tune::chain(&bench.apply(&plan).unwrap_err());
+    let error = wirepath_host::text::chain(&bench.apply(&plan).unwrap_err());
     assert!(error.contains("by hand"), "{error}");
     assert_eq!(bench.read("qdisc", "interface wp-near"), "pfifo:10");
 }

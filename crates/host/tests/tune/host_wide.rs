@@ -119,7 +119,7 @@ fn a_setting_that_is_absent_or_read_only_stops_the_plan_before_anything_is_chang
     let before = contents(root.folder.path());
     let good = plan(&root.system, STEPS);
     fs::remove_file(root.folder.path().join("proc/sys/net/core/busy_poll")).unwrap();
-    let error = tune::chain(&apply(&root, &good).unwrap_err());
+    let error = wirepath_host::text::chain(&apply(&root, &good).unwrap_err());
     assert!(error.contains("busy-poll is not offered"), "{error}");
     fs::write(root.folder.path().join("proc/sys/net/core/busy_poll"), "0\n").unwrap();
     let governor = tune::find("governor").unwrap();

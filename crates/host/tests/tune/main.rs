@@ -2,6 +2,7 @@
 
 mod apply;
 mod bench;
+mod held;
 mod host_wide;
 mod kill;
 mod profile;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use host::lab::{Pair, PairSpec};
-use host::tune::{LargeRing, NoCoalescing};
+use host::tune::{Held, KnobError};
 use io::{EngineKind, EngineSpec, Setup};
 use model::{Arm, Support};
 
@@ -57,18 +57,17 @@ fn tried() -> &'static Capabilities {
             ..EngineSpec::plain(EngineKind::Udp)
         };
         let xdp = EngineSpec { frames: 64, ..EngineSpec::plain(EngineKind::Xdp) };
-        let index = pair.far.ifindex;
-        let netns = || pair.far.netns.try_clone().map_err(|e| chain(&e));
+        let far = &pair.far;
+        let held = |change: &dyn Fn(&mut Held) -> Result<(), KnobError>| {
+            Held::new(&far.netns).and_then(|mut held| change(&mut held)).map_err(|e| chain(&e))
+        };
         Capabilities {
             lab: Ok(()),
             fifo,
             lock_memory,
             receive_buffer: opens(&pair, &udp),
-            coalescing: netns()
-                .and_then(|ns| NoCoalescing::hold(ns, index).map(drop).map_err(|e| chain(&e))),
-            ring: netns().and_then(|ns| {
-                LargeRing::hold(ns, index, RING_DESCRIPTORS).map(drop).map_err(|e| chain(&e))
-            }),
+            coalescing: held(&|held| held.no_coalescing(&far.ifname)),
+            ring: held(&|held| held.large_ring(&far.ifname, RING_DESCRIPTORS)),
             bypass: opens(&pair, &xdp),
             cpus,
         }

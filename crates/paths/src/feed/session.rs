@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::lab::{Pair, PairSpec};
-use host::steering::RpsGuard;
-use host::tune::{LargeRing, NoCoalescing};
+use host::tune::{Held, cpus_to_mask};
 use io::pty::Pty;
 use io::{EngineKind, Setup};
 use model::{Arm, ArmKind, Measurement, NotEffective};
@@ -135,22 +134,20 @@ impl FeedSession {
     /// Changes the host as the arm says, for as long as the result lives.
     fn prepare(&self, arm: &Arm) -> Result<Vec<Box<dyn Any>>, PathError> {
         let far = &self.pair.far;
-        let netns = || far.netns.try_clone().map_err(PathError::part);
         let mut undo: Vec<Box<dyn Any>> = Vec::new();
+        let mut held = Held::new(&far.netns).map_err(PathError::part)?;
         if arm.has("irq-affinity") {
-            let cpu = self.cpus.last().copied().into_iter().collect::<Vec<_>>();
-            let guard = RpsGuard::set(&far.netns, &far.ifname, &cpu).map_err(PathError::part)?;
-            undo.push(Box::new(guard));
+            let cpu: Vec<usize> = self.cpus.last().copied().into_iter().collect();
+            let mask = cpus_to_mask(&cpu);
+            held.set_all("rps-cpus", &far.ifname, &mask).map_err(PathError::part)?;
         }
         if arm.has("no-coalescing") {
-            let guard = NoCoalescing::hold(netns()?, far.ifindex).map_err(PathError::part)?;
-            undo.push(Box::new(guard));
+            held.no_coalescing(&far.ifname).map_err(PathError::part)?;
         }
         if arm.has("big-ring") {
-            let guard = LargeRing::hold(netns()?, far.ifindex, RING_DESCRIPTORS)
-                .map_err(PathError::part)?;
-            undo.push(Box::new(guard));
+            held.large_ring(&far.ifname, RING_DESCRIPTORS).map_err(PathError::part)?;
         }
+        undo.push(Box::new(held));
         if arm.has("lock-memory") {
             let guard = io::sched::LockedMemory::hold().map_err(|source| PathError::End {
                 end: "receiver".into(),

@@ -7,9 +7,9 @@ use host::lab::{Pair, PairSpec};
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use model::{Arm, Support};
 
-use super::role::chain;
 use super::session::ends;
 use crate::lab::settle;
+use crate::text::chain;
 
 /// What was tried, each with the reason when it failed.
 #[derive(Debug, Clone)]

@@ -12,6 +12,8 @@ mod watch;
 
 use std::time::Duration;
 
+use host::lab::Pair;
+use host::net::Mac;
 use model::{Arm, ArmKind, Support, Switch};
 
 pub use session::{measurement_of, seed};
@@ -64,6 +66,44 @@ static LOADS: [LoadKind; 4] = [
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Probe;
 
+/// Trials between two ends that exist already, in place of a lab's.
+///
+/// - `router`: MAC address of whoever forwards from the near end to the far one; `None` when one
+///   wire joins them. Nothing comes back through a router, so it takes a load that goes one way.
+/// - `nic`: what they are joined by, for the record.
+///
+/// Errors: [`PathError::Invalid`] for a load that cannot be had so.
+pub fn between(
+    pair: Pair,
+    router: Option<Mac>,
+    nic: String,
+    load: &Load,
+) -> Result<Box<dyn Session>, PathError> {
+    let remedy = match (load.kind.as_str(), router) {
+        ("storm", _) => "give ping, paced or flood: it takes a veth that is ours",
+        (kind, Some(_)) if kind != "flood" => "give flood: nothing comes back by that way",
+        _ => {
+            check_size(load)?;
+            return Ok(Box::new(session::LabSession::of(pair, router, nic, load)?));
+        }
+    };
+    let what = format!("load {} between ends that exist already", load.kind);
+    Err(PathError::Invalid { what, remedy: remedy.to_owned() })
+}
+
+fn check_size(load: &Load) -> Result<(), PathError> {
+    if (role::PAYLOAD_BYTES_MIN..=8972).contains(&load.size_bytes) {
+        return Ok(());
+    }
+    Err(PathError::Invalid {
+        what: format!("a payload of {} bytes", load.size_bytes),
+        remedy: format!(
+            "give --size between {} (the probe's header) and 8972 (MTU 9000)",
+            role::PAYLOAD_BYTES_MIN
+        ),
+    })
+}
+
 impl Path for Probe {
     fn name(&self) -> &'static str {
         "probe"
@@ -98,15 +138,7 @@ impl Path for Probe {
     }
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
-        if load.size_bytes < role::PAYLOAD_BYTES_MIN || load.size_bytes > 8972 {
-            return Err(PathError::Invalid {
-                what: format!("a payload of {} bytes", load.size_bytes),
-                remedy: format!(
-                    "give --size between {} (the probe's header) and 8972 (MTU 9000)",
-                    role::PAYLOAD_BYTES_MIN
-                ),
-            });
-        }
+        check_size(load)?;
         match &load.far {
             Some(host) => Ok(Box::new(remote::RemoteSession::open(load, host)?)),
             None => Ok(Box::new(session::LabSession::open(load)?)),

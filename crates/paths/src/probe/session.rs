@@ -7,7 +7,8 @@ use std::thread;
 use host::cpu::CpuClock;
 use host::idle::NoIdle;
 use host::lab::{End, Pair, PairSpec};
-use host::steering::RpsGuard;
+use host::net::Mac;
+use host::tune::{Held, cpus_to_mask};
 use io::{EngineKind, Local, Remote, Role, XdpMode};
 use model::{Arm, ArmKind, Delivery, Measurement, NotEffective};
 
@@ -24,9 +25,12 @@ pub(super) const FAR_PORT: u16 = 9000;
 /// UDP port of the near end.
 pub(super) const NEAR_PORT: u16 = 9001;
 
-/// A lab: a near and a far end joined by a veth pair.
+/// A near and a far end in namespaces: those of a lab, or others that were named.
 pub(super) struct LabSession {
     pair: Pair,
+    /// Who forwards from the near end to the far one; `None` when one wire joins them.
+    router: Option<Mac>,
+    nic: String,
     load: Load,
     cpus: Vec<usize>,
     clock: CpuClock,
@@ -42,10 +46,19 @@ impl LabSession {
         let gro = load.kind == "storm";
         let spec = PairSpec { mtu_bytes: mtu, gro, ..PairSpec::default() };
         let pair = Pair::new(&spec).map_err(PathError::part)?;
+        LabSession::of(pair, None, format!("veth pair, 1 queue, MTU {mtu}"), load)
+    }
+
+    pub(super) fn of(
+        pair: Pair,
+        router: Option<Mac>,
+        nic: String,
+        load: &Load,
+    ) -> Result<Self, PathError> {
         let cpus = io::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let peers = Peers::default();
-        Ok(LabSession { pair, load: load.clone(), cpus, clock, run: seed(), peers })
+        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, run: seed(), peers })
     }
 
     /// Half of the CPUs for each end: the ends stand for two hosts, which never share one. Left
@@ -88,16 +101,23 @@ impl LabSession {
         if arm.has("rps") {
             // Each end's arrivals on that end's own CPU.
             for (end, cpus) in [(&self.pair.near, &places.near), (&self.pair.far, &places.far)] {
-                undo.push(Box::new(
-                    RpsGuard::set(&end.netns, &end.ifname, cpus).map_err(PathError::part)?,
-                ));
+                let mut held = Held::new(&end.netns).map_err(PathError::part)?;
+                held.set_all("rps-cpus", &end.ifname, &cpus_to_mask(cpus))
+                    .map_err(PathError::part)?;
+                undo.push(Box::new(held));
             }
         }
         let meter = Meter::start(&self.clock)?;
         let (near, far) = if storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
         } else {
-            run_pair(&self.pair, &task(near_role), &task(far_role), &places)?
+            let mut near = task(near_role);
+            if self.router.is_some() {
+                // Its frames name the router; sockets would need a route in a namespace that is
+                // not ours.
+                near.engine.kind = EngineKind::Packet;
+            }
+            run_pair(&self.pair, self.router, &near, &task(far_role), &places)?
         };
         let used = meter.stop()?;
         drop(undo);
@@ -131,7 +151,7 @@ impl Session for LabSession {
     }
 
     fn nic(&self) -> String {
-        format!("veth pair, 1 queue, MTU {}", mtu_for(self.load.size_bytes))
+        self.nic.clone()
     }
 }
 
@@ -192,7 +212,7 @@ pub(super) fn with_far<R: Send>(
             settle(&pair.far, &places.far)?;
             let watch = Watch::new(far_local.ifindex, &far_local.ifname);
             let mut engine =
-                io::open(&far_task.setup(&far_local, None)).map_err(|e| role::chain(&e))?;
+                io::open(&far_task.setup(&far_local, None)).map_err(|e| crate::text::chain(&e))?;
             let _ = ready.send(());
             drop(ready);
             role::run(&mut engine, far_task, Steering { stop: &stop, live: Some(&live), watch })
@@ -218,11 +238,13 @@ pub(super) fn with_far<R: Send>(
 
 fn run_pair(
     pair: &Pair,
+    router: Option<Mac>,
     near_task: &Task,
     far_task: &Task,
     places: &Placement,
 ) -> Result<(RoleReport, RoleReport), PathError> {
-    let ((near_local, near_remote), _) = ends(pair);
+    let ((near_local, far), _) = ends(pair);
+    let near_remote = Remote { mac: router.unwrap_or(far.mac), ..far };
     with_far(pair, far_task, places, || {
         settle(&pair.near, &places.near)?;
         let stop = AtomicBool::new(false);

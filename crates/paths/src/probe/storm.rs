@@ -29,7 +29,7 @@ pub(super) fn run(
     with_far(pair, far_task, places, || {
         settle(&pair.near, &places.near)?;
         let template = Template::new(&local, &remote, 0, far_task.payload_bytes)
-            .map_err(|e| super::role::chain(&e))?;
+            .map_err(|e| crate::text::chain(&e))?;
         let mut frame = vec![0; template.frame_bytes()];
         let session = far_task.session.unwrap_or(0);
         let header =
@@ -40,14 +40,14 @@ pub(super) fn run(
             debug_assert!(written.is_ok());
         });
         let mut generator = Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)
-            .map_err(|e| super::role::chain(&e))?;
+            .map_err(|e| crate::text::chain(&e))?;
         let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::now());
         let until_ns = begun_ns + trial.as_nanos() as u64;
         let mut sending = Duration::ZERO;
         let mut frames = FRAMES_MIN;
         while monotonic_ns() < until_ns {
             sending +=
-                generator.run(frames, Generator::BATCH).map_err(|e| super::role::chain(&e))?;
+                generator.run(frames, Generator::BATCH).map_err(|e| crate::text::chain(&e))?;
             // The rest of the time in one go, as far as the rate so far tells.
             let rate = generator.sent() as f64 / sending.as_secs_f64().max(1e-6);
             let left_s = until_ns.saturating_sub(monotonic_ns()) as f64 / 1e9;

@@ -180,7 +180,7 @@ impl Running {
                     engine.wait = Wait::Spin;
                 }
                 let setup = Setup { spec: &engine, ..task.setup(&local, remote.as_ref()) };
-                io::open(&setup).map_err(|e| role::chain(&e))
+                io::open(&setup).map_err(|e| host::text::chain(&e))
             });
             let watch = Watch::new(local.ifindex, &local.ifname);
             let mut engine = match opened {

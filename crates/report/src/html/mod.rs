@@ -53,7 +53,7 @@ pub fn page(outcome: &Outcome) -> String {
 }
 
 /// Text that stands for itself in HTML and in a quoted attribute.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

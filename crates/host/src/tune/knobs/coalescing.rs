@@ -1,9 +1,9 @@
 //! How long a device gathers packets before it interrupts.
 
-use super::channels::number;
+use super::{may_configure, number};
 use crate::net::ethtool::{self, Coalesce};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{Asked, Knob};
+use crate::tune::knob::{About, Asked, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -17,11 +17,17 @@ pub(super) struct Coalescing;
 const NAMES: &[&str] =
     &["adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"];
 
+static ABOUT: About = About {
+    id: "coalescing",
+    what: "how long and how many packets a device gathers before it interrupts",
+    scope: Scope::Interface,
+    format: Format::Pairs(NAMES),
+};
+
 impl Coalescing {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Coalesce), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
         let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let now = system.within(|| ethtool::coalesce(index));
         let now = now.map_err(|error| asked.net_error(None, error))?;
         if now == Coalesce::default() {
@@ -36,7 +42,7 @@ impl Coalescing {
             "on" => Ok(Some(true)),
             "off" => Ok(Some(false)),
             _ => Err(KnobError::Value {
-                knob: self.id().to_owned(),
+                knob: ABOUT.id.to_owned(),
                 value: value.to_string(),
                 expected: "adaptive-rx and adaptive-tx as on or off".to_owned(),
             }),
@@ -45,10 +51,10 @@ impl Coalescing {
             match name {
                 "adaptive-rx" => wanted.is_adaptive_rx = switch(text)?,
                 "adaptive-tx" => wanted.is_adaptive_tx = switch(text)?,
-                "rx-usecs" => wanted.rx_us = Some(number(self.id(), value, text)?),
-                "rx-frames" => wanted.rx_frames = Some(number(self.id(), value, text)?),
-                "tx-usecs" => wanted.tx_us = Some(number(self.id(), value, text)?),
-                _ => wanted.tx_frames = Some(number(self.id(), value, text)?),
+                "rx-usecs" => wanted.rx_us = Some(number(self, value, text)?),
+                "rx-frames" => wanted.rx_frames = Some(number(self, value, text)?),
+                "tx-usecs" => wanted.tx_us = Some(number(self, value, text)?),
+                _ => wanted.tx_frames = Some(number(self, value, text)?),
             }
         }
         Ok(wanted)
@@ -71,23 +77,11 @@ fn difference(wanted: &Coalesce, now: &Coalesce) -> Coalesce {
 }
 
 impl Knob for Coalescing {
-    fn id(&self) -> &'static str {
-        "coalescing"
+    fn about(&self) -> &About {
+        &ABOUT
     }
 
-    fn what(&self) -> &'static str {
-        "how long and how many packets a device gathers before it interrupts"
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Interface
-    }
-
-    fn format(&self) -> Format {
-        Format::Pairs(NAMES)
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let (_, now) = self.now(system, target)?;
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         let all = [
@@ -103,20 +97,20 @@ impl Knob for Coalescing {
         Ok(Value::new(words.join(" ")).expect("one short line"))
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let wanted = self.parse(value)?;
         let (index, now) = self.now(system, target)?;
         let wanted = difference(&wanted, &now);
         if wanted == Coalesce::default() {
             return Ok(());
         }
-        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let set = system.within(|| ethtool::set_coalesce(index, &wanted));
         set.map_err(|error| asked.net_error(Some(value), error))
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
-        super::offload::may_configure(system)
+        may_configure(system)
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use super::cpu::{probe, read, write};
+use super::{probe, read, write};
 use crate::tune::error::KnobError;
-use crate::tune::knob::Knob;
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, mask_to_cpus};
@@ -24,6 +24,13 @@ pub(super) struct Affinity;
 const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(25);
 
+static ABOUT: About = About {
+    id: "irq-affinity",
+    what: "CPUs that an interrupt may go to",
+    scope: Scope::Irq,
+    format: Format::Mask,
+};
+
 impl Affinity {
     fn path(target: &Target) -> String {
         let irq = match target {
@@ -35,34 +42,20 @@ impl Affinity {
 }
 
 impl Knob for Affinity {
-    fn id(&self) -> &'static str {
-        "irq-affinity"
+    fn about(&self) -> &About {
+        &ABOUT
     }
 
-    fn what(&self) -> &'static str {
-        "CPUs that an interrupt may go to"
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Irq
-    }
-
-    fn format(&self) -> Format {
-        Format::Mask
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
-        <dyn Knob>::check_target(self, target)?;
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         read(self, system, target, &Self::path(target))
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         write(self, system, target, &Self::path(target), value.as_str())
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
-        self.read(system, target)?;
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+        self.read_at(system, target)?;
         probe(self, system, target, &Self::path(target))
     }
 
@@ -94,7 +87,7 @@ impl Knob for Affinity {
                 Ok(Some("no interrupt came since: that it has moved was not seen".to_owned()))
             }
             Seen::Elsewhere(cpu) => Err(KnobError::NotTaken {
-                knob: self.id().to_owned(),
+                knob: ABOUT.id.to_owned(),
                 target: target.clone(),
                 wanted: value.to_string(),
                 found: format!("interrupts still arriving on CPU {cpu}"),

@@ -1,8 +1,9 @@
 //! Offloads: what a device, or the stack on its behalf, does to packets.
 
+use super::may_configure;
 use crate::net::ethtool::{self, Offload as State};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{Asked, Knob};
+use crate::tune::knob::{About, Asked, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -13,14 +14,13 @@ use crate::tune::value::{Format, Value};
 /// Source: ethtool(8), `-K`; Documentation/networking/netdev-features.rst.
 #[derive(Debug)]
 pub(super) struct Offload {
-    id: &'static str,
+    about: About,
     /// Name of the kernel's.
     feature: &'static str,
-    what: &'static str,
 }
 
 const fn offload(id: &'static str, feature: &'static str, what: &'static str) -> Offload {
-    Offload { id, feature, what }
+    Offload { about: About { id, what, scope: Scope::Interface, format: Format::Switch }, feature }
 }
 
 pub(super) static OFFLOADS: &[Offload] = &[
@@ -40,9 +40,8 @@ pub(super) static OFFLOADS: &[Offload] = &[
 
 impl Offload {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, State), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
         let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked { knob: self.id, target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let offloads = system.within(|| ethtool::offloads(index));
         let offloads = offloads.map_err(|error| asked.net_error(None, error))?;
         Ok((index, offloads.get(self.feature).copied().ok_or_else(|| asked.not_offered())?))
@@ -50,58 +49,33 @@ impl Offload {
 }
 
 impl Knob for Offload {
-    fn id(&self) -> &'static str {
-        self.id
+    fn about(&self) -> &About {
+        &self.about
     }
 
-    fn what(&self) -> &'static str {
-        self.what
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Interface
-    }
-
-    fn format(&self) -> Format {
-        Format::Switch
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let (_, state) = self.now(system, target)?;
         Ok(Value::new(if state.is_on { "on" } else { "off" }).expect("one short line"))
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, _) = self.now(system, target)?;
-        let asked = Asked { knob: self.id, target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let wanted = [(self.feature, value.as_str() == "on")];
         let set = system.within(|| ethtool::set_features(index, &wanted));
         set.map_err(|error| asked.net_error(Some(value), error))
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         let (_, state) = self.now(system, target)?;
         if !state.is_offered {
             let needs = "a driver that lets it be switched";
-            return Err(Asked { knob: self.id, target, needs, system }.not_offered());
+            return Err(Asked::of(self, system, target).needing(needs).not_offered());
         }
         may_configure(system)
     }
 
     fn disturbs(&self) -> bool {
         true
-    }
-}
-
-/// Refuses whoever may not change interfaces of the namespace.
-///
-/// Asked by changing an interface that cannot exist, because a capability alone does not tell: it
-/// has to hold in the user namespace that owns the network namespace. The kernel looks at that
-/// before it looks for the interface.
-pub(super) fn may_configure(system: &System) -> Result<(), KnobError> {
-    const NO_SUCH_INDEX: u32 = i32::MAX as u32;
-    match system.within(|| crate::net::set_up(NO_SUCH_INDEX, true)) {
-        Err(error) if error.is_denied() => Err(error),
-        _ => Ok(()),
     }
 }

@@ -1,8 +1,9 @@
 //! Where frames wait on their way out.
 
+use super::{may_configure, number};
 use crate::net::{self, Qdisc};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{Asked, Knob};
+use crate::tune::knob::{About, Asked, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -20,9 +21,15 @@ pub(super) struct RootQdisc;
 
 const NEEDS: &str = "the kernel's default there now; one set by hand could not be put back";
 
+static ABOUT: About = About {
+    id: "qdisc",
+    what: "queueing discipline that frames wait in on their way out",
+    scope: Scope::Interface,
+    format: Format::Word(&[]),
+};
+
 impl RootQdisc {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Option<Qdisc>), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
         let index = system.index(target.interface().unwrap_or_default())?;
         Ok((index, system.within(|| net::root_qdisc(index))?))
     }
@@ -44,37 +51,25 @@ fn is_plain(kind: &str) -> bool {
 }
 
 impl Knob for RootQdisc {
-    fn id(&self) -> &'static str {
-        "qdisc"
+    fn about(&self) -> &About {
+        &ABOUT
     }
 
-    fn what(&self) -> &'static str {
-        "queueing discipline that frames wait in on their way out"
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Interface
-    }
-
-    fn format(&self) -> Format {
-        Format::Word(&[])
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let (_, qdisc) = self.now(system, target)?;
         Ok(Value::new(text(qdisc.as_ref())).unwrap_or_else(|| Value::new("own:?").expect("short")))
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, now) = self.now(system, target)?;
-        let asked = Asked { knob: self.id(), target, needs: NEEDS, system };
+        let asked = Asked::of(self, system, target).needing(NEEDS);
         if text(now.as_ref()) == value.as_str() {
             return Ok(());
         }
         let set = match value.as_str().split_once(':') {
             Some(("default", _)) => system.within(|| net::remove_root_qdisc(index)),
             Some((kind @ ("pfifo" | "bfifo"), limit)) => {
-                let limit = super::channels::number(self.id(), value, limit)?;
+                let limit = number(self, value, limit)?;
                 system.within(|| net::set_root_fifo(index, limit, kind == "bfifo"))
             }
             None if is_plain(value.as_str()) => {
@@ -82,7 +77,7 @@ impl Knob for RootQdisc {
             }
             _ => {
                 return Err(KnobError::Value {
-                    knob: self.id().to_owned(),
+                    knob: ABOUT.id.to_owned(),
                     value: value.to_string(),
                     expected: "default:KIND, pfifo:PACKETS, bfifo:BYTES, noqueue, fq, fq_codel, \
                                pfifo_fast, mq or sfq"
@@ -93,11 +88,11 @@ impl Knob for RootQdisc {
         set.map_err(|error| asked.net_error(Some(value), error))
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         let (_, now) = self.now(system, target)?;
         if now.is_some_and(|qdisc| !qdisc.is_default) {
-            return Err(Asked { knob: self.id(), target, needs: NEEDS, system }.not_offered());
+            return Err(Asked::of(self, system, target).needing(NEEDS).not_offered());
         }
-        super::offload::may_configure(system)
+        may_configure(system)
     }
 }

@@ -1,9 +1,9 @@
 //! Descriptors of a device's rings.
 
-use super::channels::number;
+use super::{may_configure, number};
 use crate::net::ethtool::{self, Rings as Sizes};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{Asked, Knob};
+use crate::tune::knob::{About, Asked, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -17,11 +17,17 @@ use crate::tune::value::{Format, Value, pairs};
 #[derive(Debug)]
 pub(super) struct Rings;
 
+static ABOUT: About = About {
+    id: "rings",
+    what: "descriptors in each receive and transmit ring",
+    scope: Scope::Interface,
+    format: Format::Pairs(&["rx", "tx"]),
+};
+
 impl Rings {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Sizes), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
         let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let sizes = system.within(|| ethtool::rings(index));
         let sizes = sizes.map_err(|error| asked.net_error(None, error))?;
         // A driver that answers without rings has none.
@@ -33,45 +39,33 @@ impl Rings {
 }
 
 impl Knob for Rings {
-    fn id(&self) -> &'static str {
-        "rings"
+    fn about(&self) -> &About {
+        &ABOUT
     }
 
-    fn what(&self) -> &'static str {
-        "descriptors in each receive and transmit ring"
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Interface
-    }
-
-    fn format(&self) -> Format {
-        Format::Pairs(&["rx", "tx"])
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let (_, now) = self.now(system, target)?;
         Ok(Value::new(format!("rx={} tx={}", now.rx, now.tx)).expect("one short line"))
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, now) = self.now(system, target)?;
         let (mut rx, mut tx) = (now.rx, now.tx);
         for (name, count) in pairs(value.as_str()).unwrap_or_default() {
-            *if name == "rx" { &mut rx } else { &mut tx } = number(self.id(), value, count)?;
+            *if name == "rx" { &mut rx } else { &mut tx } = number(self, value, count)?;
         }
         let (rx, tx) = ((rx != now.rx).then_some(rx), (tx != now.tx).then_some(tx));
         if rx.is_none() && tx.is_none() {
             return Ok(());
         }
-        let asked = Asked { knob: self.id(), target, needs: "", system };
+        let asked = Asked::of(self, system, target);
         let set = system.within(|| ethtool::set_rings(index, rx, tx));
         set.map_err(|error| asked.net_error(Some(value), error))
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
-        super::offload::may_configure(system)
+        may_configure(system)
     }
 
     fn disturbs(&self) -> bool {

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use super::value;
 use crate::tune::error::KnobError;
-use crate::tune::knob::{Asked, Knob};
+use crate::tune::knob::{About, Asked, Knob};
 use crate::tune::system::{self, System};
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -18,25 +19,23 @@ use crate::tune::value::{Format, Value};
 /// Documentation/networking/ip-sysctl.rst.
 #[derive(Debug)]
 pub(super) struct Sysctl {
-    id: &'static str,
+    about: About,
     file: &'static str,
-    scope: Scope,
-    format: Format,
-    what: &'static str,
 }
 
 const COUNT: Format = Format::Number { min: 0, max: i32::MAX as i64 };
 
 const fn net(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    Sysctl { id, file, scope: Scope::Netns, format: COUNT, what }
+    Sysctl { about: About { id, what, scope: Scope::Netns, format: COUNT }, file }
 }
 
 const fn triple(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    Sysctl { id, file, scope: Scope::Netns, format: Format::Numbers { count: 3 }, what }
+    let format = Format::Numbers { count: 3 };
+    Sysctl { about: About { id, what, scope: Scope::Netns, format }, file }
 }
 
 const fn host(id: &'static str, file: &'static str, format: Format, what: &'static str) -> Sysctl {
-    Sysctl { id, file, scope: Scope::Host, format, what }
+    Sysctl { about: About { id, what, scope: Scope::Host, format }, file }
 }
 
 pub(super) static SYSCTLS: &[Sysctl] = &[
@@ -109,10 +108,6 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
 ];
 
 impl Sysctl {
-    fn asked<'a>(&self, system: &'a System, target: &'a Target) -> Asked<'a> {
-        Asked { knob: self.id, target, needs: "", system }
-    }
-
     fn error(
         &self,
         system: &System,
@@ -124,14 +119,16 @@ impl Sysctl {
         let in_child = *target == Target::Netns && system.is_child_netns();
         let path = format!("/proc/sys/{}", self.file);
         match (code, value) {
-            (Some(libc::ENOENT), _) if in_child => KnobError::HostOnly { knob: self.id.into() },
+            (Some(libc::ENOENT), _) if in_child => {
+                KnobError::HostOnly { knob: self.about.id.into() }
+            }
             // Shown in the namespace, but with no write permission for anybody.
             (Some(libc::EACCES), Some(_)) if in_child && self.is_locked(system) => {
-                KnobError::HostOnly { knob: self.id.into() }
+                KnobError::HostOnly { knob: self.about.id.into() }
             }
-            (_, None) => self.asked(system, target).read_error(&path, source),
+            (_, None) => Asked::of(self, system, target).read_error(&path, source),
             (_, Some(value)) => {
-                self.asked(system, target).write_error(&path, value.as_str(), source)
+                Asked::of(self, system, target).write_error(&path, value.as_str(), source)
             }
         }
     }
@@ -146,39 +143,25 @@ impl Sysctl {
 }
 
 impl Knob for Sysctl {
-    fn id(&self) -> &'static str {
-        self.id
+    fn about(&self) -> &About {
+        &self.about
     }
 
-    fn what(&self) -> &'static str {
-        self.what
-    }
-
-    fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    fn format(&self) -> Format {
-        self.format
-    }
-
-    fn read(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
-        <dyn Knob>::check_target(self, target)?;
+    fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let text = system
             .sysctl(target, self.file, system::read)
             .map_err(|source| self.error(system, target, None, source))?;
-        super::file::value(self.file, text)
+        value(self.file, text)
     }
 
-    fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
-        <dyn Knob>::check_target(self, target)?;
+    fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         system
             .sysctl(target, self.file, |path| system::write(path, value.as_str()))
             .map_err(|source| self.error(system, target, Some(value), source))
     }
 
-    fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
-        let value = self.read(system, target)?;
+    fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
+        let value = self.read_at(system, target)?;
         system
             .sysctl(target, self.file, system::probe)
             .map_err(|source| self.error(system, target, Some(&value), source))

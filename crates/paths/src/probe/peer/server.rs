@@ -75,10 +75,10 @@ pub fn serve(
                         drop(place);
                         match converse(guest, from, stop, tell) {
                             Ok(()) => tell(&format!("{from} is done")),
-                            Err(e) => tell(&format!("{from}: {}", role::chain(&e))),
+                            Err(e) => tell(&format!("{from}: {}", crate::text::chain(&e))),
                         }
                     }
-                    Err(e) => desk.turn_away(from, &role::chain(&e)),
+                    Err(e) => desk.turn_away(from, &crate::text::chain(&e)),
                 });
             }
             if told.elapsed() >= TELL_PAUSE
@@ -361,7 +361,7 @@ fn open(
     let Addresses { near_ip, near_port, own_ip, port } = addresses;
     let choice = Choice { ifname: None, queue: 0, port };
     let (local, remote) =
-        endpoint::towards(near_ip, near_port, &choice).map_err(|e| role::chain(&e))?;
+        endpoint::towards(near_ip, near_port, &choice).map_err(|e| crate::text::chain(&e))?;
     if local.ip != own_ip && !own_ip.is_loopback() {
         return Err(format!(
             "the way back to {near_ip} begins at {} and not at {own_ip}, where the near end sends",
@@ -370,7 +370,8 @@ fn open(
     }
     let remote = task.role.sends().then_some(&remote);
     let connect = (task.role != io_engine::Role::Echo).then_some(remote).flatten();
-    let engine = io_engine::open(&task.setup(&local, connect)).map_err(|e| role::chain(&e))?;
+    let engine =
+        io_engine::open(&task.setup(&local, connect)).map_err(|e| crate::text::chain(&e))?;
     let watch = Watch::new(local.ifindex, &local.ifname);
     let say = Say::Ready {
         ip: local.ip,

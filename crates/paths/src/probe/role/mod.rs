@@ -17,7 +17,7 @@ use wire::probe::HEADER_BYTES;
 
 pub use report::RoleReport;
 
-pub use crate::text::chain;
+use crate::text::chain;
 
 use self::end::End;
 use super::watch::Watch;

@@ -4,7 +4,7 @@
 use host::lab::Triple;
 use host::net::{self, Hook, NetError, VxlanSpec};
 use host::netns::Netns;
-use host::steering::RpsGuard;
+use host::tune::{Held, cpus_to_mask};
 use io::frame_ring::PacketRx;
 use model::Arm;
 
@@ -53,7 +53,7 @@ pub(super) struct KernelForwarder {
     links: Vec<u32>,
     has_table: bool,
     _captures: Vec<PacketRx>,
-    _steering: Option<RpsGuard>,
+    _steering: Option<Held>,
 }
 
 impl KernelForwarder {
@@ -87,8 +87,10 @@ impl KernelForwarder {
             }
         }
         if let Some(cpus) = steer_to {
-            let guard = RpsGuard::set(&middle.netns, &middle.near_if.ifname, cpus);
-            forwarder._steering = Some(guard.map_err(PathError::part)?);
+            let mut held = Held::new(&middle.netns).map_err(PathError::part)?;
+            held.set_all("rps-cpus", &middle.near_if.ifname, &cpus_to_mask(cpus))
+                .map_err(PathError::part)?;
+            forwarder._steering = Some(held);
         }
         Ok(forwarder)
     }

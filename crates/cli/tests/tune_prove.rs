@@ -1,0 +1,329 @@
+//! `wirepath tune prove`: what settings are worth, and that none of them stays.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use common::{Data, LONG, Running, Spaces, all_text, enter, fail, json, run, skip, succeed, until};
+use host::net::{self, ethtool::Feature};
+use host::netns::Netns;
+use serde_json::Value;
+
+/// A namespace with faults, one with whoever sends to it, and folders for journals and results.
+struct Desk {
+    spaces: Spaces,
+    data: Data,
+}
+
+/// What stands in the namespace's settings before anybody tunes it.
+const SEEDED: [(&str, &str); 6] = [
+    ("queues/rx-0/rps_cpus", "1"),
+    ("queues/rx-1/rps_cpus", "1"),
+    // Whoever comes after a packet waits a tenth of a millisecond for the next look at the queue.
+    ("gro_flush_timeout", "100000"),
+    ("napi_defer_hard_irqs", "2"),
+    ("queues/tx-0/xps_cpus", "1"),
+    ("queues/tx-1/xps_cpus", "1"),
+];
+
+const WHOLE_SENDERS: [&str; 4] = [
+    Feature::TSO,
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+];
+
+fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
+    let netns = Netns::open(Path::new("/run/netns").join(namespace)).unwrap();
+    netns
+        .run(|| {
+            let index = net::link_named(interface).unwrap().index;
+            net::ethtool::set_features(index, wanted).unwrap();
+        })
+        .unwrap();
+}
+
+impl Desk {
+    fn new() -> Self {
+        let desk = Desk { spaces: Spaces::with_queues(2), data: Data::new() };
+        desk.near("echo 1 > /proc/sys/net/ipv4/conf/va/forwarding");
+        // A veth polls, and so has timers, for what GRO might merge: not for what its peer could
+        // have sent whole.
+        offloads(&desk.spaces.near, "va", &[(Feature::GRO, true)]);
+        offloads(&desk.spaces.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
+        for (file, value) in SEEDED {
+            desk.near(&format!("echo {value} > /sys/class/net/va/{file}"));
+        }
+        let rules: String =
+            (0..40).map(|port| format!("udp dport {} drop; ", 40_000 + port)).collect();
+        desk.near(&format!(
+            "nft 'table ip seeded {{ chain in {{ type filter hook input priority 0; {rules} }}; }}' \
+             2>/dev/null || true"
+        ));
+        desk
+    }
+
+    fn near(&self, script: &str) -> String {
+        succeed(enter(&self.spaces.near, &["sh", "-c", script]))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.data.wirepath(args);
+        command.env("WIREPATH_STATE", self.data.file("state"));
+        command
+    }
+
+    fn plan(&self, profile: &str) -> String {
+        let at = ["--interface", "va", "--netns", &self.spaces.near];
+        let args = [&["tune", "plan", "--profile", profile], &at[..]].concat();
+        let file = self.data.file(&format!("{profile}.toml"));
+        fs::write(&file, succeed(self.command(&args))).unwrap();
+        file
+    }
+
+    fn prove(&self, plan: &str, args: &[&str]) -> Command {
+        let short = ["--time", "20s", "--trial", "40ms", "--max-blocks", "6"];
+        self.command(&[&["tune", "prove", plan], &short[..], args].concat())
+    }
+
+    /// Long enough for intervals on a machine that has other work.
+    fn prove_long(&self, plan: &str, args: &[&str]) -> String {
+        let long = ["--time", "120s", "--trial", "300ms", "--min-blocks", "8", "--max-blocks", "8"];
+        let command = self.command(&[&["tune", "prove", plan], &long[..], args].concat());
+        let output = Running::start(command).finish(4 * LONG).expect("it ends");
+        assert!(output.status.success(), "{}", all_text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Every knob of the namespace and its interface.
+    fn knobs(&self) -> Value {
+        let at = ["tune", "knobs", "--interface", "va", "--netns", &self.spaces.near, "--json"];
+        let mut all = json(self.command(&at))["knobs"].take();
+        let knobs = all.as_array_mut().unwrap();
+        knobs.retain(|knob| !matches!(knob["scope"].as_str(), Some("host" | "cpu")));
+        all
+    }
+
+    fn links(&self) -> String {
+        self.near("ls /sys/class/net")
+    }
+
+    fn has_journal(&self) -> bool {
+        Path::new(&self.data.file("state/journal")).exists()
+    }
+}
+
+fn arm<'a>(outcome: &'a Value, name: &str) -> &'a Value {
+    let arms = outcome["arms"].as_array().unwrap();
+    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("{name} in {outcome:#}"))
+}
+
+#[test]
+fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
+    let desk = Desk::new();
+    let (before, links) = (desk.knobs(), desk.links());
+    let plan = desk.plan("latency");
+    let from = desk.spaces.far.clone();
+    let text = desk.prove_long(&plan, &["--from", &from, "--load", "ping", "--json"]);
+    let outcome: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(desk.knobs(), before);
+    assert_eq!(desk.links(), links);
+    assert!(!desk.has_journal());
+
+    let whole = arm(&outcome, "plan");
+    let knobs: Vec<&str> =
+        whole["switches"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+    assert_eq!(knobs, ["rps-cpus", "gro-flush-timeout", "napi-defer-hard-irqs"]);
+    assert_eq!(arm(&outcome, "+rps-cpus")["switches"].as_array().unwrap().len(), 1);
+    assert_eq!(arm(&outcome, "+gro-flush-timeout")["switches"].as_array().unwrap().len(), 2);
+    for (name, count) in [("+rps-cpus", 2), ("plan", 4)] {
+        // Both queues' steering, and then the timer and the deferral.
+        let arm = arm(&outcome, name);
+        let trials = arm["trials"].as_u64().unwrap();
+        assert_eq!(arm["counters"]["settings_changed_count"], trials * count, "{arm:#}");
+    }
+    let gain = &whole["metrics"]["rtt_ns_p50"];
+    assert!(gain["ratio"].as_f64().unwrap() < 0.7, "{gain:#}");
+    assert!(gain["low"].is_f64() && gain["high"].is_f64(), "{gain:#}");
+    assert!(outcome["floor"]["rtt_ns_p50"]["low"].is_f64());
+    let steps = outcome["steps"].as_array().unwrap();
+    let of_rtt: Vec<&Value> = steps.iter().filter(|row| row["metric"] == "rtt_ns_p50").collect();
+    assert_eq!(of_rtt.len(), 3, "{steps:#?}");
+    for row in &of_rtt {
+        assert!(row["low"].is_f64() && row["high"].is_f64(), "{row:#}");
+    }
+    assert_eq!(
+        (of_rtt[0]["over"].as_str(), of_rtt[1]["over"].as_str()),
+        (Some("baseline"), Some("+rps-cpus"))
+    );
+    let best = of_rtt.iter().map(|row| row["ratio"].as_f64().unwrap()).fold(1.0, f64::min);
+    assert!(best < 0.7, "the timer is what holds packets back: {of_rtt:#?}");
+
+    // It is kept as any other experiment, and its page says how to run it again.
+    let page = desk.data.file("page.html");
+    succeed(desk.command(&["report", "last", "--html", &page]));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("wirepath tune prove") && html.contains("--from"), "{html}");
+    let text = succeed(desk.prove(&plan, &["--from", &from, "--load", "ping", "--arms", "alone"]));
+    assert!(text.contains("gro-flush-timeout") && text.contains("plan"), "{text}");
+}
+
+#[test]
+fn what_a_namespace_forwards_crosses_it_and_nothing_of_ours_stays() {
+    let desk = Desk::new();
+    let (before, links) = (desk.knobs(), desk.links());
+    let plan = desk.plan("forwarding");
+    let from = desk.spaces.far.clone();
+    let forwarded = || {
+        let text = desk.near("cat /proc/net/snmp");
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("Ip:")).collect();
+        let place = rows[0].split_whitespace().position(|name| name == "ForwDatagrams").unwrap();
+        rows[1].split_whitespace().nth(place).unwrap().parse::<u64>().unwrap()
+    };
+    let so_far = forwarded();
+    let outcome = json(desk.prove(&plan, &["--from", &from, "--forward", "--json"]));
+    assert_eq!(outcome["load"]["kind"], "flood");
+    let received: u64 = outcome["arms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|arm| arm["counters"]["forward_sent_count"].as_u64().unwrap_or(0))
+        .sum();
+    // Warm-up and losses apart, what was sent went through the namespace.
+    assert!(forwarded() - so_far > received / 4 && received > 1000, "{received}");
+    assert!(arm(&outcome, "plan")["metrics"]["cpu_ns_per_packet"]["ratio"].is_f64());
+    assert_eq!(desk.knobs(), before);
+    assert_eq!(desk.links(), links);
+
+    desk.near("echo 0 > /proc/sys/net/ipv4/conf/va/forwarding");
+    let said = fail(desk.prove(&plan, &["--from", &from, "--forward"]), 1);
+    assert!(said.contains("does not forward what comes in by va"), "{said}");
+    assert_eq!(desk.links(), links);
+}
+
+#[test]
+fn a_namespace_without_a_wire_named_gets_one_of_ours_and_loses_it() {
+    let desk = Desk::new();
+    let links = desk.links();
+    let at = ["tune", "plan", "--profile", "forwarding", "--netns", &desk.spaces.near];
+    let plan = desk.data.file("netns.toml");
+    fs::write(&plan, succeed(desk.command(&at))).unwrap();
+    let outcome = json(desk.prove(&plan, &["--forward", "--arms", "alone", "--json"]));
+    assert!(arm(&outcome, "ip-early-demux")["metrics"]["received_pps"]["ratio"].is_f64());
+    assert!(outcome["machine"]["nic"].as_str().unwrap().contains("wp-annex-in"), "{outcome:#}");
+    assert_eq!(desk.links(), links);
+}
+
+#[test]
+fn a_proof_that_is_killed_leaves_nothing() {
+    let desk = Desk::new();
+    let (before, links) = (desk.knobs(), desk.links());
+    let plan = desk.plan("latency");
+    let from = desk.spaces.far.clone();
+    let endless = || {
+        let args = ["--from", &from, "--load", "ping", "--max-blocks", "200", "--no-history"];
+        let mut command = desk.command(&["tune", "prove", &plan, "--time", "300s"]);
+        command.args(args).args(["--trial", "40ms"]);
+        Running::start(command)
+    };
+    for number in 0..5 {
+        let running = endless();
+        assert!(until(LONG, || desk.has_journal()));
+        thread::sleep(Duration::from_millis(number * 23));
+        let held = running.holdings();
+        running.end_by("KILL", LONG);
+        // Its guard sees to the settings, the kernel to the rest.
+        assert!(until(LONG, || !desk.has_journal()), "{number}");
+        held.assert_gone();
+        assert_eq!(desk.knobs(), before, "{number}");
+    }
+    let mut found = 0;
+    for number in 0..4 {
+        let running = endless();
+        assert!(until(LONG, || desk.has_journal()));
+        for (guard, _) in running.descendants() {
+            succeed({
+                let mut kill = Command::new("kill");
+                kill.args(["-KILL", &guard.to_string()]);
+                kill
+            });
+        }
+        thread::sleep(Duration::from_millis(number * 31));
+        running.end_by("KILL", LONG);
+        if desk.has_journal() {
+            found += 1;
+            let said = fail(desk.prove(&plan, &["--from", &from, "--load", "ping"]), 1);
+            assert!(said.contains("tune rollback"), "{said}");
+            let noticed = all_text(&run(desk.command(&["tune", "status"])));
+            assert!(noticed.contains("was ended while"), "{noticed}");
+            succeed(desk.command(&["tune", "rollback"]));
+        }
+        assert_eq!(desk.knobs(), before, "{number}");
+    }
+    assert!(found <= 4, "how many are caught in the midst is chance");
+    let running = endless();
+    assert!(until(LONG, || desk.has_journal()));
+    let output = running.end_by("TERM", LONG);
+    assert!(!all_text(&output).contains("panicked"));
+    assert_eq!(desk.knobs(), before);
+    assert!(!desk.has_journal());
+    assert_eq!(desk.links(), links);
+}
+
+#[test]
+fn loads_that_would_not_meet_the_plan_are_refused() {
+    let desk = Desk::new();
+    let plan = desk.plan("latency");
+    let far = desk.spaces.far.clone();
+    let refused = |args: &[&str], says: &str| {
+        let said = fail(desk.prove(&plan, args), 2);
+        assert!(said.contains(says), "{args:?}: {said}");
+        assert!(!desk.has_journal());
+    };
+    refused(&[], "--from NETNS");
+    refused(&["--path", "feed", "--from", &far], "lab of its own");
+    refused(&["--from", &far, "--forward", "--load", "ping"], "give flood");
+    refused(&["--from", &far, "--load", "storm"], "storm");
+    refused(&["--from", &desk.spaces.near], "within itself");
+    refused(&["--peer", "10.77.0.2"], "--from");
+    fail(desk.prove(&plan, &["--from", "no-such-namespace"]), 1);
+    fail(desk.prove(&desk.data.file("none.toml"), &["--from", &far]), 2);
+    let text = fs::read_to_string(&plan).unwrap();
+    for (file, value) in SEEDED {
+        let to = if file.contains("xps") { continue } else { "0" };
+        let _ = value;
+        desk.near(&format!("echo {to} > /sys/class/net/va/{file}"));
+    }
+    let said = fail(desk.prove(&plan, &["--from", &far]), 1);
+    assert!(said.contains("nothing to prove"), "{said}\n{text}");
+}
+
+#[test]
+fn packets_are_not_followed_while_something_is_proven_nor_the_other_way_round() {
+    let data = Data::new();
+    let own = |args: &[&str]| {
+        let mut command = data.wirepath(args);
+        command.env("WIREPATH_LOCKS", data.path());
+        command
+    };
+    let mut proving = Running::start(own(&["prove", "fake", "--time", "300s"]));
+    assert!(until(LONG, || data.path().join("history.db").exists() || proving.has_ended()));
+    let said = fail(own(&["explain", "-d", "1s"]), 1);
+    assert!(said.contains("a `wirepath prove` runs"), "{said}");
+    proving.end_by("KILL", LONG);
+
+    let mut explaining = Running::start(own(&["explain", "-d", "300s", "--samples", "0"]));
+    let follows =
+        until(LONG, || explaining.stderr().contains("following packets") || explaining.has_ended());
+    if !follows || explaining.has_ended() {
+        return skip("packets cannot be followed here");
+    }
+    let said = fail(own(&["prove", "fake", "--time", "1s"]), 1);
+    assert!(said.contains("a `wirepath explain` runs"), "{said}");
+    explaining.end_by("KILL", LONG);
+    succeed(own(&["prove", "fake", "--time", "1s"]));
+}
