@@ -2,7 +2,8 @@
 //!
 //! It has a shell and modules and nothing else: programs, their libraries and what they are to do
 //! come from the test, in a folder that QEMU shares under the name `wirepath`. Below `root/` lies
-//! what is copied to `/`. Then the guest runs each `run.N` that appears, N counting from 0, and
+//! what is copied to `/`, among it a shell `usr/bin/sh`: that of busybox would take its own `ip` for
+//! every other. Then the guest runs each `run.N` that appears, N counting from 0, and
 //! leaves `out.N`, `err.N` and, when all of it is written, `code.N`.
 
 use super::Guest;
@@ -10,6 +11,8 @@ use super::Guest;
 pub(super) const GUEST: Guest = Guest {
     file: "rig.cpio",
     modules: &[
+        // Others ask for it by what it does, and there is no modprobe to find it.
+        "crc32c_generic",
         "virtio_pci",
         "9pnet_virtio",
         "9p",
@@ -23,6 +26,7 @@ pub(super) const GUEST: Guest = Guest {
         "ip_gre",
         "nf_tables",
         "nf_conntrack",
+        "udp_diag",
     ],
     init: INIT,
     packages: &[],
@@ -50,7 +54,7 @@ echo "wirepath-linux ready kernel=$(uname -r)"
 n=0
 while :; do
     if [ -e /host/run.$n ]; then
-        sh /host/run.$n </dev/null >/host/out.$n 2>/host/err.$n
+        /usr/bin/sh /host/run.$n </dev/null >/host/out.$n 2>/host/err.$n
         echo $? >/host/code
         mv /host/code /host/code.$n
         n=$((n + 1))
