@@ -146,8 +146,8 @@ fn initramfs(unpacked: &Path, modules: &Modules, guest: &Guest) -> Result<Vec<u8
             archive.folder(folder);
         }
         for name in *names {
-            let file = find(unpacked, name)?
-                .with_context(|| format!("the packages hold no {name}"))?;
+            let file =
+                find(unpacked, name)?.with_context(|| format!("the packages hold no {name}"))?;
             archive.file(&format!("{folder}/{name}"), 0o755, &read(&file)?);
         }
     }

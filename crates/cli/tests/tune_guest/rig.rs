@@ -111,7 +111,10 @@ impl Rig {
             .arg("-initrd")
             .arg(initrd)
             .arg("-fsdev")
-            .arg(format!("local,id=f,security_model=none,path={}", folder.path().join("share").display()))
+            .arg(format!(
+                "local,id=f,security_model=none,path={}",
+                folder.path().join("share").display()
+            ))
             .args(["-device", "virtio-9p-pci,fsdev=f,mount_tag=wirepath"])
             .args(["-netdev", &format!("tap,id=d,queues=2,ifname={TAP},script=no,downscript=no")]);
         for port in ["a", "b", "c"] {

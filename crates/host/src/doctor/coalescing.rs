@@ -18,10 +18,8 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         }
         let command = format!("{}ethtool -C {}", scene.prefix(), link.name);
         // A driver refuses a whole command for a word that it does not know.
-        let quick = [
-            now.is_adaptive_rx.map(|_| "adaptive-rx off"),
-            now.rx_us.map(|_| "rx-usecs 0"),
-        ];
+        let quick =
+            [now.is_adaptive_rx.map(|_| "adaptive-rx off"), now.rx_us.map(|_| "rx-usecs 0")];
         let before = [
             now.is_adaptive_rx.map(|on| format!("adaptive-rx {}", if on { "on" } else { "off" })),
             now.rx_us.map(|us| format!("rx-usecs {us}")),
@@ -32,17 +30,11 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         ];
         notes.find(
             finding(Severity::Medium, format!("{} holds interrupts back", link.name))
-                .read(
-                    format!("ethtool coalescing of {}", link.name),
-                    before.clone(),
-                )
+                .read(format!("ethtool coalescing of {}", link.name), before.clone())
                 .because("a packet waits that long before the CPU hears of it (ethtool(8), -C)")
                 .effect("up to that much less latency")
                 .risk("more interrupts, and more CPU time at high rates")
-                .change(
-                    format!("{command} {quick}"),
-                    format!("{command} {before}"),
-                ),
+                .change(format!("{command} {quick}"), format!("{command} {before}")),
         );
     }
 }

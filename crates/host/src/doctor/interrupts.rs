@@ -120,10 +120,7 @@ fn spread(
     let beside = online.iter().find(|cpu| Some(**cpu) != scene.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
         .read("/proc/interrupts", format!("{irq}: {}", shown(row)))
-        .read(
-            format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()),
-            shown(&moment),
-        )
+        .read(format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()), shown(&moment))
         .read(&file, &mask);
     if let Some(process) = balancer {
         found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));

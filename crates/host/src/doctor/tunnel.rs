@@ -126,23 +126,26 @@ fn behind_bridge(scene: &Scene, notes: &mut Notes<'_>, tunnel: &Link) {
     let (name, bridge) = (&tunnel.name, &bridge.name);
     let command = |to: &str| format!("{}ip link set {name} {to}", scene.prefix());
     notes.find(
-        finding(Severity::Medium, format!("frames that bridge {bridge} hands to {name} are copied"))
-            .read(format!("needed_headroom of tunnel {name}"), format!("{asked} bytes"))
-            .read(
-                format!("needed_headroom of bridge {bridge}, as its port {} was told", port.name),
-                format!("{told} bytes, which leaves {left} in front of a frame"),
-            )
-            .because(
-                "the tunnel asked for less when it joined the bridge; a frame without room for its \
+        finding(
+            Severity::Medium,
+            format!("frames that bridge {bridge} hands to {name} are copied"),
+        )
+        .read(format!("needed_headroom of tunnel {name}"), format!("{asked} bytes"))
+        .read(
+            format!("needed_headroom of bridge {bridge}, as its port {} was told", port.name),
+            format!("{told} bytes, which leaves {left} in front of a frame"),
+        )
+        .because(
+            "the tunnel asked for less when it joined the bridge; a frame without room for its \
                  outer headers is copied (gre_tap_xmit or vxlan_xmit calls skb_cow_head, and that \
                  pskb_expand_head)",
-            )
-            .effect("a copy less for each frame")
-            .risk("the bridge does not use the tunnel for a moment")
-            .change(
-                format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
-                "none: it is the same tunnel in the same bridge",
-            ),
+        )
+        .effect("a copy less for each frame")
+        .risk("the bridge does not use the tunnel for a moment")
+        .change(
+            format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
+            "none: it is the same tunnel in the same bridge",
+        ),
     );
 }
 

@@ -42,11 +42,9 @@ pub(super) fn read_inside(
     name: &'static str,
     object: &[u8],
 ) -> Result<String, BpfError> {
-    let failed =
-        |source: io::Error| BpfError::Load { program: name, log: String::new(), source };
-    let loaded = Opened::open(name, object)?
-        .needs(&[Capability::Bpf, Capability::Perfmon])
-        .load()?;
+    let failed = |source: io::Error| BpfError::Load { program: name, log: String::new(), source };
+    let loaded =
+        Opened::open(name, object)?.needs(&[Capability::Bpf, Capability::Perfmon]).load()?;
     let link = loaded.program(name)?.attach().map_err(|why| failed(io::Error::other(why)))?;
     let text = netns.run(|| {
         let mut text = String::new();
