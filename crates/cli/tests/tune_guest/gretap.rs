@@ -12,10 +12,10 @@ ip link add p0 type veth peer name h0 netns plain
 ip -n plain address add 10.88.0.1/24 dev h0
 ip -n plain link set h0 up
 ip -n plain neigh add 10.88.0.9 lladdr 02:00:00:00:00:09 dev h0
-ip link add br type bridge
+ip link add br0 type bridge
 ip link set p0 up
-ip link set br up
-ip link set p0 master br
+ip link set br0 up
+ip link set p0 master br0
 echo 'p:copies pskb_expand_head' >/sys/kernel/tracing/kprobe_events
 echo 1 >/sys/kernel/tracing/events/kprobes/copies/enable
 ";
@@ -23,7 +23,7 @@ echo 1 >/sys/kernel/tracing/events/kprobes/copies/enable
 const TUNNEL: &str = "
 ip link add gt numtxqueues 2 type gretap local 10.81.0.1 remote 10.90.0.2
 ip link set gt up
-ip link set gt master br
+ip link set gt master br0
 ";
 /// The other end lies behind a card that asks for no headroom, or behind one that asks for some.
 const BY_INTEL: &str = "ip route replace 10.90.0.2/32 via 10.81.0.2 dev intel\n";
@@ -65,7 +65,7 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
     let found = findings(&report, "tunnel-headroom");
     assert_eq!(found.len(), 1, "{report:#}");
     let said = found[0].to_string();
-    for word in ["bridge br hands to gt", "52 bytes", "leaves 50", "gre_tap_xmit", "skb_cow_head"] {
+    for word in ["bridge br0 hands to gt", "52 bytes", "leaves 50", "gre_tap_xmit", "skb_cow_head"] {
         assert!(said.contains(word), "{word}: {said}");
     }
     // The change that it names helps.
