@@ -18,6 +18,12 @@ fn text<'a>(found: &'a Value, field: &str) -> &'a str {
     found[field].as_str().expect("text")
 }
 
+/// Interrupts by their names, and binding them to the first CPU.
+const PIN: &str = "
+of() { awk -v name=\"$1\" '$NF ~ name { sub(\":\", \"\"); print $1 }' /proc/interrupts; }
+pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
+";
+
 #[test]
 fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
@@ -45,22 +51,23 @@ fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
 while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 30000; done; done
 ",
     );
-    rig.succeed(
-        "cp /host/root/usr/bin/irqbalance /usr/bin && chmod 755 /usr/bin/irqbalance
-         of() { awk -v name=$1 '$NF == name { sub(\":\", \"\"); print $1 }' /proc/interrupts; }
-         echo 1 >/proc/irq/$(of vmx-rxtx-0)/smp_affinity
+    rig.succeed(&format!(
+        "cp /host/root/usr/bin/irqbalance /usr/bin
+         chmod 755 /usr/bin/irqbalance
+         {PIN}
+         pin '^vmx-'
          ping -q -i 0.005 10.81.0.2 >/dev/null 2>&1 &
          ping -q -i 0.005 10.82.0.2 >/dev/null 2>&1 &
-         irqbalance $(of intel-rx-0) >/dev/null 2>&1 &
+         irqbalance $(of '^intel-rx-0$') >/dev/null 2>&1 &
          echo $! >/tmp/balancer
          n=0
-         until awk '$NF == \"intel-rx-0\" { exit !($2 > 100 && $3 > 100) }' /proc/interrupts; do
-             usleep 50000; n=$((n + 1)); [ $n -lt 2000 ] || exit 1
+         until awk '$NF == \"intel-rx-0\" {{ exit !($2 > 100 && $3 > 100) }}' /proc/interrupts; do
+             usleep 50000; n=$((n + 1)); [ $n -lt 1000 ] || exit 1
          done
-         until awk '$NF == \"vmx-rxtx-0\" { exit !($2 > 200) }' /proc/interrupts; do
-             usleep 50000; n=$((n + 1)); [ $n -lt 2000 ] || exit 1
-         done",
-    );
+         until awk '$NF == \"vmx-rxtx-0\" {{ exit !($2 > 200) }}' /proc/interrupts; do
+             usleep 50000; n=$((n + 1)); [ $n -lt 1000 ] || exit 1
+         done"
+    ));
     let found = findings(&latency("intel"), "interrupts");
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(text(&found[0], "what").contains("of intel wanders over 2 CPUs"), "{found:#?}");
@@ -72,13 +79,7 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     assert_eq!(beside("vmx", 1), [Value::Null; 0]);
     assert!(text(&beside("vmx", 0)[0], "what").contains("arrives on the application's CPU 0"));
     // Nobody moves it any more: that it once was is no fault.
-    rig.succeed(
-        "kill -9 $(cat /tmp/balancer)
-         for irq in $(awk '/ intel-rx-0$/ { sub(\":\", \"\"); print $1 }' /proc/interrupts); do
-             echo 1 >/proc/irq/$irq/smp_affinity
-         done
-         sleep 0.2",
-    );
+    rig.succeed(&format!("kill -9 $(cat /tmp/balancer)\n{PIN}\npin '^intel'\nsleep 0.2"));
     assert_eq!(beside("intel", 1), [Value::Null; 0]);
 
     // What the plan for the same purpose does leaves nothing to find.

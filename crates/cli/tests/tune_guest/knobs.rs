@@ -62,6 +62,8 @@ fn another(row: &Row) -> String {
         ("huge-pages" | "huge-pages-defrag", _) => "madvise".into(),
         ("rps-cpus" | "xps-cpus" | "xps-rxqs" | "irq-affinity", "1") => "2".into(),
         ("rps-cpus" | "xps-cpus" | "xps-rxqs" | "irq-affinity", _) => "1".into(),
+        // A power of two.
+        ("rps-flow-count", _) => "16".into(),
         ("timer-migration", "1") => "0".into(),
         (knob, "1") if knob.ends_with("early-demux") => "0".into(),
         (_, "on") => "off".into(),
@@ -230,8 +232,8 @@ fn killed(rig: &Rig, file: &str, before: &BTreeMap<(String, String), Option<Stri
              until [ \"$(cat {STATE}/journal 2>/dev/null | wc -l)\" -ge {at} ]; do
                  kill -0 $apply 2>/dev/null || break
              done
-             kill -9 $apply 2>/dev/null
-             wait $apply
+             kill -9 $apply 2>/dev/null || true
+             wait $apply || true
              if [ -e {STATE}/journal ]; then
                  wirepath tune status --json 2>/dev/null | grep '\"phase\"'
                  wirepath tune rollback >/dev/null

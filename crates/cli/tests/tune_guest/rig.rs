@@ -166,9 +166,9 @@ impl Rig {
         Came { code, stdout, stderr }
     }
 
-    /// Runs a script that must succeed; its standard output.
+    /// Runs a script of which every command must succeed; its standard output.
     pub(crate) fn succeed(&self, script: &str) -> String {
-        let came = self.run(script);
+        let came = self.run(&format!("set -e\n{script}"));
         let Came { code, stdout, stderr } = &came;
         assert_eq!(*code, 0, "{script}\n{stdout}\n{stderr}");
         came.stdout
