@@ -68,9 +68,11 @@ int headrooms(struct bpf_iter__task *ctx)
 	net = nsproxy->net_ns;
 	if (!net)
 		return 0;
-	/* A list has no type to follow: it is read as memory. */
+	/* A list has no type to follow: it is read as memory, from its head on. Linux 6.12
+	 * refuses to compute with a typed pointer as the loop does. */
 	head = &net->dev_base_head;
-	at = net->dev_base_head.next;
+	if (bpf_core_read(&at, sizeof(at), &head->next))
+		return 0;
 	for (int n = 0; n < DEVICE_COUNT && at != head; n++) {
 		struct net_device *device = (void *)at - offset;
 		unsigned short bytes = 0;
