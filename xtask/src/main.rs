@@ -19,7 +19,7 @@ usage: cargo xtask edges        check that crates and paths depend on each other
        cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
-       cargo xtask linux-guest  build the Linux guest, a peer of the firmware, from Debian's packages";
+       cargo xtask linux-guest  build the Linux guests of paths and tests from Debian's packages";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

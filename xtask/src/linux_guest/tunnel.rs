@@ -1,14 +1,17 @@
 //! What the guest of path `tunnel` has on top: the modules of gretap, and `ip` with its libraries.
 
-use std::path::Path;
+use super::Guest;
 
-use anyhow::{Context, Result};
-
-use super::cpio::Archive;
-use super::{MODULES, find, read};
+pub(super) const GUEST: Guest = Guest {
+    file: "tunnel.cpio",
+    modules: &["virtio_net", "virtio_mmio", "ip_gre"],
+    init: INIT,
+    packages: &PACKAGES,
+    files: &[("bin", &["ip"]), ("lib", &LIBRARIES)],
+};
 
 /// `ip` of Debian's iproute2, as busybox knows no gretap, and what it is linked with.
-pub(super) const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 10] = [
     "iproute2",
     "libbpf1",
     "libc6",
@@ -33,7 +36,6 @@ const LIBRARIES: [&str; 11] = [
     "libzstd.so.1",
     "libm.so.6",
 ];
-const GRE_MODULES: [&str; 3] = ["gre", "ip_tunnel", "ip_gre"];
 
 /// Two tunnels to the same other end, the second with a key, checksums and sequence numbers; four
 /// queues each; and two that nobody uses, made before and after there is a route: what a tunnel
@@ -72,34 +74,3 @@ done
 echo "wirepath-linux ready kernel=$($b uname -r)"
 while :; do $b sleep 86400; done
 "#;
-
-pub(super) fn modules() -> Vec<&'static str> {
-    MODULES.into_iter().chain(GRE_MODULES).collect()
-}
-
-pub(super) fn init() -> String {
-    INIT.replace("MODULES", &modules().join(" "))
-}
-
-/// Adds `ip` and its libraries.
-pub(super) fn add_programs(unpacked: &Path, archive: &mut Archive) -> Result<()> {
-    let found =
-        |name: &str| find(unpacked, name)?.with_context(|| format!("the packages hold no {name}"));
-    archive.folder("lib");
-    archive.file("bin/ip", 0o755, &read(&found("ip")?)?);
-    for name in LIBRARIES {
-        archive.file(&format!("lib/{name}"), 0o755, &read(&found(name)?)?);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modules_of_the_tunnel_are_loaded_in_the_order_of_their_needs() {
-        let init = init();
-        assert!(init.contains("virtio_mmio gre ip_tunnel ip_gre;"), "{init}");
-    }
-}

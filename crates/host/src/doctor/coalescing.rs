@@ -17,20 +17,24 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
             continue;
         }
         let command = format!("{}ethtool -C {}", scene.prefix(), link.name);
-        let adaptive = if is_adaptive { "adaptive-rx on" } else { "adaptive-rx off" };
+        // A driver refuses a whole command for a word that it does not know.
+        let quick =
+            [now.is_adaptive_rx.map(|_| "adaptive-rx off"), now.rx_us.map(|_| "rx-usecs 0")];
+        let before = [
+            now.is_adaptive_rx.map(|on| format!("adaptive-rx {}", if on { "on" } else { "off" })),
+            now.rx_us.map(|us| format!("rx-usecs {us}")),
+        ];
+        let [quick, before] = [
+            quick.into_iter().flatten().collect::<Vec<_>>().join(" "),
+            before.into_iter().flatten().collect::<Vec<_>>().join(" "),
+        ];
         notes.find(
             finding(Severity::Medium, format!("{} holds interrupts back", link.name))
-                .read(
-                    format!("ethtool coalescing of {}", link.name),
-                    format!("rx-usecs {rx_us}, {adaptive}"),
-                )
+                .read(format!("ethtool coalescing of {}", link.name), before.clone())
                 .because("a packet waits that long before the CPU hears of it (ethtool(8), -C)")
                 .effect("up to that much less latency")
                 .risk("more interrupts, and more CPU time at high rates")
-                .change(
-                    format!("{command} adaptive-rx off rx-usecs 0"),
-                    format!("{command} {adaptive} rx-usecs {rx_us}"),
-                ),
+                .change(format!("{command} {quick}"), format!("{command} {before}")),
         );
     }
 }

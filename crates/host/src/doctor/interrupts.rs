@@ -1,10 +1,16 @@
 //! Where interrupts go.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::{Notes, Scene, Severity, finding};
-use crate::tune::{Profile, Target, cpus_to_mask};
+use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 /// Interrupts below this many say nothing.
 const FEW: u64 = 100;
+/// How long counts are watched, and how few of them say nothing.
+const WINDOW: Duration = Duration::from_millis(250);
+const FEW_OF_WINDOW: u64 = 10;
 
 pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     let online = scene.system.online_cpus();
@@ -13,12 +19,14 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     }
     let table = scene.system.read_host("proc/interrupts").unwrap_or_default();
     let counts = crate::tune::irq_counts(&table);
+    let later = later(scene, &counts);
     for link in scene.interfaces() {
         let irqs = scene.system.irqs(&link.name);
         let rows: Vec<(u32, &Vec<u64>)> =
             irqs.iter().filter_map(|irq| Some((*irq, counts.get(irq)?))).collect();
         for (irq, row) in &rows {
-            spread(scene, notes, &link.name, *irq, row);
+            let now = later.get(irq).unwrap_or(row);
+            spread(scene, notes, &link.name, *irq, (row, now));
         }
         let busy: Vec<usize> = rows
             .iter()
@@ -47,16 +55,59 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     }
 }
 
-fn spread(scene: &Scene, notes: &mut Notes<'_>, interface: &str, irq: u32, row: &[u64]) {
+/// The counts a moment later, where that matters.
+fn later(scene: &Scene, counts: &BTreeMap<u32, Vec<u64>>) -> BTreeMap<u32, Vec<u64>> {
+    let mut irqs = scene.interfaces().flat_map(|link| scene.system.irqs(&link.name));
+    let is_busy = |irq| counts.get(&irq).is_some_and(|row| row.iter().sum::<u64>() >= FEW);
+    if !scene.is_for(Profile::Latency) || !irqs.any(is_busy) {
+        return BTreeMap::new();
+    }
+    std::thread::sleep(WINDOW);
+    crate::tune::irq_counts(&scene.system.read_host("proc/interrupts").unwrap_or_default())
+}
+
+/// CPUs with at least a tenth of the interrupts.
+fn share(row: &[u64]) -> Vec<usize> {
+    let total: u64 = row.iter().sum();
+    (0..row.len()).filter(|cpu| row[*cpu] > 0 && row[*cpu] * 10 >= total).collect()
+}
+
+/// Where an interrupt arrives, by its counts since the start, those of a moment, and the CPUs that
+/// it may go to: more than one when it wanders.
+///
+/// Counts since the start tell of the past: an interrupt that is bound to one CPU now, and that
+/// nobody moves, stays there.
+fn places(since_start: &[u64], moment: &[u64], may: &[usize], is_moved_about: bool) -> Vec<usize> {
+    let now = if moment.iter().sum::<u64>() >= FEW_OF_WINDOW { share(moment) } else { Vec::new() };
+    let past = share(since_start);
+    match (now.len(), may) {
+        (2.., _) => now,
+        _ if past.len() > 1 && (is_moved_about || may.len() != 1) => past,
+        (1, _) => now,
+        (_, [only]) => vec![*only],
+        _ => past,
+    }
+}
+
+fn spread(
+    scene: &Scene,
+    notes: &mut Notes<'_>,
+    interface: &str,
+    irq: u32,
+    (row, later): (&[u64], &[u64]),
+) {
     let total: u64 = row.iter().sum();
     if !scene.is_for(Profile::Latency) || total < FEW {
         return;
     }
-    let share = |cpu: &usize| row[*cpu] * 10 >= total;
-    let cpus: Vec<usize> = (0..row.len()).filter(share).collect();
     let file = format!("/proc/irq/{irq}/smp_affinity");
     let mask = scene.read("irq-affinity", &Target::Irq(irq)).unwrap_or_default();
-    let counts = row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    let balancer = irqbalance(scene);
+    let moment: Vec<u64> =
+        later.iter().zip(row).map(|(now, before)| now.saturating_sub(*before)).collect();
+    let may = mask_to_cpus(&mask).unwrap_or_default();
+    let cpus = places(row, &moment, &may, balancer.is_some());
+    let shown = |row: &[u64]| row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     let on_app = scene.app_cpu.filter(|app| cpus.contains(app));
     let what = match (cpus.len(), on_app) {
         (2.., _) => format!("interrupt {irq} of {interface} wanders over {} CPUs", cpus.len()),
@@ -68,9 +119,10 @@ fn spread(scene: &Scene, notes: &mut Notes<'_>, interface: &str, irq: u32, row: 
     let online = scene.system.online_cpus();
     let beside = online.iter().find(|cpu| Some(**cpu) != scene.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
-        .read("/proc/interrupts", format!("{irq}: {counts}"))
+        .read("/proc/interrupts", format!("{irq}: {}", shown(row)))
+        .read(format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()), shown(&moment))
         .read(&file, &mask);
-    if let Some(process) = irqbalance(scene) {
+    if let Some(process) = balancer {
         found = found.read("/proc/PID/comm", format!("irqbalance runs (process {process})"));
     }
     notes.find(
@@ -94,4 +146,22 @@ fn irqbalance(scene: &Scene) -> Option<String> {
     processes.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())).find(|pid| {
         scene.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == "irqbalance")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_wanders_while_it_is_moved_and_not_because_it_once_was() {
+        // On both CPUs within a moment.
+        assert_eq!(places(&[500, 500], &[20, 20], &[1], false), [0, 1]);
+        // Both since the start: bound to one now, it stays there; else somebody moves it.
+        assert_eq!(places(&[500, 500], &[0, 40], &[1], false), [1]);
+        assert_eq!(places(&[500, 500], &[0, 0], &[1], false), [1]);
+        assert_eq!(places(&[500, 500], &[0, 40], &[0, 1], false), [0, 1]);
+        assert_eq!(places(&[500, 500], &[0, 40], &[1], true), [0, 1]);
+        // It may go to both, and does not.
+        assert_eq!(places(&[500, 3], &[40, 0], &[0, 1], false), [0]);
+    }
 }

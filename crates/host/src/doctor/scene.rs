@@ -42,7 +42,15 @@ impl Scene {
     ) -> Result<Self, KnobError> {
         let links = system.within(net::links)?;
         let links: BTreeMap<u32, Link> = links.into_iter().map(|link| (link.index, link)).collect();
-        let details = system.within(net::details)?;
+        let mut details = system.within(net::details)?;
+        if details.values().any(|detail| detail.headroom_bytes.is_none()) {
+            // Where this is not possible either, it stays unknown.
+            let known = sys::bpf::headrooms(system.netns()).unwrap_or_default();
+            for detail in details.values_mut() {
+                let found = known.get(&detail.index).copied();
+                detail.headroom_bytes = detail.headroom_bytes.or(found);
+            }
+        }
         let path = match interface {
             None => {
                 links.values().filter(|link| !link.is_loopback).map(|link| link.index).collect()

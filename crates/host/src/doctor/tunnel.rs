@@ -37,6 +37,7 @@ pub(super) fn queues(scene: &Scene, notes: &mut Notes<'_>) {
 
 pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
     for link in scene.interfaces() {
+        behind_bridge(scene, notes, link);
         let Some(detail) = scene.details.get(&link.index) else { continue };
         let name = &link.name;
         if detail.vxlan_bound_to == Some(0) {
@@ -69,7 +70,8 @@ pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
         else {
             if is_tunnel(link) && detail.headroom_bytes.is_none() {
                 notes.unseen(
-                    "the kernel does not tell the headroom of interfaces (Linux 6.15 does)",
+                    "the kernel does not tell the headroom of interfaces (Linux 6.15 does; before, \
+                     it takes BTF, CAP_BPF and CAP_PERFMON)",
                 );
             }
             continue;
@@ -89,6 +91,62 @@ pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
             );
         }
     }
+}
+
+/// Bytes in front of the Ethernet header of a frame that was made for an interface that asks for
+/// `needed`.
+///
+/// Source: linux/netdevice.h, LL_RESERVED_SPACE: in steps of 16 bytes.
+fn left_by_sender(needed: u16) -> u32 {
+    const ETHERNET_BYTES: u32 = 14;
+    const STEP: u32 = 16;
+    (ETHERNET_BYTES + u32::from(needed)) / STEP * STEP + STEP - ETHERNET_BYTES
+}
+
+/// A bridge tells its ports once, when one joins it, what headroom its ports ask for; GRE devices
+/// ask for more when the route changes and a frame has shown it.
+///
+/// Source: br_add_if of net/bridge/br_if.c and ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c.
+fn behind_bridge(scene: &Scene, notes: &mut Notes<'_>, tunnel: &Link) {
+    let headroom = |index: u32| scene.details.get(&index).and_then(|detail| detail.headroom_bytes);
+    let bridge = scene.details.get(&tunnel.index).and_then(|detail| detail.master);
+    let bridge = bridge.and_then(|index| scene.links.get(&index)).filter(|_| is_tunnel(tunnel));
+    let Some(bridge) = bridge.filter(|bridge| bridge.kind.as_deref() == Some("bridge")) else {
+        return;
+    };
+    let (Some(told), Some(asked)) = (headroom(bridge.index), headroom(tunnel.index)) else {
+        return;
+    };
+    // Of all ports, these obey what they are told; a card leaves room enough by itself.
+    let ports = scene.details.values().filter(|port| port.master == Some(bridge.index));
+    let mut ports = ports.filter_map(|port| scene.links.get(&port.index));
+    let obedient = ports.find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
+    let left = left_by_sender(told);
+    let Some(port) = obedient.filter(|_| left < u32::from(asked)) else { return };
+    let (name, bridge) = (&tunnel.name, &bridge.name);
+    let command = |to: &str| format!("{}ip link set {name} {to}", scene.prefix());
+    notes.find(
+        finding(
+            Severity::Medium,
+            format!("frames that bridge {bridge} hands to {name} are copied"),
+        )
+        .read(format!("needed_headroom of tunnel {name}"), format!("{asked} bytes"))
+        .read(
+            format!("needed_headroom of bridge {bridge}, as its port {} was told", port.name),
+            format!("{told} bytes, which leaves {left} in front of a frame"),
+        )
+        .because(
+            "the tunnel asked for less when it joined the bridge; a frame without room for its \
+                 outer headers is copied (gre_tap_xmit or vxlan_xmit calls skb_cow_head, and that \
+                 pskb_expand_head)",
+        )
+        .effect("a copy less for each frame")
+        .risk("the bridge does not use the tunnel for a moment")
+        .change(
+            format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
+            "none: it is the same tunnel in the same bridge",
+        ),
+    );
 }
 
 /// Outer Ethernet, IPv4, UDP and VXLAN headers less the outer Ethernet, which the MTU leaves out.
@@ -112,5 +170,18 @@ pub(super) fn mtu(scene: &Scene, notes: &mut Notes<'_>) {
                 .risk("hosts behind the tunnel have to know the smaller size")
                 .change(format!("{command} {fits}"), format!("{command} {}", link.mtu_bytes)),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_leave_room_in_steps_of_sixteen_bytes() {
+        // What a gretap asks for over a card that wants none, and over a virtio one.
+        assert_eq!(left_by_sender(38), 50);
+        assert_eq!(left_by_sender(50), 66);
+        assert_eq!(left_by_sender(0), 2);
     }
 }

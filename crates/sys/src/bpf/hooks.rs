@@ -31,13 +31,21 @@ impl fmt::Display for HookFunction {
 /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] where the kernel has
 /// no BTF or no task iterator (before 5.8).
 pub fn hook_functions(netns: &Netns) -> Result<Vec<HookFunction>, BpfError> {
-    const NAME: &str = "hooks";
-    let failed = |source: io::Error| BpfError::Load { program: NAME, log: String::new(), source };
-    let loaded = Opened::open(NAME, embedded!("hooks"))?
-        .needs(&[Capability::Bpf, Capability::Perfmon])
-        .load()?;
-    let link = loaded.program(NAME)?.attach().map_err(|why| failed(io::Error::other(why)))?;
-    // The program lists what belongs to whoever reads.
+    let text = read_inside(netns, "hooks", embedded!("hooks"))?;
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+/// What a program prints that iterates over tasks and tells of the reader's namespace, read inside
+/// one.
+pub(super) fn read_inside(
+    netns: &Netns,
+    name: &'static str,
+    object: &[u8],
+) -> Result<String, BpfError> {
+    let failed = |source: io::Error| BpfError::Load { program: name, log: String::new(), source };
+    let loaded =
+        Opened::open(name, object)?.needs(&[Capability::Bpf, Capability::Perfmon]).load()?;
+    let link = loaded.program(name)?.attach().map_err(|why| failed(io::Error::other(why)))?;
     let text = netns.run(|| {
         let mut text = String::new();
         libbpf_rs::Iter::new(&link)
@@ -45,8 +53,7 @@ pub fn hook_functions(netns: &Netns) -> Result<Vec<HookFunction>, BpfError> {
             .read_to_string(&mut text)
             .map(|_| text)
     });
-    let text = text.map_err(|why| failed(io::Error::other(why)))?.map_err(failed)?;
-    Ok(text.lines().filter_map(parse).collect())
+    text.map_err(|why| failed(io::Error::other(why)))?.map_err(failed)
 }
 
 fn parse(line: &str) -> Option<HookFunction> {

@@ -111,6 +111,21 @@ impl Knob for Coalescing {
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
+        if is_fixed_virtio(system, target.interface().unwrap_or_default()) {
+            let needs = "a virtio device with VIRTIO_NET_F_NOTF_COAL";
+            return Err(Asked { knob: self.about().id, target, needs, system }.not_offered());
+        }
         may_configure(system)
     }
+}
+
+/// Whether a virtio device has no such setting, although its driver shows one and refuses to
+/// change it.
+///
+/// Source: virtio 1.3, 5.1.3, feature bits 52 and 53; the kernel's `features` of a virtio device is
+/// a digit a bit, from bit 0.
+fn is_fixed_virtio(system: &System, interface: &str) -> bool {
+    let features = system.read_net(&format!("{interface}/device/features"));
+    let has_none = |bits: String| bits.get(52..54) == Some("00");
+    system.driver(interface) == "virtio_net" && features.is_ok_and(has_none)
 }

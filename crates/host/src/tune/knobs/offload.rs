@@ -72,6 +72,16 @@ impl Knob for Offload {
             let needs = "a driver that lets it be switched";
             return Err(Asked::of(self, system, target).needing(needs).not_offered());
         }
+        // The kernel offers it to every interface, and drops it where frames are one piece.
+        if self.about.id == "gso" && !state.is_on {
+            let scattered = OFFLOADS.iter().find(|offload| offload.about.id == "sg");
+            let scattered = scattered.map(|offload| offload.now(system, target)).transpose();
+            let has_it = |(_, sg): (u32, State)| sg.is_on || sg.is_offered;
+            if !scattered.is_ok_and(|sg| sg.is_some_and(has_it)) {
+                let needs = "scatter-gather";
+                return Err(Asked { knob: self.about.id, target, needs, system }.not_offered());
+            }
+        }
         may_configure(system)
     }
 

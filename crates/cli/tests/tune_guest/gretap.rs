@@ -1,0 +1,116 @@
+//! Headroom and firewall hooks in the way of gretap.
+
+use serde_json::Value;
+
+use crate::doctor::{findings, look};
+use crate::rig::Rig;
+
+/// A plain host behind a bridge, whose frames all go to the bridge's other port.
+const BENCH: &str = "
+ip netns add plain
+ip link add p0 type veth peer name h0 netns plain
+ip -n plain address add 10.88.0.1/24 dev h0
+ip -n plain link set h0 up
+ip -n plain neigh add 10.88.0.9 lladdr 02:00:00:00:00:09 dev h0
+ip link add br0 type bridge
+ip link set p0 up
+ip link set br0 up
+ip link set p0 master br0
+echo 'p:copies pskb_expand_head' >/sys/kernel/tracing/kprobe_events
+echo 1 >/sys/kernel/tracing/events/kprobes/copies/enable
+";
+
+const TUNNEL: &str = "
+ip link add gt numtxqueues 2 type gretap local 10.81.0.1 remote 10.90.0.2
+ip link set gt up
+ip link set gt master br0
+";
+/// The other end lies behind a card that asks for no headroom, or behind one that asks for some.
+const BY_INTEL: &str = "ip route replace 10.90.0.2/32 via 10.81.0.2 dev intel\n";
+const BY_VIRTIO: &str = "ip route replace 10.90.0.2/32 via 10.77.0.1 dev vio\n";
+const GONE: &str = "ip link delete gt\nip route delete 10.90.0.2/32\n";
+
+/// How often the kernel copied a frame to make room while 100 went out, as itself counts.
+fn copies_of_100(rig: &Rig) -> u32 {
+    let text = rig.succeed(
+        "hits() { awk '$1 == \"copies\" { print $2 }' /sys/kernel/tracing/kprobe_profile; }
+         sent() { cat /sys/class/net/gt/statistics/tx_packets; }
+         ip netns exec plain ping -q -c 3 -i 0.01 -W 1 10.88.0.9 >/dev/null || true
+         before=$(hits) first=$(sent)
+         ip netns exec plain ping -q -c 100 -i 0.005 -W 1 10.88.0.9 >/dev/null || true
+         echo $(($(hits) - before)) $(($(sent) - first))",
+    );
+    let (copies, sent) = text.trim().split_once(' ').expect("two numbers");
+    assert!(sent.parse::<u32>().expect("a number") >= 100, "{text}");
+    copies.parse().expect("a number")
+}
+
+#[test]
+fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
+    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
+    rig.succeed(BENCH);
+    let doctor = || look(&rig, "--interface gt");
+    let silent = |report: &Value| {
+        for check in ["tunnel-headroom", "tunnel-queues", "tunnel-mtu", "hooks", "conntrack"] {
+            assert!(findings(report, check).is_empty(), "{check}: {report:#}");
+        }
+        assert_eq!(report["unseen"], Value::Array(Vec::new()), "{report:#}");
+    };
+
+    // Made while the way led elsewhere: the bridge's ports were told too little, for good.
+    rig.succeed(&[BY_INTEL, TUNNEL, BY_VIRTIO].concat());
+    let copies = copies_of_100(&rig);
+    assert!(copies >= 100, "{copies} copies");
+    let report = doctor();
+    let found = findings(&report, "tunnel-headroom");
+    assert_eq!(found.len(), 1, "{report:#}");
+    let said = found[0].to_string();
+    for word in ["bridge br0 hands to gt", "52 bytes", "leaves 50", "gre_tap_xmit", "skb_cow_head"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    // The change that it names helps.
+    rig.succeed(found[0]["change"].as_str().expect("a command"));
+    silent(&doctor());
+    let copies = copies_of_100(&rig);
+    assert!(copies < 20, "{copies} copies");
+
+    // Twins: made when the way was known, and when none was, which asks for more than enough.
+    for order in [[BY_VIRTIO, TUNNEL], [TUNNEL, BY_VIRTIO]] {
+        rig.succeed(&[&[GONE][..], &order].concat().concat());
+        let copies = copies_of_100(&rig);
+        assert!(copies < 20, "{order:?}: {copies} copies");
+        silent(&doctor());
+    }
+
+    let rules = "        ip saddr 10.1.0.1 counter\n".repeat(25);
+    let rules = format!(
+        "table ip seeded {{\n    chain out {{\n        type filter hook output priority 0;\n\
+         {rules}    }}\n}}\ntable bridge seeded {{\n    chain way {{\n\
+         type filter hook forward priority 0;\n        counter\n    }}\n}}\n"
+    );
+    let file = rig.put("rules", &rules);
+    rig.succeed(&format!("nft -f {file}"));
+    let report = doctor();
+    let found = findings(&report, "hooks");
+    assert_eq!(found.len(), 1, "{report:#}");
+    let said = found[0].to_string();
+    for word in [
+        "26 firewall rules",
+        "ip seeded out",
+        "bridge seeded way",
+        "ip output nft_do_chain_ipv4",
+        "bridge forward nft_do_chain_bridge",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    rig.succeed("nft flush ruleset");
+    silent(&doctor());
+
+    // One queue is one too few for two CPUs.
+    rig.succeed("ip link add one type gretap local 10.81.0.1 remote 10.90.0.3");
+    let report = look(&rig, "--interface one");
+    let found = findings(&report, "tunnel-queues");
+    assert_eq!(found.len(), 1, "{report:#}");
+    assert!(found[0].to_string().contains("tunnel one has one transmit queue"), "{report:#}");
+}

@@ -1,0 +1,9 @@
+//! `wirepath tune` and `wirepath doctor` in a Debian guest, with the drivers of real cards and
+//! with gretap. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod doctor;
+mod gretap;
+mod knobs;
+mod rig;

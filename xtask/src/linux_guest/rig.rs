@@ -1,0 +1,65 @@
+//! The guest in which tests run the program itself, against drivers of real network cards.
+//!
+//! It has a shell and modules and nothing else: programs, their libraries and what they are to do
+//! come from the test, in a folder that QEMU shares under the name `wirepath`. Below `root/` lies
+//! what is copied to `/`, among it a shell `usr/bin/sh`: that of busybox would take its own `ip` for
+//! every other. Then the guest runs each `run.N` that appears, N counting from 0, and
+//! leaves `out.N`, `err.N` and, when all of it is written, `code.N`.
+
+use super::Guest;
+
+pub(super) const GUEST: Guest = Guest {
+    file: "rig.cpio",
+    modules: &[
+        // Others ask for it by what it does, and there is no modprobe to find it.
+        "crc32c_generic",
+        "virtio_pci",
+        "9pnet_virtio",
+        "9p",
+        "virtio_net",
+        "e1000e",
+        "vmxnet3",
+        "af_packet",
+        "veth",
+        "bridge",
+        "vxlan",
+        "ip_gre",
+        "nf_tables",
+        "nf_conntrack",
+        "udp_diag",
+    ],
+    init: INIT,
+    packages: &[],
+    files: &[],
+};
+
+const INIT: &str = r#"#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t proc proc /proc
+$b mount -t sysfs sysfs /sys
+$b mount -t tracefs tracefs /sys/kernel/tracing
+$b mount -t devtmpfs devtmpfs /dev
+for module in MODULES; do
+    $b insmod /modules/$module.ko || echo "wirepath-linux: no $module"
+done
+$b mkdir -p /etc /host /root /run/netns /tmp /var/lib
+$b --install -s /bin
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 wirepath /host || {
+    echo "wirepath-linux: no shared folder"
+    poweroff -f
+}
+cp -a /host/root/. /
+export PATH=/usr/bin:/bin HOME=/root
+echo "wirepath-linux ready kernel=$(uname -r)"
+n=0
+while :; do
+    if [ -e /host/run.$n ]; then
+        /usr/bin/sh /host/run.$n </dev/null >/host/out.$n 2>/host/err.$n
+        echo $? >/host/code
+        mv /host/code /host/code.$n
+        n=$((n + 1))
+    else
+        usleep 10000
+    fi
+done
+"#;
