@@ -137,6 +137,6 @@ mod tests {
     fn without_a_folder_nobody_is_kept_from_work() {
         let folder = Path::new("/nonexistent/folder");
         let _measuring = Turn::take_in(folder, Work::Measuring).unwrap();
-        Turn::take_in(folder, Work::Following).unwrap();
+        let _following = Turn::take_in(folder, Work::Following).unwrap();
     }
 }

@@ -113,7 +113,7 @@ impl Knob for Coalescing {
         self.now(system, target)?;
         if is_fixed_virtio(system, target.interface().unwrap_or_default()) {
             let needs = "a virtio device with VIRTIO_NET_F_NOTF_COAL";
-            return Err(Asked { knob: self.about().id, target, needs, system }.not_offered());
+            return Err(Asked::of(self, system, target).needing(needs).not_offered());
         }
         may_configure(system)
     }

@@ -79,7 +79,7 @@ impl Knob for Offload {
             let has_it = |(_, sg): (u32, State)| sg.is_on || sg.is_offered;
             if !scattered.is_ok_and(|sg| sg.is_some_and(has_it)) {
                 let needs = "scatter-gather";
-                return Err(Asked { knob: self.about.id, target, needs, system }.not_offered());
+                return Err(Asked::of(self, system, target).needing(needs).not_offered());
             }
         }
         may_configure(system)
