@@ -1,0 +1,125 @@
+//! What may happen to a running command.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{FAR_IP, Running, ip};
+use crate::subject::{Stage, Subject};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Interrupt,
+    Terminate,
+    Kill,
+    /// Stopped for a moment and continued, by signals.
+    Stop,
+    /// Its interface goes down and comes up again.
+    Flap,
+    /// Its interface gets a smaller MTU.
+    Mtu,
+    /// Its interface is deleted.
+    Unplug,
+    /// The name of its namespace is deleted.
+    Unname,
+    /// No descriptor is left to open.
+    Descriptors,
+    /// No address space is left to map.
+    Memory,
+    /// The other end is killed.
+    Widow,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 11] = [
+        Fault::Interrupt,
+        Fault::Terminate,
+        Fault::Kill,
+        Fault::Stop,
+        Fault::Flap,
+        Fault::Mtu,
+        Fault::Unplug,
+        Fault::Unname,
+        Fault::Descriptors,
+        Fault::Memory,
+        Fault::Widow,
+    ];
+
+    /// The head of its column.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Fault::Interrupt => "SIGINT",
+            Fault::Terminate => "SIGTERM",
+            Fault::Kill => "SIGKILL",
+            Fault::Stop => "stopped for 1 s",
+            Fault::Flap => "link down and up",
+            Fault::Mtu => "MTU changed",
+            Fault::Unplug => "interface deleted",
+            Fault::Unname => "namespace's name deleted",
+            Fault::Descriptors => "no descriptors left",
+            Fault::Memory => "no address space left",
+            Fault::Widow => "other end killed",
+        }
+    }
+
+    pub(crate) fn can_strike(self, subject: Subject) -> bool {
+        match self {
+            Fault::Flap | Fault::Mtu | Fault::Unplug | Fault::Unname => subject.link().is_some(),
+            Fault::Widow => subject.has_other_end(),
+            _ => true,
+        }
+    }
+
+    /// Whether what follows is chance: when an allocation next asks the kernel for memory, which
+    /// map is read next.
+    pub(crate) fn is_chance(self, subject: Subject) -> bool {
+        self == Fault::Memory || self == Fault::Descriptors && subject == Subject::Explain
+    }
+
+    pub(crate) fn strike(self, stage: &Stage, running: &Running) {
+        let set = |what: &[&str]| {
+            if let Some((namespace, link)) = stage.link() {
+                let line = ["-n", namespace, "link", "set", "dev", link];
+                // Nothing to do when an earlier fault has taken it away.
+                let _ = ip(&[&line[..], what].concat()).output();
+            }
+        };
+        match self {
+            Fault::Interrupt => running.signal("INT"),
+            Fault::Terminate => running.signal("TERM"),
+            Fault::Kill => running.signal("KILL"),
+            Fault::Stop => {
+                running.signal("STOP");
+                thread::sleep(Duration::from_secs(1));
+                running.signal("CONT");
+            }
+            Fault::Flap => {
+                set(&["down"]);
+                thread::sleep(Duration::from_millis(100));
+                set(&["up"]);
+            }
+            Fault::Mtu => set(&["mtu", "1300"]),
+            Fault::Unplug => {
+                if let Some((namespace, link)) = stage.link() {
+                    let _ = ip(&["-n", namespace, "link", "delete", link]).output();
+                }
+            }
+            Fault::Unname => stage.unname(),
+            Fault::Descriptors => limit(running, "--nofile=3"),
+            Fault::Memory => limit(running, "--as=1048576"),
+            Fault::Widow => stage.kill_other_end(),
+        }
+    }
+}
+
+fn limit(running: &Running, what: &str) {
+    let mut command = Command::new("prlimit");
+    command.args(["--pid", &running.pid().to_string(), what]);
+    // It may have ended meanwhile.
+    let _ = command.output().expect("prlimit, of util-linux");
+}
+
+/// What follows from a killed other end is a matter of its kind; its address is not.
+pub(crate) fn without_addresses(text: &str) -> String {
+    text.replace(FAR_IP, "ADDRESS")
+}

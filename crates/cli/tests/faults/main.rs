@@ -1,0 +1,155 @@
+//! Every long-running command under every fault: it goes on or ends as docs/faults.md says, and
+//! leaves nothing behind. Then faults in seeded random order, at random moments.
+//!
+//! `UPDATE=1` writes what happened into docs/faults.md. `WIREPATH_TEST_FAULTS=1000` sets how many
+//! random runs there are, `WIREPATH_TEST_SEED` where they begin.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fault;
+mod subject;
+mod table;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{own_links, until};
+use fault::Fault;
+use subject::{Stage, Subject};
+
+/// How long a command may take to notice what happened to it, or to end once asked.
+const SOON: Duration = Duration::from_secs(15);
+/// What still runs after this long goes on, where the table does not say that it ends.
+const WHILE: Duration = Duration::from_millis(700);
+
+/// What became of a command.
+///
+/// Fails where no fault may lead to: a panic, a command that does not end, something left behind.
+fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -> String {
+    let links = own_links();
+    let stage = Stage::new(subject);
+    let mut running = stage.start(subject);
+    let held = running.holdings();
+    for (after, fault) in faults {
+        thread::sleep(*after);
+        if running.has_ended() {
+            break;
+        }
+        fault.strike(&stage, &running);
+    }
+    let ends_by_itself = until(patience, || running.has_ended());
+    let asked = if ends_by_itself { None } else { Some("INT") };
+    if let Some(signal) = asked {
+        running.signal(signal);
+    }
+    let pid = running.pid();
+    let said = running.stderr();
+    let Some(output) = running.finish(SOON) else {
+        panic!("{subject} under {faults:?}: {pid} does not end; it said: {said}");
+    };
+    let all = common::all_text(&output);
+    assert!(!all.contains("panicked"), "{subject} under {faults:?}: {all}");
+    held.assert_gone();
+    stage.assert_clean();
+    assert_eq!(own_links(), links, "{subject} under {faults:?}");
+    let ended = match output.status.code() {
+        Some(code) => format!("exit {code}"),
+        None => "killed".to_owned(),
+    };
+    if asked.is_some() && output.status.success() {
+        return "goes on".to_owned();
+    }
+    // What it says of a failure is part of the outcome.
+    let why = all.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    let ended = if asked.is_some() { format!("goes on; when asked, {ended}") } else { ended };
+    match why {
+        Some(why) => format!("{ended}: {}", stage.without_names(why)),
+        None => ended,
+    }
+}
+
+/// A row of the table: `subject` under each fault that can happen to it.
+fn row_holds(subject: Subject) {
+    let now = |fault: Fault| {
+        if fault.is_chance(subject) || !fault.can_strike(subject) {
+            return "–".to_owned();
+        }
+        let patience = match table::ends(subject, fault) {
+            _ if table::is_written() => 4 * WHILE,
+            true => SOON,
+            false => WHILE,
+        };
+        outcome(subject, &[(Duration::from_millis(200), fault)], patience)
+    };
+    table::holds(subject, &Fault::ALL.map(now));
+}
+
+macro_rules! rows {
+    ($($name:ident: $subject:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            row_holds($subject);
+        })*
+    };
+}
+
+rows! {
+    peer_under_faults: Subject::Peer;
+    echo_under_faults: Subject::Echo("udp");
+    xdp_echo_under_faults: Subject::Echo("xdp");
+    packet_echo_under_faults: Subject::Echo("packet");
+    ping_under_faults: Subject::Ping("udp");
+    xdp_ping_under_faults: Subject::Ping("xdp");
+    send_under_faults: Subject::Send;
+    listen_under_faults: Subject::Listen;
+    record_under_faults: Subject::Record;
+    replay_under_faults: Subject::Replay;
+    tunnel_under_faults: Subject::Tunnel("xdp");
+    packet_tunnel_under_faults: Subject::Tunnel("packet");
+    generate_under_faults: Subject::Generate;
+    prove_under_faults: Subject::Prove;
+    explain_under_faults: Subject::Explain;
+}
+
+/// A small generator of our own choosing: the same seed, the same faults.
+struct Random(u64);
+
+impl Random {
+    /// Source: Vigna, splitmix64.
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}
+
+#[test]
+fn faults_at_random_leave_nothing_behind() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (runs, seed) = (number("WIREPATH_TEST_FAULTS", 50), number("WIREPATH_TEST_SEED", 7));
+    for run in seed..seed + runs {
+        let mut random = Random(run);
+        let subject = Subject::ALL[random.below(Subject::ALL.len())];
+        let faults: Vec<_> = (0..1 + random.below(3))
+            .map(|_| {
+                let may: Vec<_> =
+                    Fault::ALL.into_iter().filter(|f| f.can_strike(subject)).collect();
+                (Duration::from_millis(random.below(400) as u64), may[random.below(may.len())])
+            })
+            .collect();
+        println!("seed {run}: {subject} under {faults:?}");
+        let ended = outcome(subject, &faults, WHILE);
+        println!("seed {run}: {ended}");
+    }
+}
+
+#[test]
+fn every_command_that_runs_for_long_has_a_row() {
+    for subject in Subject::ALL {
+        assert!(table::has(subject), "{subject} is not in docs/faults.md; run with UPDATE=1");
+    }
+}
