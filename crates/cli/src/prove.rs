@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::args::{Cli, ProveArgs};
+use crate::args::{BaselineArgs, Cli, ProveArgs};
 use crate::end::Failure;
 use crate::{console, fake, history, machine, stop};
 
@@ -38,6 +38,7 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     check_peers(path.as_ref(), &args.peers)?;
     let mut session = path.open(&load)?;
     let header = header(path.as_ref(), &load, args, session.nic())?;
+    let before = before(cli, &args.baseline, &header)?;
     let seed = args.seed.unwrap_or(header.started_ns);
     let judged = kind.judged.iter().map(|&m| m.to_owned()).collect();
     let cpus = header.machine.cpus;
@@ -53,10 +54,20 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
         store.save_outcome(&outcome)?;
         store.finish(&outcome.id, outcome.ended)?;
     }
+    // An outcome without a baseline is compared with nothing: that failure is told below.
+    let measured = outcome.arms.first().is_some_and(|arm| !arm.metrics.is_empty());
+    let compared = match before.filter(|_| measured) {
+        Some(before) => Some(history::compare::compare(&before, &outcome)?),
+        None => None,
+    };
     if cli.json {
-        console::text(&report::json::to_json(&outcome))?;
+        console::text(&report::json::with_comparison(&outcome, compared.as_ref()))?;
     } else {
         console::text(&report::text::ladder(&outcome, console::style()))?;
+        if let Some(compared) = &compared {
+            console::text("")?;
+            console::text(&report::text::compare(compared, console::style()))?;
+        }
         if store.is_some() {
             console::say(&format!(
                 "stored as {}; a page with plots: wirepath report {} --html report.html",
@@ -78,7 +89,10 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
             "every trial failed in the end, and the run was broken off; what was measured before \
              stands, and `wirepath history show` has the errors",
         )),
-        _ => Ok(()),
+        _ => match &compared {
+            Some(compared) => history::compare::judge(compared, args.baseline.fail_on),
+            None => Ok(()),
+        },
     }
 }
 
@@ -176,6 +190,23 @@ fn header(path: &dyn Path, load: &Load, args: &ProveArgs, nic: String) -> Result
         path: path.name().to_owned(),
         load: parameters,
     })
+}
+
+/// The experiment to compare with; refused before anything is measured if that could not be.
+fn before(cli: &Cli, args: &BaselineArgs, header: &Header) -> Result<Option<Outcome>, Failure> {
+    let Some(id) = &args.baseline else { return Ok(None) };
+    let before = history::outcome_of(history::open_reading(cli)?.load(id)?);
+    model::comparable(&before, "this run", &header.path, &header.load)
+        .map_err(|e| Failure::Usage(e.to_string()))?;
+    if before.machine.id != header.machine.id && !args.any_machine {
+        return Err(Failure::Usage(format!(
+            "{} ran on another machine, or on this one before its kernel, CPUs, memory or governor \
+             changed; run the baseline again here, or compare all the same with --any-machine \
+             (and --fail-on less-worth)",
+            before.id
+        )));
+    }
+    Ok(Some(before))
 }
 
 fn open_store(
