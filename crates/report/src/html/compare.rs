@@ -128,7 +128,7 @@ fn tables(comparison: &RunComparison) -> String {
 
 fn table(comparison: &RunComparison, name: &str) -> String {
     let mut out = format!(
-        "<div class=\"scroll\" tabindex=\"0\"><table><caption>{} <code>{}</code></caption><thead><tr>\
+        "<div class=\"scroll\" tabindex=\"0\"><table class=\"runs\"><caption>{} <code>{}</code></caption><thead><tr>\
          <th scope=\"col\">arm</th><th scope=\"col\" class=\"n\">before</th>\
          <th scope=\"col\" class=\"n\">now</th><th scope=\"col\" class=\"n\">value</th>\
          <th scope=\"col\">verdict</th><th scope=\"col\" class=\"n\">p</th>\
