@@ -11,10 +11,10 @@ use crate::{console, history};
 pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
     let outcome = history::outcome_of(history::open_reading(cli)?.load(&args.id)?);
     if let Some(file) = &args.html {
-        write(file, &report::html::page(&outcome))?;
+        write(file, report::html::page(&outcome))?;
     }
     if let Some(file) = &args.csv {
-        write(file, &report::csv::to_csv(&outcome))?;
+        write(file, report::csv::to_csv(&outcome))?;
     }
     if cli.json {
         return console::text(&report::json::to_json(&outcome));

@@ -32,7 +32,7 @@ pub(crate) fn compare(old: &Outcome, new: &Outcome) -> Result<RunComparison, Fai
 }
 
 pub(crate) fn write_page(file: &Path, comparison: &RunComparison) -> Result<(), Failure> {
-    crate::report_cmd::write(file, &report::html::comparison_page(comparison))
+    crate::report_cmd::write(file, report::html::comparison_page(comparison))
 }
 
 /// Fails when the newer run is worse in what was asked for.

@@ -4,7 +4,7 @@ mod http;
 mod routes;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -56,7 +56,7 @@ pub(crate) fn run(cli: &Cli, args: &ServeArgs) -> Result<(), Failure> {
     serve(&listener, here, &database)
 }
 
-fn serve(listener: &TcpListener, here: SocketAddr, database: &PathBuf) -> Result<(), Failure> {
+fn serve(listener: &TcpListener, here: SocketAddr, database: &Path) -> Result<(), Failure> {
     let open = Arc::new(AtomicUsize::new(0));
     while !stop::asked() {
         let stream = match listener.accept() {
@@ -77,7 +77,7 @@ fn serve(listener: &TcpListener, here: SocketAddr, database: &PathBuf) -> Result
             continue;
         }
         open.fetch_add(1, Ordering::Relaxed);
-        let (place, database) = (Place(open.clone()), database.clone());
+        let (place, database) = (Place(open.clone()), database.to_path_buf());
         let answered = thread::Builder::new().name("page".into()).spawn(move || {
             let _place = place;
             answer(stream, here, &database);
@@ -102,7 +102,7 @@ impl Drop for Place {
     }
 }
 
-fn answer(mut stream: TcpStream, here: SocketAddr, database: &PathBuf) {
+fn answer(mut stream: TcpStream, here: SocketAddr, database: &Path) {
     if stream.set_nonblocking(false).is_err() {
         return;
     }
