@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::history::args::{FailOn, HistoryCommand};
+
 /// Measure a packet path, and prove what each optimisation is worth on this machine.
 #[derive(Debug, Parser)]
 #[command(
@@ -37,7 +39,8 @@ pub(crate) enum Command {
 Example:
   wirepath prove probe --load flood --arms ladder --peers iperf3 --time 60s
   wirepath prove probe --load ping --arms spin,bypass+spin --json
-  wirepath prove probe --peer 192.0.2.7          (wirepath peer runs there)")]
+  wirepath prove probe --peer 192.0.2.7          (wirepath peer runs there)
+  wirepath prove probe --baseline 20261121-0830 --fail-on worse")]
     Prove(ProveArgs),
     /// Send, receive, echo or ping with any engine
     #[command(
@@ -92,8 +95,11 @@ Example:
   wirepath explain -i eth0 -d 10s
   wirepath explain --netns blue --duty 100 --json")]
     Explain(crate::explain::ExplainArgs),
-    /// Experiments that were run: a list, or one of them
-    #[command(after_help = "Example:\n  wirepath history\n  wirepath history show last")]
+    /// Experiments that were run: list, show, compare, export, prune, check
+    #[command(after_help = "\
+Example:
+  wirepath history
+  wirepath history compare 20261121-0830 last")]
     History {
         /// `list` unless given
         #[command(subcommand)]
@@ -104,6 +110,12 @@ Example:
 Example:
   wirepath report last --html report.html")]
     Report(ReportArgs),
+    /// Show the history as pages in a browser, on this host alone
+    #[command(after_help = "\
+Example:
+  wirepath serve
+  wirepath serve --port 0 --json")]
+    Serve(crate::serve::ServeArgs),
     /// Print a completion script for a shell
     #[command(after_help = "\
 Example:
@@ -133,6 +145,8 @@ pub(crate) struct ProveArgs {
     pub(crate) peers: Vec<String>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) baseline: BaselineArgs,
 }
 
 /// What a proof is under, and for how long.
@@ -170,6 +184,19 @@ pub(crate) struct RunArgs {
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BaselineArgs {
+    /// Compare with this earlier experiment in the end: id, or unique beginning of one
+    #[arg(long, value_name = "ID")]
+    pub(crate) baseline: Option<String>,
+    /// End with exit code 4 if the comparison says so
+    #[arg(long, value_enum, requires = "baseline")]
+    pub(crate) fail_on: Option<FailOn>,
+    /// Compare though the earlier experiment ran on another machine
+    #[arg(long, requires = "baseline")]
+    pub(crate) any_machine: bool,
 }
 
 #[derive(Debug, Args)]
@@ -403,27 +430,6 @@ pub(crate) struct PeerArgs {
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
-}
-
-/// Experiments that a list shows unless told.
-pub(crate) const HISTORY_ROWS: usize = 20;
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum HistoryCommand {
-    /// List experiments, newest first
-    #[command(after_help = "Example:\n  wirepath history list --last 5")]
-    List {
-        /// Only the last N
-        #[arg(long, default_value_t = HISTORY_ROWS)]
-        last: usize,
-    },
-    /// Show one experiment: its arms and trials
-    #[command(after_help = "Example:\n  wirepath history show last")]
-    Show {
-        /// Id, unique beginning of one, or `last`
-        #[arg(default_value = "last")]
-        id: String,
-    },
 }
 
 #[derive(Debug, Args)]

@@ -17,6 +17,7 @@ mod paths_list;
 mod peer;
 mod prove;
 mod report_cmd;
+mod serve;
 mod stop;
 mod summary;
 mod tune;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, HistoryCommand, ProbeCommand};
+use crate::args::{Cli, Command, ProbeCommand};
 use crate::end::Failure;
 
 fn main() -> ExitCode {
@@ -59,12 +60,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(cli, args),
         Command::Peer(args) => peer::run(args),
         Command::Explain(args) => explain::run(cli, args),
-        Command::History { command: None } => history::list(cli, args::HISTORY_ROWS),
-        Command::History { command: Some(HistoryCommand::List { last }) } => {
-            history::list(cli, *last)
-        }
-        Command::History { command: Some(HistoryCommand::Show { id }) } => history::show(cli, id),
+        Command::History { command } => history::run(cli, command.as_ref()),
         Command::Report(args) => report_cmd::run(cli, args),
+        Command::Serve(args) => serve::run(cli, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "wirepath", &mut script);

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use host::turn::{Turn, Work};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
-    Arm, ArmPlan, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, Step, Support,
+    Arm, ArmPlan, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, RunComparison, Step,
+    Support,
 };
 use paths::{Load, LoadKind, Path, Session};
 use report::store::{ExperimentHeader, SqliteStore, Store, TrialRecord};
@@ -14,8 +15,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::args::{Cli, ProveArgs, RunArgs};
+use crate::args::{BaselineArgs, Cli, ProveArgs, RunArgs};
 use crate::end::Failure;
+use crate::history::args::FailOn;
 use crate::{console, fake, history, machine, stop};
 
 pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
@@ -33,13 +35,19 @@ pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
     let _turn = turn()?;
     let mut session = path.open(&load)?;
     let parameters = BTreeMap::from([("arms".to_owned(), args.arms.clone())]);
-    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters };
+    let baseline = Some(&args.baseline);
+    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, baseline };
     let proven = conduct(cli, &args.run, proof, session.as_mut())?;
     drop(session);
     if cli.json {
-        console::text(&report::json::to_json(&proven.outcome))?;
+        let compared = proven.compared.as_ref();
+        console::text(&report::json::with_comparison(&proven.outcome, compared))?;
     } else {
         console::text(&report::text::ladder(&proven.outcome, console::style()))?;
+        if let Some(compared) = &proven.compared {
+            console::text("")?;
+            console::text(&report::text::compare(compared, console::style()))?;
+        }
         proven.say_where();
     }
     proven.verdict()
@@ -54,11 +62,15 @@ pub(crate) struct Proof<'a> {
     pub(crate) arms: Vec<(Arm, Support)>,
     /// For the record, beyond what the load says.
     pub(crate) parameters: BTreeMap<String, String>,
+    /// What to compare with in the end.
+    pub(crate) baseline: Option<&'a BaselineArgs>,
 }
 
 /// What came of it.
 pub(crate) struct Proven {
     pub(crate) outcome: Outcome,
+    compared: Option<RunComparison>,
+    fail_on: Option<FailOn>,
     is_stored: bool,
     gave_up: bool,
 }
@@ -71,6 +83,7 @@ pub(crate) fn conduct(
     session: &mut dyn Session,
 ) -> Result<Proven, Failure> {
     let header = header(&proof, args, session.nic())?;
+    let before = proof.baseline.map(|args| before(cli, args, &header)).transpose()?.flatten();
     let seed = args.seed.unwrap_or(header.started_ns);
     let judged = proof.kind.judged.iter().map(|&m| m.to_owned()).collect();
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
@@ -84,7 +97,14 @@ pub(crate) fn conduct(
         store.save_outcome(&outcome)?;
         store.finish(&outcome.id, outcome.ended)?;
     }
-    Ok(Proven { outcome, is_stored: store.is_some(), gave_up })
+    // An outcome without a baseline is compared with nothing: that failure is told by its verdict.
+    let measured = outcome.arms.first().is_some_and(|arm| !arm.metrics.is_empty());
+    let compared = match before.filter(|_| measured) {
+        Some(before) => Some(history::compare::compare(&before, &outcome)?),
+        None => None,
+    };
+    let fail_on = proof.baseline.and_then(|baseline| baseline.fail_on);
+    Ok(Proven { outcome, compared, fail_on, is_stored: store.is_some(), gave_up })
 }
 
 impl Proven {
@@ -113,7 +133,10 @@ impl Proven {
                 "every trial failed in the end, and the run was broken off; what was measured \
                  before stands, and `wirepath history show` has the errors",
             )),
-            _ => Ok(()),
+            _ => match &self.compared {
+                Some(compared) => history::compare::judge(compared, self.fail_on),
+                None => Ok(()),
+            },
         }
     }
 }
@@ -230,6 +253,23 @@ fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<Header, Fail
         path: proof.path.to_owned(),
         load: parameters,
     })
+}
+
+/// The experiment to compare with; refused before anything is measured if that could not be.
+fn before(cli: &Cli, args: &BaselineArgs, header: &Header) -> Result<Option<Outcome>, Failure> {
+    let Some(id) = &args.baseline else { return Ok(None) };
+    let before = history::outcome_of(history::open_reading(cli)?.load(id)?);
+    model::comparable(&before, "this run", &header.path, &header.load)
+        .map_err(|e| Failure::Usage(e.to_string()))?;
+    if before.machine.id != header.machine.id && !args.any_machine {
+        return Err(Failure::Usage(format!(
+            "{} ran on another machine, or on this one before its kernel, CPUs, memory or governor \
+             changed; run the baseline again here, or compare all the same with --any-machine \
+             (and --fail-on less-worth)",
+            before.id
+        )));
+    }
+    Ok(Some(before))
 }
 
 fn open_store(

@@ -9,12 +9,12 @@ use crate::end::Failure;
 use crate::{console, history};
 
 pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
-    let outcome = history::outcome_of(history::open(cli)?.load(&args.id)?);
+    let outcome = history::outcome_of(history::open_reading(cli)?.load(&args.id)?);
     if let Some(file) = &args.html {
-        write(file, &report::html::page(&outcome))?;
+        write(file, report::html::page(&outcome))?;
     }
     if let Some(file) = &args.csv {
-        write(file, &report::csv::to_csv(&outcome))?;
+        write(file, report::csv::to_csv(&outcome))?;
     }
     if cli.json {
         return console::text(&report::json::to_json(&outcome));
@@ -25,7 +25,8 @@ pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(file: &Path, contents: &str) -> Result<(), Failure> {
+/// Writes a result to a file and says so.
+pub(crate) fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
     std::fs::write(file, contents)
         .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;
     console::say(&format!("wrote {}", file.display()));

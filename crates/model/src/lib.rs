@@ -7,6 +7,7 @@ mod account;
 mod arm;
 mod arms;
 mod books;
+mod compare;
 mod experiment;
 mod fake;
 mod judge;
@@ -17,10 +18,15 @@ mod random;
 mod schedule;
 pub mod statistics;
 mod switch;
+pub mod two_samples;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
 pub use books::{Arrival, Jitter, SequenceBook};
+pub use compare::{
+    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison, Noise,
+    Run, RunComparison, comparable, compare,
+};
 pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Step, Trial};
 pub use fake::{Drift, FAKE_SWITCHES, FakeSource, FakeWorld};
 pub use measurement::{

@@ -169,7 +169,7 @@ fn approximate_tail(ranks: &[i64], seen: i64) -> f64 {
 
 /// Upper tail of the standard normal, to about 1e-7.
 /// Source: Abramowitz and Stegun 26.2.17.
-fn normal_tail(z: f64) -> f64 {
+pub(crate) fn normal_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z);
     let series = t
         * (0.319_381_530

@@ -58,7 +58,7 @@ pub fn to_csv(outcome: &Outcome) -> String {
     out
 }
 
-fn row(cells: &[&str]) -> String {
+pub(crate) fn row(cells: &[&str]) -> String {
     let quoted: Vec<_> = cells.iter().map(|cell| quote(cell)).collect();
     quoted.join(",") + "\r\n"
 }

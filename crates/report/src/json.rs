@@ -42,6 +42,21 @@ pub fn to_json(outcome: &Outcome) -> String {
     document.expect("only string keys, and nothing that fails to serialise")
 }
 
+/// A comparison of two runs as one indented JSON document, as documented in `docs/history.md`.
+pub fn comparison_to_json(comparison: &model::RunComparison) -> String {
+    serde_json::to_string_pretty(comparison)
+        .expect("only string keys, and nothing that fails to serialise")
+}
+
+/// [`to_json`] with the comparison as one more field, `comparison`, if there is one.
+pub fn with_comparison(outcome: &Outcome, comparison: Option<&model::RunComparison>) -> String {
+    let document = to_json(outcome);
+    let Some(comparison) = comparison else { return document };
+    let inner = comparison_to_json(comparison).replace('\n', "\n  ");
+    let end = document.trim_end().strip_suffix('}').unwrap_or(&document).trim_end();
+    format!("{end},\n  \"comparison\": {inner}\n}}")
+}
+
 /// The outcome that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<Outcome, JsonError> {
     // The version first: a document of another version fails in its fields, too,

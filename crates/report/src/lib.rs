@@ -2,7 +2,9 @@
 //!
 //! Everything here works from [`model::Outcome`] alone and prints nothing itself.
 
+mod compared;
 pub mod csv;
+pub mod export;
 pub mod html;
 pub mod json;
 pub mod store;

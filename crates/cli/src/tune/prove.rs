@@ -94,7 +94,7 @@ pub(super) fn run(cli: &Cli, state: &StateArgs, args: &TuneProveArgs) -> Result<
     if args.forward {
         parameters.insert("forward".to_owned(), "yes".to_owned());
     }
-    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters };
+    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, baseline: None };
     let proven = conduct(cli, &args.run, proof, &mut session)?;
     let gains = match args.arms {
         Arms::Ladder => gains_of(&proven.outcome),

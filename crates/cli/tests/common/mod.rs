@@ -155,6 +155,10 @@ impl Running {
         self.child.id()
     }
 
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
     pub(crate) fn stderr(&self) -> String {
         self.stderr.text()
     }

@@ -48,12 +48,7 @@ fn sentence(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (&'static str, S
         Support::Yes => {}
     }
     let Some(metric) = arm.metrics.get(name) else { return ("muted", "No figure.".into()) };
-    let class = match metric.verdict {
-        Some(Verdict::Better) => "good",
-        Some(Verdict::Worse) => "bad",
-        Some(Verdict::NotEffective | Verdict::Inconclusive | Verdict::Refused) => "doubt",
-        _ => "muted",
-    };
+    let class = super::verdict_class(metric.verdict);
     let why = metric.why.as_deref().unwrap_or("no reason given");
     let verdict = match metric.verdict {
         Some(Verdict::Refused) => return (class, format!("No figure: {why}.")),

@@ -1,30 +1,43 @@
-//! The ladder: each arm's ratio to the baseline with its interval, over the floor.
+//! Ratios with their intervals, one a line, over the floor: an experiment's arms against its
+//! baseline, and two experiments against each other.
 
-use model::{ArmKind, ArmOutcome, MetricOutcome, Outcome, Support, Verdict};
+use model::{ArmKind, ArmOutcome, Floor, MetricOutcome, Outcome, RunComparison, Support, Verdict};
 use plotters::style::RGBColor;
 
 use super::svg::{self, At, BAD, Canvas, DOUBT, FLOOR, GOOD, GRID, INK, MUTED, Page, Scale};
-use crate::{units, words};
+use crate::{compared, units, words};
 
 const ROW: f64 = 26.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
 
+/// One line of the chart.
+struct Row {
+    name: String,
+    ratio: Option<f64>,
+    interval: Option<(f64, f64)>,
+    color: RGBColor,
+    /// What stands beside it on a wide page.
+    note: String,
+    /// Why there is no point, for a narrow page.
+    missing: Option<&'static str>,
+}
+
+/// What the chart is of.
+struct Labels<'a> {
+    title: &'a str,
+    description: &'a str,
+    /// Of the line at 1.
+    one: &'a str,
+    across: &'a str,
+}
+
 /// The figure of one judged metric; `None` when no arm has a ratio of it.
 pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
     let shape = words::shape(outcome, name)?;
-    let floor = outcome.floor.get(name);
-    let figures = || outcome.arms.iter().filter_map(|arm| arm.metrics.get(name));
-    let ends = || {
-        figures()
-            .flat_map(|m| [m.ratio, m.low, m.high])
-            .flatten()
-            .chain(floor.into_iter().flat_map(|f| [f.low, f.high]))
-            .filter(|v| v.is_finite())
-    };
-    figures().find_map(|m| m.ratio)?;
+    let floor = outcome.floor.get(name).copied();
+    outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)).find_map(|m| m.ratio)?;
     let label = words::metric(name);
-    let title = format!("{label}: ratio of each arm to the baseline");
     let mut description = match floor {
         Some(f) => format!("A/A floor {} to {}. ", units::ratio(f.low), units::ratio(f.high)),
         None => String::new(),
@@ -32,8 +45,87 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
     for arm in &outcome.arms {
         description.push_str(&format!("{}: {}. ", arm.name, sentence(arm, name)));
     }
-    let height = |_| TOP + ROW * outcome.arms.len() as f64 + BOTTOM;
+    let row = |arm: &ArmOutcome| {
+        let metric = arm.metrics.get(name);
+        Row {
+            name: arm.name.clone(),
+            ratio: match arm.kind {
+                ArmKind::Baseline => Some(1.0),
+                _ => metric.and_then(|m| m.ratio),
+            },
+            interval: metric.and_then(|m| m.low.zip(m.high)),
+            color: metric.map_or(MUTED, |m| color(m.verdict)),
+            note: short(arm, name),
+            missing: missing(arm, name),
+        }
+    };
     let better = words::better(shape.better);
+    let labels = Labels {
+        title: &format!("{label}: ratio of each arm to the baseline"),
+        description: &description,
+        one: if floor.is_some() { "baseline and A/A floor" } else { "baseline" },
+        across: &format!("ratio to baseline (×), {better}, 95 % interval"),
+    };
+    let rows: Vec<Row> = outcome.arms.iter().map(row).collect();
+    Some(draw(id, &labels, floor, &rows))
+}
+
+/// The figure of one metric of two runs; `None` when no arm has both.
+pub(super) fn of_runs(
+    comparison: &RunComparison,
+    name: &str,
+    by_worth: bool,
+    id: &str,
+) -> Option<String> {
+    let shown = |metric: &model::MetricComparison| match by_worth {
+        true => metric.worth.clone(),
+        false => metric.value.clone(),
+    };
+    let metrics = || comparison.arms.iter().filter_map(|arm| arm.metrics.get(name));
+    let reach = metrics().filter_map(shown).find_map(|change| change.reach);
+    let shape = metrics().next()?;
+    let mut rows = Vec::new();
+    let mut description = String::new();
+    for arm in &comparison.arms {
+        if by_worth && arm.kind == ArmKind::Baseline {
+            continue;
+        }
+        let change = arm.metrics.get(name).and_then(shown);
+        let note = change.as_ref().map_or("no figure".into(), compared::short);
+        description.push_str(&format!("{}: {note}. ", arm.name));
+        rows.push(Row {
+            name: arm.name.clone(),
+            ratio: change.as_ref().map(|change| change.ratio),
+            interval: change.as_ref().and_then(|change| change.low.zip(change.high)),
+            color: change.as_ref().map_or(MUTED, |change| color(Some(change.verdict))),
+            note,
+            missing: change.is_none().then_some("no figure"),
+        });
+    }
+    rows.iter().find_map(|row| row.ratio)?;
+    let (label, what) = (words::metric(name), if by_worth { "worth" } else { "value" });
+    let labels = Labels {
+        title: &format!("{label}: {what} of each arm, newer run over older"),
+        description: &description,
+        one: if reach.is_some() { "no change, and noise of both" } else { "no change" },
+        across: &format!(
+            "{what}, newer over older (×), {}, 95 % interval",
+            words::better(shape.better)
+        ),
+    };
+    let floor = reach.map(|reach| Floor { low: 1.0 / reach, high: reach });
+    Some(draw(id, &labels, floor, &rows))
+}
+
+fn draw(id: &str, labels: &Labels<'_>, floor: Option<Floor>, rows: &[Row]) -> String {
+    let ends = || {
+        rows.iter()
+            .flat_map(|row| [row.ratio, row.interval.map(|i| i.0), row.interval.map(|i| i.1)])
+            .flatten()
+            .chain(floor.into_iter().flat_map(|f| [f.low, f.high]))
+            .filter(|v| v.is_finite())
+    };
+    let height = |_| TOP + ROW * rows.len() as f64 + BOTTOM;
     let paint = |canvas: &Canvas<'_>, page: Page| {
         let wide = page == Page::Wide;
         let (left, right) = if wide { (196.0, 590.0) } else { (118.0, 330.0) };
@@ -51,44 +143,31 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
         for tick in scale.ticks(if wide { 8 } else { 4 }) {
             let x = scale.at(tick);
             canvas.line(vec![(x, TOP), (x, bottom)], GRID, 1.0);
-            canvas.text(
-                &svg::trimmed(&units::ratio(tick)),
-                (x, bottom + 13.0),
-                11.0,
-                MUTED,
-                At::Middle,
-            );
+            let text = svg::trimmed(&units::ratio(tick));
+            canvas.text(&text, (x, bottom + 13.0), 11.0, MUTED, At::Middle);
         }
         let one = scale.at(1.0);
         canvas.line(vec![(one, TOP), (one, bottom)], INK, 1.0);
-        let mark = if floor.is_some() { "baseline and A/A floor" } else { "baseline" };
         let (at, side) = match one {
             x if x > right - 70.0 => (right, At::End),
             x if x < left + 70.0 => (left, At::Start),
             x => (x, At::Middle),
         };
-        canvas.text(mark, (at, TOP - 12.0), 11.0, MUTED, side);
-        let axis = format!("ratio to baseline (×), {better}, 95 % interval");
+        canvas.text(labels.one, (at, TOP - 12.0), 11.0, MUTED, side);
         let middle = if wide { (left + right) / 2.0 } else { page.width() / 2.0 };
-        canvas.text(&axis, (middle, bottom + 33.0), 11.5, MUTED, At::Middle);
+        canvas.text(labels.across, (middle, bottom + 33.0), 11.5, MUTED, At::Middle);
         if wide {
-            canvas.text(
-                "ratio, 95 % interval, verdict",
-                (right + 16.0, TOP - 12.0),
-                11.0,
-                MUTED,
-                At::Start,
-            );
+            let heading = "ratio, 95 % interval, verdict";
+            canvas.text(heading, (right + 16.0, TOP - 12.0), 11.0, MUTED, At::Start);
         }
-        for (row, arm) in outcome.arms.iter().enumerate() {
-            let y = TOP + ROW * (row as f64 + 0.5);
+        for (place, row) in rows.iter().enumerate() {
+            let y = TOP + ROW * (place as f64 + 0.5);
             let most = if wide { 24 } else { 14 };
-            canvas.text(&super::shortened(&arm.name, most), (left - 10.0, y), 12.5, INK, At::End);
-            draw_row(canvas, arm, arm.metrics.get(name), &scale, y);
+            canvas.text(&super::shortened(&row.name, most), (left - 10.0, y), 12.5, INK, At::End);
+            draw_row(canvas, row, &scale, y);
             if wide {
-                let note = short(arm, name);
-                canvas.text(&note, (right + 16.0, y), 11.5, tone(arm, name), At::Start);
-            } else if let Some(why) = missing(arm, name) {
+                canvas.text(&row.note, (right + 16.0, y), 11.5, row.color, At::Start);
+            } else if let Some(why) = row.missing {
                 // On the side where the line at 1 is not.
                 let (x, side) = if one - left > right - one {
                     (left + 6.0, At::Start)
@@ -99,34 +178,19 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
             }
         }
     };
-    Some(svg::figure(id, &title, &description, height, paint))
+    svg::figure(id, labels.title, labels.description, height, paint)
 }
 
-fn draw_row(
-    canvas: &Canvas<'_>,
-    arm: &ArmOutcome,
-    metric: Option<&MetricOutcome>,
-    scale: &Scale,
-    y: f64,
-) {
-    let color = metric.map_or(MUTED, |m| color(m.verdict));
-    let ratio = match (arm.kind, metric) {
-        (ArmKind::Baseline, _) => Some(1.0),
-        (_, metric) => metric.and_then(|m| m.ratio),
-    };
-    let Some(ratio) = ratio.filter(|r| r.is_finite()) else { return };
-    if let Some((low, high)) = metric.and_then(|m| m.low.zip(m.high)) {
+fn draw_row(canvas: &Canvas<'_>, row: &Row, scale: &Scale, y: f64) {
+    let Some(ratio) = row.ratio.filter(|r| r.is_finite()) else { return };
+    if let Some((low, high)) = row.interval {
         let (low, high) = (scale.at(low), scale.at(high));
-        canvas.line(vec![(low, y), (high, y)], color, 2.0);
+        canvas.line(vec![(low, y), (high, y)], row.color, 2.0);
         for end in [low, high] {
-            canvas.line(vec![(end, y - 5.0), (end, y + 5.0)], color, 1.5);
+            canvas.line(vec![(end, y - 5.0), (end, y + 5.0)], row.color, 1.5);
         }
     }
-    canvas.dot((scale.at(ratio), y), 4.0, color);
-}
-
-fn tone(arm: &ArmOutcome, name: &str) -> RGBColor {
-    arm.metrics.get(name).map_or(MUTED, |m| color(m.verdict))
+    canvas.dot((scale.at(ratio), y), 4.0, row.color);
 }
 
 fn color(verdict: Option<Verdict>) -> RGBColor {
@@ -158,10 +222,11 @@ fn short(arm: &ArmOutcome, name: &str) -> String {
         return why.into();
     }
     let Some(metric) = arm.metrics.get(name) else { return String::new() };
-    let verdict = metric.verdict.map_or("", words::verdict);
-    let ratio = metric.ratio.map(units::ratio);
-    let parts = [ratio, words::interval(metric), Some(verdict.into())];
-    parts.into_iter().flatten().collect::<Vec<String>>().join(" ")
+    let parts = |metric: &MetricOutcome| {
+        let verdict = metric.verdict.map_or("", words::verdict);
+        [metric.ratio.map(units::ratio), words::interval(metric), Some(verdict.into())]
+    };
+    parts(metric).into_iter().flatten().collect::<Vec<String>>().join(" ")
 }
 
 fn sentence(arm: &ArmOutcome, name: &str) -> String {

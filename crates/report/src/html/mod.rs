@@ -1,15 +1,19 @@
-//! One self-contained page: no network, no script, readable anywhere.
+//! Pages: one self-contained file without network and script, and the same as `serve` shows them.
 
 mod answer;
+mod compare;
 mod curves;
 mod ladder;
+pub mod served;
+mod shell;
 mod svg;
 
 use model::{ArmOutcome, Outcome, Support, Verdict};
 
 use crate::{units, words};
 
-const STYLE: &str = include_str!("style.css");
+pub use compare::{comparison_body, comparison_page};
+pub use shell::{STYLE, Shell};
 
 /// Judged metrics that get a chart.
 const CHARTS: usize = 3;
@@ -19,6 +23,11 @@ const CHARTS: usize = 3;
 /// Needs no network and no script; follows the reader's light or dark preference,
 /// fits a telephone and paper. Every string of the outcome is escaped.
 pub fn page(outcome: &Outcome) -> String {
+    Shell::File.page(&words::subject(&outcome.path, &outcome.load), &body(outcome))
+}
+
+/// What stands on the page of an experiment, for a page that has a frame of its own.
+pub fn body(outcome: &Outcome) -> String {
     let subject = words::subject(&outcome.path, &outcome.load);
     let mut body = String::new();
     body.push_str(&format!(
@@ -39,17 +48,7 @@ pub fn page(outcome: &Outcome) -> String {
     body.push_str(&section("Machine", &machine(outcome)));
     body.push_str(&section("Method", &method(outcome)));
     body.push_str(&section("Run it again", &again(outcome)));
-    // The policy holds even if a string should ever slip through unescaped.
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{} · Wirepath</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         {body}</main>\n</body>\n</html>\n",
-        escape(&subject)
-    )
+    body
 }
 
 /// Text that stands for itself in HTML and in a quoted attribute.
@@ -91,10 +90,13 @@ fn section(title: &str, body: &str) -> String {
     }
 }
 
-/// `2026-11-21T08:30:00Z` → `2026-11-21 08:30:00 UTC`.
+/// `2026-11-21T08:30:00.123456789Z` → `2026-11-21 08:30:00 UTC`.
 fn readable_time(started: &str) -> String {
     match started.strip_suffix('Z') {
-        Some(time) => format!("{} UTC", time.replace('T', " ")),
+        Some(time) => {
+            let whole = time.split_once('.').map_or(time, |(whole, _)| whole);
+            format!("{} UTC", whole.replace('T', " "))
+        }
         None => started.into(),
     }
 }
@@ -186,6 +188,16 @@ fn table(outcome: &Outcome, name: &str) -> String {
     out + "</tbody></table></div>"
 }
 
+/// Class of the style sheet that a verdict is shown in.
+fn verdict_class(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Better) => "good",
+        Some(Verdict::Worse) => "bad",
+        Some(Verdict::Inconclusive | Verdict::NotEffective | Verdict::Refused) => "doubt",
+        _ => "muted",
+    }
+}
+
 fn table_row(arm: &ArmOutcome, name: &str) -> String {
     let metric = arm.metrics.get(name);
     let cell = |text: Option<String>| {
@@ -197,12 +209,7 @@ fn table_row(arm: &ArmOutcome, name: &str) -> String {
         (_, Some(metric)) => metric.verdict.map_or(words::kind(arm.kind), words::verdict),
         (_, None) => "no figure",
     };
-    let class = match metric.and_then(|m| m.verdict) {
-        Some(Verdict::Better) => "good",
-        Some(Verdict::Worse) => "bad",
-        Some(Verdict::Inconclusive | Verdict::NotEffective | Verdict::Refused) => "doubt",
-        _ => "muted",
-    };
+    let class = verdict_class(metric.and_then(|m| m.verdict));
     let median = metric.and_then(|m| Some(units::value(m.median?, &m.unit)));
     format!(
         "<tr><th scope=\"row\">{}</th>{}{}<td class=\"{class}\">{verdict}</td>{}{}\

@@ -27,7 +27,7 @@ pub(super) const GOOD: RGBColor = RGBColor(0x1A, 0x7F, 0x4B);
 /// Worse.
 pub(super) const BAD: RGBColor = RGBColor(0xC0, 0x39, 0x2B);
 /// Neither shown.
-pub(super) const DOUBT: RGBColor = RGBColor(0xA8, 0x6A, 0x10);
+pub(super) const DOUBT: RGBColor = RGBColor(0x96, 0x5C, 0x0A);
 
 /// Lines of arms: readable on light and dark ground alike.
 pub(super) const LINES: [RGBColor; 12] = [

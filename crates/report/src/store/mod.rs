@@ -4,8 +4,11 @@
 //! under the user's data directory. A run that is killed loses at most the trial
 //! it was in.
 
+mod care;
 mod error;
 mod measurement;
+mod packed;
+mod reading;
 mod schema;
 mod sqlite;
 
@@ -14,6 +17,7 @@ use std::collections::BTreeMap;
 use model::{Arm, Ended, Machine, Measurement, Outcome};
 use serde::{Deserialize, Serialize};
 
+pub use care::{Damage, Prune};
 pub use error::StoreError;
 pub use sqlite::SqliteStore;
 
@@ -66,8 +70,39 @@ pub struct Filter {
     pub path: Option<String>,
     /// Only this machine ([`Machine::id`]).
     pub machine: Option<String>,
+    /// Only what began then or later: the beginning of an RFC 3339 UTC time, e.g. `2026-11-21`.
+    pub since: Option<String>,
+    /// Only what began then or earlier, in the same form; a day counts whole.
+    pub until: Option<String>,
     /// At most so many, newest first; all when `None`.
     pub limit: Option<u32>,
+    /// Leave out so many of the newest.
+    pub offset: u32,
+}
+
+/// How far an experiment has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// Id.
+    pub id: String,
+    /// RFC 3339 UTC time at which it began.
+    pub started: String,
+    /// Why it ended; [`Ended::Unfinished`] while it runs and after a kill.
+    pub ended: Ended,
+    /// Trials saved, warm-up and failed ones included.
+    pub trials: u32,
+    /// Trials that failed.
+    pub failed: u32,
+    /// Block of the last trial.
+    pub block: u32,
+    /// Milliseconds from the start to the end of the last trial.
+    pub elapsed_ms: u64,
+    /// Milliseconds from the start until now, by the clock of whoever asks.
+    pub since_start_ms: u64,
+    /// Milliseconds that it may take; `None` when it has no limit.
+    pub budget_ms: Option<u64>,
+    /// Arm of the last trial.
+    pub arm: Option<String>,
 }
 
 /// One experiment in a list.

@@ -11,7 +11,8 @@ pub(crate) const APPLICATION_ID: i32 = 0x5769_7265;
 
 /// Step `n` takes a file from version `n` to `n + 1`. Never edit one that was
 /// released: append.
-pub(crate) const MIGRATIONS: &[&str] = &["
+pub(crate) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE experiments (
         id       TEXT NOT NULL PRIMARY KEY,
         started  TEXT NOT NULL,
@@ -45,7 +46,14 @@ pub(crate) const MIGRATIONS: &[&str] = &["
         PRIMARY KEY (experiment, ordinal, name),
         FOREIGN KEY (experiment, ordinal) REFERENCES trials (experiment, ordinal) ON DELETE CASCADE
     );
-"];
+",
+    "
+    -- Lists are filtered by these. From this version on, outcomes and measurements may be
+    -- deflated (see `packed`), which readers of version 1 do not know.
+    CREATE INDEX experiments_by_path ON experiments (path, started DESC, id DESC);
+    CREATE INDEX experiments_by_machine ON experiments (machine, started DESC, id DESC);
+",
+];
 
 /// Brings the file up to the last of `steps`, all or nothing.
 ///
@@ -83,11 +91,26 @@ pub(crate) fn migrate(
     change.commit().map_err(sqlite)
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<u32> {
+/// Whether a file that may not be written can be read as it is.
+pub(crate) fn readable(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);
+    let (found, known) = (version(connection).map_err(sqlite)?, MIGRATIONS.len() as u32);
+    if !is_ours(connection).map_err(sqlite)? {
+        let why = "it is another program's SQLite database".into();
+        return Err(StoreError::NotOurs { path: path.to_path_buf(), why });
+    }
+    if found > known {
+        return Err(StoreError::Newer { path: path.to_path_buf(), found, known });
+    }
+    // No step so far changed a table that is read: an older file needs none of them.
+    Ok(())
+}
+
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
+pub(crate) fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
     let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     Ok(id == APPLICATION_ID)
 }

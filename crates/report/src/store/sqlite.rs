@@ -4,18 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use model::{Ended, Outcome};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, named_params, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::{
-    ExperimentHeader, Filter, Store, StoreError, Stored, Summary, TrialRecord, measurement, schema,
+    ExperimentHeader, Filter, Store, StoreError, Stored, Summary, TrialRecord, measurement, packed,
+    schema,
 };
 use crate::{json, words};
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Ids named in an ambiguity error.
-const CANDIDATES_SHOWN: usize = 5;
 
 /// Experiments in one SQLite file.
 ///
@@ -24,8 +22,8 @@ const CANDIDATES_SHOWN: usize = 5;
 /// had saved, a power cut may lose the last trials but never the file.
 #[derive(Debug)]
 pub struct SqliteStore {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
 }
 
 impl SqliteStore {
@@ -50,102 +48,53 @@ impl SqliteStore {
         Ok(SqliteStore { connection, path })
     }
 
+    /// Opens the file to look at, also one that may not be written: on a medium that is read
+    /// only, or of another user. Nothing is made: a file that is not there is
+    /// [`StoreError::Empty`].
+    pub fn open_reading(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_path_buf();
+        if !path.exists() {
+            return Err(StoreError::Empty);
+        }
+        match Self::open(&path) {
+            Err(StoreError::NotWritable { .. }) => {}
+            opened => return opened,
+        }
+        let sqlite = |source| StoreError::from_sqlite(&path, "opening it", source);
+        let store = |connection| SqliteStore { connection, path: path.clone() };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags).map_err(sqlite)?;
+        connection.busy_timeout(PATIENCE).map_err(sqlite)?;
+        match schema::readable(&connection, &path) {
+            Err(e @ StoreError::NotWritable { .. }) => {
+                let mut log = path.clone().into_os_string();
+                log.push("-wal");
+                // What is only in the log would be missed without a word.
+                if std::fs::metadata(log).is_ok_and(|log| log.len() > 0) {
+                    return Err(e);
+                }
+            }
+            readable => return readable.map(|()| store(connection)),
+        }
+        // A file in write-ahead mode wants its index beside it. Where that cannot be made nobody
+        // can be writing either, and the file may be taken as it is.
+        let uri = immutable_uri(&path);
+        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(uri, flags).map_err(sqlite)?;
+        schema::readable(&connection, &path)?;
+        Ok(store(connection))
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn sqlite(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + '_ {
+    pub(super) fn sqlite(
+        &self,
+        doing: &'static str,
+    ) -> impl Fn(rusqlite::Error) -> StoreError + '_ {
         move |source| StoreError::from_sqlite(&self.path, doing, source)
-    }
-
-    /// The full id of what the user asked for.
-    fn resolve(&self, wanted: &str) -> Result<String, StoreError> {
-        let fault = self.sqlite("looking for an experiment");
-        if wanted == "last" {
-            return self
-                .connection
-                .query_row(
-                    "SELECT id FROM experiments ORDER BY started DESC, id DESC LIMIT 1",
-                    [],
-                    |row| row.get(0),
-                )
-                .optional()
-                .map_err(fault)?
-                .ok_or(StoreError::Empty);
-        }
-        // substr and not LIKE: `_` and `%` are letters of an id like any other.
-        let mut query = self
-            .connection
-            .prepare(
-                "SELECT id FROM experiments WHERE substr(id, 1, length(:wanted)) = :wanted
-                 ORDER BY id <> :wanted, started DESC, id DESC",
-            )
-            .map_err(&fault)?;
-        let mut ids = query
-            .query_map(named_params! {":wanted": wanted}, |row| row.get::<_, String>(0))
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&fault)?;
-        match ids.len() {
-            _ if wanted.is_empty() => Err(StoreError::NoSuchId { wanted: wanted.into() }),
-            0 => Err(StoreError::NoSuchId { wanted: wanted.into() }),
-            1 => Ok(ids.remove(0)),
-            _ if ids[0] == wanted => Ok(ids.remove(0)),
-            count => {
-                ids.truncate(CANDIDATES_SHOWN);
-                Err(StoreError::Ambiguous { wanted: wanted.into(), candidates: ids, count })
-            }
-        }
-    }
-
-    fn trials(&self, id: &str) -> Result<Vec<TrialRecord>, StoreError> {
-        let fault = self.sqlite("reading trials");
-        let mut query = self
-            .connection
-            .prepare(
-                "SELECT ordinal, block, arm, warmup, noisy, started_ms, wall_ns, measurement,
-                        failure
-                 FROM trials WHERE experiment = ?1 ORDER BY ordinal",
-            )
-            .map_err(&fault)?;
-        let mut segments = self
-            .connection
-            .prepare("SELECT name, histogram FROM segments WHERE experiment = ?1 AND ordinal = ?2")
-            .map_err(&fault)?;
-        let rows = query
-            .query_map([id], |row| {
-                let body: (Option<String>, Option<String>) = (row.get(7)?, row.get(8)?);
-                Ok((trial_without_result(row)?, body))
-            })
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&fault)?;
-        let mut trials = Vec::with_capacity(rows.len());
-        for (mut trial, (body, failure)) in rows {
-            let unreadable = |source| StoreError::Unreadable {
-                id: id.into(),
-                what: format!("trial {}", trial.ordinal),
-                source,
-            };
-            trial.result = match (body, failure) {
-                (Some(body), _) => {
-                    let mut seen = measurement::from_json(&body).map_err(unreadable)?;
-                    let stored = segments
-                        .query_map(params![id, trial.ordinal], |row| {
-                            Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
-                        })
-                        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                        .map_err(&fault)?;
-                    for (name, bytes) in stored {
-                        let histogram = measurement::histogram(&bytes).map_err(unreadable)?;
-                        seen.segments.insert(name, histogram);
-                    }
-                    Ok(seen)
-                }
-                (None, failure) => Err(failure.unwrap_or_default()),
-            };
-            trials.push(trial);
-        }
-        Ok(trials)
     }
 }
 
@@ -181,6 +130,7 @@ impl Store for SqliteStore {
                 }
                 let body =
                     measurement::to_json(seen).map_err(|source| unwritable(id, what(), source))?;
+                let body = packed::pack(&body).map_err(|source| unwritable(id, what(), source))?;
                 (Some(body), None)
             }
             Err(failure) => (None, Some(failure)),
@@ -236,11 +186,13 @@ impl Store for SqliteStore {
 
     fn save_outcome(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
         let headline = words::headlines(outcome).into_iter().next();
+        let body = packed::pack(&json::to_json(outcome))
+            .map_err(|source| unwritable(&outcome.id, "the outcome", source))?;
         let changed = self
             .connection
             .execute(
                 "UPDATE experiments SET outcome = ?2, headline = ?3, ended = ?4 WHERE id = ?1",
-                params![outcome.id, json::to_json(outcome), headline, ended_word(outcome.ended)],
+                params![outcome.id, body, headline, ended_word(outcome.ended)],
             )
             .map_err(self.sqlite("saving an outcome"))?;
         known(changed, &outcome.id)
@@ -261,108 +213,12 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, filter: &Filter) -> Result<Vec<Summary>, StoreError> {
-        let fault = self.sqlite("listing experiments");
-        let mut query = self
-            .connection
-            .prepare(
-                "SELECT e.header, e.ended, e.headline, e.id,
-                        (SELECT count(*) FROM trials t WHERE t.experiment = e.id),
-                        (SELECT count(DISTINCT block) FROM trials t
-                         WHERE t.experiment = e.id AND NOT t.warmup)
-                 FROM experiments e
-                 WHERE (:path IS NULL OR e.path = :path)
-                   AND (:machine IS NULL OR e.machine = :machine)
-                 ORDER BY e.started DESC, e.id DESC LIMIT :limit",
-            )
-            .map_err(&fault)?;
-        let rows = query
-            .query_map(
-                named_params! {
-                    ":path": filter.path,
-                    ":machine": filter.machine,
-                    ":limit": filter.limit.map_or(-1, i64::from),
-                },
-                |row| {
-                    Ok((
-                        row.get::<_, String>(0)?,
-                        row.get::<_, Option<String>>(1)?,
-                        row.get::<_, Option<String>>(2)?,
-                        row.get::<_, String>(3)?,
-                        row.get::<_, u32>(4)?,
-                        row.get::<_, u32>(5)?,
-                    ))
-                },
-            )
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&fault)?;
-        rows.into_iter()
-            .map(|(header, ended, headline, id, trials, blocks)| {
-                let header = read_header(&id, &header)?;
-                Ok(Summary {
-                    started: header.started,
-                    path: header.path,
-                    load: header.load,
-                    machine: header.machine.id,
-                    version: header.version,
-                    arms: header.arms.len() as u32,
-                    blocks,
-                    trials,
-                    ended: read_ended(&id, ended.as_deref())?,
-                    headline,
-                    id,
-                })
-            })
-            .collect()
+        self.summaries(filter)
     }
 
     fn load(&self, wanted: &str) -> Result<Stored, StoreError> {
-        // One read transaction: header, outcome and trials of the same moment.
-        let _moment = self
-            .connection
-            .unchecked_transaction()
-            .map_err(self.sqlite("reading an experiment"))?;
-        let id = self.resolve(wanted)?;
-        let (header, ended, outcome) = self
-            .connection
-            .query_row(
-                "SELECT header, ended, outcome FROM experiments WHERE id = ?1",
-                [&id],
-                |row| {
-                    Ok((
-                        row.get::<_, String>(0)?,
-                        row.get::<_, Option<String>>(1)?,
-                        row.get::<_, Option<String>>(2)?,
-                    ))
-                },
-            )
-            .map_err(self.sqlite("reading an experiment"))?;
-        let outcome = outcome.as_deref().map(json::from_json).transpose().map_err(|source| {
-            StoreError::Unreadable {
-                id: id.clone(),
-                what: "the outcome".into(),
-                source: source.into(),
-            }
-        })?;
-        Ok(Stored {
-            header: read_header(&id, &header)?,
-            ended: read_ended(&id, ended.as_deref())?,
-            outcome,
-            trials: self.trials(&id)?,
-        })
+        self.stored(wanted)
     }
-}
-
-fn trial_without_result(row: &Row<'_>) -> rusqlite::Result<TrialRecord> {
-    Ok(TrialRecord {
-        ordinal: row.get(0)?,
-        block: row.get(1)?,
-        arm: row.get(2)?,
-        warmup: row.get(3)?,
-        noisy: row.get(4)?,
-        started_ms: row.get::<_, i64>(5)?.unsigned_abs(),
-        wall_ns: row.get::<_, i64>(6)?.unsigned_abs(),
-        result: Err(String::new()),
-    })
 }
 
 /// SQLite has no unsigned 64-bit integers; 292 years of nanoseconds will do.
@@ -386,14 +242,6 @@ fn unwritable(
     StoreError::Unwritable { id: id.into(), what: what.into(), source: source.into() }
 }
 
-fn read_header(id: &str, json: &str) -> Result<ExperimentHeader, StoreError> {
-    serde_json::from_str(json).map_err(|source| StoreError::Unreadable {
-        id: id.into(),
-        what: "the header".into(),
-        source: source.into(),
-    })
-}
-
 /// As in the JSON form; `NULL` in the file for an unfinished one.
 fn ended_word(ended: Ended) -> Option<&'static str> {
     match ended {
@@ -405,13 +253,17 @@ fn ended_word(ended: Ended) -> Option<&'static str> {
     }
 }
 
-fn read_ended(id: &str, word: Option<&str>) -> Result<Ended, StoreError> {
-    let Some(word) = word else { return Ok(Ended::Unfinished) };
-    serde_json::from_value(word.into()).map_err(|source| StoreError::Unreadable {
-        id: id.into(),
-        what: "the ending".into(),
-        source: source.into(),
-    })
+/// The file as SQLite's own kind of address, which says that it does not change.
+fn immutable_uri(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let escaped = |byte: &u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+            char::from(*byte).to_string()
+        }
+        byte => format!("%{byte:02x}"),
+    };
+    let path: String = path.as_os_str().as_bytes().iter().map(escaped).collect();
+    format!("file:{path}?immutable=1")
 }
 
 /// Results tell much of a machine, so a directory that we make is the user's alone.

@@ -1,11 +1,13 @@
 //! What a person sees in a terminal.
 
+mod compare;
 mod screen;
 
 use model::{ArmKind, ArmOutcome, Ended, MetricOutcome, Outcome, Support, Verdict};
 
 use crate::store::Summary;
 use crate::{units, words};
+pub use compare::compare;
 use screen::{Cell, Column, Screen, Tone};
 
 /// Judged metrics that get a table of their own.

@@ -1,14 +1,21 @@
 //! `wirepath history`, and where the results are kept.
 
+pub(crate) mod args;
+mod check;
+pub(crate) mod compare;
+mod export;
+mod prune;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use model::{Ended, Experiment, ExperimentPlan, OutcomeHeader, Step, Support};
-use report::store::{Filter, SqliteStore, Store, Stored};
+use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
 use crate::args::Cli;
 use crate::console;
 use crate::end::Failure;
+use args::HistoryCommand;
 
 /// The results database: `--data-dir`, or the user's data folder.
 pub(crate) fn database(cli: &Cli) -> Result<PathBuf, Failure> {
@@ -27,9 +34,29 @@ pub(crate) fn open(cli: &Cli) -> Result<SqliteStore, Failure> {
     Ok(SqliteStore::open(database(cli)?)?)
 }
 
-pub(crate) fn list(cli: &Cli, last: usize) -> Result<(), Failure> {
-    let filter = Filter { limit: Some(last as u32), ..Filter::default() };
-    let rows = open(cli)?.list(&filter)?;
+/// To look at only: also where nothing may be written.
+pub(crate) fn open_reading(cli: &Cli) -> Result<SqliteStore, Failure> {
+    Ok(SqliteStore::open_reading(database(cli)?)?)
+}
+
+pub(crate) fn run(cli: &Cli, command: Option<&HistoryCommand>) -> Result<(), Failure> {
+    match command {
+        None => list(cli, args::ROWS, None),
+        Some(HistoryCommand::List { last, path }) => list(cli, *last, path.clone()),
+        Some(HistoryCommand::Show { id }) => show(cli, id),
+        Some(HistoryCommand::Compare(args)) => compare::run(cli, args),
+        Some(HistoryCommand::Export(args)) => export::run(cli, args),
+        Some(HistoryCommand::Prune(args)) => prune::run(cli, args),
+        Some(HistoryCommand::Check) => check::run(cli),
+    }
+}
+
+fn list(cli: &Cli, last: usize, path: Option<String>) -> Result<(), Failure> {
+    let filter = Filter { limit: Some(last as u32), path, ..Filter::default() };
+    let rows = match SqliteStore::open_reading(database(cli)?) {
+        Err(StoreError::Empty) => Vec::new(),
+        store => store?.list(&filter)?,
+    };
     if cli.json {
         let json = serde_json::json!({ "schema": model::SCHEMA, "experiments": rows });
         return console::text(&format!("{json:#}"));
@@ -98,8 +125,8 @@ fn recover(stored: Stored) -> model::Outcome {
     outcome
 }
 
-pub(crate) fn show(cli: &Cli, id: &str) -> Result<(), Failure> {
-    let stored = open(cli)?.load(id)?;
+fn show(cli: &Cli, id: &str) -> Result<(), Failure> {
+    let stored = open_reading(cli)?.load(id)?;
     let trials: Vec<_> = stored
         .trials
         .iter()

@@ -1,0 +1,189 @@
+//! What there is to see.
+
+use std::path::Path;
+
+use report::export::{Table, TrialsCsv};
+use report::html::served;
+use report::store::{Filter, SqliteStore, Store, StoreError};
+
+use super::http::{Answer, Request};
+use crate::end::Failure;
+use crate::history;
+
+/// Rows of a page.
+const ROWS: u32 = 50;
+
+/// Experiments to choose from when two are compared.
+const CHOICES: u32 = 200;
+
+/// Why there is no page.
+enum Missing {
+    /// Nothing is there: 404.
+    NotFound(String),
+    /// Two experiments that cannot be compared: 422.
+    Unfit(String),
+    /// The store failed: 500.
+    Failed(String),
+}
+
+impl From<StoreError> for Missing {
+    fn from(error: StoreError) -> Self {
+        let text = Failure::of(&error).text().to_owned();
+        match error {
+            StoreError::NoSuchId { .. } | StoreError::Ambiguous { .. } | StoreError::Empty => {
+                Missing::NotFound(text)
+            }
+            _ => Missing::Failed(text),
+        }
+    }
+}
+
+/// The answer to a request.
+pub(crate) fn answer(request: &Request, database: &Path) -> Answer {
+    let page = |status, title: &str, text: &str| Answer::page(status, served::failure(title, text));
+    match route(request, database) {
+        Ok(answer) => answer,
+        Err(Missing::NotFound(text)) => page(404, "Not there", &text),
+        Err(Missing::Unfit(text)) => page(422, "Not comparable", &text),
+        Err(Missing::Failed(text)) => page(500, "That did not work", &text),
+    }
+}
+
+fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
+    match request.path.as_str() {
+        "/style.css" => return Ok(Answer::of("text/css; charset=utf-8", report::html::STYLE)),
+        "/live.js" => return Ok(Answer::of("text/javascript; charset=utf-8", served::LIVE)),
+        "/icon.svg" => return Ok(Answer::of("image/svg+xml", served::ICON)),
+        _ => {}
+    }
+    let store = match SqliteStore::open_reading(database) {
+        Err(StoreError::Empty) => None,
+        store => Some(store?),
+    };
+    match request.path.as_str() {
+        "/" => list(request, store.as_ref()),
+        "/compare" | "/compare.json" => compare(request, store.as_ref()),
+        path => {
+            let rest = path.strip_prefix("/experiment/");
+            let nothing = || Missing::NotFound("there is no such page".into());
+            let (id, what) =
+                rest.map(|r| r.split_once('/').unwrap_or((r, ""))).ok_or_else(nothing)?;
+            let id = decoded(id);
+            let store = store.ok_or(StoreError::Empty)?;
+            match what {
+                "" => experiment(&store, &id),
+                "progress.json" => progress(&store, &id),
+                "outcome.json" => {
+                    let outcome = outcome(&store, &id)?;
+                    let body = report::json::to_json(&outcome);
+                    Ok(Answer::of("application/json", body)
+                        .saved_as(format!("{}.json", outcome.id)))
+                }
+                "outcome.csv" => {
+                    let outcome = outcome(&store, &id)?;
+                    let body = report::csv::to_csv(&outcome);
+                    Ok(Answer::of("text/csv; charset=utf-8", body)
+                        .saved_as(format!("{}.csv", outcome.id)))
+                }
+                "trials.csv" => trials(&outcome(&store, &id)?),
+                _ => Err(nothing()),
+            }
+        }
+    }
+}
+
+/// A part of a path without its escapes. Pluses stand for themselves there.
+fn decoded(part: &str) -> String {
+    let part = format!("id={}", part.replace('+', "%2B"));
+    form_urlencoded::parse(part.as_bytes())
+        .next()
+        .map(|(_, id)| id.into_owned())
+        .unwrap_or_default()
+}
+
+fn outcome(store: &SqliteStore, id: &str) -> Result<model::Outcome, Missing> {
+    Ok(history::outcome_of(store.load(id)?))
+}
+
+fn list(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
+    let field = |name| request.field(name).map(str::to_owned);
+    let page: u32 = request.field("page").and_then(|page| page.parse().ok()).unwrap_or(0);
+    let filter = Filter {
+        path: field("path"),
+        machine: field("machine"),
+        since: field("since"),
+        until: field("until"),
+        limit: Some(ROWS),
+        offset: page.saturating_mul(ROWS),
+    };
+    let (mut rows, mut total, mut paths, mut machines) = Default::default();
+    if let Some(store) = store {
+        rows = store.list(&filter)?;
+        total = store.count(&filter)?;
+        (paths, machines) = (store.paths()?, store.machines()?);
+    }
+    let list = served::List {
+        rows: &rows,
+        total,
+        per_page: ROWS,
+        filter: &filter,
+        paths: &paths,
+        machines: &machines,
+    };
+    Ok(Answer::page(200, served::list(&list)))
+}
+
+fn experiment(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
+    let progress = store.progress(id)?;
+    let outcome = outcome(store, &progress.id)?;
+    let quiet_ms = quiet_ms(&progress);
+    Ok(Answer::page(200, served::experiment(&outcome, &progress, quiet_ms)))
+}
+
+fn progress(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
+    let progress = store.progress(id)?;
+    let quiet_ms = quiet_ms(&progress);
+    let body = serde_json::json!({
+        "said": served::progress_words(&progress, quiet_ms),
+        "quiet": quiet_ms > 60_000,
+        "ended": progress.ended,
+        "trials": progress.trials,
+        "block": progress.block,
+        "elapsed_ms": progress.elapsed_ms,
+        "budget_ms": progress.budget_ms,
+    });
+    Ok(Answer::of("application/json", body.to_string()))
+}
+
+/// For how long nothing has been heard of a run.
+fn quiet_ms(progress: &report::store::Progress) -> u64 {
+    progress.since_start_ms.saturating_sub(progress.elapsed_ms)
+}
+
+fn trials(outcome: &model::Outcome) -> Result<Answer, Missing> {
+    let mut body = Vec::new();
+    let table = TrialsCsv::new(&mut body).map(Box::new);
+    table
+        .and_then(|mut table| table.add(outcome).and_then(|()| table.finish()))
+        .map_err(|e| Missing::Failed(e.to_string()))?;
+    let name = format!("{}-trials.csv", outcome.id);
+    Ok(Answer::of("text/csv; charset=utf-8", body).saved_as(name))
+}
+
+fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
+    let (old, new) = (request.field("old"), request.field("new"));
+    let (Some(old), Some(new)) = (old, new) else {
+        let filter = Filter { limit: Some(CHOICES), ..Filter::default() };
+        let rows = store.map_or(Ok(Vec::new()), |store| store.list(&filter))?;
+        return Ok(Answer::page(200, served::comparison_form(&rows)));
+    };
+    let store = store.ok_or(StoreError::Empty)?;
+    let (old, new) = (outcome(store, old)?, outcome(store, new)?);
+    let comparison = model::compare(&old, &new).map_err(|e| Missing::Unfit(e.to_string()))?;
+    if request.path == "/compare" {
+        return Ok(Answer::page(200, served::comparison(&comparison)));
+    }
+    let body = report::json::comparison_to_json(&comparison);
+    let name = format!("{}-{}.json", old.id, new.id);
+    Ok(Answer::of("application/json", body).saved_as(name))
+}

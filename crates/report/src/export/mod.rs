@@ -1,0 +1,137 @@
+//! Trials of experiments as tables for other programs.
+//!
+//! One line a trial and figure, in all forms the same columns; JSON gives the whole
+//! documents instead.
+
+use std::io::{self, Write};
+
+use model::{Better, Outcome};
+
+use crate::{csv, json, words};
+
+/// A table that experiments are added to one by one.
+pub trait Table {
+    /// Adds all trials of an experiment.
+    fn add(&mut self, outcome: &Outcome) -> io::Result<()>;
+
+    /// Writes what is left. Without it the table is not whole.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// One trial and figure.
+struct Line {
+    texts: [String; TEXTS.len()],
+    /// From 1; blocks before it were warm-up.
+    block: u32,
+    /// `None` when the trial gave none, or the figure was refused.
+    value: Option<f64>,
+}
+
+/// Columns of text, in order; `block` and `value` follow.
+const TEXTS: [&str; 14] = [
+    "experiment",
+    "started",
+    "path",
+    "load",
+    "size_bytes",
+    "rate_pps",
+    "machine",
+    "version",
+    "arm",
+    "kind",
+    "switches",
+    "metric",
+    "unit",
+    "better",
+];
+
+fn lines(outcome: &Outcome) -> Vec<Line> {
+    let load = |name: &str| outcome.load.get(name).cloned().unwrap_or_default();
+    let mut lines = Vec::new();
+    for arm in &outcome.arms {
+        for (name, metric) in &arm.metrics {
+            let better = match metric.better {
+                Better::Lower => "lower",
+                Better::Higher => "higher",
+            };
+            for (place, value) in metric.trials.iter().enumerate() {
+                lines.push(Line {
+                    texts: [
+                        outcome.id.clone(),
+                        outcome.started.clone(),
+                        outcome.path.clone(),
+                        load("kind"),
+                        load("size_bytes"),
+                        load("rate_pps"),
+                        outcome.machine.id.clone(),
+                        outcome.version.clone(),
+                        arm.name.clone(),
+                        words::kind(arm.kind).into(),
+                        arm.switches.join("+"),
+                        name.clone(),
+                        metric.unit.clone(),
+                        better.into(),
+                    ],
+                    block: place as u32 + 1,
+                    // A refused figure would mislead in a table as it would in a report.
+                    value: value.filter(|_| metric.median.is_some()).filter(|v| v.is_finite()),
+                });
+            }
+        }
+    }
+    lines
+}
+
+/// Comma-separated values (RFC 4180), with a header line; an empty cell is no value.
+pub struct TrialsCsv<W>(W);
+
+impl<W: Write> TrialsCsv<W> {
+    /// Begins with the header line.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(csv::row(&[&TEXTS[..], &["block", "value"]].concat()).as_bytes())?;
+        Ok(TrialsCsv(out))
+    }
+}
+
+impl<W: Write> Table for TrialsCsv<W> {
+    fn add(&mut self, outcome: &Outcome) -> io::Result<()> {
+        for line in lines(outcome) {
+            let mut cells: Vec<&str> = line.texts.iter().map(String::as_str).collect();
+            let (block, value) = (line.block.to_string(), line.value.map(|v| v.to_string()));
+            cells.extend([block.as_str(), value.as_deref().unwrap_or_default()]);
+            self.0.write_all(csv::row(&cells).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// A JSON list of the documents of `docs/results.md`.
+pub struct TrialsJson<W> {
+    out: W,
+    empty: bool,
+}
+
+impl<W: Write> TrialsJson<W> {
+    /// Begins the list.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(b"[")?;
+        Ok(TrialsJson { out, empty: true })
+    }
+}
+
+impl<W: Write> Table for TrialsJson<W> {
+    fn add(&mut self, outcome: &Outcome) -> io::Result<()> {
+        self.out.write_all(if self.empty { b"\n" } else { b",\n" })?;
+        self.empty = false;
+        self.out.write_all(json::to_json(outcome).as_bytes())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.out.write_all(b"\n]\n")?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,69 @@
+//! Documents in the file: text, or deflated text as a blob.
+//!
+//! An outcome of a whole ladder is some 300 kB of JSON, nearly all of it repeated names;
+//! deflated it is an eighth of that. SQLite tells the two apart by their type, so that rows of a
+//! version 1 file stay as they are.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+
+/// No document of ours comes near; a damaged one must not fill the memory.
+const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
+
+/// The text, deflated.
+pub(crate) fn pack(text: &str) -> std::io::Result<Vec<u8>> {
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(text.as_bytes())?;
+    packed.finish()
+}
+
+/// A document as it stands in a column.
+pub(crate) struct Document(pub(crate) String);
+
+impl FromSql for Document {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let packed = match value {
+            ValueRef::Text(text) => {
+                let text = std::str::from_utf8(text).map_err(FromSqlError::other)?;
+                return Ok(Document(text.to_owned()));
+            }
+            ValueRef::Blob(packed) => packed,
+            _ => return Err(FromSqlError::InvalidType),
+        };
+        let mut text = String::new();
+        let read = ZlibDecoder::new(packed).take(DOCUMENT_BYTES_MAX + 1).read_to_string(&mut text);
+        match read {
+            Ok(len) if len as u64 <= DOCUMENT_BYTES_MAX => Ok(Document(text)),
+            Ok(_) => Err(FromSqlError::OutOfRange(DOCUMENT_BYTES_MAX as i64)),
+            Err(e) => Err(FromSqlError::other(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_comes_back_and_damage_is_an_error() {
+        let text = "{\"arms\": [\"baseline\", \"spin\"]}".repeat(50);
+        let packed = pack(&text).unwrap();
+        assert!(packed.len() * 5 < text.len());
+        let read = |value| Document::column_result(value).map(|document| document.0);
+        assert_eq!(read(ValueRef::Blob(&packed)).unwrap(), text);
+        assert_eq!(read(ValueRef::Text(text.as_bytes())).unwrap(), text);
+        for cut in 0..packed.len() {
+            match read(ValueRef::Blob(&packed[..cut])) {
+                Ok(read) => assert_eq!(read, text, "cut at {cut}"),
+                Err(_) => continue,
+            }
+        }
+        assert!(read(ValueRef::Blob(&packed[..packed.len() / 2])).is_err());
+        assert!(read(ValueRef::Null).is_err());
+        assert!(read(ValueRef::Text(b"\xff")).is_err());
+    }
+}

@@ -1,0 +1,335 @@
+//! Reading experiments back.
+
+use rusqlite::{OptionalExtension, Row, named_params, params};
+
+use model::Ended;
+
+use super::packed::Document;
+use super::{
+    ExperimentHeader, Filter, Progress, SqliteStore, StoreError, Stored, Summary, TrialRecord,
+    measurement,
+};
+use crate::json;
+
+/// Ids named in an ambiguity error.
+const CANDIDATES_SHOWN: usize = 5;
+
+/// Which rows a filter lets through; `:until` is a prefix, so that a day holds all its hours.
+const WHERE: &str = "WHERE (:path IS NULL OR e.path = :path)
+    AND (:machine IS NULL OR e.machine = :machine)
+    AND (:since IS NULL OR e.started >= :since)
+    AND (:until IS NULL OR substr(e.started, 1, length(:until)) <= :until)";
+
+impl SqliteStore {
+    /// The full id of what the user asked for.
+    pub(super) fn resolve(&self, wanted: &str) -> Result<String, StoreError> {
+        let fault = self.sqlite("looking for an experiment");
+        if wanted == "last" {
+            return self
+                .connection
+                .query_row(
+                    "SELECT id FROM experiments ORDER BY started DESC, id DESC LIMIT 1",
+                    [],
+                    |row| row.get(0),
+                )
+                .optional()
+                .map_err(fault)?
+                .ok_or(StoreError::Empty);
+        }
+        // substr and not LIKE: `_` and `%` are letters of an id like any other.
+        let mut query = self
+            .connection
+            .prepare(
+                "SELECT id FROM experiments WHERE substr(id, 1, length(:wanted)) = :wanted
+                 ORDER BY id <> :wanted, started DESC, id DESC",
+            )
+            .map_err(&fault)?;
+        let mut ids = query
+            .query_map(named_params! {":wanted": wanted}, |row| row.get::<_, String>(0))
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&fault)?;
+        match ids.len() {
+            _ if wanted.is_empty() => Err(StoreError::NoSuchId { wanted: wanted.into() }),
+            0 => Err(StoreError::NoSuchId { wanted: wanted.into() }),
+            1 => Ok(ids.remove(0)),
+            _ if ids[0] == wanted => Ok(ids.remove(0)),
+            count => {
+                ids.truncate(CANDIDATES_SHOWN);
+                Err(StoreError::Ambiguous { wanted: wanted.into(), candidates: ids, count })
+            }
+        }
+    }
+
+    fn trials(&self, id: &str) -> Result<Vec<TrialRecord>, StoreError> {
+        let fault = self.sqlite("reading trials");
+        let mut query = self
+            .connection
+            .prepare(
+                "SELECT ordinal, block, arm, warmup, noisy, started_ms, wall_ns, measurement,
+                        failure
+                 FROM trials WHERE experiment = ?1 ORDER BY ordinal",
+            )
+            .map_err(&fault)?;
+        let mut segments = self
+            .connection
+            .prepare("SELECT name, histogram FROM segments WHERE experiment = ?1 AND ordinal = ?2")
+            .map_err(&fault)?;
+        let rows = query
+            .query_map([id], |row| {
+                let body: (Option<Document>, Option<String>) = (row.get(7)?, row.get(8)?);
+                Ok((trial_without_result(row)?, body))
+            })
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|source| self.unread(id, "a trial", source))?;
+        let mut trials = Vec::with_capacity(rows.len());
+        for (mut trial, (body, failure)) in rows {
+            let unreadable = |source| StoreError::Unreadable {
+                id: id.into(),
+                what: format!("trial {}", trial.ordinal),
+                source,
+            };
+            trial.result = match (body, failure) {
+                (Some(Document(body)), _) => {
+                    let mut seen = measurement::from_json(&body).map_err(unreadable)?;
+                    let stored = segments
+                        .query_map(params![id, trial.ordinal], |row| {
+                            Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+                        })
+                        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                        .map_err(&fault)?;
+                    for (name, bytes) in stored {
+                        let histogram = measurement::histogram(&bytes).map_err(unreadable)?;
+                        seen.segments.insert(name, histogram);
+                    }
+                    Ok(seen)
+                }
+                (None, failure) => Err(failure.unwrap_or_default()),
+            };
+            trials.push(trial);
+        }
+        Ok(trials)
+    }
+
+    pub(super) fn summaries(&self, filter: &Filter) -> Result<Vec<Summary>, StoreError> {
+        let fault = self.sqlite("listing experiments");
+        let mut query = self
+            .connection
+            .prepare(&format!(
+                "SELECT e.header, e.ended, e.headline, e.id,
+                        (SELECT count(*) FROM trials t WHERE t.experiment = e.id),
+                        (SELECT count(DISTINCT block) FROM trials t
+                         WHERE t.experiment = e.id AND NOT t.warmup)
+                 FROM experiments e {WHERE}
+                 ORDER BY e.started DESC, e.id DESC LIMIT :limit OFFSET :offset"
+            ))
+            .map_err(&fault)?;
+        let rows = query
+            .query_map(
+                named_params! {
+                    ":path": filter.path,
+                    ":machine": filter.machine,
+                    ":since": filter.since,
+                    ":until": filter.until,
+                    ":limit": filter.limit.map_or(-1, i64::from),
+                    ":offset": filter.offset,
+                },
+                |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, Option<String>>(1)?,
+                        row.get::<_, Option<String>>(2)?,
+                        row.get::<_, String>(3)?,
+                        row.get::<_, u32>(4)?,
+                        row.get::<_, u32>(5)?,
+                    ))
+                },
+            )
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&fault)?;
+        rows.into_iter()
+            .map(|(header, ended, headline, id, trials, blocks)| {
+                let header = read_header(&id, &header)?;
+                Ok(Summary {
+                    started: header.started,
+                    path: header.path,
+                    load: header.load,
+                    machine: header.machine.id,
+                    version: header.version,
+                    arms: header.arms.len() as u32,
+                    blocks,
+                    trials,
+                    ended: read_ended(&id, ended.as_deref())?,
+                    headline,
+                    id,
+                })
+            })
+            .collect()
+    }
+
+    /// An error of reading one record: what is in it, or SQLite's own.
+    fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {
+        match source {
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..) => {
+                StoreError::Unreadable { id: id.into(), what: what.into(), source: source.into() }
+            }
+            source => StoreError::from_sqlite(&self.path, "reading an experiment", source),
+        }
+    }
+
+    /// How many experiments a filter lets through; its limit and offset do not count.
+    pub fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.connection
+            .query_row(
+                &format!("SELECT count(*) FROM experiments e {WHERE}"),
+                named_params! {
+                    ":path": filter.path,
+                    ":machine": filter.machine,
+                    ":since": filter.since,
+                    ":until": filter.until,
+                },
+                |row| row.get::<_, i64>(0),
+            )
+            .map(|count| count.unsigned_abs())
+            .map_err(self.sqlite("counting experiments"))
+    }
+
+    /// Paths of which there are experiments, sorted.
+    pub fn paths(&self) -> Result<Vec<String>, StoreError> {
+        self.words("SELECT DISTINCT path FROM experiments ORDER BY path")
+    }
+
+    /// Ids of machines on which experiments ran, sorted.
+    pub fn machines(&self) -> Result<Vec<String>, StoreError> {
+        self.words("SELECT DISTINCT machine FROM experiments ORDER BY machine")
+    }
+
+    /// The first column of a query's rows.
+    pub(super) fn words(&self, query: &str) -> Result<Vec<String>, StoreError> {
+        let fault = self.sqlite("listing experiments");
+        let mut query = self.connection.prepare(query).map_err(&fault)?;
+        query.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(&fault)
+    }
+
+    pub(super) fn stored(&self, wanted: &str) -> Result<Stored, StoreError> {
+        // One read transaction: header, outcome and trials of the same moment.
+        let _moment = self
+            .connection
+            .unchecked_transaction()
+            .map_err(self.sqlite("reading an experiment"))?;
+        let id = self.resolve(wanted)?;
+        self.stored_within(&id)
+    }
+
+    /// [`stored`](Self::stored) by its full id, inside a transaction of the caller's.
+    pub(super) fn stored_within(&self, id: &str) -> Result<Stored, StoreError> {
+        let (header, ended, outcome) = self
+            .connection
+            .query_row(
+                "SELECT header, ended, outcome FROM experiments WHERE id = ?1",
+                [id],
+                |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, Option<String>>(1)?,
+                        row.get::<_, Option<Document>>(2)?,
+                    ))
+                },
+            )
+            .map_err(|source| self.unread(id, "a document", source))?;
+        let outcome = outcome.map(|Document(text)| json::from_json(&text)).transpose();
+        let outcome = outcome.map_err(|source| StoreError::Unreadable {
+            id: id.into(),
+            what: "the outcome".into(),
+            source: source.into(),
+        })?;
+        Ok(Stored {
+            header: read_header(id, &header)?,
+            ended: read_ended(id, ended.as_deref())?,
+            outcome,
+            trials: self.trials(id)?,
+        })
+    }
+
+    /// How far an experiment has come, without reading what it measured.
+    pub fn progress(&self, wanted: &str) -> Result<Progress, StoreError> {
+        let id = self.resolve(wanted)?;
+        let fault = self.sqlite("reading an experiment");
+        let (header, ended, trials, failed, block, at, since_start) = self
+            .connection
+            .query_row(
+                "SELECT e.header, e.ended, count(t.ordinal), count(t.failure), max(t.block),
+                        max(t.started_ms + t.wall_ns / 1000000),
+                        (julianday('now') - julianday(e.started)) * 86400000.0
+                 FROM experiments e LEFT JOIN trials t ON t.experiment = e.id
+                 WHERE e.id = ?1 GROUP BY e.id",
+                [&id],
+                |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, Option<String>>(1)?,
+                        row.get::<_, u32>(2)?,
+                        row.get::<_, u32>(3)?,
+                        row.get::<_, Option<u32>>(4)?,
+                        row.get::<_, Option<i64>>(5)?,
+                        row.get::<_, Option<f64>>(6)?,
+                    ))
+                },
+            )
+            .map_err(&fault)?;
+        let last = self
+            .connection
+            .query_row(
+                "SELECT arm FROM trials WHERE experiment = ?1 ORDER BY ordinal DESC LIMIT 1",
+                [&id],
+                |row| row.get(0),
+            )
+            .optional()
+            .map_err(&fault)?;
+        let header = read_header(&id, &header)?;
+        Ok(Progress {
+            ended: read_ended(&id, ended.as_deref())?,
+            trials,
+            failed,
+            block: block.unwrap_or(0),
+            elapsed_ms: at.unwrap_or(0).unsigned_abs(),
+            // A start that is no time, or one to come, counts as now.
+            since_start_ms: since_start.unwrap_or(0.0) as u64,
+            budget_ms: header.load.get("time_ms").and_then(|ms| ms.parse().ok()),
+            arm: last,
+            started: header.started,
+            id,
+        })
+    }
+}
+
+fn trial_without_result(row: &Row<'_>) -> rusqlite::Result<TrialRecord> {
+    Ok(TrialRecord {
+        ordinal: row.get(0)?,
+        block: row.get(1)?,
+        arm: row.get(2)?,
+        warmup: row.get(3)?,
+        noisy: row.get(4)?,
+        started_ms: row.get::<_, i64>(5)?.unsigned_abs(),
+        wall_ns: row.get::<_, i64>(6)?.unsigned_abs(),
+        result: Err(String::new()),
+    })
+}
+
+pub(super) fn read_header(id: &str, json: &str) -> Result<ExperimentHeader, StoreError> {
+    serde_json::from_str(json).map_err(|source| StoreError::Unreadable {
+        id: id.into(),
+        what: "the header".into(),
+        source: source.into(),
+    })
+}
+
+pub(super) fn read_ended(id: &str, word: Option<&str>) -> Result<Ended, StoreError> {
+    let Some(word) = word else { return Ok(Ended::Unfinished) };
+    serde_json::from_value(word.into()).map_err(|source| StoreError::Unreadable {
+        id: id.into(),
+        what: "the ending".into(),
+        source: source.into(),
+    })
+}
