@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use wire::ecn::Ecn;
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
 use super::inner::{self, Nesting, Service};
@@ -14,6 +13,8 @@ pub const HEADERS_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES + vxlan::HEADER_BYTES;
 
 const IP_AT: usize = ethernet::HEADER_BYTES;
+/// Bits of the congestion mark in a class of service.
+const ECN_MASK: u8 = 3;
 
 /// Why a frame does not go into the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -85,11 +86,51 @@ pub struct Encap {
     /// Sum of the pseudo header without the length, and of the UDP header in `headers`.
     udp_sum: u16,
     sequence_at: Option<usize>,
-    /// What the outer IP header says when the inner frame has no say.
-    fixed_service: Service,
-    /// Both ends as an IP header has them: 8 bytes, or 32.
-    ends: [u8; 32],
-    ends_bytes: usize,
+    /// See [`Self::inner_bytes_max`].
+    inner_bytes_max: usize,
+    rule: ServiceRule,
+    /// Both ends of a tunnel over IPv4, as [`inner::ends_v4`] gives them; else of no packet.
+    ends_v4: u64,
+}
+
+/// What the outer IP header says about service, and which of it is the inner one's.
+#[derive(Debug, Clone, Copy)]
+struct ServiceRule {
+    /// When the inner frame has no say.
+    fixed: Service,
+    /// Bits of the class of service that are the inner packet's: at least those of the
+    /// congestion mark, which is copied (RFC 6040, section 4.1, normal mode).
+    service_mask: u8,
+    inherits_ttl: bool,
+    inherits_dont_fragment: bool,
+}
+
+impl ServiceRule {
+    fn of(outer: &Outer) -> ServiceRule {
+        let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
+        let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
+        let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
+        ServiceRule {
+            fixed: Service { service: dscp << 2, ttl, dont_fragment },
+            service_mask: if matches!(outer.dscp, Field::Inherit(_)) { 0xff } else { ECN_MASK },
+            inherits_ttl: matches!(outer.ttl, Field::Inherit(_)),
+            inherits_dont_fragment: matches!(outer.dont_fragment, Field::Inherit(_)),
+        }
+    }
+
+    #[inline]
+    fn apply(&self, inner: Service) -> Service {
+        let mask = self.service_mask;
+        let dont_fragment = match self.inherits_dont_fragment {
+            true => inner.dont_fragment,
+            false => self.fixed.dont_fragment,
+        };
+        Service {
+            service: self.fixed.service & !mask | inner.service & mask,
+            ttl: if self.inherits_ttl { inner.ttl.max(1) } else { self.fixed.ttl },
+            dont_fragment,
+        }
+    }
 }
 
 impl Encap {
@@ -150,27 +191,22 @@ impl Encap {
                 udp_sum = checksum::add(udp_sum, pseudo);
             }
         }
-        let ends_at = match tunnel.remote {
-            IpAddr::V4(_) => IP_AT + ipv4::SRC_OFFSET,
-            IpAddr::V6(_) => IP_AT + ipv6::SRC_OFFSET,
+        let headers_bytes = carrier_at + carrier_bytes;
+        let ends_v4 = match tunnel.remote {
+            IpAddr::V4(_) => headers[IP_AT..].first_chunk().map_or(0, inner::ends_v4),
+            IpAddr::V6(_) => 0,
         };
-        let ends_bytes = if tunnel.remote.is_ipv4() { 8 } else { 32 };
-        let mut ends = [0; 32];
-        put(&mut ends, 0, &headers[ends_at..ends_at + ends_bytes]);
-        let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
-        let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
-        let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
         Ok(Encap {
             tunnel,
             outer,
             ip_sum: checksum::sum(&headers[IP_AT..IP_AT + ipv4::HEADER_BYTES_MIN]),
             headers,
-            headers_bytes: carrier_at + carrier_bytes,
+            headers_bytes,
             udp_sum,
             sequence_at,
-            fixed_service: Service { service: dscp << 2, ttl, dont_fragment },
-            ends,
-            ends_bytes,
+            inner_bytes_max: usize::from(outer.mtu_bytes) + IP_AT - headers_bytes,
+            rule: ServiceRule::of(&outer),
+            ends_v4,
         })
     }
 
@@ -186,7 +222,7 @@ impl Encap {
 
     /// Longest inner frame that fits into the MTU, in bytes from its Ethernet header on.
     pub fn inner_bytes_max(&self) -> usize {
-        usize::from(self.outer.mtu_bytes) + IP_AT - self.headers_bytes
+        self.inner_bytes_max
     }
 
     /// Puts the outer headers in front of a frame, and says where the whole lies.
@@ -233,17 +269,15 @@ impl Encap {
         }
     }
 
-    /// Copies the prepared headers. Of a length that is known the copy is four moves; of one that
-    /// is not it is a call.
+    /// Copies the prepared headers, in pieces of a fixed length: those are moves, and a copy of
+    /// any other length is a call. The pieces overlap.
     #[inline]
     fn put_headers(&self, whole: &mut [u8]) {
-        const VXLAN_V4: usize = IP_AT + ipv4::HEADER_BYTES_MIN + 16;
-        const VXLAN_V6: usize = IP_AT + ipv6::HEADER_BYTES + 16;
-        match self.headers_bytes {
-            VXLAN_V4 => copy_first::<VXLAN_V4>(whole, &self.headers),
-            VXLAN_V6 => copy_first::<VXLAN_V6>(whole, &self.headers),
-            bytes => put(whole, 0, self.headers.get(..bytes).unwrap_or(&[])),
+        copy_piece(whole, &self.headers, 0);
+        if self.headers_bytes > 2 * PIECE_BYTES {
+            copy_piece(whole, &self.headers, PIECE_BYTES);
         }
+        copy_piece(whole, &self.headers, self.headers_bytes - PIECE_BYTES);
     }
 
     fn carrier_at(&self) -> usize {
@@ -257,31 +291,28 @@ impl Encap {
     /// What the outer IP header says about service, by the rules and the inner frame.
     #[inline]
     fn service(&self, frame: &[u8]) -> Result<Service, EncapDrop> {
-        let Some(ip) = inner::ip(frame) else { return Ok(self.fixed_service) };
-        // Two packets of a tunnel have the same ends: only then a closer look is due.
-        if ip.has_ends(frame, &self.ends[..self.ends_bytes]) {
-            let ends = (self.tunnel.local, self.tunnel.remote);
-            if inner::nesting(frame, ends, self.outer.vxlan_port, usize::MAX) == Nesting::Looped {
-                return Err(EncapDrop::Looped);
+        match inner::untagged_v4(frame) {
+            // Two packets of a tunnel have the same ends: only then a closer look is due.
+            Some(header) if inner::ends_v4(header) != self.ends_v4 => {
+                Ok(self.rule.apply(Service::of_v4(header)))
             }
+            _ => self.service_of_any(frame),
         }
-        let Some(inner) = ip.service(frame) else { return Ok(self.fixed_service) };
-        let mut service = self.fixed_service;
-        if let Field::Inherit(_) = self.outer.dscp {
-            service.service = inner.service;
-        }
-        // Normal mode of RFC 6040, section 4.1: the mark is copied.
-        service.service = Ecn::of_service(inner.service).in_service(service.service);
-        if let Field::Inherit(_) = self.outer.ttl {
-            service.ttl = inner.ttl.max(1);
-        }
-        if let Field::Inherit(_) = self.outer.dont_fragment {
-            service.dont_fragment = inner.dont_fragment;
-        }
-        Ok(service)
     }
 
-    #[inline]
+    #[inline(never)]
+    fn service_of_any(&self, frame: &[u8]) -> Result<Service, EncapDrop> {
+        let Some(ip) = inner::ip(frame) else { return Ok(self.rule.fixed) };
+        let ends = (self.tunnel.local, self.tunnel.remote);
+        if ip.addresses(frame) == Some(ends)
+            && inner::nesting(frame, ends, self.outer.vxlan_port, usize::MAX) == Nesting::Looped
+        {
+            return Err(EncapDrop::Looped);
+        }
+        Ok(ip.service(frame).map_or(self.rule.fixed, |inner| self.rule.apply(inner)))
+    }
+
+    #[inline(always)]
     fn finish_v4(&self, whole: &mut [u8], service: Service, mark: Mark) {
         // `inner_bytes_max` keeps it within the MTU, which is 16 bits.
         let total_bytes = (whole.len() - IP_AT) as u16;
@@ -309,7 +340,7 @@ impl Encap {
         self.finish_carrier(rest, mark);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_v6(&self, whole: &mut [u8], service: Service, mark: Mark) {
         let Some((header, rest)) = whole[IP_AT..].split_first_chunk_mut::<40>() else { return };
         let first = 6 << 28 | u32::from(service.service) << 20 | flow::flow_label(mark.flow_hash);
@@ -320,22 +351,17 @@ impl Encap {
     }
 
     /// - `packet`: from the UDP or GRE header to the end of the inner frame.
-    #[inline]
+    #[inline(always)]
     fn finish_carrier(&self, packet: &mut [u8], mark: Mark) {
         match self.tunnel.carrier {
             Carrier::Vxlan { .. } => {
                 let len = packet.len() as u16;
                 let port = flow::source_port(mark.flow_hash);
-                let Some((header, rest)) = packet.split_first_chunk_mut::<8>() else { return };
+                let Some(header) = packet.first_chunk_mut::<8>() else { return };
                 header[..2].copy_from_slice(&port.to_be_bytes());
                 header[4..6].copy_from_slice(&len.to_be_bytes());
                 if self.outer.has_checksum {
-                    // The VXLAN header is in `udp_sum`; the length is in the pseudo header, too.
-                    let frame = rest.get(vxlan::HEADER_BYTES..).unwrap_or(&[]);
-                    let lengths = checksum::add(len, len);
-                    let sum = checksum::add(self.udp_sum, checksum::add(port, lengths));
-                    let sum = checksum::add(sum, checksum::sum(frame));
-                    header[6..8].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
+                    self.fill_udp_checksum(packet, port);
                 }
             }
             Carrier::Gretap { .. } => {
@@ -344,13 +370,31 @@ impl Encap {
                     put(packet, at, &mark.sequence.to_be_bytes());
                 }
                 if self.outer.has_checksum {
-                    // There is room: the header was written.
-                    let filled = gre::fill_checksum(packet);
-                    debug_assert!(filled.is_ok());
+                    fill_gre_checksum(packet);
                 }
             }
         }
     }
+
+    /// The only part that takes longer for longer frames. Out of the way of those without.
+    #[inline(never)]
+    fn fill_udp_checksum(&self, packet: &mut [u8], port: u16) {
+        let len = packet.len() as u16;
+        let Some((header, rest)) = packet.split_first_chunk_mut::<8>() else { return };
+        // The VXLAN header is in `udp_sum`; the length is in the pseudo header, too.
+        let frame = rest.get(vxlan::HEADER_BYTES..).unwrap_or(&[]);
+        let lengths = checksum::add(len, len);
+        let sum = checksum::add(self.udp_sum, checksum::add(port, lengths));
+        let sum = checksum::add(sum, checksum::sum(frame));
+        header[6..8].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
+    }
+}
+
+#[inline(never)]
+fn fill_gre_checksum(packet: &mut [u8]) {
+    // There is room: the header was written.
+    let filled = gre::fill_checksum(packet);
+    debug_assert!(filled.is_ok());
 }
 
 /// An address that `check` has found to be of version 6.
@@ -361,10 +405,18 @@ fn v6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Copies the first bytes, which the caller knows to be there.
+/// Bytes that headers are copied by. All headers are at least that long, and no longer than
+/// three times.
+const PIECE_BYTES: usize = 32;
+const _: () = assert!(HEADERS_BYTES_MAX <= 3 * PIECE_BYTES);
+const _: () = assert!(IP_AT + ipv4::HEADER_BYTES_MIN >= PIECE_BYTES);
+
+/// Copies the bytes at `at`, which the caller knows to be there.
 #[inline]
-fn copy_first<const N: usize>(to: &mut [u8], from: &[u8; HEADERS_BYTES_MAX]) {
-    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+fn copy_piece(to: &mut [u8], from: &[u8; HEADERS_BYTES_MAX], at: usize) {
+    let from = from.get(at..).and_then(|from| from.first_chunk::<PIECE_BYTES>());
+    let to = to.get_mut(at..).and_then(|to| to.first_chunk_mut::<PIECE_BYTES>());
+    if let (Some(to), Some(from)) = (to, from) {
         *to = *from;
     }
 }
