@@ -33,7 +33,7 @@ impl<T> Gate<T> {
     /// sees all that was written before the knock ([`Inside::leave`]).
     ///
     /// Either comes of one operation on one word, and so does leaving: of the two, one is first.
-    /// That is what fences around the gate would be for, at a third of their cost.
+    /// A fence on either side of the gate does the same, and costs a turn more.
     pub(super) fn enter_or_knock(&self) -> Option<Inside<'_, T>> {
         match self.state.fetch_add(HELD, KNOCK) {
             OPEN => self.entered(),
