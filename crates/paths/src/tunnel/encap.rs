@@ -271,7 +271,7 @@ impl Encap {
     /// - `frame`: the inner frame, from its Ethernet header on.
     ///
     /// On an error the buffer is untouched.
-    #[inline]
+    #[inline(always)]
     pub fn prepend(&self, buffer: &mut [u8], frame: Place, mark: Mark) -> Result<Place, EncapDrop> {
         if frame.len < ethernet::HEADER_BYTES {
             return Err(EncapDrop::Runt);

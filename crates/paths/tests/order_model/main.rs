@@ -195,7 +195,8 @@ fn check(scenario: fn()) -> Result<(), String> {
     });
     if checked.is_ok() {
         let runs = runs.load(Relaxed);
-        assert!(runs > 50, "{runs} interleavings are no model of two threads");
+        // The smallest of them has 48; one thread has one.
+        assert!(runs > 30, "{runs} interleavings are no model of two threads");
     }
     checked.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

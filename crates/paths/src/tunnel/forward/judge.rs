@@ -77,6 +77,10 @@ impl Forwarder<'_> {
             let mut last = None;
             for (at, target) in targets.iter_mut().enumerate().take(held.0.len()) {
                 let Some(frame) = token.frame(at) else { break };
+                if held.0[at].is_none() {
+                    // Counted by the pool.
+                    continue;
+                }
                 *target = self.target(fdb, rules, macs[at], &mut last, now_ns);
                 if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
                     && !policer.take(frame.len_bytes().into(), now_ns)
