@@ -1,14 +1,5 @@
 //! What is written around a frame, and found around it.
 
-use std::net::IpAddr;
-
-use wire::frame::{UdpChecksum, verify_checksums};
-use wire::{ethernet, flow, gre, ipv4, ipv6};
-use wirepath_paths::tunnel::decap::{Decap, DecapSpec, DropReason};
-use wirepath_paths::tunnel::encap::{Encap, EncapDrop, HEADERS_BYTES_MAX, Mark, Place};
-use wirepath_paths::tunnel::fuzzing::{ENDS_V4, ENDS_V6, INNER_BYTES_MAX};
-use wirepath_paths::tunnel::spec::{Carrier, Field, Outer, Tunnel, TunnelError};
-
 use super::*;
 
 #[test]

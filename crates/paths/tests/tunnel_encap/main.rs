@@ -3,10 +3,20 @@
 mod headers;
 mod refused;
 
-use wirepath_paths::tunnel::decap::{Decap, DecapSpec, DropReason, Inner};
-use wirepath_paths::tunnel::encap::{Encap, Mark, Place};
-use wirepath_paths::tunnel::fuzzing::{ENDS_V4, ENDS_V6};
-use wirepath_paths::tunnel::spec::{Carrier, Outer, Tunnel};
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use proptest::prelude::*;
+use wire::frame::{UdpChecksum, verify_checksums};
+use wire::{ethernet, flow, gre, ipv4, ipv6};
+use wirepath_paths::tunnel::decap::{Decap, DecapSpec, DropCounts, DropReason, Inner};
+use wirepath_paths::tunnel::encap::{Encap, EncapDrop, HEADERS_BYTES_MAX, Mark, Place};
+use wirepath_paths::tunnel::fuzzing::{
+    self, ENDS_V4, ENDS_V6, INNER_BYTES_MAX, MEND, NO_CHECKSUM_V6, TUNNEL_SHIFT,
+};
+use wirepath_paths::tunnel::spec::{Carrier, Field, Outer, Tunnel, TunnelError};
 
 const MARK: Mark = Mark { flow_hash: 0x8000_0000, sequence: 0x0102_0304 };
 

@@ -1,15 +1,5 @@
 //! What is dropped, each for its reason; bytes of any kind; and the fuzzer's corpus.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-
-use proptest::prelude::*;
-use wire::{ethernet, flow, gre, ipv4, ipv6};
-use wirepath_paths::tunnel::decap::{DropCounts, DropReason};
-use wirepath_paths::tunnel::encap::{Encap, EncapDrop, Mark, Place};
-use wirepath_paths::tunnel::fuzzing::{self, MEND, NO_CHECKSUM_V6, TUNNEL_SHIFT};
-
 use super::*;
 
 /// Frames from the network, each with what becomes of it. They are the fuzzer's corpus.

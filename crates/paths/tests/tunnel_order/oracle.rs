@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use wirepath_paths::tunnel::order::{Order, OrderSpec, Token, Verdict};
+use wirepath_paths::tunnel::order::{Frame, Order, OrderSpec, Token, Verdict};
 
 use super::{Fate, Record, SPEC, frame};
 

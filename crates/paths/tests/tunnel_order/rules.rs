@@ -125,6 +125,7 @@ fn lane_is_filled_by_many_frames_as_by_single_ones() {
     assert_eq!(tokens.iter().map(Token::len).collect::<Vec<_>>(), [3]);
     tokens.drain(..).for_each(|token| assert!(token.publish()));
     order.drain(0);
+    drop(tokens);
     let expected: Vec<_> = (0..BATCH_FRAMES_MAX as u32).chain(100..103).collect();
     assert_eq!(forwarded(&order.into_parts().1), expected);
 }

@@ -1,11 +1,10 @@
 //! Several threads that drop, panic and stop.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use wirepath_paths::tunnel::order::{
-    BATCH_FRAMES_MAX, Books, Frame, Order, OrderSpec, Recycled, Sink, Token, Verdict,
+    Admission, BATCH_FRAMES_MAX, Books, Frame, Order, OrderSpec, Recycled, Sink, Token, Verdict,
 };
 
 use super::frame;
