@@ -49,10 +49,12 @@ fn turn<'a>(
     let mut more = true;
     order.admit(tokens, |(left, next), intake| {
         let count = batch.min(intake.room()).min(*left as usize);
+        let mut lane = intake.lane(0);
         for _ in 0..count {
-            let _ = intake.push(0, Frame::new(*next, 256, 64, 0));
+            let _ = lane.push(Frame::new(*next, 256, 64, 0));
             *next = next.wrapping_add(1);
         }
+        drop(lane);
         *left -= count as u64;
         more = *left > 0;
     });

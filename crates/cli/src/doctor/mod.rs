@@ -24,14 +24,21 @@ pub(crate) struct DoctorArgs {
     /// CPU of the application that the packets are for
     #[arg(long, value_name = "CPU")]
     app_cpu: Option<usize>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// What becomes of a report.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
     /// End with code 4 when there is a finding this bad, or worse
     #[arg(long, value_enum)]
     severity: Option<SeverityName>,
     /// Write a self-contained HTML page, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    #[command(flatten)]
-    state: StateArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -63,9 +70,18 @@ pub(crate) fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
     let profile = args.profile.map(Into::into);
     let scene = Scene::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
     let report = doctor::examine(&scene);
-    let title = title(args);
-    if let Some(file) = &args.html {
-        std::fs::write(file, html::page(&report, &title)).map_err(|error| {
+    show(cli, &report, &title(args), &args.output)
+}
+
+/// Puts a report out as the options say; fails when it is worse than they allow.
+pub(crate) fn show(
+    cli: &Cli,
+    report: &Report,
+    title: &str,
+    output: &OutputArgs,
+) -> Result<(), Failure> {
+    if let Some(file) = &output.html {
+        std::fs::write(file, html::page(report, title)).map_err(|error| {
             Failure::failed(format!("cannot write {}: {error}", file.display()))
         })?;
     }
@@ -76,9 +92,9 @@ pub(crate) fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
         });
         console::text(&format!("{doc:#}"))?;
     } else {
-        console::text(&text::render(&report, &title, console::style().width))?;
+        console::text(&text::render(report, title, console::style().width))?;
     }
-    above(&report, args.severity)
+    above(report, output.severity)
 }
 
 fn above(report: &Report, threshold: Option<SeverityName>) -> Result<(), Failure> {
@@ -94,12 +110,9 @@ fn above(report: &Report, threshold: Option<SeverityName>) -> Result<(), Failure
 }
 
 fn title(args: &DoctorArgs) -> String {
-    let what = args.place.interface.as_deref().unwrap_or("all interfaces");
-    let place =
-        args.place.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
     let purpose = args.profile.and_then(|name| name.to_possible_value());
     let purpose = purpose.map_or(String::new(), |name| format!(", for {}", name.get_name()));
-    format!("{what}{place}{purpose}")
+    format!("{}{purpose}", args.place.title())
 }
 
 pub(super) fn word(severity: Severity) -> &'static str {

@@ -96,6 +96,13 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
+    /// What is looked at, in words.
+    pub(crate) fn title(&self) -> String {
+        let what = self.interface.as_deref().unwrap_or("all interfaces");
+        let of = self.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));
+        format!("{what}{of}")
+    }
+
     pub(crate) fn open(&self, state: &StateArgs) -> Result<System, Failure> {
         let place = Place { netns: self.netns.clone(), root: state.root.clone() };
         let system = System::open(&place)?;

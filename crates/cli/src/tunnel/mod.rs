@@ -1,5 +1,6 @@
 //! `wirepath tunnel`: what the path `tunnel` does by hand.
 
+mod check;
 mod measure;
 mod run;
 
@@ -22,11 +23,18 @@ Example:
   wirepath tunnel measure --forwarder bypass+batch+prepend
   wirepath tunnel measure --forwarder kernel --sizes 64,1518 --trial 1s --json")]
     Measure(measure::MeasureArgs),
+    /// Find what slows packets that the kernel forwards: hash, queues, headroom, hooks, captures
+    #[command(after_help = "\
+Example:
+  wirepath tunnel check --interface vxlan0
+  wirepath tunnel check --interface br0 --netns gateway --severity medium --json")]
+    Check(check::CheckArgs),
 }
 
 pub(crate) fn run(cli: &Cli, command: &TunnelCommand) -> Result<(), Failure> {
     match command {
         TunnelCommand::Run(args) => run::run(cli, args),
         TunnelCommand::Measure(args) => measure::run(cli, args),
+        TunnelCommand::Check(args) => check::run(cli, args),
     }
 }

@@ -193,10 +193,40 @@ pub fn checks() -> impl Iterator<Item = &'static str> {
     CHECKS.iter().map(|check| check.name)
 }
 
+/// Checks of what a packet meets that is forwarded, by route, bridge or tunnel: not those of
+/// programs that receive here, nor of the machine at large.
+const ON_THE_WAY: [&str; 16] = [
+    "receive-steering",
+    "transmit-steering",
+    "flow-hash",
+    "channels",
+    "rings",
+    "offloads",
+    "forwarding",
+    "tunnel-queues",
+    "tunnel-headroom",
+    "tunnel-mtu",
+    "hooks",
+    "conntrack",
+    "taps",
+    "xdp",
+    "qdisc",
+    "softnet",
+];
+
 /// Has every check look.
 pub fn examine(scene: &Scene) -> Report {
+    look(scene, CHECKS.iter())
+}
+
+/// Has those checks look that matter to forwarded packets.
+pub fn examine_forwarding(scene: &Scene) -> Report {
+    look(scene, CHECKS.iter().filter(|check| ON_THE_WAY.contains(&check.name)))
+}
+
+fn look<'a>(scene: &Scene, checks: impl Iterator<Item = &'a Check>) -> Report {
     let mut report = Report::default();
-    for check in CHECKS {
+    for check in checks {
         let before = (report.findings.len(), report.unseen.len());
         (check.look)(scene, &mut Notes { check: check.name, report: &mut report });
         if (report.findings.len(), report.unseen.len()) == before {
@@ -242,5 +272,17 @@ impl Finding {
 
     fn change(self, change: impl Into<String>, undo: impl Into<String>) -> Self {
         Finding { change: change.into(), undo: undo.into(), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_of_forwarding_exists() {
+        for name in ON_THE_WAY {
+            assert!(checks().any(|check| check == name), "{name}");
+        }
     }
 }

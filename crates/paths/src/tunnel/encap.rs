@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use wire::ecn::Ecn;
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
 use super::inner::{self, Nesting, Service};
@@ -14,6 +13,8 @@ pub const HEADERS_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES + vxlan::HEADER_BYTES;
 
 const IP_AT: usize = ethernet::HEADER_BYTES;
+/// Bits of the congestion mark in a class of service.
+const ECN_BITS: u32 = 3;
 
 /// Why a frame does not go into the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -85,11 +86,84 @@ pub struct Encap {
     /// Sum of the pseudo header without the length, and of the UDP header in `headers`.
     udp_sum: u16,
     sequence_at: Option<usize>,
-    /// What the outer IP header says when the inner frame has no say.
-    fixed_service: Service,
-    /// Both ends as an IP header has them: 8 bytes, or 32.
-    ends: [u8; 32],
-    ends_bytes: usize,
+    shape: Shape,
+    /// Of the outer IP header.
+    protocol: u8,
+    /// See [`Self::inner_bytes_max`].
+    inner_bytes_max: usize,
+    rule: ServiceRule,
+    /// Both ends of a tunnel over IPv4, as [`inner::ends_v4`] gives them; else of no packet.
+    ends_v4: u64,
+}
+
+/// Which headers there are: decided once, so that places in them are known when it compiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    VxlanV4,
+    VxlanV6,
+    GretapV4,
+    GretapV6,
+}
+
+/// Class of service, time to live and "don't fragment" in one word: bits 0 to 7, 8 to 15, and 16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bits(u32);
+
+const SERVICE_BITS: u32 = 0xff;
+const TTL_BITS: u32 = 0xff00;
+const DONT_FRAGMENT_BIT: u32 = 1 << 16;
+
+impl Bits {
+    #[inline]
+    fn of(service: Service) -> Bits {
+        let Service { service, ttl, dont_fragment } = service;
+        Bits(u32::from(service) | u32::from(ttl) << 8 | u32::from(dont_fragment) << 16)
+    }
+
+    #[inline]
+    fn service(self) -> u8 {
+        self.0 as u8
+    }
+
+    #[inline]
+    fn ttl(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+}
+
+/// What the outer IP header says about service, and which of it is the inner one's.
+#[derive(Debug, Clone, Copy)]
+struct ServiceRule {
+    /// When the inner frame has no say.
+    fixed: Bits,
+    /// Those that are the inner packet's: at least those of the congestion mark, which is copied
+    /// (RFC 6040, section 4.1, normal mode).
+    inherited: u32,
+}
+
+impl ServiceRule {
+    fn of(outer: &Outer) -> ServiceRule {
+        let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
+        let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
+        let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
+        let inherited = [
+            (true, ECN_BITS),
+            (matches!(outer.dscp, Field::Inherit(_)), SERVICE_BITS),
+            (matches!(outer.ttl, Field::Inherit(_)), TTL_BITS),
+            (matches!(outer.dont_fragment, Field::Inherit(_)), DONT_FRAGMENT_BIT),
+        ];
+        ServiceRule {
+            fixed: Bits::of(Service { service: dscp << 2, ttl, dont_fragment }),
+            inherited: inherited.into_iter().fold(0, |all, (is, bits)| all | bits * u32::from(is)),
+        }
+    }
+
+    #[inline]
+    fn apply(&self, inner: Service) -> Bits {
+        let bits = self.fixed.0 & !self.inherited | Bits::of(inner).0 & self.inherited;
+        // A fixed one is not 0: `check` has seen to that.
+        Bits(if bits & TTL_BITS == 0 { bits | 1 << 8 } else { bits })
+    }
 }
 
 impl Encap {
@@ -133,7 +207,7 @@ impl Encap {
         };
         match (tunnel.local, tunnel.remote) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                headers[IP_AT] = 0x45;
+                headers[IP_AT] = V4_FIRST_BYTE;
                 headers[IP_AT + ipv4::PROTOCOL_OFFSET] = protocol;
                 put(&mut headers, IP_AT + ipv4::SRC_OFFSET, &src.octets());
                 put(&mut headers, IP_AT + ipv4::DST_OFFSET, &dst.octets());
@@ -150,27 +224,29 @@ impl Encap {
                 udp_sum = checksum::add(udp_sum, pseudo);
             }
         }
-        let ends_at = match tunnel.remote {
-            IpAddr::V4(_) => IP_AT + ipv4::SRC_OFFSET,
-            IpAddr::V6(_) => IP_AT + ipv6::SRC_OFFSET,
+        let headers_bytes = carrier_at + carrier_bytes;
+        let ends_v4 = match tunnel.remote {
+            IpAddr::V4(_) => headers[IP_AT..].first_chunk().map_or(0, inner::ends_v4),
+            IpAddr::V6(_) => 0,
         };
-        let ends_bytes = if tunnel.remote.is_ipv4() { 8 } else { 32 };
-        let mut ends = [0; 32];
-        put(&mut ends, 0, &headers[ends_at..ends_at + ends_bytes]);
-        let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
-        let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
-        let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
         Ok(Encap {
             tunnel,
             outer,
             ip_sum: checksum::sum(&headers[IP_AT..IP_AT + ipv4::HEADER_BYTES_MIN]),
             headers,
-            headers_bytes: carrier_at + carrier_bytes,
+            headers_bytes,
             udp_sum,
             sequence_at,
-            fixed_service: Service { service: dscp << 2, ttl, dont_fragment },
-            ends,
-            ends_bytes,
+            shape: match (tunnel.carrier, tunnel.remote) {
+                (Carrier::Vxlan { .. }, IpAddr::V4(_)) => Shape::VxlanV4,
+                (Carrier::Vxlan { .. }, IpAddr::V6(_)) => Shape::VxlanV6,
+                (Carrier::Gretap { .. }, IpAddr::V4(_)) => Shape::GretapV4,
+                (Carrier::Gretap { .. }, IpAddr::V6(_)) => Shape::GretapV6,
+            },
+            protocol,
+            inner_bytes_max: usize::from(outer.mtu_bytes) + IP_AT - headers_bytes,
+            rule: ServiceRule::of(&outer),
+            ends_v4,
         })
     }
 
@@ -186,7 +262,7 @@ impl Encap {
 
     /// Longest inner frame that fits into the MTU, in bytes from its Ethernet header on.
     pub fn inner_bytes_max(&self) -> usize {
-        usize::from(self.outer.mtu_bytes) + IP_AT - self.headers_bytes
+        self.inner_bytes_max
     }
 
     /// Puts the outer headers in front of a frame, and says where the whole lies.
@@ -195,7 +271,7 @@ impl Encap {
     /// - `frame`: the inner frame, from its Ethernet header on.
     ///
     /// On an error the buffer is untouched.
-    #[inline]
+    #[inline(always)]
     pub fn prepend(&self, buffer: &mut [u8], frame: Place, mark: Mark) -> Result<Place, EncapDrop> {
         if frame.len < ethernet::HEADER_BYTES {
             return Err(EncapDrop::Runt);
@@ -206,14 +282,21 @@ impl Encap {
         let at = frame.at.checked_sub(self.headers_bytes).ok_or(EncapDrop::NoHeadroom)?;
         let end = frame.at.checked_add(frame.len).ok_or(EncapDrop::NoHeadroom)?;
         let whole = buffer.get_mut(at..end).ok_or(EncapDrop::NoHeadroom)?;
-        let service = self.service(&whole[self.headers_bytes..])?;
-        let len = whole.len();
-        self.put_headers(whole);
-        match self.tunnel.remote {
-            IpAddr::V4(_) => self.finish_v4(whole, service, mark),
-            IpAddr::V6(_) => self.finish_v6(whole, service, mark),
+        match inner::untagged_v4(whole.get(self.headers_bytes..).unwrap_or(&[])) {
+            // Two packets of a tunnel have the same ends: only then a closer look is due.
+            Some(header) if inner::ends_v4(header) != self.ends_v4 => {
+                self.write(whole, at, self.rule.apply(Service::of_v4(header)), mark)
+            }
+            _ => self.prepend_to_any(whole, at, mark),
         }
-        Ok(Place { at, len })
+    }
+
+    /// To frames of which more is to be found out. Out of the way of the others: nothing else is
+    /// called for those, so that they need no registers saved.
+    #[inline(never)]
+    fn prepend_to_any(&self, whole: &mut [u8], at: usize, mark: Mark) -> Result<Place, EncapDrop> {
+        let bits = self.bits_of_any(whole.get(self.headers_bytes..).unwrap_or(&[]))?;
+        self.write(whole, at, bits, mark)
     }
 
     /// Sets the sequence number of a frame that was encapsulated already, when the order of
@@ -233,19 +316,6 @@ impl Encap {
         }
     }
 
-    /// Copies the prepared headers. Of a length that is known the copy is four moves; of one that
-    /// is not it is a call.
-    #[inline]
-    fn put_headers(&self, whole: &mut [u8]) {
-        const VXLAN_V4: usize = IP_AT + ipv4::HEADER_BYTES_MIN + 16;
-        const VXLAN_V6: usize = IP_AT + ipv6::HEADER_BYTES + 16;
-        match self.headers_bytes {
-            VXLAN_V4 => copy_first::<VXLAN_V4>(whole, &self.headers),
-            VXLAN_V6 => copy_first::<VXLAN_V6>(whole, &self.headers),
-            bytes => put(whole, 0, self.headers.get(..bytes).unwrap_or(&[])),
-        }
-    }
-
     fn carrier_at(&self) -> usize {
         IP_AT
             + match self.tunnel.remote {
@@ -255,102 +325,171 @@ impl Encap {
     }
 
     /// What the outer IP header says about service, by the rules and the inner frame.
-    #[inline]
-    fn service(&self, frame: &[u8]) -> Result<Service, EncapDrop> {
-        let Some(ip) = inner::ip(frame) else { return Ok(self.fixed_service) };
-        // Two packets of a tunnel have the same ends: only then a closer look is due.
-        if ip.has_ends(frame, &self.ends[..self.ends_bytes]) {
-            let ends = (self.tunnel.local, self.tunnel.remote);
-            if inner::nesting(frame, ends, self.outer.vxlan_port, usize::MAX) == Nesting::Looped {
-                return Err(EncapDrop::Looped);
-            }
+    fn bits_of_any(&self, frame: &[u8]) -> Result<Bits, EncapDrop> {
+        let Some(ip) = inner::ip(frame) else { return Ok(self.rule.fixed) };
+        let ends = (self.tunnel.local, self.tunnel.remote);
+        if ip.addresses(frame) == Some(ends)
+            && inner::nesting(frame, ends, self.outer.vxlan_port, usize::MAX) == Nesting::Looped
+        {
+            return Err(EncapDrop::Looped);
         }
-        let Some(inner) = ip.service(frame) else { return Ok(self.fixed_service) };
-        let mut service = self.fixed_service;
-        if let Field::Inherit(_) = self.outer.dscp {
-            service.service = inner.service;
-        }
-        // Normal mode of RFC 6040, section 4.1: the mark is copied.
-        service.service = Ecn::of_service(inner.service).in_service(service.service);
-        if let Field::Inherit(_) = self.outer.ttl {
-            service.ttl = inner.ttl.max(1);
-        }
-        if let Field::Inherit(_) = self.outer.dont_fragment {
-            service.dont_fragment = inner.dont_fragment;
-        }
-        Ok(service)
+        Ok(ip.service(frame).map_or(self.rule.fixed, |inner| self.rule.apply(inner)))
     }
 
-    #[inline]
-    fn finish_v4(&self, whole: &mut [u8], service: Service, mark: Mark) {
+    /// Writes the headers.
+    ///
+    /// - `whole`: room for them, and the frame.
+    /// - `at`: where that lies in the buffer.
+    #[inline(always)]
+    fn write(
+        &self,
+        whole: &mut [u8],
+        at: usize,
+        bits: Bits,
+        mark: Mark,
+    ) -> Result<Place, EncapDrop> {
+        let len = whole.len();
+        match self.shape {
+            Shape::VxlanV4 => {
+                let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
+                *headers = *first::<VXLAN_V4_BYTES>(&self.headers);
+                self.finish_v4(headers, len, bits, mark);
+                self.finish_udp(headers, UDP_V4_AT, len, mark);
+            }
+            Shape::VxlanV6 => {
+                let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
+                *headers = *first::<VXLAN_V6_BYTES>(&self.headers);
+                finish_v6(headers, len, bits, mark);
+                self.finish_udp(headers, UDP_V6_AT, len, mark);
+            }
+            Shape::GretapV4 => {
+                let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
+                *headers = *first::<GRETAP_V4_BYTES_MIN>(&self.headers);
+                self.finish_v4(headers, len, bits, mark);
+                self.finish_gre(whole, UDP_V4_AT, mark);
+            }
+            Shape::GretapV6 => {
+                let Some(headers) = whole.first_chunk_mut() else { return NO_ROOM };
+                *headers = *first::<GRETAP_V6_BYTES_MIN>(&self.headers);
+                finish_v6(headers, len, bits, mark);
+                self.finish_gre(whole, UDP_V6_AT, mark);
+            }
+        }
+        match self.outer.has_checksum {
+            false => Ok(Place { at, len }),
+            true => self.fill_checksum(whole, at),
+        }
+    }
+
+    #[inline(always)]
+    fn finish_v4<const N: usize>(&self, headers: &mut [u8; N], len: usize, bits: Bits, mark: Mark) {
         // `inner_bytes_max` keeps it within the MTU, which is 16 bits.
-        let total_bytes = (whole.len() - IP_AT) as u16;
+        let total_bytes = (len - IP_AT) as u16;
         // Packets that stay whole need no identification (RFC 6864, section 4.1).
-        let (id, flags) = match service.dont_fragment {
+        let (id, flags) = match bits.0 & DONT_FRAGMENT_BIT != 0 {
             true => (0, ipv4::DONT_FRAGMENT),
             false => (mark.sequence as u16, 0),
         };
-        let ttl = u16::from(service.ttl) << 8;
         let sum = u32::from(self.ip_sum)
-            + u32::from(service.service)
+            + u32::from(bits.service())
             + u32::from(total_bytes)
             + u32::from(id)
             + u32::from(flags)
-            + u32::from(ttl);
+            + (bits.0 & TTL_BITS);
         let sum = (sum & 0xffff) + (sum >> 16);
         let checksum = checksum::finish(((sum & 0xffff) + (sum >> 16)) as u16);
-        let Some((header, rest)) = whole[IP_AT..].split_first_chunk_mut::<20>() else { return };
-        header[ipv4::SERVICE_OFFSET] = service.service;
-        header[2..4].copy_from_slice(&total_bytes.to_be_bytes());
-        header[4..6].copy_from_slice(&id.to_be_bytes());
-        header[6..8].copy_from_slice(&flags.to_be_bytes());
-        header[ipv4::TTL_OFFSET] = service.ttl;
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
-        self.finish_carrier(rest, mark);
+        let first = u64::from(V4_FIRST_BYTE) << 56
+            | u64::from(bits.service()) << 48
+            | u64::from(total_bytes) << 32
+            | u64::from(id) << 16
+            | u64::from(flags);
+        let second =
+            u32::from(bits.ttl()) << 24 | u32::from(self.protocol) << 16 | u32::from(checksum);
+        headers[IP_AT..IP_AT + 8].copy_from_slice(&first.to_be_bytes());
+        headers[IP_AT + 8..IP_AT + 12].copy_from_slice(&second.to_be_bytes());
     }
 
-    #[inline]
-    fn finish_v6(&self, whole: &mut [u8], service: Service, mark: Mark) {
-        let Some((header, rest)) = whole[IP_AT..].split_first_chunk_mut::<40>() else { return };
-        let first = 6 << 28 | u32::from(service.service) << 20 | flow::flow_label(mark.flow_hash);
-        header[..4].copy_from_slice(&first.to_be_bytes());
-        header[4..6].copy_from_slice(&(rest.len() as u16).to_be_bytes());
-        header[ipv6::HOPS_OFFSET] = service.ttl;
-        self.finish_carrier(rest, mark);
+    #[inline(always)]
+    fn finish_udp<const N: usize>(
+        &self,
+        headers: &mut [u8; N],
+        udp_at: usize,
+        len: usize,
+        mark: Mark,
+    ) {
+        let header = u64::from(flow::source_port(mark.flow_hash)) << 48
+            | u64::from(self.outer.vxlan_port) << 32
+            | u64::from((len - udp_at) as u16) << 16;
+        headers[udp_at..udp_at + 8].copy_from_slice(&header.to_be_bytes());
     }
 
-    /// - `packet`: from the UDP or GRE header to the end of the inner frame.
-    #[inline]
-    fn finish_carrier(&self, packet: &mut [u8], mark: Mark) {
-        match self.tunnel.carrier {
-            Carrier::Vxlan { .. } => {
-                let len = packet.len() as u16;
-                let port = flow::source_port(mark.flow_hash);
-                let Some((header, rest)) = packet.split_first_chunk_mut::<8>() else { return };
-                header[..2].copy_from_slice(&port.to_be_bytes());
-                header[4..6].copy_from_slice(&len.to_be_bytes());
-                if self.outer.has_checksum {
-                    // The VXLAN header is in `udp_sum`; the length is in the pseudo header, too.
-                    let frame = rest.get(vxlan::HEADER_BYTES..).unwrap_or(&[]);
-                    let lengths = checksum::add(len, len);
-                    let sum = checksum::add(self.udp_sum, checksum::add(port, lengths));
-                    let sum = checksum::add(sum, checksum::sum(frame));
-                    header[6..8].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
-                }
-            }
-            Carrier::Gretap { .. } => {
-                if let Some(at) = self.sequence_at {
-                    let at = at - self.carrier_at();
-                    put(packet, at, &mark.sequence.to_be_bytes());
-                }
-                if self.outer.has_checksum {
-                    // There is room: the header was written.
-                    let filled = gre::fill_checksum(packet);
-                    debug_assert!(filled.is_ok());
-                }
+    /// What of GRE's header is not always there, and the sequence number.
+    #[inline(always)]
+    fn finish_gre(&self, whole: &mut [u8], gre_at: usize, mark: Mark) {
+        let options_at = gre_at + gre::HEADER_BYTES_MIN;
+        for at in (options_at..self.headers_bytes).step_by(4) {
+            let option = self.headers.get(at..).and_then(|rest| rest.first_chunk::<4>());
+            let place = whole.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>());
+            if let (Some(option), Some(place)) = (option, place) {
+                *place = *option;
             }
         }
+        if let Some(at) = self.sequence_at
+            && let Some(place) = whole.get_mut(at..).and_then(|rest| rest.first_chunk_mut())
+        {
+            *place = mark.sequence.to_be_bytes();
+        }
     }
+
+    /// Sums up the packet: the only part that takes longer for longer frames.
+    #[inline(never)]
+    fn fill_checksum(&self, whole: &mut [u8], at: usize) -> Result<Place, EncapDrop> {
+        let place = Place { at, len: whole.len() };
+        let packet = whole.get_mut(self.carrier_at()..).unwrap_or(&mut []);
+        if let Carrier::Gretap { .. } = self.tunnel.carrier {
+            // There is room: the header was written.
+            let filled = gre::fill_checksum(packet);
+            debug_assert!(filled.is_ok());
+            return Ok(place);
+        }
+        let len = packet.len() as u16;
+        let Some((header, rest)) = packet.split_first_chunk_mut::<8>() else { return NO_ROOM };
+        // The VXLAN header is in `udp_sum`; the length is in the pseudo header, too.
+        let frame = rest.get(vxlan::HEADER_BYTES..).unwrap_or(&[]);
+        let port = u16::from_be_bytes([header[0], header[1]]);
+        let sum = checksum::add(self.udp_sum, checksum::add(port, checksum::add(len, len)));
+        let sum = checksum::add(sum, checksum::sum(frame));
+        header[udp::CHECKSUM_OFFSET..].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
+        Ok(place)
+    }
+}
+
+#[inline(always)]
+fn finish_v6<const N: usize>(headers: &mut [u8; N], len: usize, bits: Bits, mark: Mark) {
+    let label = flow::flow_label(mark.flow_hash);
+    let first = 6 << 28 | u32::from(bits.service()) << 20 | label;
+    let payload_bytes = (len - IP_AT - ipv6::HEADER_BYTES) as u16;
+    headers[IP_AT..IP_AT + 4].copy_from_slice(&first.to_be_bytes());
+    headers[IP_AT + 4..IP_AT + 6].copy_from_slice(&payload_bytes.to_be_bytes());
+    headers[IP_AT + ipv6::HOPS_OFFSET] = bits.ttl();
+}
+
+/// Version 4, and a header without options.
+const V4_FIRST_BYTE: u8 = 0x45;
+const UDP_V4_AT: usize = IP_AT + ipv4::HEADER_BYTES_MIN;
+const UDP_V6_AT: usize = IP_AT + ipv6::HEADER_BYTES;
+const VXLAN_V4_BYTES: usize = UDP_V4_AT + udp::HEADER_BYTES + vxlan::HEADER_BYTES;
+const VXLAN_V6_BYTES: usize = UDP_V6_AT + udp::HEADER_BYTES + vxlan::HEADER_BYTES;
+const GRETAP_V4_BYTES_MIN: usize = UDP_V4_AT + gre::HEADER_BYTES_MIN;
+const GRETAP_V6_BYTES_MIN: usize = UDP_V6_AT + gre::HEADER_BYTES_MIN;
+/// Never happens: whoever writes has found room for the headers.
+const NO_ROOM: Result<Place, EncapDrop> = Err(EncapDrop::NoHeadroom);
+
+/// The first bytes of headers: a copy of a length that is known is a few moves, and no call.
+#[inline(always)]
+fn first<const N: usize>(headers: &[u8; HEADERS_BYTES_MAX]) -> &[u8; N] {
+    const { assert!(N <= HEADERS_BYTES_MAX) };
+    headers.first_chunk().unwrap_or(&[0; N])
 }
 
 /// An address that `check` has found to be of version 6.
@@ -358,14 +497,6 @@ fn v6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V6(v6) => v6,
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-    }
-}
-
-/// Copies the first bytes, which the caller knows to be there.
-#[inline]
-fn copy_first<const N: usize>(to: &mut [u8], from: &[u8; HEADERS_BYTES_MAX]) {
-    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
-        *to = *from;
     }
 }
 

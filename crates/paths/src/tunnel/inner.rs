@@ -24,6 +24,22 @@ pub(super) struct Service {
     pub(super) dont_fragment: bool,
 }
 
+/// The IPv4 header of a frame without VLAN tags, which nearly all are: found with one look at the
+/// length. Of others [`ip`] tells.
+#[inline]
+pub(super) fn untagged_v4(frame: &[u8]) -> Option<&[u8; ipv4::HEADER_BYTES_MIN]> {
+    let (ethernet, rest) = frame.split_first_chunk::<{ ethernet::HEADER_BYTES }>()?;
+    let header = rest.first_chunk::<{ ipv4::HEADER_BYTES_MIN }>()?;
+    let is_v4 = ethernet[ethernet::TYPE_OFFSET..] == ethernet::TYPE_IPV4.to_be_bytes();
+    (is_v4 && header[0] >> 4 == 4).then_some(header)
+}
+
+/// Sender and receiver of an IPv4 header, to be compared.
+#[inline]
+pub(super) fn ends_v4(header: &[u8; ipv4::HEADER_BYTES_MIN]) -> u64 {
+    header.last_chunk().map_or(0, |ends| u64::from_ne_bytes(*ends))
+}
+
 /// Where the IP header of a frame starts; `None` without one, or with a cut one.
 #[inline]
 pub(super) fn ip(frame: &[u8]) -> Option<Ip> {
@@ -51,19 +67,22 @@ pub(super) fn ip(frame: &[u8]) -> Option<Ip> {
     }
 }
 
+impl Service {
+    #[inline]
+    pub(super) fn of_v4(header: &[u8; ipv4::HEADER_BYTES_MIN]) -> Service {
+        Service {
+            service: header[ipv4::SERVICE_OFFSET],
+            ttl: header[ipv4::TTL_OFFSET],
+            dont_fragment: u16::from(header[ipv4::FRAGMENT_OFFSET]) << 8 & ipv4::DONT_FRAGMENT != 0,
+        }
+    }
+}
+
 impl Ip {
     #[inline]
     pub(super) fn service(self, frame: &[u8]) -> Option<Service> {
         match self {
-            Ip::V4 { at } => {
-                let header: &[u8; ipv4::HEADER_BYTES_MIN] = frame.get(at..)?.first_chunk()?;
-                let flags = word(header, ipv4::FRAGMENT_OFFSET)?;
-                Some(Service {
-                    service: header[ipv4::SERVICE_OFFSET],
-                    ttl: header[ipv4::TTL_OFFSET],
-                    dont_fragment: flags & ipv4::DONT_FRAGMENT != 0,
-                })
-            }
+            Ip::V4 { at } => Some(Service::of_v4(frame.get(at..)?.first_chunk()?)),
             Ip::V6 { at } => {
                 let header: &[u8; ipv6::HEADER_BYTES] = frame.get(at..)?.first_chunk()?;
                 Some(Service {
@@ -92,22 +111,6 @@ impl Ip {
             let updated = checksum::update(found, old, new).to_be_bytes();
             let checksum_at = at + ipv4::CHECKSUM_OFFSET;
             frame[checksum_at..checksum_at + 2].copy_from_slice(&updated);
-        }
-    }
-
-    /// Whether sender and receiver are these, one behind the other as a header has them: 8 bytes
-    /// of IPv4, 32 of IPv6.
-    #[inline]
-    pub(super) fn has_ends(self, frame: &[u8], ends: &[u8]) -> bool {
-        match self {
-            Ip::V4 { at } => {
-                let found = frame.get(at + ipv4::SRC_OFFSET..).and_then(|b| b.first_chunk::<8>());
-                found.is_some_and(|found| ends == found)
-            }
-            Ip::V6 { at } => {
-                let found = frame.get(at + ipv6::SRC_OFFSET..).and_then(|b| b.first_chunk::<32>());
-                found.is_some_and(|found| ends == found)
-            }
         }
     }
 

@@ -123,6 +123,26 @@ pub(super) fn workers_of(arm: &Arm, cpus: usize) -> usize {
     if arm.has("parallel") { cpus.clamp(1, WORKERS_MAX) } else { 1 }
 }
 
+/// Why an arm says nothing under a load that is work inside our own forwarder, if so, and what to
+/// ask for instead. `bypass` beside switches of that forwarder may be said again.
+pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
+    let ids = arm.switches.iter().map(String::as_str);
+    let (own, others): (Vec<_>, Vec<_>) = ids.partition(|id| OWN.contains(id));
+    let is_said_again = others == ["bypass"] && !own.is_empty();
+    let other = others.iter().find(|id| **id != "bypass").or(others.first())?;
+    let instead = match own.is_empty() {
+        true => format!("switches that do: {}", OWN.join(", ")),
+        false => own.join("+"),
+    };
+    (!is_said_again).then(|| {
+        format!(
+            "under load {load} every arm, the baseline too, is our own forwarder, and {other} \
+             changes nothing; take {instead}; for a second worker give --arms \
+             batch+prepend,batch+prepend+parallel+ordered"
+        )
+    })
+}
+
 /// Why a set of switches makes no sense, if it does not.
 pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     let without_bypass = OWN.into_iter().find(|id| arm.has(id) && !arm.has("bypass"));
@@ -161,6 +181,17 @@ mod tests {
         assert!(contradiction(&Arm::of(["bypass", "ordered"])).is_some());
         assert!(contradiction(&Arm::of(["bypass", "parallel", "ordered"])).is_none());
         assert!(contradiction(&Arm::of(["rps", "no-capture"])).is_none());
+    }
+
+    #[test]
+    fn under_a_load_of_extra_work_arms_that_change_nothing_are_refused_with_what_to_take() {
+        let refusal = |ids: &[&'static str]| misplaced(&Arm::of(ids.to_vec()), "work-35");
+        for fine in [&[][..], &["batch"], &["bypass", "batch"], &["batch", "parallel", "ordered"]] {
+            assert_eq!(refusal(fine), None, "{fine:?}");
+        }
+        assert!(refusal(&["bypass"]).unwrap().contains("take switches that do: batch, prepend"));
+        let said = refusal(&["rps", "bypass", "batch", "prepend"]).unwrap();
+        assert!(said.contains("rps changes nothing; take batch+prepend;"), "{said}");
     }
 
     #[test]

@@ -10,8 +10,8 @@
     reason = "the source is compiled once for each mutation, and no scenario uses all of it"
 )]
 
-mod no_fence;
 mod no_recheck;
+mod relaxed_knock;
 mod relaxed_publish;
 mod right;
 
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 /// What stands for `std::sync` under the model checker.
 mod checked {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use std::sync::{PoisonError, TryLockError};
     pub(crate) const BATCH_FRAMES_MAX: usize = 1;
@@ -195,7 +195,8 @@ fn check(scenario: fn()) -> Result<(), String> {
     });
     if checked.is_ok() {
         let runs = runs.load(Relaxed);
-        assert!(runs > 50, "{runs} interleavings are no model of two threads");
+        // The smallest of them has 48; one thread has one.
+        assert!(runs > 30, "{runs} interleavings are no model of two threads");
     }
     checked.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -240,6 +241,6 @@ fn relaxed_publishing_shows_a_stale_slot_and_the_model_says_so() {
 }
 
 #[test]
-fn without_the_fences_a_frame_is_left_behind_and_the_model_says_so() {
-    assert_caught(no_fence::both_publish, "left in the order");
+fn relaxed_knocks_leave_a_frame_behind_and_the_model_says_so() {
+    assert_caught(relaxed_knock::both_publish, "left in the order");
 }

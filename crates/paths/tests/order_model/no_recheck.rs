@@ -4,7 +4,7 @@ mod sync {
     pub(super) use crate::checked::*;
     pub(super) const PUBLISH: Ordering = Ordering::Release;
     pub(super) const RECHECK: bool = false;
-    pub(super) const FENCE: bool = true;
+    pub(super) const KNOCK: Ordering = Ordering::AcqRel;
 }
 
 #[path = "../../src/tunnel/order/mod.rs"]

@@ -4,7 +4,7 @@ mod sync {
     pub(super) use crate::checked::*;
     pub(super) const PUBLISH: Ordering = Ordering::Relaxed;
     pub(super) const RECHECK: bool = true;
-    pub(super) const FENCE: bool = true;
+    pub(super) const KNOCK: Ordering = Ordering::AcqRel;
 }
 
 #[path = "../../src/tunnel/order/mod.rs"]

@@ -7,21 +7,47 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::umem::Umem;
 
-/// Where a frame is.
+/// Where a frame is. With the kernel, also by which socket: whoever has the half of that socket
+/// is the only one who may take it back, and needs no atomic exchange for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum State {
+pub(super) struct State(u8);
+
+impl State {
     /// In the pool's list.
-    Free = 0,
+    const FREE: State = State(0);
     /// With whoever has its [`Taken`].
-    Taken = 1,
+    const TAKEN: State = State(1);
     /// Ours, named by its number alone.
-    Parked = 2,
-    /// With the kernel, to receive into.
-    Receiving = 3,
-    /// With the kernel, to be sent.
-    Sending = 4,
+    const PARKED: State = State(2);
+    /// Above: with the kernel. Odd to receive into, even to be sent.
+    const FIRST: u8 = 3;
+
+    fn is_receiving(self) -> bool {
+        self.0 >= State::FIRST && self.0 % 2 == 1
+    }
+
+    fn is_sending(self) -> bool {
+        self.0 >= State::FIRST && self.0.is_multiple_of(2)
+    }
 }
+
+/// Sockets of a pool at most, ever.
+const SOCKET_COUNT_MAX: u8 = 126;
+
+/// The right to take back the frames that the kernel has through one half of a socket. There is
+/// one of each, and it cannot be copied.
+#[derive(Debug)]
+pub(super) struct Claim(State);
+
+impl Claim {
+    /// The state of the frames that are with the kernel.
+    pub(super) fn state(&self) -> State {
+        self.0
+    }
+}
+
+/// A cache line.
+const LINE_BYTES: usize = 64;
 
 /// The frames, and for each where it is. What the kernel or a number names is checked against
 /// that: a frame is never with two at a time.
@@ -32,6 +58,7 @@ pub struct Pool {
     /// Of frames that are being sent: chunks that the kernel has yet to give back.
     unsent: Box<[AtomicU8]>,
     free: Mutex<Vec<u32>>,
+    socket_count: AtomicU8,
     violation_count: AtomicU64,
     oversized_count: AtomicU64,
 }
@@ -73,10 +100,11 @@ impl Pool {
         let umem = Umem::allocate(frame_bytes, frame_count)?;
         Ok(Pool {
             umem,
-            states: (0..frame_count).map(|_| AtomicU8::new(State::Free as u8)).collect(),
+            states: (0..frame_count).map(|_| AtomicU8::new(State::FREE.0)).collect(),
             unsent: (0..frame_count).map(|_| AtomicU8::new(0)).collect(),
             // The lowest frame on top, as in the ledger.
             free: Mutex::new((0..frame_count).rev().collect()),
+            socket_count: AtomicU8::new(0),
             violation_count: AtomicU64::new(0),
             oversized_count: AtomicU64::new(0),
         })
@@ -102,7 +130,7 @@ impl Pool {
         let mut free = self.free();
         for _ in 0..count {
             let Some(index) = free.pop() else { break };
-            self.states[index as usize].store(State::Taken as u8, Ordering::Relaxed);
+            self.states[index as usize].store(State::TAKEN.0, Ordering::Relaxed);
             frames.push(Taken { pool: self, index });
         }
     }
@@ -112,7 +140,7 @@ impl Pool {
         let mut free = None;
         for frame in frames {
             if std::ptr::eq(frame.pool, self) {
-                let index = frame.leave(State::Free);
+                let index = frame.leave(State::FREE);
                 free.get_or_insert_with(|| self.free()).push(index);
             }
         }
@@ -120,8 +148,15 @@ impl Pool {
 
     /// The frame that was parked under this number; `None` when there is none, which is
     /// counted.
+    #[inline]
     pub fn claim(&self, index: u32) -> Option<Taken<'_>> {
-        self.arrive(index, State::Parked)
+        let moved = self.states.get(index as usize).is_some_and(|state| {
+            let (from, to) = (State::PARKED.0, State::TAKEN.0);
+            // Acquire: what the last owner wrote is there before we look at the frame.
+            state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
+        // Made only when it is ours: dropping one gives its frame back.
+        self.taken_if(moved, index)
     }
 
     /// How many frames are where. Exact while no other thread moves any.
@@ -135,10 +170,10 @@ impl Pool {
             ..PoolBalance::default()
         };
         for state in &self.states {
-            match state.load(Ordering::Relaxed) {
-                s if s == State::Taken as u8 || s == State::Parked as u8 => balance.ours_count += 1,
-                s if s == State::Receiving as u8 => balance.receiving_count += 1,
-                s if s == State::Sending as u8 => balance.sending_count += 1,
+            match State(state.load(Ordering::Relaxed)) {
+                State::TAKEN | State::PARKED => balance.ours_count += 1,
+                state if state.is_receiving() => balance.receiving_count += 1,
+                state if state.is_sending() => balance.sending_count += 1,
                 _ => {}
             }
         }
@@ -149,22 +184,44 @@ impl Pool {
         &self.umem
     }
 
-    /// The frame comes to us from where it is said to be; counted when it is not there.
-    pub(super) fn arrive(&self, index: u32, from: State) -> Option<Taken<'_>> {
+    /// The claims of a new socket: what it receives into, and what it sends. `None` when there
+    /// have been too many sockets.
+    pub(super) fn claims(&self) -> Option<[Claim; 2]> {
+        let another = |count: u8| (count < SOCKET_COUNT_MAX).then_some(count + 1);
+        let order = Ordering::Relaxed;
+        let number = self.socket_count.fetch_update(order, order, another).ok()?;
+        let first = State::FIRST + 2 * number;
+        Some([Claim(State(first)), Claim(State(first + 1))])
+    }
+
+    /// The frame comes to us from the kernel, through the half of a socket that has the claim;
+    /// counted when it is not there.
+    #[inline]
+    pub(super) fn arrive(&self, index: u32, claim: &mut Claim) -> Option<Taken<'_>> {
         let moved = self.states.get(index as usize).is_some_and(|state| {
-            let (from, to) = (from as u8, State::Taken as u8);
-            // Acquire: what the last owner wrote is there before we look at the frame.
-            state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            // Nobody else takes a frame out of this state: the claim is borrowed mutably, and
+            // there is one. So what is read stays until it is written over.
+            let is_there = state.load(Ordering::Acquire) == claim.0.0;
+            if is_there {
+                state.store(State::TAKEN.0, Ordering::Relaxed);
+            }
+            is_there
         });
+        self.taken_if(moved, index)
+    }
+
+    /// - `moved`: that the caller has put the frame into state Taken.
+    #[inline]
+    fn taken_if(&self, moved: bool, index: u32) -> Option<Taken<'_>> {
         if !moved {
             self.violation();
         }
-        // Made only when it is ours: dropping one gives its frame back.
         moved.then(|| Taken { pool: self, index })
     }
 
     /// A chunk of the frame has been sent; the frame comes back with the last of them.
-    pub(super) fn chunk_sent(&self, index: u32) -> Option<Taken<'_>> {
+    #[inline]
+    pub(super) fn chunk_sent(&self, index: u32, claim: &mut Claim) -> Option<Taken<'_>> {
         if let Some(unsent) = self.unsent.get(index as usize) {
             // Who reaps a socket's completions does so alone.
             let left = unsent.load(Ordering::Relaxed);
@@ -173,9 +230,26 @@ impl Pool {
                 return None;
             }
         }
-        self.arrive(index, State::Sending)
+        self.arrive(index, claim)
     }
 
+    /// Number of the frame that an address of the UMEM is in; it may not exist.
+    #[inline]
+    pub(super) fn index_of(&self, addr: u64) -> u32 {
+        self.umem.index_of(addr)
+    }
+
+    /// Has the first bytes of a frame brought near, and the line in front of them, where headers
+    /// go. The kernel wrote them on another CPU, as a rule.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u32, offset: usize) {
+        let at = index as usize * self.umem.frame_bytes as usize + offset;
+        for line in [0, LINE_BYTES, 2 * LINE_BYTES] {
+            self.umem.area.prefetch((at + line).saturating_sub(LINE_BYTES));
+        }
+    }
+
+    #[cold]
     pub(super) fn violation(&self) {
         self.violation_count.fetch_add(1, Ordering::Relaxed);
     }
@@ -200,25 +274,28 @@ impl<'p> Taken<'p> {
     }
 
     /// All its bytes.
+    #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
         let len = self.pool.umem.frame_bytes as usize;
         let at = self.pool.umem.area.at(self.index as usize * len, len);
         // SAFETY: `at` checked that the range lies in the UMEM, which lives as long as the
-        // pool. The frame is in state Taken, which is entered by taking it off the list or by
-        // a compare-exchange from one other state: there is one `Taken` of it, borrowed
-        // mutably here, and the kernel has not got it.
+        // pool. The frame is in state Taken, which is entered by taking it off the list, by a
+        // compare-exchange from Parked, or from a socket's state by who has its only `Claim`:
+        // there is one `Taken` of it, borrowed mutably here, and the kernel has not got it.
         unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) }
     }
 
     /// Leaves the frame under its number, for [`Pool::claim`] by any thread.
+    #[inline]
     pub fn park(self) -> u32 {
-        self.leave(State::Parked)
+        self.leave(State::PARKED)
     }
 
     /// Goes to the kernel, to be sent in so many chunks.
-    pub(super) fn leave_to_send(self, chunks: u8) -> u32 {
+    #[inline]
+    pub(super) fn leave_to_send(self, chunks: u8, claim: &Claim) -> u32 {
         self.pool.unsent[self.index as usize].store(chunks, Ordering::Relaxed);
-        self.leave(State::Sending)
+        self.leave(claim.0)
     }
 
     pub(super) fn is_of(&self, pool: &Pool) -> bool {
@@ -226,9 +303,10 @@ impl<'p> Taken<'p> {
     }
 
     /// Goes to another state; whoever enters it next finds all that was written.
+    #[inline]
     pub(super) fn leave(self, to: State) -> u32 {
         let index = self.index;
-        self.pool.states[index as usize].store(to as u8, Ordering::Release);
+        self.pool.states[index as usize].store(to.0, Ordering::Release);
         std::mem::forget(self);
         index
     }
@@ -236,7 +314,7 @@ impl<'p> Taken<'p> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.pool.states[self.index as usize].store(State::Free as u8, Ordering::Release);
+        self.pool.states[self.index as usize].store(State::FREE.0, Ordering::Release);
         self.pool.free().push(self.index);
     }
 }
@@ -289,17 +367,65 @@ mod tests {
         let pool = Pool::allocate(12_288, 2).expect("it is small");
         assert!(pool.spans_chunks() && !Pool::allocate(4096, 1).expect("it is").spans_chunks());
         assert!(Pool::allocate(6144, 1).is_err() && Pool::allocate(5 * 4096, 1).is_err());
+        let [_, mut claim] = pool.claims().expect("it is the first socket");
         let mut frames = Vec::new();
         pool.take(&mut frames, 1);
         let mut frame = frames.pop().expect("there are two");
         assert_eq!(frame.bytes().len(), 12_288);
-        let index = frame.leave_to_send(3);
-        assert!(pool.chunk_sent(index).is_none() && pool.chunk_sent(index).is_none());
+        let index = frame.leave_to_send(3, &claim);
+        for _ in 0..2 {
+            assert!(pool.chunk_sent(index, &mut claim).is_none());
+        }
         assert_eq!(pool.balance().sending_count, 1);
-        drop(pool.chunk_sent(index).expect("the last"));
-        assert!(pool.chunk_sent(index).is_none(), "there was no fourth");
+        drop(pool.chunk_sent(index, &mut claim).expect("the last"));
+        assert!(pool.chunk_sent(index, &mut claim).is_none(), "there was no fourth");
         let balance = pool.balance();
         assert_eq!((balance.free_count, balance.violation_count), (2, 1));
+    }
+
+    #[test]
+    fn frame_that_one_socket_has_does_not_arrive_through_another() {
+        let pool = Pool::allocate(2048, 2).expect("it is small");
+        let [mut rx, mut tx] = pool.claims().expect("there is room");
+        let [mut other_rx, mut other_tx] = pool.claims().expect("there is room");
+        let mut frames = Vec::new();
+        pool.take(&mut frames, 2);
+        let sent = frames.pop().expect("there are two").leave_to_send(1, &tx);
+        let posted = frames.pop().expect("there are two").leave(rx.state());
+        let balance = pool.balance();
+        assert_eq!((balance.receiving_count, balance.sending_count), (1, 1));
+        for claim in [&mut rx, &mut other_rx, &mut other_tx] {
+            assert!(pool.arrive(sent, claim).is_none());
+        }
+        for claim in [&mut tx, &mut other_rx, &mut other_tx] {
+            assert!(pool.arrive(posted, claim).is_none());
+        }
+        assert!(pool.claim(sent).is_none(), "it is not parked");
+        drop(pool.chunk_sent(sent, &mut tx).expect("it is its own"));
+        drop(pool.arrive(posted, &mut rx).expect("it is its own"));
+        assert_eq!((pool.balance().free_count, pool.balance().violation_count), (2, 7));
+    }
+
+    #[test]
+    fn sockets_beyond_the_last_get_no_claims() {
+        let pool = Pool::allocate(2048, 1).expect("it is small");
+        let claims: Vec<_> = std::iter::from_fn(|| pool.claims()).collect();
+        assert_eq!(claims.len(), usize::from(SOCKET_COUNT_MAX));
+        let mut states: Vec<_> = claims.iter().flatten().map(|claim| claim.0.0).collect();
+        states.dedup();
+        assert_eq!(states.len(), 2 * usize::from(SOCKET_COUNT_MAX), "each has its own");
+        assert!(claims.iter().all(|[rx, tx]| rx.0.is_receiving() && tx.0.is_sending()));
+    }
+
+    #[test]
+    fn address_is_in_the_frame_that_it_is_in() {
+        for frame_bytes in [2048, 4096, 8192, 12_288, 16_384] {
+            let pool = Pool::allocate(frame_bytes, 4).expect("it is small");
+            for addr in (0..u64::from(frame_bytes) * 5).step_by(512) {
+                assert_eq!(u64::from(pool.index_of(addr)), addr / u64::from(frame_bytes));
+            }
+            assert_eq!(pool.index_of(u64::MAX), u32::MAX);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use libc::xdp_desc;
 
 use super::XskError;
 use super::bind::{Bind, system};
-use super::pool::{Pool, State, Taken};
+use super::pool::{Claim, Pool, Taken};
 use super::ring::{Consumer, Producer};
 use super::rings::Rings;
 use crate::socket;
@@ -21,6 +21,7 @@ pub struct PoolRx<'p> {
     fill: Producer<u64>,
     rx: Consumer<xdp_desc>,
     shared: Arc<Shared<'p>>,
+    claim: Claim,
     receiving: u32,
     /// A packet whose last piece has not come yet.
     partial: Option<Partial<'p>>,
@@ -42,6 +43,7 @@ pub struct PoolTx<'p> {
     completion: Consumer<u64>,
     tx: Producer<xdp_desc>,
     shared: Arc<Shared<'p>>,
+    claim: Claim,
     /// System calls made so far to wake the kernel.
     pub wakeup_count: u64,
 }
@@ -72,11 +74,16 @@ pub fn open_port<'p>(
         let source = std::io::ErrorKind::InvalidInput.into();
         return Err(system(&bind, "sharing the pool", source));
     }
+    let Some([rx_claim, tx_claim]) = pool.claims() else {
+        let source = std::io::ErrorKind::QuotaExceeded.into();
+        return Err(system(&bind, "one more socket on this pool", source));
+    };
     let rings = Rings::open(pool.umem(), &bind, shared.map(AsFd::as_fd))?;
     let Rings { fill, completion, rx, tx, fd, zero_copy, .. } = rings;
     let shared = Arc::new(Shared { fd, pool, bind, zero_copy });
-    let receiver = PoolRx { fill, rx, shared: shared.clone(), receiving: 0, partial: None };
-    Ok((receiver, PoolTx { completion, tx, shared, wakeup_count: 0 }))
+    let receiver =
+        PoolRx { fill, rx, shared: shared.clone(), claim: rx_claim, receiving: 0, partial: None };
+    Ok((receiver, PoolTx { completion, tx, shared, claim: tx_claim, wakeup_count: 0 }))
 }
 
 impl<'p> PoolRx<'p> {
@@ -100,7 +107,7 @@ impl<'p> PoolRx<'p> {
             if !frame.is_of(self.shared.pool) || self.fill.room(1) == 0 {
                 continue;
             }
-            let addr = u64::from(frame.leave(State::Receiving)) * frame_bytes;
+            let addr = u64::from(frame.leave(self.claim.state())) * frame_bytes;
             let pushed = self.fill.push(addr);
             debug_assert!(pushed.is_ok());
             posted += 1;
@@ -115,6 +122,7 @@ impl<'p> PoolRx<'p> {
     /// Takes up to `max` frames that have arrived; `each` gets every frame with the place of
     /// its bytes: offset and length. Packets that came in pieces are put together; those that are
     /// too long for that are counted by the pool.
+    #[inline]
     pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         let ready = self.rx.ready(max).min(max);
@@ -128,10 +136,12 @@ impl<'p> PoolRx<'p> {
                 self.spoil();
                 continue;
             };
-            let Some(frame) = pool.arrive(index, State::Receiving) else {
+            let Some(frame) = pool.arrive(index, &mut self.claim) else {
                 self.spoil();
                 continue;
             };
+            // Whoever looks into it does so when the batch is whole: it is there by then.
+            pool.prefetch(index, offset);
             let is_last = desc.options & libc::XDP_PKT_CONTD == 0;
             if is_last && self.partial.is_none() {
                 each(frame, offset, len);
@@ -210,18 +220,20 @@ impl<'p> PoolTx<'p> {
         let pool = self.shared.pool;
         let frame_bytes = pool.frame_bytes() as usize;
         let chunk_bytes = pool.umem().chunk_bytes as usize;
+        let chunk_shift = pool.umem().chunk_shift();
         let Some(end) = offset.checked_add(len).filter(|end| *end <= frame_bytes) else {
             return Err(frame);
         };
         // No descriptor may cross from one chunk to the next.
-        let pieces = (end.div_ceil(chunk_bytes) - offset / chunk_bytes).max(1) as u32;
+        let until_chunk = (end + chunk_bytes - 1) >> chunk_shift;
+        let pieces = (until_chunk - (offset >> chunk_shift)).max(1) as u32;
         if !frame.is_of(pool) || self.tx.room(pieces) < pieces {
             return Err(frame);
         }
-        let base = u64::from(frame.leave_to_send(pieces as u8)) * frame_bytes as u64;
+        let base = u64::from(frame.leave_to_send(pieces as u8, &self.claim)) * frame_bytes as u64;
         let mut at = offset;
         for left in (0..pieces).rev() {
-            let until = if left == 0 { end } else { (at / chunk_bytes + 1) * chunk_bytes };
+            let until = if left == 0 { end } else { ((at >> chunk_shift) + 1) << chunk_shift };
             let options = if left == 0 { 0 } else { libc::XDP_PKT_CONTD };
             let (addr, len) = (base + at as u64, (until - at) as u32);
             let pushed = self.tx.push(xdp_desc { addr, len, options });
@@ -242,9 +254,7 @@ impl<'p> PoolTx<'p> {
         let ready = self.completion.ready(self.shared.bind.ring_entries);
         for _ in 0..ready {
             let Some(addr) = self.completion.take() else { break };
-            let index = addr / u64::from(pool.frame_bytes());
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            frames.extend(pool.chunk_sent(index));
+            frames.extend(pool.chunk_sent(pool.index_of(addr), &mut self.claim));
         }
         if ready > 0 {
             self.completion.release();
@@ -275,9 +285,10 @@ impl<'p> PoolTx<'p> {
 /// Number of the frame of a descriptor, and where in it its bytes are.
 fn place_of(pool: &Pool, desc: &xdp_desc) -> Option<(u32, usize, usize)> {
     let frame_bytes = u64::from(pool.frame_bytes());
-    let (index, offset) = (desc.addr / frame_bytes, desc.addr % frame_bytes);
-    // Only the first chunk of a frame is given to receive into.
-    let fits = offset + u64::from(desc.len) <= u64::from(pool.umem().chunk_bytes);
-    let index = u32::try_from(index).ok().filter(|_| fits)?;
-    Some((index, offset as usize, desc.len as usize))
+    let index = pool.index_of(desc.addr);
+    let offset = desc.addr.checked_sub(u64::from(index) * frame_bytes)?;
+    // Only the first chunk of a frame is given to receive into. One that is no frame's is not
+    // below it.
+    let fits = offset.checked_add(desc.len.into())? <= u64::from(pool.umem().chunk_bytes);
+    fits.then_some((index, offset as usize, desc.len as usize))
 }

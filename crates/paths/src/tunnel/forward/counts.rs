@@ -59,5 +59,9 @@ impl Counts {
 }
 
 pub(super) fn add(count: &AtomicU64) {
-    count.fetch_add(1, Ordering::Relaxed);
+    add_many(count, 1);
+}
+
+pub(super) fn add_many(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
 }

@@ -6,7 +6,7 @@ use io::IoError;
 use io::forward::{Pool, PortTx, Taken};
 use wire::flow;
 
-use super::counts::{Counts, OutCounts, add};
+use super::counts::{Counts, OutCounts, add, add_many};
 use super::{FLOOD, Rules, place_of};
 use crate::tunnel::encap::{Mark, Place};
 use crate::tunnel::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
@@ -27,6 +27,8 @@ pub(super) struct Egress<'p> {
     reaped: Vec<Taken<'p>>,
     recycled: Vec<Taken<'p>>,
     posted: bool,
+    /// Not in `counts` yet: an atomic addition a batch, not one a frame.
+    sent_count: u64,
     pub(super) failed: Option<IoError>,
 }
 
@@ -51,6 +53,7 @@ impl<'p> Egress<'p> {
             reaped: Vec::with_capacity(2048),
             recycled: Vec::with_capacity(BATCH_FRAMES_MAX),
             posted: false,
+            sent_count: 0,
             failed: None,
         }
     }
@@ -85,6 +88,8 @@ impl<'p> Egress<'p> {
 
     fn push_out(&mut self) {
         self.posted = false;
+        let sent_count = std::mem::take(&mut self.sent_count);
+        add_many(&self.counts().sent_count, sent_count);
         self.tx.tx_publish();
         if let Err(error) = self.tx.kick() {
             self.failed = Some(error);
@@ -124,7 +129,7 @@ impl<'p> Egress<'p> {
     fn post_taken(&mut self, taken: Taken<'p>, place: Place) {
         match self.tx.tx_post(taken, place.at, place.len) {
             Ok(()) => {
-                add(&self.counts().sent_count);
+                self.sent_count += 1;
                 self.posted = true;
             }
             Err(taken) => {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use io::forward::{HEADROOM_BYTES, Taken};
+use io::forward::{HEADROOM_BYTES, Pool, Taken};
 use wire::{ethernet, flow};
 
 use super::counts::add;
@@ -20,6 +20,38 @@ enum Target {
     Flood,
 }
 
+/// Receiver and sender of a frame.
+type Macs = ([u8; 6], [u8; 6]);
+
+/// What the table says of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    macs: Macs,
+    /// There was no room to learn the sender.
+    is_unlearnt: bool,
+    port: Option<Port>,
+}
+
+/// The frames of a token while they are worked on: left under their numbers again when dropped,
+/// also by a panic.
+struct Held<'w, 'a>(&'w mut Vec<Option<Taken<'a>>>);
+
+impl<'w, 'a> Held<'w, 'a> {
+    fn claim(pool: &'a Pool, token: &Token<'_>, held: &'w mut Vec<Option<Taken<'a>>>) -> Self {
+        let frames = (0..token.len()).map_while(|at| token.frame(at));
+        held.extend(frames.map(|frame| pool.claim(frame.index())));
+        Held(held)
+    }
+}
+
+impl Drop for Held<'_, '_> {
+    fn drop(&mut self) {
+        self.0.drain(..).flatten().for_each(|taken| {
+            taken.park();
+        });
+    }
+}
+
 impl Forwarder<'_> {
     /// Decides where each frame goes, and puts the headers on.
     pub(super) fn encapsulate<'a>(
@@ -28,15 +60,28 @@ impl Forwarder<'_> {
         worker: &mut Worker<'a>,
         now_ns: u64,
     ) {
+        let Worker { rules, worked, spare, held, .. } = worker;
+        // Once a batch: a claim is an atomic exchange.
+        let held = Held::claim(self.pool, token, held);
+        let mut macs = [None; BATCH_FRAMES_MAX];
+        for (at, (macs, taken)) in macs.iter_mut().zip(held.0.iter_mut()).enumerate() {
+            let place = token.frame(at).map(place_of);
+            *macs = taken.as_mut().zip(place).and_then(|(taken, at)| macs_of(taken.bytes(), at));
+        }
         let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
         {
-            // Once a batch, and never while headers are written.
+            // Never held while frames are read or headers written.
             let mut table = self.table();
-            keep(&mut worker.rules, &table.rules);
+            keep(rules, &table.rules);
             let Table { fdb, rules, policer } = &mut *table;
-            for (at, target) in targets.iter_mut().enumerate().take(token.len()) {
+            let mut last = None;
+            for (at, target) in targets.iter_mut().enumerate().take(held.0.len()) {
                 let Some(frame) = token.frame(at) else { break };
-                *target = self.target(fdb, rules, frame, now_ns);
+                if held.0[at].is_none() {
+                    // Counted by the pool.
+                    continue;
+                }
+                *target = self.target(fdb, rules, macs[at], &mut last, now_ns);
                 if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
                     && !policer.take(frame.len_bytes().into(), now_ns)
                 {
@@ -45,13 +90,12 @@ impl Forwarder<'_> {
                 }
             }
         }
-        let Worker { rules, worked, spare, .. } = worker;
         let Some(rules) = rules.as_deref() else { return };
         let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
-        let mut at = 0;
+        let mut held_at = held.0.iter_mut().zip(targets).enumerate();
         token.judge(|frame| {
-            let (target, sequence) = (targets[at], first_sequence.wrapping_add(at as u32));
-            at += 1;
+            let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
+            let sequence = first_sequence.wrapping_add(at as u32);
             if !self.tuning.work.is_none() {
                 *worked = self.tuning.work.spin(*worked);
             }
@@ -65,14 +109,13 @@ impl Forwarder<'_> {
                 Target::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
-            let Some(taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
-            let (mut taken, place, original) = match self.tuning.prepends {
-                true => (taken, place_of(frame), None),
+            let Some(taken) = taken else { return Verdict::Drop };
+            let (place, original) = match self.tuning.prepends {
+                true => (place_of(frame), None),
                 false => match self.copied(spare, taken, place_of(frame)) {
-                    Ok((copy, place, original)) => (copy, place, Some(original)),
-                    Err(original) => {
+                    Some((copy, place)) => (place, Some(std::mem::replace(taken, copy))),
+                    None => {
                         add(&self.counts.uncopied_count);
-                        original.park();
                         return Verdict::Drop;
                     }
                 },
@@ -83,52 +126,66 @@ impl Forwarder<'_> {
             let class = rules.classifier.class_of(inner) & !FLOOD;
             let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
             match encap.prepend(bytes, place, mark) {
+                // An original that was copied is free now.
                 Ok(whole) => {
-                    taken.park();
-                    // An original that was copied is free now.
                     Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
                 }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
-                    original.unwrap_or(taken).park();
+                    if let Some(original) = original {
+                        *taken = original;
+                    }
                     Verdict::Drop
                 }
             }
         });
     }
 
-    /// The frame once more, in another of the pool and behind room for headers; the original
-    /// alone when there is no other.
+    /// The frame once more, in another of the pool and behind room for headers; `None` when there
+    /// is no other.
     fn copied<'a>(
         &'a self,
         spare: &mut Vec<Taken<'a>>,
-        mut original: Taken<'a>,
+        original: &mut Taken<'_>,
         from: Place,
-    ) -> Result<(Taken<'a>, Place, Taken<'a>), Taken<'a>> {
+    ) -> Option<(Taken<'a>, Place)> {
         if spare.is_empty() {
             self.pool.take(spare, BATCH_FRAMES_MAX);
         }
-        let Some(mut copy) = spare.pop() else { return Err(original) };
+        let mut copy = spare.pop()?;
         let place = Place { at: HEADROOM_BYTES, len: from.len };
-        let source = original.bytes().get(from.at..from.at + from.len);
-        let target = copy.bytes().get_mut(place.at..place.at + place.len);
-        let (Some(source), Some(target)) = (source, target) else { return Err(original) };
-        target.copy_from_slice(source);
-        Ok((copy, place, original))
+        let source = original.bytes().get(from.at..from.at + from.len)?;
+        copy.bytes().get_mut(place.at..place.at + place.len)?.copy_from_slice(source);
+        Some((copy, place))
     }
 
-    fn target(&self, fdb: &mut Fdb, rules: &Rules, frame: Frame, now_ns: u64) -> Target {
-        let Some(mut taken) = self.pool.claim(frame.index()) else { return Target::Drop };
-        let macs = macs(taken.bytes(), place_of(frame));
-        taken.park();
-        let Some((dst, src)) = macs else {
+    /// - `last`: what was found of the frame before, for one that goes the same way.
+    fn target(
+        &self,
+        fdb: &mut Fdb,
+        rules: &Rules,
+        macs: Option<Macs>,
+        last: &mut Option<Found>,
+        now_ns: u64,
+    ) -> Target {
+        let Some(macs) = macs else {
             add(&self.counts.runt_count);
             return Target::Drop;
         };
-        if rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full {
+        let found = match *last {
+            Some(found) if found.macs == macs => found,
+            _ => {
+                let (dst, src) = macs;
+                let is_unlearnt =
+                    rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full;
+                Found { macs, is_unlearnt, port: fdb.lookup(0, dst, now_ns) }
+            }
+        };
+        *last = Some(found);
+        if found.is_unlearnt {
             add(&self.counts.unlearnt_count);
         }
-        match fdb.lookup(0, dst, now_ns) {
+        match found.port {
             Some(Port::Tunnel(tunnel)) => Target::Tunnel(tunnel),
             Some(Port::Local(_)) => {
                 add(&self.counts.local_count);
@@ -152,7 +209,7 @@ impl Forwarder<'_> {
             let bytes = taken.bytes();
             let verdict = match rules.decap.open(bytes, place_of(frame)) {
                 Ok(inner) => {
-                    if let Some((_, src)) = macs(bytes, inner.place) {
+                    if let Some((_, src)) = macs_of(bytes, inner.place) {
                         sources[source_count] = (src, inner.tunnel as u16);
                         source_count += 1;
                     }
@@ -194,7 +251,8 @@ fn moved(frame: Frame, place: Place) -> Frame {
 }
 
 /// Receiver and sender of an Ethernet frame; `None` when it is shorter than its header.
-fn macs(bytes: &[u8], place: Place) -> Option<([u8; 6], [u8; 6])> {
+#[inline]
+fn macs_of(bytes: &[u8], place: Place) -> Option<Macs> {
     let frame = bytes.get(place.at..place.at.checked_add(place.len)?)?;
     let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
     let (dst, rest) = header.split_first_chunk::<6>()?;

@@ -111,6 +111,7 @@ pub struct Worker<'a> {
     rules: Option<Arc<Rules>>,
     worked: u64,
     spare: Vec<Taken<'a>>,
+    held: Vec<Option<Taken<'a>>>,
     /// Frames that it has had, in either direction.
     pub frame_count: u64,
 }
@@ -268,22 +269,27 @@ impl<'p> Forwarder<'p> {
             ingress.batch_count = ingress.batch_count.wrapping_add(1);
             let sprayed = ingress.batch_count % LANE_COUNT_MAX;
             let room = intake.room().min(self.tuning.batch_frames.max(1));
-            taken = ingress.rx.rx_take(room, |mut frame, offset, len| {
-                let lane = match lanes {
-                    Lanes::One => 0,
-                    Lanes::Flow(count) => {
-                        let bytes = frame.bytes().get(offset..offset + len).unwrap_or(&[]);
-                        lane_of(flow::tuple(bytes).crc32c(), count)
-                    }
-                    Lanes::Spray => sprayed,
-                };
-                // Frames are far below 64 KiB.
-                let frame = Frame::new(frame.park(), offset as u16, len as u16, 0);
-                if let Err(frame) = intake.push(lane, frame) {
-                    // Back to the pool: no lane had less room than was asked for.
-                    drop(ingress.pool.claim(frame.index()));
+            // Frames are far below 64 KiB.
+            let parked = |frame: Taken<'p>, offset: usize, len: usize| {
+                Frame::new(frame.park(), offset as u16, len as u16, 0)
+            };
+            let refused = |frame: Frame| {
+                // Back to the pool: no lane had less room than was asked for.
+                drop(ingress.pool.claim(frame.index()));
+            };
+            taken = match lanes {
+                Lanes::Flow(count) => ingress.rx.rx_take(room, |mut frame, offset, len| {
+                    let bytes = frame.bytes().get(offset..offset + len).unwrap_or(&[]);
+                    let lane = lane_of(flow::tuple(bytes).crc32c(), count);
+                    intake.push(lane, parked(frame, offset, len)).unwrap_or_else(refused);
+                }),
+                Lanes::One | Lanes::Spray => {
+                    let mut lane = intake.lane(if lanes == Lanes::One { 0 } else { sprayed });
+                    ingress.rx.rx_take(room, |frame, offset, len| {
+                        lane.push(parked(frame, offset, len)).unwrap_or_else(refused);
+                    })
                 }
-            });
+            };
         });
         taken
     }

@@ -124,12 +124,9 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
             name => testpmd::support(name, load, loads),
         };
     }
-    let given = arm.switches.iter().find(|id| !switches::OWN.contains(&id.as_str()));
-    if let (false, Some(id)) = (Extra::of(load).is_none(), given) {
-        let why = format!(
-            "load {load} is work inside our own forwarder: every arm of it is under bypass, and \
-             {id} changes nothing; take load flood"
-        );
+    if !Extra::of(load).is_none()
+        && let Some(why) = switches::misplaced(arm, load)
+    {
         return Support::Refused { why };
     }
     let arm = &effective(arm, load);

@@ -35,7 +35,7 @@ use super::sync;
 
 pub use egress::{Drained, Recycled, Sink};
 pub use frame::{FRAME_COUNT_MAX, Frame};
-pub use ticket::Intake;
+pub use ticket::{Filler, Intake};
 pub use token::{Token, Verdict};
 
 use egress::End;
@@ -186,10 +186,9 @@ impl<R, X: Sink> Order<R, X> {
     pub fn drain(&self, now_ns: u64) -> Drained {
         let mut drained = Drained::default();
         loop {
-            // The publishing before, then the trying of the gate: with the fence below, either
-            // we find the gate open, or who has it finds what we published.
-            fence();
-            let Some(mut gate) = self.egress.try_enter() else { return drained };
+            // The publishing before, then the trying of the gate: either we find it open, or who
+            // has it hears our knock and finds what we published.
+            let Some(mut gate) = self.egress.enter_or_knock() else { return drained };
             let Some(sink) = gate.get() else { return drained };
             let before = drained;
             let mut has_room = true;
@@ -200,9 +199,8 @@ impl<R, X: Sink> Order<R, X> {
             if drained != before {
                 sink.flush();
             }
-            drop(gate);
-            fence();
-            if !sync::RECHECK || !has_room || !self.lanes.iter().any(Lane::has_work) {
+            let is_asked = gate.leave() && sync::RECHECK;
+            if !is_asked || !has_room || !self.lanes.iter().any(Lane::has_work) {
                 return drained;
             }
         }
@@ -255,10 +253,4 @@ impl<R, X: Sink> Order<R, X> {
 /// - Returns a number below `lanes`, or 0 when that is 0.
 pub fn lane_of(flow_hash: u32, lanes: usize) -> usize {
     ((u64::from(flow_hash) * lanes as u64) >> 32) as usize
-}
-
-fn fence() {
-    if sync::FENCE {
-        sync::fence(sync::Ordering::SeqCst);
-    }
 }

@@ -128,6 +128,11 @@ impl Slot {
         self.frames.iter().take(len).map(Place)
     }
 
+    /// The words of the places from `from` to before `to`; none when there are not so many.
+    pub(super) fn between(&self, from: u8, to: u8) -> std::slice::Iter<'_, AtomicU64> {
+        self.frames.get(from.into()..to.into()).unwrap_or(&[]).iter()
+    }
+
     /// The frame at `at`, below [`BATCH_FRAMES_MAX`].
     pub(super) fn frame(&self, at: usize) -> Frame {
         Place(&self.frames[at]).frame()

@@ -5,7 +5,7 @@ use super::LANE_COUNT_MAX;
 use super::frame::Frame;
 use super::lane::Lane;
 use super::slot::Slot;
-use super::sync::BATCH_FRAMES_MAX;
+use super::sync::{AtomicU64, BATCH_FRAMES_MAX, Ordering};
 use super::token::Token;
 
 /// Where whoever has the ingress gate puts the frames it takes in.
@@ -28,13 +28,17 @@ struct Open<'a> {
     room: u8,
 }
 
+const CLOSED: Open<'static> = Open { slot: None, ticket: 0, len: 0, room: 0 };
+
 impl<'a> Intake<'a> {
+    #[inline]
     pub(super) fn new(lanes: &'a [Lane]) -> Intake<'a> {
-        let mut open = [Open { slot: None, ticket: 0, len: 0, room: 0 }; LANE_COUNT_MAX];
-        for (open, lane) in open.iter_mut().zip(lanes) {
+        // Filled where it lies: made beside it, it was copied by a call each turn.
+        let mut intake = Intake { lanes, open: [CLOSED; LANE_COUNT_MAX] };
+        for (open, lane) in intake.open.iter_mut().zip(lanes) {
             *open = reserve(lane);
         }
-        Intake { lanes, open }
+        intake
     }
 
     /// Frames that can be pushed now whatever their lanes, 0 when one of the windows is full.
@@ -54,6 +58,17 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
+    /// What takes many frames into one lane: it keeps in registers what [`Self::push`] keeps in
+    /// memory, and costs a third.
+    ///
+    /// - `lane`: see [`Self::push`].
+    pub fn lane(&mut self, lane: usize) -> Filler<'_, 'a> {
+        let open = self.open.get_mut(lane);
+        let free = open.as_ref().and_then(|open| Some((open.slot?, open.len, open.room)));
+        let free = free.map_or([].iter(), |(slot, len, room)| slot.between(len, room));
+        Filler { open, free }
+    }
+
     /// Draws a ticket for each lane that got frames.
     pub(super) fn issue(&mut self, mut each: impl FnMut(Token<'a>)) {
         for (open, lane) in self.open.iter_mut().zip(self.lanes) {
@@ -67,6 +82,32 @@ impl<'a> Intake<'a> {
                 open.room = 0;
                 each(Token::new(lane, open.ticket, len.into()));
             }
+        }
+    }
+}
+
+/// Takes frames into one lane of an [`Intake`]. See [`Intake::lane`].
+#[derive(Debug)]
+pub struct Filler<'i, 'a> {
+    open: Option<&'i mut Open<'a>>,
+    free: std::slice::Iter<'a, AtomicU64>,
+}
+
+impl Filler<'_, '_> {
+    /// Takes a frame in; gives it back when there is no room.
+    #[inline]
+    pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
+        let Some(word) = self.free.next() else { return Err(frame) };
+        word.store(frame.to_word(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Filler<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(open) = &mut self.open {
+            // There are no more than `BATCH_FRAMES_MAX`.
+            open.len = open.room - self.free.len() as u8;
         }
     }
 }
