@@ -56,8 +56,8 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
          chmod 755 /usr/bin/irqbalance
          {PIN}
          pin '^vmx-'
-         ping -q -i 0.005 10.81.0.2 >/dev/null 2>&1 &
-         ping -q -i 0.005 10.82.0.2 >/dev/null 2>&1 &
+         ping -q -i 0.01 10.81.0.2 >/dev/null 2>&1 &
+         ping -q -i 0.01 10.82.0.2 >/dev/null 2>&1 &
          irqbalance $(of '^intel-rx-0$') >/dev/null 2>&1 &
          echo $! >/tmp/balancer
          n=0
