@@ -69,6 +69,10 @@ const COVERED: &[(&str, &str)] = &[
         "`cargo xtask firmware` and `crates/paths/tests/guest` (boots, answers, counts in QEMU), its self-test `wirepath guest bench selftest`",
     ),
     (
+        "guest/dma/",
+        "`crates/paths/tests/guest` and `crates/paths/tests/vmnic` (rings and frames of both guests lie in it)",
+    ),
+    (
         "guest/kernel/",
         "host unit tests of scheduler and bitmap; `wirepath guest bench selftest` (all registers over 10,000 switches, guard page, nesting)",
     ),

@@ -81,7 +81,7 @@ impl dyn Knob + '_ {
         self.read_at(system, target)
     }
 
-    /// Sets it; [`Self::read`] tells what came of it.
+    /// Sets it; `read` tells what came of it.
     pub fn set(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         self.check_target(target)?;
         self.set_at(system, target, value)

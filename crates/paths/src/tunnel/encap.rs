@@ -154,7 +154,9 @@ impl ServiceRule {
         ];
         ServiceRule {
             fixed: Bits::of(Service { service: dscp << 2, ttl, dont_fragment }),
-            inherited: inherited.into_iter().fold(0, |all, (is, bits)| all | (bits * u32::from(is))),
+            inherited: inherited
+                .into_iter()
+                .fold(0, |all, (is, bits)| all | (bits * u32::from(is))),
         }
     }
 
