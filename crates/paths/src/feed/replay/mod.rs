@@ -384,6 +384,10 @@ impl Replay {
         let Err(source) = sent else { return Ok(()) };
         let (to, ifname) = (self.lines[at].to, self.plan.ifname.clone());
         if is_fatal(&source) {
+            // What the kernel says of an interface that was deleted depends on how far it is.
+            if host::net::link(self.plan.ifindex).is_err() {
+                return Err(io::IoError::Gone { ifname }.into());
+            }
             return Err(ReplayError::Send { to, ifname, source });
         }
         self.failure.get_or_insert_with(|| format!("sending to {to}: {source}"));
