@@ -71,10 +71,10 @@ fn every_rung_of_the_ladder_boots_and_its_books_balance() {
         let woken = m.counters["guest_rx_wakes_count"] > 0;
         assert_eq!(woken, ids.contains(&"rx-task") && !is_polled, "{}", arm.name);
         let interrupts = m.counters["guest_interrupts_count"];
-        // One at least for each echo, however few there are on a busy machine; or hardly any.
-        let echoes = m.deliveries["return"].received_count;
-        let fits = if is_polled { interrupts < 20 } else { interrupts >= echoes };
-        assert!(fits, "{}: {interrupts} interrupts, {echoes} echoes", arm.name);
+        // A baseline that polls after each send finds most answers so, and a busy machine carries
+        // few: only that there are some can be said.
+        let fits = if is_polled { interrupts < 20 } else { interrupts > 0 };
+        assert!(fits, "{}: {interrupts} interrupts", arm.name);
     }
 }
 
