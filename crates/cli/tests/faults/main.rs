@@ -48,7 +48,10 @@ fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -
         panic!("{subject} under {faults:?}: {pid} does not end; it said: {said}");
     };
     let all = common::all_text(&output);
-    assert!(!all.contains("panicked"), "{subject} under {faults:?}: {all}");
+    // The standard library panics by itself where a thread finds no memory for its signal stack.
+    let starved = faults.iter().any(|(_, fault)| *fault == Fault::Memory);
+    let panicked = all.contains("panicked") && !(starved && all.contains("alternative stack"));
+    assert!(!panicked, "{subject} under {faults:?}: {all}");
     held.assert_gone();
     stage.assert_clean();
     assert_eq!(own_links(), links, "{subject} under {faults:?}");
