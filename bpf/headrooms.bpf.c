@@ -6,9 +6,7 @@
  * An iterator over tasks, of which it takes the one that reads. For kernels that do
  * not tell by netlink (IFLA_HEADROOM came with Linux 6.15).
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
+#include "reader.h"
 
 /* More than that are not listed. */
 #define DEVICE_COUNT 512
@@ -28,44 +26,17 @@ struct net_device {
 	unsigned short needed_headroom;
 	struct list_head dev_list;
 };
-
-struct nsproxy {
-	struct net *net_ns;
-};
-
-struct task_struct {
-	int pid;
-	struct nsproxy *nsproxy;
-};
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-};
 #pragma clang attribute pop
-
-/* A context, whose layout is fixed. */
-struct bpf_iter__task {
-	__bpf_md_ptr(struct bpf_iter_meta *, meta);
-	__bpf_md_ptr(struct task_struct *, task);
-};
 
 SEC("iter/task")
 int headrooms(struct bpf_iter__task *ctx)
 {
-	struct task_struct *task = ctx->task;
 	struct seq_file *seq = ctx->meta->seq;
+	struct net *net = net_of_reader(ctx);
 	struct net_device *none = NULL;
 	struct list_head *head, *at;
 	__u64 offset = __builtin_preserve_field_info(none->dev_list, BPF_FIELD_BYTE_OFFSET);
-	struct nsproxy *nsproxy;
-	struct net *net;
 
-	if (!task || task->pid != (int)bpf_get_current_pid_tgid())
-		return 0;
-	nsproxy = task->nsproxy;
-	if (!nsproxy)
-		return 0;
-	net = nsproxy->net_ns;
 	if (!net)
 		return 0;
 	/* A list has no type to follow: it is read as memory, from its head on. Linux 6.12

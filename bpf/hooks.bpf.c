@@ -7,9 +7,7 @@
  * pointers only, so that it needs BTF and nothing else: works where nfnetlink_hook
  * is off and where kprobes are refused.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
+#include "reader.h"
 
 #define FAMILY_IPV4 2
 #define FAMILY_BRIDGE 7
@@ -39,26 +37,7 @@ struct netns_nf {
 struct net {
 	struct netns_nf nf;
 };
-
-struct nsproxy {
-	struct net *net_ns;
-};
-
-struct task_struct {
-	int pid;
-	struct nsproxy *nsproxy;
-};
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-};
 #pragma clang attribute pop
-
-/* A context, whose layout is fixed. */
-struct bpf_iter__task {
-	__bpf_md_ptr(struct bpf_iter_meta *, meta);
-	__bpf_md_ptr(struct task_struct *, task);
-};
 
 /* Unrolled: the verifier wants constant offsets behind a typed pointer. */
 #define LIST(family, entries_of)                                                      \
@@ -80,17 +59,9 @@ struct bpf_iter__task {
 SEC("iter/task")
 int hooks(struct bpf_iter__task *ctx)
 {
-	struct task_struct *task = ctx->task;
 	struct seq_file *seq = ctx->meta->seq;
-	struct nsproxy *nsproxy;
-	struct net *net;
+	struct net *net = net_of_reader(ctx);
 
-	if (!task || task->pid != (int)bpf_get_current_pid_tgid())
-		return 0;
-	nsproxy = task->nsproxy;
-	if (!nsproxy)
-		return 0;
-	net = nsproxy->net_ns;
 	if (!net)
 		return 0;
 	LIST(FAMILY_IPV4, net->nf.hooks_ipv4);
