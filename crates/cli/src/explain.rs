@@ -66,12 +66,12 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
             break;
         }
         observer.period(left, stop::asked).map_err(failure)?;
-        links.retain_mut(|(name, link)| {
-            let is_gone = link.is_gone();
-            if is_gone {
+        links.retain_mut(|link| match link.gone() {
+            Some(name) => {
                 console::say(&format!("interface {name} no longer exists"));
+                false
             }
-            !is_gone
+            None => true,
         });
         if links.is_empty() && !args.interface.is_empty() {
             break;
@@ -100,11 +100,8 @@ fn failure(error: BpfError) -> Failure {
     }
 }
 
-/// Interfaces by name, with what tells when they go.
-type Links = Vec<(String, LinkWatch)>;
-
 /// Each interface in each namespace that is named, and what tells when an interface goes.
-fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Links), Failure> {
+fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
     let mut spaces = Vec::new();
     for name in &args.netns {
         spaces.push((name.as_str(), open_netns(name)?));
@@ -136,7 +133,7 @@ fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Links), Failure> {
                 other => Failure::of(&other),
             })?;
             scopes.push(Scope { netns, ifindex: link.index });
-            links.push((interface.clone(), watch));
+            links.push(watch);
         }
     }
     Ok((scopes, links))

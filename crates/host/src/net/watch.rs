@@ -11,7 +11,7 @@ use sys::netns::Netns;
 use sys::socket;
 
 use super::error::NetError;
-use super::link::link;
+use super::link::{Link, link};
 
 /// What happened to the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,7 @@ pub struct LinkWatch {
     /// To look again from whichever thread polls.
     netns: Netns,
     index: u32,
+    name: String,
     is_running: bool,
     is_deleted: bool,
     /// Messages of the last read, and how far they were looked at.
@@ -70,11 +71,12 @@ impl LinkWatch {
         socket.write_all(nothing.as_slice()).map_err(failed)?;
         let netns = Netns::current().map_err(|error| failed(io::Error::other(error)))?;
         // After joining, so that no change falls between.
-        let is_running = link(index)?.is_running;
+        let Link { name, is_running, .. } = link(index)?;
         Ok(LinkWatch {
             socket,
             netns,
             index,
+            name,
             is_running,
             is_deleted: false,
             buffer: Box::new([0; BUFFER_BYTES]),
@@ -111,10 +113,11 @@ impl LinkWatch {
         }
     }
 
-    /// Whether the interface has gone from its namespace; whatever else happened is passed over.
-    pub fn is_gone(&mut self) -> bool {
+    /// Name, as the watch began, of an interface that has gone from its namespace; whatever else
+    /// happened is passed over.
+    pub fn gone(&mut self) -> Option<&str> {
         while let Ok(Some(_)) = self.poll() {}
-        self.is_deleted
+        self.is_deleted.then_some(&self.name)
     }
 
     /// Type and place of the next message in the buffer.

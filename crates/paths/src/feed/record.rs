@@ -20,6 +20,8 @@ use super::capture::{CaptureError, Interface, LinkType, Writer};
 const NAP: Duration = Duration::from_millis(20);
 /// What was recorded is in the file after this time, for whoever reads along.
 const FLUSH_NS: u64 = 1_000_000_000;
+/// How often it is looked whether the interface is still there.
+const LOOK_NS: u64 = 100_000_000;
 /// Frames a look at the ring.
 const FRAMES: usize = 256;
 /// Receive buffer of a recording socket.
@@ -174,7 +176,7 @@ impl Recorder {
     pub fn run(mut self, stop: &AtomicBool) -> Result<Report, RecordError> {
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns + d.as_nanos() as u64);
-        let mut flush_ns = begun_ns + FLUSH_NS;
+        let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_NS, begun_ns);
         loop {
             let is_over = stop.load(Ordering::Relaxed)
                 || until_ns.is_some_and(|until| clock::monotonic_ns() >= until);
@@ -187,11 +189,14 @@ impl Recorder {
                 self.writer.flush()?;
                 flush_ns = now_ns + FLUSH_NS;
             }
+            if now_ns >= look_ns {
+                self.report.gone = self.link.as_mut().and_then(LinkWatch::gone).map(str::to_owned);
+                look_ns = now_ns + LOOK_NS;
+            }
+            if self.report.gone.is_some() {
+                break;
+            }
             if taken == 0 {
-                if self.link.as_mut().is_some_and(LinkWatch::is_gone) {
-                    self.report.gone = Some(self.plan.groups[0].ifname.clone());
-                    break;
-                }
                 self.wait()?;
             }
         }

@@ -209,8 +209,7 @@ impl Listener {
 
     /// The interface of a group that can no longer be received.
     fn gone(&mut self) -> Option<String> {
-        let at = self.links.iter_mut().position(LinkWatch::is_gone)?;
-        Some(self.plan.groups[at].ifname.clone())
+        self.links.iter_mut().find_map(LinkWatch::gone).map(str::to_owned)
     }
 
     fn take_all(&mut self) -> Result<usize, ListenError> {

@@ -145,7 +145,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let shared = Shared::default();
     // A socket that is waited for says nothing of an interface that has gone.
     let mut links = [&config.port.name, &config.underlay.name]
-        .map(|name| Some((name.clone(), LinkWatch::new(net::link_named(name).ok()?.index).ok()?)));
+        .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
     let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
     let cpus = ::io::affinity::allowed_cpus().unwrap_or_default();
     thread::scope(|scope| {
@@ -184,10 +184,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                         operator.note(&format!("worker {n} has died; the others go on"));
                     }
                 }
-                for (name, link) in links.iter_mut().flatten() {
-                    if link.is_gone() {
-                        let _ = shared.gone.set(name.clone());
-                    }
+                if let Some(name) = links.iter_mut().flatten().find_map(LinkWatch::gone) {
+                    let _ = shared.gone.set(name.to_owned());
                 }
                 if shared.gone.get().is_some() {
                     break;
