@@ -221,13 +221,8 @@ impl Lance {
 
     /// Waits until the next transmit descriptor is ours: looks a while, then sleeps, for which
     /// the transmit interrupt has to be on.
-    #[cold]
     pub(crate) fn tx_wait(&mut self) {
-        let report = Report::get();
-        // Sleep and handlers have their own place in the books.
-        let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
-        let (begin, others) = (ticks(), elsewhere());
-        report.add(report::TX_FULL, 1);
+        let begin = ticks();
         for spin in 0.. {
             // A device that looks by itself is at work: as long as it lingers, looking is cheaper
             // than to be woken. Else a sleep comes soon.
@@ -252,8 +247,6 @@ impl Lance {
                 write_csr(self.base, 3, MASKS.load(Ordering::Relaxed));
             }
         }
-        let others = elsewhere() - others;
-        report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
     /// Sends a frame of `len` bytes that `fill` writes; there is room.

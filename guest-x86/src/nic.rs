@@ -1,6 +1,7 @@
 //! The network card, whichever it is.
 
-use crate::interrupts;
+use crate::cpu::ticks;
+use crate::interrupts::{self, handler_ticks};
 use crate::lance::{self, Lance};
 use crate::pages::{Boot, Report};
 use crate::virtio_net::{self, Card};
@@ -44,12 +45,20 @@ impl Nic {
         }
     }
 
-    /// Waits for room.
+    /// Waits for room, and books the time.
+    #[cold]
     pub(crate) fn tx_wait(&mut self) {
+        let report = Report::get();
+        // Sleep and handlers have their own place in the books.
+        let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
+        let (begin, others) = (ticks(), elsewhere());
+        report.add(report::TX_FULL, 1);
         match self {
             Nic::Lance(lance) => lance.tx_wait(),
             Nic::Virtio(card) => card.tx_wait(),
         }
+        let others = elsewhere() - others;
+        report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
     /// Sends a frame of `len` bytes that `fill` writes, after waiting for room.

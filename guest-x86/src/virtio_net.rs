@@ -9,7 +9,7 @@ use virtio::{Frame, Registers};
 use wire::nettest::{boot, report};
 
 use crate::cpu::{pause, read8, read32, ticks, write32};
-use crate::interrupts::{self, handler_ticks};
+use crate::interrupts;
 use crate::lance::access;
 use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
@@ -104,12 +104,7 @@ impl Card {
     }
 
     /// Waits for room: looks a while, then sleeps.
-    #[cold]
     pub(crate) fn tx_wait(&mut self) {
-        let report = Report::get();
-        let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
-        let (begin, others) = (ticks(), elsewhere());
-        report.add(report::TX_FULL, 1);
         for _ in 0..FULL_SPINS {
             if self.tx_ready() {
                 break;
@@ -122,8 +117,6 @@ impl Card {
             self.reap();
             self.driver.tx_disable_interrupts();
         }
-        let others = elsewhere() - others;
-        report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
     /// Sends a frame of `len` bytes that `fill` writes; there is room.
