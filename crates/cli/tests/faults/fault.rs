@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{FAR_IP, Running, ip};
+use crate::common::{Running, ip};
 use crate::subject::{Stage, Subject};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +117,4 @@ fn limit(running: &Running, what: &str) {
     command.args(["--pid", &running.pid().to_string(), what]);
     // It may have ended meanwhile.
     let _ = command.output().expect("prlimit, of util-linux");
-}
-
-/// What follows from a killed other end is a matter of its kind; its address is not.
-pub(crate) fn without_addresses(text: &str) -> String {
-    text.replace(FAR_IP, "ADDRESS")
 }

@@ -218,10 +218,10 @@ impl Stage {
         }
     }
 
-    /// A sentence of the command's without the names that this stage gave.
+    /// A sentence of the command's without the names and addresses that this stage gave.
     pub(crate) fn without_names(&self, text: &str) -> String {
         let data = self.data.path().display().to_string();
-        crate::fault::without_addresses(text)
+        text.replace(FAR_IP, "ADDRESS")
             .replace(&self.spaces.near, "NAMESPACE")
             .replace(&self.spaces.far, "NAMESPACE")
             .replace(&data, "FOLDER")
