@@ -3,6 +3,7 @@
 //! A path never refers to another path. Adding one is a folder and a line in [`all`].
 
 pub mod feed;
+pub mod fuzzing;
 pub mod guest;
 mod lab;
 mod path;

@@ -5,6 +5,7 @@
 mod compared;
 pub mod csv;
 pub mod export;
+pub mod fuzzing;
 pub mod html;
 pub mod json;
 pub mod store;

@@ -17,6 +17,8 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod frames;
+#[cfg(any(test, feature = "fake"))]
+pub mod fuzzing;
 mod ids;
 mod indirect;
 mod memory;

@@ -109,7 +109,7 @@ impl Far {
     pub fn stop(&mut self) -> Result<RoleReport, PeerError> {
         self.lines.send(&Ask::Stop)?;
         match self.lines.expect(RUN_PATIENCE)? {
-            Say::Report { report } => Ok((*report).into()),
+            Say::Report { report } => (*report).try_into(),
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
         }

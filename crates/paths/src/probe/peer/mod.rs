@@ -5,6 +5,7 @@
 //! the one that the control connection comes from, and never more than the run asks for.
 
 mod client;
+pub(crate) mod fuzzing;
 mod protocol;
 mod server;
 

@@ -23,6 +23,10 @@ pub(super) const PROTOCOL: u32 = 1;
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Longest line of the handshake.
 const GREETING_BYTES_MAX: usize = 4096;
+/// Segments of a report that are accepted: there are two.
+const SEGMENT_COUNT_MAX: usize = 8;
+/// Samples of a segment that are accepted: years of them, and sums do not overflow.
+const SAMPLE_COUNT_MAX: u64 = 1 << 53;
 /// How long the other end may take over a line, from its first byte or before to its last.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a run looks whether the other end is still there.
@@ -177,8 +181,15 @@ impl From<RoleReport> for WireReport {
     }
 }
 
-impl From<WireReport> for RoleReport {
-    fn from(w: WireReport) -> Self {
+impl TryFrom<WireReport> for RoleReport {
+    type Error = PeerError;
+
+    fn try_from(w: WireReport) -> Result<Self, PeerError> {
+        // Each makes a histogram of 200 KiB, however short its line.
+        if w.segments.len() > SEGMENT_COUNT_MAX {
+            let what = format!("a report of {} segments", w.segments.len());
+            return Err(PeerError::Garbled { what });
+        }
         let mut report = RoleReport {
             sent_count: w.sent_count,
             arrived: w.arrived,
@@ -192,6 +203,11 @@ impl From<WireReport> for RoleReport {
         };
         for (segment, buckets) in w.segments {
             let mut histogram = latency_histogram();
+            let total = buckets.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
+            if total.is_none_or(|total| total > SAMPLE_COUNT_MAX) {
+                let what = format!("a report of too many samples of {segment}");
+                return Err(PeerError::Garbled { what });
+            }
             for (value_ns, count) in buckets {
                 histogram.saturating_record_n(value_ns.max(1), count);
             }
@@ -204,7 +220,7 @@ impl From<WireReport> for RoleReport {
             let count = u64::from(unbalanced);
             report.engine.counters.push(("ledger_unbalanced_count".into(), count));
         }
-        report
+        Ok(report)
     }
 }
 
@@ -396,9 +412,26 @@ mod tests {
         report.segments.insert("rtt".into(), histogram);
         let wire: WireReport = report.into();
         let text = serde_json::to_string(&wire).unwrap();
-        let back: RoleReport = serde_json::from_str::<WireReport>(&text).unwrap().into();
+        let back: RoleReport =
+            serde_json::from_str::<WireReport>(&text).unwrap().try_into().unwrap();
         assert_eq!(back.sent_count, 7);
         assert_eq!(back.segments["rtt"].count_at(1234), 5);
+    }
+
+    #[test]
+    fn a_report_of_many_segments_is_refused_before_it_takes_memory() {
+        let segments = (0..1000).map(|n| (n.to_string(), Vec::new())).collect();
+        let wire = WireReport { segments, ..WireReport::default() };
+        let refused = RoleReport::try_from(wire).unwrap_err().to_string();
+        assert!(refused.contains("a report of 1000 segments"), "{refused}");
+    }
+
+    #[test]
+    fn a_report_of_more_samples_than_can_be_summed_up_is_refused() {
+        let segments = [("rtt".to_owned(), vec![(1, u64::MAX), (2, 1)])].into();
+        let wire = WireReport { segments, ..WireReport::default() };
+        let refused = RoleReport::try_from(wire).unwrap_err().to_string();
+        assert!(refused.contains("too many samples of rtt"), "{refused}");
     }
 
     #[test]

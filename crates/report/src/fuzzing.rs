@@ -1,0 +1,36 @@
+//! What the fuzz target holds true of results that were written by somebody else.
+
+use crate::text::{Style, ladder};
+use crate::{csv, html, json};
+
+/// A document is refused, or it can be written and read again as the same, and shown.
+pub fn result(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(outcome) = json::from_json(text) else { return };
+    let written = json::to_json(&outcome);
+    let read = json::from_json(&written).expect("we wrote it");
+    assert_eq!(json::to_json(&read), written);
+    let page = html::page(&outcome);
+    assert!(page.ends_with("</html>\n"));
+    assert!(!page.contains("<script"));
+    assert!(!csv::to_csv(&outcome).is_empty());
+    let shown = ladder(&outcome, Style::default());
+    assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn corpus_of_results_holds() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/result");
+        let mut count = 0;
+        for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
+            super::result(&fs::read(entry.path()).expect("a corpus holds files"));
+            count += 1;
+        }
+        assert!(count >= 5, "{count} files");
+    }
+}

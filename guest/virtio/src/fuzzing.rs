@@ -1,0 +1,241 @@
+//! A hostile device as a stream of bytes: what the fuzz target `virtqueue` and the replay of its
+//! corpus go through.
+
+use std::vec::Vec;
+use std::{assert, assert_eq};
+
+use crate::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
+use crate::mmio::status;
+use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
+use crate::{DeviceFault, Frame};
+
+/// Frames that the driver's user holds at most.
+const HELD_MAX: usize = 64;
+/// What an index jumps by at least: further than any ring is long, so that no element of an
+/// earlier turn is taken for one that the device has written.
+const JUMP_MIN: u16 = 300;
+
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8(), self.u8()])
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) | u32::from(self.u16()) << 16
+    }
+}
+
+/// A driver, its user, and a device that keeps books of what it was really given.
+struct Stage {
+    device: FakeDevice,
+    driver: NetDriver<FakeRegisters, FakeMemory>,
+    /// Descriptors that the device has, by queue.
+    owned: [Vec<u16>; 2],
+    /// Frames that the user has.
+    frames: Vec<Frame>,
+    /// A ring is out of step, or what it holds is the device's nonsense, which it does not read
+    /// itself, until the next start.
+    is_lost: bool,
+}
+
+/// Has the device and the driver's user do what `bytes` say; returns how many operations.
+///
+/// # Panics
+/// When a frame is lost or given out twice, when the driver posts what the device still has, or
+/// when it takes a length that cannot be.
+pub fn run(bytes: &[u8]) -> u64 {
+    let mut bytes = Bytes(bytes);
+    let bits = bytes.u8();
+    let settings = Settings {
+        event_idx: bits & 1 != 0,
+        tx_interrupts: bits & 2 != 0,
+        rx_interrupts: bits & 4 != 0,
+        packed: bits & 8 != 0,
+        indirect: bits & 16 != 0,
+    };
+    let queue_frames_max = [2, 8, 11, 256][usize::from(bits >> 5) % 4];
+    let behaviour = Behaviour { sends_at_once: false, queue_frames_max, ..Behaviour::default() };
+    let (device, registers, memory) = FakeDevice::new(behaviour);
+    // A device that offers nothing odd is not refused.
+    let Ok(driver) = NetDriver::start(registers, memory, settings) else { return 0 };
+    let mut stage = Stage {
+        device,
+        driver,
+        owned: [Vec::new(), Vec::new()],
+        frames: Vec::new(),
+        is_lost: false,
+    };
+    let mut operations = 0;
+    while !bytes.0.is_empty() {
+        stage.operate(&mut bytes);
+        stage.check();
+        operations += 1;
+    }
+    operations
+}
+
+impl Stage {
+    fn operate(&mut self, bytes: &mut Bytes<'_>) {
+        let operation = bytes.u8();
+        let queue = if operation & 0x80 == 0 { RX } else { TX };
+        match operation & 0x0f {
+            0 => self.complete(queue, bytes),
+            1 => self.forge(queue, bytes),
+            2 => {
+                self.device.forge_index(queue, JUMP_MIN + bytes.u16() % 30_000);
+                self.is_lost = true;
+            }
+            3 => self.device.set_status(status::DEVICE_NEEDS_RESET),
+            4 => self.device.raise_interrupt(bytes.u8().into()),
+            5 => self.device.behave(|behaviour| {
+                let bits = bytes.u8();
+                behaviour.silent = bits & 1 != 0;
+                behaviour.no_notify = bits & 2 != 0;
+                behaviour.names_no_place = bits & 4 != 0;
+            }),
+            6 | 7 => self.receive(),
+            8 => self.send(bytes),
+            9 => self.look(TX),
+            10 => {
+                self.driver.rx_refill();
+                self.driver.rx_kick();
+                self.driver.tx_kick();
+            }
+            11 => {
+                self.driver.take_interrupt();
+                let _ = self.driver.rx_enable_interrupts();
+                let _ = self.driver.tx_enable_interrupts();
+            }
+            12 => {
+                if let Some(frame) = self.frames.pop() {
+                    self.driver.free(frame);
+                }
+            }
+            13 => {
+                if let Some(frame) = self.frames.pop() {
+                    self.driver.rx_post(frame);
+                }
+            }
+            _ if self.is_lost || self.driver.needs_restart() => self.restart(),
+            _ => self.driver.tx_disable_interrupts(),
+        }
+    }
+
+    /// Gives back a descriptor that the device has, with any length.
+    fn complete(&mut self, queue: usize, bytes: &mut Bytes<'_>) {
+        let (pick, len_bytes) = (bytes.u8(), bytes.u32());
+        self.take(queue);
+        let owned = &mut self.owned[queue];
+        if !owned.is_empty() {
+            let id = owned.swap_remove(usize::from(pick) % owned.len());
+            // Now and then a length that is right.
+            let len_bytes = if pick & 1 == 0 { HEADER_BYTES as u32 + 60 } else { len_bytes };
+            self.device.complete(queue, id, len_bytes);
+        }
+    }
+
+    /// Gives back a descriptor that it never had, or no longer has.
+    fn forge(&mut self, queue: usize, bytes: &mut Bytes<'_>) {
+        let (id, len_bytes) = (bytes.u32(), bytes.u32());
+        // What is posted and not shown yet, or will be posted before the driver looks, it could
+        // only guess; no driver can tell that from the truth.
+        self.look(queue);
+        self.driver.rx_kick();
+        self.driver.tx_kick();
+        self.take(queue);
+        // A packed ring has 16 bits for it, and it stands where the driver posts.
+        let seen = id as u16;
+        if !self.is_lost && !self.owned[queue].contains(&seen) {
+            self.device.forge_used(queue, id, len_bytes);
+            self.is_lost = self.driver.has_packed_rings();
+            self.look(queue);
+        }
+    }
+
+    /// Has the driver take all that there is.
+    fn look(&mut self, queue: usize) {
+        if queue == TX {
+            let fault = self.driver.tx_reap().1;
+            return self.lost(fault);
+        }
+        while !self.is_lost && self.driver.rx_has_used() {
+            self.receive();
+        }
+    }
+
+    fn take(&mut self, queue: usize) {
+        while !self.is_lost
+            && let Some(id) = self.device.take_available(queue)
+        {
+            self.owned[queue].push(id);
+        }
+    }
+
+    fn receive(&mut self) {
+        match self.driver.rx_take() {
+            Some(Ok(received)) => {
+                let len_bytes = self.driver.with_frame(&received.frame, 14, |bytes| bytes.len());
+                assert!(len_bytes == 14 && received.len_bytes >= 14);
+                if self.frames.len() < HELD_MAX {
+                    self.frames.push(received.frame);
+                } else {
+                    self.driver.rx_post(received.frame);
+                }
+            }
+            Some(Err(fault)) => self.lost(Some(fault)),
+            None => {}
+        }
+    }
+
+    fn send(&mut self, bytes: &mut Bytes<'_>) {
+        let len_bytes = 14 + usize::from(bytes.u16()) % 1500;
+        let Some(frame) = self.driver.take_free() else { return };
+        if let Err(frame) = self.driver.tx_post(frame, len_bytes) {
+            self.driver.free(frame);
+        }
+    }
+
+    fn lost(&mut self, fault: Option<DeviceFault>) {
+        self.is_lost |= fault.is_some_and(|fault| fault.needs_restart());
+    }
+
+    fn restart(&mut self) {
+        self.driver.restart().expect("the device is willing");
+        self.owned = [Vec::new(), Vec::new()];
+        self.is_lost = false;
+    }
+
+    /// Every frame is in one place.
+    fn check(&self) {
+        let ledger = self.driver.ledger();
+        assert_eq!(ledger.total(), POOL_FRAMES as u32);
+        assert_eq!(usize::from(ledger.held_count), self.frames.len());
+        for (at, frame) in self.frames.iter().enumerate() {
+            assert!(!self.frames[..at].contains(frame), "{frame:?} was given out twice");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn corpus_of_hostile_devices_holds() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/virtqueue");
+        let mut operations = 0;
+        for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
+            operations += super::run(&fs::read(entry.path()).expect("a corpus holds files"));
+        }
+        assert!(operations > 1000, "{operations}");
+    }
+}
