@@ -311,8 +311,11 @@ fn not_run(outcome: &Outcome) -> String {
 }
 
 fn warnings(outcome: &Outcome) -> String {
+    if outcome.warnings.is_empty() {
+        return String::new();
+    }
     let items = outcome.warnings.iter().map(|w| (w.what.clone(), w.advice.clone()));
-    terms(&items.collect::<Vec<_>>())
+    format!("<div class=\"long\">{}</div>", terms(&items.collect::<Vec<_>>()))
 }
 
 fn machine(outcome: &Outcome) -> String {

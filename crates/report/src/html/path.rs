@@ -101,12 +101,15 @@ impl PathPage<'_> {
                 escape(self.name)
             );
         };
+        let all = words::counted(self.total as u32, "experiment");
+        let from = match self.outcomes.len() as u64 {
+            count if count < self.total => format!("the newest {count} of {all}"),
+            _ => all,
+        };
         format!(
-            "<p>The newest word on each switch, from the newest {} of {} of this path on machine \
+            "<p>The newest word on each switch, from {from} of this path on machine \
              <code>{}</code>. A ratio compares two arms of one experiment that differ in this switch \
              alone; what else was on is told.</p>",
-            self.outcomes.len(),
-            words::counted(self.total as u32, "experiment"),
             escape(machine)
         )
     }
@@ -147,7 +150,7 @@ impl PathPage<'_> {
             "<div class=\"scroll\" tabindex=\"0\"><table class=\"worth\"><caption>Load {}: {} \
              <code>{name}</code>, {better}</caption><thead><tr><th scope=\"col\">switch</th>\
              <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">95 % interval</th>\
-             <th scope=\"col\">verdict</th><th scope=\"col\">beside</th>\
+             <th scope=\"col\">verdict</th><th scope=\"col\">what else was on</th>\
              <th scope=\"col\">measured (UTC)</th></tr></thead><tbody>{rows}</tbody></table></div>{silent}",
             escape(load.name),
             escape(&words::metric(name)),
@@ -213,9 +216,10 @@ fn row(switch: &Switch, outcome: &Outcome, worth: &steps::Worth, linked: bool) -
         }
         None => ("–".into(), "–".into()),
     };
-    let beside = match worth.beside.is_empty() {
-        true => "nothing".to_owned(),
-        false => worth.beside.join(" "),
+    let beside = match (&worth.step, worth.beside.is_empty()) {
+        (None, _) => "–".to_owned(),
+        (_, true) => "nothing".to_owned(),
+        (_, false) => worth.beside.join(" "),
     };
     let when = minute(outcome);
     let when = match linked {
