@@ -135,7 +135,8 @@ pub(super) fn over_time(runs: &[BestOf<'_>], name: &str, id: &str) -> Option<Str
         let note = format!("{} {interval} {arm}", metric.ratio.map_or("–".into(), units::ratio));
         description.push_str(&format!("{when}: {note}. "));
         rows.push(Row {
-            name: when.clone(),
+            // Without the year, so that it fits a telephone.
+            name: when.get(5..).unwrap_or(when).to_owned(),
             ratio: metric.ratio,
             interval: metric.low.zip(metric.high),
             color: GOOD,

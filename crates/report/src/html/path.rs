@@ -174,29 +174,29 @@ impl PathPage<'_> {
     }
 
     fn meanings(&self) -> String {
-        let mut out = String::from(
-            "<div class=\"scroll\" tabindex=\"0\"><table class=\"list\"><caption>In the order of the \
-             ladder</caption><thead><tr><th scope=\"col\">switch</th><th scope=\"col\">what is \
-             different when it is on</th><th scope=\"col\">changes</th><th scope=\"col\">needs</th>\
-             <th scope=\"col\">described in</th></tr></thead><tbody>",
-        );
-        for switch in self.switches {
+        let item = |switch: &Switch| {
             let scope = match switch.scope {
                 model::Scope::Process => "the process",
                 model::Scope::Interface => "the interface",
                 model::Scope::Host => "the host",
                 model::Scope::Guest => "the guest",
             };
-            out.push_str(&format!(
-                "<tr><th scope=\"row\"><code>{}</code></th><td class=\"wrap\">{}</td><td>{scope}</td>\
-                 <td>{}</td><td>{}</td></tr>",
+            let needs = match switch.needs {
+                "" => String::new(),
+                needs => format!("; needs {needs}"),
+            };
+            format!(
+                "<div><dt><code>{}</code></dt><dd>{}<p>Changes {scope}{}. Described in {}.</p></dd></div>",
                 escape(switch.id),
                 escape(switch.effect),
-                escape(if switch.needs.is_empty() { "–" } else { switch.needs }),
+                escape(&needs),
                 escape(switch.source)
-            ));
-        }
-        out + "</tbody></table></div>"
+            )
+        };
+        let items: String = self.switches.iter().map(item).collect();
+        format!(
+            "<p class=\"muted\">In the order of the ladder.</p><dl class=\"switches\">{items}</dl>"
+        )
     }
 
     fn load_table(&self) -> String {
