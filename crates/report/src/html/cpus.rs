@@ -9,7 +9,7 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
 
 /// Right of a bar, for its figure.
-const FIGURE: f64 = 46.0;
+const FIGURE: f64 = 50.0;
 
 /// CPUs that there is room for, the busiest.
 fn most(page: Page) -> usize {

@@ -149,14 +149,18 @@ fn tails(outcome: &Outcome) -> String {
 }
 
 fn series(outcome: &Outcome) -> String {
-    let Some(name) = outcome.judged.first() else { return String::new() };
-    let Some(chart) = curves::series(outcome, name, "series") else { return String::new() };
-    format!(
-        "<figure><figcaption><h3>{}</h3> One point a trial, in the order of blocks. What moves all \
-         lines together is the machine; ratios are taken within a block, so that it cancels.\
-         </figcaption>{chart}</figure>",
-        escape(&words::metric(name))
-    )
+    let mut out = String::new();
+    for (i, name) in outcome.judged.iter().take(CHARTS).enumerate() {
+        if let Some(chart) = curves::series(outcome, name, &format!("series{i}")) {
+            out.push_str(&format!(
+                "<figure><figcaption><h3>{}</h3> One point a trial, in the order of blocks. What \
+                 moves all lines together is the machine; ratios are taken within a block, so that \
+                 it cancels.</figcaption>{chart}</figure>",
+                escape(&words::metric(name))
+            ));
+        }
+    }
+    out
 }
 
 fn cpu_cost(outcome: &Outcome) -> String {
@@ -167,8 +171,8 @@ fn cpu_cost(outcome: &Outcome) -> String {
     };
     format!(
         "<figure><figcaption><h3>CPU time in use</h3> Of the whole machine while the trials ran, \
-         their set-up and other programs included: what an arm takes besides its packets. A \
-         spinning receiver fills its CPU whatever arrives.{most}</figcaption>{chart}</figure>"
+         with their set-up and whatever else ran. A spinning receiver fills its CPU whatever \
+         arrives.{most}</figcaption>{chart}</figure>"
     )
 }
 
