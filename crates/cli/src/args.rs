@@ -108,7 +108,8 @@ Example:
     /// Show one experiment as text, JSON, CSV or an HTML page
     #[command(after_help = "\
 Example:
-  wirepath report last --html report.html")]
+  wirepath report last --html report.html
+  wirepath report --path probe --html probe.html")]
     Report(ReportArgs),
     /// Show the history as pages in a browser, on this host alone
     #[command(after_help = "\
@@ -440,6 +441,9 @@ pub(crate) struct ReportArgs {
     /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Instead of one experiment, the newest word of all on each switch of a path
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["id", "csv"], requires = "html")]
+    pub(crate) path: Option<String>,
     /// Write CSV, one row an arm and metric
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,

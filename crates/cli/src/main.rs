@@ -13,6 +13,7 @@ mod history;
 mod machine;
 mod metrics;
 mod near;
+mod path_page;
 mod paths_list;
 mod peer;
 mod prove;

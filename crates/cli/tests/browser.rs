@@ -101,7 +101,9 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     // An experiment and its downloads.
     browser.open(&served.url("/"));
     browser.follow("table.list tbody tr a");
-    assert!(browser.text("main").contains("best arm fast"));
+    assert!(browser.text("main").contains("Switch on fast"));
+    browser.eval("document.querySelector('details summary').click()");
+    assert!(browser.text("details").contains("rtt_ns_p50"), "every trial can be seen");
     check(&mut browser, axe.as_deref(), "experiment");
     let downloads = browser.downloads();
     for (place, ending) in [(1, ".json"), (2, ".csv"), (3, "-trials.csv")] {
@@ -112,6 +114,20 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
         };
         assert!(until(LONG, arrived), "no {ending}");
     }
+
+    // The path that it is of, from its page and from the navigation; and back to the experiment.
+    browser.follow(".actions a[href^='/path/']");
+    assert_eq!(browser.text("h1"), "Path fake");
+    assert!(browser.text("table.worth").contains("better"), "{}", browser.text("main"));
+    assert!(browser.eval("document.querySelectorAll('svg[role=img]').length").as_i64() > Some(0));
+    check(&mut browser, axe.as_deref(), "path");
+    browser.follow("table.worth tbody a");
+    assert!(browser.text("main").contains("Switch on fast"));
+    browser.follow("nav a[href='/paths']");
+    check(&mut browser, axe.as_deref(), "paths");
+    browser.follow("main a[href='/path/tunnel']");
+    assert!(browser.text("main").contains("Nothing was measured here yet"));
+    check(&mut browser, axe.as_deref(), "path-without");
 
     // A run under way: its page moves without being touched, and says when it is over.
     let running = Running::start(data.wirepath(&[
@@ -140,7 +156,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     browser.await_true(&moved);
     browser.await_true("document.getElementById('said').innerText.startsWith('Finished')");
     assert!(running.finish(LONG).expect("it ends").status.success());
-    assert!(browser.text("#report").contains("best arm fast"));
+    assert!(browser.text("#report").contains("Switch on fast"));
 
     // Refusals are pages, too.
     browser.open(&served.url("/compare"));

@@ -29,6 +29,10 @@ fn every_page_carries_its_policy_and_every_download_its_name() {
         format!("/experiment/{new}"),
         format!("/compare?old={old}&new={new}"),
         "/compare".into(),
+        "/paths".into(),
+        "/path/fake".into(),
+        "/path/fake?machine=another".into(),
+        "/path/probe".into(),
         "/style.css".into(),
         "/live.js".into(),
         "/icon.svg".into(),
@@ -99,6 +103,9 @@ fn other_names_other_sites_other_methods_and_endless_heads_are_refused() {
     }
     for path in [
         "/nothing",
+        "/path/",
+        "/path/nothing",
+        "/path/fake/more",
         "/experiment/",
         "/experiment/zzz",
         "/experiment/%2e%2e%2fpasswd",
@@ -111,6 +118,38 @@ fn other_names_other_sites_other_methods_and_endless_heads_are_refused() {
     let script = "/compare?old=%3Cscript%3Ealert(1)%3C/script%3E&new=last";
     assert!(!served.get(script).body.contains("<script>alert"));
     assert!(!served.get("/?path=%22%3E%3Cscript%3E").body.contains("\"><script>"));
+}
+
+#[test]
+fn a_path_s_page_tells_what_was_measured_and_what_was_not() {
+    let data = Data::new();
+    let empty = succeed_path(&data, "fake");
+    assert!(empty.contains("Nothing was measured here yet"), "{empty}");
+    let (_, new) = (measured(&data), measured(&data));
+    let served = Served::start(&data);
+    let page = served.get("/path/fake").body;
+    assert!(page.contains(&format!("href=\"/experiment/{new}\"")), "the newest counts");
+    assert!(page.contains("from 2 experiments of this path"), "{page}");
+    assert!(page.contains("Not compared under this load: slight, nothing, idle and absent."));
+    assert!(page.contains("The best arm over time"));
+    let elsewhere = served.get("/path/fake?machine=another").body;
+    assert!(elsewhere.contains("Nothing was measured here yet"), "{elsewhere}");
+    for path in ["probe", "feed", "tunnel", "vmnic", "guest"] {
+        assert!(served.get("/paths").body.contains(&format!("href=\"/path/{path}\"")), "{path}");
+        assert_eq!(served.get(&format!("/path/{path}")).status, 200, "{path}");
+    }
+    let file = succeed_path(&data, "fake");
+    assert!(file.contains(&new) && !file.contains("<a "), "a file has no links to nowhere");
+    fail(data.wirepath(&["report", "--path", "nothing", "--html", "/dev/null"]), 2);
+    fail(data.wirepath(&["report", "--path", "fake"]), 2);
+}
+
+/// The page of a path as a file.
+fn succeed_path(data: &Data, path: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("path.html");
+    succeed(data.wirepath(&["report", "--path", path, "--html", file.to_str().unwrap()]));
+    std::fs::read_to_string(file).unwrap()
 }
 
 #[test]

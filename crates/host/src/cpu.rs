@@ -1,6 +1,7 @@
 //! Who used the machine's CPUs between two moments: us, softirq threads, others, the
 //! hypervisor.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -78,6 +79,14 @@ impl CpuClock {
             times.softirq_threads_ns += scheduled.run_ns;
         }
         Ok(times)
+    }
+
+    /// Nanoseconds that each CPU did nothing for us since boot, by its number: idle, waiting for
+    /// disks, or taken by the hypervisor; in steps of 10 ms.
+    ///
+    /// Of some sixty CPUs at most, which fill the page that is read.
+    pub fn unused_ns(&self) -> Result<BTreeMap<u32, u64>, CpuError> {
+        Ok(parse_unused(&self.stat.read()?))
     }
 }
 
@@ -283,6 +292,20 @@ fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
     })
 }
 
+/// Lines `cpuN` that are there whole, as [`parse_stat`] reads the first.
+fn parse_unused(text: &str) -> BTreeMap<u32, u64> {
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let line = |line: &str| {
+        let mut words = line.strip_prefix("cpu")?.split_whitespace();
+        let cpu = words.next()?.parse().ok()?;
+        let ticks = words.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+        let unused = *ticks.get(3)? + *ticks.get(4)? + *ticks.get(7)?;
+        Some((cpu, unused.checked_mul(TICK_NS)?))
+    };
+    // The first line is that of all CPUs.
+    whole.lines().skip(1).map_while(line).collect()
+}
+
 /// How many numbers a list of the kernel's names, such as `0-3,6`.
 fn parse_list_len(text: &str) -> Option<u64> {
     let range = |range: &str| -> Option<u64> {
@@ -342,6 +365,17 @@ mod tests {
         assert_eq!(["", "3-1", "a"].map(parse_list_len), [None; 3]);
         assert_eq!(parse_schedstat("5 6 7\n"), Some(Scheduled { run_ns: 5, wait_ns: 6 }));
         assert_eq!(parse_schedstat("5"), None);
+    }
+
+    #[test]
+    fn each_cpu_has_its_line_and_one_cut_short_has_none() {
+        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 9 10\ncpu3 1 1 1 1 0 1 1 0 0 0\n\
+                    cpu4 1 1 1 1";
+        let found = parse_unused(text);
+        assert_eq!(found, BTreeMap::from([(0, 53 * TICK_NS), (3, TICK_NS)]));
+        let found = parse_unused("cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8\nintr 5 4 3\n");
+        assert_eq!(found, BTreeMap::from([(0, 53 * TICK_NS)]));
+        assert_eq!(parse_unused("cpu  1 2"), BTreeMap::new());
     }
 
     #[test]

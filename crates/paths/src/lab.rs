@@ -1,5 +1,6 @@
 //! What sessions of all paths share: where the two ends of a lab run, and the account of CPU time.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -16,25 +17,41 @@ use crate::path::PathError;
 pub(crate) struct Meter<'a> {
     clock: &'a CpuClock,
     before: CpuTimes,
+    unused_before_ns: BTreeMap<u32, u64>,
     own_before_ns: u64,
+    begun: Instant,
 }
 
 /// What a [`Meter`] saw.
 pub(crate) struct Used {
     machine: CpuTimes,
+    unused_ns: BTreeMap<u32, u64>,
+    wall_ns: u64,
     own_ns: u64,
 }
 
 impl<'a> Meter<'a> {
     pub(crate) fn start(clock: &'a CpuClock) -> Result<Self, PathError> {
         let before = clock.now().map_err(PathError::part)?;
-        Ok(Meter { clock, before, own_before_ns: io::clock::process_cpu_ns() })
+        let unused_before_ns = clock.unused_ns().map_err(PathError::part)?;
+        let own_before_ns = io::clock::process_cpu_ns();
+        Ok(Meter { clock, before, unused_before_ns, own_before_ns, begun: Instant::now() })
     }
 
     pub(crate) fn stop(self) -> Result<Used, PathError> {
         let own_ns = io::clock::process_cpu_ns() - self.own_before_ns;
+        let wall_ns = self.begun.elapsed().as_nanos() as u64;
+        let mut unused_ns = self.clock.unused_ns().map_err(PathError::part)?;
         let now = self.clock.now().map_err(PathError::part)?;
-        Ok(Used { machine: now.since(&self.before), own_ns })
+        // A CPU that came meanwhile has no share.
+        unused_ns.retain(|cpu, ns| match self.unused_before_ns.get(cpu) {
+            Some(before_ns) => {
+                *ns = ns.saturating_sub(*before_ns);
+                true
+            }
+            None => false,
+        });
+        Ok(Used { machine: now.since(&self.before), unused_ns, wall_ns, own_ns })
     }
 }
 
@@ -50,6 +67,10 @@ impl Used {
         if !m.costs.is_empty() {
             let softirq_ns = Some(self.machine.softirq_threads_ns);
             m.costs.insert("kernel".into(), Cost { softirq_ns, ..Cost::default() });
+        }
+        m.counters.insert("machine_wall_ns".into(), self.wall_ns);
+        for (cpu, ns) in &self.unused_ns {
+            m.counters.insert(format!("machine_cpu{cpu}_unused_ns"), *ns);
         }
         m.steal_ns = self.machine.steal_ns;
         m.others_cpu_ns = self.machine.others_ns(self.own_ns);

@@ -12,7 +12,7 @@ use model::{
     ArmPlan, Ended, Experiment, ExperimentPlan, FAKE_SWITCHES, FakeSource, FakeWorld, Machine,
     Measurement, OutcomeHeader, Step,
 };
-use wirepath_report::html::served;
+use wirepath_report::html::{LoadText, PathPage, served};
 use wirepath_report::store::{ExperimentHeader, Filter, SqliteStore, Store, TrialRecord};
 
 type Fault = Box<dyn std::error::Error>;
@@ -22,6 +22,9 @@ const DISTINCT: usize = 20;
 
 /// Rows of a page, as `serve` shows them.
 const ROWS: u32 = 50;
+
+/// Experiments that the page of a path looks at.
+const OUTCOMES: u32 = 40;
 
 fn main() -> Result<(), Fault> {
     let mut arguments = std::env::args().skip(1);
@@ -57,15 +60,16 @@ fn main() -> Result<(), Fault> {
         ("one path", of_path),
         ("one day", of_day),
     ] {
-        let mut times: Vec<_> = Vec::new();
-        for _ in 0..9 {
-            let begun = Instant::now();
-            page(&file, &Filter { limit: Some(ROWS), ..filter.clone() })?;
-            times.push(begun.elapsed());
-        }
-        times.sort();
-        writeln!(out, "{name}: median {:.2?}, longest {:.2?} of 9", times[4], times[8])?;
+        let filter = Filter { limit: Some(ROWS), ..filter };
+        writeln!(out, "{name}: {}", timed(|| page(&file, &filter))?)?;
     }
+    let newest = Filter {
+        path: Some("probe".into()),
+        machine: Some("machine-1".into()),
+        limit: Some(OUTCOMES),
+        ..Filter::default()
+    };
+    writeln!(out, "page of a path: {}", timed(|| path_page(&file, &newest))?)?;
     // What `prove` does before its first trial.
     let begun = Instant::now();
     let mut store = SqliteStore::open(&file)?;
@@ -81,6 +85,35 @@ fn main() -> Result<(), Fault> {
     store.load("000001")?;
     writeln!(out, "loading an experiment {:.2?}", begun.elapsed())?;
     Ok(())
+}
+
+/// Of nine times.
+fn timed(mut page: impl FnMut() -> Result<String, Fault>) -> Result<String, Fault> {
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let begun = Instant::now();
+        page()?;
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    Ok(format!("median {:.2?}, longest {:.2?} of 9", times[4], times[8]))
+}
+
+/// The page of a path as `serve` makes it, the opening of the file included.
+fn path_page(file: &Path, filter: &Filter) -> Result<String, Fault> {
+    let store = SqliteStore::open_reading(file)?;
+    let (outcomes, total) = (store.outcomes(filter)?, store.count(filter)?);
+    let page = PathPage {
+        name: "probe",
+        what: "simulated",
+        loads: &[LoadText { name: "ping", what: "simulated", judged: &["rtt_ns_p50"] }],
+        switches: FAKE_SWITCHES,
+        machine: filter.machine.as_deref(),
+        machines: &store.machines()?,
+        outcomes: &outcomes,
+        total,
+    };
+    Ok(page.served())
 }
 
 /// The page as `serve` makes it, the opening of the file included.

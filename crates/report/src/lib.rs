@@ -8,6 +8,7 @@ pub mod export;
 pub mod fuzzing;
 pub mod html;
 pub mod json;
+mod steps;
 pub mod store;
 pub mod text;
 mod units;

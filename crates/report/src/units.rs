@@ -1,22 +1,19 @@
 //! Numbers as a person reads them, always with their unit.
 
-/// Three significant digits, without an exponent between 0.001 and 10⁶.
+/// Three significant digits, all of them of a whole number; without an exponent from 0.0001 on.
 pub(crate) fn digits(value: f64) -> String {
-    let size = value.abs();
     if !value.is_finite() {
-        "not a number".into()
-    } else if size == 0.0 {
-        "0".into()
-    } else if size < 0.000_95 {
-        format!("{value:.1e}")
-    } else if size < 0.9995 {
-        format!("{value:.3}")
-    } else if size < 9.995 {
-        format!("{value:.2}")
-    } else if size < 99.95 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
+        return "not a number".into();
+    }
+    if value == 0.0 {
+        return "0".into();
+    }
+    let exponential = format!("{value:.2e}");
+    // After rounding: 0.9996 has the digits of 1.00.
+    let power: i32 = exponential.split_once('e').and_then(|(_, p)| p.parse().ok()).unwrap_or(0);
+    match power {
+        ..=-5 => exponential,
+        _ => format!("{value:.*}", (2 - power).max(0) as usize),
     }
 }
 
@@ -71,7 +68,7 @@ pub(crate) fn grouped(number: i64) -> String {
     if number < 0 { format!("-{out}") } else { out }
 }
 
-/// A ratio with its sign: `0.037×`.
+/// A ratio with its sign: `0.0371×`.
 pub(crate) fn ratio(value: f64) -> String {
     format!("{}×", digits(value))
 }
@@ -89,7 +86,7 @@ pub(crate) fn p(value: f64) -> String {
     }
 }
 
-/// A share of one as a percentage: `4.00 %`, `0.0012 %`.
+/// A share of one as a percentage: `4.00 %`, `0.00120 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{} %", digits(share * 100.0))
 }
@@ -135,10 +132,22 @@ mod tests {
 
     #[test]
     fn small_ratios_keep_their_digits() {
-        assert_eq!(ratio(0.0371), "0.037×");
-        assert_eq!(ratio(0.00037), "3.7e-4×");
-        assert_eq!(ratio(1.0), "1.00×");
-        assert_eq!(ratio(123.4), "123×");
+        for (value, text) in [
+            (0.0371, "0.0371×"),
+            (0.001_434, "0.00143×"),
+            (0.000_999_6, "0.00100×"),
+            (0.000_37, "0.000370×"),
+            (0.000_037, "3.70e-5×"),
+            (0.0996, "0.0996×"),
+            (0.099_96, "0.100×"),
+            (0.999_6, "1.00×"),
+            (1.0, "1.00×"),
+            (9.996, "10.0×"),
+            (123.4, "123×"),
+            (-0.0421, "-0.0421×"),
+        ] {
+            assert_eq!(ratio(value), text);
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn ended(ended: Ended) -> &'static str {
     }
 }
 
-/// `[0.036, 0.038]`, when there is an interval.
+/// `[0.0361, 0.0378]`, when there is an interval.
 pub(crate) fn interval(metric: &MetricOutcome) -> Option<String> {
     let (low, high) = (metric.low?, metric.high?);
     Some(format!("[{}, {}]", units::digits(low), units::digits(high)))
@@ -98,12 +98,13 @@ pub(crate) fn best<'a>(
     best
 }
 
-/// One sentence per judged metric.
+/// One line per judged metric.
 pub(crate) fn headlines(outcome: &Outcome) -> Vec<String> {
     outcome.judged.iter().map(|name| headline(outcome, name)).collect()
 }
 
-fn headline(outcome: &Outcome, name: &str) -> String {
+/// The best arm by one metric, in one line.
+pub(crate) fn headline(outcome: &Outcome, name: &str) -> String {
     let label = metric(name);
     if let Some((arm, figure)) = best(outcome, name) {
         let mut text = format!("{label}: best arm {}", arm.name);
@@ -267,6 +268,15 @@ pub(crate) fn machine(outcome: &Outcome) -> String {
     parts.join(" · ")
 }
 
+/// `spin`, `spin and batch`, `spin, batch and gso`.
+pub(crate) fn listed(words: &[String]) -> String {
+    match words {
+        [] => "nothing".into(),
+        [word] => word.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
 /// `1 block`, `2 blocks`.
 pub(crate) fn counted(count: u32, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -333,9 +343,16 @@ pub(crate) fn command(outcome: &Outcome) -> String {
         .filter(|arm| arm.kind == ArmKind::Variant && !arm.switches.is_empty())
         .map(|arm| arm.switches.as_slice())
         .collect();
+    // What cannot run is in no later rung.
+    let ran: Vec<_> = outcome
+        .arms
+        .iter()
+        .filter(|arm| arm.kind == ArmKind::Variant && arm.support.is_yes())
+        .map(|arm| arm.switches.as_slice())
+        .collect();
     if let Some(asked) = outcome.load.get("arms") {
         words.push(format!("--arms {}", shell(asked)));
-    } else if is_ladder(&variants) {
+    } else if is_ladder(&ran) {
         words.push("--arms ladder".into());
     } else if !variants.is_empty() {
         let arms: Vec<_> = variants.iter().map(|switches| switches.join("+")).collect();
@@ -367,7 +384,7 @@ fn is_ladder(variants: &[&[String]]) -> bool {
 }
 
 /// Quoted for a POSIX shell where it must be.
-fn shell(word: &str) -> String {
+pub(crate) fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-_.,:/@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.into()

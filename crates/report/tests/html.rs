@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use model::{Outcome, Support};
+use model::{Outcome, Support, Verdict};
 use wirepath_report::html::page;
 
 /// Tags in order, checked for nesting. A page of ours has no other void elements.
@@ -102,7 +102,7 @@ fn every_drawing_has_a_text_alternative_and_ids_are_unique() {
             assert!(tag.contains("role=\"img\"") && tag.contains("viewBox="), "{tag}");
         }
     }
-    assert!(page(&common::ping()).contains("+native: 0.049× [0.048, 0.049] better."));
+    assert!(page(&common::ping()).contains("+native: 0.0486× [0.0480, 0.0492] better."));
 }
 
 #[test]
@@ -113,12 +113,14 @@ fn the_page_answers_for_every_switch_and_shows_every_part() {
         "What each arm is worth",
         "Latency",
         "Trial by trial",
+        "Cost by CPU",
         "Figures",
         "Doubts",
         "Not run here",
         "Warnings",
         "Machine",
         "Method",
+        "Trials",
         "Run it again",
     ] {
         assert!(html.contains(&format!("<h2>{title}</h2>")), "{title}");
@@ -138,9 +140,68 @@ fn the_page_answers_for_every_switch_and_shows_every_part() {
 }
 
 #[test]
+fn the_first_words_say_what_to_switch_on_what_it_gives_and_how_sure_that_is() {
+    let html = page(&common::ping());
+    let answer = html.split_once("<h2>Answer</h2>").unwrap().1.split_once("<h3>").unwrap().0;
+    let sentences: Vec<_> = answer.split("<li").skip(1).collect();
+    assert_eq!(sentences.len(), common::ping().judged.len());
+    assert!(
+        sentences[0].contains(
+            "Switch on <strong>spin, batch, gso and bypass</strong>: 2.40 µs instead of 65.8 µs, \
+         <strong>0.0365×</strong> of the baseline, 95 % interval [0.0361, 0.0369]. Noise floor: \
+         0.987× to 1.01×. Of these, spin and bypass gave something when added."
+        ),
+        "{}",
+        sentences[0]
+    );
+    let mut outcome = common::ping();
+    for metric in outcome.arms.iter_mut().flat_map(|arm| arm.metrics.values_mut()) {
+        metric.verdict = metric.verdict.map(|_| Verdict::Inconclusive);
+    }
+    let html = page(&outcome);
+    assert!(html.contains(
+        "Nothing to switch on: no arm shown to be better than baseline (10 inconclusive). Noise \
+         floor: 0.987× to 1.01×."
+    ));
+    assert!(!html.contains("Switch on <strong>"));
+}
+
+#[test]
+fn each_cpu_s_time_in_use_is_drawn_and_told() {
+    let html = page(&common::ping());
+    assert!(html.contains("baseline: CPU 0 25 %, CPU 1 0 %. "));
+    assert!(html.contains("+spin: CPU 0 35 %, CPU 1 0 %. "));
+    assert!(html.contains("time in use (%)"));
+    let mut outcome = common::ping();
+    outcome.arms.iter_mut().for_each(|arm| arm.counters.clear());
+    assert!(!page(&outcome).contains("Cost by CPU"), "results of older versions have none");
+}
+
+#[test]
+fn every_trial_s_value_stands_on_the_page_with_its_unit() {
+    let html = page(&common::ping());
+    let tables = html.split_once("<h2>Trials</h2>").unwrap().1;
+    assert_eq!(tables.matches("class=\"values\"").count(), 3 * 13);
+    assert!(tables.contains("rtt p50 <code>rtt_ns_p50</code> (µs)"));
+    let row = tables.split_once(">+pin</th><td class=\"values\">").unwrap().1;
+    let values: Vec<_> = row.split_once('<').unwrap().0.split(' ').collect();
+    assert_eq!(values.len(), common::BLOCKS);
+    assert_eq!(values[9], "–", "the trial that failed has its place");
+}
+
+#[test]
 fn parts_without_anything_to_show_are_left_out() {
     let html = page(&bare());
-    for title in ["Latency", "Trial by trial", "Warnings", "Not run here", "Doubts", "Figures"] {
+    for title in [
+        "Latency",
+        "Trial by trial",
+        "Cost by CPU",
+        "Warnings",
+        "Not run here",
+        "Doubts",
+        "Figures",
+        "Trials",
+    ] {
         assert!(!html.contains(&format!("<h2>{title}</h2>")), "{title}");
     }
 }

@@ -66,7 +66,7 @@ fn a_right_to_left_mark_in_a_name_cannot_turn_the_line() {
 #[test]
 fn the_headline_names_the_best_arm_with_its_interval() {
     let text = ladder(&common::ping(), Style::default());
-    let line = "rtt p50: best arm +bypass, 2.40 µs, 0.036× of baseline [0.036, 0.037]";
+    let line = "rtt p50: best arm +bypass, 2.40 µs, 0.0365× of baseline [0.0361, 0.0369]";
     assert!(text.lines().any(|l| l == line), "{text}");
     let text = ladder(&common::flood(), Style::default());
     assert!(text.contains("received: best arm +gso, 1.79 Mpps, 3.02× of baseline"), "{text}");
@@ -182,7 +182,7 @@ fn summaries() -> Vec<Summary> {
         row(
             "20261121-083000-probe-1f3a",
             Ended::Settled,
-            Some("rtt p50: best arm +bypass, 2.40 µs, 0.036× of baseline [0.036, 0.037]"),
+            Some("rtt p50: best arm +bypass, 2.40 µs, 0.0365× of baseline [0.0361, 0.0369]"),
         ),
     ]
 }

@@ -8,7 +8,8 @@ use report::store::{Filter, SqliteStore, Store, StoreError};
 
 use super::http::{Answer, Request};
 use crate::end::Failure;
-use crate::history;
+use crate::path_page::Known;
+use crate::{history, prove};
 
 /// Rows of a page.
 const ROWS: u32 = 50;
@@ -63,9 +64,20 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
     match request.path.as_str() {
         "/" => list(request, store.as_ref()),
         "/compare" | "/compare.json" => compare(request, store.as_ref()),
+        "/paths" => {
+            let all = paths::all();
+            let all: Vec<_> = all.iter().map(|path| (path.name(), path.what())).collect();
+            Ok(Answer::page(200, report::html::paths(&all)))
+        }
         path => {
-            let rest = path.strip_prefix("/experiment/");
             let nothing = || Missing::NotFound("there is no such page".into());
+            if let Some(name) = path.strip_prefix("/path/") {
+                let path = prove::find_path(&decoded(name)).map_err(|_| nothing())?;
+                let machine = request.field("machine");
+                let known = Known::of(store.as_ref(), path.name(), machine)?;
+                return Ok(Answer::page(200, known.page(path.as_ref(), |page| page.served())));
+            }
+            let rest = path.strip_prefix("/experiment/");
             let (id, what) =
                 rest.map(|r| r.split_once('/').unwrap_or((r, ""))).ok_or_else(nothing)?;
             let id = decoded(id);

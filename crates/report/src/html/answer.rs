@@ -1,9 +1,9 @@
-//! The answer: the best arm, then one sentence per switch.
+//! The answer: what to switch on and what it gives, then one sentence per switch.
 
-use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, Verdict};
+use model::{ArmKind, ArmOutcome, Ended, MetricOutcome, Outcome, Support, Verdict};
 
 use super::escape;
-use crate::{units, words};
+use crate::{steps, units, words};
 
 pub(super) fn answer(outcome: &Outcome) -> String {
     let mut out = String::new();
@@ -14,12 +14,8 @@ pub(super) fn answer(outcome: &Outcome) -> String {
         let fault = escape(&fault);
         out.push_str(&format!("<p class=\"notice\">Do not trust this run: {fault}.</p>"));
     }
-    out.push_str("<ul class=\"headlines\">");
-    for headline in words::headlines(outcome) {
-        let (metric, rest) = headline.split_once(": ").unwrap_or(("", &headline));
-        out.push_str(&format!("<li><b>{}</b> {}</li>", escape(metric), escape(rest)));
-    }
-    out.push_str("</ul>");
+    let headlines = outcome.judged.iter().map(|name| advice(outcome, name));
+    out.push_str(&format!("<ul class=\"headlines\">{}</ul>", headlines.collect::<String>()));
     let Some(metric) = outcome.judged.first() else { return out };
     let rows: String = outcome
         .arms
@@ -36,9 +32,50 @@ pub(super) fn answer(outcome: &Outcome) -> String {
         .collect();
     if !rows.is_empty() {
         let label = escape(&words::metric(metric));
-        out.push_str(&format!("<h3>By arm: {label}</h3><ul class=\"arms\">{rows}</ul>"));
+        out.push_str(&format!("<h3>Switch by switch: {label}</h3><ul class=\"arms\">{rows}</ul>"));
     }
     out
+}
+
+/// What to switch on for one metric, and what that gives, beside the noise.
+fn advice(outcome: &Outcome, name: &str) -> String {
+    let label = escape(&words::metric(name));
+    let floor = match outcome.floor.get(name) {
+        Some(floor) => format!("{} to {}", units::ratio(floor.low), units::ratio(floor.high)),
+        None => "not known".into(),
+    };
+    let Some((arm, metric)) = words::best(outcome, name) else {
+        let headline = words::headline(outcome, name);
+        let (_, why) = headline.split_once(": ").unwrap_or(("", &headline));
+        let why = escape(why);
+        return format!(
+            "<li class=\"muted\"><b>{label}</b><span>Nothing to switch on: {why}. Noise floor: \
+             {floor}.</span></li>"
+        );
+    };
+    let value = |metric: &MetricOutcome| Some(units::value(metric.median?, &metric.unit));
+    let baseline = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Baseline);
+    let before = baseline.and_then(|arm| value(arm.metrics.get(name)?));
+    let change = match (value(metric), before) {
+        (Some(now), Some(before)) => format!(": {now} instead of {before}"),
+        (Some(now), None) => format!(": {now}"),
+        _ => String::new(),
+    };
+    let interval =
+        words::interval(metric).map_or(String::new(), |i| format!(", 95 % interval {i}"));
+    let helped = steps::helpful(outcome, arm, name);
+    let helped = match helped.is_empty() || helped.len() == arm.switches.len() {
+        true => String::new(),
+        false => format!(" Of these, {} gave something when added.", words::listed(&helped)),
+    };
+    format!(
+        "<li class=\"good\"><b>{label}</b><span>Switch on <strong>{}</strong>{}, \
+         <strong>{}</strong> of the baseline{interval}. Noise floor: {floor}.{}</span></li>",
+        escape(&words::listed(&arm.switches)),
+        escape(&change),
+        units::ratio(metric.ratio.unwrap_or(1.0)),
+        escape(&helped),
+    )
 }
 
 fn sentence(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (&'static str, String) {
@@ -70,129 +107,11 @@ fn sentence(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (&'static str, S
         }
     }
     text.push('.');
-    if let Some(rung) = rung_before(outcome, arm)
-        && let Some(step) = step(rung, arm, name)
+    if let Some(rung) = steps::rung_below(outcome, arm)
+        && let Some(step) = steps::step(outcome, rung, arm, name)
     {
-        text.push_str(&format!(" On top of {}: {}.", rung.name, step.words()));
+        let verdict = words::verdict(step.verdict);
+        text.push_str(&format!(" On top of {}: {}, {verdict}.", rung.name, step.words()));
     }
     (class, text)
-}
-
-/// The arm that ran with the most of this arm's switches and no other.
-fn rung_before<'a>(outcome: &'a Outcome, arm: &ArmOutcome) -> Option<&'a ArmOutcome> {
-    outcome
-        .arms
-        .iter()
-        .filter(|other| {
-            other.kind == ArmKind::Variant
-                && other.trials > 0
-                && !other.switches.is_empty()
-                && other.switches.len() < arm.switches.len()
-                && other.switches.iter().all(|switch| arm.switches.contains(switch))
-        })
-        .max_by_key(|other| other.switches.len())
-}
-
-/// What an arm changes against another that is not the baseline.
-#[derive(Debug, PartialEq)]
-struct Step {
-    ratio: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Step {
-    fn words(&self) -> String {
-        format!(
-            "{} [{}, {}]{}",
-            units::ratio(self.ratio),
-            units::digits(self.low),
-            units::digits(self.high),
-            if self.low <= 1.0 && self.high >= 1.0 { ", no difference shown" } else { "" }
-        )
-    }
-}
-
-/// Median of the blocks' ratios between two arms, with the sign test's interval:
-/// exact whatever the distribution, at least 95 %. `None` under six blocks, where
-/// there is no such interval.
-///
-/// Source: Conover, "Practical Nonparametric Statistics", section 3.2.
-fn step(from: &ArmOutcome, to: &ArmOutcome, name: &str) -> Option<Step> {
-    let (from, to) = (from.metrics.get(name)?, to.metrics.get(name)?);
-    let mut ratios: Vec<f64> = std::iter::zip(&from.trials, &to.trials)
-        .filter_map(|(from, to)| Some(to.as_ref()? / from.as_ref()?))
-        .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let n = ratios.len();
-    // Trim from each end while the chance of the median lying there stays ≤ 2.5 %.
-    let mut chance = 0.5f64.powi(i32::try_from(n).ok()?);
-    let (mut beyond, mut trim) = (0.0, 0);
-    while trim < n && beyond + chance <= 0.025 {
-        beyond += chance;
-        trim += 1;
-        chance *= (n + 1 - trim) as f64 / trim as f64;
-    }
-    let low = *ratios.get(trim.checked_sub(1)?)?;
-    let median = (ratios[(n - 1) / 2] * ratios[n / 2]).sqrt();
-    Some(Step { ratio: median, low, high: ratios[n - trim] })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use model::{Better, MetricOutcome};
-
-    use super::*;
-
-    fn arm(values: &[f64]) -> ArmOutcome {
-        let metric = MetricOutcome {
-            unit: "ns".into(),
-            better: Better::Lower,
-            median: None,
-            ratio: None,
-            low: None,
-            high: None,
-            p: None,
-            verdict: None,
-            why: None,
-            trials: values.iter().map(|v| v.is_finite().then_some(*v)).collect(),
-        };
-        ArmOutcome {
-            name: String::new(),
-            kind: ArmKind::Variant,
-            switches: Vec::new(),
-            support: Support::Yes,
-            trials: values.len() as u32,
-            metrics: BTreeMap::from([("m".into(), metric)]),
-            latency: BTreeMap::new(),
-            mode: BTreeMap::new(),
-            counters: BTreeMap::new(),
-            failures: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn the_sign_tests_interval_is_that_of_the_tables() {
-        // n = 6: the whole range (96.9 %); n = 10: second to ninth (97.9 %);
-        // n = 20: sixth to fifteenth (95.9 %).
-        for (n, low, high) in [(6, 1.0, 6.0), (10, 2.0, 9.0), (20, 6.0, 15.0)] {
-            let ones = arm(&vec![1.0; n]);
-            let counting = arm(&(1..=n).map(|i| i as f64).collect::<Vec<_>>());
-            let step = step(&ones, &counting, "m").unwrap();
-            assert_eq!((step.low, step.high), (low, high), "n = {n}");
-        }
-        assert_eq!(step(&arm(&[1.0; 5]), &arm(&[2.0; 5]), "m"), None);
-    }
-
-    #[test]
-    fn a_drift_of_the_machine_cancels_and_missing_trials_are_left_out() {
-        let drifting: Vec<f64> = (1..=12).map(f64::from).collect();
-        let mut halved: Vec<f64> = drifting.iter().map(|v| v / 2.0).collect();
-        halved[3] = f64::NAN;
-        let step = step(&arm(&drifting), &arm(&halved), "m").unwrap();
-        assert_eq!(step, Step { ratio: 0.5, low: 0.5, high: 0.5 });
-    }
 }

@@ -84,7 +84,7 @@ fn answer(comparison: &RunComparison) -> String {
     for (label, by_worth) in [("Values", false), ("Worth", true)] {
         let (word, verdict) = compared::verdict(comparison, by_worth);
         out.push_str(&format!(
-            "<li><b>{label}</b> <span class=\"{}\">{}</span>: {}</li>",
+            "<li><b>{label}</b><span><span class=\"{}\">{}</span>: {}</span></li>",
             super::verdict_class(Some(verdict)),
             word,
             escape(&compared::sentence(comparison, by_worth))

@@ -11,6 +11,9 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
 
+/// What stands beside a line that was judged.
+const VERDICTS: &str = "ratio, 95 % interval, verdict";
+
 /// One line of the chart.
 struct Row {
     name: String,
@@ -30,6 +33,8 @@ struct Labels<'a> {
     /// Of the line at 1.
     one: &'a str,
     across: &'a str,
+    /// Above the notes.
+    beside: &'a str,
 }
 
 /// The figure of one judged metric; `None` when no arm has a ratio of it.
@@ -65,6 +70,7 @@ pub(super) fn chart(outcome: &Outcome, name: &str, id: &str) -> Option<String> {
         description: &description,
         one: if floor.is_some() { "baseline and A/A floor" } else { "baseline" },
         across: &format!("ratio to baseline (×), {better}, 95 % interval"),
+        beside: VERDICTS,
     };
     let rows: Vec<Row> = outcome.arms.iter().map(row).collect();
     Some(draw(id, &labels, floor, &rows))
@@ -112,9 +118,48 @@ pub(super) fn of_runs(
             "{what}, newer over older (×), {}, 95 % interval",
             words::better(shape.better)
         ),
+        beside: VERDICTS,
     };
     let floor = reach.map(|reach| Floor { low: 1.0 / reach, high: reach });
     Some(draw(id, &labels, floor, &rows))
+}
+
+/// The best arm of each experiment, in the order given; `None` under two.
+pub(super) fn over_time(runs: &[BestOf<'_>], name: &str, id: &str) -> Option<String> {
+    let shape = runs.first().filter(|_| runs.len() > 1)?.metric;
+    let label = words::metric(name);
+    let mut description = String::new();
+    let mut rows = Vec::new();
+    for BestOf { when, arm, metric } in runs {
+        let interval = words::interval(metric).unwrap_or_default();
+        let note = format!("{} {interval} {arm}", metric.ratio.map_or("–".into(), units::ratio));
+        description.push_str(&format!("{when}: {note}. "));
+        rows.push(Row {
+            // Without the year, so that it fits a telephone.
+            name: when.get(5..).unwrap_or(when).to_owned(),
+            ratio: metric.ratio,
+            interval: metric.low.zip(metric.high),
+            color: GOOD,
+            note,
+            missing: None,
+        });
+    }
+    let labels = Labels {
+        title: &format!("{label}: ratio of the best arm to its baseline, newest experiment first"),
+        description: &description,
+        one: "baseline",
+        across: &format!("ratio to baseline (×), {}, 95 % interval", words::better(shape.better)),
+        beside: "ratio, 95 % interval, arm",
+    };
+    Some(draw(id, &labels, None, &rows))
+}
+
+/// The best arm of one experiment by one metric.
+pub(super) struct BestOf<'a> {
+    /// When the experiment began.
+    pub(super) when: String,
+    pub(super) arm: &'a str,
+    pub(super) metric: &'a MetricOutcome,
 }
 
 fn draw(id: &str, labels: &Labels<'_>, floor: Option<Floor>, rows: &[Row]) -> String {
@@ -157,8 +202,7 @@ fn draw(id: &str, labels: &Labels<'_>, floor: Option<Floor>, rows: &[Row]) -> St
         let middle = if wide { (left + right) / 2.0 } else { page.width() / 2.0 };
         canvas.text(labels.across, (middle, bottom + 33.0), 11.5, MUTED, At::Middle);
         if wide {
-            let heading = "ratio, 95 % interval, verdict";
-            canvas.text(heading, (right + 16.0, TOP - 12.0), 11.0, MUTED, At::Start);
+            canvas.text(labels.beside, (right + 16.0, TOP - 12.0), 11.0, MUTED, At::Start);
         }
         for (place, row) in rows.iter().enumerate() {
             let y = TOP + ROW * (place as f64 + 0.5);
@@ -216,7 +260,7 @@ fn missing(arm: &ArmOutcome, name: &str) -> Option<&'static str> {
     }
 }
 
-/// `0.061× [0.060, 0.062] better`.
+/// `0.0611× [0.0603, 0.0619] better`.
 fn short(arm: &ArmOutcome, name: &str) -> String {
     if let Some(why) = missing(arm, name) {
         return why.into();

@@ -2,17 +2,21 @@
 
 mod answer;
 mod compare;
+mod cpus;
 mod curves;
 mod ladder;
+mod path;
 pub mod served;
 mod shell;
 mod svg;
+mod trials;
 
 use model::{ArmOutcome, Outcome, Support, Verdict};
 
 use crate::{units, words};
 
 pub use compare::{comparison_body, comparison_page};
+pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 
 /// Judged metrics that get a chart.
@@ -41,12 +45,14 @@ pub fn body(outcome: &Outcome) -> String {
     body.push_str(&section("What each arm is worth", &ladders(outcome)));
     body.push_str(&section("Latency", &tails(outcome)));
     body.push_str(&section("Trial by trial", &series(outcome)));
+    body.push_str(&section("Cost by CPU", &cpu_cost(outcome)));
     body.push_str(&section("Figures", &tables(outcome)));
     body.push_str(&section("Doubts", &doubts(outcome)));
     body.push_str(&section("Not run here", &not_run(outcome)));
     body.push_str(&section("Warnings", &warnings(outcome)));
     body.push_str(&section("Machine", &machine(outcome)));
     body.push_str(&section("Method", &method(outcome)));
+    body.push_str(&section("Trials", &trials::tables(outcome)));
     body.push_str(&section("Run it again", &again(outcome)));
     body
 }
@@ -132,8 +138,8 @@ fn tails(outcome: &Outcome) -> String {
     for (i, segment) in curves::segments(outcome).iter().take(CHARTS).enumerate() {
         if let Some(chart) = curves::tail(outcome, segment, &format!("tail{i}")) {
             out.push_str(&format!(
-                "<figure><figcaption><h3>{}</h3> How many samples took longer than a latency, all \
-                 trials together: the line furthest left is the fastest. At 1 % stands p99. A line \
+                "<figure><figcaption><h3>{}</h3> Complementary distribution: how many samples took longer than a latency, all \
+                 trials together. The line furthest left is the fastest. At 1 % stands p99. A line \
                  ends where too few samples stand behind it.</figcaption>{chart}</figure>",
                 escape(segment)
             ));
@@ -143,13 +149,30 @@ fn tails(outcome: &Outcome) -> String {
 }
 
 fn series(outcome: &Outcome) -> String {
-    let Some(name) = outcome.judged.first() else { return String::new() };
-    let Some(chart) = curves::series(outcome, name, "series") else { return String::new() };
+    let mut out = String::new();
+    for (i, name) in outcome.judged.iter().take(CHARTS).enumerate() {
+        if let Some(chart) = curves::series(outcome, name, &format!("series{i}")) {
+            out.push_str(&format!(
+                "<figure><figcaption><h3>{}</h3> One point a trial, in the order of blocks. What \
+                 moves all lines together is the machine; ratios are taken within a block, so that \
+                 it cancels.</figcaption>{chart}</figure>",
+                escape(&words::metric(name))
+            ));
+        }
+    }
+    out
+}
+
+fn cpu_cost(outcome: &Outcome) -> String {
+    let Some(chart) = cpus::chart(outcome, "cpus") else { return String::new() };
+    let most = match cpus::count(outcome) {
+        9.. => " The busiest are shown.",
+        _ => "",
+    };
     format!(
-        "<figure><figcaption><h3>{}</h3> One point a trial, in the order of blocks. What moves all \
-         lines together is the machine; ratios are taken within a block, so that it cancels.\
-         </figcaption>{chart}</figure>",
-        escape(&words::metric(name))
+        "<figure><figcaption><h3>CPU time in use</h3> Of the whole machine while the trials ran, \
+         with their set-up and whatever else ran. A spinning receiver fills its CPU whatever \
+         arrives.{most}</figcaption>{chart}</figure>"
     )
 }
 
@@ -292,8 +315,11 @@ fn not_run(outcome: &Outcome) -> String {
 }
 
 fn warnings(outcome: &Outcome) -> String {
+    if outcome.warnings.is_empty() {
+        return String::new();
+    }
     let items = outcome.warnings.iter().map(|w| (w.what.clone(), w.advice.clone()));
-    terms(&items.collect::<Vec<_>>())
+    format!("<div class=\"long\">{}</div>", terms(&items.collect::<Vec<_>>()))
 }
 
 fn machine(outcome: &Outcome) -> String {
@@ -328,9 +354,8 @@ fn method(outcome: &Outcome) -> String {
          from a two-sided permutation test. The baseline runs twice in each block: the ratio of \
          the two is the noise floor. “Better” and “worse” need an interval clear of 1 and beyond \
          the floor; “no difference shown” needs one narrow enough to say so; else the verdict is \
-         “inconclusive”. A step from rung to rung is the median of the same blocks' ratios \
-         between the two arms, with an interval from order statistics (sign test, at least \
-         95 %). Percentiles are refused where packets were lost or too few samples stand behind \
+         “inconclusive”. A step from rung to rung is judged by the same rule, from the ratios \
+         between the two arms in the same blocks. Percentiles are refused where packets were lost or too few samples stand behind \
          them.</p>",
         escape(&words::method(outcome))
     )

@@ -41,7 +41,7 @@ pub fn list(list: &List<'_>) -> String {
     Shell::Served { here: "/", live: false }.page("Experiments", &body)
 }
 
-fn heading(title: &str, below: &str) -> String {
+pub(super) fn heading(title: &str, below: &str) -> String {
     format!(
         "<header><p class=\"brand\">Wirepath</p><h1>{}</h1><p class=\"meta\">{}</p></header>\n",
         escape(title),
@@ -162,7 +162,7 @@ fn pages(list: &List<'_>) -> String {
 }
 
 /// Text as a part of a URL's path or query.
-fn url(text: &str) -> String {
+pub(super) fn url(text: &str) -> String {
     let escaped = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
             char::from(byte).to_string()
@@ -173,7 +173,7 @@ fn url(text: &str) -> String {
 }
 
 /// Where an experiment's page is.
-fn experiment_url(id: &str) -> String {
+pub(super) fn experiment_url(id: &str) -> String {
     format!("/experiment/{}", url(id))
 }
 
@@ -186,7 +186,10 @@ pub fn experiment(outcome: &Outcome, progress: &Progress, quiet_ms: u64) -> Stri
     let mut body = format!(
         "<ul class=\"actions\" aria-label=\"downloads\"><li><a href=\"{at}/outcome.json\" download>JSON</a></li>\
          <li><a href=\"{at}/outcome.csv\" download>CSV of verdicts</a></li>\
-         <li><a href=\"{at}/trials.csv\" download>CSV of trials</a></li></ul>\n"
+         <li><a href=\"{at}/trials.csv\" download>CSV of trials</a></li>\
+         <li><a href=\"/path/{}\">Path {}</a></li></ul>\n",
+        url(&outcome.path),
+        escape(&outcome.path)
     );
     if live {
         body.push_str(&progress_section(progress, quiet_ms));

@@ -15,7 +15,7 @@ pub enum Shell<'a> {
     File,
     /// Behind `serve`: the style sheet is a resource of the same origin.
     Served {
-        /// Which entry of the navigation this is: `/` or `/compare`.
+        /// Which entry of the navigation this is: `/`, `/compare` or `/paths`.
         here: &'a str,
         /// Whether the page follows a run that is under way.
         live: bool,
@@ -59,7 +59,7 @@ impl Shell<'_> {
 
 fn navigation(here: &str) -> String {
     let mut out = String::from("<nav aria-label=\"pages\"><ul>");
-    for (to, name) in [("/", "Experiments"), ("/compare", "Compare")] {
+    for (to, name) in [("/", "Experiments"), ("/compare", "Compare"), ("/paths", "Paths")] {
         let current = if to == here { " aria-current=\"page\"" } else { "" };
         out.push_str(&format!("<li><a href=\"{to}\"{current}>{name}</a></li>"));
     }

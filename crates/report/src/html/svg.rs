@@ -186,7 +186,7 @@ pub(super) fn figure(
     out
 }
 
-/// A tick's text without idle zeros: `0.050×` → `0.05×`, `10.0 µs` → `10 µs`.
+/// A tick's text without idle zeros: `0.0500×` → `0.05×`, `10.0 µs` → `10 µs`.
 pub(super) fn trimmed(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, Row, named_params, params};
 
-use model::Ended;
+use model::{Ended, Outcome};
 
 use super::packed::Document;
 use super::{
@@ -164,6 +164,41 @@ impl SqliteStore {
                 })
             })
             .collect()
+    }
+
+    /// What experiments came to, newest first, without their trials; those that have no outcome
+    /// yet, or were killed before, are left out.
+    pub fn outcomes(&self, filter: &Filter) -> Result<Vec<Outcome>, StoreError> {
+        let fault = self.sqlite("reading outcomes");
+        let mut query = self
+            .connection
+            .prepare(&format!(
+                "SELECT e.id, e.outcome FROM experiments e {WHERE} AND e.outcome IS NOT NULL
+                 ORDER BY e.started DESC, e.id DESC LIMIT :limit OFFSET :offset"
+            ))
+            .map_err(&fault)?;
+        let rows = query
+            .query_map(
+                named_params! {
+                    ":path": filter.path,
+                    ":machine": filter.machine,
+                    ":since": filter.since,
+                    ":until": filter.until,
+                    ":limit": filter.limit.map_or(-1, i64::from),
+                    ":offset": filter.offset,
+                },
+                |row| Ok((row.get::<_, String>(0)?, row.get::<_, Document>(1)?)),
+            )
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&fault)?;
+        let outcome = |(id, Document(text)): (String, Document)| {
+            json::from_json(&text).map_err(|source| StoreError::Unreadable {
+                id,
+                what: "the outcome".into(),
+                source: source.into(),
+            })
+        };
+        rows.into_iter().map(outcome).collect()
     }
 
     /// An error of reading one record: what is in it, or SQLite's own.

@@ -1,0 +1,65 @@
+//! The page of a path: what it says of itself, and what the history has of it.
+
+use paths::Path;
+use report::html::{LoadText, PathPage};
+use report::store::{Filter, SqliteStore, Store, StoreError};
+
+/// Experiments that are looked at, the newest: enough for a word on each switch, and few enough
+/// that the page is there at once.
+const NEWEST: u32 = 40;
+
+/// What the history has of one path on one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    machine: Option<String>,
+    machines: Vec<String>,
+    outcomes: Vec<model::Outcome>,
+    total: u64,
+}
+
+impl Known {
+    /// - `machine`: its id; that of the path's newest experiment when `None`.
+    pub(crate) fn of(
+        store: Option<&SqliteStore>,
+        path: &str,
+        machine: Option<&str>,
+    ) -> Result<Known, StoreError> {
+        let Some(store) = store else { return Ok(Known::default()) };
+        let mut filter = Filter { path: Some(path.into()), limit: Some(1), ..Filter::default() };
+        filter.machine = match machine {
+            Some(id) => Some(id.to_owned()),
+            None => store.list(&filter)?.pop().map(|newest| newest.machine),
+        };
+        filter.limit = Some(NEWEST);
+        Ok(Known {
+            outcomes: store.outcomes(&filter)?,
+            total: store.count(&filter)?,
+            machines: store.machines()?,
+            machine: filter.machine,
+        })
+    }
+
+    /// The page, as `render` wants it.
+    pub(crate) fn page(
+        &self,
+        path: &dyn Path,
+        render: impl FnOnce(&PathPage<'_>) -> String,
+    ) -> String {
+        let text = |load: &'static paths::LoadKind| LoadText {
+            name: load.name,
+            what: load.what,
+            judged: load.judged,
+        };
+        let loads: Vec<LoadText<'_>> = path.loads().iter().map(text).collect();
+        render(&PathPage {
+            name: path.name(),
+            what: path.what(),
+            loads: &loads,
+            switches: path.switches(),
+            machine: self.machine.as_deref(),
+            machines: &self.machines,
+            outcomes: &self.outcomes,
+            total: self.total,
+        })
+    }
+}
