@@ -1,9 +1,10 @@
-//! Chores of the workspace: `cargo xtask edges | goldens | unsafe [--check] | man [DIR] |
-//! firmware | linux-guest`.
+//! Chores of the workspace: `cargo xtask edges | links | goldens | unsafe [--check] |
+//! man [DIR] | firmware | linux-guest`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod edges;
 mod firmware;
+mod links;
 mod linux_guest;
 mod source;
 mod unsafe_table;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
+       cargo xtask links        check that links of Markdown pages lead somewhere; fetches nothing
        cargo xtask goldens      rewrite the golden files from what the tests produce now
        cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
@@ -29,6 +31,7 @@ fn main() -> Result<()> {
         .context("xtask lies in the workspace's folder")?;
     match words[..] {
         ["edges"] => edges(root),
+        ["links"] => links::check(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
