@@ -1,4 +1,4 @@
-//! Chores of the workspace: `cargo xtask edges | links | goldens | unsafe [--check] |
+//! Chores of the workspace: `cargo xtask edges | links | goldens | reference | unsafe [--check] |
 //! man [DIR] | firmware | linux-guest`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
@@ -18,6 +18,7 @@ const USAGE: &str = "\
 usage: cargo xtask edges        check that crates and paths depend on each other as agreed
        cargo xtask links        check that links of Markdown pages lead somewhere; fetches nothing
        cargo xtask goldens      rewrite the golden files from what the tests produce now
+       cargo xtask reference    rewrite docs/commands.md and docs/results.schema.json from the code
        cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
@@ -32,6 +33,7 @@ fn main() -> Result<()> {
     match words[..] {
         ["edges"] => edges(root),
         ["links"] => links::check(root),
+        ["reference"] => reference(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
@@ -70,6 +72,21 @@ fn goldens(root: &Path) -> Result<()> {
     run(cargo(root).args(["test", "--workspace", "--quiet"]).env("UPDATE", "1"))?;
     println!("changed files, to be read before they are committed:");
     run(Command::new("git").current_dir(root).args(["status", "--short", "--", "*golden*"]))
+}
+
+/// Has the tests that compare these pages with the code write them.
+fn reference(root: &Path) -> Result<()> {
+    let of = |package: &'static str, target: [&'static str; 2], test: &'static str| {
+        run(cargo(root)
+            .args(["test", "--quiet", "--package", package])
+            .args(target)
+            .args([test])
+            .env("UPDATE", "1"))
+    };
+    of("wirepath", ["--bin", "wirepath"], "commands_of_the_reference_are_those_of_the_program")?;
+    of("wirepath-report", ["--test", "schema"], "schema_is_that_of_the_types")?;
+    println!("docs/commands.md and docs/results.schema.json are what the code says");
+    Ok(())
 }
 
 /// Has the program itself write its man pages: it knows its commands.

@@ -16,6 +16,8 @@ mod near;
 mod paths_list;
 mod peer;
 mod prove;
+#[cfg(test)]
+mod reference;
 mod report_cmd;
 mod serve;
 mod stop;
