@@ -1,11 +1,14 @@
 //! Chores of the workspace: `cargo xtask edges | links | goldens | reference | unsafe [--check] |
-//! man [DIR] | firmware | linux-guest`.
+//! man [DIR] | firmware | linux-guest | release | deb`.
 #![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
+mod deb;
 mod edges;
 mod firmware;
 mod links;
 mod linux_guest;
+mod notices;
+mod release;
 mod source;
 mod unsafe_table;
 
@@ -22,7 +25,9 @@ usage: cargo xtask edges        check that crates and paths depend on each other
        cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
-       cargo xtask linux-guest  build the Linux guests of paths and tests from Debian's packages";
+       cargo xtask linux-guest  build the Linux guests of paths and tests from Debian's packages
+       cargo xtask release      build the program so that it does not depend on where it is built
+       cargo xtask deb          build the Debian package into out/";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +44,8 @@ fn main() -> Result<()> {
         ["linux-guest"] => linux_guest::build(root),
         ["unsafe"] => unsafe_table::run(root, false),
         ["unsafe", "--check"] => unsafe_table::run(root, true),
+        ["release"] => release::build(root, &release::target(root)).map(drop),
+        ["deb"] => deb::build(root),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),
