@@ -70,6 +70,10 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
     if Path::new(&multiarch).is_dir() {
         arguments.push(format!("-I{multiarch}"));
     }
+    // The same sources give the same bytes, wherever they lie.
+    let folder = source.parent().unwrap_or(Path::new("."));
+    arguments.push(format!("-ffile-prefix-map={}=bpf", folder.display()));
+    arguments.push("-fdebug-compilation-dir=.".into());
     libbpf_cargo::SkeletonBuilder::new()
         .source(source)
         .obj(&object)

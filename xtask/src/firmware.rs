@@ -57,6 +57,11 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Names of the images in `target/firmware`.
+pub(crate) fn files() -> impl Iterator<Item = &'static str> {
+    IMAGES.iter().map(|image| image.file)
+}
+
 /// Has rustup fetch the target's core library. Without rustup the build says what is missing.
 fn add_target(root: &Path, target: &str) -> Result<()> {
     let rustup = Command::new("rustup").current_dir(root).args(["target", "add", target]).output();

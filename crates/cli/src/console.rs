@@ -1,6 +1,7 @@
 //! All that is printed: results to standard output, the rest to standard error.
 #![expect(clippy::print_stderr, reason = "this module is the program's voice")]
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use report::text::Style;
@@ -18,10 +19,28 @@ pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a result that ends with a line break.
+/// Writes a result that ends with a line break. A document of JSON is for programs, and stays as
+/// it is.
 pub(crate) fn text(out: &str) -> Result<(), Failure> {
     let line_break = if out.ends_with('\n') { "" } else { "\n" };
-    bytes(format!("{out}{line_break}").as_bytes())
+    let is_for_people = !out.starts_with(['{', '[']) && std::io::stdout().is_terminal();
+    bytes(format!("{}{line_break}", shown(out, is_for_people)).as_bytes())
+}
+
+/// Text for a terminal, or something else, as that can show it.
+fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
+    match is_terminal && !is_utf8() && !text.is_ascii() {
+        true => text.chars().map(report::text::ascii).collect(),
+        false => text.into(),
+    }
+}
+
+/// Whether the locale's characters are those of UTF-8.
+fn is_utf8() -> bool {
+    ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        .is_some_and(|v| v.to_lowercase().contains("utf-8") || v.to_lowercase().contains("utf8"))
 }
 
 /// Writes a result in place of the one before it, on a terminal; below it elsewhere.
@@ -33,12 +52,12 @@ pub(crate) fn screen(out: &str) -> Result<(), Failure> {
 
 /// Says something that is no result.
 pub(crate) fn say(line: &str) {
-    eprintln!("{line}");
+    eprintln!("{}", shown(line, is_watched()));
 }
 
 /// Says why the command failed.
 pub(crate) fn error(failure: &Failure) {
-    eprintln!("error: {}", failure.text());
+    eprintln!("error: {}", shown(failure.text(), is_watched()));
 }
 
 /// Whether somebody watches standard error.
@@ -52,11 +71,7 @@ pub(crate) fn style() -> Style {
     let width = terminal_size::terminal_size()
         .filter(|_| terminal)
         .map_or(80, |(terminal_size::Width(columns), _)| usize::from(columns).clamp(60, 120));
-    let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
-        .is_some_and(|v| v.to_lowercase().contains("utf-8") || v.to_lowercase().contains("utf8"));
     let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-    Style { width, color: terminal && !plain && !dumb, ascii: terminal && !utf8 }
+    Style { width, color: terminal && !plain && !dumb, ascii: terminal && !is_utf8() }
 }

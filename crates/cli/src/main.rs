@@ -17,6 +17,8 @@ mod path_page;
 mod paths_list;
 mod peer;
 mod prove;
+#[cfg(test)]
+mod reference;
 mod report_cmd;
 mod serve;
 mod stop;

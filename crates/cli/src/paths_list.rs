@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use model::{Arm, Support};
 use paths::{Load, Path};
+use report::text::Style;
 use serde::Serialize;
 
 use crate::args::Cli;
@@ -91,31 +92,44 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
         let json = serde_json::json!({ "schema": model::SCHEMA, "paths": docs });
         return console::text(&format!("{json:#}"));
     }
+    console::text(&text(docs))
+}
+
+/// Where the column begins that tells of a load or switch.
+const COLUMN: usize = 18;
+
+fn text(docs: Vec<PathDoc>) -> String {
+    // Colours would mark all that is in the second column alike.
+    let style = Style { color: false, ..console::style() };
+    let entry = |name: &str, text: &str| report::text::entry(name, text, COLUMN, style);
     let mut out = String::new();
     for doc in docs {
-        let _ = writeln!(out, "{}: {}\n\nloads", doc.name, doc.what);
+        let _ =
+            write!(out, "{}", report::text::entry(&format!("{}:", doc.name), doc.what, 0, style));
+        out.push_str("\nloads\n");
         for load in doc.loads {
             let peers = match load.peers {
                 [] => String::new(),
                 peers => format!("; peers: {}", peers.join(", ")),
             };
-            let _ = writeln!(out, "  {:<15} {}", load.name, load.what);
-            let _ = writeln!(out, "  {:<15} judged by {}{peers}", "", load.judged.join(", "));
+            out.push_str(&entry(&format!("  {}", load.name), load.what));
+            out.push_str(&entry("", &format!("judged by {}{peers}", load.judged.join(", "))));
         }
         if !doc.support.is_yes() {
-            let _ = writeln!(out, "\nnot possible here: {}", words(&doc.support));
+            let why = words(&doc.support);
+            let _ = write!(out, "\n{}", report::text::entry("not possible here:", &why, 0, style));
         }
-        let _ = writeln!(out, "\nswitches, in the order of the ladder");
+        out.push_str("\nswitches, in the order of the ladder\n");
         for SwitchDoc { switch, support } in doc.switches {
-            let _ = writeln!(out, "  {:<15} {}", switch.id, switch.effect);
+            out.push_str(&entry(&format!("  {}", switch.id), switch.effect));
             if !switch.needs.is_empty() {
-                let _ = writeln!(out, "  {:<15} needs {}", "", switch.needs);
+                out.push_str(&entry("", &format!("needs {}", switch.needs)));
             }
             // Where nothing can run, that was said above, once.
             if doc.support.is_yes() {
-                let _ = writeln!(out, "  {:<15} here: {}", "", words(&support));
+                out.push_str(&entry("", &format!("here: {}", words(&support))));
             }
         }
     }
-    console::text(&out)
+    out
 }

@@ -358,7 +358,7 @@ fn progress_bar() -> ProgressBar {
     }
     let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {msg}") {
-        bar.set_style(style);
+        bar.set_style(style.progress_chars("=> "));
     }
     bar
 }

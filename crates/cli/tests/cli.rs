@@ -201,13 +201,13 @@ fn nothing_but_text_goes_into_a_pipe() {
     }
 }
 
-/// Runs a command on a terminal of its own, with the setting given.
-fn on_a_terminal(data: &Data, setting: (&str, &str)) -> Option<String> {
+/// Runs a command on a terminal of its own, of 80 columns, with the setting given.
+fn on_a_terminal(data: &Data, command: &str, setting: (&str, &str)) -> Option<String> {
     if !common::is_installed("script") {
         return None;
     }
     let program = env!("CARGO_BIN_EXE_wirepath");
-    let line = format!("{program} report last --data-dir {}", data.path().display());
+    let line = format!("{program} {command} --data-dir {}", data.path().display());
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
     script.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
@@ -219,13 +219,34 @@ fn on_a_terminal(data: &Data, setting: (&str, &str)) -> Option<String> {
 fn colour_is_for_terminals_and_no_color_switches_it_off() {
     let data = Data::new();
     succeed(data.wirepath(&QUICK));
-    let (Some(shown), Some(plain)) =
-        (on_a_terminal(&data, ("A", "b")), on_a_terminal(&data, ("NO_COLOR", "1")))
-    else {
+    let coloured = |name, value| on_a_terminal(&data, "report last", (name, value));
+    let (Some(shown), Some(plain)) = (coloured("A", "b"), coloured("NO_COLOR", "1")) else {
         return skip("no terminal to be had");
     };
     assert!(shown.contains('\u{1b}'), "the check itself must be able to see: {shown}");
     assert!(!plain.contains('\u{1b}'), "{plain}");
+}
+
+#[test]
+fn a_terminal_without_utf8_gets_ascii_in_80_columns() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    for command in ["report last", "history list", "history show last", "paths"] {
+        let (Some(plain), Some(rich)) = (
+            on_a_terminal(&data, command, ("LC_ALL", "C")),
+            on_a_terminal(&data, command, ("NO_COLOR", "1")),
+        ) else {
+            return skip("no terminal to be had");
+        };
+        assert!(plain.is_ascii(), "{command}: {plain}");
+        let widest = rich.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
+        assert!((20..=80).contains(&widest), "{command}: {widest} columns\n{rich}");
+    }
+    let report = on_a_terminal(&data, "report last", ("NO_COLOR", "1")).unwrap_or_default();
+    assert!(
+        report.contains('×') && report.contains('–'),
+        "the check must be able to see: {report}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What part an arm plays in an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ArmKind {
     /// No switch on; what all others are compared with.

@@ -13,6 +13,7 @@ pub const SCHEMA: u32 = 1;
 
 /// What can be said of one metric of one arm against the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The interval is clear of 1 on the good side and beyond the A/A floor.
@@ -33,6 +34,7 @@ pub enum Verdict {
 
 /// One metric of one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetricOutcome {
     /// Unit of `median`.
     pub unit: String,
@@ -60,6 +62,7 @@ pub struct MetricOutcome {
 
 /// A latency distribution, pooled over an arm's trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Distribution {
     /// Samples.
     pub count: u64,
@@ -73,6 +76,7 @@ pub struct Distribution {
 
 /// One arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArmOutcome {
     /// Unique within the experiment.
     pub name: String,
@@ -102,6 +106,7 @@ pub struct ArmOutcome {
 
 /// Noise floor of one metric: the A/A pair's interval, as ratios.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Floor {
     /// Lower end.
     pub low: f64,
@@ -111,6 +116,7 @@ pub struct Floor {
 
 /// The machine an experiment ran on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// Random-looking but stable name for this machine's description, to compare by.
     pub id: String,
@@ -137,6 +143,7 @@ pub struct Machine {
 
 /// Something the reader must know, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warning {
     /// What was seen.
     pub what: String,
@@ -146,6 +153,7 @@ pub struct Warning {
 
 /// Why an experiment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// Every verdict was settled.
@@ -162,6 +170,7 @@ pub enum Ended {
 
 /// What an experiment came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// [`SCHEMA`].
     pub schema: u32,

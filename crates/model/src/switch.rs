@@ -33,6 +33,7 @@ pub struct Switch {
 
 /// Whether an arm can run here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum Support {
     /// It can.

@@ -14,6 +14,8 @@ pub(super) const INSTALL_QEMU: &str = "apt-get install qemu-system-arm";
 pub const IMAGE: &str = "wirepath-guest-virt.elf";
 /// Folder where `cargo xtask` puts what it builds for machines, from the project's root.
 const BUILT: &str = "target/firmware";
+/// Folder of a package's images, from the program's.
+const PACKAGED: &str = "../share/wirepath";
 /// File name of the reference firmware.
 const REFERENCE: &str = "wirepath-guest-reference.elf";
 const IMAGE_VARIABLE: &str = "WIREPATH_GUEST_IMAGE";
@@ -66,16 +68,18 @@ fn find(named: Option<OsString>, folders: &[PathBuf], file: &str) -> Option<Path
     found.into_iter().find(|path| path.is_file())
 }
 
-/// Next to the program; then `target/firmware` above it or here, and, for a program that was not
-/// moved since it was built, at the project's root.
+/// Next to the program; where a package puts it; then `target/firmware` above the program or here,
+/// and, for what cargo runs, at the project's root.
 fn folders() -> Vec<PathBuf> {
     let program = env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
     let above = beside.into_iter().flat_map(Path::ancestors).skip(1).take(3);
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders: Vec<PathBuf> = beside.map(Path::to_path_buf).into_iter().collect();
+    folders.extend(beside.map(|folder| folder.join(PACKAGED)));
     folders.extend(above.map(|folder| folder.join("firmware")));
-    folders.extend([PathBuf::from(BUILT), project.join(BUILT)]);
+    folders.push(PathBuf::from(BUILT));
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    folders.extend(package.map(|package| package.join("../..").join(BUILT)));
     folders
 }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 const VARIABLE: &str = "WIREPATH_VMNIC_IMAGE";
 /// Its name, beside the executable or among the firmware.
 const FILE: &str = "wirepath-vmnic-nettest.elf";
+/// Where a package puts it, from the executable's folder.
+const PACKAGED: &str = "../share/wirepath/wirepath-vmnic-nettest.elf";
 
 /// Why there is no image.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +30,7 @@ pub enum MissingImage {
 }
 
 /// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else one beside the executable, else
-/// what `cargo xtask firmware` has built.
+/// a package's, else what `cargo xtask firmware` has built.
 pub fn load() -> Result<Vec<u8>, MissingImage> {
     let path = match std::env::var_os(VARIABLE) {
         Some(named) => PathBuf::from(named),
@@ -39,8 +41,10 @@ pub fn load() -> Result<Vec<u8>, MissingImage> {
 
 fn find(executable: Option<&Path>) -> Option<PathBuf> {
     let folders = executable.into_iter().flat_map(|path| path.ancestors().skip(1));
-    // Beside it; or it was built by cargo, and lies a few folders below `target`.
-    let beside = folders.clone().take(1).map(|folder| folder.join(FILE));
+    // Beside it, or where a package puts it; or it was built by cargo, and lies a few folders below
+    // `target`.
+    let beside =
+        folders.clone().take(1).flat_map(|folder| [folder.join(FILE), folder.join(PACKAGED)]);
     let built = folders.take(4).map(|folder| folder.join("firmware").join(FILE));
     let here = std::iter::once(Path::new("target/firmware").join(FILE));
     beside.chain(built).chain(here).find(|path| path.is_file())
@@ -60,6 +64,10 @@ mod tests {
         let executable = release.join("wirepath");
         std::fs::write(firmware.join(FILE), "built").unwrap();
         assert_eq!(find(Some(&executable)), Some(firmware.join(FILE)));
+        let share = target.path().join("share/wirepath");
+        std::fs::create_dir_all(&share).unwrap();
+        std::fs::write(share.join(FILE), "packaged").unwrap();
+        assert_eq!(find(Some(&executable)), Some(release.join(PACKAGED)));
         std::fs::write(release.join(FILE), "beside").unwrap();
         assert_eq!(find(Some(&executable)), Some(release.join(FILE)));
     }

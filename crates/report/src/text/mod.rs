@@ -9,6 +9,7 @@ use crate::store::Summary;
 use crate::{units, words};
 pub use compare::compare;
 use screen::{Cell, Column, Screen, Tone};
+pub use screen::{ascii, entry};
 
 /// Judged metrics that get a table of their own.
 const TABLES: usize = 3;

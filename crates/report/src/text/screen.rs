@@ -243,15 +243,33 @@ impl Screen {
             .map(|c| match c {
                 '\t' | '\n' | '\r' => ' ',
                 c if is_unsafe(c) => '?',
-                c if !self.style.ascii || c.is_ascii() => c,
-                'µ' => 'u',
-                '×' => 'x',
-                '–' | '−' | '—' | '·' => '-',
-                '→' => '>',
-                '…' => '~',
-                _ => '?',
+                c if self.style.ascii => ascii(c),
+                c => c,
             })
             .collect()
+    }
+}
+
+/// A name, and beside it what there is to say of it, in a column that begins at `at` and is
+/// wrapped to the width; lines each with their end.
+pub fn entry(name: &str, text: &str, at: usize, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    // A name that reaches into the column stays whole.
+    let label = format!("{name:<fill$} ", fill = at.saturating_sub(1));
+    screen.paragraph(&label, text, Tone::Plain);
+    screen.finish()
+}
+
+/// The character of ASCII that stands for another; itself when it is one.
+pub fn ascii(c: char) -> char {
+    match c {
+        c if c.is_ascii() => c,
+        'µ' => 'u',
+        '×' => 'x',
+        '–' | '−' | '—' | '·' => '-',
+        '→' => '>',
+        '…' => '~',
+        _ => '?',
     }
 }
 
@@ -370,6 +388,20 @@ mod tests {
         assert!(lines.iter().all(|line| width(line) <= 10), "{lines:?}");
         let letters = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
         assert_eq!(letters(&lines.concat()), letters(text));
+    }
+
+    #[test]
+    fn entries_keep_to_their_column_and_the_width() {
+        let style = Style { width: 40, ..Style::default() };
+        let out =
+            entry("  spin", "the receiver looks again at once instead of sleeping", 10, style);
+        assert_eq!(
+            out,
+            "  spin    the receiver looks again at\n          once instead of sleeping\n"
+        );
+        assert!(
+            entry("  a-name-that-is-long", "x", 10, style).starts_with("  a-name-that-is-long x")
+        );
     }
 
     #[test]
