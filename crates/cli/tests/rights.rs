@@ -242,11 +242,15 @@ impl Stage {
             );
             fs::write(stage.data.file(&format!("{engine}.toml")), config).unwrap();
         }
+        let plan = ["tune", "plan", "--profile", "forwarding", "--interface", "vb"];
+        let built = env!("CARGO_BIN_EXE_wirepath");
+        let plan = succeed(enter(far, &[&[built][..], &plan].concat()));
+        // Whose machine and interface it is for; the step is the test's.
+        let head = plan.split("\n[[").next().unwrap();
         let plan = "[[step]]\nknob = \"tx-queue-len\"\ntarget = \"interface vb\"\n\
                     seen = \"1000\"\nvalue = \"777\"\nreason = \"a test\"\n";
-        fs::write(stage.data.file("plan.toml"), plan).unwrap();
+        fs::write(stage.data.file("plan.toml"), format!("{head}\n{plan}")).unwrap();
         let program = stage.data.file("wirepath");
-        let built = env!("CARGO_BIN_EXE_wirepath");
         // The folder it was built in may be closed to others.
         fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).unwrap();
         succeed(plain(&["chmod", "-R", "a+rwX", stage.data.path().to_str().unwrap()]));
