@@ -31,9 +31,11 @@ impl Confinement {
     /// Confines the calling thread for good; first, that no program it could start would have
     /// more rights.
     pub fn enter(&self) -> io::Result<()> {
-        // It sets no_new_privs before the filter.
-        let enter = |program| seccompiler::apply_filter(program).map_err(io::Error::other);
-        self.programs.iter().try_for_each(|program| enter(program))
+        for program in &self.programs {
+            // It sets no_new_privs before the filter.
+            seccompiler::apply_filter(program).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 }
 
