@@ -203,14 +203,6 @@ const ROWS: &[Row] = &[
         ],
         says: "",
     },
-    Row {
-        command: "tune apply",
-        needs: &["net_admin"],
-        more: "CAP_SYS_ADMIN: --netns; CAP_DAC_OVERRIDE: settings that are files of root's",
-        keeps: None,
-        args: &["tune", "apply", "FOLDER/plan.toml"],
-        says: "",
-    },
 ];
 
 /// Two namespaces, and a folder that anybody may use, with the program in it.
@@ -242,14 +234,7 @@ impl Stage {
             );
             fs::write(stage.data.file(&format!("{engine}.toml")), config).unwrap();
         }
-        let plan = ["tune", "plan", "--profile", "forwarding", "--interface", "vb"];
         let built = env!("CARGO_BIN_EXE_wirepath");
-        let plan = succeed(enter(far, &[&[built][..], &plan].concat()));
-        // Whose machine and interface it is for; the step is the test's.
-        let head = plan.split("\n[[").next().unwrap();
-        let plan = "[[step]]\nknob = \"tx-queue-len\"\ntarget = \"interface vb\"\n\
-                    seen = \"1000\"\nvalue = \"777\"\nreason = \"a test\"\n";
-        fs::write(stage.data.file("plan.toml"), format!("{head}\n{plan}")).unwrap();
         let program = stage.data.file("wirepath");
         // The folder it was built in may be closed to others.
         fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).unwrap();
@@ -265,7 +250,7 @@ impl Stage {
         all.push(&program);
         all.extend(args.iter().map(String::as_str));
         let mut command = enter(&self.spaces.far, &all);
-        command.env("WIREPATH_LOCKS", folder).env("WIREPATH_STATE", self.data.file("state"));
+        command.env("WIREPATH_LOCKS", folder);
         command.env("HOME", folder).current_dir(folder);
         command
     }
@@ -401,7 +386,7 @@ interfaces that are there already need. Labs (`prove`, `tunnel measure`, `vmnic`
 --lab`) make network namespaces, which takes CAP_SYS_ADMIN: run those as root, or as root of a virtual machine.
 
 Commands that keep less than they had also set `no_new_privs`: no program that they could be made to start gets
-rights by its file. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` make labs or settings for as long as they
+rights by its file. `tune apply` writes files of root's: run it as root. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` make labs or settings for as long as they
 run, and keep what they are given.
 
 | Command | Needs | With more | Keeps |
