@@ -286,10 +286,21 @@ impl Stage {
                 let mut unshare = Command::new("unshare");
                 unshare.arg("--mount");
                 let prove = self.run_on_disk(unshare, &args);
-                let folder = self.folder_of(&prove);
+                let space = format!("--mount=/proc/{}/ns/mnt", prove.pid());
                 let saved = || {
-                    let list = ["history", "list", "--json", "--data-dir", &folder];
-                    let output = common::run(common::wirepath(&list));
+                    // SQLite would follow a path through /proc out of the disk's namespace.
+                    let mut list = Command::new("nsenter");
+                    list.args([
+                        &space,
+                        env!("CARGO_BIN_EXE_wirepath"),
+                        "history",
+                        "list",
+                        "--json",
+                    ]);
+                    let output = common::run({
+                        list.args(["--data-dir", &folder]);
+                        list
+                    });
                     let list: serde_json::Value =
                         serde_json::from_slice(&output.stdout).unwrap_or_default();
                     list["experiments"][0]["trials"].as_u64() >= Some(9)
