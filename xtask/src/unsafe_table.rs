@@ -23,6 +23,7 @@ const COVERED: &[(&str, &str)] = &[
         "crates/sys/src/bpf/",
         "`crates/sys/tests/bpf_programs` (every program against real frames, kills, faults); `crates/cli/tests/explain.rs`; `crates/host/tests/doctor.rs`",
     ),
+    ("crates/sys/src/capability.rs", "unit tests; `crates/cli/tests/rights.rs`"),
     ("crates/sys/src/child.rs", "unit tests; `crates/cli/tests/kill.rs` (children end with us)"),
     ("crates/sys/src/clock.rs", "unit tests"),
     (

@@ -9,11 +9,12 @@ use host::net::LinkWatch;
 use host::netns::Netns;
 use host::tune::Place;
 use host::turn::{Turn, Work};
+use io::capability::Capability;
 use serde_json::{Value, json};
 
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -58,6 +59,9 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
     let _turn = Turn::take(Work::Following).map_err(|busy| Failure::failed(busy.to_string()))?;
     let mut observer = Observer::new(&spec).map_err(failure)?;
     observer.start().map_err(failure)?;
+    // Programs are attached anew in each period, and the kernel asked to count what they take.
+    rights::keep(&[Capability::Bpf, Capability::Perfmon, Capability::SysAdmin])
+        .map_err(Failure::failed)?;
     console::say(&format!("following packets for {:.1} s", args.duration.as_secs_f64()));
     let begun = Instant::now();
     loop {
@@ -126,7 +130,12 @@ fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
                 let link = host::net::link_named(interface)?;
                 Ok((LinkWatch::new(link.index)?, link))
             };
-            let (watch, link) = space.run(look).map_err(|e| Failure::of(&e))?.map_err(|e| match e {
+            // The own one is not entered, which would take CAP_SYS_ADMIN.
+            let looked = match args.netns.is_empty() {
+                true => look(),
+                false => space.run(look).map_err(|e| Failure::of(&e))?,
+            };
+            let (watch, link) = looked.map_err(|e| match e {
                 host::net::NetError::NoInterface { .. } => Failure::Usage(format!(
                     "there is no interface {interface} in {name}; `ip link` lists those that are"
                 )),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use host::lab::{Pair, PairSpec};
 use host::text::chain;
+use io::capability::Capability;
 use io::{DropCounter, DropSpec, Generator, Local, Remote, Template};
 use paths::probe::endpoint::{self, Choice};
 use paths::probe::seed;
@@ -13,10 +14,14 @@ use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 use crate::args::{Cli, GenerateArgs};
 use crate::end::Failure;
 use crate::summary::si;
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
-/// Frames a run of the generator: the kernel pauses after each, so not too few.
-const RUN_FRAMES: u32 = 5_000_000;
+/// How long a run of the generator should take: the kernel pauses after each, so not too short,
+/// and hears no wish to end before, so not too long.
+const RUN: Duration = Duration::from_millis(500);
+/// Frames of the first run, from which the others' are reckoned, and of the longest.
+const FRAMES_MIN: u32 = 20_000;
+const FRAMES_MAX: u32 = 5_000_000;
 
 /// What a generator did.
 struct Made {
@@ -103,6 +108,12 @@ fn in_lab(args: &GenerateArgs) -> Result<Made, Failure> {
     Ok(Made { counted: Some((counts.frames, counts.sequence_breaks)), ..made })
 }
 
+/// Frames that fill `time` when `frames` took so long.
+fn frames_for(time: Duration, frames: u32, took: Duration) -> u32 {
+    let fit = f64::from(frames) * time.as_secs_f64() / took.as_secs_f64().max(1e-9);
+    (fit as u32).clamp(FRAMES_MIN, FRAMES_MAX)
+}
+
 fn sys_mode() -> sys::bpf::XdpMode {
     sys::bpf::XdpMode::Native
 }
@@ -117,11 +128,31 @@ fn generate(args: &GenerateArgs, local: &Local, remote: &Remote) -> Result<Made,
     written.map_err(|e| e.to_string())?;
     let mut generator = Generator::new(&frame, local.ifindex, payload.start + SEQUENCE_OFFSET)
         .map_err(|e| chain(&e))?;
+    rights::keep(&[Capability::Bpf, Capability::NetAdmin])?;
     let begun = Instant::now();
     let mut sending = Duration::ZERO;
+    let mut frames = FRAMES_MIN;
     while begun.elapsed() < args.duration && !stop::asked() {
-        sending += generator.run(RUN_FRAMES, Generator::BATCH).map_err(|e| chain(&e))?;
+        let took = generator.run(frames, Generator::BATCH).map_err(|e| chain(&e))?;
+        sending += took;
+        let left = args.duration.saturating_sub(begun.elapsed());
+        frames = frames_for(RUN.min(left), frames, took);
     }
     let counts = generator.counts();
     Ok(Made { sent: counts.sent, attempted: counts.attempted, sending, counted: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_as_long_as_the_time_that_is_left() {
+        let ms = Duration::from_millis;
+        assert_eq!(frames_for(ms(500), 20_000, ms(10)), 1_000_000);
+        assert_eq!(frames_for(ms(50), 1_000_000, ms(500)), 100_000);
+        assert_eq!(frames_for(ms(500), 20_000, ms(10_000)), FRAMES_MIN, "a slow target");
+        assert_eq!(frames_for(ms(500), 20_000, Duration::ZERO), FRAMES_MAX);
+        assert_eq!(frames_for(Duration::ZERO, 20_000, ms(1)), FRAMES_MIN);
+    }
 }

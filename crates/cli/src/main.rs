@@ -20,6 +20,7 @@ mod prove;
 #[cfg(test)]
 mod reference;
 mod report_cmd;
+mod rights;
 mod serve;
 mod stop;
 mod summary;
@@ -36,7 +37,10 @@ use crate::end::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ran = stop::install().map_err(Failure::from).and_then(|()| run(&cli));
+    let ran = stop::install()
+        .map_err(Failure::from)
+        .and_then(|()| rights::begin(&cli.command))
+        .and_then(|()| run(&cli));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -23,7 +23,7 @@ use crate::args::{
 };
 use crate::end::Failure;
 use crate::summary::{si, summary};
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 pub(crate) fn send(cli: &Cli, args: &NearArgs) -> Result<(), Failure> {
     let pace = args.rate.map_or(Pace::Flood, Pace::Rate);
@@ -81,6 +81,7 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
     task.check().map_err(Failure::Usage)?;
     // Ours first: what the peer sends must find an open engine.
     let mut engine = io::open(&task.setup(&local, None)).map_err(|e| Failure::of(&e))?;
+    rights::give_up().map_err(Failure::failed)?;
     let sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
     task.duration = None;
     let stop = AtomicBool::new(false);
@@ -328,8 +329,11 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
         thread::scope(|scope| {
             let running =
                 scope.spawn(|| run_queues(&task, &local, None, args.engine.queues, &stop, live));
+            // The engine is opened by the thread above.
+            let given_up = rights::give_up();
             let mut said = false;
             while !running.is_finished()
+                && given_up.is_ok()
                 && !stop::asked()
                 && until.is_none_or(|until| Instant::now() < until)
             {
@@ -344,7 +348,8 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
                 thread::sleep(Duration::from_millis(if said { 20 } else { 1 }));
             }
             stop.store(true, Ordering::Relaxed);
-            running.join().unwrap_or_else(|_| Err("panicked".into()))
+            let ran = running.join().unwrap_or_else(|_| Err("panicked".into()));
+            given_up.and(ran)
         })
     });
     let report = ran.map_err(Failure::failed)?;
@@ -365,10 +370,13 @@ fn run_queues(
     live: &Live,
 ) -> Result<RoleReport, String> {
     if queues <= 1 {
-        return role::open_and_run(task, local, remote, stop, Some(live));
+        let (mut engine, watch) = role::open(task, local, remote)?;
+        rights::give_up()?;
+        return role::run(&mut engine, task, Steering { stop, live: Some(live), watch });
     }
     let range = local.queue..local.queue + queues;
     let engines = XdpEngine::open_port(&task.setup(local, remote), range).map_err(|e| chain(&e))?;
+    rights::give_up()?;
     let run_one = |(n, engine): (usize, XdpEngine)| {
         let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
         let watch = Watch::new(local.ifindex, &local.ifname);
@@ -399,7 +407,7 @@ fn with_live_line<R: Send>(cli: &Cli, body: impl FnOnce(&Live) -> R + Send) -> R
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         if console::is_watched() && !cli.json {
-            scope.spawn(|| live_lines(&live, &done));
+            scope.spawn(|| rights::give_up().map(|()| live_lines(&live, &done)));
         }
         let result = body(&live);
         done.store(true, Ordering::Relaxed);

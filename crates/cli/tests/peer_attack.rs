@@ -8,16 +8,19 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Data, FAR_IP, LONG, Running, Spaces, fail, succeed, until, wirepath};
-use serde_json::{Value, json};
+use common::{Data, FAR_IP, LONG, Running, Spaces, all_text, fail, succeed, until, wirepath};
+use serde_json::Value;
 use sys::netns::Netns;
 
 /// UDP port of the honest run.
 const PORT: u16 = 9321;
+/// UDP port of the far end of `prove --peer`.
+const REMOTE_PORT: u16 = 9000;
 /// Attackers at a time.
 const CROWD: usize = 8;
 
@@ -42,7 +45,7 @@ fn overheard(secret_file: &str) -> String {
         move || fail(command, 1)
     });
     let (mut stream, _) = listener.accept().unwrap();
-    let hello = json!({
+    let hello = serde_json::json!({
         "wirepath_peer": 1, "version": "x", "challenge": "ab".repeat(32), "secret": true,
     });
     stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
@@ -50,7 +53,7 @@ fn overheard(secret_file: &str) -> String {
     BufReader::new(&stream).read_line(&mut answer).unwrap();
     // It is sent its own proof in return, which is not ours.
     let proof: Value = serde_json::from_str(&answer).unwrap();
-    let back = json!({ "welcome": { "proof": proof["proof"] } });
+    let back = serde_json::json!({ "welcome": { "proof": proof["proof"] } });
     stream.write_all(format!("{back}\n").as_bytes()).unwrap();
     let said = near.join().unwrap();
     assert!(said.contains("could not prove that it knows the secret"), "{said}");
@@ -96,6 +99,90 @@ fn used(peer: &Running) -> (u64, usize) {
     (kib * 1024, fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap().count())
 }
 
+/// Attacks the peer from the near namespace with all there is; how many
+/// connections came about.
+fn attack(spaces: &Spaces, port: u16, overheard: &str) -> usize {
+    let (connections, datagrams) = attack_size();
+    let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let near = Netns::open(format!("/run/netns/{}", spaces.near)).unwrap();
+    near.run(|| {
+        thread::scope(|scope| {
+            // Threads are born in their parent's namespace.
+            for crowd in 0..CROWD {
+                let (stop, made) = (&stop, &made);
+                scope.spawn(move || {
+                    for nth in 0..connections / CROWD {
+                        let is_made = knock(crowd + nth * CROWD + nth, overheard, stop);
+                        made.fetch_add(usize::from(is_made), Ordering::Relaxed);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+                socket.connect((FAR_IP, port)).unwrap();
+                // Ours by its magic, of a run that there is not; and noise.
+                let forged = [&b"WP"[..], &[1, 0, 9, 9, 9, 9], &[7; 56]].concat();
+                for nth in 0..datagrams {
+                    let payload = if nth % 2 == 0 { &forged[..] } else { &[0x5a; 64][..] };
+                    // Refused when the honest run's socket is not there yet.
+                    let _ = socket.send(payload);
+                    if nth % 100 == 99 {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            });
+        });
+    })
+    .unwrap();
+    made.load(Ordering::Relaxed)
+}
+
+/// The arm that is the baseline again, of a run's outcome.
+fn control_of(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", all_text(output));
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arms = outcome["arms"].as_array().unwrap();
+    arms.iter().find(|arm| arm["kind"] == "control").expect("every run has one").clone()
+}
+
+#[test]
+fn control_says_no_difference_among_attackers_too_and_nothing_is_lost() {
+    let (spaces, data) = (Spaces::new(), Data::new());
+    let secret = data.file("secret");
+    fs::write(&secret, "correct horse battery\n").unwrap();
+    let overheard = overheard(&secret);
+    let mut peer = spaces.peer(&["--secret-file", &secret]);
+    let prove = |blocks: &str| {
+        let args = ["prove", "probe", "--peer", FAR_IP, "--load", "ping", "--arms", "spin"];
+        let short = ["--trial", "50ms", "--time", "1h", "--no-history", "--json"];
+        let blocks = ["--min-blocks", blocks, "--max-blocks", blocks, "--secret-file", &secret];
+        Running::start(spaces.near(&[&args[..], &short, &blocks].concat()))
+    };
+    let quiet = control_of(&prove("6").finish(LONG * 2).expect("it ends"));
+    // It is in before the crowd comes, which has the same address and takes all places of that.
+    let told = peer.stderr().lines().count();
+    let mut among = prove("100000");
+    let measures = || peer.stderr().lines().skip(told).any(|line| line.contains("payloads"));
+    assert!(until(LONG, measures), "{}", among.stderr());
+    attack(&spaces, REMOTE_PORT, &overheard);
+    assert!(!among.has_ended(), "{}", among.stderr());
+    let among = control_of(&among.end_by("INT", LONG));
+    for (when, control) in [("alone", quiet), ("attacked", among)] {
+        let metrics = control["metrics"].as_object().unwrap();
+        let judged: Vec<_> =
+            metrics.iter().filter(|(_, metric)| !metric["verdict"].is_null()).collect();
+        assert!(!judged.is_empty(), "{when}: {control}");
+        for (name, metric) in judged {
+            let verdict = metric["verdict"].as_str().unwrap();
+            assert!(!matches!(verdict, "better" | "worse"), "{when}: {name}: {metric}");
+        }
+        let lost = metrics["lost_count"]["trials"].as_array().unwrap();
+        assert!(!lost.is_empty() && lost.iter().all(|lost| *lost == 0.0), "{when}: {control}");
+        assert_eq!(control["failures"].as_array().map(Vec::len), Some(0), "{when}: {control}");
+    }
+    assert!(!peer.has_ended(), "{}", peer.stderr());
+}
+
 #[test]
 fn honest_run_is_the_same_among_attackers() {
     let (connections, datagrams) = attack_size();
@@ -110,46 +197,15 @@ fn honest_run_is_the_same_among_attackers() {
         let args = ["probe", "ping", FAR_IP, "--rate", "1000", "--port", &port, "-c", count];
         spaces.near(&[&args[..], &["--secret-file", &secret]].concat())
     };
-    let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     // One before, for what the peer takes without attackers.
     assert!(succeed(honest("500")).contains("received 500, lost 0"));
     let (bytes, descriptors) = used(&peer);
 
     let mut running = Running::start(honest("1000000"));
     running.await_stderr("peer at ");
-    let near = Netns::open(format!("/run/netns/{}", spaces.near)).unwrap();
-    near.run(|| {
-        thread::scope(|scope| {
-            // Threads are born in their parent's namespace.
-            for crowd in 0..CROWD {
-                let (stop, made, overheard) = (&stop, &made, &overheard);
-                scope.spawn(move || {
-                    for nth in 0..connections / CROWD {
-                        let is_made = knock(crowd + nth * CROWD + nth, overheard, stop);
-                        made.fetch_add(usize::from(is_made), Ordering::Relaxed);
-                    }
-                });
-            }
-            scope.spawn(|| {
-                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-                socket.connect((FAR_IP, PORT)).unwrap();
-                // Ours by its magic, of a run that there is not; and noise.
-                let forged = [&b"WP"[..], &[1, 0, 9, 9, 9, 9], &[7; 56]].concat();
-                for nth in 0..datagrams {
-                    let payload = if nth % 2 == 0 { &forged[..] } else { &[0x5a; 64][..] };
-                    // Refused when the honest run's socket is not there yet.
-                    let _ = socket.send(payload);
-                    if nth % 100 == 99 {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                }
-            });
-            // The crowd comes first to an end or the run does: it must not.
-            assert!(!running.has_ended(), "{}", running.stderr());
-        });
-    })
-    .unwrap();
-    assert!(made.load(Ordering::Relaxed) > connections / 20, "hardly anybody got to the door");
+    let made = attack(&spaces, PORT, &overheard);
+    assert!(!running.has_ended(), "{}", running.stderr());
+    assert!(made > connections / 20, "hardly anybody got to the door");
     assert!(!running.has_ended(), "{}", running.stderr());
     let output = running.end_by("INT", LONG);
     let said = String::from_utf8(output.stdout).unwrap();
@@ -164,8 +220,7 @@ fn honest_run_is_the_same_among_attackers() {
     assert!(succeed(honest("500")).contains("received 500, lost 0"));
     assert!(!peer.has_ended());
     println!(
-        "{} of {connections} connections, {datagrams} datagrams: peak memory {bytes} then \
-         {bytes_after} bytes, {told} lines told; honest run: {said}",
-        made.load(Ordering::Relaxed)
+        "{made} of {connections} connections, {datagrams} datagrams: peak memory {bytes} then \
+         {bytes_after} bytes, {told} lines told; honest run: {said}"
     );
 }

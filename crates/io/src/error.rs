@@ -29,12 +29,14 @@ pub enum IoError {
     },
     /// A capability is missing.
     #[error(
-        "{what} needs CAP_NET_RAW; run as root, or grant it: \
-         setcap cap_net_raw,cap_net_admin,cap_bpf+ep $(command -v wirepath)"
+        "{what} needs {capability}; run as root, or grant it: \
+         setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)"
     )]
     Permission {
         /// What was tried.
         what: &'static str,
+        /// The capability's name.
+        capability: &'static str,
         /// What the kernel said.
         #[source]
         source: io::Error,

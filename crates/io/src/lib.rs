@@ -30,8 +30,12 @@ pub use sys::bpf::{
     BpfError, DelayCounts, DropCounter, DropCounts, DropSpec, Generator, XdpMode as BpfMode,
     detach_leftover,
 };
-/// Clocks, CPU placement, scheduling and CPU time of the calling thread, for loops over engines;
+/// Filters of system calls.
+#[cfg(target_arch = "x86_64")]
+pub use sys::seccomp::Confinement;
+/// Clocks, CPU placement, scheduling, rights and CPU time of the calling thread, for loops over
+/// engines;
 /// terminals for what they print.
-pub use sys::{affinity, clock, poll, pty, rusage, sched};
+pub use sys::{affinity, capability, clock, poll, pty, rusage, sched};
 /// TAP interfaces, and rings of whole frames, for devices that bring their own frames.
 pub use sys::{packet as frame_ring, tap};

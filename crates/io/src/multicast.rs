@@ -43,7 +43,9 @@ impl Group {
 
     fn failed(&self, what: &'static str) -> impl Fn(io::Error) -> IoError + '_ {
         move |source| match source.kind() {
-            io::ErrorKind::PermissionDenied => IoError::Permission { what, source },
+            io::ErrorKind::PermissionDenied => {
+                IoError::Permission { what, capability: "CAP_NET_RAW", source }
+            }
             io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
             io::ErrorKind::AddrInUse => {
                 IoError::PortTaken { ip: *self.address.ip(), port: self.address.port(), source }

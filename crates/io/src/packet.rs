@@ -44,7 +44,9 @@ impl PacketEngine {
         let frame_bytes = frames::frame_bytes(payload_bytes);
         let failed = |what: &'static str| {
             move |source: std::io::Error| match source.kind() {
-                std::io::ErrorKind::PermissionDenied => IoError::Permission { what, source },
+                std::io::ErrorKind::PermissionDenied => {
+                    IoError::Permission { what, capability: "CAP_NET_RAW", source }
+                }
                 std::io::ErrorKind::NetworkDown => {
                     IoError::LinkDown { ifname: local.ifname.clone() }
                 }

@@ -63,7 +63,7 @@ pub struct XdpFrameRx {
 /// Opens queue 0 of an interface of the calling thread's network namespace; `ifname` is for
 /// messages.
 ///
-/// Errors: without CAP_BPF and CAP_NET_ADMIN or CAP_NET_RAW; an interface that is gone, down or
+/// Errors: without CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN or CAP_NET_RAW; an interface that is gone, down or
 /// whose queue is taken.
 pub fn open_xdp_frames(
     ifindex: u32,

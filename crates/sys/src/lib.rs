@@ -6,6 +6,7 @@
 
 pub mod affinity;
 pub mod bpf;
+pub mod capability;
 pub mod child;
 pub mod clock;
 #[cfg(target_arch = "x86_64")]
@@ -19,6 +20,8 @@ pub mod poll;
 pub mod pty;
 pub mod rusage;
 pub mod sched;
+#[cfg(target_arch = "x86_64")]
+pub mod seccomp;
 pub mod socket;
 pub mod sysfs;
 pub mod tap;

@@ -18,7 +18,7 @@ use super::groups::GroupArgs;
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
 use crate::metrics::{self, Metrics};
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 /// Time that a gap is waited for, without recovery and with it.
 const HOLD: Duration = Duration::from_millis(5);
@@ -107,19 +107,21 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
         let _ = empty_in.try_send(Box::<Interval>::default());
     }
     let ran = thread::scope(|scope| {
-        if let Some(metrics) = &metrics {
-            scope.spawn(|| metrics.serve(&done, || lock().prometheus()));
-        }
+        // It gives up its rights itself, after its priority.
         let receiving = thread::Builder::new().name("feed".into()).spawn_scoped(scope, move || {
             listener.run(stop::flag_ref(), |interval| hand_over(interval, &full_in, &empty_out))
         });
+        let given_up = rights::give_up().map_err(Failure::failed);
+        if let Some(metrics) = &metrics {
+            scope.spawn(|| metrics.serve(&done, || lock().prometheus()));
+        }
         let shown = watch(cli, &full_out, &empty_in, &lock);
         // The receiver has ended, in whatever way.
         done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        shown.and(ran.map_err(failed))
+        given_up.and(shown).and(ran.map_err(failed))
     })?;
     let mut report = lock();
     tell(&ran);

@@ -10,7 +10,7 @@ use paths::feed::record::{Plan, RecordError, Recorder};
 use super::groups::GroupArgs;
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
@@ -47,6 +47,7 @@ pub(crate) fn run(cli: &Cli, args: &RecordArgs) -> Result<(), Failure> {
         error => Failure::of(&error),
     };
     let recorder = Recorder::open(plan).map_err(failed)?;
+    rights::give_up().map_err(Failure::failed)?;
     let note = match recorder.from() {
         "sockets" if !args.sockets => {
             "; from sockets: whole frames need CAP_NET_RAW \

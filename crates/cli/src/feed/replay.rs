@@ -13,7 +13,7 @@ use paths::feed::synthetic::{MoldSession, MoldSpec, Session, Spec};
 use super::groups::interface_named;
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 /// Messages a second of a made-up session.
 const RATE: u64 = 10_000;
@@ -168,6 +168,7 @@ pub(crate) fn run(cli: &Cli, args: &ReplayArgs) -> Result<(), Failure> {
         error => Failure::of(&error),
     };
     let replay = Replay::open(plan, source).map_err(failed)?;
+    rights::give_up().map_err(Failure::failed)?;
     let report = replay.run(stop::flag_ref()).map_err(failed)?;
     if cli.json {
         return console::text(&format!("{:#}", report.json()));

@@ -4,6 +4,7 @@ mod http;
 mod routes;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use io::capability::Capability;
 
 use crate::args::Cli;
 use crate::console;
 use crate::end::Failure;
-use crate::{history, stop};
+use crate::{history, rights, stop};
 
 /// Connections answered at a time; a page is one, and a browser opens six.
 const CONNECTIONS_MAX: usize = 32;
@@ -48,12 +50,21 @@ pub(crate) fn run(cli: &Cli, args: &ServeArgs) -> Result<(), Failure> {
         Err(e) => return Err(e.into()),
     }
     stop::on_hangup()?;
+    rights::keep(kept_to_read(&database)).map_err(Failure::failed)?;
     let url = format!("http://{here}/");
     match cli.json {
         true => console::text(&serde_json::json!({ "url": url }).to_string())?,
         false => console::text(&format!("{url}\nuntil Ctrl-C"))?,
     }
     serve(&listener, here, &database)
+}
+
+/// What reading a file of somebody else's takes: SQLite writes beside what it reads.
+fn kept_to_read(database: &Path) -> &'static [Capability] {
+    let owner = |path: &Path| std::fs::metadata(path).map(|of| of.uid()).ok();
+    // A process belongs to its effective user.
+    let is_own = owner(database).is_none_or(|uid| Some(uid) == owner(Path::new("/proc/self")));
+    if is_own { &[] } else { &[Capability::DacOverride] }
 }
 
 fn serve(listener: &TcpListener, here: SocketAddr, database: &Path) -> Result<(), Failure> {

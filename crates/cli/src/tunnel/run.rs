@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use io::capability::{self, Capability};
 use paths::tunnel::config::Config;
 use paths::tunnel::run::{Live, Operator, RunError};
 use signal_hook::consts::SIGHUP;
@@ -16,7 +17,7 @@ use signal_hook::flag;
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
 use crate::metrics::{self, Metrics};
-use crate::{console, stop};
+use crate::{console, rights, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -64,7 +65,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     };
     let ran = thread::scope(|scope| {
         if let Some(metrics) = &metrics {
-            scope.spawn(|| metrics.serve(&done, || text_of(&shown)));
+            scope.spawn(|| rights::give_up().map(|()| metrics.serve(&done, || text_of(&shown))));
         }
         let ran = paths::tunnel::run::run(config, &mut foreman);
         done.store(true, Ordering::Relaxed);
@@ -124,6 +125,10 @@ impl Operator for Foreman<'_> {
                 None
             }
         }
+    }
+
+    fn opened(&mut self) -> std::io::Result<()> {
+        capability::keep(&[Capability::DacReadSearch])
     }
 
     fn note(&mut self, note: &str) {

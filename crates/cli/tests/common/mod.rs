@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,17 +35,20 @@ pub(crate) fn is_installed(program: &str) -> bool {
 }
 
 /// Waits until `condition` holds.
+///
+/// The limit is in looks, 10 ms or more apart: time in which this process was stopped, and what it
+/// waits for perhaps as well, does not count.
 pub(crate) fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
-    loop {
-        if condition() {
-            return true;
-        }
-        if begun.elapsed() > limit {
+    const LOOK: Duration = Duration::from_millis(10);
+    let mut left = limit.as_nanos() / LOOK.as_nanos();
+    while !condition() {
+        if left == 0 {
             return false;
         }
-        thread::sleep(Duration::from_millis(10));
+        left -= 1;
+        thread::sleep(LOOK);
     }
+    true
 }
 
 /// The program with nothing of the user's settings.
@@ -438,8 +441,15 @@ impl Spaces {
 
     /// A `probe echo` in the far one that is ready for datagrams.
     pub(crate) fn echo(&self, args: &[&str]) -> Running {
+        self.echo_with(args, |_| {})
+    }
+
+    /// The same, of a command with something added.
+    pub(crate) fn echo_with(&self, args: &[&str], add: impl Fn(&mut Command)) -> Running {
         let all = [&["probe", "echo"], args].concat();
-        let mut echo = Running::start(self.far(&all));
+        let mut command = self.far(&all);
+        add(&mut command);
+        let mut echo = Running::start(command);
         echo.await_stderr("listening on ");
         // It says so before its engine is open: see for ourselves.
         let of_kernel = |table: &str| {

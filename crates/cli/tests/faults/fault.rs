@@ -4,7 +4,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::clock;
 use crate::common::{Running, ip};
+use crate::group::Group;
 use crate::subject::{Stage, Subject};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +30,18 @@ pub(crate) enum Fault {
     Memory,
     /// The other end is killed.
     Widow,
+    /// The disk that it writes to is full.
+    Disk,
+    /// What it reads is closed to it.
+    Permission,
+    /// The wall clock goes a day ahead, then two days back.
+    Clock,
+    /// Its control group has no memory left.
+    Group,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 11] = [
+    pub(crate) const ALL: [Fault; 15] = [
         Fault::Interrupt,
         Fault::Terminate,
         Fault::Kill,
@@ -43,6 +53,10 @@ impl Fault {
         Fault::Descriptors,
         Fault::Memory,
         Fault::Widow,
+        Fault::Disk,
+        Fault::Permission,
+        Fault::Clock,
+        Fault::Group,
     ];
 
     /// The head of its column.
@@ -59,6 +73,10 @@ impl Fault {
             Fault::Descriptors => "no descriptors left",
             Fault::Memory => "no address space left",
             Fault::Widow => "other end killed",
+            Fault::Disk => "disk full",
+            Fault::Permission => "permission lost",
+            Fault::Clock => "wall clock set",
+            Fault::Group => "control group's memory used up",
         }
     }
 
@@ -66,6 +84,11 @@ impl Fault {
         match self {
             Fault::Flap | Fault::Mtu | Fault::Unplug | Fault::Unname => subject.link().is_some(),
             Fault::Widow => subject.has_other_end(),
+            Fault::Disk => subject.has_disk(),
+            // Only this one gives up what stands above permissions.
+            Fault::Permission => subject == Subject::Serve,
+            Fault::Clock => clock::is_there(),
+            Fault::Group => Group::is_there(),
             _ => true,
         }
     }
@@ -73,7 +96,8 @@ impl Fault {
     /// Whether what follows is chance: when an allocation next asks the kernel for memory, which
     /// map is read next.
     pub(crate) fn is_chance(self, subject: Subject) -> bool {
-        self == Fault::Memory || self == Fault::Descriptors && subject == Subject::Explain
+        matches!(self, Fault::Memory | Fault::Group)
+            || self == Fault::Descriptors && subject == Subject::Explain
     }
 
     pub(crate) fn strike(self, stage: &Stage, running: &Running) {
@@ -108,6 +132,14 @@ impl Fault {
             Fault::Descriptors => limit(running, "--nofile=3"),
             Fault::Memory => limit(running, "--as=1048576"),
             Fault::Widow => stage.kill_other_end(),
+            Fault::Disk => stage.fill_disk(running),
+            Fault::Permission => stage.close_folder(),
+            Fault::Clock => {
+                stage.clock.set(86_400);
+                thread::sleep(Duration::from_millis(100));
+                stage.clock.set(-86_400);
+            }
+            Fault::Group => stage.squeeze(running),
         }
     }
 }

@@ -2,9 +2,15 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::OnceLock;
 
+use crate::clock::Clock;
 use crate::common::{self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, ip, succeed, until};
+use crate::group::Group;
 
 const GROUP: &str = "239.77.1.9:10000";
 
@@ -21,6 +27,10 @@ pub(crate) enum Subject {
     Generate,
     Prove,
     Explain,
+    Serve,
+    Apply,
+    Guest,
+    Vmnic,
 }
 
 impl fmt::Display for Subject {
@@ -37,12 +47,16 @@ impl fmt::Display for Subject {
             Subject::Generate => f.write_str("probe generate --lab"),
             Subject::Prove => f.write_str("prove probe"),
             Subject::Explain => f.write_str("explain"),
+            Subject::Serve => f.write_str("serve"),
+            Subject::Apply => f.write_str("tune apply --confirm-within"),
+            Subject::Guest => f.write_str("guest run"),
+            Subject::Vmnic => f.write_str("vmnic run"),
         }
     }
 }
 
 impl Subject {
-    pub(crate) const ALL: [Subject; 15] = [
+    pub(crate) const ALL: [Subject; 19] = [
         Subject::Peer,
         Subject::Echo("udp"),
         Subject::Echo("xdp"),
@@ -58,6 +72,10 @@ impl Subject {
         Subject::Generate,
         Subject::Prove,
         Subject::Explain,
+        Subject::Serve,
+        Subject::Apply,
+        Subject::Guest,
+        Subject::Vmnic,
     ];
 
     /// Its interface, and whether that is in the near namespace; `None` when it makes its own.
@@ -66,11 +84,40 @@ impl Subject {
             Subject::Peer | Subject::Echo(_) | Subject::Listen | Subject::Record => {
                 Some((false, "vb"))
             }
-            Subject::Ping(_) | Subject::Send | Subject::Replay | Subject::Tunnel(_) => {
-                Some((true, "va"))
-            }
+            Subject::Ping(_)
+            | Subject::Send
+            | Subject::Replay
+            | Subject::Tunnel(_)
+            | Subject::Apply => Some((true, "va")),
             Subject::Explain => Some((false, "vb")),
-            Subject::Generate | Subject::Prove => None,
+            Subject::Generate
+            | Subject::Prove
+            | Subject::Serve
+            | Subject::Guest
+            | Subject::Vmnic => None,
+        }
+    }
+
+    /// Whether it writes to a disk as it goes.
+    pub(crate) fn has_disk(self) -> bool {
+        matches!(self, Subject::Record | Subject::Prove)
+    }
+
+    /// Whether it can be started here; the reason is said where not.
+    pub(crate) fn can_run(self) -> bool {
+        static GUEST: OnceLock<bool> = OnceLock::new();
+        static VMNIC: OnceLock<bool> = OnceLock::new();
+        let tried = |args: &[&str]| {
+            let output = common::run(common::wirepath(args));
+            if output.status.code() == Some(3) {
+                common::skip(String::from_utf8_lossy(&output.stderr).trim());
+            }
+            output.status.code() != Some(3)
+        };
+        match self {
+            Subject::Guest => *GUEST.get_or_init(|| tried(&["guest", "run", "-d", "1ms"])),
+            Subject::Vmnic => *VMNIC.get_or_init(|| tried(&["vmnic", "run", "--", "true"])),
+            _ => true,
         }
     }
 
@@ -86,21 +133,91 @@ pub(crate) struct Stage {
     spaces: Spaces,
     data: Data,
     other_end: RefCell<Option<Running>>,
+    /// What it receives, where it would have nothing to write otherwise.
+    traffic: RefCell<Option<Running>>,
+    pub(crate) clock: Clock,
+    group: RefCell<Option<Group>>,
 }
 
 impl Stage {
     pub(crate) fn new(subject: Subject) -> Self {
         let (spaces, data) = (Spaces::new(), Data::new());
         let other_end = subject.has_other_end().then(|| spaces.peer(&[]));
-        Stage { subject, spaces, data, other_end: RefCell::new(other_end) }
+        let replay = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP, "-i", "va"];
+        let replay = || Running::start(spaces.near(&[&replay[..], &["-d", "300s"]].concat()));
+        let traffic = RefCell::new((subject == Subject::Record).then(replay));
+        if subject == Subject::Serve {
+            let quick = ["--trial", "5ms", "--max-blocks", "5"];
+            let args = ["prove", "fake", "--arms", "fast"];
+            let mut prove = data.wirepath(&[&args[..], &quick].concat());
+            prove.env("WIREPATH_LOCKS", data.path());
+            succeed(prove);
+        }
+        Stage {
+            subject,
+            spaces,
+            data,
+            other_end: RefCell::new(other_end),
+            traffic,
+            clock: Clock::new(),
+            group: RefCell::new(None),
+        }
+    }
+
+    /// Starts a command that goes by the stage's clock, and has its turns to itself.
+    fn run(&self, mut command: Command) -> Running {
+        self.clock.show_to(&mut command);
+        command.env("WIREPATH_LOCKS", self.data.path());
+        Running::start(command)
+    }
+
+    /// Starts a command with a small disk of its own at the stage's folder, in `enter`'s
+    /// namespaces; its process id is the command's.
+    fn run_on_disk(&self, enter: Command, args: &[&str]) -> Running {
+        let folder = self.data.path().display();
+        let mount = format!("mount -t tmpfs -o size=32m none {folder} && exec \"$@\"");
+        let program = env!("CARGO_BIN_EXE_wirepath");
+        let mut command = enter;
+        command.args(["sh", "-c", &mount, "sh", program]).args(args);
+        command.env_remove("WIREPATH_DATA");
+        self.run(command)
+    }
+
+    /// The stage's folder as a command sees it.
+    fn folder_of(&self, running: &Running) -> String {
+        format!("/proc/{}/root{}", running.pid(), self.data.path().display())
+    }
+
+    pub(crate) fn fill_disk(&self, running: &Running) {
+        // It may have ended meanwhile, and its disk with it.
+        let Ok(mut file) = File::create(format!("{}/filler", self.folder_of(running))) else {
+            return;
+        };
+        while file.write_all(&[0; 65536]).is_ok() {}
+    }
+
+    pub(crate) fn close_folder(&self) {
+        fs::set_permissions(self.data.path(), Permissions::from_mode(0o000)).expect("our folder");
+    }
+
+    pub(crate) fn squeeze(&self, running: &Running) {
+        *self.group.borrow_mut() = Some(Group::around(running));
     }
 
     /// Starts the command and waits until it is at work.
     pub(crate) fn start(&self, subject: Subject) -> Running {
         let Stage { spaces, data, .. } = self;
         match subject {
-            Subject::Peer => spaces.peer(&[]),
-            Subject::Echo(engine) => spaces.echo(&["-i", "vb", "--engine", engine]),
+            Subject::Peer => {
+                let args = ["peer", "--listen", &format!("{FAR_IP}:7117")];
+                let mut peer = self.run(spaces.far(&args));
+                peer.await_stderr("listening on ");
+                peer
+            }
+            Subject::Echo(engine) => {
+                let clock = |command: &mut Command| self.clock.show_to(command);
+                spaces.echo_with(&["-i", "vb", "--engine", engine], clock)
+            }
             Subject::Ping(engine) => {
                 let args = ["probe", "ping", FAR_IP, "--rate", "1000", "-d", "300s"];
                 self.near(&[&args[..], &["--engine", engine]].concat())
@@ -108,21 +225,21 @@ impl Stage {
             Subject::Send => self.near(&["probe", "send", FAR_IP, "--rate", "1000", "-d", "300s"]),
             Subject::Listen => {
                 let args = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
-                let mut listen = Running::start(spaces.far(&args));
+                let mut listen = self.run(spaces.far(&args));
                 listen.await_stderr("Ctrl-C ends");
                 listen
             }
             Subject::Record => {
                 let file = data.file("cut.pcapng");
                 let args = ["feed", "record", "--group", GROUP, "-i", "vb", &file];
-                let mut record = Running::start(spaces.far(&args));
+                let mut record = self.run_on_disk(common::enter(&spaces.far, &[]), &args);
                 record.await_stderr("recording to ");
                 record
             }
             Subject::Replay => {
                 let args = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
                 let args = [&args[..], &["-i", "va", "-d", "300s"]].concat();
-                let replay = Running::start(spaces.near(&args));
+                let replay = self.run(spaces.near(&args));
                 let sent = || {
                     let dir = ["-n", &spaces.far, "-s", "link", "show", "vb"];
                     let text = succeed(ip(&dir));
@@ -150,13 +267,13 @@ impl Stage {
                 );
                 fs::write(&file, config).expect("a file");
                 let args = ["tunnel", "run", "--config", &file];
-                let mut tunnel = Running::start(spaces.near(&args));
+                let mut tunnel = self.run(spaces.near(&args));
                 tunnel.await_stderr("tunnel b: ");
                 tunnel
             }
             Subject::Generate => {
                 let args = ["probe", "generate", "--lab", "-d", "300s"];
-                let generate = Running::start(common::wirepath(&args));
+                let generate = self.run(common::wirepath(&args));
                 let seen = until(LONG, || generate.holdings().programs.len() >= 3);
                 assert!(seen, "{}", generate.stderr());
                 generate
@@ -164,23 +281,79 @@ impl Stage {
             Subject::Prove => {
                 let args = ["prove", "probe", "--load", "ping", "--arms", "spin+bypass"];
                 let args = [&args[..], &["--time", "300s", "--min-blocks", "100"]].concat();
-                let prove = Running::start(data.wirepath(&args));
+                let folder = data.path().display().to_string();
+                let args = [&args[..], &["--data-dir", &folder]].concat();
+                let mut unshare = Command::new("unshare");
+                unshare.arg("--mount");
+                let prove = self.run_on_disk(unshare, &args);
+                let space = format!("--mount=/proc/{}/ns/mnt", prove.pid());
+                let saved = || {
+                    // SQLite would follow a path through /proc out of the disk's namespace.
+                    let mut list = Command::new("nsenter");
+                    list.args([
+                        &space,
+                        env!("CARGO_BIN_EXE_wirepath"),
+                        "history",
+                        "list",
+                        "--json",
+                    ]);
+                    let output = common::run({
+                        list.args(["--data-dir", &folder]);
+                        list
+                    });
+                    let list: serde_json::Value =
+                        serde_json::from_slice(&output.stdout).unwrap_or_default();
+                    list["experiments"][0]["trials"].as_u64() >= Some(9)
+                };
                 // The warm-up and two blocks.
-                let saved = until(LONG, || data.trial_count() >= 9);
+                let saved = until(LONG, saved);
                 assert!(saved, "{}", prove.stderr());
                 prove
             }
             Subject::Explain => {
                 let args = ["explain", "--netns", &spaces.far, "-i", "vb", "-d", "300s"];
-                let mut explain = Running::start(common::wirepath(&args));
+                let mut explain = self.run(common::wirepath(&args));
                 explain.await_stderr("following packets");
                 explain
+            }
+            Subject::Serve => {
+                let serve = self.run(data.wirepath(&["serve", "--port", "0"]));
+                let is_on = until(LONG, || serve.stdout().contains("until Ctrl-C"));
+                assert!(is_on, "{}", serve.stderr());
+                serve
+            }
+            Subject::Apply => {
+                let near = &spaces.near;
+                let at = ["--interface", "va", "--netns", near];
+                let plan = ["tune", "plan", "--profile", "forwarding"];
+                let plan = succeed(common::wirepath(&[&plan[..], &at].concat()));
+                let step = "[[step]]\nknob = \"tx-queue-len\"\ntarget = \"interface va\"\n\
+                            seen = \"1000\"\nvalue = \"777\"\nreason = \"a test\"\n";
+                let file = data.file("plan.toml");
+                fs::write(&file, format!("{plan}\n{step}")).expect("a file");
+                let args = ["tune", "apply", &file, "--confirm-within", "300s"];
+                let mut command = common::wirepath(&args);
+                command.env("WIREPATH_STATE", data.file("state"));
+                let mut apply = self.run(command);
+                apply.await_stderr("unless `wirepath tune confirm`");
+                apply
+            }
+            Subject::Guest => {
+                let mut guest = self.run(common::wirepath(&["guest", "run", "-d", "300s"]));
+                let boots = until(LONG, || !guest.stdout().is_empty() || guest.has_ended());
+                assert!(boots, "{}", guest.stderr());
+                guest
+            }
+            Subject::Vmnic => {
+                let mut vmnic = self.run(common::wirepath(&["vmnic", "run"]));
+                vmnic.await_stderr("interrupt to end it");
+                vmnic
             }
         }
     }
 
     fn near(&self, args: &[&str]) -> Running {
-        let mut near = Running::start(self.spaces.near(args));
+        let mut near = self.run(self.spaces.near(args));
         near.await_stderr("peer at ");
         let other_end = self.other_end.borrow();
         let peer = other_end.as_ref().expect("it was started");
@@ -206,9 +379,20 @@ impl Stage {
         }
     }
 
-    /// Asserts that the interfaces, where they are still there, carry no program.
+    /// Asserts that the interfaces, where they are still there, carry no program and their own
+    /// settings, and that its control group is empty.
     pub(crate) fn assert_clean(&self) {
         self.kill_other_end();
+        drop(self.traffic.take());
+        drop(self.group.take());
+        if self.subject == Subject::Apply {
+            let show = || ip(&["-n", &self.spaces.near, "link", "show", "va"]).output();
+            let is_back = || {
+                let shown = show().expect("ip").stdout;
+                shown.is_empty() || String::from_utf8_lossy(&shown).contains("qlen 1000")
+            };
+            assert!(until(LONG, is_back), "what was not confirmed stays: {:?}", show());
+        }
         for (namespace, link) in [(&self.spaces.near, "va"), (&self.spaces.far, "vb")] {
             let has_program = || {
                 let shown = ip(&["-n", namespace, "-d", "link", "show", link]).output();

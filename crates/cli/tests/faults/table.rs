@@ -13,7 +13,14 @@ const HEAD: &str = "\
 What each long-running command does when something happens to it. **goes on**: it still runs 700 ms later,
 ends with 0 when asked, and its books are whole. **exit N**: it ends by itself within 15 seconds, with the
 message shown. Without address space to map, a command may end at any allocation (SIGABRT), or go on if it
-needs none. Whatever happens, no panic, and no namespace, interface, program or process is left behind.
+needs none; in a control group without memory it is killed when it next needs some. Those two are struck at random
+only. Whatever happens, no panic, and no namespace, interface, program or process is left behind.
+
+**disk full**: a small disk of its own, with no room from then on. **permission lost**: the folder that it reads is
+closed to all; commands that root starts read it all the same, unless they gave up that right. **wall clock set**: a day
+ahead, then two days back, by a library between the command and the kernel; the machine's clock is left alone. Of a
+thread that panics: the tunnel's order is tested with one (`crates/paths/src/tunnel/order`), commands have no way
+to make one. CPUs are not unplugged: a test would have to take one from the machine.
 
 Written and checked by `cargo test -p wirepath --test faults` (`UPDATE=1` writes it anew), which also strikes
 with one to three faults at random moments: 50 seeded runs in `./test`, any number with

@@ -21,7 +21,15 @@ pub enum LabError {
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
     /// A setting of the namespace could not be written.
-    #[error("cannot write {path}")]
+    #[error(
+        "cannot write {path}{}",
+        match .source.kind() {
+            io::ErrorKind::PermissionDenied =>
+                ", which takes CAP_NET_ADMIN: run as root, or grant it with `sudo setcap \
+                 cap_sys_admin,cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon+ep PROGRAM`",
+            _ => "",
+        }
+    )]
     Sysctl {
         /// File below `/proc/sys`.
         path: String,

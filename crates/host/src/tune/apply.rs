@@ -343,18 +343,23 @@ pub fn await_confirmation(
     loop {
         let left_ms = confirm_by_ms.saturating_sub(boot_clock_ms());
         let is_over = left_ms == 0 || stop.load(Ordering::Relaxed);
+        let why = match left_ms {
+            0 => "it was not confirmed in time",
+            _ => "stopped before it was confirmed",
+        };
+        let lost =
+            |error: StoreError| ApplyError::Stuck { why: why.to_owned(), failure: chain(&error) };
         // Whoever confirms or rolls back at this moment has the lock, and decides.
-        let lock = if is_over { lock_soon(store)? } else { None };
-        match store.read()?.map(|journal| journal.phase) {
-            Some(Phase::Confirmed) => return Ok(Confirmation::Confirmed),
-            None => return Ok(Confirmation::Undone),
-            Some(_) => {}
+        let lock = if is_over { lock_soon(store).map_err(lost)? } else { None };
+        match store.read().map(|journal| journal.map(|journal| journal.phase)) {
+            Ok(Some(Phase::Confirmed)) => return Ok(Confirmation::Confirmed),
+            Ok(None) => return Ok(Confirmation::Undone),
+            Ok(Some(_)) => {}
+            // What cannot be opened now may be at the next look, until the time is over.
+            Err(StoreError::File { .. }) if !is_over => {}
+            Err(error) => return Err(lost(error)),
         }
         if let Some(lock) = lock {
-            let why = match left_ms {
-                0 => "it was not confirmed in time",
-                _ => "stopped before it was confirmed",
-            };
             let report = rollback(store, &lock, root, why).map_err(stuck(why))?;
             let why = why.to_owned();
             return match report.failure() {
@@ -372,11 +377,11 @@ fn stuck(why: &'static str) -> impl Fn(RollbackError) -> ApplyError {
 }
 
 /// The lock, or `None` while somebody else has it.
-fn lock_soon(store: &Store) -> Result<Option<Lock>, ApplyError> {
+fn lock_soon(store: &Store) -> Result<Option<Lock>, StoreError> {
     match store.lock() {
         Ok(lock) => Ok(Some(lock)),
         Err(StoreError::Busy { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -218,9 +218,14 @@ pub fn open_packet_port<'p>(
 /// Makes a TAP device of this name in the calling thread's network namespace, and a port whose
 /// frames this host's stack sends and receives. The device goes with the port.
 pub fn open_tap_port<'p>(pool: &'p Pool, ifname: &str) -> Result<Port<'p>, IoError> {
-    let failed = |source| of(source, "a TAP device", ifname);
-    let tap = Tap::new(ifname).map_err(failed)?;
-    let writer = tap.try_clone().map_err(failed)?;
+    let what = "a TAP device";
+    let tap = Tap::new(ifname).map_err(|source| match source.kind() {
+        ErrorKind::PermissionDenied => {
+            IoError::Permission { what, capability: "CAP_NET_ADMIN", source }
+        }
+        _ => of(source, what, ifname),
+    })?;
+    let writer = tap.try_clone().map_err(|source| of(source, what, ifname))?;
     Ok(Port {
         filter: None,
         rx: PortRx(Receiver::Tap(TapReceiver { tap, spare: Spare::new(pool) })),
@@ -233,7 +238,9 @@ const ENODEV: i32 = 19;
 
 fn of(source: std::io::Error, what: &'static str, ifname: &str) -> IoError {
     match (source.kind(), source.raw_os_error()) {
-        (ErrorKind::PermissionDenied, _) => IoError::Permission { what, source },
+        (ErrorKind::PermissionDenied, _) => {
+            IoError::Permission { what, capability: "CAP_NET_RAW", source }
+        }
         (ErrorKind::NetworkDown, _) => IoError::LinkDown { ifname: ifname.to_owned() },
         (_, Some(ENXIO | ENODEV)) => IoError::Gone { ifname: ifname.to_owned() },
         _ => IoError::System { what, ifname: ifname.to_owned(), source },

@@ -95,7 +95,7 @@ pub static SWITCHES: [Switch; 12] = [
         id: "bypass",
         effect: "frames go around the stack through an AF_XDP ring in shared memory",
         scope: Scope::Interface,
-        needs: "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; Linux 5.9",
+        needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
         source: "kernel documentation, networking/af_xdp.rst",
     },
 ];

@@ -65,7 +65,7 @@ pub static SWITCHES: [Switch; 13] = [
         id: "bypass",
         effect: "our forwarder over AF_XDP instead of the kernel's bridge and VXLAN device",
         scope: Scope::Process,
-        needs: "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; Linux 5.9",
+        needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
         source: "kernel documentation, networking/af_xdp.rst",
     },
     Switch {

@@ -9,7 +9,8 @@ use libbpf_rs::btf::types::{Enum, Typedef};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use super::error::BpfError;
-use super::object::{Capability, Loaded, Opened, embedded, map_error, missing, to_u64};
+use super::object::{Loaded, Opened, embedded, map_error, to_u64};
+use crate::capability::{Capability, missing};
 use crate::perf::CpuTimer;
 
 /// Interfaces that can be named.

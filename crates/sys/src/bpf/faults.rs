@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use super::error::BpfError;
 use super::interface::Interface;
 use super::link::Link;
-use super::object::{Capability, Loaded, Opened, embedded, map_error, read_single, to_u64};
+use super::object::{Loaded, Opened, embedded, map_error, read_single, to_u64};
 
 /// Hits datagram `n`, counted from 0, when `n % every == phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,10 +95,7 @@ impl FaultFilter {
             config.extend(phase.to_ne_bytes());
         }
         config.extend(u32::from(spec.udp_port).to_ne_bytes());
-        let loaded = Opened::open("faults", embedded!("faults"))?
-            .needs(&[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon])
-            .config(&config)?
-            .load()?;
+        let loaded = Opened::open("faults", embedded!("faults"))?.config(&config)?.load()?;
         Ok(FaultFilter { link: None, counts: loaded.map("counts")?, loaded })
     }
 

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use super::drop::sequence_offset;
 use super::error::BpfError;
 use super::interface::Interface;
-use super::object::{Capability, Loaded, Opened, embedded, map_error, read_single, to_u64};
+use super::object::{Loaded, Opened, embedded, map_error, read_single, to_u64};
 
 /// What a [`Generator`] did since it was made, in frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -115,10 +115,7 @@ impl Generator {
         config[..4].copy_from_slice(&offset.to_ne_bytes());
         config[4..8].copy_from_slice(&target_ifindex.to_ne_bytes());
         config[8..].copy_from_slice(&stamp.to_ne_bytes());
-        let loaded = Opened::open("generator", embedded!("generator"))?
-            .needs(&[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon])
-            .config(&config)?
-            .load()?;
+        let loaded = Opened::open("generator", embedded!("generator"))?.config(&config)?.load()?;
 
         let target = Interface::read(target_ifindex);
         let key = 0_u32.to_ne_bytes();

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Read};
 
 use super::error::BpfError;
-use super::object::{Capability, Opened, embedded};
+use super::object::{Opened, embedded};
+use crate::capability::Capability;
 use crate::netns::Netns;
 
 /// A function that netfilter calls for packets.

@@ -8,7 +8,8 @@ use libbpf_rs::{Xdp, XdpFlags};
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::object::{Capability, Loaded, missing};
+use super::object::Loaded;
+use crate::capability::{Capability, missing};
 
 /// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

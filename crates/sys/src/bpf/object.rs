@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Once;
-use std::{fs, io, mem};
+use std::{io, mem};
 
 use libbpf_rs::{
     ErrorKind, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
@@ -10,6 +10,7 @@ use libbpf_rs::{
 };
 
 use super::error::BpfError;
+use crate::capability::{Capability, missing};
 
 /// The bytes of an object file, aligned as an ELF reader wants them.
 #[repr(C, align(8))]
@@ -25,48 +26,6 @@ macro_rules! embedded {
     }};
 }
 pub(super) use embedded;
-
-/// Capabilities that the programs need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Capability {
-    NetAdmin,
-    Perfmon,
-    Bpf,
-}
-
-impl Capability {
-    /// (name, bit, whether CAP_SYS_ADMIN stands in). Source: capabilities(7).
-    fn facts(self) -> (&'static str, u32, bool) {
-        match self {
-            Capability::NetAdmin => ("CAP_NET_ADMIN", 12, false),
-            Capability::Perfmon => ("CAP_PERFMON", 38, true),
-            Capability::Bpf => ("CAP_BPF", 39, true),
-        }
-    }
-}
-
-const CAP_SYS_ADMIN_BIT: u32 = 21;
-
-/// Names of those that this thread does not have; `None` when it has all of them.
-pub(super) fn missing(needed: &[Capability]) -> Option<String> {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())?;
-    missing_from(effective, needed)
-}
-
-fn missing_from(effective: u64, needed: &[Capability]) -> Option<String> {
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    let names: Vec<_> = needed
-        .iter()
-        .map(|capability| capability.facts())
-        .filter(|(_, bit, by_admin)| !(has(*bit) || *by_admin && has(CAP_SYS_ADMIN_BIT)))
-        .map(|(name, ..)| name)
-        .collect();
-    (!names.is_empty()).then(|| names.join(" and "))
-}
 
 /// An object that is open and can still be configured.
 #[derive(Debug)]
@@ -85,7 +44,9 @@ impl Opened {
             log: take_messages(),
             source: to_io(why),
         })?;
-        Ok(Opened { name, object, needs: &[Capability::Bpf, Capability::NetAdmin] })
+        // Offsets that a packet tells are added to pointers, which takes CAP_PERFMON.
+        let needs = &[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon];
+        Ok(Opened { name, object, needs })
     }
 
     /// Names what loading needs, for the message when it is refused.
@@ -281,19 +242,4 @@ fn collect_messages() {
 
 fn take_messages() -> String {
     MESSAGES.take()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_capabilities_are_named_and_sys_admin_stands_in_for_bpf_only() {
-        let needed = [Capability::Bpf, Capability::NetAdmin];
-        assert_eq!(missing_from(0, &needed).as_deref(), Some("CAP_BPF and CAP_NET_ADMIN"));
-        assert_eq!(missing_from(1 << 39, &needed).as_deref(), Some("CAP_NET_ADMIN"));
-        assert_eq!(missing_from(1 << 21, &needed).as_deref(), Some("CAP_NET_ADMIN"));
-        assert_eq!(missing_from(1 << 21 | 1 << 12, &needed), None);
-        assert_eq!(missing_from(0, &[Capability::Perfmon]).as_deref(), Some("CAP_PERFMON"));
-    }
 }

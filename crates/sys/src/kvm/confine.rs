@@ -3,15 +3,13 @@
 //! The guest is hostile. Should it ever get hold of such a thread, the thread can do what it did
 //! before, on the descriptors that are open, and little else: it opens nothing, makes no thread,
 //! process or executable memory, and talks to no address.
-//!
-//! Source: kernel documentation, userspace-api/seccomp_filter.rst.
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
-    SeccompFilter, SeccompRule, TargetArch,
+    BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompRule,
 };
 
 use super::KvmError;
+use crate::seccomp::{Confinement, Rules, free, one_of, plain_memory};
 
 /// Calls that are let through with any argument, and what makes them.
 const FREE: &[libc::c_long] = &[
@@ -65,56 +63,21 @@ const REQUESTS: [u64; 6] = [
     ior::<kvm_bindings::kvm_regs>(0x81),
 ];
 
-/// A filter of system calls, ready to be put on a thread.
-#[derive(Debug, Clone)]
-pub struct Confinement {
-    program: BpfProgram,
-}
-
 impl Confinement {
     /// What the threads of a monitor need once all is set up. Another call ends the process.
     pub fn of_monitor() -> Result<Self, KvmError> {
-        let failed = |error: seccompiler::BackendError| KvmError::Failed {
+        let rules = rules().map_err(std::io::Error::other);
+        rules.and_then(Confinement::or_kill).map_err(|source| KvmError::Failed {
             what: "compiling the filter of system calls",
-            source: std::io::Error::other(error),
-        };
-        let filter = SeccompFilter::new(
-            rules().map_err(failed)?.into_iter().collect(),
-            SeccompAction::KillProcess,
-            SeccompAction::Allow,
-            TargetArch::x86_64,
-        );
-        let program = filter.and_then(BpfProgram::try_from).map_err(failed)?;
-        Ok(Confinement { program })
-    }
-
-    /// Confines the calling thread for good; first, that no program it could start would have
-    /// more rights.
-    pub fn enter(&self) -> Result<(), KvmError> {
-        // It sets no_new_privs before the filter.
-        seccompiler::apply_filter(&self.program).map_err(|error| KvmError::Failed {
-            what: "seccomp",
-            source: std::io::Error::other(error),
+            source,
         })
     }
 }
 
-type Rules = Vec<(i64, Vec<SeccompRule>)>;
-
-fn rules() -> Result<Rules, seccompiler::BackendError> {
-    let mut rules: Rules = FREE.iter().map(|&call| (call, Vec::new())).collect();
-    let requests = REQUESTS.iter().map(|&request| {
-        SeccompRule::new(vec![SeccompCondition::new(1, Len::Dword, Op::Eq, request)?])
-    });
-    rules.push((libc::SYS_ioctl, requests.collect::<Result<_, _>>()?));
-    // Memory, but none that can be executed.
-    let executable = libc::PROT_EXEC as u64;
-    let plain = || -> Result<_, seccompiler::BackendError> {
-        let condition = SeccompCondition::new(2, Len::Dword, Op::MaskedEq(executable), 0)?;
-        Ok(vec![SeccompRule::new(vec![condition])?])
-    };
-    rules.push((libc::SYS_mmap, plain()?));
-    rules.push((libc::SYS_mprotect, plain()?));
+fn rules() -> Result<Rules, BackendError> {
+    let mut rules = free(FREE);
+    rules.push(one_of(libc::SYS_ioctl, 1, &REQUESTS)?);
+    rules.extend(plain_memory()?);
     // A ring's wake-up: no bytes, no address.
     let empty = [1, 2, 4].map(|argument| SeccompCondition::new(argument, Len::Qword, Op::Eq, 0));
     let empty = empty.into_iter().collect::<Result<Vec<_>, _>>()?;

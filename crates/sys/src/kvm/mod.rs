@@ -15,7 +15,7 @@ mod vcpu;
 /// The kernel's own structures, for register contents.
 pub use kvm_bindings as bindings;
 
-pub use confine::Confinement;
+pub use crate::seccomp::Confinement;
 pub use error::KvmError;
 pub use event::Event;
 pub use machine::Machine;

@@ -60,7 +60,7 @@ pub enum XskError {
     /// A capability is missing.
     #[error(
         "opening an AF_XDP socket needs CAP_NET_RAW; run as root, or grant it: \
-         setcap cap_net_raw,cap_net_admin,cap_bpf+ep $(command -v wirepath)"
+         setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)"
     )]
     Permission {
         /// What the kernel said.
@@ -73,7 +73,9 @@ pub enum XskError {
     /// No memory for the UMEM or the rings.
     #[error(
         "no memory for a UMEM of {umem_bytes} bytes: raise the locked-memory limit \
-         (ulimit -l unlimited) or use fewer frames"
+         (ulimit -l unlimited), grant CAP_IPC_LOCK, which lifts it (setcap \
+         cap_ipc_lock,cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)), \
+         or use fewer frames"
     )]
     Memory {
         /// UMEM size.

@@ -49,6 +49,9 @@ pub enum ListenError {
         #[source]
         source: std::io::Error,
     },
+    /// It would have more rights than it is to have.
+    #[error("rights that receiving does not need could not be given up")]
+    Rights(#[source] std::io::Error),
     /// Waiting.
     #[error("waiting for datagrams failed")]
     Wait(#[source] std::io::Error),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use host::net::LinkWatch;
 use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
-use io::{affinity, clock, sched};
+use io::{affinity, capability, clock, sched};
 
 use self::asking::Asking;
 use self::core::{Core, LineState, Sink};
@@ -152,6 +152,8 @@ impl Listener {
             sched::set_fifo(priority).map_err(|source| ListenError::Fifo { priority, source })?;
         }
         self.note_traps()?;
+        // The sockets are open: what strangers send is read without a right.
+        capability::keep(&[]).map_err(ListenError::Rights)?;
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
         let (mut next_ns, mut look_ns) = (begun_ns + SECOND_NS, begun_ns);

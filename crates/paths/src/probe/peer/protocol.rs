@@ -85,6 +85,13 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// It would have more rights than it is to have.
+    #[error("the peer could not give up rights that it does not need")]
+    Confine {
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The address to listen on cannot be had.
     #[error("cannot listen on {at}; is another peer running there? Choose another with --listen")]
     Listen {
@@ -317,6 +324,8 @@ impl Lines {
         self.writer.set_nonblocking(true)?;
         let result = thread::scope(|scope| {
             scope.spawn(|| {
+                // It looks at one socket. What it is refused, the threads that matter are too.
+                let _ = ::io::capability::keep(&[]);
                 let mut is_open = true;
                 while !done.load(Ordering::Relaxed) {
                     thread::sleep(WATCH_PAUSE);

@@ -7,6 +7,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::io::capability::{self, Capability};
 use serde::de::DeserializeOwned;
 
 use super::protocol::{
@@ -29,6 +30,16 @@ const HANDSHAKES_PER_ADDRESS_MAX: usize = 8;
 /// How often it is told how many were turned away: whoever knocks does not fill a log.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 
+/// What opening an engine for a near end may take.
+const RUNS_NEED: &[Capability] = &[
+    Capability::NetRaw,
+    Capability::NetAdmin,
+    Capability::Bpf,
+    Capability::Perfmon,
+    Capability::IpcLock,
+    Capability::NetBindService,
+];
+
 /// How a peer listens.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
@@ -47,9 +58,13 @@ pub fn serve(
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<(), PeerError> {
     let at = options.listen;
+    let confine = |source| PeerError::Confine { source };
     let listen = |source| PeerError::Listen { at, source };
     let listener = TcpListener::bind(at).map_err(listen)?;
     listener.set_nonblocking(true).map_err(listen)?;
+    capability::keep(RUNS_NEED).map_err(confine)?;
+    #[cfg(target_arch = "x86_64")]
+    io_engine::Confinement::of_peer().and_then(|filter| filter.enter()).map_err(confine)?;
     tell(&format!("listening on {}", listener.local_addr().unwrap_or(at)));
     let desk = Desk::default();
     let mut told = Instant::now();
@@ -316,6 +331,13 @@ fn one_run(
                     return Err(why);
                 }
             };
+            // Datagrams are read without a right that reading them does not need.
+            let given_up = capability::keep(&[]);
+            if let Err(why) = given_up {
+                let why = format!("rights could not be given up: {why}");
+                let _ = ready.send(Say::Error { why: why.clone() });
+                return Err(why);
+            }
             let _ = ready.send(say);
             let mut task = task.clone();
             task.duration = Some(task.duration.unwrap_or(RUN_MAX).min(RUN_MAX));

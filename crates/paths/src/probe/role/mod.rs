@@ -144,6 +144,17 @@ pub fn open_and_run(
     stop: &AtomicBool,
     live: Option<&Live>,
 ) -> Result<RoleReport, String> {
+    let (mut engine, watch) = open(task, local, remote)?;
+    run(&mut engine, task, Steering { stop, live, watch })
+}
+
+/// Opens the engine that a task asks for, and what watches its interface, in the calling thread's
+/// network namespace.
+pub fn open(
+    task: &Task,
+    local: &io::Local,
+    remote: Option<&io::Remote>,
+) -> Result<(AnyEngine, Option<Watch>), String> {
     task.check()?;
     let mut spec = task.engine.clone();
     if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
@@ -151,9 +162,9 @@ pub fn open_and_run(
         spec.wait = io::Wait::Spin;
     }
     let setup = Setup { spec: &spec, ..task.setup(local, remote) };
-    let mut engine = io::open(&setup).map_err(|e| chain(&e))?;
+    let engine = io::open(&setup).map_err(|e| chain(&e))?;
     let watch = (local.ifindex != 0).then(|| Watch::new(local.ifindex, &local.ifname)).flatten();
-    run(&mut engine, task, Steering { stop, live, watch })
+    Ok((engine, watch))
 }
 
 fn run_on<E: Engine>(

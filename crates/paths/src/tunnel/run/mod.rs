@@ -92,6 +92,10 @@ pub trait Operator {
     /// Something to tell people.
     fn note(&mut self, note: &str);
 
+    /// All is open, and no thread made yet: what is left to do needs no capability but those that
+    /// reading a configuration takes.
+    fn opened(&mut self) -> io::Result<()>;
+
     /// The state, once a second and at the end.
     fn live(&mut self, live: &Live);
 }
@@ -123,7 +127,7 @@ impl Shared {
 
 /// Forwards until the operator has enough, or an interface is gone.
 ///
-/// Needs CAP_NET_ADMIN, CAP_NET_RAW and, for AF_XDP, CAP_BPF.
+/// Needs CAP_NET_ADMIN, CAP_NET_RAW and, for AF_XDP, CAP_BPF and CAP_PERFMON.
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
@@ -142,6 +146,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             tuning: Tuning::default(),
         },
     )?;
+    let give_up = |source| RunError::System { what: "giving up rights".into(), source };
+    operator.opened().map_err(give_up)?;
     let shared = Shared::default();
     // A socket that is waited for says nothing of an interface that has gone.
     let mut links = [&config.port.name, &config.underlay.name]
@@ -216,6 +222,8 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
         // Elsewhere it works as well.
         let _ = ::io::affinity::pin_to(&[cpu]);
     }
+    // Of what is kept to read a configuration, frames need nothing; without it they pass as well.
+    let _ = ::io::capability::keep(&[]);
     let mut worker = Worker::default();
     let mut idle_turns = 0;
     while !shared.stop.load(Ordering::Relaxed) {

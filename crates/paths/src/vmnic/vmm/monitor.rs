@@ -285,7 +285,7 @@ pub fn start(
             *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(ThreadClock::of_this_thread());
             let _ = ready.send(());
-            let confined = confinement.enter().map_err(MonitorError::from);
+            let confined = enter(&confinement);
             let worked = confined.and_then(|()| worker::run(&of_worker, receiver.as_mut()));
             (worked, receiver)
         })
@@ -299,7 +299,7 @@ pub fn start(
         .spawn(move || {
             let (outcome, kept) = match Processor::new(&shared, vcpu) {
                 Ok(mut processor) => {
-                    let confined = of_vcpu.enter().map_err(MonitorError::from);
+                    let confined = enter(&of_vcpu);
                     (confined.and_then(|()| processor.run()), Some(processor.into_descriptors()))
                 }
                 Err(error) => (Err(error), None),
@@ -313,6 +313,11 @@ pub fn start(
         .map_err(MonitorError::Thread)?;
     running.processor = Some(processor);
     Ok(running)
+}
+
+fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
+    let failed = |source| KvmError::Failed { what: "seccomp", source };
+    Ok(confinement.enter().map_err(failed)?)
 }
 
 fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<(), MonitorError> {

@@ -1,0 +1,416 @@
+//! What each command needs besides its user's own rights: it runs with those capabilities and no
+//! other, without one of them it says which is missing and how to grant it, and once it is set up
+//! it has given up what it no longer needs. `UPDATE=1` writes docs/rights.md.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{Data, FAR_IP, LONG, Running, Spaces, all_text, enter, ip, succeed, until};
+
+const GROUP: &str = "239.77.1.9:10000";
+/// Nobody.
+const USER: &str = "65534";
+
+/// A row of the table.
+struct Row {
+    command: &'static str,
+    /// Capabilities without which it does not run.
+    needs: &'static [&'static str],
+    /// What it does better with more.
+    more: &'static str,
+    /// What its threads have once it is at work, started by root; `None` where it ends by itself
+    /// or makes labs for as long as it runs.
+    keeps: Option<&'static [&'static str]>,
+    /// FOLDER is a folder of the test's.
+    args: &'static [&'static str],
+    /// What it says when it is at work; nothing where it ends by itself.
+    says: &'static str,
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        command: "history, report, feed decode, tune plan",
+        needs: &[],
+        more: "",
+        keeps: None,
+        args: &["history", "list", "--data-dir", "FOLDER"],
+        says: "",
+    },
+    Row {
+        command: "doctor",
+        needs: &[],
+        more: "CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN: more checks; it says which were left out",
+        keeps: None,
+        args: &["doctor", "--interface", "vb"],
+        says: "",
+    },
+    Row {
+        command: "serve",
+        needs: &[],
+        more: "CAP_DAC_OVERRIDE: for results of another user, and kept only then",
+        keeps: Some(&[]),
+        args: &["serve", "--port", "0", "--data-dir", "FOLDER"],
+        says: "until Ctrl-C",
+    },
+    Row {
+        command: "peer",
+        needs: &[],
+        more: "what the engine that a near end asks for needs, below; CAP_NET_BIND_SERVICE for ports below 1024",
+        keeps: Some(&["net_bind_service", "net_admin", "net_raw", "ipc_lock", "perfmon", "bpf"]),
+        args: &["peer", "--listen", "10.77.0.2:7117"],
+        says: "listening on ",
+    },
+    Row {
+        command: "probe send, receive, echo, ping --engine udp",
+        needs: &[],
+        more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max",
+        keeps: Some(&[]),
+        args: &["probe", "echo"],
+        says: "listening on ",
+    },
+    Row {
+        command: "probe send, receive, echo, ping --engine packet",
+        needs: &["net_raw"],
+        more: "",
+        keeps: Some(&[]),
+        args: &["probe", "echo", "-i", "vb", "--engine", "packet"],
+        says: "listening on ",
+    },
+    Row {
+        command: "probe send, receive, echo, ping --engine xdp",
+        needs: &["net_admin", "net_raw", "perfmon", "bpf"],
+        more: "CAP_IPC_LOCK: rings beyond `ulimit -l`",
+        keeps: Some(&[]),
+        args: &["probe", "echo", "-i", "vb", "--engine", "xdp"],
+        says: "listening on ",
+    },
+    Row {
+        command: "feed listen",
+        needs: &[],
+        more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max; CAP_SYS_NICE: --fifo",
+        keeps: Some(&[]),
+        args: &["feed", "listen", "--group", GROUP, "-i", "vb"],
+        says: "Ctrl-C ends",
+    },
+    Row {
+        command: "feed record",
+        needs: &[],
+        more: "CAP_NET_RAW: whole frames with the kernel's headers; without it, what sockets receive",
+        keeps: Some(&[]),
+        args: &["feed", "record", "--group", GROUP, "-i", "vb", "FOLDER/cut.pcapng"],
+        says: "recording to ",
+    },
+    Row {
+        command: "feed replay",
+        needs: &[],
+        more: "",
+        keeps: None,
+        args: &[
+            "feed",
+            "replay",
+            "--synthetic",
+            "--rate",
+            "1000",
+            "--to",
+            GROUP,
+            "-i",
+            "vb",
+            "-d",
+            "300ms",
+        ],
+        says: "",
+    },
+    Row {
+        command: "tunnel run, engine xdp",
+        needs: &["net_admin", "net_raw", "ipc_lock", "perfmon", "bpf"],
+        more: "CAP_IPC_LOCK is not needed where `ulimit -l` is 33 MiB or more; CAP_DAC_READ_SEARCH: to read a configuration of another user again",
+        keeps: Some(&["dac_read_search"]),
+        args: &["tunnel", "run", "--config", "FOLDER/xdp.toml"],
+        says: "tunnel b: ",
+    },
+    Row {
+        command: "tunnel run, engine packet",
+        needs: &["net_raw"],
+        more: "CAP_DAC_READ_SEARCH, as above",
+        keeps: Some(&["dac_read_search"]),
+        args: &["tunnel", "run", "--config", "FOLDER/packet.toml"],
+        says: "tunnel b: ",
+    },
+    Row {
+        command: "tunnel run, engine tap",
+        needs: &["net_admin", "net_raw"],
+        more: "CAP_DAC_READ_SEARCH, as above",
+        keeps: Some(&["dac_read_search"]),
+        args: &["tunnel", "run", "--config", "FOLDER/tap.toml"],
+        says: "tunnel b: ",
+    },
+    Row {
+        command: "probe generate",
+        needs: &["net_admin", "bpf", "perfmon"],
+        more: "",
+        keeps: Some(&["net_admin", "bpf"]),
+        args: &["probe", "generate", "10.77.0.1", "-i", "vb", "-d", "20s"],
+        says: "",
+    },
+    Row {
+        command: "explain",
+        needs: &["perfmon", "bpf"],
+        more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them",
+        keeps: Some(&["sys_admin", "perfmon", "bpf"]),
+        args: &["explain", "-i", "vb", "-d", "20s"],
+        says: "following packets",
+    },
+    Row {
+        command: "prove fake",
+        needs: &[],
+        more: "",
+        keeps: None,
+        args: &[
+            "prove",
+            "fake",
+            "--arms",
+            "fast",
+            "--trial",
+            "5ms",
+            "--max-blocks",
+            "5",
+            "--data-dir",
+            "FOLDER",
+        ],
+        says: "",
+    },
+    Row {
+        command: "prove probe, prove feed (labs of their own)",
+        needs: &["net_admin", "sys_admin"],
+        more: "CAP_NET_RAW and CAP_BPF: switches with rings and XDP, which are unsupported without",
+        keeps: None,
+        args: &[
+            "prove",
+            "probe",
+            "--load",
+            "ping",
+            "--arms",
+            "spin",
+            "--trial",
+            "20ms",
+            "--max-blocks",
+            "5",
+            "--data-dir",
+            "FOLDER",
+        ],
+        says: "",
+    },
+];
+
+/// Two namespaces, and a folder that anybody may use, with the program in it.
+struct Stage {
+    spaces: Spaces,
+    data: Data,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Stage { spaces: Spaces::new(), data: Data::new() };
+        let far = &stage.spaces.far;
+        for veth in [["pa", "hp"], ["xa", "hx"]] {
+            let [one, other] = veth;
+            let kind = ["type", "veth", "peer", "name", other];
+            succeed(ip(&[&["-n", far, "link", "add", one][..], &kind].concat()));
+            succeed(ip(&["-n", far, "link", "set", one, "up"]));
+            succeed(ip(&["-n", far, "link", "set", other, "up"]));
+        }
+        // What a generator makes is taken where GRO is on.
+        succeed(enter(&stage.spaces.near, &["ethtool", "-K", "va", "gro", "on"]));
+        for engine in ["xdp", "packet", "tap"] {
+            let port = if engine == "tap" { "tap0" } else { "pa" };
+            let config = format!(
+                "engine = \"{engine}\"\n[port]\ninterface = \"{port}\"\nmtu = 1400\n\
+                 [underlay]\ninterface = \"vb\"\naddress = \"{FAR_IP}\"\nmtu = 1500\n\
+                 [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\n\
+                 remote = \"10.77.0.1\"\n"
+            );
+            fs::write(stage.data.file(&format!("{engine}.toml")), config).unwrap();
+        }
+        let built = env!("CARGO_BIN_EXE_wirepath");
+        let program = stage.data.file("wirepath");
+        // The folder it was built in may be closed to others.
+        fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).unwrap();
+        succeed(plain(&["chmod", "-R", "a+rwX", stage.data.path().to_str().unwrap()]));
+        stage
+    }
+
+    fn command(&self, before: &[&str], args: &[&str]) -> Command {
+        let folder = self.data.path().to_str().unwrap();
+        let args: Vec<_> = args.iter().map(|arg| arg.replace("FOLDER", folder)).collect();
+        let program = self.data.file("wirepath");
+        let mut all = before.to_vec();
+        all.push(&program);
+        all.extend(args.iter().map(String::as_str));
+        let mut command = enter(&self.spaces.far, &all);
+        command.env("WIREPATH_LOCKS", folder);
+        command.env("HOME", folder).current_dir(folder);
+        command
+    }
+
+    /// As nobody, with those capabilities.
+    fn with(&self, capabilities: &[&str], args: &[&str]) -> Command {
+        let set = capabilities.iter().fold("-all".to_owned(), |all, one| format!("{all},+{one}"));
+        let id = [format!("--reuid={USER}"), format!("--regid={USER}")];
+        let sets = ["bounding-set", "inh-caps", "ambient-caps"].map(|s| format!("--{s}={set}"));
+        let mut before = vec!["setpriv", "--clear-groups"];
+        before.extend(id.iter().chain(&sets).map(String::as_str));
+        self.command(&before, args)
+    }
+
+    fn as_root(&self, args: &[&str]) -> Command {
+        self.command(&[], args)
+    }
+}
+
+fn plain(line: &[&str]) -> Command {
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]);
+    command
+}
+
+/// Capabilities as the kernel numbers them, those that are ours to name.
+const NUMBERS: [(&str, u32); 9] = [
+    ("dac_override", 1),
+    ("dac_read_search", 2),
+    ("net_bind_service", 10),
+    ("net_admin", 12),
+    ("net_raw", 13),
+    ("ipc_lock", 14),
+    ("sys_admin", 21),
+    ("perfmon", 38),
+    ("bpf", 39),
+];
+
+/// What all threads of a process together may do now: bits of CapPrm.
+fn permitted(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().fold(0, |all, task| {
+        // It may end meanwhile.
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let bits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+        all | bits.map_or(0, |bits| u64::from_str_radix(bits.trim(), 16).unwrap())
+    })
+}
+
+fn bits(names: &[&str]) -> u64 {
+    let number = |name: &&str| NUMBERS.iter().find(|(known, _)| known == name).expect("known").1;
+    names.iter().map(|name| 1 << number(name)).sum()
+}
+
+fn start(row: &Row, command: Command) -> Running {
+    let mut running = Running::start(command);
+    let said = || format!("{}{}", running.stdout(), running.stderr());
+    let is_on = until(LONG, || said().contains(row.says));
+    let text = said();
+    assert!(is_on && !running.has_ended(), "{}: {text}", row.command);
+    running
+}
+
+fn await_rights(row: &Row, running: &Running, wanted: u64) {
+    let done = until(LONG, || permitted(running.pid()) == wanted);
+    let has = permitted(running.pid());
+    assert!(done, "{}: {has:x}, not {wanted:x}: {}", row.command, running.stderr());
+}
+
+#[test]
+fn each_command_runs_with_what_the_table_says_and_no_more() {
+    for row in ROWS {
+        let stage = Stage::new();
+        let command = stage.with(row.needs, row.args);
+        let output = match row.keeps {
+            None => Running::start(command).finish(LONG).expect("it ends"),
+            Some(keeps) => {
+                let running = start(row, command);
+                await_rights(row, &running, bits(keeps) & bits(row.needs));
+                running.end_by("INT", LONG)
+            }
+        };
+        assert!(output.status.success(), "{}: {}", row.command, all_text(&output));
+    }
+}
+
+#[test]
+fn without_one_of_them_it_is_named_with_how_to_grant_it() {
+    for row in ROWS {
+        for missing in row.needs {
+            let stage = Stage::new();
+            let rest: Vec<_> = row.needs.iter().copied().filter(|one| one != missing).collect();
+            let ended = Running::start(stage.with(&rest, row.args)).finish(LONG);
+            let what = format!("{} without {missing}", row.command);
+            let output = ended.unwrap_or_else(|| panic!("{what} runs"));
+            let said = all_text(&output);
+            assert!(matches!(output.status.code(), Some(1 | 3)), "{what}: {said}");
+            let name = format!("CAP_{}", missing.to_uppercase());
+            assert!(said.contains(&name) && said.contains("setcap"), "{what}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_needed_any_more_is_given_up_by_root_too() {
+    let own = permitted(std::process::id());
+    for row in ROWS {
+        let Some(keeps) = row.keeps else { continue };
+        let stage = Stage::new();
+        let running = start(row, stage.as_root(row.args));
+        await_rights(row, &running, bits(keeps) & own);
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+        assert!(status.contains("NoNewPrivs:\t1"), "{}: {status}", row.command);
+        // Of strangers' wishes the peer carries out most.
+        let is_confined = status.contains("Seccomp:\t2");
+        assert!(is_confined || row.command != "peer" || cfg!(not(target_arch = "x86_64")));
+        let output = running.end_by("INT", LONG);
+        assert!(output.status.success(), "{}: {}", row.command, all_text(&output));
+    }
+}
+
+const HEAD: &str = "\
+# Rights
+
+What each command needs beyond the rights of the user who starts it, what it does better with more, and what it
+keeps once it is set up (started by root; nothing is kept that was not there). Written and checked by
+`cargo test -p wirepath --test rights` (`UPDATE=1` writes it anew): each command runs as an ordinary user with
+those capabilities and no other; without any one of them it ends, names it, and says how to grant it; and its
+threads are looked at while it runs.
+
+`sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)` grants all that commands on
+interfaces that are there already need. Labs (`prove`, `tunnel measure`, `vmnic`, `guest --tap`, `probe generate
+--lab`) make network namespaces, which takes CAP_SYS_ADMIN: run those as root, or as root of a virtual machine.
+
+Commands that keep less than they had also set `no_new_privs`: no program that they could be made to start gets
+rights by its file. `tune apply` writes files of root's: run it as root. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` make labs or settings for as long as they
+run, and keep what they are given.
+
+| Command | Needs | With more | Keeps |
+|---|---|---|---|
+";
+
+#[test]
+fn table_is_what_the_tests_hold_to() {
+    let list = |names: &[&str]| match names {
+        [] => "nothing".to_owned(),
+        some => {
+            let names = some.iter().map(|name| format!("CAP_{}", name.to_uppercase()));
+            names.collect::<Vec<_>>().join(", ")
+        }
+    };
+    let mut table = HEAD.to_owned();
+    for row in ROWS {
+        let keeps = row.keeps.map_or("–".to_owned(), list);
+        let more = if row.more.is_empty() { "–" } else { row.more };
+        table += &format!("| {} | {} | {more} | {keeps} |\n", row.command, list(row.needs));
+    }
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/rights.md");
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        return fs::write(file, table).unwrap();
+    }
+    assert!(fs::read_to_string(file).is_ok_and(|said| said == table), "run with UPDATE=1");
+}

@@ -1,0 +1,179 @@
+//! What a thread may do beyond its user's rights, and giving it up.
+//!
+//! Capabilities are a thread's own: those of other threads stay what they are, and a thread begins
+//! with those of the one that made it.
+//!
+//! Source: capabilities(7).
+
+use std::io;
+
+/// Those that Wirepath has a use for, with the kernel's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// Reading and writing files whatever their permissions say.
+    DacOverride = 1,
+    /// Reading files whatever their permissions say.
+    DacReadSearch = 2,
+    /// Ports below 1024.
+    NetBindService = 10,
+    /// Settings of interfaces, XDP, large socket buffers.
+    NetAdmin = 12,
+    /// Frames: AF_PACKET, AF_XDP.
+    NetRaw = 13,
+    /// Memory of rings beyond RLIMIT_MEMLOCK.
+    IpcLock = 14,
+    /// Namespaces.
+    SysAdmin = 21,
+    /// Programs that read the kernel's memory.
+    Perfmon = 38,
+    /// BPF programs and maps.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// As capabilities(7) writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Capability::DacOverride => "CAP_DAC_OVERRIDE",
+            Capability::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Capability::NetBindService => "CAP_NET_BIND_SERVICE",
+            Capability::NetAdmin => "CAP_NET_ADMIN",
+            Capability::NetRaw => "CAP_NET_RAW",
+            Capability::IpcLock => "CAP_IPC_LOCK",
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::Perfmon => "CAP_PERFMON",
+            Capability::Bpf => "CAP_BPF",
+        }
+    }
+
+    fn mask(self) -> u64 {
+        1 << self as u32
+    }
+
+    /// Whether CAP_SYS_ADMIN stands in for it.
+    fn is_part_of_sys_admin(self) -> bool {
+        matches!(self, Capability::Perfmon | Capability::Bpf)
+    }
+}
+
+/// Gives up, for good, what the calling thread has beyond `kept`. Programs that it starts get none
+/// of it either once [`no_new_privileges`] was called.
+pub fn keep(kept: &[Capability]) -> io::Result<()> {
+    let kept = kept.iter().fold(0, |all, one| all | one.mask());
+    let permitted = kept & own()?.permitted;
+    let header = [VERSION_3, 0];
+    let [low, high] = [permitted as u32, (permitted >> 32) as u32];
+    // Effective, permitted and inheritable, the low words first.
+    let sets = [low, low, 0, high, high, 0];
+    // SAFETY: both pointers describe arrays of the size that version 3 asks for.
+    let rc = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const VERSION_3: u32 = 0x2008_0522;
+
+/// No program that the calling thread, or one that it makes, starts from now on gets rights by its
+/// file or by being root's.
+///
+/// Source: the kernel's userspace-api/no_new_privs.rst.
+pub fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: no pointer is passed.
+    let rc = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Names of those that the calling thread does not have; `None` when it has all of them.
+pub fn missing(needed: &[Capability]) -> Option<String> {
+    missing_from(own().ok()?.effective, needed)
+}
+
+fn missing_from(effective: u64, needed: &[Capability]) -> Option<String> {
+    let has = |capability: Capability| effective & capability.mask() != 0;
+    let names: Vec<_> = needed
+        .iter()
+        .filter(|one| !(has(**one) || one.is_part_of_sys_admin() && has(Capability::SysAdmin)))
+        .map(|one| one.name())
+        .collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+struct Own {
+    effective: u64,
+    permitted: u64,
+}
+
+fn own() -> io::Result<Own> {
+    let header = [VERSION_3, 0];
+    let mut sets = [0_u32; 6];
+    // SAFETY: the first pointer describes an array of the size that version 3 asks for, and the
+    // second one that may be written.
+    let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let whole = |at: usize| u64::from(sets[at + 3]) << 32 | u64::from(sets[at]);
+    Ok(Own { effective: whole(0), permitted: whole(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::UdpSocket;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn missing_ones_are_named_and_sys_admin_stands_in_for_bpf_only() {
+        let needed = [Capability::Bpf, Capability::NetAdmin];
+        assert_eq!(missing_from(0, &needed).as_deref(), Some("CAP_BPF and CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 39, &needed).as_deref(), Some("CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 21, &needed).as_deref(), Some("CAP_NET_ADMIN"));
+        assert_eq!(missing_from(1 << 21 | 1 << 12, &needed), None);
+        assert_eq!(missing_from(0, &[Capability::Perfmon]).as_deref(), Some("CAP_PERFMON"));
+    }
+
+    /// What the kernel's own table says of this thread, in hexadecimal digits.
+    fn told(what: &str) -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let bits = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        u64::from_str_radix(bits.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_kept_is_gone_in_this_thread_and_no_other() {
+        let before = told("CapEff:");
+        if before & Capability::NetBindService.mask() == 0 {
+            let _ = writeln!(io::stderr(), "skipped: no capability to give up");
+            return;
+        }
+        thread::spawn(|| {
+            keep(&[Capability::NetBindService]).unwrap();
+            for set in ["CapEff:", "CapPrm:"] {
+                assert_eq!(told(set), Capability::NetBindService.mask(), "{set}");
+            }
+            assert_eq!(told("CapInh:"), 0);
+            keep(&[Capability::NetAdmin]).unwrap();
+            assert_eq!(told("CapPrm:"), 0, "nothing comes back");
+            assert_eq!(missing(&[Capability::NetRaw]).as_deref(), Some("CAP_NET_RAW"));
+            let refused = UdpSocket::bind("127.0.0.1:7").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+            // A thread begins with what its parent has.
+            thread::spawn(|| assert_eq!(told("CapEff:"), 0)).join().unwrap();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(told("CapEff:"), before);
+    }
+
+    #[test]
+    fn no_new_privileges_stays_with_the_thread() {
+        thread::spawn(|| {
+            no_new_privileges().unwrap();
+            assert_eq!(told("NoNewPrivs:"), 1);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Filters of system calls: what a thread, and those that it makes, may still ask of the kernel.
+//!
+//! Source: kernel documentation, userspace-api/seccomp_filter.rst.
+
+mod peer;
+
+use std::io;
+
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// Calls, each with the rules of which one must fit; without rules it always does.
+pub(crate) type Rules = Vec<(libc::c_long, Vec<SeccompRule>)>;
+
+/// A filter of system calls, ready to be put on a thread.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    /// In the order in which they are put on.
+    programs: Vec<BpfProgram>,
+}
+
+impl Confinement {
+    /// Ends the process at any call but those of `rules`.
+    pub(crate) fn or_kill(rules: Rules) -> io::Result<Self> {
+        let only = program(rules, SeccompAction::KillProcess, SeccompAction::Allow)?;
+        Ok(Confinement { programs: vec![only] })
+    }
+
+    /// Confines the calling thread for good; first, that no program it could start would have
+    /// more rights.
+    pub fn enter(&self) -> io::Result<()> {
+        for program in &self.programs {
+            // It sets no_new_privs before the filter.
+            seccompiler::apply_filter(program).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+fn program(rules: Rules, others: SeccompAction, these: SeccompAction) -> io::Result<BpfProgram> {
+    let filter = SeccompFilter::new(rules.into_iter().collect(), others, these, TargetArch::x86_64);
+    filter.and_then(BpfProgram::try_from).map_err(io::Error::other)
+}
+
+/// Calls that are let through with any argument.
+pub(crate) fn free(calls: &[libc::c_long]) -> Rules {
+    calls.iter().map(|&call| (call, Vec::new())).collect()
+}
+
+/// A call whose argument at `place` is one of `values`.
+pub(crate) fn one_of(
+    call: libc::c_long,
+    place: u8,
+    values: &[u64],
+) -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
+    let rule = |&value: &u64| {
+        SeccompRule::new(vec![SeccompCondition::new(place, Len::Dword, Op::Eq, value)?])
+    };
+    Ok((call, values.iter().map(rule).collect::<Result<_, _>>()?))
+}
+
+/// A call whose argument at `place` has exactly the bits `value` of `mask`.
+pub(crate) fn masked(
+    call: libc::c_long,
+    place: u8,
+    mask: u64,
+    value: u64,
+) -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
+    let condition = SeccompCondition::new(place, Len::Dword, Op::MaskedEq(mask), value)?;
+    Ok((call, vec![SeccompRule::new(vec![condition])?]))
+}
+
+/// Memory, but none that can be executed.
+pub(crate) fn plain_memory() -> Result<Rules, BackendError> {
+    let executable = libc::PROT_EXEC as u64;
+    Ok(vec![
+        masked(libc::SYS_mmap, 2, executable, 0)?,
+        masked(libc::SYS_mprotect, 2, executable, 0)?,
+    ])
+}

@@ -1,0 +1,247 @@
+//! What `wirepath peer` may ask of the kernel once it listens.
+//!
+//! Its near ends are strangers until they have proved a secret, and may be ones where there is
+//! none. It opens engines for them again and again, so it keeps sockets, rings and BPF; it loses
+//! all that would make more of a hole in it: programs, files to write, connections, other
+//! processes, namespaces, mounts, modules.
+
+use std::io;
+
+use seccompiler::{
+    BackendError, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompRule,
+};
+
+use super::{Confinement, Rules, free, masked, one_of, plain_memory, program};
+
+/// Calls that are let through with any argument.
+const FREE: &[libc::c_long] = &[
+    // Sockets that are open: datagrams, rings, netlink, the control connection.
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    // Descriptors that are open.
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_lseek,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_ioctl,
+    // What there is to see of the host: files of /proc and /sys.
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getdents64,
+    libc::SYS_newfstatat,
+    libc::SYS_readlinkat,
+    libc::SYS_statx,
+    libc::SYS_uname,
+    // Threads, their places and their clocks.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Signals, to itself.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    // Memory; what of it is executed is ruled below.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    // A place for a descriptor to come, of libbpf's.
+    libc::SYS_memfd_create,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Refused with an answer that the C library knows: it makes threads by `clone` then.
+    libc::SYS_clone3,
+];
+
+/// Calls that nothing here makes by mistake: whoever does has taken it over.
+const HOSTILE: &[libc::c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_setuid,
+    libc::SYS_setresuid,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_io_uring_setup,
+    libc::SYS_userfaultfd,
+    libc::SYS_reboot,
+];
+
+/// Commands of bpf(2): maps, programs, links, BTF, and looking at them.
+///
+/// Source: the kernel's include/uapi/linux/bpf.h, enum bpf_cmd.
+const BPF_COMMANDS: &[u64] = &[
+    0,  // BPF_MAP_CREATE
+    1,  // BPF_MAP_LOOKUP_ELEM
+    2,  // BPF_MAP_UPDATE_ELEM
+    3,  // BPF_MAP_DELETE_ELEM
+    4,  // BPF_MAP_GET_NEXT_KEY
+    5,  // BPF_PROG_LOAD
+    15, // BPF_OBJ_GET_INFO_BY_FD
+    18, // BPF_BTF_LOAD
+    22, // BPF_MAP_FREEZE
+    28, // BPF_LINK_CREATE
+    34, // BPF_LINK_DETACH
+    35, // BPF_PROG_BIND_MAP
+];
+
+impl Confinement {
+    /// What a peer needs once it listens. Calls that only an intruder makes end the process; all
+    /// others are refused with EPERM.
+    pub fn of_peer() -> io::Result<Self> {
+        let rules = rules().map_err(io::Error::other)?;
+        let errno = |number: i32| SeccompAction::Errno(number as u32);
+        Ok(Confinement {
+            programs: vec![
+                program(free(HOSTILE), SeccompAction::Allow, SeccompAction::KillProcess)?,
+                // Its flags lie in memory, where a filter cannot look.
+                program(free(&[libc::SYS_clone3]), SeccompAction::Allow, errno(libc::ENOSYS))?,
+                // Last: it lets no other filter be put on.
+                program(rules, errno(libc::EPERM), SeccompAction::Allow)?,
+            ],
+        })
+    }
+}
+
+fn rules() -> Result<Rules, BackendError> {
+    let mut rules = free(FREE);
+    rules.extend(plain_memory()?);
+    // Threads, no processes.
+    let thread = libc::CLONE_THREAD as u64;
+    rules.push(masked(libc::SYS_clone, 0, thread, thread)?);
+    // Files to read.
+    let changing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+    rules.push(masked(libc::SYS_openat, 2, changing, libc::O_RDONLY as u64)?);
+    rules.push(socket()?);
+    rules.push(one_of(libc::SYS_bpf, 0, BPF_COMMANDS)?);
+    // Names of threads and of memory; how late a timer may be.
+    let options = [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_TIMERSLACK];
+    rules.push(one_of(libc::SYS_prctl, 0, &options.map(|option| option as u64))?);
+    Ok(rules)
+}
+
+/// Datagrams, frames and netlink: no connection to anybody.
+fn socket() -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
+    let kinds = [
+        (libc::AF_INET, libc::SOCK_DGRAM),
+        (libc::AF_PACKET, libc::SOCK_RAW),
+        (libc::AF_XDP, libc::SOCK_RAW),
+        (libc::AF_NETLINK, libc::SOCK_RAW),
+        // For requests to drivers (SIOCETHTOOL).
+        (libc::AF_UNIX, libc::SOCK_DGRAM),
+    ];
+    let flags = !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32);
+    let rule = |(family, kind): (i32, i32)| {
+        SeccompRule::new(vec![
+            SeccompCondition::new(0, Len::Dword, Op::Eq, family as u64)?,
+            SeccompCondition::new(1, Len::Dword, Op::MaskedEq(flags.into()), kind as u64)?,
+        ])
+    };
+    Ok((libc::SYS_socket, kinds.into_iter().map(rule).collect::<Result<_, _>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn files_to_write_and_connections_are_refused_and_its_work_goes_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let file = std::env::temp_dir().join(format!("wirepath-seccomp-{}", std::process::id()));
+        thread::spawn(move || {
+            Confinement::of_peer().unwrap().enter().unwrap();
+            let refused = |result: io::Result<()>| {
+                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            };
+            refused(File::create(&file).map(drop));
+            refused(fs::remove_file("/proc/self/status"));
+            refused(TcpStream::connect(at).map(drop));
+            refused(Command::new("true").status().map(drop));
+            refused(Confinement::of_peer().unwrap().enter().map_err(|error| {
+                // It says so in words.
+                assert!(error.to_string().contains("not permitted"), "{error}");
+                io::Error::from_raw_os_error(libc::EPERM)
+            }));
+            assert!(fs::read_to_string("/proc/self/status").unwrap().contains("Seccomp:\t"));
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = socket.local_addr().unwrap();
+            let sent = thread::spawn(move || socket.send_to(b"x", to).unwrap());
+            assert_eq!(sent.join().unwrap(), 1);
+        })
+        .join()
+        .unwrap();
+        assert!(TcpStream::connect(at).is_ok(), "other threads are not confined");
+    }
+
+    #[test]
+    fn a_program_in_its_place_ends_it() {
+        const CHILD: &str = "WIREPATH_TEST_SECCOMP_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            Confinement::of_peer().unwrap().enter().unwrap();
+            unreachable!("{}", Command::new("true").exec());
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "seccomp::peer::tests::a_program_in_its_place_ends_it"]);
+        let output = child.env(CHILD, "1").output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
+    }
+}
