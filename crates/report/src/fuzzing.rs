@@ -10,9 +10,12 @@ pub fn result(bytes: &[u8]) {
     let written = json::to_json(&outcome);
     let read = json::from_json(&written).expect("we wrote it");
     assert_eq!(json::to_json(&read), written);
-    let page = html::page(&outcome);
-    assert!(page.ends_with("</html>\n"));
-    assert!(!page.contains("<script"));
+    // Pages take a hundred times as long as all else: some inputs get one.
+    if bytes.len().is_multiple_of(16) {
+        let page = html::page(&outcome);
+        assert!(page.ends_with("</html>\n"));
+        assert!(!page.contains("<script"));
+    }
     assert!(!csv::to_csv(&outcome).is_empty());
     let shown = ladder(&outcome, Style::default());
     assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
@@ -28,7 +31,9 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/result");
         let mut count = 0;
         for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
-            super::result(&fs::read(entry.path()).expect("a corpus holds files"));
+            let mut bytes = fs::read(entry.path()).expect("a corpus holds files");
+            bytes.resize(bytes.len().next_multiple_of(16), b' ');
+            super::result(&bytes);
             count += 1;
         }
         assert!(count >= 5, "{count} files");

@@ -402,9 +402,17 @@ impl Stage {
         }
     }
 
-    /// A sentence of the command's without the names and addresses that this stage gave.
+    /// A sentence of the command's without the names and addresses that this stage gave, and how
+    /// far it had come.
     pub(crate) fn without_names(&self, text: &str) -> String {
         let data = self.data.path().display().to_string();
+        let text = match text.split_once("packet ") {
+            Some((before, rest)) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+                let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+                format!("{before}packet N{rest}")
+            }
+            _ => text.to_owned(),
+        };
         text.replace(FAR_IP, "ADDRESS")
             .replace(&self.spaces.near, "NAMESPACE")
             .replace(&self.spaces.far, "NAMESPACE")
