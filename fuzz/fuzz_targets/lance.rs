@@ -4,4 +4,6 @@
 #[path = "../operations.rs"]
 mod operations;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(paths::vmnic::lance::fuzzing::run(bytes)));
+use paths::vmnic::lance::fuzzing;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(fuzzing::run(bytes)));
