@@ -1,5 +1,4 @@
 //! All that is printed: results to standard output, the rest to standard error.
-#![expect(clippy::print_stderr, reason = "this module is the program's voice")]
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -7,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use report::text::Style;
 
 use crate::end::Failure;
+use crate::live;
 
 /// Writes a result. A closed pipe is no failure: whoever read it has had enough.
 pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
@@ -50,14 +50,17 @@ pub(crate) fn screen(out: &str) -> Result<(), Failure> {
     text(&format!("{clear}{out}"))
 }
 
-/// Says something that is no result.
+/// Says something that is no result; while there is a live view, there. That nobody hears it any
+/// more, the terminal being gone, is no failure.
 pub(crate) fn say(line: &str) {
-    eprintln!("{}", shown(line, is_watched()));
+    if !live::keep(line) {
+        let _ = writeln!(std::io::stderr(), "{}", shown(line, is_watched()));
+    }
 }
 
 /// Says why the command failed.
 pub(crate) fn error(failure: &Failure) {
-    eprintln!("error: {}", shown(failure.text(), is_watched()));
+    say(&format!("error: {}", failure.text()));
 }
 
 /// Whether somebody watches standard error.

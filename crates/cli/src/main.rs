@@ -10,6 +10,7 @@ mod feed;
 mod generate;
 mod guest;
 mod history;
+mod live;
 mod machine;
 mod metrics;
 mod near;

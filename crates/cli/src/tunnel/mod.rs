@@ -1,6 +1,7 @@
 //! `wirepath tunnel`: what the path `tunnel` does by hand.
 
 mod check;
+mod live;
 mod measure;
 mod run;
 
@@ -15,6 +16,7 @@ pub(crate) enum TunnelCommand {
     #[command(after_help = "\
 Example:
   wirepath tunnel run --config tunnel.toml --metrics 9101
+  wirepath tunnel run --config tunnel.toml --live
   wirepath tunnel run --config tunnel.toml --check")]
     Run(run::RunArgs),
     /// Find the highest rate that a forwarder takes at each frame size, and the delay below it

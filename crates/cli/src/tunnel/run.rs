@@ -14,8 +14,10 @@ use paths::tunnel::run::{Live, Operator, RunError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
 
+use super::live::Picture;
 use crate::args::{Cli, parse_duration};
 use crate::end::Failure;
+use crate::live::View;
 use crate::metrics::{self, Metrics};
 use crate::{console, rights, stop};
 
@@ -33,6 +35,9 @@ pub(crate) struct RunArgs {
     /// How long to forward; until Ctrl-C unless given
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
+    /// Draw the figures on the whole terminal; q ends
+    #[arg(long)]
+    live: bool,
 }
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
@@ -48,6 +53,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     }
     let asked_to_reload = Arc::new(AtomicBool::new(false));
     flag::register(SIGHUP, asked_to_reload.clone())?;
+    let view = args.live.then(|| View::open(cli.json)).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
     if let Some(metrics) = &metrics {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
@@ -62,6 +68,8 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
         before: None,
         until: args.duration.map(|duration| std::time::Instant::now() + duration),
         failed: None,
+        view,
+        picture: Picture::new(&args.config),
     };
     let ran = thread::scope(|scope| {
         if let Some(metrics) = &metrics {
@@ -72,6 +80,8 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
         ran
     });
     let failed = foreman.failed.take();
+    // Results and errors are for the terminal as it was.
+    drop(foreman.view.take());
     ran.map_err(|error| match error {
         RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
         error => Failure::of(&error),
@@ -105,10 +115,28 @@ struct Foreman<'a> {
     before: Option<Live>,
     until: Option<std::time::Instant>,
     failed: Option<Failure>,
+    view: Option<View>,
+    picture: Picture,
+}
+
+impl Foreman<'_> {
+    /// What the view says of its turn; it is over when the command ends or the terminal is gone.
+    fn after(&mut self, turn: Result<(), Failure>) {
+        if let Err(failure) = turn {
+            self.failed = Some(failure);
+        }
+        if self.failed.is_some() || stop::asked() {
+            self.view = None;
+        }
+    }
 }
 
 impl Operator for Foreman<'_> {
     fn wants_end(&mut self) -> bool {
+        if let Some(view) = &mut self.view {
+            let turn = view.turn();
+            self.after(turn);
+        }
         stop::asked()
             || self.failed.is_some()
             || self.until.is_some_and(|until| std::time::Instant::now() >= until)
@@ -141,6 +169,9 @@ impl Operator for Foreman<'_> {
             if let Err(failure) = console::text(&live.json().to_string()) {
                 self.failed = Some(failure);
             }
+        } else if let Some(view) = &mut self.view {
+            let turn = view.show(self.picture.scene(live));
+            self.after(turn);
         } else if console::is_watched() {
             console::say(&live.text(self.before.as_ref()));
         }

@@ -1,0 +1,88 @@
+//! Messages that would tear the picture: kept while there is one, and told after it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// Lines kept; of more, the oldest go.
+const LINES_MAX: usize = 1000;
+
+#[derive(Debug, Default)]
+struct Notes {
+    lines: VecDeque<String>,
+    count: usize,
+}
+
+static KEPT: Mutex<Option<Notes>> = Mutex::new(None);
+
+fn kept() -> MutexGuard<'static, Option<Notes>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins to keep messages, those of panics among them: a thread that dies is a note, too.
+pub(super) fn begin() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !keep(&panic.to_string()) {
+                before(panic);
+            }
+        }));
+    });
+    *kept() = Some(Notes::default());
+}
+
+/// Keeps a message if there is a picture; false when there is none.
+pub(crate) fn keep(text: &str) -> bool {
+    let mut kept = kept();
+    let Some(notes) = kept.as_mut() else { return false };
+    notes.lines.extend(text.lines().map(str::to_owned));
+    notes.count += text.lines().count();
+    let excess = notes.lines.len().saturating_sub(LINES_MAX);
+    notes.lines.drain(..excess);
+    true
+}
+
+/// How many lines there were.
+pub(super) fn count() -> usize {
+    kept().as_ref().map_or(0, |notes| notes.count)
+}
+
+/// Looks at the lines, oldest first.
+pub(super) fn with<T>(look: impl FnOnce(&[String]) -> T) -> T {
+    let lines: Vec<String> =
+        kept().as_ref().map_or(Vec::new(), |notes| notes.lines.iter().cloned().collect());
+    look(&lines)
+}
+
+/// Ends the keeping; what is to be told now.
+pub(super) fn end() -> Vec<String> {
+    let Some(notes) = kept().take() else { return Vec::new() };
+    let lost = notes.count - notes.lines.len();
+    let first = (lost > 0).then(|| format!("({lost} earlier lines were not kept)"));
+    first.into_iter().chain(notes.lines).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_and_panics_are_kept_until_the_end_and_the_newest_survive() {
+        assert!(!keep("nobody draws"));
+        begin();
+        let died = std::thread::spawn(|| panic!("a worker's end")).join();
+        assert!(died.is_err());
+        for n in 0..LINES_MAX {
+            assert!(keep(&format!("note {n}\nand more")));
+        }
+        assert_eq!(with(|lines| lines.len()), LINES_MAX);
+        let told = end();
+        assert!(told[0].contains("earlier lines"), "{}", told[0]);
+        assert_eq!(told.last().map(String::as_str), Some("and more"));
+        begin();
+        let _ = std::thread::spawn(|| panic!("a worker's end")).join();
+        assert!(end().iter().any(|line| line.contains("a worker's end")));
+        assert!(!keep("nobody draws any more"));
+    }
+}
