@@ -145,6 +145,11 @@ fn exports_hold_every_trial_in_every_form() {
     assert_eq!(list[1], doc);
 
     assert!(!all.with_extension("json.part").exists());
+    let table = data.path().join("all.parquet");
+    let to = table.to_str().unwrap();
+    succeed(data.wirepath(&["history", "export", "--all", "--format", "parquet", "-o", to]));
+    let bytes = fs::read(&table).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
     let said = fail(data.wirepath(&["history", "export", "last", "-o", "/nonexistent/x"]), 1);
     assert!(said.contains("/nonexistent/x"), "{said}");
 }

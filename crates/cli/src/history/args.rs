@@ -32,7 +32,7 @@ Example:
   wirepath history compare 20261121-0830 last
   wirepath history compare 20261121-0830 last --html compare.html --fail-on worse")]
     Compare(CompareArgs),
-    /// Write experiments as CSV or JSON
+    /// Write experiments as CSV, JSON or Parquet
     #[command(after_help = "\
 Example:
   wirepath history export last --format csv -o last.csv
@@ -79,6 +79,8 @@ pub(crate) enum Format {
     Csv,
     /// The documents of `report --json`, in a list
     Json,
+    /// The lines of CSV as Apache Parquet, for pandas, DuckDB and the like
+    Parquet,
 }
 
 #[derive(Debug, Args)]

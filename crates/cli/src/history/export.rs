@@ -1,10 +1,10 @@
 //! `wirepath history export`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-use report::export::{Table, TrialsCsv, TrialsJson};
+use report::export::{Table, TrialsCsv, TrialsJson, TrialsParquet};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
@@ -21,6 +21,10 @@ pub(crate) fn run(cli: &Cli, args: &ExportArgs) -> Result<(), Failure> {
         ids.reverse();
     }
     let Some(file) = &args.output else {
+        if args.format == Format::Parquet && io::stdout().is_terminal() {
+            let why = "Parquet is not for a terminal: give -o FILE, or redirect standard output";
+            return Err(Failure::Usage(why.into()));
+        }
         let mut out = Vec::new();
         write(&store, &ids, args.format, &mut out)?;
         return console::bytes(&out);
@@ -51,12 +55,13 @@ fn write(
     store: &SqliteStore,
     ids: &[String],
     format: Format,
-    out: &mut dyn Write,
+    out: &mut (dyn Write + Send),
 ) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::failed(format!("cannot write the export: {e}"));
     let mut table: Box<dyn Table + '_> = match format {
         Format::Csv => Box::new(TrialsCsv::new(out).map_err(failed)?),
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
+        Format::Parquet => Box::new(TrialsParquet::new(out).map_err(failed)?),
     };
     for id in ids {
         table.add(&super::outcome_of(store.load(id)?)).map_err(failed)?;

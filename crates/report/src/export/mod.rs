@@ -3,7 +3,11 @@
 //! One line a trial and figure, in all forms the same columns; JSON gives the whole
 //! documents instead.
 
+mod parquet;
+
 use std::io::{self, Write};
+
+pub use parquet::TrialsParquet;
 
 use model::{Better, Outcome};
 
