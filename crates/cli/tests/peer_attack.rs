@@ -146,7 +146,7 @@ fn control_of(output: &Output) -> Value {
 }
 
 #[test]
-fn control_says_no_difference_among_attackers_too_and_nothing_is_lost() {
+fn control_says_no_difference_among_attackers_too_and_every_loss_is_named() {
     let (spaces, data) = (Spaces::new(), Data::new());
     let secret = data.file("secret");
     fs::write(&secret, "correct horse battery\n").unwrap();
@@ -177,7 +177,11 @@ fn control_says_no_difference_among_attackers_too_and_nothing_is_lost() {
             assert!(!matches!(verdict, "better" | "worse"), "{when}: {name}: {metric}");
         }
         let lost = metrics["lost_count"]["trials"].as_array().unwrap();
-        assert!(!lost.is_empty() && lost.iter().all(|lost| *lost == 0.0), "{when}: {control}");
+        let lost: f64 = lost.iter().filter_map(Value::as_f64).sum();
+        // A socket has one queue for friend and foe: what it had no room for, the kernel counts.
+        let overflow = control["counters"]["far_socket_overflow_count"].as_f64().unwrap();
+        assert!(lost <= overflow, "{when}: {lost} lost, {overflow} named: {control}");
+        assert!(when == "attacked" || lost == 0.0, "{when}: {control}");
         assert_eq!(control["failures"].as_array().map(Vec::len), Some(0), "{when}: {control}");
     }
     assert!(!peer.has_ended(), "{}", peer.stderr());
