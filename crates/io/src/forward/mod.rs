@@ -22,8 +22,8 @@ pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatis
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 
-/// Entries of the RX and TX rings.
-const RING_ENTRIES: u32 = 2048;
+/// Entries of the RX and TX rings: more than anybody gives frames to receive into.
+const RING_ENTRIES: u32 = 8192;
 /// Bytes in front of a received frame that the kernel leaves free: room for outer headers.
 ///
 /// Source: XDP_PACKET_HEADROOM, include/uapi/linux/bpf.h.

@@ -18,7 +18,11 @@ use crate::tunnel::spec::Carrier;
 const POOL_FRAMES: u32 = 16_384;
 /// Of those of several pages, which send rings hold fewer of.
 const POOL_FRAMES_LARGE: u32 = 8192;
-const FILL_FRAMES: u32 = 2048;
+/// Frames of the pool that the kernel has to receive into, a port: a worker that has lost its CPU
+/// for 30 ms loses nothing at 200,000 frames a second.
+const FILL_FRAMES: u32 = 6144;
+/// The same of large ones.
+const FILL_FRAMES_LARGE: u32 = 2048;
 /// A page, which is what the kernel receives into.
 const PAGE_BYTES: usize = 4096;
 /// Behind what an XDP program sees of a page (struct skb_shared_info), in bytes.
@@ -143,7 +147,7 @@ fn open_xdp<'p>(
         mode: XdpMode::Native,
         copying: Copying::PreferZeroCopy,
         frames,
-        fill_target: FILL_FRAMES,
+        fill_target: if pool.spans_chunks() { FILL_FRAMES_LARGE } else { FILL_FRAMES },
     };
     match open_port(pool, &spec, first) {
         Ok(port) => Ok(port),
