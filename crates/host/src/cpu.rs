@@ -70,23 +70,27 @@ impl CpuClock {
 
     /// CPU time since boot, now.
     pub fn now(&self) -> Result<CpuTimes, CpuError> {
+        self.times(&self.stat.read()?)
+    }
+
+    /// [`Self::now`], and nanoseconds that each CPU did nothing for us since boot, by its number:
+    /// idle, waiting for disks, or taken by the hypervisor; in steps of 10 ms.
+    ///
+    /// Of some sixty CPUs at most, which fill the page that is read.
+    pub fn now_by_cpu(&self) -> Result<(CpuTimes, BTreeMap<u32, u64>), CpuError> {
         let stat = self.stat.read()?;
+        Ok((self.times(&stat)?, parse_unused(&stat)))
+    }
+
+    fn times(&self, stat: &str) -> Result<CpuTimes, CpuError> {
         let all_ns = sys::clock::monotonic_ns() * self.cpus;
-        let mut times = parse_stat(&stat, all_ns).ok_or_else(|| self.stat.misshapen(&stat))?;
+        let mut times = parse_stat(stat, all_ns).ok_or_else(|| self.stat.misshapen(stat))?;
         for thread in &self.softirq_threads {
             let text = thread.read()?;
             let scheduled = parse_schedstat(&text).ok_or_else(|| thread.misshapen(&text))?;
             times.softirq_threads_ns += scheduled.run_ns;
         }
         Ok(times)
-    }
-
-    /// Nanoseconds that each CPU did nothing for us since boot, by its number: idle, waiting for
-    /// disks, or taken by the hypervisor; in steps of 10 ms.
-    ///
-    /// Of some sixty CPUs at most, which fill the page that is read.
-    pub fn unused_ns(&self) -> Result<BTreeMap<u32, u64>, CpuError> {
-        Ok(parse_unused(&self.stat.read()?))
     }
 }
 

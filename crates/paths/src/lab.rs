@@ -32,8 +32,7 @@ pub(crate) struct Used {
 
 impl<'a> Meter<'a> {
     pub(crate) fn start(clock: &'a CpuClock) -> Result<Self, PathError> {
-        let before = clock.now().map_err(PathError::part)?;
-        let unused_before_ns = clock.unused_ns().map_err(PathError::part)?;
+        let (before, unused_before_ns) = clock.now_by_cpu().map_err(PathError::part)?;
         let own_before_ns = io::clock::process_cpu_ns();
         Ok(Meter { clock, before, unused_before_ns, own_before_ns, begun: Instant::now() })
     }
@@ -41,8 +40,7 @@ impl<'a> Meter<'a> {
     pub(crate) fn stop(self) -> Result<Used, PathError> {
         let own_ns = io::clock::process_cpu_ns() - self.own_before_ns;
         let wall_ns = self.begun.elapsed().as_nanos() as u64;
-        let mut unused_ns = self.clock.unused_ns().map_err(PathError::part)?;
-        let now = self.clock.now().map_err(PathError::part)?;
+        let (now, mut unused_ns) = self.clock.now_by_cpu().map_err(PathError::part)?;
         // A CPU that came meanwhile has no share.
         unused_ns.retain(|cpu, ns| match self.unused_before_ns.get(cpu) {
             Some(before_ns) => {
