@@ -123,8 +123,9 @@ impl View {
         }
         let now = (self.terminal.size().map_err(gone)?, notes::count());
         if self.drawn != Some(now) {
+            let notes = notes::lines();
             self.terminal
-                .draw(|frame| notes::with(|notes| draw(frame, &self.scene, notes, self.looks)))
+                .draw(|frame| draw(frame, &self.scene, &notes, self.looks))
                 .map_err(gone)?;
             self.drawn = Some(now);
         }

@@ -48,11 +48,9 @@ pub(super) fn count() -> usize {
     kept().as_ref().map_or(0, |notes| notes.count)
 }
 
-/// Looks at the lines, oldest first.
-pub(super) fn with<T>(look: impl FnOnce(&[String]) -> T) -> T {
-    let lines: Vec<String> =
-        kept().as_ref().map_or(Vec::new(), |notes| notes.lines.iter().cloned().collect());
-    look(&lines)
+/// The lines, oldest first.
+pub(super) fn lines() -> Vec<String> {
+    kept().as_ref().map_or(Vec::new(), |notes| notes.lines.iter().cloned().collect())
 }
 
 /// Ends the keeping; what is to be told now.
@@ -76,7 +74,7 @@ mod tests {
         for n in 0..LINES_MAX {
             assert!(keep(&format!("note {n}\nand more")));
         }
-        assert_eq!(with(|lines| lines.len()), LINES_MAX);
+        assert_eq!(lines().len(), LINES_MAX);
         let told = end();
         assert!(told[0].contains("earlier lines"), "{}", told[0]);
         assert_eq!(told.last().map(String::as_str), Some("and more"));

@@ -1,5 +1,6 @@
 //! What `tunnel run --live` shows.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,13 +64,13 @@ impl Picture {
     }
 }
 
-/// Frames by reason, those of one reason added up.
+/// Frames by reason, those of one reason added up: both directions have some of them.
 fn dropped(live: &Live) -> Vec<(String, String)> {
     let mut rows = Vec::new();
-    for (name, _) in live.drops() {
+    let reasons: BTreeSet<&str> = live.drops().into_iter().map(|(name, _)| name).collect();
+    for name in reasons {
         push(&mut rows, name, live.count(name));
     }
-    rows.dedup();
     for (name, ring) in ["port_ring_full", "underlay_ring_full"].iter().zip(&live.rings) {
         push(&mut rows, name, ring.map_or(0, |r| r.rx_ring_full_count + r.rx_dropped_count));
     }
@@ -111,7 +112,7 @@ mod tests {
         let live = |up_s, sent, frames| Live {
             up: Duration::from_secs(up_s),
             tunnels: vec!["b".into()],
-            counts: vec![("into_tunnels_sent", sent), ("looped", 2), ("looped", 3), ("runt", 0)],
+            counts: vec![("into_tunnels_sent", sent), ("looped", 2), ("runt", 1), ("looped", 3)],
             books: Default::default(),
             pool: PoolBalance { free_count: 5, frame_count: 9, ..Default::default() },
             address_count: 1,
@@ -126,7 +127,10 @@ mod tests {
         assert!(scene.title.contains("b.toml"));
         assert_eq!(scene.rates[0].count, 5000);
         let row = |name: &str, figure: &str| (name.to_owned(), figure.to_owned());
-        assert_eq!(scene.tables[0].rows, [row("looped", "5"), row("port_ring_full", "4")]);
+        assert_eq!(
+            scene.tables[0].rows,
+            [row("looped", "5"), row("runt", "1"), row("port_ring_full", "4")]
+        );
         assert_eq!(scene.tables[1].rows, [row("worker 0", "150")]);
         let state = [row("tunnels", "1"), row("addresses", "1"), row("free frames", "5/9")];
         assert_eq!(scene.tables[2].rows[..3], state);
