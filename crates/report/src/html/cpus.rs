@@ -58,13 +58,8 @@ fn lanes(outcome: &Outcome) -> Vec<Lane> {
     lanes
 }
 
-/// How many CPUs there are figures of.
-pub(super) fn count(outcome: &Outcome) -> usize {
-    lanes(outcome).len()
-}
-
-/// The figure; `None` where no trial kept account.
-pub(super) fn chart(outcome: &Outcome, id: &str) -> Option<String> {
+/// The figure, and whether it shows some of the CPUs only; `None` where no trial kept account.
+pub(super) fn chart(outcome: &Outcome, id: &str) -> Option<(String, bool)> {
     let (arms, lanes) = (ran(outcome), lanes(outcome));
     let shown = |page| {
         let mut shown: Vec<&Lane> = lanes.iter().take(most(page)).collect();
@@ -117,7 +112,8 @@ pub(super) fn chart(outcome: &Outcome, id: &str) -> Option<String> {
         let across = "share of the CPU's time in use (%)";
         canvas.text(across, (middle, bottom + 33.0), 11.5, MUTED, At::Middle);
     };
-    Some(svg::figure(id, "How busy each CPU was, by arm", &description, height, paint))
+    let figure = svg::figure(id, "How busy each CPU was, by arm", &description, height, paint);
+    Some((figure, lanes.len() > most(Page::Wide)))
 }
 
 /// Steps of 10 ms a trial leave no more digits than these.

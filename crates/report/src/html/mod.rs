@@ -164,11 +164,8 @@ fn series(outcome: &Outcome) -> String {
 }
 
 fn cpu_cost(outcome: &Outcome) -> String {
-    let Some(chart) = cpus::chart(outcome, "cpus") else { return String::new() };
-    let most = match cpus::count(outcome) {
-        9.. => " The busiest are shown.",
-        _ => "",
-    };
+    let Some((chart, is_part)) = cpus::chart(outcome, "cpus") else { return String::new() };
+    let most = if is_part { " The busiest are shown." } else { "" };
     format!(
         "<figure><figcaption><h3>CPU time in use</h3> Of the whole machine while the trials ran, \
          with their set-up and whatever else ran. A spinning receiver fills its CPU whatever \
