@@ -198,15 +198,8 @@ pub(crate) fn absent(name: &str, support: &Support, failure: Option<&str>) -> Me
     };
     let (unit, better) = describe(name);
     MetricOutcome {
-        unit: unit.into(),
-        better,
-        median: None,
-        ratio: None,
-        low: None,
-        high: None,
-        p: None,
         verdict: Some(verdict),
         why: Some(why),
-        trials: Vec::new(),
+        ..MetricOutcome::unjudged(unit, better, Vec::new())
     }
 }

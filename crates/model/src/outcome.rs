@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArmKind, Better, Support};
+use crate::statistics::{self, Comparison, LEVEL};
+use crate::{ArmKind, Better, MARGIN, Support};
 
 /// Version of the results schema; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -58,6 +59,24 @@ pub struct MetricOutcome {
     /// Value per block, in block order; `None` where that trial gave none.
     #[serde(default)]
     pub trials: Vec<Option<f64>>,
+}
+
+impl MetricOutcome {
+    /// Values that nothing is said of yet.
+    pub fn unjudged(unit: &str, better: Better, trials: Vec<Option<f64>>) -> Self {
+        MetricOutcome {
+            unit: unit.into(),
+            better,
+            median: None,
+            ratio: None,
+            low: None,
+            high: None,
+            p: None,
+            verdict: None,
+            why: None,
+            trials,
+        }
+    }
 }
 
 /// A latency distribution, pooled over an arm's trials.
@@ -202,4 +221,22 @@ pub struct Outcome {
     pub floor: BTreeMap<String, Floor>,
     /// What the reader must know.
     pub warnings: Vec<Warning>,
+}
+
+impl Outcome {
+    /// One arm over another by one metric, by the rule of all verdicts, with the floor of the
+    /// experiment; `None` when an arm lacks the metric, or no block has both.
+    pub fn step(
+        &self,
+        from: &ArmOutcome,
+        to: &ArmOutcome,
+        metric: &str,
+    ) -> Option<(Comparison, Verdict)> {
+        let (from, to) = (from.metrics.get(metric)?, to.metrics.get(metric)?);
+        let ratios = statistics::log_ratios(&to.trials, &from.trials);
+        let comparison = statistics::compare(&ratios, LEVEL)?;
+        let floor = self.floor.get(metric).copied();
+        let verdict = statistics::verdict(&comparison, LEVEL, floor, MARGIN, to.better);
+        Some((comparison, verdict))
+    }
 }

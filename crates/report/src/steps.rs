@@ -1,6 +1,5 @@
 //! What one switch more is worth: an arm against another of the same experiment that lacks it.
 
-use model::statistics::{self, LEVEL};
 use model::{ArmKind, ArmOutcome, Floor, Outcome, Support, Verdict};
 
 use crate::units;
@@ -32,15 +31,11 @@ pub(crate) fn step(
     to: &ArmOutcome,
     name: &str,
 ) -> Option<Step> {
-    let (from, to) = (from.metrics.get(name)?, to.metrics.get(name)?);
-    let values = || from.trials.iter().chain(&to.trials).flatten();
-    if !values().all(|value| *value > 0.0) {
+    let (before, after) = (from.metrics.get(name)?, to.metrics.get(name)?);
+    if !before.trials.iter().chain(&after.trials).flatten().all(|value| *value > 0.0) {
         return None;
     }
-    let ratios = statistics::log_ratios(&to.trials, &from.trials);
-    let comparison = statistics::compare(&ratios, LEVEL)?;
-    let floor = outcome.floor.get(name).copied();
-    let verdict = statistics::verdict(&comparison, LEVEL, floor, model::MARGIN, to.better);
+    let (comparison, verdict) = outcome.step(from, to, name)?;
     Some(Step { ratio: comparison.ratio, interval: comparison.interval?, verdict })
 }
 
@@ -127,18 +122,8 @@ mod tests {
     use super::*;
 
     fn arm(kind: ArmKind, name: &str, switches: &[&str], values: &[f64]) -> ArmOutcome {
-        let metric = MetricOutcome {
-            unit: "ns".into(),
-            better: Better::Lower,
-            median: None,
-            ratio: None,
-            low: None,
-            high: None,
-            p: None,
-            verdict: None,
-            why: None,
-            trials: values.iter().map(|v| v.is_finite().then_some(*v)).collect(),
-        };
+        let trials = values.iter().map(|v| v.is_finite().then_some(*v)).collect();
+        let metric = MetricOutcome::unjudged("ns", Better::Lower, trials);
         ArmOutcome {
             name: name.into(),
             kind,

@@ -10,7 +10,7 @@ use host::lab::{Annex, End, LabError, Pair, Side, Wire};
 use host::net;
 use host::netns::Netns;
 use host::tune::{self, Applied, Options, Place, Plan, Ready, Store, System, Target};
-use model::{Arm, ArmOutcome, Measurement, Outcome, Support, Verdict, statistics};
+use model::{Arm, ArmOutcome, Measurement, Outcome, Support, Verdict};
 use paths::{Load, PathError, Session};
 use serde_json::{Value, json};
 
@@ -418,14 +418,7 @@ fn gains_of(outcome: &Outcome) -> Vec<Gain> {
     let mut gains = Vec::new();
     for metric in &outcome.judged {
         for pair in rungs.windows(2) {
-            let (Some(below), Some(here)) =
-                (pair[0].metrics.get(metric), pair[1].metrics.get(metric))
-            else {
-                continue;
-            };
-            let ratios = statistics::log_ratios(&here.trials, &below.trials);
-            let Some(found) = statistics::compare(&ratios, statistics::LEVEL) else { continue };
-            let floor = outcome.floor.get(metric).copied();
+            let Some((found, verdict)) = outcome.step(pair[0], pair[1], metric) else { continue };
             gains.push(Gain {
                 arm: match pair[1].switches.last() {
                     Some(last) if pair[1].name == WHOLE => format!("+{last} ({WHOLE})"),
@@ -436,13 +429,7 @@ fn gains_of(outcome: &Outcome) -> Vec<Gain> {
                 ratio: found.ratio,
                 interval: found.interval.map(|interval| (interval.low, interval.high)),
                 p: found.p,
-                verdict: statistics::verdict(
-                    &found,
-                    statistics::LEVEL,
-                    floor,
-                    model::MARGIN,
-                    here.better,
-                ),
+                verdict,
             });
         }
     }
@@ -513,18 +500,11 @@ mod tests {
             trials: 8,
             metrics: BTreeMap::from([(
                 "rtt_ns_p50".to_owned(),
-                model::MetricOutcome {
-                    unit: "ns".into(),
-                    better: model::Better::Lower,
-                    median: None,
-                    ratio: None,
-                    low: None,
-                    high: None,
-                    p: None,
-                    verdict: None,
-                    why: None,
-                    trials: values.map(Some).to_vec(),
-                },
+                model::MetricOutcome::unjudged(
+                    "ns",
+                    model::Better::Lower,
+                    values.map(Some).to_vec(),
+                ),
             )]),
             latency: BTreeMap::new(),
             mode: BTreeMap::new(),

@@ -130,17 +130,13 @@ pub(crate) fn flood() -> Outcome {
     ]);
     for (i, arm) in outcome.arms.iter_mut().enumerate().filter(|(_, arm)| arm.trials > 0) {
         let lost = if i % 4 == 1 { 1_204 * i as u64 } else { 0 };
-        let tally = |total: u64| MetricOutcome {
-            unit: "count".into(),
-            better: Better::Lower,
-            median: Some((total / BLOCKS as u64) as f64),
-            ratio: None,
-            low: None,
-            high: None,
-            p: None,
-            verdict: None,
-            why: None,
-            trials: vec![Some((total / BLOCKS as u64) as f64); BLOCKS],
+        let tally = |total: u64| {
+            let of_block = Some((total / BLOCKS as u64) as f64);
+            let trials = vec![of_block; BLOCKS];
+            MetricOutcome {
+                median: of_block,
+                ..MetricOutcome::unjudged("count", Better::Lower, trials)
+            }
         };
         arm.metrics.insert("lost_count".into(), tally(lost));
         arm.metrics.insert("duplicated_count".into(), tally(0));
