@@ -110,20 +110,24 @@ impl SqliteStore {
         Ok(trials)
     }
 
-    pub(super) fn summaries(&self, filter: &Filter) -> Result<Vec<Summary>, StoreError> {
-        let fault = self.sqlite("listing experiments");
+    /// Columns of those experiments that `filter` and `also` let through, newest first.
+    fn experiments<T>(
+        &self,
+        what: &'static str,
+        columns: &str,
+        also: &str,
+        filter: &Filter,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let fault = self.sqlite(what);
         let mut query = self
             .connection
             .prepare(&format!(
-                "SELECT e.header, e.ended, e.headline, e.id,
-                        (SELECT count(*) FROM trials t WHERE t.experiment = e.id),
-                        (SELECT count(DISTINCT block) FROM trials t
-                         WHERE t.experiment = e.id AND NOT t.warmup)
-                 FROM experiments e {WHERE}
+                "SELECT {columns} FROM experiments e {WHERE} {also}
                  ORDER BY e.started DESC, e.id DESC LIMIT :limit OFFSET :offset"
             ))
             .map_err(&fault)?;
-        let rows = query
+        query
             .query_map(
                 named_params! {
                     ":path": filter.path,
@@ -133,19 +137,27 @@ impl SqliteStore {
                     ":limit": filter.limit.map_or(-1, i64::from),
                     ":offset": filter.offset,
                 },
-                |row| {
-                    Ok((
-                        row.get::<_, String>(0)?,
-                        row.get::<_, Option<String>>(1)?,
-                        row.get::<_, Option<String>>(2)?,
-                        row.get::<_, String>(3)?,
-                        row.get::<_, u32>(4)?,
-                        row.get::<_, u32>(5)?,
-                    ))
-                },
+                row,
             )
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&fault)?;
+            .and_then(Iterator::collect)
+            .map_err(&fault)
+    }
+
+    pub(super) fn summaries(&self, filter: &Filter) -> Result<Vec<Summary>, StoreError> {
+        let columns = "e.header, e.ended, e.headline, e.id,
+                       (SELECT count(*) FROM trials t WHERE t.experiment = e.id),
+                       (SELECT count(DISTINCT block) FROM trials t
+                        WHERE t.experiment = e.id AND NOT t.warmup)";
+        let rows = self.experiments("listing experiments", columns, "", filter, |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, Option<String>>(1)?,
+                row.get::<_, Option<String>>(2)?,
+                row.get::<_, String>(3)?,
+                row.get::<_, u32>(4)?,
+                row.get::<_, u32>(5)?,
+            ))
+        })?;
         rows.into_iter()
             .map(|(header, ended, headline, id, trials, blocks)| {
                 let header = read_header(&id, &header)?;
@@ -169,28 +181,11 @@ impl SqliteStore {
     /// What experiments came to, newest first, without their trials; those that have no outcome
     /// yet, or were killed before, are left out.
     pub fn outcomes(&self, filter: &Filter) -> Result<Vec<Outcome>, StoreError> {
-        let fault = self.sqlite("reading outcomes");
-        let mut query = self
-            .connection
-            .prepare(&format!(
-                "SELECT e.id, e.outcome FROM experiments e {WHERE} AND e.outcome IS NOT NULL
-                 ORDER BY e.started DESC, e.id DESC LIMIT :limit OFFSET :offset"
-            ))
-            .map_err(&fault)?;
-        let rows = query
-            .query_map(
-                named_params! {
-                    ":path": filter.path,
-                    ":machine": filter.machine,
-                    ":since": filter.since,
-                    ":until": filter.until,
-                    ":limit": filter.limit.map_or(-1, i64::from),
-                    ":offset": filter.offset,
-                },
-                |row| Ok((row.get::<_, String>(0)?, row.get::<_, Document>(1)?)),
-            )
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(&fault)?;
+        let columns = "e.id, e.outcome";
+        let also = "AND e.outcome IS NOT NULL";
+        let rows = self.experiments("reading outcomes", columns, also, filter, |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Document>(1)?))
+        })?;
         let outcome = |(id, Document(text)): (String, Document)| {
             json::from_json(&text).map_err(|source| StoreError::Unreadable {
                 id,
