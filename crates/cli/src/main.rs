@@ -10,6 +10,9 @@ mod feed;
 mod generate;
 mod guest;
 mod history;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 mod live;
 mod machine;
 mod metrics;

@@ -22,6 +22,9 @@ pub mod cpu;
 pub mod doctor;
 pub mod explain;
 pub mod idle;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 pub mod lab;
 pub mod machine;
 pub mod net;

@@ -63,17 +63,12 @@ fn drain(mut reader: Reader<&[u8]>, bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
+    use crate::inputs;
 
     fn replay(target: &str, body: fn(&[u8])) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-        let mut count = 0;
-        for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
-            body(&fs::read(entry.path()).expect("a corpus holds files"));
-            count += 1;
-        }
-        assert!(count >= 5, "{} holds {count} files", folder.display());
+        let inputs = inputs::of(target);
+        inputs.iter().for_each(|bytes| body(bytes));
+        assert!(inputs.len() >= 5, "{target} has {} inputs", inputs.len());
     }
 
     #[test]

@@ -5,6 +5,9 @@
 pub mod feed;
 pub mod fuzzing;
 pub mod guest;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 mod lab;
 mod path;
 mod peers;

@@ -7,6 +7,9 @@ pub mod csv;
 pub mod export;
 pub mod fuzzing;
 pub mod html;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 pub mod json;
 mod steps;
 pub mod store;

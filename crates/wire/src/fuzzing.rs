@@ -12,6 +12,29 @@ use crate::{arp, ethernet, icmp, ipv4, itch, mold, twse, udp};
 /// Largest input that is looked at where a copy is needed: there is no allocation here.
 const COPY_BYTES_MAX: usize = 4096;
 
+/// A stream of bytes that says what to do next: zeros behind its end.
+#[derive(Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    /// The next byte.
+    pub fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    /// The next two, the lower first.
+    pub fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8(), self.u8()])
+    }
+
+    /// The next four, the lowest first.
+    pub fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) | u32::from(self.u16()) << 16
+    }
+}
+
 /// A UDP payload: what parses is written back as it was.
 pub fn probe_header(payload: &[u8]) {
     if let Ok(header) = Header::parse(payload) {

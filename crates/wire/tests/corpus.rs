@@ -1,19 +1,15 @@
 //! Replays the fuzzers' corpus, so that what they once found stays found.
 
-use std::fs;
-use std::path::Path;
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 
 use wirepath_wire::fuzzing;
 
-/// Gives every file of the target's corpus to `body`, which panics when something is wrong.
+/// Gives every input of the target to `body`, which panics when something is wrong.
 fn replay(target: &str, body: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut count = 0;
-    for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
-        body(&fs::read(entry.path()).expect("a corpus holds files"));
-        count += 1;
-    }
-    assert!(count >= 5, "{} holds {count} files", folder.display());
+    let inputs = inputs::of(target);
+    inputs.iter().for_each(|bytes| body(bytes));
+    assert!(inputs.len() >= 5, "{target} has {} inputs", inputs.len());
 }
 
 #[test]

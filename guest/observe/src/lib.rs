@@ -8,6 +8,10 @@ extern crate std;
 
 mod counters;
 pub mod dump;
+pub mod fuzzing;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 mod trace;
 
 pub use counters::{COUNTERS, Counter, Counters, Snapshot};

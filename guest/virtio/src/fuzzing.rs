@@ -4,6 +4,8 @@
 use std::vec::Vec;
 use std::{assert, assert_eq};
 
+use wire::fuzzing::Bytes;
+
 use crate::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
 use crate::mmio::status;
 use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
@@ -14,24 +16,6 @@ const HELD_MAX: usize = 64;
 /// What an index jumps by at least: further than any ring is long, so that no element of an
 /// earlier turn is taken for one that the device has written.
 const JUMP_MIN: u16 = 300;
-
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes([self.u8(), self.u8()])
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from(self.u16()) | u32::from(self.u16()) << 16
-    }
-}
 
 /// A driver, its user, and a device that keeps books of what it was really given.
 struct Stage {
@@ -226,16 +210,10 @@ impl Stage {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     #[test]
     fn corpus_of_hostile_devices_holds() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/virtqueue");
-        let mut operations = 0;
-        for entry in fs::read_dir(&folder).expect("the corpus is committed").flatten() {
-            operations += super::run(&fs::read(entry.path()).expect("a corpus holds files"));
-        }
+        let inputs = crate::inputs::of("virtqueue");
+        let operations: u64 = inputs.iter().map(|bytes| super::run(bytes)).sum();
         assert!(operations > 1000, "{operations}");
     }
 }

@@ -21,6 +21,9 @@ mod frames;
 pub mod fuzzing;
 mod ids;
 mod indirect;
+#[cfg(test)]
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 mod memory;
 pub mod mmio;
 pub mod net;

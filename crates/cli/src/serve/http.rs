@@ -250,9 +250,32 @@ pub(crate) fn refusal(refusal: Refusal) -> Answer {
     }
 }
 
+/// What the fuzz target holds true: what is answered was asked of us, by GET or HEAD.
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "for the fuzz target and the replay of its corpus")
+)]
+pub(crate) fn holds(bytes: &[u8]) {
+    let here = SocketAddr::from(([127, 0, 0, 1], 7118));
+    if let Ok(request) = parse(bytes, here) {
+        let head = String::from_utf8_lossy(bytes).to_ascii_lowercase();
+        // RFC 9112, section 2.2: an empty line in front is passed over.
+        let head = head.trim_start();
+        assert!(head.contains("127.0.0.1:7118") || head.contains("localhost:7118"));
+        assert!(head.starts_with(if request.head_only { "head " } else { "get " }));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn corpus_of_requests_holds() {
+        let inputs = crate::inputs::of("http_request");
+        assert!(inputs.len() >= 5);
+        inputs.iter().for_each(|bytes| holds(bytes));
+    }
 
     fn here() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 7118))

@@ -36,8 +36,7 @@ fn parse(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
+    use crate::inputs;
 
     #[test]
     fn the_fuzzers_corpus_holds_and_so_does_what_is_bent_of_it() {
@@ -49,11 +48,9 @@ mod tests {
             (state % below as u64) as usize
         };
         let mut replay = |folder: &str, target: fn(&[u8])| {
-            let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-            let entries: Vec<_> = fs::read_dir(corpus.join(folder)).unwrap().flatten().collect();
-            assert!(entries.len() > 2, "{folder}");
-            for entry in entries {
-                let whole = fs::read(entry.path()).unwrap();
+            let inputs = inputs::of(folder);
+            assert!(inputs.len() > 2, "{folder}");
+            for whole in inputs {
                 target(&whole);
                 // And what a slip of the pen or a bad disk makes of it.
                 for _ in 0..2000 {

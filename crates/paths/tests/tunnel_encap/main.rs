@@ -1,6 +1,8 @@
 //! Into and out of tunnels: what is written, what is accepted, and why the rest is not.
 
 mod headers;
+#[path = "../../../../fuzz/inputs.rs"]
+mod inputs;
 mod refused;
 
 use std::collections::BTreeSet;

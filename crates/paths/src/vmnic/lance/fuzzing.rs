@@ -1,6 +1,8 @@
 //! A hostile guest as a stream of bytes: what the fuzz target, the corpus replay and the
 //! property tests go through.
 
+use wire::fuzzing::Bytes;
+
 use super::{
     Bus, FRAME_BYTES_MAX, GuestMemory, Lance, PlainMemory, Sent, WORK_MAX, Width, Wire, csr0, ports,
 };
@@ -11,25 +13,6 @@ pub const MEMORY_BYTES: usize = 1 << 16;
 /// whose descriptors each is read twice and written once, and in loopback the receive
 /// descriptors of one-byte buffers that as many frames and one more can fill.
 const ACCESS_MAX: u64 = 10 * WORK_MAX as u64 + 7 * (WORK_MAX as u64 + FRAME_BYTES_MAX as u64 + 4);
-
-/// Bytes of the stream, zeros behind its end.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes([self.u8(), self.u8()])
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from(self.u16()) | u32::from(self.u16()) << 16
-    }
-}
 
 /// A wire that checks what it carries.
 #[derive(Debug, Default)]
