@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Data, FAR_IP, LONG, Running, Spaces, all_text, enter, ip, succeed, until};
+use common::{Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, enter, ip, succeed, until};
 
 const GROUP: &str = "239.77.1.9:10000";
 /// Nobody.
@@ -226,12 +226,7 @@ impl Stage {
         succeed(enter(&stage.spaces.near, &["ethtool", "-K", "va", "gro", "on"]));
         for engine in ["xdp", "packet", "tap"] {
             let port = if engine == "tap" { "tap0" } else { "pa" };
-            let config = format!(
-                "engine = \"{engine}\"\n[port]\ninterface = \"{port}\"\nmtu = 1400\n\
-                 [underlay]\ninterface = \"vb\"\naddress = \"{FAR_IP}\"\nmtu = 1500\n\
-                 [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\n\
-                 remote = \"10.77.0.1\"\n"
-            );
+            let config = common::tunnel_config(engine, port, ("vb", FAR_IP), NEAR_IP);
             fs::write(stage.data.file(&format!("{engine}.toml")), config).unwrap();
         }
         let built = env!("CARGO_BIN_EXE_wirepath");

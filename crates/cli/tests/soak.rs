@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, ip, own_links, run, succeed, until,
+    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, ip, own_links, run, succeed,
+    tunnel_config, until,
 };
 use serde_json::Value;
 
@@ -58,19 +59,10 @@ impl Residents {
     fn start() -> Self {
         let (spaces, data) = (Spaces::new(), Data::new());
         let near = &spaces.near;
-        let veth = ["-n", near, "link", "add", "pa", "type", "veth", "peer", "name", "hp"];
-        succeed(ip(&veth));
-        for link in ["pa", "hp"] {
-            succeed(ip(&["-n", near, "link", "set", link, "mtu", "1400", "up"]));
-        }
+        spaces.add_port();
         succeed(ip(&["-n", near, "address", "add", "10.78.0.1/24", "dev", "hp"]));
         let config = data.file("tunnel.toml");
-        let text = format!(
-            "workers = 2\nengine = \"packet\"\n[port]\ninterface = \"pa\"\nmtu = 1400\n\
-             [underlay]\ninterface = \"va\"\naddress = \"{NEAR_IP}\"\nmtu = 1500\n\
-             [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"{FAR_IP}\"\n"
-        );
-        fs::write(&config, text).unwrap();
+        fs::write(&config, tunnel_config("packet", "pa", ("va", NEAR_IP), FAR_IP)).unwrap();
         let begin = |command: Command, says: &str| {
             let mut running = Running::start(command);
             let said = |r: &Running| format!("{}{}", r.stdout(), r.stderr()).contains(says);

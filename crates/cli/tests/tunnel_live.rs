@@ -50,11 +50,7 @@ impl Shown {
     fn start(env: &[(&str, &str)]) -> Self {
         let (spaces, data) = (Spaces::new(), Data::new());
         let file = data.file("tunnel.toml");
-        let config = format!(
-            "engine = \"tap\"\n[port]\ninterface = \"lan0\"\nmtu = 1400\n\
-             [underlay]\ninterface = \"va\"\naddress = \"{NEAR_IP}\"\nmtu = 1500\n\
-             [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"{FAR_IP}\"\n"
-        );
+        let config = common::tunnel_config("tap", "lan0", ("va", NEAR_IP), FAR_IP);
         fs::write(&file, config).expect("a file");
         let Pty { master, terminal } = Pty::open().expect("a terminal");
         stty(&terminal, &["rows", "24", "cols", "80"]);

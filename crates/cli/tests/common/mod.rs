@@ -376,9 +376,36 @@ pub(crate) struct Spaces {
 pub(crate) const NEAR_IP: &str = "10.77.0.1";
 pub(crate) const FAR_IP: &str = "10.77.0.2";
 
+/// A configuration of `tunnel run` between the two ends of [`Spaces`], for frames of 1400 bytes.
+///
+/// - `underlay`: interface and address at this end.
+/// - `remote`: address at the other.
+pub(crate) fn tunnel_config(
+    engine: &str,
+    port: &str,
+    underlay: (&str, &str),
+    remote: &str,
+) -> String {
+    let (interface, address) = underlay;
+    format!(
+        "workers = 2\nengine = \"{engine}\"\n[port]\ninterface = \"{port}\"\nmtu = 1400\n\
+         [underlay]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmtu = 1500\n\
+         [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"{remote}\"\n"
+    )
+}
+
 impl Spaces {
     pub(crate) fn new() -> Self {
         Self::with_queues(1)
+    }
+
+    /// Makes the interface `pa` at the near end, as a tunnel's port, and `hp` behind it.
+    pub(crate) fn add_port(&self) {
+        let near = &self.near;
+        succeed(ip(&["-n", near, "link", "add", "pa", "type", "veth", "peer", "name", "hp"]));
+        for link in ["pa", "hp"] {
+            succeed(ip(&["-n", near, "link", "set", link, "mtu", "1400", "up"]));
+        }
     }
 
     pub(crate) fn with_queues(queues: u32) -> Self {

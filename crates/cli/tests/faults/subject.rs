@@ -251,20 +251,9 @@ impl Stage {
                 replay
             }
             Subject::Tunnel(engine) => {
-                let near = &spaces.near;
-                let veth = ["-n", near, "link", "add", "pa", "type", "veth", "peer", "name", "hp"];
-                succeed(ip(&veth));
-                for args in [&["pa", "mtu", "1400", "up"][..], &["hp", "mtu", "1400", "up"]] {
-                    succeed(ip(&[&["-n", near, "link", "set"][..], args].concat()));
-                }
+                spaces.add_port();
                 let file = data.file("tunnel.toml");
-                let config = format!(
-                    "workers = 2\nengine = \"{engine}\"\n\
-                     [port]\ninterface = \"pa\"\nmtu = 1400\n\
-                     [underlay]\ninterface = \"va\"\naddress = \"{NEAR_IP}\"\nmtu = 1500\n\
-                     [[tunnel]]\nname = \"b\"\ncarrier = \"vxlan\"\nvni = 42\n\
-                     remote = \"{FAR_IP}\"\n"
-                );
+                let config = common::tunnel_config(engine, "pa", ("va", NEAR_IP), FAR_IP);
                 fs::write(&file, config).expect("a file");
                 let args = ["tunnel", "run", "--config", &file];
                 let mut tunnel = self.run(spaces.near(&args));
