@@ -63,7 +63,7 @@ const COVERED: &[(&str, &str)] = &[
     ),
     (
         "crates/sys/src/xsk/",
-        "unit tests of `pool.rs`, `ring.rs` and `umem.rs`; `crates/paths/tests/ledger.rs` (no frame lost or twice); `crates/paths/tests/engines.rs`",
+        "`crates/sys/tests/ring_model` (every interleaving of a ring's two ends); unit tests of `pool.rs`, `plain.rs` and `umem.rs`; `crates/paths/tests/ledger.rs` (no frame lost or twice); `crates/paths/tests/engines.rs`",
     ),
     (
         "guest/board-virt/",

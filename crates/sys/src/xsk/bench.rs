@@ -1,6 +1,7 @@
 //! A ring over plain memory, so that benchmarks can time it without a kernel at the other end.
 
-use super::ring::{self, Consumer, Producer};
+use super::plain::plain;
+use super::ring::{Consumer, Producer};
 
 /// Both ends of a ring of 64-bit addresses.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub struct PlainRing {
 impl PlainRing {
     /// `size`: entries, a power of two.
     pub fn new(size: u32) -> Self {
-        let (producer, consumer) = ring::plain(size, 0);
+        let (producer, consumer) = plain(size, 0, 0);
         PlainRing { producer, consumer }
     }
 

@@ -13,11 +13,14 @@
 
 mod bind;
 mod error;
+#[cfg(any(test, feature = "bench"))]
+mod plain;
 mod pool;
 mod port;
 mod ring;
 mod rings;
 mod socket;
+mod sync;
 mod umem;
 
 #[cfg(feature = "bench")]

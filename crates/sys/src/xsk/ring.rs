@@ -9,8 +9,8 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::sync::{AtomicU32, Cell, OBSERVE, Ordering, PUBLISH};
 use crate::mmap::Mapping;
 
 /// Where the parts of a ring lie in its mapping, in bytes.
@@ -27,7 +27,7 @@ struct Ring<T> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
-    slots: NonNull<T>,
+    slots: NonNull<Cell<T>>,
     mask: u32,
     _mapping: Arc<Mapping>,
 }
@@ -45,7 +45,7 @@ impl<T: Copy> Ring<T> {
             assert!(at.is_aligned(), "ring index is not aligned");
             at
         };
-        let slots = mapping.at(layout.slots, size as usize * size_of::<T>()).cast::<T>();
+        let slots = mapping.at(layout.slots, size as usize * size_of::<Cell<T>>()).cast();
         assert!(slots.is_aligned(), "ring slots are not aligned");
         Ring {
             producer: index(layout.producer),
@@ -73,9 +73,11 @@ impl<T: Copy> Ring<T> {
         flags.load(Ordering::Relaxed)
     }
 
-    fn slot(&self, index: u32) -> NonNull<T> {
+    fn slot(&self, index: u32) -> &Cell<T> {
         // SAFETY: the masked index is below the size, for which `new` checked the room.
-        unsafe { self.slots.add((index & self.mask) as usize) }
+        let at = unsafe { self.slots.add((index & self.mask) as usize) };
+        // SAFETY: as for `producer`.
+        unsafe { at.as_ref() }
     }
 
     fn size(&self) -> u32 {
@@ -104,8 +106,8 @@ impl<T: Copy> Producer<T> {
     }
 
     fn refresh(&mut self) {
-        // Acquire: the consumer has read the slots before it released them to us.
-        self.seen = self.ring.consumer().load(Ordering::Acquire);
+        // The consumer has read the slots before it released them to us.
+        self.seen = self.ring.consumer().load(OBSERVE);
     }
 
     fn used(&self) -> u32 {
@@ -137,8 +139,8 @@ impl<T: Copy> Producer<T> {
 
     /// Makes all pushed entries visible.
     pub(crate) fn publish(&mut self) {
-        // Release: the entries are written before the index that covers them.
-        self.ring.producer().store(self.own, Ordering::Release);
+        // The entries are written before the index that covers them.
+        self.ring.producer().store(self.own, PUBLISH);
     }
 
     /// Entries that the consumer has not taken yet.
@@ -172,8 +174,8 @@ impl<T: Copy> Consumer<T> {
     /// when fewer than `want` are known.
     pub(crate) fn ready(&mut self, want: u32) -> u32 {
         if self.seen.wrapping_sub(self.own) < want {
-            // Acquire: the entries are read after the index that covers them.
-            self.seen = self.ring.producer().load(Ordering::Acquire);
+            // The entries are read after the index that covers them.
+            self.seen = self.ring.producer().load(OBSERVE);
         }
         // The producer's index is not ours to trust: never more than the ring can hold.
         self.seen.wrapping_sub(self.own).min(self.ring.size())
@@ -193,128 +195,7 @@ impl<T: Copy> Consumer<T> {
 
     /// Gives the slots of all taken entries back to the producer.
     pub(crate) fn release(&mut self) {
-        // Release: the entries were read before the producer may write over them.
-        self.ring.consumer().store(self.own, Ordering::Release);
-    }
-}
-
-/// Two ends of one ring over plain memory, both ours: for tests and for benchmarks.
-#[cfg(any(test, feature = "bench"))]
-pub(crate) fn plain<T: Copy>(size: u32, start: u32) -> (Producer<T>, Consumer<T>) {
-    let layout = Layout { producer: 0, consumer: 64, flags: 128, slots: 192 };
-    let len_bytes = layout.slots + size as usize * size_of::<T>();
-    let mapping = Arc::new(Mapping::anonymous(len_bytes).expect("memory for a ring"));
-    let ring = Ring::<T>::new(mapping.clone(), layout, size);
-    ring.producer().store(start, Ordering::Relaxed);
-    ring.consumer().store(start, Ordering::Relaxed);
-    (Producer::new(mapping.clone(), layout, size), Consumer::new(mapping, layout, size))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn full_ring_gives_the_entry_back() {
-        let (mut producer, mut consumer) = plain::<u64>(4, 0);
-        for n in 0..4 {
-            producer.push(n).unwrap();
-        }
-        assert_eq!(producer.push(9), Err(9));
-        producer.publish();
-        assert_eq!(consumer.take(), Some(0));
-        assert_eq!(producer.push(9), Err(9), "taken but not released yet");
-        consumer.release();
-        assert_eq!(producer.push(9), Ok(()));
-    }
-
-    #[test]
-    fn nothing_is_seen_before_it_is_published() {
-        let (mut producer, mut consumer) = plain::<u64>(4, 0);
-        producer.push(1).unwrap();
-        assert_eq!(consumer.take(), None);
-        producer.publish();
-        assert_eq!(consumer.take(), Some(1));
-    }
-
-    #[test]
-    fn an_index_that_runs_ahead_never_yields_more_than_the_ring_holds() {
-        let (producer, mut consumer) = plain::<u64>(8, 0);
-        producer.ring.producer().store(1_000_000, Ordering::Release);
-        assert_eq!(consumer.ready(64), 8);
-        let (mut producer, consumer) = plain::<u64>(8, 0);
-        consumer.ring.consumer().store(77, Ordering::Release);
-        assert_eq!(producer.room(9), 0, "the consumer cannot be ahead of us");
-    }
-
-    #[test]
-    fn two_threads_pass_every_entry_in_order() {
-        let (mut producer, mut consumer) = plain::<u64>(64, u32::MAX - 500);
-        let sender = std::thread::spawn(move || {
-            for n in 0..200_000u64 {
-                while producer.push(n).is_err() {
-                    producer.publish();
-                    std::thread::yield_now();
-                }
-                if n % 7 == 0 {
-                    producer.publish();
-                }
-            }
-            producer.publish();
-        });
-        let mut expected = 0;
-        while expected < 200_000 {
-            match consumer.take() {
-                Some(n) => {
-                    assert_eq!(n, expected);
-                    expected += 1;
-                }
-                None => std::thread::yield_now(),
-            }
-            consumer.release();
-        }
-        sender.join().unwrap();
-    }
-
-    proptest! {
-        /// Any mix of pushes, publications, takes and releases behaves like a bounded queue,
-        /// from any starting index, across the wrap.
-        #[test]
-        fn a_ring_behaves_like_a_bounded_queue(
-            start in prop_oneof![Just(0u32), Just(u32::MAX - 3), any::<u32>()],
-            steps in proptest::collection::vec(0u8..4, 1..400),
-        ) {
-            let (mut producer, mut consumer) = plain::<u64>(8, start);
-            let (mut pushed, mut visible, mut held) = (VecDeque::new(), VecDeque::new(), 0usize);
-            for (n, step) in steps.into_iter().enumerate() {
-                let n = n as u64;
-                match step {
-                    0 => {
-                        let full = pushed.len() + visible.len() + held == 8;
-                        prop_assert_eq!(producer.push(n).is_err(), full);
-                        if !full {
-                            pushed.push_back(n);
-                        }
-                    }
-                    1 => {
-                        producer.publish();
-                        visible.append(&mut pushed);
-                    }
-                    2 => {
-                        let got = consumer.take();
-                        held += usize::from(got.is_some());
-                        prop_assert_eq!(got, visible.pop_front());
-                    }
-                    _ => {
-                        consumer.release();
-                        held = 0;
-                    }
-                }
-            }
-        }
+        // The entries were read before the producer may write over them.
+        self.ring.consumer().store(self.own, PUBLISH);
     }
 }
