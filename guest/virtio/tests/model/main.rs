@@ -1,0 +1,224 @@
+//! Model of a virtqueue between driver and device: loom runs the driver's own source against a
+//! device that keeps to the rules, through the interleavings and the values that the memory model
+//! allows a load to return (within the bound on preemptions). No buffer is seen half-written, and
+//! nobody sleeps on what the other has told of; without any one of the barriers, it finds the fault.
+
+mod device;
+mod memory;
+mod queue;
+
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use device::{Device, PackedDevice, SplitDevice};
+use loom::sync::Notify;
+use memory::{Barrier, Shared};
+use queue::Queue;
+use virtio::packed::PackedQueue;
+use virtio::ring::{Completion, Published};
+use virtio::split::SplitQueue;
+
+/// Descriptors of a queue.
+const SIZE: u16 = 2;
+
+/// What one iteration of a model is about.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    event_idx: bool,
+    /// The barrier that the driver leaves out.
+    without: Option<Barrier>,
+    /// How often a side may lose the processor to the other, but for waiting.
+    preemptions: usize,
+}
+
+/// What the two sides have in common.
+struct Wires {
+    memory: Shared,
+    doorbell: Notify,
+    interrupt: Notify,
+}
+
+fn wires(case: Case) -> Arc<Wires> {
+    let memory = Shared::new(case.without);
+    Arc::new(Wires { memory, doorbell: Notify::new(), interrupt: Notify::new() })
+}
+
+/// Buffer `n`: length and address are of its number.
+fn post<Q: Queue>(queue: &mut Q, wires: &Wires, n: u16) -> bool {
+    queue.post(&wires.memory, n, device::address(n), device::len_bytes(n))
+}
+
+fn publish<Q: Queue>(queue: &mut Q, wires: &Wires) {
+    if queue.publish(&wires.memory) == Published::Ring {
+        wires.doorbell.notify();
+    }
+}
+
+/// The device takes so many buffers, asleep whenever there is none, and gives each back at once.
+fn serve<D: Device>(mut device: D, wires: &Wires, count: u16) {
+    for n in 0..count {
+        let id = loop {
+            if let Some(id) = device.take(&wires.memory, n) {
+                break id;
+            }
+            if !device.arm(&wires.memory) {
+                wires.doorbell.wait();
+            }
+            device.disarm(&wires.memory);
+        };
+        if device.give(&wires.memory, id, n) {
+            wires.interrupt.notify();
+        }
+    }
+}
+
+/// The driver takes so many buffers back, from number `from` on, asleep whenever there is none;
+/// awake, it wants no interrupts.
+fn collect<Q: Queue>(queue: &mut Q, wires: &Wires, from: u16, count: u16) {
+    queue.disable_interrupts(&wires.memory);
+    for n in from..from + count {
+        let completion = loop {
+            if let Some(completion) = queue.take(&wires.memory) {
+                break completion;
+            }
+            if !queue.enable_interrupts(&wires.memory) {
+                wires.interrupt.wait();
+            }
+            queue.disable_interrupts(&wires.memory);
+        };
+        let expected = Completion { token: n, len_bytes: device::used_bytes(n) };
+        assert_eq!(completion, Ok(expected), "stale completion");
+    }
+}
+
+/// The driver shows buffers one by one to a device that may go to sleep between them.
+fn doorbells<Q: Queue, D: Device>(case: Case) {
+    let wires = wires(case);
+    let mut queue = Q::new(&wires.memory, case.event_idx);
+    let device = wires.clone();
+    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE));
+    for n in 0..SIZE {
+        assert!(post(&mut queue, &wires, n), "there is room");
+        publish(&mut queue, &wires);
+    }
+    device.join().expect("it does not panic");
+}
+
+/// The device gives buffers back one by one to a driver that may go to sleep between them.
+fn interrupts<Q: Queue, D: Device>(case: Case) {
+    let wires = wires(case);
+    let mut queue = Q::new(&wires.memory, case.event_idx);
+    for n in 0..SIZE {
+        assert!(post(&mut queue, &wires, n), "there is room");
+    }
+    publish(&mut queue, &wires);
+    let device = wires.clone();
+    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE));
+    collect(&mut queue, &wires, 0, SIZE);
+    device.join().expect("it does not panic");
+}
+
+/// A descriptor is used again: the ring goes round.
+fn round<Q: Queue, D: Device>(case: Case) {
+    let wires = wires(case);
+    let mut queue = Q::new(&wires.memory, case.event_idx);
+    let device = wires.clone();
+    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE + 1));
+    for n in 0..SIZE {
+        assert!(post(&mut queue, &wires, n), "there is room");
+    }
+    publish(&mut queue, &wires);
+    assert!(!post(&mut queue, &wires, SIZE), "it is full");
+    collect(&mut queue, &wires, 0, 1);
+    assert!(post(&mut queue, &wires, SIZE), "one has come back");
+    publish(&mut queue, &wires);
+    collect(&mut queue, &wires, 1, SIZE);
+    device.join().expect("it does not panic");
+}
+
+/// Runs a scenario through the model; the fault found, if any.
+fn check(scenario: fn(Case), case: Case) -> Result<(), String> {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(case.preemptions);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = runs.clone();
+    let checked = catch_unwind(move || {
+        model.check(move || {
+            count.fetch_add(1, Relaxed);
+            scenario(case);
+        });
+    });
+    if checked.is_ok() {
+        let runs = runs.load(Relaxed);
+        assert!(runs > 30, "{runs} interleavings are no model of two threads");
+    }
+    checked.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+    })
+}
+
+/// Both kinds of queue, with and without EVENT_IDX.
+fn hold(split: fn(Case), packed: fn(Case), preemptions: usize) {
+    for (kind, scenario) in [("split", split), ("packed", packed)] {
+        for event_idx in [false, true] {
+            let case = Case { event_idx, without: None, preemptions };
+            assert_eq!(check(scenario, case), Ok(()), "{kind}, EVENT_IDX {event_idx}");
+        }
+    }
+}
+
+/// The same without a barrier: what is found contains `fault`.
+fn caught(split: fn(Case), packed: fn(Case), without: Barrier, fault: &str) {
+    for (kind, scenario) in [("split", split), ("packed", packed)] {
+        for event_idx in [false, true] {
+            let case = Case { event_idx, without: Some(without), preemptions: 4 };
+            let found = check(scenario, case).expect_err("the mutation must be caught");
+            assert!(found.contains(fault), "{kind}, EVENT_IDX {event_idx}: {found}");
+        }
+    }
+}
+
+type Split = SplitQueue<{ SIZE as usize }>;
+type Packed = PackedQueue<{ SIZE as usize }>;
+
+#[test]
+fn all_interleavings_miss_no_doorbell_and_see_no_stale_descriptor() {
+    hold(doorbells::<Split, SplitDevice>, doorbells::<Packed, PackedDevice>, 4);
+}
+
+#[test]
+fn all_interleavings_miss_no_interrupt_and_see_no_stale_completion() {
+    hold(interrupts::<Split, SplitDevice>, interrupts::<Packed, PackedDevice>, 4);
+}
+
+#[test]
+fn all_interleavings_use_descriptors_again() {
+    hold(round::<Split, SplitDevice>, round::<Packed, PackedDevice>, 2);
+}
+
+#[test]
+fn interleavings_without_the_write_barrier_see_a_stale_descriptor() {
+    let (split, packed) = (doorbells::<Split, SplitDevice>, doorbells::<Packed, PackedDevice>);
+    caught(split, packed, Barrier::Write, "stale descriptor");
+}
+
+#[test]
+fn interleavings_without_the_read_barrier_see_a_stale_completion() {
+    let (split, packed) = (interrupts::<Split, SplitDevice>, interrupts::<Packed, PackedDevice>);
+    caught(split, packed, Barrier::Read, "stale completion");
+}
+
+#[test]
+fn interleavings_without_the_full_barrier_leave_the_device_asleep() {
+    let (split, packed) = (doorbells::<Split, SplitDevice>, doorbells::<Packed, PackedDevice>);
+    caught(split, packed, Barrier::Full, "deadlock");
+}
+
+#[test]
+fn interleavings_without_the_full_barrier_leave_the_driver_asleep() {
+    let (split, packed) = (interrupts::<Split, SplitDevice>, interrupts::<Packed, PackedDevice>);
+    caught(split, packed, Barrier::Full, "deadlock");
+}
