@@ -12,6 +12,8 @@ pub mod fuzzing;
 #[cfg(test)]
 #[path = "../../../fuzz/inputs.rs"]
 mod inputs;
+mod slot;
+mod sync;
 mod trace;
 
 pub use counters::{COUNTERS, Counter, Counters, Snapshot};

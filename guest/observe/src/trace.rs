@@ -1,6 +1,8 @@
 //! The trace ring: the last things that happened, recorded in nanoseconds and read at leisure.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::slot::Slot;
 
 /// Entries of the ring, a power of two: the slot is the number under a mask.
 pub const TRACE_ENTRIES: usize = 256;
@@ -63,21 +65,17 @@ pub struct Entry {
     pub detail: u32,
 }
 
-struct Slot {
-    /// Number of the entry and one; 0 while it is written.
-    stamp: AtomicU64,
-    time_ns: AtomicU64,
-    what: AtomicU64,
-}
-
 /// The ring. Interrupts and tasks record; a task dumps.
 ///
 /// A recorder takes a slot by one atomic addition, so an interrupt that falls between gets
-/// another; the stamp, written last, keeps half-written entries out of a dump.
+/// another; the stamp, written last, keeps half-written entries out of a dump. A recorder that is
+/// held up for a whole turn of the ring finds its slot taken, and its entry is lost.
 pub struct Trace {
     slots: [Slot; TRACE_ENTRIES],
     next: AtomicU64,
     lost: AtomicU64,
+    /// Of those that were given a slot.
+    refused: AtomicU64,
     frozen: AtomicBool,
 }
 
@@ -93,15 +91,11 @@ impl Trace {
     /// An empty ring.
     pub const fn new() -> Self {
         Trace {
-            slots: [const {
-                Slot {
-                    stamp: AtomicU64::new(0),
-                    time_ns: AtomicU64::new(0),
-                    what: AtomicU64::new(0),
-                }
-            }; TRACE_ENTRIES],
+            slots: [const { Slot { stamp: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 2] } };
+                TRACE_ENTRIES],
             next: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             frozen: AtomicBool::new(false),
         }
     }
@@ -114,12 +108,10 @@ impl Trace {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[number as usize & (TRACE_ENTRIES - 1)];
-        slot.stamp.store(0, Ordering::Relaxed);
-        // A reader that sees one of the new words sees that the stamp is gone, or is another.
-        fence(Ordering::Release);
-        slot.time_ns.store(time_ns, Ordering::Relaxed);
-        slot.what.store((event as u64) << 32 | u64::from(detail), Ordering::Relaxed);
-        slot.stamp.store(number + 1, Ordering::Release);
+        let what = (event as u64) << 32 | u64::from(detail);
+        if !slot.write(number, [time_ns, what]) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Stops recording until the guard is dropped. `None` while somebody else dumps.
@@ -132,12 +124,13 @@ impl Trace {
 
     /// Entries recorded so far.
     pub fn recorded_count(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+        let refused = self.refused.load(Ordering::Relaxed);
+        self.next.load(Ordering::Relaxed).saturating_sub(refused)
     }
 
-    /// Entries not recorded, because the ring was being dumped.
+    /// Entries not recorded, because the ring was being dumped or their slot was taken.
     pub fn lost_count(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        self.lost.load(Ordering::Relaxed) + self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -147,18 +140,12 @@ pub struct Frozen<'a>(&'a Trace);
 impl Frozen<'_> {
     /// The entries, oldest first; without those that were being written when the ring froze.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let end = self.0.recorded_count();
+        let end = self.0.next.load(Ordering::Relaxed);
         let start = end.saturating_sub(TRACE_ENTRIES as u64);
         (start..end).filter_map(|number| {
             let slot = &self.0.slots[number as usize & (TRACE_ENTRIES - 1)];
-            let stamped = || slot.stamp.load(Ordering::Acquire) == number + 1;
-            if !stamped() {
-                return None;
-            }
-            let time_ns = slot.time_ns.load(Ordering::Relaxed);
-            let what = slot.what.load(Ordering::Relaxed);
-            fence(Ordering::Acquire);
-            stamped().then_some(Entry { time_ns, event: (what >> 32) as u16, detail: what as u32 })
+            let [time_ns, what] = slot.read(number)?;
+            Some(Entry { time_ns, event: (what >> 32) as u16, detail: what as u32 })
         })
     }
 }

@@ -1,0 +1,110 @@
+//! Model of one slot of the trace ring: loom runs its own source through all interleavings of a
+//! recorder and a reader, and of two recorders, one of them a whole turn of the ring behind. What
+//! is read is whole; without the fences, or with a slot that both take, it finds an entry of two
+//! halves.
+#![allow(
+    clippy::duplicate_mod,
+    dead_code,
+    reason = "the source is compiled once for each mutation, and no scenario uses all of it"
+)]
+
+mod not_taken;
+mod right;
+mod without_fences;
+
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Scenarios over the modules `sync` and `slot` next to it.
+#[macro_export]
+macro_rules! scenarios {
+    () => {
+        fn slot() -> std::sync::Arc<slot::Slot> {
+            let word = || sync::AtomicU64::new(0);
+            std::sync::Arc::new(slot::Slot { stamp: word(), words: [word(), word()] })
+        }
+
+        fn assert_whole(slot: &slot::Slot, number: u64) -> bool {
+            let words = slot.read(number);
+            let is_whole = words.is_none_or(|words| words == $crate::words(number));
+            assert!(is_whole, "entry {number} of two halves: {words:?}");
+            words.is_some()
+        }
+
+        /// An entry is written over while it is read.
+        pub(crate) fn read_meanwhile() {
+            let slot = slot();
+            assert!(slot.write(0, $crate::words(0)), "it is empty");
+            let written = slot.clone();
+            let recorder = loom::thread::spawn(move || written.write(1, $crate::words(1)));
+            assert_whole(&slot, 0);
+            assert_whole(&slot, 1);
+            assert!(recorder.join().expect("no panic"), "nobody else writes");
+            assert!(assert_whole(&slot, 1), "the last entry is gone");
+        }
+
+        /// Two recorders, one of them a whole turn of the ring behind.
+        pub(crate) fn two_recorders() {
+            let slot = slot();
+            let written = slot.clone();
+            let recorder = loom::thread::spawn(move || written.write(0, $crate::words(0)));
+            let is_written = slot.write(1, $crate::words(1));
+            assert_whole(&slot, 1);
+            let first = recorder.join().expect("no panic");
+            assert!(first || is_written, "both were refused");
+            assert!(assert_whole(&slot, is_written.into()), "the last entry is gone");
+        }
+    };
+}
+
+/// What the entry of a number says.
+fn words(number: u64) -> [u64; 2] {
+    [number + 10, number + 20]
+}
+
+/// Runs a scenario through the model; the fault found, if any.
+fn check(scenario: fn()) -> Result<(), String> {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = runs.clone();
+    let checked = catch_unwind(move || {
+        loom::model(move || {
+            count.fetch_add(1, Relaxed);
+            scenario();
+        });
+    });
+    if checked.is_ok() {
+        let runs = runs.load(Relaxed);
+        assert!(runs > 30, "{runs} interleavings are no model of two threads");
+    }
+    checked.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+    })
+}
+
+fn assert_caught(scenario: fn()) {
+    let found = check(scenario).expect_err("the mutation must be caught");
+    assert!(found.contains("of two halves"), "another fault than expected: {found}");
+}
+
+#[test]
+fn all_interleavings_read_whole_entries() {
+    assert_eq!(check(right::read_meanwhile), Ok(()));
+}
+
+#[test]
+fn all_interleavings_of_two_recorders_leave_a_whole_entry() {
+    assert_eq!(check(right::two_recorders), Ok(()));
+}
+
+#[test]
+fn interleavings_without_fences_read_an_entry_of_two_halves() {
+    assert_caught(without_fences::read_meanwhile);
+}
+
+#[test]
+fn interleavings_of_two_recorders_in_one_slot_leave_an_entry_of_two_halves() {
+    assert_caught(not_taken::two_recorders);
+}

@@ -1,0 +1,10 @@
+//! The slot as it is.
+
+mod sync {
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
+#[path = "../../src/slot.rs"]
+mod slot;
+
+crate::scenarios!();

@@ -1,0 +1,12 @@
+//! Mutation: words and stamp are not kept apart.
+
+mod sync {
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+
+    pub(super) fn fence(_: Ordering) {}
+}
+
+#[path = "../../src/slot.rs"]
+mod slot;
+
+crate::scenarios!();
