@@ -24,8 +24,9 @@ impl Mapping {
     /// Zeroed memory of `len_bytes`, rounded up to whole pages, faulted in at once
     /// so that no page fault falls into a measurement.
     pub fn anonymous(len_bytes: usize) -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        Self::map(len_bytes, flags, -1, 0)
+        // Miri has no pages to fault in.
+        let populate = if cfg!(miri) { 0 } else { libc::MAP_POPULATE };
+        Self::map(len_bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | populate, -1, 0)
     }
 
     /// `len_bytes` of the file or socket `fd` from `offset_bytes`, shared with the kernel.

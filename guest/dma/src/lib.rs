@@ -32,7 +32,7 @@ impl Dma {
 
     /// The field at an offset.
     fn at<T>(&self, at: usize) -> *mut T {
-        let fits = at.is_multiple_of(size_of::<T>()) && at + size_of::<T>() <= MEMORY_BYTES;
+        let fits = at.is_multiple_of(size_of::<T>()) && at <= MEMORY_BYTES - size_of::<T>();
         assert!(fits, "field at {at:#x}");
         self.0.wrapping_add(at).cast()
     }
@@ -82,7 +82,8 @@ impl Memory for Dma {
 
     fn copy(&mut self, from: usize, to: usize, len_bytes: usize) {
         assert!(from.abs_diff(to) >= len_bytes, "the stretches overlap");
-        assert!(from.max(to) + len_bytes <= MEMORY_BYTES, "{from:#x} to {to:#x}");
+        let end = from.max(to).checked_add(len_bytes);
+        assert!(end.is_some_and(|end| end <= MEMORY_BYTES), "{from:#x} to {to:#x}");
         let (from, to) = (self.0.wrapping_add(from), self.0.wrapping_add(to));
         // SAFETY: both lie in the area and do not overlap; the device owns neither.
         unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };

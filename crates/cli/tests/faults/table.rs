@@ -28,6 +28,14 @@ with one to three faults at random moments: 50 seeded runs in `./test`, any numb
 
 ";
 
+const GLANCE: &str = "\
+## At a glance
+
+**on**: goes on; **on, 1**: goes on, and ends with 1 when asked; **0**, **1**: ends by itself with that status; **–**: cannot
+happen to it, or is left to chance.
+
+";
+
 /// One test writes at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 
@@ -59,25 +67,74 @@ pub(crate) fn holds(subject: Subject, outcomes: &[String]) {
     let own = Subject::ALL.iter().position(|s| *s == subject).expect("all are listed");
     if is_written() {
         sections[own] = now;
-        sections.retain(|section| !section.is_empty());
-        fs::write(file(), format!("{HEAD}{}", sections.join("\n"))).expect("docs/faults.md");
+        fs::write(file(), whole(&sections)).expect("docs/faults.md");
         return;
     }
     let then = sections[own].trim_end();
     assert!(then == now.trim_end(), "docs/faults.md says\n{then}\n\nbut now\n{now}");
 }
 
+/// The page of all commands' sections; empty ones are left out.
+fn whole(sections: &[String]) -> String {
+    let sections: Vec<_> = sections.iter().filter(|section| !section.is_empty()).collect();
+    let texts: Vec<&str> = sections.iter().map(|section| section.as_str()).collect();
+    format!("{HEAD}{}\n{}", at_a_glance(&texts), texts.join("\n"))
+}
+
+/// Commands by faults, a word each.
+fn at_a_glance(sections: &[&str]) -> String {
+    let faults: Vec<_> = Fault::ALL
+        .into_iter()
+        .filter(|fault| sections.iter().any(|section| outcome(section, *fault).is_some()))
+        .collect();
+    let row = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    let heads = std::iter::once("").chain(faults.iter().map(|fault| fault.title())).collect();
+    let mut table = row(heads);
+    table.push_str(&format!("|{}\n", "---|".repeat(faults.len() + 1)));
+    for section in sections {
+        let name = section.lines().next().and_then(|head| head.strip_prefix("## "));
+        let words = faults.iter().map(|fault| outcome(section, *fault).map_or("–", word));
+        table.push_str(&row(name.into_iter().chain(words).collect()));
+    }
+    format!("{GLANCE}{table}")
+}
+
+/// An outcome in a word, as [`GLANCE`] explains it.
+fn word(outcome: &str) -> &'static str {
+    match outcome {
+        "goes on" => "on",
+        "killed" => "killed",
+        "exit 0" => "0",
+        _ if outcome.starts_with("goes on; ") => "on, 1",
+        _ => "1",
+    }
+}
+
+fn outcome(section: &str, fault: Fault) -> Option<&str> {
+    let row = format!("| {} | ", fault.title());
+    section.lines().find_map(|line| line.strip_prefix(&row)?.strip_suffix(" |"))
+}
+
 /// Whether the table says that a command ends by itself under a fault.
 pub(crate) fn ends(subject: Subject, fault: Fault) -> bool {
     let said = fs::read_to_string(file()).unwrap_or_default();
-    let row = format!("| {} | ", fault.title());
     let section = found(&said, subject);
-    let outcome = section.lines().find_map(|line| line.strip_prefix(&row));
-    outcome.is_none_or(|outcome| !outcome.starts_with("goes on"))
+    outcome(&section, fault).is_none_or(|outcome| !outcome.starts_with("goes on"))
 }
 
-pub(crate) fn has(subject: Subject) -> bool {
-    fs::read_to_string(file()).is_ok_and(|said| !found(&said, subject).is_empty())
+/// Asserts that all commands are there, and that the overview says what their sections do.
+pub(crate) fn is_whole() {
+    let said = fs::read_to_string(file()).expect("docs/faults.md");
+    let sections = Subject::ALL.map(|subject| found(&said, subject));
+    for (subject, section) in Subject::ALL.iter().zip(&sections) {
+        assert!(!section.is_empty(), "{subject} is not in docs/faults.md; run with UPDATE=1");
+    }
+    let now = whole(&sections);
+    if is_written() {
+        fs::write(file(), now).expect("docs/faults.md");
+        return;
+    }
+    assert!(said == now, "docs/faults.md is not what its sections make; run with UPDATE=1");
 }
 
 /// A command's part of the table, or nothing.
