@@ -196,6 +196,10 @@ pub(super) fn trimmed(text: &str) -> String {
     }
 }
 
+/// Values that are farther from zero are drawn here, and those nearer to it at the inverse: what is
+/// computed of them stays finite.
+const FARTHEST: f64 = 1e100;
+
 /// From values to pixels, straight or logarithmic.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
@@ -216,6 +220,8 @@ impl Scale {
     ) -> Option<Self> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|v| v.is_finite()) {
+            let size = value.abs().clamp(1.0 / FARTHEST, FARTHEST);
+            let value = if value == 0.0 { 0.0 } else { size.copysign(value) };
             (low, high) = (low.min(value), high.max(value));
         }
         if low > high {
@@ -313,6 +319,18 @@ mod tests {
         assert!((2..=7).contains(&ticks.len()), "{ticks:?}");
         let scale = Scale::over([1.0, 1e12].into_iter(), (0.0, 100.0), 3.0).unwrap();
         assert!((2..=6).contains(&scale.ticks(6).len()), "{:?}", scale.ticks(6));
+    }
+
+    #[test]
+    fn a_scale_of_any_values_has_few_finite_ticks_and_places_them() {
+        for values in [[5e-324, f64::MAX], [1.0, f64::MAX], [f64::MIN, f64::MAX], [5e-324, 1.0]] {
+            let scale = Scale::over(values.into_iter(), (0.0, 100.0), 3.0).unwrap();
+            let ticks = scale.ticks(6);
+            assert!((2..=7).contains(&ticks.len()), "{values:?}: {ticks:?}");
+            for value in ticks.into_iter().chain(values) {
+                assert!((0.0..=100.0).contains(&scale.at(value)), "{value:e} of {values:?}");
+            }
+        }
     }
 
     #[test]
