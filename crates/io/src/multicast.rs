@@ -185,11 +185,6 @@ impl GroupReceiver {
 const SOL_SOCKET: i32 = 1;
 const SO_RCVBUF: i32 = 8;
 
-/// Waits until any of the sockets has something, at most `timeout`.
-pub fn wait_any(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
-    socket::wait_any(fds, timeout)
-}
-
 /// A socket that sends to a group, or to one host, through an interface. `ttl` is for groups.
 pub fn sender(to: SocketAddrV4, ifindex: u32, ifname: &str, ttl: u8) -> Result<UdpSocket, IoError> {
     multicast::sender(to, ifindex, ttl).map_err(|source| match source.kind() {

@@ -4,13 +4,20 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+/// Descriptors that can be waited for at once.
+pub const FDS_MAX: usize = 8;
+
 /// Waits until one of `fds` is readable, at most `timeout`; returns how many are. A signal ends
 /// the wait early with none.
+///
+/// # Panics
+/// With more than [`FDS_MAX`] of them.
 pub fn readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<usize> {
-    let mut polled: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
-        .collect();
+    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; FDS_MAX];
+    let polled = &mut polled[..fds.len()];
+    for (poll, fd) in polled.iter_mut().zip(fds) {
+        poll.fd = fd.as_raw_fd();
+    }
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as _,

@@ -157,27 +157,6 @@ pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result
     })
 }
 
-/// Waits until any of the sockets is readable, at most `timeout`; at most eight are looked at.
-/// A signal ends the wait early.
-pub fn wait_any(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
-    let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 8];
-    for (poll, fd) in polls.iter_mut().zip(fds) {
-        poll.fd = fd.as_raw_fd();
-    }
-    let timeout = libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_nsec: timeout.subsec_nanos() as _,
-    };
-    // SAFETY: eight valid pollfds, the unused ones with a descriptor that is skipped, and a
-    // valid timespec; no signal mask.
-    let rc = unsafe { libc::ppoll(polls.as_mut_ptr(), 8, &timeout, std::ptr::null()) };
-    if rc >= 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
-}
-
 /// Has the kernel send what lies in a socket's TX ring, without waiting. Returns whether it took
 /// all it could; `false` means that it asks to be called again: it has a limit a call, the queue
 /// was locked or full just now, or the link is down and may come back.

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::net::LinkWatch;
-use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning, wait_any};
+use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning};
+use io::poll;
 use io::{IoError, clock};
 use serde_json::{Value, json};
 
@@ -68,8 +69,8 @@ pub enum RecordError {
         #[source]
         source: std::io::Error,
     },
-    /// No group, or groups on several interfaces.
-    #[error("give at least one group, and all on one interface")]
+    /// No group, too many, or groups on several interfaces.
+    #[error("give one to {} groups, all on one interface", poll::FDS_MAX)]
     Groups,
     /// Waiting.
     #[error("waiting for datagrams failed")]
@@ -122,7 +123,8 @@ impl Recorder {
     /// Joins the groups and begins the file, in the calling thread's network namespace.
     pub fn open(plan: Plan) -> Result<Self, RecordError> {
         let Some(first) = plan.groups.first() else { return Err(RecordError::Groups) };
-        if plan.groups.iter().any(|group| group.ifindex != first.ifindex) {
+        let elsewhere = |group: &Group| group.ifindex != first.ifindex;
+        if plan.groups.len() > poll::FDS_MAX || plan.groups.iter().any(elsewhere) {
             return Err(RecordError::Groups);
         }
         let name = first.ifname.clone();
@@ -247,7 +249,7 @@ impl Recorder {
             Origin::Frames(tap) => Ok(tap.wait(NAP)?),
             Origin::Sockets(receivers) => {
                 let fds: Vec<_> = receivers.iter().map(GroupReceiver::as_fd).collect();
-                wait_any(&fds, NAP).map_err(RecordError::Wait)
+                poll::readable(&fds, NAP).map(drop).map_err(RecordError::Wait)
             }
         }
     }

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::net::LinkWatch;
-use io::multicast::{Group, GroupReceiver, GroupTuning, wait_any};
+use io::multicast::{Group, GroupReceiver, GroupTuning};
+use io::poll;
 use io::{affinity, capability, clock, sched};
 
 use self::asking::Asking;
@@ -243,7 +244,7 @@ impl Listener {
             fds[count] = fd;
             count += 1;
         }
-        wait_any(&fds[..count], timeout).map_err(ListenError::Wait)
+        poll::readable(&fds[..count], timeout).map(drop).map_err(ListenError::Wait)
     }
 
     fn ask(&mut self, now_ns: u64) {
