@@ -468,12 +468,18 @@ impl Spaces {
 
     /// A `probe echo` in the far one that is ready for datagrams.
     pub(crate) fn echo(&self, args: &[&str]) -> Running {
-        self.echo_with(args, |_| {})
+        self.listening("echo", args, |_| {})
     }
 
-    /// The same, of a command with something added.
-    pub(crate) fn echo_with(&self, args: &[&str], add: impl Fn(&mut Command)) -> Running {
-        let all = [&["probe", "echo"], args].concat();
+    /// `probe echo` or `receive` in the far one, ready for datagrams, with something added to the
+    /// command.
+    pub(crate) fn listening(
+        &self,
+        what: &str,
+        args: &[&str],
+        add: impl Fn(&mut Command),
+    ) -> Running {
+        let all = [&["probe", what], args].concat();
         let mut command = self.far(&all);
         add(&mut command);
         let mut echo = Running::start(command);

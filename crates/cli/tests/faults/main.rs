@@ -106,6 +106,7 @@ rows! {
     echo_under_faults: Subject::Echo("udp");
     xdp_echo_under_faults: Subject::Echo("xdp");
     packet_echo_under_faults: Subject::Echo("packet");
+    receive_under_faults: Subject::Receive;
     ping_under_faults: Subject::Ping("udp");
     xdp_ping_under_faults: Subject::Ping("xdp");
     send_under_faults: Subject::Send;
@@ -115,7 +116,13 @@ rows! {
     tunnel_under_faults: Subject::Tunnel("xdp");
     packet_tunnel_under_faults: Subject::Tunnel("packet");
     generate_under_faults: Subject::Generate;
-    prove_under_faults: Subject::Prove;
+    measure_under_faults: Subject::Measure;
+    prove_probe_under_faults: Subject::Prove("probe", "spin+bypass");
+    prove_feed_under_faults: Subject::Prove("feed", "spin");
+    prove_tunnel_under_faults: Subject::Prove("tunnel", "rps");
+    prove_vmnic_under_faults: Subject::Prove("vmnic", "rap-in-kernel");
+    prove_guest_under_faults: Subject::Prove("guest", "quiet");
+    tune_prove_under_faults: Subject::TuneProve;
     explain_under_faults: Subject::Explain;
     serve_under_faults: Subject::Serve;
     apply_under_faults: Subject::Apply;

@@ -18,17 +18,21 @@ const GROUP: &str = "239.77.1.9:10000";
 pub(crate) enum Subject {
     Peer,
     Echo(&'static str),
+    Receive,
     Ping(&'static str),
     Send,
     Listen,
     Record,
     Replay,
     Tunnel(&'static str),
+    Measure,
     Generate,
-    Prove,
+    /// Path, and an arm that runs everywhere.
+    Prove(&'static str, &'static str),
     Explain,
     Serve,
     Apply,
+    TuneProve,
     Guest,
     Vmnic,
 }
@@ -38,17 +42,20 @@ impl fmt::Display for Subject {
         match self {
             Subject::Peer => f.write_str("peer"),
             Subject::Echo(engine) => write!(f, "probe echo --engine {engine}"),
+            Subject::Receive => f.write_str("probe receive"),
             Subject::Ping(engine) => write!(f, "probe ping --engine {engine}"),
             Subject::Send => f.write_str("probe send"),
             Subject::Listen => f.write_str("feed listen"),
             Subject::Record => f.write_str("feed record"),
             Subject::Replay => f.write_str("feed replay"),
             Subject::Tunnel(engine) => write!(f, "tunnel run (engine {engine})"),
+            Subject::Measure => f.write_str("tunnel measure"),
             Subject::Generate => f.write_str("probe generate --lab"),
-            Subject::Prove => f.write_str("prove probe"),
+            Subject::Prove(path, _) => write!(f, "prove {path}"),
             Subject::Explain => f.write_str("explain"),
             Subject::Serve => f.write_str("serve"),
             Subject::Apply => f.write_str("tune apply --confirm-within"),
+            Subject::TuneProve => f.write_str("tune prove"),
             Subject::Guest => f.write_str("guest run"),
             Subject::Vmnic => f.write_str("vmnic run"),
         }
@@ -56,11 +63,12 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Subject; 19] = [
+    pub(crate) const ALL: [Subject; 26] = [
         Subject::Peer,
         Subject::Echo("udp"),
         Subject::Echo("xdp"),
         Subject::Echo("packet"),
+        Subject::Receive,
         Subject::Ping("udp"),
         Subject::Ping("xdp"),
         Subject::Send,
@@ -69,11 +77,17 @@ impl Subject {
         Subject::Replay,
         Subject::Tunnel("xdp"),
         Subject::Tunnel("packet"),
+        Subject::Measure,
         Subject::Generate,
-        Subject::Prove,
+        Subject::Prove("probe", "spin+bypass"),
+        Subject::Prove("feed", "spin"),
+        Subject::Prove("tunnel", "rps"),
+        Subject::Prove("vmnic", "rap-in-kernel"),
+        Subject::Prove("guest", "quiet"),
         Subject::Explain,
         Subject::Serve,
         Subject::Apply,
+        Subject::TuneProve,
         Subject::Guest,
         Subject::Vmnic,
     ];
@@ -81,17 +95,21 @@ impl Subject {
     /// Its interface, and whether that is in the near namespace; `None` when it makes its own.
     pub(crate) fn link(self) -> Option<(bool, &'static str)> {
         match self {
-            Subject::Peer | Subject::Echo(_) | Subject::Listen | Subject::Record => {
-                Some((false, "vb"))
-            }
+            Subject::Peer
+            | Subject::Echo(_)
+            | Subject::Receive
+            | Subject::Listen
+            | Subject::Record
+            | Subject::Explain => Some((false, "vb")),
             Subject::Ping(_)
             | Subject::Send
             | Subject::Replay
             | Subject::Tunnel(_)
-            | Subject::Apply => Some((true, "va")),
-            Subject::Explain => Some((false, "vb")),
-            Subject::Generate
-            | Subject::Prove
+            | Subject::Apply
+            | Subject::TuneProve => Some((true, "va")),
+            Subject::Measure
+            | Subject::Generate
+            | Subject::Prove(..)
             | Subject::Serve
             | Subject::Guest
             | Subject::Vmnic => None,
@@ -100,7 +118,7 @@ impl Subject {
 
     /// Whether it writes to a disk as it goes.
     pub(crate) fn has_disk(self) -> bool {
-        matches!(self, Subject::Record | Subject::Prove)
+        matches!(self, Subject::Record | Subject::Prove(..))
     }
 
     /// Whether it can be started here; the reason is said where not.
@@ -115,8 +133,12 @@ impl Subject {
             output.status.code() != Some(3)
         };
         match self {
-            Subject::Guest => *GUEST.get_or_init(|| tried(&["guest", "run", "-d", "1ms"])),
-            Subject::Vmnic => *VMNIC.get_or_init(|| tried(&["vmnic", "run", "--", "true"])),
+            Subject::Guest | Subject::Prove("guest", _) => {
+                *GUEST.get_or_init(|| tried(&["guest", "run", "-d", "1ms"]))
+            }
+            Subject::Vmnic | Subject::Prove("vmnic", _) => {
+                *VMNIC.get_or_init(|| tried(&["vmnic", "run", "--", "true"]))
+            }
             _ => true,
         }
     }
@@ -216,7 +238,11 @@ impl Stage {
             }
             Subject::Echo(engine) => {
                 let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.echo_with(&["-i", "vb", "--engine", engine], clock)
+                spaces.listening("echo", &["-i", "vb", "--engine", engine], clock)
+            }
+            Subject::Receive => {
+                let clock = |command: &mut Command| self.clock.show_to(command);
+                spaces.listening("receive", &["-i", "vb"], clock)
             }
             Subject::Ping(engine) => {
                 let args = ["probe", "ping", FAR_IP, "--rate", "1000", "-d", "300s"];
@@ -260,6 +286,16 @@ impl Stage {
                 tunnel.await_stderr("tunnel b: ");
                 tunnel
             }
+            Subject::Measure => {
+                let args = ["tunnel", "measure", "--trial", "2s"];
+                let measure = self.run(data.wirepath(&args));
+                let seen = || {
+                    let held = measure.holdings();
+                    held.namespaces.len() >= 3 && !held.programs.is_empty()
+                };
+                assert!(until(LONG, seen), "{}", measure.stderr());
+                measure
+            }
             Subject::Generate => {
                 let args = ["probe", "generate", "--lab", "-d", "300s"];
                 let generate = self.run(common::wirepath(&args));
@@ -267,8 +303,8 @@ impl Stage {
                 assert!(seen, "{}", generate.stderr());
                 generate
             }
-            Subject::Prove => {
-                let args = ["prove", "probe", "--load", "ping", "--arms", "spin+bypass"];
+            Subject::Prove(path, arm) => {
+                let args = ["prove", path, "--arms", arm, "--trial", "50ms"];
                 let args = [&args[..], &["--time", "300s", "--min-blocks", "100"]].concat();
                 let folder = data.path().display().to_string();
                 let args = [&args[..], &["--data-dir", &folder]].concat();
@@ -312,20 +348,20 @@ impl Stage {
                 serve
             }
             Subject::Apply => {
-                let near = &spaces.near;
-                let at = ["--interface", "va", "--netns", near];
-                let plan = ["tune", "plan", "--profile", "forwarding"];
-                let plan = succeed(common::wirepath(&[&plan[..], &at].concat()));
-                let step = "[[step]]\nknob = \"tx-queue-len\"\ntarget = \"interface va\"\n\
-                            seen = \"1000\"\nvalue = \"777\"\nreason = \"a test\"\n";
-                let file = data.file("plan.toml");
-                fs::write(&file, format!("{plan}\n{step}")).expect("a file");
-                let args = ["tune", "apply", &file, "--confirm-within", "300s"];
-                let mut command = common::wirepath(&args);
-                command.env("WIREPATH_STATE", data.file("state"));
-                let mut apply = self.run(command);
+                let args = ["tune", "apply", &self.plan(), "--confirm-within", "300s"];
+                let mut apply = self.run(self.tune(&args));
                 apply.await_stderr("unless `wirepath tune confirm`");
                 apply
+            }
+            Subject::TuneProve => {
+                let args = ["tune", "prove", &self.plan(), "--from", &spaces.far, "--no-history"];
+                let long = ["--time", "300s", "--max-blocks", "200", "--trial", "40ms"];
+                let args = [&args[..], &["--load", "ping"], &long].concat();
+                let prove = self.run(self.tune(&args));
+                let journal = data.file("state/journal");
+                let is_set = until(LONG, || fs::exists(&journal).is_ok_and(|there| there));
+                assert!(is_set, "{}", prove.stderr());
+                prove
             }
             Subject::Guest => {
                 let mut guest = self.run(common::wirepath(&["guest", "run", "-d", "300s"]));
@@ -339,6 +375,24 @@ impl Stage {
                 vmnic
             }
         }
+    }
+
+    fn tune(&self, args: &[&str]) -> Command {
+        let mut command = common::wirepath(args);
+        command.env("WIREPATH_STATE", self.data.file("state"));
+        command
+    }
+
+    /// A plan for its interface that sets what nobody else does.
+    fn plan(&self) -> String {
+        let at = ["--interface", "va", "--netns", &self.spaces.near];
+        let plan = ["tune", "plan", "--profile", "forwarding"];
+        let plan = succeed(common::wirepath(&[&plan[..], &at].concat()));
+        let step = "[[step]]\nknob = \"tx-queue-len\"\ntarget = \"interface va\"\n\
+                    seen = \"1000\"\nvalue = \"777\"\nreason = \"a test\"\n";
+        let file = self.data.file("plan.toml");
+        fs::write(&file, format!("{plan}\n{step}")).expect("a file");
+        file
     }
 
     fn near(&self, args: &[&str]) -> Running {
@@ -374,7 +428,7 @@ impl Stage {
         self.kill_other_end();
         drop(self.traffic.take());
         drop(self.group.take());
-        if self.subject == Subject::Apply {
+        if matches!(self.subject, Subject::Apply | Subject::TuneProve) {
             let show = || ip(&["-n", &self.spaces.near, "link", "show", "va"]).output();
             let is_back = || {
                 let shown = show().expect("ip").stdout;
