@@ -331,7 +331,8 @@ impl Tuned {
             .and_then(|lock| tune::rollback(&self.store, &lock, root, "the trial is over"));
         match given {
             Err(error) => Some(format!(
-                "settings could not be given back: {}; `wirepath tune rollback` tries again",
+                "settings could not be given back: {}; that is tried again when this ends, and by \
+                 `wirepath tune rollback`",
                 host::text::chain(&error)
             )),
             Ok(report) => {

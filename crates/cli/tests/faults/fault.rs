@@ -94,10 +94,11 @@ impl Fault {
     }
 
     /// Whether what follows is chance: when an allocation next asks the kernel for memory, which
-    /// map is read next.
+    /// map is read next, whether a trial or a setting finds no descriptor first.
     pub(crate) fn is_chance(self, subject: Subject) -> bool {
         matches!(self, Fault::Memory | Fault::Group)
-            || self == Fault::Descriptors && subject == Subject::Explain
+            || self == Fault::Descriptors
+                && matches!(subject, Subject::Explain | Subject::TuneProve)
     }
 
     pub(crate) fn strike(self, stage: &Stage, running: &Running) {

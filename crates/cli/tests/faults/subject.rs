@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -159,6 +160,8 @@ pub(crate) struct Stage {
     traffic: RefCell<Option<Running>>,
     pub(crate) clock: Clock,
     group: RefCell<Option<Group>>,
+    /// The near namespace, also without its name.
+    near: File,
 }
 
 impl Stage {
@@ -175,8 +178,10 @@ impl Stage {
             prove.env("WIREPATH_LOCKS", data.path());
             succeed(prove);
         }
+        let near = File::open(format!("/run/netns/{}", spaces.near)).expect("it is there");
         Stage {
             subject,
+            near,
             spaces,
             data,
             other_end: RefCell::new(other_end),
@@ -312,27 +317,14 @@ impl Stage {
                 unshare.arg("--mount");
                 let prove = self.run_on_disk(unshare, &args);
                 let space = format!("--mount=/proc/{}/ns/mnt", prove.pid());
-                let saved = || {
-                    // SQLite would follow a path through /proc out of the disk's namespace.
+                // SQLite would follow a path through /proc out of the disk's namespace.
+                let list = || {
                     let mut list = Command::new("nsenter");
-                    list.args([
-                        &space,
-                        env!("CARGO_BIN_EXE_wirepath"),
-                        "history",
-                        "list",
-                        "--json",
-                    ]);
-                    let output = common::run({
-                        list.args(["--data-dir", &folder]);
-                        list
-                    });
-                    let list: serde_json::Value =
-                        serde_json::from_slice(&output.stdout).unwrap_or_default();
-                    list["experiments"][0]["trials"].as_u64() >= Some(9)
+                    list.args([&space, env!("CARGO_BIN_EXE_wirepath"), "history", "list"]);
+                    list.args(["--json", "--data-dir", &folder]);
+                    list
                 };
-                // The warm-up and two blocks.
-                let saved = until(LONG, saved);
-                assert!(saved, "{}", prove.stderr());
+                self.await_trials(&prove, 9, list);
                 prove
             }
             Subject::Explain => {
@@ -354,13 +346,13 @@ impl Stage {
                 apply
             }
             Subject::TuneProve => {
-                let args = ["tune", "prove", &self.plan(), "--from", &spaces.far, "--no-history"];
+                let args = ["tune", "prove", &self.plan(), "--from", &spaces.far, "--load", "ping"];
                 let long = ["--time", "300s", "--max-blocks", "200", "--trial", "40ms"];
-                let args = [&args[..], &["--load", "ping"], &long].concat();
+                let folder = data.path().display().to_string();
+                let args = [&args[..], &long, &["--data-dir", &folder]].concat();
                 let prove = self.run(self.tune(&args));
-                let journal = data.file("state/journal");
-                let is_set = until(LONG, || fs::exists(&journal).is_ok_and(|there| there));
-                assert!(is_set, "{}", prove.stderr());
+                let list = || data.wirepath(&["history", "list", "--json"]);
+                self.await_trials(&prove, 30, list);
                 prove
             }
             Subject::Guest => {
@@ -375,6 +367,17 @@ impl Stage {
                 vmnic
             }
         }
+    }
+
+    /// Waits until a run has saved so many trials: its warm-up and two blocks.
+    fn await_trials(&self, prove: &Running, count: u64, list: impl Fn() -> Command) {
+        let saved = || {
+            let output = common::run(list());
+            let list: serde_json::Value =
+                serde_json::from_slice(&output.stdout).unwrap_or_default();
+            list["experiments"][0]["trials"].as_u64() >= Some(count)
+        };
+        assert!(until(LONG, saved), "{}", prove.stderr());
     }
 
     fn tune(&self, args: &[&str]) -> Command {
@@ -429,12 +432,15 @@ impl Stage {
         drop(self.traffic.take());
         drop(self.group.take());
         if matches!(self.subject, Subject::Apply | Subject::TuneProve) {
-            let show = || ip(&["-n", &self.spaces.near, "link", "show", "va"]).output();
-            let is_back = || {
+            let near = format!("--net=/proc/{}/fd/{}", std::process::id(), self.near.as_raw_fd());
+            let mut show = Command::new("nsenter");
+            show.args([&near, "ip", "link", "show", "va"]);
+            let mut show = || show.output();
+            let mut is_back = || {
                 let shown = show().expect("ip").stdout;
                 shown.is_empty() || String::from_utf8_lossy(&shown).contains("qlen 1000")
             };
-            assert!(until(LONG, is_back), "what was not confirmed stays: {:?}", show());
+            assert!(until(LONG, &mut is_back), "what was not confirmed stays");
         }
         for (namespace, link) in [(&self.spaces.near, "va"), (&self.spaces.far, "vb")] {
             let has_program = || {

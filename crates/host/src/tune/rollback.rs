@@ -1,7 +1,8 @@
 //! Giving settings back.
 
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use sys::netns::Netns;
@@ -148,18 +149,36 @@ pub(super) fn find_namespace(
     if let Some(netns) = Netns::open(place.netns_file()).ok().filter(is_it) {
         return System::of(netns, place.clone()).map(Some);
     }
-    // The process or the name that stood for it may be gone, and others live in it on.
+    // The process or the name that stood for it may be gone, and others live in it on or hold it.
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let is_process = process.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit());
         if !is_process {
             continue;
         }
-        if let Some(netns) = Netns::open(process.path().join("ns/net")).ok().filter(is_it) {
+        let path = process.path();
+        let mut files = files_of(&path);
+        if let Some(netns) = files.find_map(|file| Netns::open(file).ok().filter(is_it)) {
             return System::of(netns, place.clone()).map(Some);
         }
     }
     Ok(None)
+}
+
+/// Files that may stand for namespaces that a process lives in, or holds by a descriptor.
+fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
+    let namespaces = std::fs::metadata("/proc/self/ns/net").map(|file| file.dev());
+    let held = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let held = held.map(|descriptor| descriptor.path()).filter(move |file| {
+        // Where it was opened; `/` when that name is gone. Other files are better not touched: one
+        // on a dead server would hold us up.
+        let target = std::fs::read_link(file).unwrap_or_default();
+        let text = target.to_string_lossy();
+        let may_be = text == "/" || text.starts_with("net:[") || text.contains("/netns/");
+        let device = || std::fs::metadata(file).map(|file| file.dev()).ok();
+        (may_be || text.ends_with("/ns/net")) && device() == namespaces.as_ref().ok().copied()
+    });
+    std::iter::once(process.join("ns/net")).chain(held)
 }
 
 /// One cell with what it takes to restore it.

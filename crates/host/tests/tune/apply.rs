@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use wirepath_host::net::ethtool::Feature;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, Confirmation, Fate, KnobError, Moment, Options, Phase, Plan,
-    PlanError, StoreError, Target, await_confirmation, confirm,
+    self, Applied, ApplyError, Confirmation, Fate, KnobError, Moment, Options, Phase, Place, Plan,
+    PlanError, StoreError, System, Target, await_confirmation, confirm,
 };
 
-use crate::bench::{Bench, INTERFACE, another};
+use crate::bench::{Bench, INTERFACE, another, netns_file};
 
 const RPS: (&str, &str, &str) = ("rps-cpus", "queue wp-near rx-0", "1");
 const LENGTH: (&str, &str, &str) = ("tx-queue-len", "interface wp-near", "777");
@@ -361,6 +361,20 @@ fn an_interface_that_is_gone_has_nothing_to_give_back() {
     let fates: Vec<_> = report.settings.iter().map(|given| &given.fate).collect();
     assert_eq!(fates, [&Fate::Gone, &Fate::Restored]);
     assert_eq!(bench.read("udp-rmem-min", "netns"), "4096");
+}
+
+#[test]
+fn a_namespace_that_lost_its_name_and_is_only_held_gets_its_settings_back() {
+    let mut bench = Bench::new();
+    let name = bench.pair.near.netns.try_clone().unwrap();
+    let place = Place { netns: Some(netns_file(&name)), root: None };
+    bench.system = System::open(&place).unwrap();
+    bench.apply(&bench.plan(&[LENGTH])).unwrap();
+    drop(name);
+    let report = bench.rollback();
+    let fates: Vec<_> = report.settings.iter().map(|given| &given.fate).collect();
+    assert_eq!(fates, [&Fate::Restored]);
+    assert_eq!(bench.read(LENGTH.0, LENGTH.1), "1000");
 }
 
 #[test]
