@@ -64,22 +64,26 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
         .map_err(Failure::failed)?;
     console::say(&format!("following packets for {:.1} s", args.duration.as_secs_f64()));
     let begun = Instant::now();
+    let mut nothing_left = Ok(());
     loop {
         let left = args.duration.saturating_sub(begun.elapsed());
         if left.is_zero() || stop::asked() {
             break;
         }
         observer.period(left, stop::asked).map_err(failure)?;
+        let mut gone = Vec::new();
         links.retain_mut(|link| match link.gone() {
             Some(name) => {
-                console::say(&format!("interface {name} no longer exists"));
+                gone.push(format!("interface {name} no longer exists"));
                 false
             }
             None => true,
         });
         if links.is_empty() && !args.interface.is_empty() {
+            nothing_left = Err(Failure::failed(gone.join("; ")));
             break;
         }
+        gone.iter().for_each(|what| console::say(what));
         if args.live {
             let summary = observer.summary().map_err(failure)?;
             console::screen(&text(&summary, args))?;
@@ -88,10 +92,11 @@ pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Result<(), Failure> {
     let summary = observer.summary().map_err(failure)?;
     drop(observer);
     match (cli.json, args.live) {
-        (true, _) => console::text(&format!("{:#}", document(&summary))),
-        (false, true) => Ok(()),
-        (false, false) => console::text(&text(&summary, args)),
+        (true, _) => console::text(&format!("{:#}", document(&summary)))?,
+        (false, true) => {}
+        (false, false) => console::text(&text(&summary, args))?,
     }
+    nothing_left
 }
 
 fn failure(error: BpfError) -> Failure {
