@@ -28,7 +28,7 @@ const COVERED: &[(&str, &str)] = &[
     ("crates/sys/src/clock.rs", "unit tests"),
     (
         "crates/sys/src/kvm/",
-        "`crates/paths/tests/vmnic` (real guests, hostile guests, exits against the kernel's counts); unit tests of `ram.rs`; fuzz target `lance`",
+        "`crates/paths/tests/vmnic` (real guests, hostile guests, exits against the kernel's counts); unit tests of `ram.rs` and `event.rs`, also under Miri; fuzz target `lance`",
     ),
     (
         "crates/sys/src/mmap.rs",
@@ -63,7 +63,7 @@ const COVERED: &[(&str, &str)] = &[
     ),
     (
         "crates/sys/src/xsk/",
-        "`crates/sys/tests/ring_model` (every interleaving of a ring's two ends); unit tests of `pool.rs`, `plain.rs` and `umem.rs`; `crates/paths/tests/ledger.rs` (no frame lost or twice); `crates/paths/tests/engines.rs`",
+        "`crates/sys/tests/ring_model` (every interleaving of a ring's two ends); unit tests of `pool.rs`, `plain.rs` and `umem.rs`, also under Miri; `crates/paths/tests/ledger.rs` (no frame lost or twice); `crates/paths/tests/engines.rs`",
     ),
     (
         "guest/board-virt/",
@@ -71,7 +71,7 @@ const COVERED: &[(&str, &str)] = &[
     ),
     (
         "guest/dma/",
-        "`crates/paths/tests/guest` and `crates/paths/tests/vmnic` (rings and frames of both guests lie in it)",
+        "`guest/dma/tests`, also under Miri; `crates/paths/tests/guest` and `crates/paths/tests/vmnic` (rings and frames of both guests lie in it)",
     ),
     (
         "guest/kernel/",
