@@ -24,7 +24,7 @@ impl<T: Copy> Cell<T> {
     }
 
     /// # Safety
-    /// As for [`write`](Self::write), and the other side has put an entry in.
+    /// As for `write`, and the other side has put an entry in.
     pub(super) unsafe fn read(&self) -> T {
         // SAFETY: nobody else touches it, says the caller.
         unsafe { self.0.get().read() }
