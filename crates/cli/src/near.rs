@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
 use host::text::chain;
+use io::thread::start;
 use io::{
     AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
     XdpMode,
@@ -87,7 +88,7 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
     let stop = AtomicBool::new(false);
     let (own, sent) = with_live_line(cli, |live| {
         thread::scope(|scope| {
-            let running = scope.spawn(|| {
+            let running = start(scope, "receive", || {
                 let watch = Watch::new(local.ifindex, &local.ifname);
                 role::run(&mut engine, &task, Steering { stop: &stop, live: Some(live), watch })
             });
@@ -107,7 +108,7 @@ fn receive_from(cli: &Cli, args: &ReceiveArgs, host: &str) -> Result<(), Failure
             });
             role::drain(live);
             stop.store(true, Ordering::Relaxed);
-            (running.join().unwrap_or_else(|_| Err("panicked".into())), sent)
+            (running.end(), sent)
         })
     });
     let own = own.map_err(|why| Failure::failed(format!("near end: {why}")));
@@ -325,10 +326,11 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
     };
     let stop = AtomicBool::new(false);
     let until = args.duration.map(|d| Instant::now() + d);
+    let queues = args.engine.queues;
     let ran = with_live_line(cli, |live| {
         thread::scope(|scope| {
             let running =
-                scope.spawn(|| run_queues(&task, &local, None, args.engine.queues, &stop, live));
+                start(scope, "far", || run_queues(&task, &local, None, queues, &stop, live));
             // The engine is opened by the thread above.
             let given_up = rights::give_up();
             let mut said = false;
@@ -348,7 +350,7 @@ fn far(cli: &Cli, args: &FarArgs, role: Role) -> Result<(), Failure> {
                 thread::sleep(Duration::from_millis(if said { 20 } else { 1 }));
             }
             stop.store(true, Ordering::Relaxed);
-            let ran = running.join().unwrap_or_else(|_| Err("panicked".into()));
+            let ran = running.end();
             given_up.and(ran)
         })
     });
@@ -387,11 +389,11 @@ fn run_queues(
         let running: Vec<_> = engines
             .into_iter()
             .enumerate()
-            .map(|numbered| scope.spawn(move || run_one(numbered)))
+            .map(|numbered| start(scope, "queue", move || run_one(numbered)))
             .collect();
         let mut sum: Option<RoleReport> = None;
         for thread in running {
-            let report = thread.join().unwrap_or_else(|_| Err("panicked".into()))?;
+            let report = thread.end()?;
             match sum.as_mut() {
                 Some(sum) => sum.merge(report),
                 None => sum = Some(report),
@@ -407,7 +409,8 @@ fn with_live_line<R: Send>(cli: &Cli, body: impl FnOnce(&Live) -> R + Send) -> R
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         if console::is_watched() && !cli.json {
-            scope.spawn(|| rights::give_up().map(|()| live_lines(&live, &done)));
+            // Without it there is no line, and nothing else is amiss.
+            start(scope, "line", || rights::give_up().map(|()| live_lines(&live, &done)));
         }
         let result = body(&live);
         done.store(true, Ordering::Relaxed);

@@ -10,6 +10,7 @@ pub mod forward;
 mod frames;
 pub mod multicast;
 mod packet;
+pub mod thread;
 mod udp;
 mod xdp;
 mod xdp_frames;

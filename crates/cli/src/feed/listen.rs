@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use io::IoError;
 use io::multicast::GroupTuning;
+use io::thread::{Started, start};
 use paths::feed::arbiter::Limits;
 use paths::feed::listen::{Interval, ListenError, Listener, Plan, Report};
 use paths::feed::messages::Protocol;
@@ -112,16 +113,22 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
             listener.run(stop::flag_ref(), |interval| hand_over(interval, &full_in, &empty_out))
         });
         let given_up = rights::give_up().map_err(Failure::failed);
-        if let Some(metrics) = &metrics {
-            scope.spawn(|| metrics.serve(&done, || lock().prometheus()));
-        }
+        let serve = metrics.as_ref().map(|metrics| {
+            let (done, lock) = (&done, &lock);
+            let serve = move || {
+                metrics.serve(done, || lock().prometheus());
+                Ok(())
+            };
+            start(scope, "metrics", serve)
+        });
+        let served = serve.filter(Started::is_finished).map_or(Ok(()), Started::end);
         let shown = watch(cli, &full_out, &empty_in, &lock);
         // The receiver has ended, in whatever way.
         done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        given_up.and(shown).and(ran.map_err(failed))
+        given_up.and(served.map_err(Failure::failed)).and(shown).and(ran.map_err(failed))
     })?;
     let mut report = lock();
     tell(&ran);

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use io::thread::start_free;
 use paths::guest::GuestError;
 use paths::guest::link::{GUEST_IP, Link};
 use paths::guest::observe::{Counter, Entry, Event, Snapshot};
@@ -70,8 +71,8 @@ pub(super) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     let boot = args.image.boot(&args.switches)?;
     let (mut wire, stream) = start(args, &boot)?;
     let said = Arc::new(Mutex::new(String::new()));
-    let printer = pump_out(stream.try_clone()?, Arc::clone(&said), !cli.json);
-    pump_in(stream);
+    let printer = pump_out(stream.try_clone()?, Arc::clone(&said), !cli.json)?;
+    pump_in(stream)?;
     let begun = Instant::now();
     let over = || stop::asked() || args.duration.is_some_and(|most| begun.elapsed() >= most);
     while !over() && wire.machine().is_running() {
@@ -121,8 +122,12 @@ fn start(args: &RunArgs, boot: &Boot) -> Result<(Wire, UnixStream), Failure> {
 }
 
 /// What the machine prints, to the terminal as it comes, or kept for the document.
-fn pump_out(mut from: UnixStream, said: Arc<Mutex<String>>, shows: bool) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
+fn pump_out(
+    mut from: UnixStream,
+    said: Arc<Mutex<String>>,
+    shows: bool,
+) -> Result<thread::JoinHandle<()>, Failure> {
+    let pump = move || {
         let mut piece = [0; 4096];
         loop {
             match from.read(&mut piece) {
@@ -139,13 +144,14 @@ fn pump_out(mut from: UnixStream, said: Arc<Mutex<String>>, shows: bool) -> thre
                 Ok(0) | Err(_) => break,
             }
         }
-    })
+    };
+    start_free("printer", pump).map_err(Failure::failed)
 }
 
 /// Keys from standard input, without the Enter that sends them. Reading them may take for ever,
 /// so nobody waits for this thread.
-fn pump_in(mut to: UnixStream) {
-    thread::spawn(move || {
+fn pump_in(mut to: UnixStream) -> Result<(), Failure> {
+    let pump = move || {
         let mut piece = [0; 256];
         while let Ok(len @ 1..) = std::io::stdin().read(&mut piece) {
             let keys: Vec<u8> = piece[..len].iter().copied().filter(|key| *key != b'\n').collect();
@@ -153,7 +159,8 @@ fn pump_in(mut to: UnixStream) {
                 break;
             }
         }
-    });
+    };
+    start_free("keys", pump).map(drop).map_err(Failure::failed)
 }
 
 pub(super) fn counters_document(counters: &Snapshot) -> serde_json::Value {

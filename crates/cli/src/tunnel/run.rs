@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use io::capability::{self, Capability};
+use io::thread::{Started, start};
 use paths::tunnel::config::Config;
 use paths::tunnel::run::{Live, Operator, RunError};
 use signal_hook::consts::SIGHUP;
@@ -72,17 +73,22 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
         picture: Picture::new(&args.config),
     };
     let ran = thread::scope(|scope| {
-        if let Some(metrics) = &metrics {
-            scope.spawn(|| rights::give_up().map(|()| metrics.serve(&done, || text_of(&shown))));
+        let serve = metrics.as_ref().map(|metrics| {
+            let (done, shown) = (&done, &shown);
+            let serve = move || rights::give_up().map(|()| metrics.serve(done, || text_of(shown)));
+            start(scope, "metrics", serve)
+        });
+        if let Some(failed) = serve.filter(Started::is_finished) {
+            failed.end()?;
         }
         let ran = paths::tunnel::run::run(config, &mut foreman);
         done.store(true, Ordering::Relaxed);
-        ran
+        Ok::<_, String>(ran)
     });
     let failed = foreman.failed.take();
     // Results and errors are for the terminal as it was.
     drop(foreman.view.take());
-    ran.map_err(|error| match error {
+    ran.map_err(Failure::failed)?.map_err(|error| match error {
         RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
         error => Failure::of(&error),
     })?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::common::{Running, ip};
-use crate::group::Group;
+use crate::group::{Group, Without};
 use crate::subject::{Stage, Subject};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +38,12 @@ pub(crate) enum Fault {
     Clock,
     /// Its control group has no memory left.
     Group,
+    /// Its control group has no thread left to start.
+    Threads,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 15] = [
+    pub(crate) const ALL: [Fault; 16] = [
         Fault::Interrupt,
         Fault::Terminate,
         Fault::Kill,
@@ -57,6 +59,7 @@ impl Fault {
         Fault::Permission,
         Fault::Clock,
         Fault::Group,
+        Fault::Threads,
     ];
 
     /// The head of its column.
@@ -77,6 +80,7 @@ impl Fault {
             Fault::Permission => "permission lost",
             Fault::Clock => "wall clock set",
             Fault::Group => "control group's memory used up",
+            Fault::Threads => "no threads left",
         }
     }
 
@@ -88,17 +92,18 @@ impl Fault {
             // Only this one gives up what stands above permissions.
             Fault::Permission => subject == Subject::Serve,
             Fault::Clock => clock::is_there(),
-            Fault::Group => Group::is_there(),
+            Fault::Group => Group::is_there(Without::Memory),
+            Fault::Threads => Group::is_there(Without::Threads),
             _ => true,
         }
     }
 
     /// Whether what follows is chance: when an allocation next asks the kernel for memory, which
-    /// map is read next, whether a trial or a setting finds no descriptor first.
+    /// map is read next, whether a trial or a setting finds no descriptor, or no thread, first.
     pub(crate) fn is_chance(self, subject: Subject) -> bool {
         matches!(self, Fault::Memory | Fault::Group)
-            || self == Fault::Descriptors
-                && matches!(subject, Subject::Explain | Subject::TuneProve)
+            || self == Fault::Descriptors && subject == Subject::Explain
+            || matches!(self, Fault::Descriptors | Fault::Threads) && subject == Subject::TuneProve
     }
 
     pub(crate) fn strike(self, stage: &Stage, running: &Running) {
@@ -140,7 +145,8 @@ impl Fault {
                 thread::sleep(Duration::from_millis(100));
                 stage.clock.set(-86_400);
             }
-            Fault::Group => stage.squeeze(running),
+            Fault::Group => stage.squeeze(running, Without::Memory),
+            Fault::Threads => stage.squeeze(running, Without::Threads),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A control group of the test's own, with next to no memory.
+//! A control group of the test's own, with next to nothing of something.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,19 +7,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{LONG, Running, skip, until};
 
-/// Less than a command touches in its next moments.
-const LIMIT_BYTES: &str = "65536";
+/// What there is none left of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Without {
+    Memory,
+    Threads,
+}
 
-/// Where groups with a memory controller are made, and the name of its limit: those of version 2,
-/// else of version 1.
-fn place() -> Option<&'static (PathBuf, &'static str)> {
-    static FOUND: OnceLock<Option<(PathBuf, &'static str)>> = OnceLock::new();
-    let find = || {
-        let places = [
-            ("/sys/fs/cgroup", "memory.max"),
-            ("/sys/fs/cgroup/unified", "memory.max"),
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ];
+/// A controller: folder of its groups, and the name of its limit.
+type Controller = (PathBuf, &'static str);
+
+impl Without {
+    /// Those of version 2, else of version 1.
+    fn find(self) -> Option<Controller> {
+        let places = match self {
+            Without::Memory => [
+                ("/sys/fs/cgroup", "memory.max"),
+                ("/sys/fs/cgroup/unified", "memory.max"),
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ],
+            Without::Threads => [
+                ("/sys/fs/cgroup", "pids.max"),
+                ("/sys/fs/cgroup/unified", "pids.max"),
+                ("/sys/fs/cgroup/pids", "pids.max"),
+            ],
+        };
         let found = places.into_iter().find_map(|(folder, limit)| {
             let trial = PathBuf::from(folder).join(name());
             fs::create_dir(&trial).ok()?;
@@ -28,11 +40,25 @@ fn place() -> Option<&'static (PathBuf, &'static str)> {
             has_limit.then(|| (PathBuf::from(folder), limit))
         });
         if found.is_none() {
-            skip("no control group with a limit of memory can be made");
+            skip(&format!("no control group with a limit of {self:?} can be made"));
         }
         found
-    };
-    FOUND.get_or_init(find).as_ref()
+    }
+
+    fn controller(self) -> Option<&'static Controller> {
+        static MEMORY: OnceLock<Option<Controller>> = OnceLock::new();
+        static THREADS: OnceLock<Option<Controller>> = OnceLock::new();
+        let found = if self == Without::Memory { &MEMORY } else { &THREADS };
+        found.get_or_init(|| self.find()).as_ref()
+    }
+
+    /// Less than a command wants in its next moments.
+    fn limit(self) -> &'static str {
+        match self {
+            Without::Memory => "65536",
+            Without::Threads => "1",
+        }
+    }
 }
 
 fn name() -> String {
@@ -45,16 +71,16 @@ fn name() -> String {
 pub(crate) struct Group(PathBuf);
 
 impl Group {
-    pub(crate) fn is_there() -> bool {
-        place().is_some()
+    pub(crate) fn is_there(without: Without) -> bool {
+        without.controller().is_some()
     }
 
-    /// Puts a command into a group without memory.
-    pub(crate) fn around(running: &Running) -> Self {
-        let (folder, limit) = place().expect("it was looked for");
+    /// Puts a command into a group.
+    pub(crate) fn around(running: &Running, without: Without) -> Self {
+        let (folder, limit) = without.controller().expect("it was looked for");
         let group = Group(folder.join(name()));
         fs::create_dir(&group.0).expect("a group");
-        fs::write(group.0.join(limit), LIMIT_BYTES).expect("a limit");
+        fs::write(group.0.join(limit), without.limit()).expect("a limit");
         // It may have ended meanwhile.
         let _ = fs::write(group.0.join("cgroup.procs"), running.pid().to_string());
         group

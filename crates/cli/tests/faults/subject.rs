@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use crate::clock::Clock;
 use crate::common::{self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, ip, succeed, until};
-use crate::group::Group;
+use crate::group::{Group, Without};
 
 const GROUP: &str = "239.77.1.9:10000";
 
@@ -159,7 +159,7 @@ pub(crate) struct Stage {
     /// What it receives, where it would have nothing to write otherwise.
     traffic: RefCell<Option<Running>>,
     pub(crate) clock: Clock,
-    group: RefCell<Option<Group>>,
+    groups: RefCell<Vec<Group>>,
     /// The near namespace, also without its name.
     near: File,
 }
@@ -187,7 +187,7 @@ impl Stage {
             other_end: RefCell::new(other_end),
             traffic,
             clock: Clock::new(),
-            group: RefCell::new(None),
+            groups: RefCell::default(),
         }
     }
 
@@ -227,8 +227,8 @@ impl Stage {
         fs::set_permissions(self.data.path(), Permissions::from_mode(0o000)).expect("our folder");
     }
 
-    pub(crate) fn squeeze(&self, running: &Running) {
-        *self.group.borrow_mut() = Some(Group::around(running));
+    pub(crate) fn squeeze(&self, running: &Running, without: Without) {
+        self.groups.borrow_mut().push(Group::around(running, without));
     }
 
     /// Starts the command and waits until it is at work.
@@ -430,7 +430,7 @@ impl Stage {
     pub(crate) fn assert_clean(&self) {
         self.kill_other_end();
         drop(self.traffic.take());
-        drop(self.group.take());
+        drop(self.groups.take());
         if matches!(self.subject, Subject::Apply | Subject::TuneProve) {
             let near = format!("--net=/proc/{}/fd/{}", std::process::id(), self.near.as_raw_fd());
             let mut show = Command::new("nsenter");

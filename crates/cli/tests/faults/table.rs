@@ -18,7 +18,8 @@ only. Whatever happens, no panic, and no namespace, interface, program or proces
 
 **disk full**: a small disk of its own, with no room from then on. **permission lost**: the folder that it reads is
 closed to all; commands that root starts read it all the same, unless they gave up that right. **wall clock set**: a day
-ahead, then two days back, by a library between the command and the kernel; the machine's clock is left alone. Of a
+ahead, then two days back, by a library between the command and the kernel; the machine's clock is left alone. **no
+threads left**: it is in a control group that has as many as it may (pids.max). Of a
 thread that panics: the tunnel's order is tested with one (`crates/paths/src/tunnel/order`), commands have no way
 to make one. CPUs are not unplugged: a test would have to take one from the machine.
 

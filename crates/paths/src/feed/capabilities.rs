@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use host::lab::{Pair, PairSpec};
 use host::tune::{Held, KnobError};
+use io::thread::start;
 use io::{EngineKind, EngineSpec, Setup};
 use model::{Arm, Support};
 
@@ -29,9 +30,8 @@ static TRIED: OnceLock<Capabilities> = OnceLock::new();
 fn tried() -> &'static Capabilities {
     TRIED.get_or_init(|| {
         let on_a_thread = |attempt: fn() -> std::io::Result<()>| {
-            let tried = std::thread::spawn(attempt).join();
-            let panicked = |_| Err(std::io::Error::other("panicked"));
-            tried.unwrap_or_else(panicked).map_err(|e| e.to_string())
+            let attempt = move || attempt().map_err(|e| e.to_string());
+            std::thread::scope(|scope| start(scope, "attempt", attempt).end())
         };
         let fifo = on_a_thread(|| io::sched::set_fifo(FIFO_PRIORITY));
         let lock_memory = on_a_thread(|| io::sched::LockedMemory::hold().map(drop));

@@ -13,6 +13,7 @@ use host::cpu::CpuClock;
 use host::lab::{Pair, PairSpec};
 use host::tune::{Held, cpus_to_mask};
 use io::pty::Pty;
+use io::thread::{Started, start};
 use io::{EngineKind, Setup};
 use model::{Arm, ArmKind, Measurement, NotEffective};
 
@@ -232,17 +233,17 @@ impl FeedSession {
         let (sent, received) = thread::scope(|scope| {
             // Only the receiver keeps the terminal open: the emulator ends with it.
             let emulator = pty.take().map(|Pty { mut master, .. }| {
-                scope.spawn(move || {
+                start(scope, "terminal", move || {
                     let mut shown = vec![0; 65_536];
                     let mut line_count = 0;
                     while let Ok(bytes @ 1..) = master.read(&mut shown) {
                         line_count += shown[..bytes].iter().filter(|&&b| b == b'\n').count();
                     }
-                    (io::clock::thread_cpu_ns(), line_count as u64)
+                    Ok((io::clock::thread_cpu_ns(), line_count as u64))
                 })
             });
             let (stop, seen, listening) = (&stop, &seen, &listening);
-            let receiver = scope.spawn(move || -> Result<Received, String> {
+            let receiver = start(scope, "receiver", move || -> Result<Received, String> {
                 settle(&pair.far, &places.far)?;
                 let membership = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
                     .and_then(|socket| {
@@ -263,24 +264,24 @@ impl FeedSession {
                 received.map_err(|e| chain(&e))
             });
             let sent = is_ready.recv().is_ok().then(|| {
-                let sender = scope.spawn(|| {
+                let sender = start(scope, "exchange", || {
                     settle(&pair.near, &places.near)?;
                     publisher::publish(&mut script, pair.near.ip, GROUP)
                 });
-                sender.join().unwrap_or_else(|_| Err("panicked".into()))
+                sender.end()
             });
             if sent.is_some() {
                 drain(seen, count as u64, GRACE, GRACE_MAX);
             }
             stop.store(true, Ordering::Relaxed);
-            let received = receiver.join().unwrap_or_else(|_| Err("panicked".into()));
-            let shown = emulator.map(|thread| thread.join().unwrap_or_default());
+            let received = receiver.end();
+            let shown = emulator.map(Started::end).transpose();
             let end = |end: &str| {
                 let end = end.to_owned();
                 move |why| PathError::End { end, why }
             };
             let mut received = received.map_err(end("receiver"))?;
-            if let Some((cpu_ns, line_count)) = shown {
+            if let Some((cpu_ns, line_count)) = shown.map_err(end("terminal"))? {
                 received.cost.user_ns += cpu_ns;
                 received.engine.counters.push(("printed_line_count".into(), line_count));
             }

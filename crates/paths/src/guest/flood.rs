@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use io::rusage::ThreadUsage;
+
 use observe::{Counter, Snapshot};
 
 use super::echo::{Echo, Kind, udp_number};
@@ -50,7 +51,7 @@ pub fn run(
     let own = ThreadUsage::now();
     let start = Instant::now();
     let given_up = AtomicBool::new(false);
-    let sending = || -> Result<(u32, ThreadUsage), GuestError> {
+    let mut sending = || -> Result<(u32, ThreadUsage), GuestError> {
         let own = ThreadUsage::now();
         let mut number = 0;
         let goes_on = |number| match until {
@@ -65,7 +66,7 @@ pub fn run(
         Ok((number, ThreadUsage::now().since(&own)))
     };
     let (sent, answered_count, first, last) = thread::scope(|scope| {
-        let sending = scope.spawn(sending);
+        let sending = io::thread::start(scope, "sender", || Ok(sending()));
         let (mut answered, mut first, mut last) = (0_u64, None, start);
         let mut frame = [0; FRAME_BYTES_MAX];
         let received = loop {
@@ -91,9 +92,8 @@ pub fn run(
             }
         };
         given_up.store(true, Ordering::Relaxed);
-        let panicked =
-            |_| Err(GuestError::Silent { what: "our own sender, which panicked".into() });
-        let sent = sending.join().unwrap_or_else(panicked);
+        let ended = |why| Err(GuestError::Silent { what: format!("our own sender: {why}") });
+        let sent = sending.end().unwrap_or_else(ended);
         received.and(sent).map(|sent| (sent, answered, first.unwrap_or(last), last))
     })?;
     link.set_patience(ANSWER_MAX)?;

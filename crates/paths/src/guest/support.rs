@@ -1,5 +1,6 @@
 //! What this host can do for a guest.
 
+use io::thread::start;
 use std::sync::OnceLock;
 
 use model::{Arm, ArmKind, Support};
@@ -71,9 +72,8 @@ fn unsupported(error: &GuestError) -> Support {
 fn tried_fifo() -> &'static Result<(), String> {
     static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
     TRIED.get_or_init(|| {
-        let tried = std::thread::spawn(|| io::sched::set_fifo(FIFO_PRIORITY)).join();
-        let panicked = |_| Err(std::io::Error::other("panicked"));
-        tried.unwrap_or_else(panicked).map_err(|error| error.to_string())
+        let attempt = || io::sched::set_fifo(FIFO_PRIORITY).map_err(|error| error.to_string());
+        std::thread::scope(|scope| start(scope, "attempt", attempt).end())
     })
 }
 

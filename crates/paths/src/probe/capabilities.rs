@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use host::idle::NoIdle;
 use host::lab::{Pair, PairSpec};
+use io::thread::start;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use model::{Arm, Support};
 
@@ -52,12 +53,12 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
     (spec.xdp_mode, spec.copying, spec.frames) = (mode, copying, 64);
     let (_, (local, _)) = ends(pair);
     std::thread::scope(|scope| {
-        let tried = scope.spawn(|| {
+        let tried = start(scope, "xdp", || {
             settle(&pair.far, &[])?;
             let opened = io::open(&Setup::receive(&spec, &local, 64));
             opened.map(drop).map_err(|e| chain(&e))
         });
-        tried.join().unwrap_or_else(|_| Err("panicked".into()))
+        tried.end()
     })
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 
 use host::cpu::CpuClock;
 use host::idle::NoIdle;
+use io::thread::start;
 use io::{Local, Remote};
 use model::{Arm, ArmKind, Measurement, Support};
 
@@ -113,12 +114,12 @@ fn run_near(
     cpu: Option<usize>,
 ) -> Result<role::RoleReport, String> {
     thread::scope(|scope| {
-        let running = scope.spawn(|| {
+        let running = start(scope, "near", || {
             if let Some(cpu) = cpu {
                 io::affinity::pin_to(&[cpu]).map_err(|e| format!("pinning to CPU {cpu}: {e}"))?;
             }
             role::open_and_run(task, local, Some(remote), &AtomicBool::new(false), None)
         });
-        running.join().unwrap_or_else(|_| Err("panicked".into()))
+        running.end()
     })
 }

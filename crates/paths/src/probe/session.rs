@@ -9,6 +9,7 @@ use host::idle::NoIdle;
 use host::lab::{End, Pair, PairSpec};
 use host::net::Mac;
 use host::tune::{Held, cpus_to_mask};
+use io::thread::start;
 use io::{EngineKind, Local, Remote, Role, XdpMode};
 use model::{Arm, ArmKind, Delivery, Measurement, NotEffective};
 
@@ -208,7 +209,7 @@ pub(super) fn with_far<R: Send>(
     let live = Live::default();
     let (ready, is_ready) = mpsc::sync_channel::<()>(1);
     thread::scope(|scope| {
-        let far = scope.spawn(|| -> Result<RoleReport, String> {
+        let far = start(scope, "far", || -> Result<RoleReport, String> {
             settle(&pair.far, &places.far)?;
             let watch = Watch::new(far_local.ifindex, &far_local.ifname);
             let mut engine =
@@ -217,7 +218,7 @@ pub(super) fn with_far<R: Send>(
             drop(ready);
             role::run(&mut engine, far_task, Steering { stop: &stop, live: Some(&live), watch })
         });
-        let near = is_ready.recv().is_ok().then(|| scope.spawn(near).join());
+        let near = is_ready.recv().is_ok().then(|| start(scope, "near", near).end());
         if near.is_some() {
             role::drain(&live);
         }
@@ -226,12 +227,8 @@ pub(super) fn with_far<R: Send>(
             let end = end.to_owned();
             move |why| PathError::End { end, why }
         };
-        let panicked = |_| Err("panicked".to_owned());
-        let far = far.join().unwrap_or_else(panicked).map_err(end("far"))?;
-        let near = match near {
-            Some(joined) => joined.unwrap_or_else(|_| Err("panicked".to_owned())),
-            None => Err("the far end was not ready".to_owned()),
-        };
+        let far = far.end().map_err(end("far"))?;
+        let near = near.unwrap_or_else(|| Err("the far end was not ready".to_owned()));
         Ok((near.map_err(end("near"))?, far))
     })
 }

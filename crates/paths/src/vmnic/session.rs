@@ -1,5 +1,6 @@
 //! Trials of the virtual NIC in a lab: a guest that sends, and a host that receives.
 
+use io::thread::start;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -74,7 +75,7 @@ impl VmnicSession {
         let meter = Meter::start(&self.clock)?;
         let (ran, received) = thread::scope(|scope| {
             let (stop, seen) = (&stop, &seen);
-            let receiver = scope.spawn(move || -> Result<sink::Received, String> {
+            let receiver = start(scope, "sink", move || -> Result<sink::Received, String> {
                 far.netns.enter().map_err(|e| format!("entering the lab: {e}"))?;
                 let sink = sink::Sink::open(far).map_err(|e| format!("a packet socket: {e}"))?;
                 let _ = ready.send(());
@@ -86,7 +87,7 @@ impl VmnicSession {
                 drain(seen, *sent_count, GRACE, GRACE_MAX);
             }
             stop.store(true, Ordering::Release);
-            let received = receiver.join().unwrap_or_else(|_| Err("panicked".into()));
+            let received = receiver.end();
             (ran, received)
         });
         let used = meter.stop()?;

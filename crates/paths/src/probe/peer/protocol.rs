@@ -323,7 +323,7 @@ impl Lines {
         let done = AtomicBool::new(false);
         self.writer.set_nonblocking(true)?;
         let result = thread::scope(|scope| {
-            scope.spawn(|| {
+            let watching = thread::Builder::new().name("watch".into()).spawn_scoped(scope, || {
                 // It looks at one socket. What it is refused, the threads that matter are too.
                 let _ = ::io::capability::keep(&[]);
                 let mut is_open = true;
@@ -336,12 +336,12 @@ impl Lines {
                     }
                 }
             });
-            let result = body();
+            let result = watching.map(|_| body());
             done.store(true, Ordering::Relaxed);
             result
         });
         self.writer.set_nonblocking(false)?;
-        Ok(result)
+        result
     }
 
     /// The next message, where the end of the connection is an error.

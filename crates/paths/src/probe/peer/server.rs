@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::io::capability::{self, Capability};
+use ::io::thread::start;
 use serde::de::DeserializeOwned;
 
 use super::protocol::{
@@ -85,7 +86,7 @@ pub fn serve(
                     continue;
                 };
                 let desk = &desk;
-                scope.spawn(move || match greet(stream, from, options, desk, stop) {
+                let see_to = move || match greet(stream, from, options, desk, stop) {
                     Ok(guest) => {
                         drop(place);
                         match converse(guest, from, stop, tell) {
@@ -94,7 +95,13 @@ pub fn serve(
                         }
                     }
                     Err(e) => desk.turn_away(from, &crate::text::chain(&e)),
-                });
+                };
+                // Who finds no thread to see to it finds the door closed; the next may find one.
+                if let Err(e) =
+                    thread::Builder::new().name("near".into()).spawn_scoped(scope, see_to)
+                {
+                    desk.turn_away(from, &format!("no thread could be started: {e}"));
+                }
             }
             if told.elapsed() >= TELL_PAUSE
                 && let Some(line) = desk.turned_away()
@@ -322,7 +329,9 @@ fn one_run(
     let live = Live::default();
     let (ready, is_ready) = mpsc::sync_channel::<Say>(1);
     thread::scope(|scope| {
-        let running = scope.spawn(|| -> Result<RoleReport, String> {
+        let running = start(scope, "run", || -> Result<RoleReport, String> {
+            // Gone with the thread, however that ends: nobody waits for it then.
+            let ready = ready;
             let opened = open(task, addresses);
             let (mut engine, watch, say) = match opened {
                 Ok(opened) => opened,
@@ -354,7 +363,7 @@ fn one_run(
             drain(&live);
         }
         stop.store(true, Ordering::Relaxed);
-        let report = running.join().unwrap_or_else(|_| Err("panicked".into()));
+        let report = running.end();
         if failed {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use host::cpu::CpuClock;
 use host::lab::Triple;
 use io::Generator;
+use io::thread::start;
 use model::{Arm, ArmKind, Measurement, Support};
 
 use super::kernel::{KernelForwarder, KernelSpec};
@@ -85,7 +86,7 @@ impl Bench {
         // One thread is the source from the first trial to the last.
         let run = || {
             let ran = thread::scope(|scope| {
-                let source = scope.spawn(|| {
+                let source = start(scope, "source", || {
                     settle(&self.lab.near, &places.source)?;
                     let mut generator = flow.generator(self.lab.near.ifindex)?;
                     body(&mut |rate_pps, is_alone| {
@@ -93,7 +94,7 @@ impl Bench {
                         self.trial(&mut generator, &sink, rate_pps, batch, duration)
                     })
                 });
-                source.join().unwrap_or_else(|_| Err("panicked".into()))
+                source.end()
             });
             ran.map_err(|why| PathError::End { end: "source".into(), why })
         };

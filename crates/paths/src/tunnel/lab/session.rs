@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use host::cpu::CpuClock;
 use host::lab::Triple;
 use io::clock::monotonic_ns;
+use io::thread::start;
 use model::{Arm, ArmKind, Cost, Measurement, Throughput};
 
 use super::books::{self, Counted, Losses};
@@ -169,12 +170,12 @@ impl TunnelSession {
         let mut looks = Vec::with_capacity(1024);
         let (flow, near, trial) = (&self.flow, &self.lab.near, self.load.trial);
         let sent = thread::scope(|scope| {
-            let source = scope.spawn(|| flow.flood(near, cpus, trial, hint));
+            let source = start(scope, "source", || flow.flood(near, cpus, trial, hint));
             while !source.is_finished() {
                 looks.push((monotonic_ns(), sink.counts()?.frames));
                 thread::sleep(LOOK);
             }
-            let sent = source.join().unwrap_or_else(|_| Err("panicked".into()));
+            let sent = source.end();
             sent.map_err(|why| PathError::End { end: "source".into(), why })
         })?;
         drain(sink, sent.sent_count)?;

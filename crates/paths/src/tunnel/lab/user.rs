@@ -7,6 +7,7 @@ use std::time::Duration;
 use host::lab::{End, Triple};
 use io::forward::{Pool, PoolBalance, PortSpec, TunnelFrames, XskStatistics, open_port};
 use io::rusage::ThreadUsage;
+use io::thread::start;
 use io::{Copying, XdpMode};
 use model::Cost;
 
@@ -91,7 +92,7 @@ pub(super) fn run<T>(
             .iter()
             .map(|cpus| {
                 let (forwarder, stop) = (&forwarder, &stop);
-                scope.spawn(move || {
+                start(scope, "worker", move || {
                     let worked = settle(&middle.near_if, cpus).and_then(|()| work(forwarder, stop));
                     // Nobody goes on with a forwarder that lacks a worker.
                     stop.store(stop.load(Ordering::Relaxed) || worked.is_err(), Ordering::Relaxed);
@@ -103,7 +104,7 @@ pub(super) fn run<T>(
         stop.store(true, Ordering::Relaxed);
         let workers: Result<Vec<_>, String> = threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+            .map(|thread| thread.end().map_err(|why| format!("a worker: {why}")))
             .collect();
         (result, workers)
     });
