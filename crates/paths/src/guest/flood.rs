@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use io::rusage::ThreadUsage;
-
 use observe::{Counter, Snapshot};
 
 use super::echo::{Echo, Kind, udp_number};
