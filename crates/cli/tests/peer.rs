@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use common::group::{Group, Without};
 use common::{
     Data, FAR_IP, LONG, Running, Spaces, all_text, fail, json, run, succeed, until, wirepath,
 };
@@ -219,6 +220,22 @@ fn a_line_that_comes_slowly_is_read_whole() {
     std::thread::sleep(Duration::from_millis(300));
     it.0.get_mut().write_all(tail.as_bytes()).unwrap();
     assert!(it.hear().get("ready").is_some());
+}
+
+#[test]
+fn who_comes_when_no_thread_is_left_is_turned_away_and_served_later() {
+    let threads = Without::Threads;
+    if !Group::is_there(threads) {
+        return;
+    }
+    let mut local = Local::new(&[]);
+    let group = Group::around(&local.peer, threads);
+    let port = local.at.port().to_string();
+    fail(ping(&port, "20", None), 1);
+    local.peer.await_stderr("no thread could be started");
+    group.relieve(threads);
+    local.assert_serves();
+    drop(local);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! and looking for what a process left behind.
 #![allow(dead_code, reason = "every test program uses its own part of this")]
 
+pub(crate) mod group;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};

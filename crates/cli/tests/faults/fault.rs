@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock;
+use crate::common::group::{Group, Without};
 use crate::common::{Running, ip};
-use crate::group::{Group, Without};
 use crate::subject::{Stage, Subject};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,6 @@ mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod fault;
-mod group;
 mod subject;
 mod table;
 

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::clock::Clock;
+use crate::common::group::{Group, Without};
 use crate::common::{self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, ip, succeed, until};
-use crate::group::{Group, Without};
 
 const GROUP: &str = "239.77.1.9:10000";
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{LONG, Running, skip, until};
+use super::{LONG, Running, skip, until};
 
 /// What there is none left of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,12 @@ impl Group {
         // It may have ended meanwhile.
         let _ = fs::write(group.0.join("cgroup.procs"), running.pid().to_string());
         group
+    }
+
+    /// Whoever is in it may have what they want again.
+    pub(crate) fn relieve(&self, without: Without) {
+        let (_, limit) = without.controller().expect("it was looked for");
+        fs::write(self.0.join(limit), "max").expect("a limit");
     }
 }
 
