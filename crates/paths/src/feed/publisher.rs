@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use io::clock::{realtime_ns, set_timer_slack_ns};
+use io::clock::{monotonic_ns, realtime_ns, set_timer_slack_ns};
 
 use super::schedule::wait_until;
 use super::script::Script;
@@ -11,6 +11,30 @@ use super::script::Script;
 const LEAD_NS: u64 = 5_000_000;
 /// Above everything that a trial runs.
 const PRIORITY: i32 = 90;
+
+/// The wall clock is set, and not only trimmed, when it moves by more than this against the
+/// monotonic one.
+const STEP_NS: u64 = 2_000_000;
+
+/// The wall clock, which stamps are compared by: somebody may set it.
+struct WallClock {
+    ahead_ns: u64,
+}
+
+impl WallClock {
+    fn ahead_ns() -> u64 {
+        realtime_ns().wrapping_sub(monotonic_ns())
+    }
+
+    fn new() -> Self {
+        WallClock { ahead_ns: Self::ahead_ns() }
+    }
+
+    fn was_set(&self) -> bool {
+        let moved_ns = Self::ahead_ns().wrapping_sub(self.ahead_ns) as i64;
+        moved_ns.unsigned_abs() > STEP_NS
+    }
+}
 
 /// What was sent, and when.
 #[derive(Debug)]
@@ -36,6 +60,7 @@ pub(super) fn publish(
     // The source address chooses the interface of multicast.
     let socket = UdpSocket::bind((from, 0)).map_err(|e| format!("binding to {from}: {e}"))?;
     socket.connect(group).map_err(|e| format!("connecting to {group}: {e}"))?;
+    let clock = WallClock::new();
     let begin_ns = realtime_ns() + LEAD_NS;
     script.stamp(begin_ns);
     let is_undisturbed = io::sched::set_fifo(PRIORITY).is_ok();
@@ -43,8 +68,12 @@ pub(super) fn publish(
     let mut at_ns = Vec::with_capacity(script.len());
     for n in 0..script.len() {
         let due_ns = begin_ns + script.due_ns(n);
-        at_ns.extend(wait_until(due_ns, realtime_ns, || false));
+        let Some(now_ns) = wait_until(due_ns, realtime_ns, || clock.was_set()) else { break };
+        at_ns.push(now_ns);
         socket.send(script.datagram(n)).map_err(|e| format!("sending to {group}: {e}"))?;
+    }
+    if clock.was_set() {
+        return Err("the wall clock was set meanwhile, and times are told by it".into());
     }
     Ok(Sent { begin_ns, at_ns, is_undisturbed })
 }

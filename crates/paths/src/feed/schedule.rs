@@ -14,7 +14,7 @@ const SPIN_NS: u64 = 80_000;
 const NAP_NS: u64 = 20_000_000;
 
 /// Sleeps, then spins, until a clock shows `due_ns`; returns the time, or `None` when it was
-/// stopped before.
+/// stopped before. Whether it is stopped is asked between sleeps.
 pub(super) fn wait_until(
     due_ns: u64,
     clock_ns: impl Fn() -> u64,
@@ -25,11 +25,11 @@ pub(super) fn wait_until(
         if now_ns >= due_ns {
             return Some(now_ns);
         }
-        if is_stopped() {
-            return None;
-        }
         let left_ns = due_ns - now_ns;
         if left_ns > SPIN_NS {
+            if is_stopped() {
+                return None;
+            }
             thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
         } else {
             hint::spin_loop();
@@ -93,6 +93,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_time_that_is_far_is_waited_for_until_somebody_ends_it() {
+        assert_eq!(wait_until(7, || 7, || true), Some(7), "it has come");
+        assert_eq!(wait_until(u64::MAX, || 7, || true), None);
+    }
 
     #[test]
     fn paced_messages_are_evenly_spaced() {
