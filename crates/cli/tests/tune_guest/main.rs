@@ -5,5 +5,6 @@
 mod common;
 mod doctor;
 mod gretap;
+mod hotplug;
 mod knobs;
 mod rig;

@@ -1,0 +1,76 @@
+//! A CPU that is taken away from under running commands, and given back.
+
+use crate::rig::{Came, Rig};
+
+/// What becomes of a command.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    /// It goes on, and ends with this status when asked.
+    GoesOn(i32),
+    /// It ends by itself, with 1.
+    Ends,
+}
+
+use Fate::{Ends, GoesOn};
+
+/// A command, what succeeds once it is at work, and what becomes of it without the CPU.
+const COMMANDS: [(&str, &str, Fate); 7] = [
+    ("peer --listen 10.81.0.1:7117", "says 'listening on'", GoesOn(0)),
+    ("probe echo -i intel", "says 'listening on'", GoesOn(0)),
+    ("feed listen --group 239.77.1.9:10000 -i intel --json", "says 'Ctrl-C ends'", GoesOn(0)),
+    (
+        "feed replay --synthetic --rate 100 --to 239.77.1.9:10000 -i intel -d 300s",
+        "sleep 3",
+        GoesOn(0),
+    ),
+    ("serve --port 0", "says 'until Ctrl-C'", GoesOn(0)),
+    ("tune apply /tmp/plan.toml --confirm-within 300s", "says 'wirepath tune confirm'", GoesOn(1)),
+    // Its ends are placed on CPUs: a trial on one that is gone fails, and says so.
+    (
+        "prove probe --load ping --arms spin --trial 50ms --time 300s --min-blocks 100",
+        "wirepath history list --json | grep -q '\"trials\": [1-9][0-9]'",
+        Ends,
+    ),
+];
+
+/// Runs `command`, takes CPU 1 away, and sees what becomes of it; prints its status, and what it
+/// said.
+fn script(command: &str, is_on: &str, fate: Fate) -> String {
+    let see = match fate {
+        GoesOn(_) => "sleep 2; kill -INT $p || exit 8",
+        Ends => "n=0; while kill -0 $p; do n=$((n + 1)); [ $n -lt 600 ] || exit 7; sleep 0.1; done",
+    };
+    format!(
+        "
+says() {{ grep -q \"$1\" /tmp/said; }}
+wirepath {command} >/tmp/said 2>&1 &
+p=$!
+n=0
+until {is_on}; do n=$((n + 1)); [ $n -lt 300 ] || exit 9; sleep 0.1; done
+echo 0 >/sys/devices/system/cpu/cpu1/online
+{see}
+wait $p
+code=$?
+echo 1 >/sys/devices/system/cpu/cpu1/online
+echo status $code
+cat /tmp/said
+"
+    )
+}
+
+#[test]
+fn commands_outlive_a_cpu_that_is_taken_away() {
+    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
+    rig.succeed("wirepath tune plan --profile latency --interface intel >/tmp/plan.toml");
+    let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pgrep wirepath || true");
+    let before = left();
+    for (command, is_on, fate) in COMMANDS {
+        let Came { code, stdout, stderr } = rig.run(&script(command, is_on, fate));
+        assert_eq!(code, 0, "{command}: {stdout}{stderr}");
+        let status = if let GoesOn(status) = fate { status } else { 1 };
+        let found = stdout.lines().next().unwrap_or_default();
+        assert_eq!(found, format!("status {status}"), "{command}: {stdout}{stderr}");
+        assert!(!stdout.contains("panicked"), "{command}: {stdout}");
+        assert_eq!(left(), before, "{command}");
+    }
+}
