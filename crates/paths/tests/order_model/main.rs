@@ -10,13 +10,13 @@
     reason = "the source is compiled once for each mutation, and no scenario uses all of it"
 )]
 
+#[path = "../../../../models/interleavings.rs"]
+mod interleavings;
 mod no_recheck;
 mod relaxed_knock;
 mod relaxed_publish;
 mod right;
 
-use std::panic::catch_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// What stands for `std::sync` under the model checker.
@@ -181,28 +181,9 @@ fn expect(out: &Out, expected: &[(u32, u16, &'static str)]) {
     assert_eq!(*out, expected, "not as its worker wrote it");
 }
 
-/// Runs a scenario through the model; the fault found, if any.
+/// The fault found in a scenario, if any.
 fn check(scenario: fn()) -> Result<(), String> {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = runs.clone();
-    let checked = catch_unwind(move || {
-        model.check(move || {
-            count.fetch_add(1, Relaxed);
-            scenario();
-        });
-    });
-    if checked.is_ok() {
-        let runs = runs.load(Relaxed);
-        // The smallest of them has 48; one thread has one.
-        assert!(runs > 30, "{runs} interleavings are no model of two threads");
-    }
-    checked.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default()
-    })
+    interleavings::check(Some(3), scenario)
 }
 
 #[test]

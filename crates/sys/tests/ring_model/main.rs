@@ -9,14 +9,12 @@
     reason = "the source is compiled once for each mutation, and no scenario uses all of it"
 )]
 
+#[path = "../../../../models/interleavings.rs"]
+mod interleavings;
 mod mmap;
 mod relaxed_observe;
 mod relaxed_publish;
 mod right;
-
-use std::panic::catch_unwind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What stands for `xsk/sync.rs` under the model checker, but for the orderings.
 mod checked {
@@ -90,25 +88,9 @@ macro_rules! scenario {
     };
 }
 
-/// Runs the scenario through the model; the fault found, if any.
+/// The fault found, with so many entries published and released at a time, if any.
 fn check(pass: fn(u64), batch: u64) -> Result<(), String> {
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = runs.clone();
-    let checked = catch_unwind(move || {
-        loom::model(move || {
-            count.fetch_add(1, Relaxed);
-            pass(batch);
-        });
-    });
-    if checked.is_ok() {
-        let runs = runs.load(Relaxed);
-        assert!(runs > 30, "{runs} interleavings are no model of two threads");
-    }
-    checked.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default()
-    })
+    interleavings::check(None, move || pass(batch))
 }
 
 #[test]

@@ -8,13 +8,11 @@
     reason = "the source is compiled once for each mutation, and no scenario uses all of it"
 )]
 
+#[path = "../../../../models/interleavings.rs"]
+mod interleavings;
 mod not_taken;
 mod right;
 mod without_fences;
-
-use std::panic::catch_unwind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Scenarios over the modules `sync` and `slot` next to it.
 #[macro_export]
@@ -63,25 +61,9 @@ fn words(number: u64) -> [u64; 2] {
     [number + 10, number + 20]
 }
 
-/// Runs a scenario through the model; the fault found, if any.
+/// The fault found in a scenario, if any.
 fn check(scenario: fn()) -> Result<(), String> {
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = runs.clone();
-    let checked = catch_unwind(move || {
-        loom::model(move || {
-            count.fetch_add(1, Relaxed);
-            scenario();
-        });
-    });
-    if checked.is_ok() {
-        let runs = runs.load(Relaxed);
-        assert!(runs > 30, "{runs} interleavings are no model of two threads");
-    }
-    checked.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default()
-    })
+    interleavings::check(None, scenario)
 }
 
 fn assert_caught(scenario: fn()) {

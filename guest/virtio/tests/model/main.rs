@@ -4,12 +4,12 @@
 //! nobody sleeps on what the other has told of; without any one of the barriers, it finds the fault.
 
 mod device;
+#[path = "../../../../models/interleavings.rs"]
+mod interleavings;
 mod memory;
 mod queue;
 
-use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use device::{Device, PackedDevice, SplitDevice};
 use loom::sync::Notify;
@@ -137,27 +137,9 @@ fn round<Q: Queue, D: Device>(case: Case) {
     device.join().expect("it does not panic");
 }
 
-/// Runs a scenario through the model; the fault found, if any.
+/// The fault found in a scenario, if any.
 fn check(scenario: fn(Case), case: Case) -> Result<(), String> {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(case.preemptions);
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = runs.clone();
-    let checked = catch_unwind(move || {
-        model.check(move || {
-            count.fetch_add(1, Relaxed);
-            scenario(case);
-        });
-    });
-    if checked.is_ok() {
-        let runs = runs.load(Relaxed);
-        assert!(runs > 30, "{runs} interleavings are no model of two threads");
-    }
-    checked.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default()
-    })
+    interleavings::check(Some(case.preemptions), move || scenario(case))
 }
 
 /// Both kinds of queue, with and without EVENT_IDX.
