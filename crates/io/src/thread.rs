@@ -36,6 +36,11 @@ fn why_not(error: &io::Error) -> String {
 }
 
 impl<T> Started<'_, T> {
+    /// Why there is none.
+    pub fn refused(&self) -> Option<&str> {
+        self.0.as_ref().err().map(String::as_str)
+    }
+
     /// Whether it has come to its end, or was never there.
     pub fn is_finished(&self) -> bool {
         self.0.as_ref().map_or(true, ScopedJoinHandle::is_finished)

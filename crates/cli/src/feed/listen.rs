@@ -121,14 +121,15 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
             };
             start(scope, "metrics", serve)
         });
-        let served = serve.filter(Started::is_finished).map_or(Ok(()), Started::end);
+        let refused = serve.as_ref().and_then(Started::refused);
+        let served = refused.map_or(Ok(()), |why| Err(Failure::failed(why)));
         let shown = watch(cli, &full_out, &empty_in, &lock);
         // The receiver has ended, in whatever way.
         done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        given_up.and(served.map_err(Failure::failed)).and(shown).and(ran.map_err(failed))
+        given_up.and(served).and(shown).and(ran.map_err(failed))
     })?;
     let mut report = lock();
     tell(&ran);

@@ -78,12 +78,12 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
             let serve = move || rights::give_up().map(|()| metrics.serve(done, || text_of(shown)));
             start(scope, "metrics", serve)
         });
-        if let Some(failed) = serve.filter(Started::is_finished) {
-            failed.end()?;
+        if let Some(why) = serve.as_ref().and_then(Started::refused) {
+            return Err(why.to_owned());
         }
         let ran = paths::tunnel::run::run(config, &mut foreman);
         done.store(true, Ordering::Relaxed);
-        Ok::<_, String>(ran)
+        Ok(ran)
     });
     let failed = foreman.failed.take();
     // Results and errors are for the terminal as it was.

@@ -1,7 +1,6 @@
 //! Giving settings back.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -167,16 +166,16 @@ pub(super) fn find_namespace(
 
 /// Files that may stand for namespaces that a process lives in, or holds by a descriptor.
 fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
-    let namespaces = std::fs::metadata("/proc/self/ns/net").map(|file| file.dev());
     let held = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    let held = held.map(|descriptor| descriptor.path()).filter(move |file| {
+    let held = held.map(|descriptor| descriptor.path()).filter(|file| {
         // Where it was opened; `/` when that name is gone. Other files are better not touched: one
         // on a dead server would hold us up.
         let target = std::fs::read_link(file).unwrap_or_default();
         let text = target.to_string_lossy();
-        let may_be = text == "/" || text.starts_with("net:[") || text.contains("/netns/");
-        let device = || std::fs::metadata(file).map(|file| file.dev()).ok();
-        (may_be || text.ends_with("/ns/net")) && device() == namespaces.as_ref().ok().copied()
+        text == "/"
+            || text.starts_with("net:[")
+            || text.contains("/netns/")
+            || text.ends_with("/ns/net")
     });
     std::iter::once(process.join("ns/net")).chain(held)
 }

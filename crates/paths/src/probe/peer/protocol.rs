@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::io::thread::start;
 use hmac::{Hmac, Mac};
 use model::{Cost, Delivery, Throughput, latency_histogram};
 use serde::de::DeserializeOwned;
@@ -323,7 +324,7 @@ impl Lines {
         let done = AtomicBool::new(false);
         self.writer.set_nonblocking(true)?;
         let result = thread::scope(|scope| {
-            let watching = thread::Builder::new().name("watch".into()).spawn_scoped(scope, || {
+            let watching = start(scope, "watch", || {
                 // It looks at one socket. What it is refused, the threads that matter are too.
                 let _ = ::io::capability::keep(&[]);
                 let mut is_open = true;
@@ -335,10 +336,14 @@ impl Lines {
                         gone();
                     }
                 }
+                Ok(())
             });
-            let result = watching.map(|_| body());
+            if let Some(why) = watching.refused() {
+                return Err(io::Error::other(why));
+            }
+            let result = body();
             done.store(true, Ordering::Relaxed);
-            result
+            Ok(result)
         });
         self.writer.set_nonblocking(false)?;
         result

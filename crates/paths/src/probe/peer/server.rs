@@ -86,21 +86,22 @@ pub fn serve(
                     continue;
                 };
                 let desk = &desk;
-                let see_to = move || match greet(stream, from, options, desk, stop) {
-                    Ok(guest) => {
-                        drop(place);
-                        match converse(guest, from, stop, tell) {
-                            Ok(()) => tell(&format!("{from} is done")),
-                            Err(e) => tell(&format!("{from}: {}", crate::text::chain(&e))),
+                let seen_to = start(scope, "near", move || {
+                    match greet(stream, from, options, desk, stop) {
+                        Ok(guest) => {
+                            drop(place);
+                            match converse(guest, from, stop, tell) {
+                                Ok(()) => tell(&format!("{from} is done")),
+                                Err(e) => tell(&format!("{from}: {}", crate::text::chain(&e))),
+                            }
                         }
+                        Err(e) => desk.turn_away(from, &crate::text::chain(&e)),
                     }
-                    Err(e) => desk.turn_away(from, &crate::text::chain(&e)),
-                };
+                    Ok(())
+                });
                 // Who finds no thread to see to it finds the door closed; the next may find one.
-                if let Err(e) =
-                    thread::Builder::new().name("near".into()).spawn_scoped(scope, see_to)
-                {
-                    desk.turn_away(from, &format!("no thread could be started: {e}"));
+                if let Some(why) = seen_to.refused() {
+                    desk.turn_away(from, why);
                 }
             }
             if told.elapsed() >= TELL_PAUSE
