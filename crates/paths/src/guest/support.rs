@@ -1,8 +1,8 @@
 //! What this host can do for a guest.
 
-use io::thread::start;
 use std::sync::OnceLock;
 
+use io::thread::start;
 use model::{Arm, ArmKind, Support};
 
 use super::files::{self, INSTALL_QEMU, QEMU};

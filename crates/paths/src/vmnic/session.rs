@@ -1,6 +1,5 @@
 //! Trials of the virtual NIC in a lab: a guest that sends, and a host that receives.
 
-use io::thread::start;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::lab::End as LabEnd;
+use io::thread::start;
 use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
 
