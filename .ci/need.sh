@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What ./run, ./test and .ci/run share: installing what is missing. Sourced, not run.
+# Functions of ./run, ./test and the scripts in .ci that install missing tools. Sourced, not run.
 
 BUILD_PACKAGES=(clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev)
 
@@ -15,14 +15,14 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo -E env "HOME=$HOME" "$@"
     else
-        die "This needs root ($*), and sudo is not installed." "Run it as root."
+        die "cannot run as root: $*: sudo is not installed; run this script as root"
     fi
 }
 
-# need_packages NAME...: installs those Debian packages that are missing.
+# need_packages NAME...: installs missing Debian packages.
 need_packages() {
     if ! command -v apt-get >/dev/null; then
-        echo "No apt-get here: please see to it that you have what Debian calls: $*" >&2
+        echo "apt-get not found; install the equivalents of these Debian packages: $*" >&2
         return
     fi
     local name missing=()
@@ -39,15 +39,15 @@ need_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 </dev/null
 }
 
-# Makes sure that cargo runs, and runs the toolchain of rust-toolchain.toml.
+# Checks that cargo runs with the toolchain of rust-toolchain.toml.
 need_cargo() {
-    # Just installed, perhaps, and the shell not started anew since.
+    # Rust may have been installed after this shell was started.
     command -v cargo >/dev/null || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
     command -v cargo >/dev/null || die \
-        "Rust is not installed for $(id -un). Install it from https://rustup.rs and try again:" \
+        "Rust is not installed for $(id -un); install it from https://rustup.rs and run this again:" \
         "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh" \
-        "If it is there for another user, run this as that user: sudo is used where needed."
+        "If it is installed for another user, run this as that user; sudo is used where needed."
     cargo --version >/dev/null || die \
-        "cargo does not run with the toolchain that rust-toolchain.toml asks for; install it:" \
+        "cargo cannot run the toolchain of rust-toolchain.toml; install it:" \
         "  rustup toolchain install"
 }

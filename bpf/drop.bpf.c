@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Counts frames and drops them: the cheapest receiver there is. */
+/* Counts frames and drops them: the cheapest receiver. */
 #include "frame.h"
 
-/* Mirrors sys::bpf::drop::config. */
 struct config {
 	__u32 sequence_offset_bytes;
 	__u32 check_sequence;
-	/* What the four bytes before the number must be; 0 for anything. */
+	/* Required value of the four bytes before the number; 0 for any. */
 	__be32 tag;
 	__u32 stamp_offset_bytes; /* 0: frames carry no time */
 };
 
-/* Mirrors sys::bpf::DropCounts. */
 struct counts {
 	__u64 frames;
 	__u64 bytes;
@@ -23,15 +21,15 @@ struct counts {
 
 const volatile struct config config = {};
 
-/* Of the one queue whose sequence is checked, whichever CPU polls it: the number
- * after the last seen, and that after the highest seen (NextExp of RFC 4737).
- */
+/* Of the one checked queue, on any CPU: the number after the last seen, and the number after the
+* highest seen (NextExp of RFC 4737).
+*/
 __u32 next_sequence = 0;
 __u32 next_expected = 0;
 
-/* Numbers seen lately, each plus one at its place: tells a late frame from a
- * second one. As far back as this reaches; what is later still is late.
- */
+/* Recent numbers, each plus one at its index: separates a late frame from a duplicate. A frame
+* later than this table counts as late.
+*/
 #define SEEN_COUNT (1 << 16)
 __u32 lately_seen[SEEN_COUNT] = {};
 
@@ -42,8 +40,8 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
-/* How long frames were on their way, by 16 buckets to each power of two: mirrors
- * sys::bpf::drop::DelayCounts.
+/* Histogram of delays, 16 buckets for each power of two; read by
+ * sys::bpf::DelayCounts.
  */
 #define DELAY_BUCKETS 704
 
@@ -64,7 +62,7 @@ static __always_inline void count_delay(__u64 delay_ns)
 	__u32 zero = 0, power = 0, bucket;
 	__u64 rest = delay_ns >> 4;
 
-	/* Length of `rest` in bits, which the machine has no instruction for. */
+	/* Length of `rest` in bits; BPF has no instruction for it. */
 	for (__u32 half = 32; half; half /= 2) {
 		if (rest >> half) {
 			rest >>= half;
@@ -72,7 +70,7 @@ static __always_inline void count_delay(__u64 delay_ns)
 		}
 	}
 	power += rest;
-	/* Below 32 ns a bucket each; the first of two powers of two have no own. */
+	/* One bucket for each value below 32 ns. */
 	bucket = power ? power * 16 + (__u32)((delay_ns >> (power - 1)) & 15) : (__u32)delay_ns;
 	counted = bpf_map_lookup_elem(&delays, &zero);
 	if (counted && bucket < DELAY_BUCKETS)

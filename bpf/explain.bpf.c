@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Follows socket buffers through the stack: a histogram of the time between each
- * pair of points that one passes in turn, what was dropped and why, how long a
- * woken reader takes to run, and where the CPUs are when a timer looks.
+ * Follows socket buffers through the stack: histograms of the time between each
+ * pair of consecutive points, drops by reason, the delay until a woken reader
+ * runs, and timer samples of the stacks of the CPUs.
  *
- * A buffer is known by its address, in a table of one slot an address: a lookup
- * of an array costs next to nothing, where a hash would double the price. A
- * buffer that takes another's slot ends the other's story, and is counted.
+ * Buffers are identified by address, in a table with one slot per address: an array
+ * lookup costs almost nothing, and a hash would double the cost. A buffer that
+ * evicts another from its slot ends the trace of the other, and is counted.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* Mirrors sys::bpf::explain::Point. */
+/* As numbered in sys::bpf::explain::Point. */
 enum point {
 	NOWHERE,
 	QUEUED,
@@ -39,9 +39,8 @@ struct scope {
 	__u32 ifindex; /* 0: any */
 };
 
-/* Mirrors sys::bpf::explain::config. */
 struct config {
-	__u32 timed_one_in; /* of so many packets one is timed; all are counted */
+	__u32 timed_one_in; /* one packet in this many is timed; all are counted */
 	__u32 scopes_count; /* 0: everything */
 	struct scope scopes[SCOPES_MAX];
 };
@@ -53,7 +52,6 @@ struct slot {
 	__u32 window;
 } __attribute__((aligned(64))); /* the CPUs hand it from one to another */
 
-/* Mirrors sys::bpf::explain::Stage. */
 struct stage {
 	__u64 count;
 	__u64 timed;
@@ -63,15 +61,14 @@ struct stage {
 };
 
 /*
- * What waits in a socket. A datagram's address is not told when it is read, but
- * datagrams are read in the order in which they came: one is timed at a time, by
- * its number.
+ * Datagrams queued in a socket. Reading does not reveal a datagram's address, but
+ * they are read in order of arrival, so one at a time is timed by its number.
  */
 struct waiting {
 	__u32 window;
 	__u32 is_stream;
 	__u32 announced;
-	__u32 unseen; /* so many came before they were followed */
+	__u32 unseen; /* arrived before tracing */
 	__u32 timed; /* its number, from 1; 0: none */
 	__u32 pad;
 	__u64 at_ns;
@@ -96,7 +93,7 @@ struct drop {
 
 const volatile struct config config = {};
 
-/* Which window of observation this is; what began in an earlier one is not gone on with. */
+/* Number of the window; packets of an earlier window are ignored. */
 __u32 window = 0;
 
 struct {
@@ -266,8 +263,8 @@ static __always_inline struct slot *slot_of(void *skb)
 }
 
 /*
- * Whether one buffer can come from one point to the other. Where it cannot, its
- * end was not seen, and this is another buffer at the same address.
+ * True if a buffer can pass from one point to the other. Otherwise the end of the
+ * first buffer was missed, and this is another buffer at the same address.
  */
 static __always_inline int follows(__u32 from, __u32 to)
 {
@@ -293,7 +290,7 @@ static __always_inline int starts(__u32 point)
 	return point == QUEUED || point == IN_BACKLOG || point == IN_GRO || point == RECEIVED;
 }
 
-/* Returns whether the buffer is followed. */
+/* Returns 1 if the buffer is traced. */
 static __always_inline int pass(struct sk_buff *skb, __u32 point)
 {
 	struct slot *slot = slot_of(skb);
@@ -397,7 +394,7 @@ int BPF_PROG(ready, struct sock *sk)
 	__u32 zero = 0;
 	__u64 now;
 
-	/* The buffer is not told: it is the one that this CPU works on. */
+	/* The tracepoint does not pass the buffer: it is this CPU's current one. */
 	here = bpf_map_lookup_elem(&heres, &zero);
 	if (!here || !here->skb)
 		return 0;
@@ -405,7 +402,7 @@ int BPF_PROG(ready, struct sock *sk)
 	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
 		return 0;
 	now = add(RECEIVED, READY, slot->at_ns);
-	/* From here on it is the socket's. */
+	/* From here on the socket owns the buffer. */
 	slot->skb = 0;
 	here->ready_ns = now;
 	here->skb = 0;
@@ -436,11 +433,11 @@ int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 	waiting = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!waiting || waiting->window != window)
 		return 0;
-	/* Of a stream one read may take all. */
+	/* One read of a stream may take all announced data. */
 	number = waiting->is_stream ? waiting->announced : waiting->read + 1;
 	waiting->read = number;
 	if (waiting->timed && (__s32)(number - waiting->timed) >= 0) {
-		/* Later: it was read before it was announced. */
+		/* A later number means that it was read before it was announced. */
 		if (waiting->is_stream || number == waiting->timed)
 			at_ns = waiting->at_ns;
 		waiting->timed = 0;
@@ -510,7 +507,7 @@ int BPF_PROG(switched, _Bool preempt, struct task_struct *before, struct task_st
 	return 0;
 }
 
-/* What counting a run costs shows in a run that does nothing. */
+/* Empty program: measures the cost of counting runs. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(empty)
 {
@@ -523,7 +520,7 @@ int sample(struct bpf_perf_event_data *ctx)
 	__s32 stack = bpf_get_stackid(ctx, &stacks, 0);
 	__u64 one = 1, *count;
 
-	/* In user space, or without room: still a sample. */
+	/* In user space or with a full table: still a sample. */
 	if (stack < 0)
 		stack = -1;
 	count = bpf_map_lookup_elem(&samples, &stack);

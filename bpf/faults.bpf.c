@@ -22,7 +22,6 @@ struct fault {
 	__u32 phase;
 };
 
-/* Mirrors sys::bpf::faults::config. */
 struct config {
 	struct fault drop;
 	struct fault duplicate;
@@ -30,7 +29,6 @@ struct config {
 	__u32 udp_port; /* host order, either end; 0 takes every port */
 };
 
-/* Mirrors sys::bpf::FaultCounts. */
 struct counts {
 	__u64 seen;
 	__u64 dropped;
@@ -42,7 +40,7 @@ struct counts {
 	__u64 held; /* 0 or 1 */
 };
 
-/* What a frame that carries the kept bytes must have in common with them. */
+/* Properties that a frame must share with the held bytes to carry them. */
 struct shape {
 	__u32 udp_offset_bytes;
 	__u32 vlan_tag;
@@ -51,7 +49,7 @@ struct shape {
 enum slot_state { EMPTY, WRITING, FULL, READING };
 
 struct slot {
-	__u32 state; /* taken and given back atomically: senders run on several CPUs */
+	__u32 state; /* changed atomically: senders run on several CPUs */
 	__u32 len_bytes;
 	__u32 checksum_partial;
 	struct shape shape;
@@ -60,7 +58,7 @@ struct slot {
 
 const volatile struct config config = {};
 
-/* Where frames go; written before the program is attached. */
+/* Output interface; written before the program is attached. */
 __u32 to_ifindex = 0;
 
 struct {
@@ -141,7 +139,7 @@ static __always_inline __u32 udp_offset(struct __sk_buff *skb)
 	return at;
 }
 
-/* Keeps the frame's bytes; returns whether it did. */
+/* Holds the frame's bytes; returns 1 on success. */
 static __always_inline int keep(struct __sk_buff *skb, struct slot *slot, struct counts *counted,
 				__u32 udp_at)
 {
@@ -188,7 +186,7 @@ static __always_inline void fit_checksum(struct __sk_buff *skb, const struct slo
 		struct ipv4 ip;
 		__u32 ip_at;
 
-		/* The UDP header follows the IP header, whose length stands in its first byte. */
+		/* The UDP header follows the IP header, whose length is in its first byte. */
 		ip_at = slot->bytes[12] == 0x81 || slot->bytes[12] == 0x88 ? 18 : 14;
 		if (bpf_skb_load_bytes(skb, ip_at, &ip, sizeof(ip)) ||
 		    bpf_skb_load_bytes(skb, udp_at, &udp, sizeof(udp)))
@@ -202,8 +200,8 @@ static __always_inline void fit_checksum(struct __sk_buff *skb, const struct slo
 }
 
 /*
- * Sends this datagram, then puts the kept one in its place. Returns what
- * becomes of the frame: forwarded, as either of the two.
+ * Sends this datagram, then replaces it with the kept one. Returns the verdict
+ * on the frame: forwarded, as either of the two.
  */
 static __always_inline int swap(struct __sk_buff *skb, struct slot *slot, struct counts *counted,
 				__u32 udp_at)

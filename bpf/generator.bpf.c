@@ -9,14 +9,12 @@
 #include "frame.h"
 #include <bpf/bpf_tracing.h>
 
-/* Mirrors sys::bpf::generator::config. */
 struct config {
 	__u32 sequence_offset_bytes;
 	__u32 target_ifindex;
 	__u32 stamp_offset_bytes; /* 0: frames carry no time */
 };
 
-/* Mirrors sys::bpf::generator::Run. */
 struct run {
 	__u64 attempted;
 	__u64 sent;
@@ -24,11 +22,11 @@ struct run {
 	__u64 thread; /* that is in a run now, else 0 */
 	__u64 first_ns; /* first frame of this run made; 0 before */
 	__u64 last_ns; /* last bulk of this run handed over */
-	__u64 gap_ps; /* from frame to frame; 0 for as fast as can be */
+	__u64 gap_ps; /* from frame to frame; 0 for full speed */
 	__u64 begun; /* attempted before this run */
 };
 
-/* Looks at the clock while a frame is not due yet: some 0.1 s. */
+/* Most clock reads while a frame is not due yet: about 0.1 s. */
 #define WAIT_LOOKS (1 << 22)
 
 const volatile struct config config = {};
@@ -53,7 +51,7 @@ int generator(struct xdp_md *ctx)
 {
 	if (!run.first_ns)
 		run.first_ns = bpf_ktime_get_ns();
-	/* A frame that is behind its time goes at once: the rate holds on average. */
+	/* A late frame is sent at once: the rate holds on average. */
 	if (run.gap_ps) {
 		__u64 due_ns = run.first_ns + (run.attempted - run.begun) * run.gap_ps / 1000;
 
@@ -83,8 +81,8 @@ struct net_device {
 } __attribute__((preserve_access_index));
 
 /*
- * What the target did with each bulk. bpf_redirect_map() says nothing of what
- * becomes of the frame, so only this tells frames sent from frames refused.
+ * Result of each bulk at the target. bpf_redirect_map() does not return it, so this is the only
+ * way to separate frames sent from frames refused.
  */
 SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(generator_xmit, const struct net_device *from, const struct net_device *to, int sent,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Lists what headroom the interfaces of the reader's network namespace ask for: one
- * line each, "index bytes".
+ * Lists the headroom that each interface of the reader's network namespace needs:
+ * one line per interface, "index bytes".
  *
- * An iterator over tasks, of which it takes the one that reads. For kernels that do
- * not tell by netlink (IFLA_HEADROOM came with Linux 6.15).
+ * A task iterator that runs only for the reading task. For kernels that do not
+ * report headroom by netlink (IFLA_HEADROOM was added in Linux 6.15).
  */
 #include "reader.h"
 
-/* More than that are not listed. */
+/* Maximum number of listed interfaces. */
 #define DEVICE_COUNT 512
 
 /* The kernel's, as far as they are read; offsets come from its BTF. */

@@ -3,9 +3,9 @@
  * Lists the functions that netfilter calls in the reader's network namespace, in
  * their order: one line a hook, "family hook function".
  *
- * An iterator over tasks, of which it takes the one that reads. It follows typed
- * pointers only, so that it needs BTF and nothing else: works where nfnetlink_hook
- * is off and where kprobes are refused.
+ * A task iterator that runs only for the reading task. It follows typed pointers
+ * only and so needs nothing but BTF: it works without nfnetlink_hook and where
+ * kprobes are refused.
  */
 #include "reader.h"
 
@@ -13,7 +13,7 @@
 #define FAMILY_BRIDGE 7
 #define FAMILY_IPV6 10
 #define HOOK_COUNT 5
-/* Of each hook; what comes behind is told as "more". */
+/* Functions of each hook; further ones are printed as "more". */
 #define ENTRY_COUNT 12
 
 /* The kernel's, as far as they are read; offsets come from its BTF. */

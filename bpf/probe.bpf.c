@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Gives the probe's frames to the AF_XDP socket of their queue, and everything
- * else to the stack.
+ * Redirects the probe's frames to the AF_XDP socket of their queue and passes all others to the
+ * stack.
  *
  * One section for all loads: the loader sets BPF_F_XDP_HAS_FRAGS where jumbo
  * frames are asked for; headers always lie in the first buffer.
  */
 #include "sockets.h"
 
-/* Mirrors sys::bpf::filter::Config. */
 struct config {
 	__u16 udp_port; /* host order; 0 redirects no UDP */
 	__u8 arp_icmp;

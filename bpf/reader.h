@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * For iterators over tasks that tell of the reader's own network namespace. Whoever
- * includes this says what `struct net` has, with preserve_access_index.
+ * For task iterators that print the reader's network namespace. The including file defines the
+ * used members of `struct net`, with preserve_access_index.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 struct net;
 
-/* The kernel's, as far as they are read; offsets come from its BTF. */
+/* Kernel structs with the members that are read; offsets come from BTF. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct nsproxy {
 	struct net *net_ns;
@@ -33,7 +33,7 @@ struct bpf_iter__task {
 	__bpf_md_ptr(struct task_struct *, task);
 };
 
-/* The network namespace of the task at hand if that is who reads, or NULL. */
+/* Network namespace of the current task if it is the reader, else NULL. */
 static __always_inline struct net *net_of_reader(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the filters in front of AF_XDP sockets share: the sockets by queue, what
- * is counted, and the way to a socket.
+ * Shared by the filters in front of AF_XDP sockets: the sockets by queue, the counters, and the
+ * redirection.
  */
 #ifndef WIREPATH_SOCKETS_H
 #define WIREPATH_SOCKETS_H
 
 #include "frame.h"
 
-/* Mirrors sys::bpf::FilterCounts. */
 struct counts {
 	__u64 redirected;
 	__u64 passed;
@@ -31,9 +30,9 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
-/* What lies behind the Ethernet header and at most one VLAN tag, and its type
- * (network order); 0 when the frame ends before.
- */
+/* Returns the payload behind the Ethernet header and at most one VLAN tag, and its type (network
+* order); 0 if the frame ends before.
+*/
 static __always_inline void *ethernet_payload(void *at, void *end, __be16 *type)
 {
 	struct ethernet *eth = at;
@@ -53,7 +52,7 @@ static __always_inline void *ethernet_payload(void *at, void *end, __be16 *type)
 	return at;
 }
 
-/* Gives a frame that is ours to the socket of its queue, any other to the stack. */
+/* Redirects a matching frame to the socket of its queue; passes any other to the stack. */
 static __always_inline int give(struct xdp_md *ctx, int is_ours)
 {
 	struct counts *counted;
@@ -67,7 +66,7 @@ static __always_inline int give(struct xdp_md *ctx, int is_ours)
 		counted->passed++;
 		return XDP_PASS;
 	}
-	/* Looks the slot up: XDP_PASS comes back when no socket sits there. */
+	/* Returns XDP_PASS if the queue has no socket. */
 	action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 	if (action == XDP_REDIRECT)
 		counted->redirected++;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Gives frames to the AF_XDP socket of their queue: on the side of plain
- * frames all of them, on the side of the tunnels those of tunnels, and
- * everything else to the stack.
+ * Redirects frames to the AF_XDP socket of their queue: all frames on the plain side, tunnel frames
+ * on the tunnel side. Passes all others to the stack.
  */
 #include "sockets.h"
 
 #define TYPE_IPV6 0x86dd
 #define PROTOCOL_GRE 47
 
-/* Mirrors sys::bpf::tunnel::Config. */
 struct config {
 	__u16 vxlan_port; /* host order; 0 redirects no UDP */
 	__u8 all;

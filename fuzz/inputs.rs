@@ -1,10 +1,10 @@
-//! The committed inputs of fuzz targets, for the tests that replay them. Included by path.
+//! Committed inputs of fuzz targets, for tests that replay them. Included with `#[path]`.
 
 use std::fs;
 use std::path::Path;
 use std::vec::Vec;
 
-/// Every input of a target.
+/// Reads all inputs of a target.
 pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = fs::read_dir(&folder).expect("the corpus is committed");

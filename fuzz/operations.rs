@@ -1,16 +1,16 @@
-//! What a target did, where executions alone say little.
+//! Counts operations of targets whose executions consist of many.
 
 use std::env;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Operations between two lines on stderr.
+/// Operations between two progress lines on stderr.
 const REPORT_EVERY: u64 = 10_000_000;
 
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 static ENOUGH: OnceLock<u64> = OnceLock::new();
 
-/// Counts them; ends the program after as many as `WIREPATH_FUZZ_OPERATIONS` says.
+/// Counts operations and exits after `WIREPATH_FUZZ_OPERATIONS`.
 pub(crate) fn count(count: u64) {
     let before = OPERATIONS.fetch_add(count, Ordering::Relaxed);
     let after = before + count;
@@ -23,7 +23,7 @@ pub(crate) fn count(count: u64) {
     });
     if after >= *enough {
         eprintln!("DONE after {after} operations");
-        // SAFETY: ends the process at once. `exit` would be taken for a crash by libFuzzer.
+        // SAFETY: ends the process at once. libFuzzer would report `exit` as a crash.
         unsafe { libc::_exit(0) };
     }
 }

@@ -1,14 +1,14 @@
-//! Runs a scenario of a model through loom, for the tests that have one. Included by path.
+//! Runs a scenario of a model under loom. Included with `#[path]`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The fault found, if any.
+/// Checks all interleavings of a scenario. Errors: the fault found.
 ///
-/// - `preemptions`: how often a thread may lose the processor to another, but for waiting; `None`
-///   for any number.
+/// - `preemptions`: maximum number of preemptions per execution, not counting voluntary waits; `None`
+///   for no limit.
 pub(crate) fn check(
     preemptions: Option<usize>,
     scenario: impl Fn() + Send + Sync + 'static,
@@ -26,7 +26,7 @@ pub(crate) fn check(
     if checked.is_ok() {
         let runs = runs.load(Ordering::Relaxed);
         // The smallest scenario has 41; one thread has one.
-        assert!(runs > 30, "{runs} interleavings are no model of two threads");
+        assert!(runs > 30, "only {runs} interleavings; expected at least two threads");
     }
     checked.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,4 +1,5 @@
-//! Compiles `bpf/*.bpf.c` into object files that `src/bpf` embeds.
+//! Compiles `bpf/*.bpf.c` into object files that `src/bpf` embeds, and writes the structs that they
+//! share with it as Rust, from their BTF.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,8 +60,9 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
-    let name = source.file_name().unwrap_or_default().to_string_lossy();
-    let object = out.join(name.replace(".bpf.c", ".bpf.o"));
+    let name = source.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", "");
+    let object = out.join(format!("{name}.bpf.o"));
+    let skeleton = out.join(format!("{name}.skel.rs"));
     // -mcpu=v3: atomics that return the old value, and 32-bit arithmetic (kernel 5.12 and newer).
     let mut arguments = vec!["-mcpu=v3".to_owned(), "-Wall".into(), "-Werror".into()];
     // <linux/bpf.h> includes <asm/types.h>, which multi-architecture
@@ -70,7 +72,7 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
     if Path::new(&multiarch).is_dir() {
         arguments.push(format!("-I{multiarch}"));
     }
-    // The same sources give the same bytes, wherever they lie.
+    // The same sources produce the same bytes in every folder.
     let folder = source.parent().unwrap_or(Path::new("."));
     arguments.push(format!("-ffile-prefix-map={}=bpf", folder.display()));
     arguments.push("-fdebug-compilation-dir=.".into());
@@ -79,12 +81,38 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
         .obj(&object)
         .clang(clang)
         .clang_args(arguments)
-        .build()
+        .reference_obj(true)
+        // The skeleton is not read by people: a toolchain without rustfmt is enough.
+        .rustfmt("no-rustfmt")
+        .build_and_generate(&skeleton)
         .map_err(|why| {
             format!(
                 "{} does not compile; if a header is missing, install the package \
                  `linux-libc-dev`\n{why:?}",
                 source.display()
             )
-        })
+        })?;
+    let types = out.join(format!("{name}.types.rs"));
+    fs::read_to_string(&skeleton)
+        .and_then(|skeleton| fs::write(&types, shared_types(&skeleton)))
+        .map_err(|why| format!("cannot write {}: {why}", types.display()))
+}
+
+/// Structs that programs share with `src/bpf`: constants, global variables, keys and values of maps.
+const SHARED: [&str; 9] =
+    ["config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop"];
+
+/// Definitions of the shared structs in a skeleton, with conversions from and to bytes.
+fn shared_types(skeleton: &str) -> String {
+    let mut types = String::new();
+    for name in SHARED {
+        let Some(at) = skeleton.find(&format!("pub struct {name} {{")) else { continue };
+        let end = skeleton[at..].find('}').map_or(skeleton.len(), |len| at + len + 1);
+        types += "#[allow(non_camel_case_types, dead_code, reason = \"as in the BPF program\")]\n";
+        types += "#[derive(Debug, Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, \
+                  zerocopy::Immutable)]\n#[repr(C)]\n";
+        types += &skeleton[at..end].replace("pub ", "pub(in crate::bpf) ");
+        types += "\n";
+    }
+    types
 }

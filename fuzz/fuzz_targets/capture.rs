@@ -1,4 +1,4 @@
 //! A capture file: pcap, pcapng, or bare telegrams.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| paths::fuzzing::capture(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| marketdata::fuzzing::capture(bytes));

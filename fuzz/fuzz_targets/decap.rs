@@ -1,19 +1,18 @@
-//! Frames from the network to the ends of tunnels.
+//! Frames from the network, decapsulated by a tunnel endpoint.
 //!
-//! The tunnel's pure files by themselves: the crate that they belong to would bring AF_XDP and
-//! the BPF programs along.
+//! Includes the files that need no system calls: their crate depends on AF_XDP and BPF programs.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "no target uses all of it")]
 
-#[path = "../../crates/paths/src/tunnel/decap.rs"]
+#[path = "../../crates/forward/src/decap.rs"]
 mod decap;
-#[path = "../../crates/paths/src/tunnel/encap.rs"]
+#[path = "../../crates/forward/src/encap.rs"]
 mod encap;
-#[path = "../../crates/paths/src/tunnel/fuzzing.rs"]
+#[path = "../../crates/forward/src/fuzzing.rs"]
 mod fuzzing;
-#[path = "../../crates/paths/src/tunnel/inner.rs"]
+#[path = "../../crates/forward/src/inner.rs"]
 mod inner;
-#[path = "../../crates/paths/src/tunnel/spec.rs"]
+#[path = "../../crates/forward/src/spec.rs"]
 mod spec;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::decap(bytes));

@@ -1,4 +1,4 @@
-//! Frames as an engine gets them from anybody.
+//! Frames from an untrusted network, parsed as by an engine.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::frame(bytes));

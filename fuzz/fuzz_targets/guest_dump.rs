@@ -1,4 +1,4 @@
-//! Counters and traces as a guest sends them.
+//! Counters and traces received from a guest.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| observe::fuzzing::dump(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| telemetry::fuzzing::dump(bytes));

@@ -1,8 +1,8 @@
-//! The head of a request to `wirepath serve`.
+//! The head of an HTTP request to `wirepath serve` or `--metrics`.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "no target uses all of it")]
 
-#[path = "../../crates/cli/src/serve/http.rs"]
+#[path = "../../crates/cli/src/http/message.rs"]
 mod http;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| http::holds(bytes));

@@ -1,9 +1,9 @@
-//! The network device as a hostile guest drives it.
+//! The emulated network device, driven by a hostile guest.
 #![no_main]
 
 #[path = "../operations.rs"]
 mod operations;
 
-use paths::vmnic::lance::fuzzing;
+use vmm::lance::fuzzing;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(fuzzing::run(bytes)));

@@ -1,4 +1,4 @@
-//! MoldUDP64 packets of ITCH messages as a receiver gets them from anybody.
+//! MoldUDP64 packets of ITCH messages from an untrusted network.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::mold_itch(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| market::fuzzing::mold_itch(bytes));

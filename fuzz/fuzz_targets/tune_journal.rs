@@ -1,4 +1,4 @@
-//! A journal may be cut off, damaged, or somebody else's file.
+//! A journal that may be truncated, damaged, or a file of another program.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| host::tune::fuzzing::journal(bytes));

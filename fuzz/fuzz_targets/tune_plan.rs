@@ -1,4 +1,4 @@
-//! Plans are files that people edit and send each other.
+//! A plan file, edited by hand or received from others.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| host::tune::fuzzing::plan(bytes));

@@ -1,4 +1,4 @@
-//! A configuration of `tunnel run`.
+//! A configuration file of `tunnel run`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| paths::fuzzing::tunnel_config(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forward::config::fuzzing::tunnel_config(bytes));

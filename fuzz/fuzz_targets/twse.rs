@@ -1,4 +1,4 @@
-//! Datagrams of telegrams as a receiver gets them from anybody.
+//! Datagrams of telegrams from an untrusted network.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::twse(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| market::fuzzing::twse(bytes));

@@ -1,4 +1,4 @@
-//! A virtio-net device that lies to the driver.
+//! The virtio-net driver with a hostile device.
 #![no_main]
 
 #[path = "../operations.rs"]

@@ -1,4 +1,4 @@
-//! Instructions: ports, time, sleep, interrupts.
+//! Processor instructions: ports, time, sleep, interrupts.
 
 use core::arch::asm;
 
@@ -12,7 +12,7 @@ pub(crate) fn in8(port: u16) -> u8 {
 
 /// Writes a byte to a port.
 pub(crate) fn out8(port: u16, value: u8) {
-    // SAFETY: the devices behind ports write only memory that their drivers gave them.
+    // SAFETY: devices behind ports write only memory that their drivers assigned to them.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack)) };
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn out32(port: u16, value: u32) {
 
 /// Reads a byte of a device's registers.
 pub(crate) fn read8(address: usize) -> u8 {
-    // SAFETY: the boot page says that a device is there; none writes our memory on a read.
+    // SAFETY: the boot page lists a device there; no device writes guest memory on a read.
     unsafe { (address as *const u8).read_volatile() }
 }
 
@@ -58,29 +58,29 @@ pub(crate) fn read32(address: usize) -> u32 {
 
 /// Writes a device's register.
 pub(crate) fn write32(address: usize, value: u32) {
-    // SAFETY: as for `read32`; the device writes only memory that its driver gave it.
+    // SAFETY: as for `read32`; the device writes only memory that its driver assigned to it.
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 
 /// The time stamp counter.
 pub(crate) fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the monitor leaves the instruction to programs of any privilege.
+    // SAFETY: the monitor allows the instruction at every privilege level.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack)) };
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Waits for an interrupt, in the monitor's way.
+/// Waits for an interrupt through the monitor's handler.
 pub(crate) fn halt() {
-    // SAFETY: it faults into the monitor's handler, which comes back behind it with all registers
-    // kept; what handlers change in memory, the compiler expects to change.
+    // SAFETY: it faults into the monitor's handler, which returns to the next instruction with all
+    // registers preserved; the compiler assumes that handlers change memory.
     unsafe { asm!("hlt") };
 }
 
 /// Waits for an interrupt at privilege level 0, unless the wake word is set.
 pub(crate) fn halt_plain() {
-    // SAFETY: interrupts are on before and after; `sti` holds them back for one instruction, so
-    // that none falls between the look at the word and the sleep.
+    // SAFETY: interrupts are enabled before and after; `sti` delays them by one instruction, so
+    // none is taken between the check of the word and the sleep.
     unsafe {
         asm!(
             "cli",
@@ -94,13 +94,13 @@ pub(crate) fn halt_plain() {
     };
 }
 
-/// Lets interrupts through, at privilege level 0.
+/// Enables interrupts, at privilege level 0.
 pub(crate) fn enable_interrupts() {
     // SAFETY: the gates are filled.
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Tells the processor that this is a waiting loop.
+/// Spin-loop hint.
 pub(crate) fn pause() {
     core::hint::spin_loop();
 }

@@ -13,7 +13,7 @@ use crate::{idle, interrupts};
 /// RFC 862.
 const ECHO_PORT: u16 = 7;
 
-/// Answers until the monitor ends it.
+/// Answers until the monitor stops the guest.
 pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
     let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
     let mac = nic.mac();
@@ -37,7 +37,7 @@ pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
     }
 }
 
-/// Turns a frame that asks us something into the answer, of the same length.
+/// Turns a request into its answer, of the same length, in place.
 pub(crate) fn answer(bytes: &mut [u8], mac: [u8; 6], ip: Ipv4Addr) -> Option<()> {
     let (source, kind) = {
         let packet = ethernet::Packet::parse(bytes).ok()?;
@@ -70,7 +70,7 @@ pub(crate) fn answer(bytes: &mut [u8], mac: [u8; 6], ip: Ipv4Addr) -> Option<()>
                 let ip_at = ethernet::HEADER_BYTES;
                 let message = bytes.get_mut(ip_at + from..ip_at + from + len)?;
                 reply.write(message).ok()?;
-                // The sum of the addresses stays: so does the header's checksum.
+                // Swapping the addresses keeps their sum, and so the header's checksum.
                 let addresses = bytes.get_mut(ip_at + ipv4::SRC_OFFSET..)?.get_mut(..8)?;
                 addresses.rotate_left(4);
             } else {

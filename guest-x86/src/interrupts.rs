@@ -8,13 +8,13 @@ use wire::nettest::{PENDING_AT, Signal, WAKE_AT, boot, driver, report};
 use crate::cpu::{enable_interrupts, halt, halt_plain, in8, out8, ticks};
 use crate::pages::{Boot, Report};
 
-/// First vector of the interrupt controller's sixteen lines.
+/// First vector of the sixteen lines of the interrupt controllers.
 const PIC_VECTOR: u8 = 0x20;
-/// Selector of the code segment that we run in.
+/// Code segment selector at level 3.
 const CODE: u16 = 0x33;
-/// Selector of our stack segment.
+/// Stack segment selector at level 3.
 const DATA: u16 = 0x2b;
-/// What stands for the device's line, whichever it is, when it ends a sleep.
+/// Value for the device's line in the pending word, whichever line it is.
 const DEVICE: u64 = 0x100;
 /// The monitor's own gate, which makes `hlt` sleep.
 const GENERAL_PROTECTION: u8 = 13;
@@ -46,9 +46,9 @@ global_asm!(
         pop rax
     .endm
 
-    // An interrupt may come in the few instructions of another's handler that ended a sleep (see
-    // below): at level 3, but with the empty stack selector of level 0, to which level 3 cannot
-    // return. It returns with its own.
+    // An interrupt may be taken in the few instructions of another handler that ended a sleep (see
+    // below): at level 3, but with the null stack selector of level 0, to which level 3 cannot
+    // return. It returns with its own selector.
     .macro go_back
         test byte ptr [rsp + 8], 3
         jz 3f
@@ -71,8 +71,8 @@ global_asm!(
         bring_back
         go_back
 
-        // It ended a sleep, at level 0, where every instruction may be slow: note it, and go back
-        // through the frame of the fault that `hlt` was.
+        // It ended a sleep, at level 0, where every instruction may be slow: note it, and return
+        // through the frame of the fault that `hlt` raised.
     2:
         mov qword ptr [{pending}], {device_vector}
         mov rsp, [rsp + 24]
@@ -99,7 +99,7 @@ global_asm!(
     isr_other:
         go_back
 
-    // Exceptions end the program; whether there is an error code decides where things lie.
+    // Exceptions end the program; an error code, if any, shifts the offsets.
     .altmacro
     .macro exception vector
         .global exception_\vector
@@ -145,7 +145,7 @@ global_asm!(
 unsafe extern "C" {
     fn isr_device();
     fn isr_timer();
-    // On a plain PC all is at level 0, and so is what they return to.
+    // On a plain PC everything runs at level 0, including the return targets.
     fn isr_device_plain();
     fn isr_timer_plain();
     fn isr_other();
@@ -155,14 +155,14 @@ unsafe extern "C" {
 /// Ticks spent in interrupt handlers.
 static HANDLER_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Ticks spent in interrupt handlers so far, for whoever measures around one.
+/// Ticks spent in interrupt handlers so far, so that callers can subtract them.
 pub(crate) fn handler_ticks() -> u64 {
     HANDLER_TICKS.load(Ordering::Relaxed)
 }
 
-/// Line of the device, as its mask bit on the second controller.
+/// Mask bit of the device's line on the second controller.
 static DEVICE_BIT: AtomicU8 = AtomicU8::new(0);
-/// What the second controller's mask register holds.
+/// Current value of the second controller's mask register.
 static SLAVE_MASK: AtomicU8 = AtomicU8::new(0xff);
 
 fn pic_out(port: u16, value: u8) {
@@ -177,16 +177,16 @@ fn count_pic(before: u64) {
     report.add(report::PIC_ACCESSES, 1);
 }
 
-/// The device's handler runs; another interrupt of the device leaves it to that one.
+/// The device's handler is running; a nested interrupt of the device leaves the work to it.
 static BUSY: AtomicBool = AtomicBool::new(false);
-/// The device interrupted its own handler: the line is masked until it has run again.
+/// The device interrupted its own handler: its line is masked until the handler has run again.
 static AGAIN: AtomicBool = AtomicBool::new(false);
 
 /// Five accesses, as systems of the time made for a line of the second controller: read its
-/// mask, mask the line, end of interrupt on both, and unmask behind the handler.
+/// mask, mask the line, end of interrupt on both, unmask after the handler.
 ///
-/// Interrupts cannot be kept off at level 3, so the device may interrupt in between the last
-/// access and the return. Under a flood of frames that would nest without end: it is looped.
+/// Level 3 cannot disable interrupts, so the device may interrupt between the last access and the
+/// return. Under a flood of frames that would nest without limit, so the handler loops instead.
 extern "C" fn device_interrupt() {
     let begin = ticks();
     let bit = DEVICE_BIT.load(Ordering::Relaxed);
@@ -197,7 +197,8 @@ extern "C" fn device_interrupt() {
     pic_out(MASTER, 0x62);
     pic_out(SLAVE, 0x60 | bit.trailing_zeros() as u8);
     AGAIN.store(true, Ordering::SeqCst);
-    // One that ends between the last look and the flag's fall is seen by the look behind it.
+    // A nested interrupt between the last check and the clearing of the flag is seen by the check
+    // after it.
     while AGAIN.load(Ordering::SeqCst) && !BUSY.swap(true, Ordering::SeqCst) {
         while AGAIN.swap(false, Ordering::SeqCst) {
             Report::get().add(report::INTERRUPTS, 1);
@@ -220,18 +221,18 @@ extern "C" fn timer_interrupt() {
 
 /// While this word is not 0, [`sleep`] returns at once.
 pub(crate) fn wake_word() -> &'static AtomicU64 {
-    // SAFETY: the monitor reserved an aligned word there for nothing else.
+    // SAFETY: the monitor reserves an aligned word there for this use only.
     unsafe { &*(WAKE_AT as *const AtomicU64) }
 }
 
-/// Sleeps until the next interrupt, unless the wake word is set, and handles what ended it.
+/// Sleeps until the next interrupt unless the wake word is set, and handles its cause.
 pub(crate) fn sleep() {
     if is_plain() {
-        // Handlers run as they come.
+        // Handlers have already run.
         return halt_plain();
     }
     halt();
-    // SAFETY: the monitor reserved an aligned word there for nothing else.
+    // SAFETY: the monitor reserves an aligned word there for this use only.
     let pending = unsafe { &*(PENDING_AT as *const AtomicU64) };
     let vector = pending.swap(0, Ordering::Acquire);
     let bit = DEVICE_BIT.load(Ordering::Relaxed).trailing_zeros();
@@ -250,10 +251,10 @@ extern "C" fn exception(vector: u64, at: u64) -> ! {
     crate::end(Signal::Failed)
 }
 
-/// Whether this is a plain PC, without the monitor's help.
+/// True on a plain PC, without the monitor.
 static PLAIN: AtomicBool = AtomicBool::new(false);
 
-/// Whether this is a plain PC, at privilege level 0; `false` until [`install`].
+/// True on a plain PC, at privilege level 0; `false` until [`install`].
 pub(crate) fn is_plain() -> bool {
     PLAIN.load(Ordering::Relaxed)
 }
@@ -264,21 +265,22 @@ static TABLE_AT: AtomicU64 = AtomicU64::new(0);
 fn set_gate(vector: u8, handler: u64) {
     let table = TABLE_AT.load(Ordering::Relaxed) as *mut [u64; 2];
     assert!(!table.is_null());
-    // A trap gate, present, for any privilege: interrupts stay on inside, as at level 3 nothing
-    // could switch them on again. The controller holds back a line until its end of interrupt.
+    // A trap gate, present, for any privilege: interrupts stay enabled inside, as level 3 cannot
+    // enable them again. The controller holds back a line until its end of interrupt.
     let low =
         handler & 0xffff | u64::from(CODE) << 16 | 0xef00 << 32 | (handler >> 16 & 0xffff) << 48;
     // SAFETY: the monitor's table has 256 entries of two words.
     let entry = unsafe { table.add(usize::from(vector)) };
-    // SAFETY: see above; the processor reads an entry only when its vector occurs.
+    // SAFETY: as above; the processor reads an entry only when its vector occurs.
     unsafe { entry.write_volatile([low, handler >> 32]) };
 }
 
-/// Fills the gates of the monitor's table and programs the interrupt controller, all lines off.
+/// Fills the gates of the monitor's table and programs the interrupt controllers, all lines
+/// masked.
 pub(crate) fn install(boot: &Boot) {
     TABLE_AT.store(boot.get(boot::IDT), Ordering::Relaxed);
     PLAIN.store(boot.get(boot::DRIVER) & driver::PLAIN_PC != 0, Ordering::Relaxed);
-    // SAFETY: a constant table of our own.
+    // SAFETY: a constant table of this program.
     let handlers = unsafe { &exception_table };
     for (vector, &handler) in (0..).zip(handlers) {
         if vector != GENERAL_PROTECTION || is_plain() {
@@ -290,7 +292,7 @@ pub(crate) fn install(boot: &Boot) {
     }
     let timer = if is_plain() { isr_timer_plain } else { isr_timer };
     set_gate(PIC_VECTOR, timer as *const () as u64);
-    // Initialization: edge triggered, cascaded, 8086 mode; then all lines off.
+    // Initialisation: edge triggered, cascaded, 8086 mode; then all lines masked.
     for (port, vector, cascade) in [(MASTER, PIC_VECTOR, 4), (SLAVE, PIC_VECTOR + 8, 2)] {
         out8(port, 0x11);
         for word in [vector, cascade, 1, 0xff] {
@@ -302,7 +304,7 @@ pub(crate) fn install(boot: &Boot) {
     }
 }
 
-/// Lets the device's line through; 8 to 15.
+/// Unmasks the device's line, 8 to 15.
 pub(crate) fn enable_device(line: u8) {
     assert!((8..16).contains(&line));
     let bit = 1 << (line - 8);
@@ -314,7 +316,7 @@ pub(crate) fn enable_device(line: u8) {
     out8(MASTER + 1, !(1 << 2));
 }
 
-/// Starts a periodic tick and lets it through.
+/// Starts a periodic tick and unmasks its line.
 pub(crate) fn enable_timer(hz: u32) {
     let divisor = (1_193_182 / hz).min(0xffff) as u16;
     out8(0x43, 0x34);

@@ -1,9 +1,9 @@
-//! A Lance driver as those of the time were: one frame a descriptor, a demand per frame, and an
-//! interrupt handler that saves and restores the address register around its work.
+//! A Lance driver in the style of its time: one frame per descriptor, one demand per frame, and
+//! an interrupt handler that saves and restores the address register around its work.
 //!
 //! Twelve port accesses and an interrupt for each frame sent: two to demand it, ten to handle
-//! the interrupt. That is the baseline; what a monitor and a better driver save of it is what
-//! this program is for.
+//! the interrupt. That is the baseline; this program measures the accesses that a monitor and a
+//! better driver save.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, compiler_fence};
@@ -36,14 +36,14 @@ const STP_ENP: u32 = 3 << 24;
 const RING_MAX: usize = 512;
 /// Bytes of a buffer: a frame with its check sequence, rounded up.
 const BUFFER_BYTES: usize = 2048;
-/// Looks at a full ring before the driver sleeps.
+/// Polls of a full ring before the driver sleeps.
 const FULL_SPINS: u32 = 64;
 
 /// Memory that the device reads and writes.
 #[repr(C, align(4096))]
 struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: reached by volatile accesses through `Lance`, of which there is one.
+// SAFETY: accessed only by volatile operations through `Lance`, of which there is one.
 unsafe impl<T> Sync for Shared<T> {}
 
 type Ring = [[u32; 4]; RING_MAX];
@@ -55,9 +55,9 @@ static TX_BUFFERS: Shared<Buffers> = Shared(UnsafeCell::new([[0; BUFFER_BYTES]; 
 static RX_BUFFERS: Shared<Buffers> = Shared(UnsafeCell::new([[0; BUFFER_BYTES]; RING_MAX]));
 static INIT_BLOCK: Shared<[u8; 28]> = Shared(UnsafeCell::new([0; 28]));
 
-/// First port, for the interrupt handler; 0 until the driver is up.
+/// First port, for the interrupt handler; 0 until the driver has started.
 static BASE: AtomicU16 = AtomicU16::new(0);
-/// CSR3 as it is to be: the transmit interrupt's mask.
+/// Value for CSR3: the mask of the transmit interrupt.
 static MASKS: AtomicU16 = AtomicU16::new(0);
 /// Errors of CSR0 seen by the handler.
 static ERRORS: AtomicU32 = AtomicU32::new(0);
@@ -66,7 +66,8 @@ fn address<T>(shared: &'static Shared<T>) -> u32 {
     shared.0.get() as usize as u32
 }
 
-/// Accesses a device port or register, counted and timed. Interrupts that fall into it are not its time.
+/// Accesses a device port or register, counted and timed. Interrupts taken during it are not
+/// included.
 pub(crate) fn access<R>(body: impl FnOnce() -> R) -> R {
     let (begin, handlers) = (ticks(), handler_ticks());
     let result = body();
@@ -87,17 +88,17 @@ fn write_csr(base: u16, at: u16, value: u16) {
     access(|| out16(base + RDP, value));
 }
 
-/// The interrupt handler's part: acknowledges until nothing is left, then enables again.
+/// Interrupt handler: acknowledges until nothing is pending, then enables interrupts again.
 pub(crate) fn on_interrupt() {
     let base = BASE.load(Ordering::Relaxed);
-    // The program may be between its write of RAP and that of the data.
+    // The interrupted program may be between its write of RAP and that of the data.
     let rap = access(|| in16(base + RAP));
     for _ in 0..20 {
         let status = read_csr(base, 0);
         if status & 0x8600 == 0 {
             break;
         }
-        // Off while we are here; what came is acknowledged at once.
+        // Disabled during the handler; pending causes are acknowledged at once.
         write_csr(base, 0, status & !(INEA | TDMD | STOP | STRT | INIT));
         if status & 0x7800 != 0 {
             ERRORS.fetch_add(1, Ordering::Relaxed);
@@ -107,14 +108,14 @@ pub(crate) fn on_interrupt() {
     access(|| out16(base + RAP, rap));
 }
 
-/// The device and where the program is in its rings.
+/// The device, and the driver's position in its rings.
 pub(crate) struct Lance {
     base: u16,
     mac: [u8; 6],
     tx_len: usize,
     rx_len: usize,
     tx_next: usize,
-    /// When the last frame was sent.
+    /// Time of the last send.
     tx_last: u64,
     linger_ticks: u64,
     rx_next: usize,
@@ -123,11 +124,11 @@ pub(crate) struct Lance {
 }
 
 impl Lance {
-    /// Finds the device, initializes it and starts it, interrupts on.
+    /// Finds, initialises and starts the device, with interrupts enabled.
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
         let function = Function::find(ID)?;
         let base = (function.read(0x10) & 0xfffe) as u16;
-        // Ports and bus mastering.
+        // Enable ports and bus mastering.
         function.write(4, function.read(4) & 0xffff | 5);
         let line = function.read(0x3c) as u8;
         in16(base + RESET);
@@ -168,7 +169,7 @@ impl Lance {
         MASKS.store(masks, Ordering::Relaxed);
         write_csr(base, 3, masks);
         if !lance.device_polls {
-            // Only a demand sends: the device is not to look by itself.
+            // Sends on demand only: the device does not poll.
             write_csr(base, 4, 0x1115);
         }
         write_csr(base, 0, INIT);
@@ -178,7 +179,7 @@ impl Lance {
         Some(lance)
     }
 
-    /// Our address.
+    /// MAC address of the card.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -190,14 +191,14 @@ impl Lance {
     }
 
     fn load(ring: &'static Shared<Ring>, i: usize, word: usize) -> u32 {
-        // SAFETY: `word` gives an aligned address in a ring; the device may write it meanwhile.
+        // SAFETY: `word` returns an aligned address in a ring; the device may write it concurrently.
         let value = unsafe { Self::word(ring, i, word).read_volatile() };
         compiler_fence(Ordering::Acquire);
         value
     }
 
     fn store(ring: &'static Shared<Ring>, i: usize, word: usize, value: u32) {
-        // All that was written before is visible first: x86 keeps the order, the compiler has to.
+        // Earlier writes must be visible first: x86 keeps the order, the compiler needs the fence.
         compiler_fence(Ordering::Release);
         // SAFETY: as for `load`.
         unsafe { Self::word(ring, i, word).write_volatile(value) };
@@ -209,23 +210,23 @@ impl Lance {
         Self::store(&RX_RING, i, 1, OWN | 0xf000 | (4096 - BUFFER_BYTES as u32));
     }
 
-    /// Whether the next transmit descriptor is ours.
+    /// True if the driver owns the next transmit descriptor.
     pub(crate) fn tx_ready(&self) -> bool {
         Self::load(&TX_RING, self.tx_next, 1) & OWN == 0
     }
 
-    /// Whether a received frame waits.
+    /// True if a received frame waits.
     pub(crate) fn rx_ready(&self) -> bool {
         Self::load(&RX_RING, self.rx_next, 1) & OWN == 0
     }
 
-    /// Waits until the next transmit descriptor is ours: looks a while, then sleeps, for which
-    /// the transmit interrupt has to be on.
+    /// Waits until the driver owns the next transmit descriptor: polls for a while, then sleeps, for
+    /// which the transmit interrupt must be enabled.
     pub(crate) fn tx_wait(&mut self) {
         let begin = ticks();
         for spin in 0.. {
-            // A device that looks by itself is at work: as long as it lingers, looking is cheaper
-            // than to be woken. Else a sleep comes soon.
+            // A device that polls is at work: while it lingers, polling is cheaper than an interrupt.
+            // Otherwise sleep soon.
             let enough = match self.device_polls {
                 true => ticks() - begin >= self.linger_ticks,
                 false => spin >= FULL_SPINS,
@@ -249,12 +250,12 @@ impl Lance {
         }
     }
 
-    /// Sends a frame of `len` bytes that `fill` writes; there is room.
+    /// Sends a frame of `len` bytes written by `fill`; requires room.
     pub(crate) fn send(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
         let report = Report::get();
         let i = self.tx_next;
         let begin = ticks();
-        // SAFETY: the buffer of a descriptor that is ours; nobody else refers to it.
+        // SAFETY: the buffer of a descriptor that the driver owns; no other reference to it exists.
         let buffers = unsafe { &mut *TX_BUFFERS.0.get() };
         fill(&mut buffers[i][..len]);
         report.add(report::COPY_TICKS, ticks() - begin);
@@ -267,12 +268,12 @@ impl Lance {
         self.tx_next = (i + 1) % self.tx_len;
         if !self.device_polls || self.is_quiet() {
             write_csr(self.base, 0, TDMD | INEA);
-            // The demand may take longer than the device lingers, and it has looked only now.
+            // The demand may take longer than the device lingers, which has polled only now.
             self.tx_last = ticks();
         }
     }
 
-    /// Whether a device that polls may have gone to sleep: it looks for a while after a frame.
+    /// True if a device that polls may have gone to sleep: it polls for a while after a frame.
     fn is_quiet(&mut self) -> bool {
         let now = ticks();
         let quiet = now - self.tx_last > self.linger_ticks;
@@ -280,12 +281,12 @@ impl Lance {
         quiet
     }
 
-    /// Whether all frames were sent.
+    /// True if all frames were sent.
     pub(crate) fn tx_is_empty(&self) -> bool {
         (0..self.tx_len).all(|i| Self::load(&TX_RING, i, 1) & OWN == 0)
     }
 
-    /// Takes a received frame without its check sequence, when there is one.
+    /// Takes a received frame without its check sequence, if any.
     pub(crate) fn receive<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let i = self.rx_next;
         let status = Self::load(&RX_RING, i, 1);
@@ -296,7 +297,7 @@ impl Lance {
         let len = (Self::load(&RX_RING, i, 2) & 0xfff) as usize;
         let result = if status & (ERR | STP_ENP) == STP_ENP && (18..=BUFFER_BYTES).contains(&len) {
             report.add(report::RX_FRAMES, 1);
-            // SAFETY: the buffer of a descriptor that is ours until it is posted again.
+            // SAFETY: the buffer of a descriptor that the driver owns until it is posted again.
             let buffers = unsafe { &mut *RX_BUFFERS.0.get() };
             Some(body(&mut buffers[i][..len - 4]))
         } else {

@@ -1,7 +1,7 @@
-//! The test program inside the guest: a driver, and what sends and answers through it.
+//! The test program inside the guest: a driver, and programs that send and answer through it.
 //!
 //! It runs in 64-bit mode at privilege level 3 with all of memory mapped, ports open and
-//! interrupts on: the monitor sets that up, and tells by a page what to do.
+//! interrupts enabled. The monitor sets that up, and passes the configuration in a page.
 #![no_std]
 #![no_main]
 
@@ -30,7 +30,7 @@ global_asm!(
     .section .text._start, "ax"
     .global _start
     _start:
-        // The monitor gives a stack and, in rdi, the boot page.
+        // The monitor provides a stack and, in rdi, the boot page.
         xor ebp, ebp
         call {main}
         ud2
@@ -59,7 +59,7 @@ extern "C" fn main(page: *const u64) -> ! {
     end(Signal::Done)
 }
 
-/// Tells the monitor.
+/// Signals the monitor.
 fn signal(signal: Signal) {
     match interrupts::is_plain() {
         true => pc::signal(signal.to_byte()),
@@ -67,8 +67,8 @@ fn signal(signal: Signal) {
     }
 }
 
-/// Sleeps until an interrupt, unless the wake word says that one came; counted and timed, without
-/// the handlers' work.
+/// Sleeps until an interrupt unless the wake word is already set; counted and timed, without the
+/// handlers' work.
 fn idle() {
     let (begin, handled) = (cpu::ticks(), interrupts::handler_ticks());
     interrupts::sleep();
@@ -78,7 +78,7 @@ fn idle() {
     report.add(report::HALTS, 1);
 }
 
-/// Tells the monitor, then does nothing any more.
+/// Signals the monitor, then halts.
 fn end(last: Signal) -> ! {
     signal(last);
     loop {

@@ -1,4 +1,4 @@
-//! The network card, whichever it is.
+//! The network card, of either kind.
 
 use crate::cpu::ticks;
 use crate::interrupts::{self, handler_ticks};
@@ -9,19 +9,19 @@ use wire::nettest::{boot, report};
 
 use core::sync::atomic::Ordering;
 
-/// A card that runs.
+/// A started card.
 ///
-/// One of each kind exists at most, and every call goes to the same: the branch is predicted.
+/// At most one exists, and every call goes to the same variant: the branch is predicted.
 #[expect(clippy::large_enum_variant, reason = "there is one, on the first frame of the stack")]
 pub(crate) enum Nic {
-    /// The monitor's Lance, or QEMU's.
+    /// The monitor's or QEMU's Lance.
     Lance(Lance),
     /// QEMU's virtio-net.
     Virtio(Card),
 }
 
 impl Nic {
-    /// Finds the card that the boot page means, and starts it, interrupts on.
+    /// Finds and starts the card named by the boot page, with interrupts enabled.
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
         match boot.get(boot::VIRTIO_AT) {
             0 => Lance::open(boot).map(Nic::Lance),
@@ -29,7 +29,7 @@ impl Nic {
         }
     }
 
-    /// Our address.
+    /// MAC address of the card.
     pub(crate) fn mac(&self) -> [u8; 6] {
         match self {
             Nic::Lance(lance) => lance.mac(),
@@ -37,7 +37,7 @@ impl Nic {
         }
     }
 
-    /// Whether there is room for a frame.
+    /// True if there is room for a frame.
     pub(crate) fn tx_ready(&mut self) -> bool {
         match self {
             Nic::Lance(lance) => lance.tx_ready(),
@@ -45,11 +45,11 @@ impl Nic {
         }
     }
 
-    /// Waits for room, and books the time.
+    /// Waits for room, and records the time.
     #[cold]
     pub(crate) fn tx_wait(&mut self) {
         let report = Report::get();
-        // Sleep and handlers have their own place in the books.
+        // Sleep and handlers are accounted separately.
         let elsewhere = || report.get_word(report::IDLE_TICKS) + handler_ticks();
         let (begin, others) = (ticks(), elsewhere());
         report.add(report::TX_FULL, 1);
@@ -61,7 +61,7 @@ impl Nic {
         report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
     }
 
-    /// Sends a frame of `len` bytes that `fill` writes, after waiting for room.
+    /// Sends a frame of `len` bytes written by `fill`, after waiting for room.
     pub(crate) fn send(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
         assert!((14..=1514).contains(&len));
         if !self.tx_ready() {
@@ -74,7 +74,7 @@ impl Nic {
         Report::get().add(report::TX_FRAMES, 1);
     }
 
-    /// Whether all frames were sent.
+    /// True if all frames were sent.
     pub(crate) fn tx_is_empty(&mut self) -> bool {
         match self {
             Nic::Lance(lance) => lance.tx_is_empty(),
@@ -82,7 +82,7 @@ impl Nic {
         }
     }
 
-    /// Whether a received frame waits.
+    /// True if a received frame waits.
     pub(crate) fn rx_ready(&self) -> bool {
         match self {
             Nic::Lance(lance) => lance.rx_ready(),
@@ -90,7 +90,7 @@ impl Nic {
         }
     }
 
-    /// Takes a received frame without its check sequence, when there is one.
+    /// Takes a received frame without its check sequence, if any.
     pub(crate) fn receive<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         match self {
             Nic::Lance(lance) => lance.receive(body),
@@ -99,14 +99,14 @@ impl Nic {
     }
 }
 
-/// The interrupt handler's part, with the card's line masked.
+/// Interrupt handler; runs with the card's line masked.
 pub(crate) fn on_interrupt() {
     if !virtio_net::on_interrupt() {
         lance::on_interrupt();
     }
 }
 
-/// Sleeps until `is_so`; whatever makes it so interrupts.
+/// Sleeps until `is_so`; every cause of the change must raise an interrupt.
 pub(crate) fn sleep_until(mut is_so: impl FnMut() -> bool) {
     loop {
         interrupts::wake_word().store(0, Ordering::Release);
@@ -115,7 +115,7 @@ pub(crate) fn sleep_until(mut is_so: impl FnMut() -> bool) {
         }
         crate::idle();
     }
-    // The word was cleared here: what set it before, such as a frame that arrived, is not to be
-    // slept through by the caller.
+    // The word was cleared here, so set it again: the caller must not sleep through an earlier
+    // event, such as a frame that arrived.
     interrupts::wake_word().store(1, Ordering::Release);
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use wire::nettest::{MAGIC, boot, report};
 
-/// What the monitor told us. Copied once: it does not change.
+/// Configuration from the monitor. Copied once, as it does not change.
 #[derive(Clone, Copy)]
 pub(crate) struct Boot {
     words: [u64; boot::LEN],
@@ -14,25 +14,26 @@ impl Boot {
     /// Reads the page at `at`.
     ///
     /// # Safety
-    /// `at` is the address of a boot page, readable and aligned to 8.
+    ///
+    /// `at` must be the address of a boot page, readable and aligned to 8.
     pub(crate) unsafe fn read(at: *const u64) -> Self {
         let mut words = [0; boot::LEN];
         for (i, word) in words.iter_mut().enumerate() {
-            // SAFETY: the caller promises a page; the index is far below its 512 words.
+            // SAFETY: the caller promises a page; the index is below its 512 words.
             let at = unsafe { at.add(i) };
-            // SAFETY: see above; aligned, and nobody writes it while the guest runs.
+            // SAFETY: as above; aligned, and not written while the guest runs.
             *word = unsafe { at.read_volatile() };
         }
         assert!(words[boot::MAGIC] == MAGIC);
         Boot { words }
     }
 
-    /// A word by its index, see [`boot`].
+    /// Word at an index, see [`boot`].
     pub(crate) fn get(&self, index: usize) -> u64 {
         self.words[index]
     }
 
-    /// The same with this frequency of the time stamp counter.
+    /// The same page with another frequency of the time stamp counter.
     pub(crate) fn with_tsc_khz(mut self, khz: u64) -> Self {
         self.words[boot::TSC_KHZ] = khz;
         self
@@ -54,7 +55,7 @@ pub(crate) struct Report {
 static REPORT_AT: AtomicU64 = AtomicU64::new(0);
 
 impl Report {
-    /// Takes the page that the boot page names into use.
+    /// Starts using the page named by the boot page.
     pub(crate) fn install(boot: &Boot) {
         REPORT_AT.store(boot.get(boot::REPORT), Ordering::Relaxed);
     }
@@ -63,26 +64,25 @@ impl Report {
     pub(crate) fn get() -> Self {
         let at = REPORT_AT.load(Ordering::Relaxed) as *const [AtomicU64; report::LEN];
         assert!(!at.is_null());
-        // SAFETY: the monitor reserved an aligned page there for nothing else; atomics make
-        // concurrent reads by the monitor sound.
+        // SAFETY: the monitor reserves an aligned page there for this use only; atomics make its
+        // concurrent reads sound.
         Report { words: unsafe { &*at } }
     }
 
-    /// A word, as it is now.
+    /// Current value of a word.
     pub(crate) fn get_word(&self, index: usize) -> u64 {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Sets a word.
     pub(crate) fn set(&self, index: usize, value: u64) {
         self.words[index].store(value, Ordering::Release);
     }
 
-    /// Adds to a word. Plain addition would lose one when an interrupt falls in between; this
-    /// is one instruction, and no locked one is needed: there is one processor.
+    /// Adds to a word by one instruction, so that an interrupt in between loses no count. It needs no
+    /// lock prefix: there is one processor.
     pub(crate) fn add(&self, index: usize, value: u64) {
         let word = self.words[index].as_ptr();
-        // SAFETY: an aligned word that only this processor writes.
+        // SAFETY: an aligned word written only by this processor.
         unsafe {
             core::arch::asm!("add qword ptr [{}], {}", in(reg) word, in(reg) value);
         }

@@ -1,8 +1,8 @@
-//! Start on a plain PC, such as QEMU's: without the monitor, which sets up everything else.
+//! Start on a plain PC, such as QEMU's, without the monitor that sets up everything else.
 //!
-//! QEMU's `-kernel` enters by PVH, in 32-bit protected mode without paging, interrupts off. A few
-//! instructions lead to 64-bit mode at privilege level 0, with the selectors that the monitor's
-//! table has; the boot page lies where QEMU's loader was told to put it.
+//! QEMU's `-kernel` enters by PVH, in 32-bit protected mode without paging, interrupts disabled. A
+//! few instructions switch to 64-bit mode at privilege level 0, with the selectors of the monitor's
+//! table; QEMU's loader places the boot page.
 //!
 //! Source: Xen's x86/HVM direct boot ABI (PVH); only its entry is used, not its start information.
 
@@ -13,7 +13,7 @@ use wire::nettest::{PLAIN_BOOT_AT, PLAIN_DEVICES_AT, PLAIN_IDT_AT, boot, report}
 use crate::cpu::{in8, out8, ticks};
 use crate::pages::{Boot, Report};
 
-/// The monitor's debug console, a byte a write.
+/// The monitor's debug console; one byte per write.
 const CONSOLE: u16 = 0xe9;
 
 global_asm!(
@@ -32,7 +32,7 @@ global_asm!(
 
     .section .rodata.pvh, "a"
     .balign 8
-    // By selector: 0x2b data and 0x33 code, as the monitor's, but of level 0.
+    // By selector: 0x2b data and 0x33 code, as in the monitor's table, but of level 0.
     pvh_gdt:
     .quad 0, 0, 0, 0, 0, 0x00cf93000000ffff, 0x00af9b000000ffff
     pvh_gdt_end:
@@ -50,14 +50,14 @@ global_asm!(
     pvh_start:
         cli
         cld
-        // The firmware left its own things where the descriptor table and the pages shared with
-        // a monitor are.
+        // The firmware leaves its own data in the descriptor table and the pages shared with a
+        // monitor: clear them.
         mov edi, {idt}
         xor eax, eax
         mov ecx, (0xb000 - {idt}) / 4
         rep stosd
-        // All of memory at its physical address, in pages of 2 MiB: 1 GiB. And, without a cache, the
-        // page where a virtio card's registers may be.
+        // All of memory at its physical address, in pages of 2 MiB: 1 GiB. Also, uncached, the page
+        // that may hold a virtio card's registers.
         mov eax, offset pvh_tables + 0x1003
         mov dword ptr [pvh_tables], eax
         mov eax, offset pvh_tables + 0x2003
@@ -108,7 +108,7 @@ global_asm!(
     "#,
     device_gib = const PLAIN_DEVICES_AT >> 30,
     device_page = const (PLAIN_DEVICES_AT >> 21) & 511,
-    // Present, writable, written through, not cached, 2 MiB.
+    // Present, writable, write-through, uncached, 2 MiB.
     device_entry = const (PLAIN_DEVICES_AT & !0x1f_ffff) | 0x9b,
     idt = const PLAIN_IDT_AT,
     boot = const PLAIN_BOOT_AT,
@@ -116,7 +116,7 @@ global_asm!(
     stack = const PLAIN_BOOT_AT - 0x1000,
 );
 
-/// Tells whoever listens at the debug console: the signal, and the report page behind it.
+/// Writes to the debug console: the signal, then the report page.
 pub(crate) fn signal(byte: u8) {
     out8(CONSOLE, byte);
     for index in 0..report::LEN {
@@ -126,8 +126,8 @@ pub(crate) fn signal(byte: u8) {
     }
 }
 
-/// Frequency of the time stamp counter in kHz: what the boot page says or, where nobody could
-/// tell, by the PC's timer.
+/// Frequency of the time stamp counter in kHz, from the boot page or, if it is 0 there, measured
+/// with the PC's timer.
 pub(crate) fn tsc_khz(boot: &Boot) -> u64 {
     match boot.get(boot::TSC_KHZ) {
         0 => measured_khz(),
@@ -135,20 +135,20 @@ pub(crate) fn tsc_khz(boot: &Boot) -> u64 {
     }
 }
 
-/// Counts ticks while the timer's channel 0, which interrupts nobody yet, counts down from 59,659 at
-/// 1,193,182 Hz: 50 ms.
+/// Counts ticks while the timer's channel 0, whose interrupt is still masked, counts down from
+/// 59,659 at 1,193,182 Hz: 50 ms.
 fn measured_khz() -> u64 {
     const COMMAND: u16 = 0x43;
     const CHANNEL_0: u16 = 0x40;
     const COUNT: u16 = 59_659;
-    // Mode 0: once, and beyond zero.
+    // Mode 0: one-shot, keeps counting below zero.
     out8(COMMAND, 0x30);
     for byte in COUNT.to_le_bytes() {
         out8(CHANNEL_0, byte);
     }
     let begin = ticks();
     let count = || {
-        // Holds the count for two reads.
+        // Latches the count for two reads.
         out8(COMMAND, 0x00);
         u16::from_le_bytes([in8(CHANNEL_0), in8(CHANNEL_0)])
     };

@@ -1,4 +1,4 @@
-//! Raw frames as fast as the device takes them.
+//! Raw frames, as fast as the device accepts them.
 
 use wire::nettest::{Signal, boot, report};
 
@@ -9,9 +9,9 @@ use crate::{interrupts, signal};
 
 use core::sync::atomic::Ordering;
 
-/// EtherType of experiments: no stack answers.
+/// EtherType for experiments: no stack answers it.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-/// The buffer that all frames are copied from.
+/// Source buffer of all frames.
 static SOURCE: [u8; 1514] = {
     let mut bytes = [0; 1514];
     let mut i = 0;
@@ -47,7 +47,7 @@ pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
             if nic.tx_is_empty() {
                 break;
             }
-            // With the transmit interrupt masked nobody would wake us.
+            // With the transmit interrupt masked, nothing would wake the driver.
             crate::cpu::pause();
         }
     };

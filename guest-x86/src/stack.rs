@@ -1,4 +1,4 @@
-//! The driver as a device of the TCP/IP stack, and the loop around both.
+//! The driver as a device of the TCP/IP stack, and the loop that runs both.
 
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering;
@@ -14,11 +14,13 @@ use crate::nic::Nic;
 use crate::pages::{Boot, Report};
 use crate::{idle, interrupts};
 
-/// Longest frame, check sequence not counted, and the shortest that a wire carries.
+/// Longest frame without its check sequence, and shortest frame on a wire.
 const FRAME_BYTES_MAX: usize = 1514;
 const FRAME_BYTES_MIN: usize = 60;
-/// Length of the network's prefix in every lab.
+/// Prefix length of the network in every lab.
 const PREFIX: u8 = 24;
+/// Time after which an interrupt that has not come counts as lost, milliseconds.
+const LOST_MS: u64 = 10_000;
 /// Ticks a second, for the stack's timers.
 const TIMER_HZ: u32 = 100;
 
@@ -60,7 +62,7 @@ impl Device for Port<'_> {
         Self: 'a;
 
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
-        // A frame may want an answer: without room for it, it waits.
+        // A frame may need an answer: without room for it, the frame waits.
         if !self.nic.tx_ready() {
             return None;
         }
@@ -93,7 +95,7 @@ pub(crate) struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Puts the boot page's address on the driver and starts the stack's timer.
+    /// Starts the stack's timer and gives the driver the address from the boot page.
     pub(crate) fn new(boot: &Boot, nic: &'a mut Nic) -> Self {
         let mac = EthernetAddress(nic.mac());
         let mut port = Port { nic, frame: [0; FRAME_BYTES_MAX] };
@@ -103,15 +105,15 @@ impl<'a> Stack<'a> {
         let mut interface = Interface::new(config, &mut port, instant(tsc_khz));
         let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
         interface.update_ip_addrs(|addresses| {
-            // There is room for two.
+            // The table has room for two.
             let _ = addresses.push(IpCidr::new(ip.into(), PREFIX));
         });
         interrupts::enable_timer(TIMER_HZ);
         Stack { port, interface, tsc_khz }
     }
 
-    /// Moves frames, has `work` done on the sockets, which returns whether it did any, and sleeps
-    /// when neither did.
+    /// Moves frames and calls `work` on the sockets, which returns true if it did any; sleeps when
+    /// neither did.
     pub(crate) fn turn(
         &mut self,
         sockets: &mut SocketSet<'_>,
@@ -125,7 +127,7 @@ impl<'a> Stack<'a> {
         if polled == PollResult::None && !worked {
             let delay = self.interface.poll_delay(now, sockets);
             if delay.is_none_or(|delay| delay.total_micros() > 0) {
-                // Without room nothing is received, and nobody tells of room unless asked.
+                // Without room nothing is received, and the device reports room only if asked.
                 match self.port.nic.tx_ready() {
                     true => self.sleep(interrupts_before),
                     false => self.port.nic.tx_wait(),
@@ -136,13 +138,28 @@ impl<'a> Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// Sleeps, and counts when that was too long: no interrupt since `interrupts_before`, when the
-    /// wake word was cleared, and yet there is a frame.
+    /// Sleeps, and counts an overlong sleep: no interrupt since `interrupts_before`, when the wake
+    /// word was cleared, although a frame waits. The monitor writes a frame before it raises the line,
+    /// so the interrupt may be late; one that never comes is lost.
     fn sleep(&self, interrupts_before: u64) {
         idle();
         let report = Report::get();
-        if report.get_word(report::INTERRUPTS) == interrupts_before && self.port.nic.rx_ready() {
-            report.add(report::OVERSLEPT, 1);
+        let is_untold = || report.get_word(report::INTERRUPTS) == interrupts_before;
+        if !is_untold() || !self.port.nic.rx_ready() {
+            return;
+        }
+        report.add(report::OVERSLEPT, 1);
+        if report.get_word(report::LOST_WAKE_UPS) > 0 {
+            // No other comes until that one is acknowledged.
+            return;
+        }
+        let begin = ticks();
+        while is_untold() {
+            if ticks() - begin > LOST_MS * self.tsc_khz {
+                report.add(report::LOST_WAKE_UPS, 1);
+                return;
+            }
+            core::hint::spin_loop();
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What goes over TCP: a stream out of one buffer or into nothing, and the small services that
-//! any client can talk to.
+//! TCP: a stream from one buffer or into nothing, and small services for any client.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ struct Once<T> {
     memory: UnsafeCell<T>,
 }
 
-// SAFETY: the memory is reached through `take` alone, which gives it to one caller.
+// SAFETY: the memory is reached only through `take`, which returns it to one caller.
 unsafe impl<T> Sync for Once<T> {}
 
 impl<T> Once<T> {
@@ -40,10 +39,10 @@ impl<T> Once<T> {
         Once { taken: AtomicBool::new(false), memory: UnsafeCell::new(memory) }
     }
 
-    #[expect(clippy::mut_from_ref, reason = "handed out once, which `taken` sees to")]
+    #[expect(clippy::mut_from_ref, reason = "handed out once, guarded by `taken`")]
     fn take(&'static self) -> &'static mut T {
         assert!(!self.taken.swap(true, Ordering::AcqRel));
-        // SAFETY: nobody had it before, and nobody will again.
+        // SAFETY: the flag makes this the only reference.
         unsafe { &mut *self.memory.get() }
     }
 }
@@ -60,7 +59,7 @@ fn socket(buffers: &'static mut [Buffer; 2]) -> tcp::Socket<'static> {
     tcp::Socket::new(tcp::SocketBuffer::new(&mut rx[..]), tcp::SocketBuffer::new(&mut tx[..]))
 }
 
-/// Adds up what passes, when the monitor wants to know.
+/// Checksums the stream, if the monitor asks for it.
 struct Sum {
     digest: Option<Sha256>,
     bytes: u64,
@@ -79,10 +78,10 @@ impl Sum {
         }
     }
 
-    /// Tells how far it is, for whoever asks why it came no further.
+    /// Reports the progress, to diagnose a stream that stalls.
     fn tell(&self, socket: &tcp::Socket<'_>) {
         let state = match socket.state() {
-            // What there was before is of interest.
+            // Data before a stall is of interest too.
             tcp::State::Closed => return,
             tcp::State::Listen => 1,
             tcp::State::SynSent => 2,
@@ -114,7 +113,7 @@ impl Sum {
     }
 }
 
-/// A connection to the other end, made.
+/// Opens a connection to the other end.
 fn connect<'a>(
     boot: &Boot,
     nic: &'a mut Nic,
@@ -141,7 +140,7 @@ fn connect<'a>(
     (stack, handle)
 }
 
-/// Sends writes of the size asked for, from one buffer, and closes.
+/// Sends writes of the requested size from one buffer, then closes.
 pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
     let mut storage = [SocketStorage::EMPTY; 1];
     let mut sockets = SocketSet::new(&mut storage[..]);
@@ -178,7 +177,7 @@ pub(crate) fn send(boot: &Boot, nic: &mut Nic) {
                 socket.close();
                 (closed, worked) = (true, true);
             }
-            // Our end was acknowledged: so was all before it.
+            // Our FIN was acknowledged, and with it all data before.
             use tcp::State::{Closed, Closing, FinWait1, LastAck};
             sum.tell(socket);
             let state = socket.state();
@@ -233,7 +232,7 @@ pub(crate) fn receive(boot: &Boot, nic: &mut Nic) {
     }
 }
 
-/// Serves until the monitor ends it.
+/// Serves until the monitor stops the guest.
 pub(crate) fn serve(boot: &Boot, nic: &mut Nic) {
     let mut storage = [const { SocketStorage::EMPTY }; 3 * CONNECTIONS + 1];
     let mut sockets = SocketSet::new(&mut storage[..]);
@@ -241,7 +240,7 @@ pub(crate) fn serve(boot: &Boot, nic: &mut Nic) {
     let ports = [ECHO, DISCARD, CHARGEN].into_iter().cycle();
     for ((buffers, entry), port) in BUFFERS.take().iter_mut().zip(&mut handles).zip(ports) {
         let mut socket = socket(buffers);
-        // Before the first frame is looked at: whoever comes early is not refused.
+        // Before the first frame is processed, so that early clients are not refused.
         socket.listen(port).expect("the socket is new");
         *entry = (port, sockets.add(socket));
     }
@@ -254,7 +253,7 @@ pub(crate) fn serve(boot: &Boot, nic: &mut Nic) {
             for (port, handle) in handles {
                 let socket = sockets.get_mut::<tcp::Socket>(handle);
                 if !socket.is_open() {
-                    // A port that is not 0, on a socket that is closed.
+                    // The port is not 0, and the socket is closed.
                     let _ = socket.listen(port);
                     continue;
                 }
@@ -263,7 +262,7 @@ pub(crate) fn serve(boot: &Boot, nic: &mut Nic) {
                     DISCARD => discard(socket),
                     _ => generate(socket, &mut line),
                 };
-                // The client has closed, and has all that it is to have.
+                // The client has closed, and has received everything.
                 if !socket.may_recv() && socket.may_send() && socket.send_queue() == 0 {
                     socket.close();
                     worked = true;
@@ -286,20 +285,20 @@ fn datagram_socket() -> udp::Socket<'static> {
     socket
 }
 
-/// RFC 862 over UDP.
+/// Echo over UDP (RFC 862).
 fn echo_datagrams(socket: &mut udp::Socket<'_>) -> bool {
     let mut copy = [0; 1472];
     let mut worked = false;
     while socket.can_send() {
         let Ok((len, from)) = socket.recv_slice(&mut copy) else { break };
-        // Without room it is lost, as datagrams are.
+        // A datagram without room is lost.
         let _ = socket.send_slice(&copy[..len], from);
         worked = true;
     }
     worked
 }
 
-/// RFC 862.
+/// Echo (RFC 862).
 fn echo(socket: &mut tcp::Socket<'_>) -> bool {
     let mut copy = [0; 4096];
     let mut worked = false;
@@ -310,14 +309,14 @@ fn echo(socket: &mut tcp::Socket<'_>) -> bool {
         if taken == 0 {
             break;
         }
-        // There is room: it was looked at.
+        // Room was checked above.
         let _ = socket.send_slice(&copy[..taken]);
         worked = true;
     }
     worked
 }
 
-/// RFC 863.
+/// Discard (RFC 863).
 fn discard(socket: &mut tcp::Socket<'_>) -> bool {
     let mut worked = false;
     while socket.can_recv() {
@@ -327,11 +326,12 @@ fn discard(socket: &mut tcp::Socket<'_>) -> bool {
     worked
 }
 
-/// RFC 864: lines of 72 printing characters, each one further; what comes is thrown away.
+/// Character generator (RFC 864): lines of 72 printing characters, each shifted by one; input is
+/// discarded.
 fn generate(socket: &mut tcp::Socket<'_>, first: &mut usize) -> bool {
     const LINE: usize = 74;
     let mut worked = discard(socket);
-    // A client that has closed wants no more.
+    // The client has closed and wants no more.
     while socket.may_recv()
         && socket.may_send()
         && socket.send_capacity() - socket.send_queue() >= LINE

@@ -1,4 +1,4 @@
-//! The driver of virtio-net over memory-mapped registers, as QEMU's `microvm` has it.
+//! virtio-net driver over memory-mapped registers, as on QEMU's `microvm`.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,8 +14,8 @@ use crate::lance::access;
 use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 
-/// As drivers of virtio-net work: frames sent raise no interrupt, the device is told only when it
-/// wants to be.
+/// Common settings of virtio-net drivers: frames sent raise no interrupt, and the device is
+/// notified only if it asks for it.
 const SETTINGS: Settings = Settings {
     event_idx: true,
     tx_interrupts: false,
@@ -23,13 +23,13 @@ const SETTINGS: Settings = Settings {
     packed: false,
     indirect: false,
 };
-/// Looks at a full ring before the driver sleeps.
+/// Polls of a full ring before the driver sleeps.
 const FULL_SPINS: u32 = 64;
 
-/// The registers, for the interrupt handler; 0 until the card is up.
+/// Address of the registers, for the interrupt handler; 0 until the card has started.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// The card's registers, by their address.
+/// Registers of the card, by their address.
 struct Window(usize);
 
 impl Registers for Window {
@@ -46,8 +46,8 @@ impl Registers for Window {
     }
 }
 
-/// The interrupt handler's part: reads what it was about and acknowledges that. Returns `false` where
-/// there is no such card.
+/// Interrupt handler: reads and acknowledges the cause. Returns `false` if there is no such
+/// card.
 pub(crate) fn on_interrupt() -> bool {
     let registers = Window(BASE.load(Ordering::Relaxed));
     if registers.0 == 0 {
@@ -60,20 +60,20 @@ pub(crate) fn on_interrupt() -> bool {
     true
 }
 
-/// A card that runs.
+/// A started card.
 pub(crate) struct Card {
     driver: NetDriver<Window, Dma>,
     mac: [u8; 6],
-    /// What the next frame to send is written to; `None` when all are with the card.
+    /// Buffer for the next frame to send; `None` when the card has all of them.
     next: Option<Frame>,
 }
 
 impl Card {
-    /// Starts the card where the boot page says that there is one.
+    /// Starts the card at the address in the boot page.
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
         let at = boot.get(boot::VIRTIO_AT) as usize;
         BASE.store(at, Ordering::Relaxed);
-        // Before the card may pull it.
+        // Before the card may raise it.
         interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
         let mut driver = NetDriver::start(Window(at), Dma::take()?, SETTINGS).ok()?;
         let mac = driver.mac()?;
@@ -81,12 +81,12 @@ impl Card {
         Some(Card { driver, mac, next })
     }
 
-    /// Our address.
+    /// MAC address of the card.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// Takes back what was sent, and says whether there is room.
+    /// Reclaims sent frames. Returns true if there is room.
     pub(crate) fn tx_ready(&mut self) -> bool {
         let (_, slots) = self.driver.ring_frames();
         if self.driver.tx_posted() == slots {
@@ -103,7 +103,7 @@ impl Card {
         assert!(fault.is_none(), "the card broke its rules");
     }
 
-    /// Waits for room: looks a while, then sleeps.
+    /// Waits for room: polls for a while, then sleeps.
     pub(crate) fn tx_wait(&mut self) {
         for _ in 0..FULL_SPINS {
             if self.tx_ready() {
@@ -112,14 +112,14 @@ impl Card {
             pause();
         }
         if !self.tx_ready() {
-            // When it has sent one, there is room already.
+            // The card may have sent one in the meantime.
             sleep_until(|| self.driver.tx_enable_interrupts() || self.tx_ready());
             self.reap();
             self.driver.tx_disable_interrupts();
         }
     }
 
-    /// Sends a frame of `len` bytes that `fill` writes; there is room.
+    /// Sends a frame of `len` bytes written by `fill`; requires room.
     pub(crate) fn send(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
         let frame = self.next.take().expect("there is room");
         let begin = ticks();
@@ -129,20 +129,20 @@ impl Card {
         self.driver.tx_kick();
     }
 
-    /// Whether all frames were sent.
+    /// True if all frames were sent.
     pub(crate) fn tx_is_empty(&mut self) -> bool {
         self.reap();
         self.driver.tx_posted() == 0
     }
 
-    /// Whether a received frame waits.
+    /// True if a received frame waits.
     pub(crate) fn rx_ready(&self) -> bool {
         self.driver.rx_has_used()
     }
 
-    /// Takes a received frame, when there is one.
+    /// Takes a received frame, if any.
     pub(crate) fn receive<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        // With EVENT_IDX the wish for an interrupt is for the next frame alone.
+        // With EVENT_IDX, the interrupt request covers the next frame only.
         if !self.rx_ready() && !self.driver.rx_enable_interrupts() {
             return None;
         }

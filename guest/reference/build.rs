@@ -1,4 +1,4 @@
-//! Links the image for its board, as the station's own is.
+//! Links the image for its board.
 
 fn main() {
     println!("cargo::rerun-if-changed=../app/virt.ld");

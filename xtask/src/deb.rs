@@ -1,4 +1,4 @@
-//! The Debian package: stages what the program writes of itself, and has `cargo deb` pack it all.
+//! The Debian package: stages man pages, completions and images, and runs `cargo deb`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{cargo, firmware, notices, release, run};
 
-/// Shells, with the file's name as each looks for it.
+/// Shells, with the file name that each expects.
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "wirepath"), ("zsh", "_wirepath"), ("fish", "wirepath.fish")];
 
@@ -19,7 +19,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     firmware::build(root)?;
     let program = release::build(root, &target)?;
 
-    // Where `cargo deb` looks for assets that begin with `target/release`.
+    // `cargo deb` looks here for assets whose path begins with `target/release`.
     let stage = target.join("release/staged");
     if stage.exists() {
         fs::remove_dir_all(&stage).with_context(|| format!("emptying {}", stage.display()))?;
@@ -29,7 +29,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     run(Command::new(&program).arg("man").arg(stage.join("man")))?;
-    // Without names and times in them.
+    // Without file names and times, for reproducible output.
     run(Command::new("gzip").args(["--best", "--no-name", "--recursive"]).arg(stage.join("man")))?;
     for (shell, file) in COMPLETIONS {
         let file = stage.join("completions").join(file);
@@ -42,7 +42,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
             .with_context(|| format!("copying {}", from.display()))?;
     }
     let notices = notices::text(root)?;
-    fs::write(stage.join("THIRD-PARTY"), notices).context("writing the notices of others")?;
+    fs::write(stage.join("THIRD-PARTY"), notices).context("writing the third-party notices")?;
 
     let out = root.join("out");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;

@@ -1,62 +1,68 @@
-//! Which crate may depend on which.
+//! Dependencies between the crates of the workspace.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Our crates by package name, each with those of ours that it may depend on.
+/// Crates of the workspace, without the prefix `wirepath-`, each with those that it may depend on.
 ///
-/// Only normal dependencies are held to it: tests may use what they like.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("wirepath-model", &[]),
-    ("wirepath-wire", &[]),
-    ("wirepath-sys", &[]),
-    ("wirepath-io", &["wirepath-sys", "wirepath-wire"]),
-    ("wirepath-host", &["wirepath-sys"]),
-    ("wirepath-paths", &["wirepath-model", "wirepath-wire", "wirepath-io", "wirepath-host"]),
-    ("wirepath-report", &["wirepath-model"]),
+/// Only normal dependencies are checked: tests may use any crate.
+const ALLOWED: &[(&str, &str)] = &[
+    ("model", ""),
+    ("wire", ""),
+    ("market", "wire"),
+    ("sys", ""),
+    ("io", "sys wire"),
+    ("host", "sys"),
+    ("lab", "model sys io host"),
+    ("testkit", "model sys io host lab"),
+    ("forward", "sys wire io host"),
+    ("vmm", "sys wire io host"),
+    ("marketdata", "model sys wire market io host report"),
+    ("report", "model"),
+    ("probe", PATH),
+    ("feed", "model sys wire market io host lab report marketdata"),
+    ("tunnel", "model sys wire market io host lab report forward"),
+    ("vmnic", "model sys wire market io host lab report vmm"),
+    ("guest", PATH),
     (
         "wirepath",
-        &[
-            "wirepath-model",
-            "wirepath-wire",
-            "wirepath-sys",
-            "wirepath-io",
-            "wirepath-host",
-            "wirepath-paths",
-            "wirepath-report",
-        ],
+        "model wire market sys io host lab forward vmm marketdata probe feed tunnel vmnic guest \
+         report",
     ),
-    ("xtask", &[]),
+    ("xtask", ""),
 ];
 
-/// Dependencies that go the wrong way, each as a sentence.
+const PATH: &str = "model sys wire market io host lab report";
+
+/// Returns the dependencies that are not allowed, each as a sentence.
 ///
-/// - `metadata`: what `cargo metadata --no-deps` says.
-/// - Fails when it is not of the shape expected, so that a change of format is no silent pass.
-pub(crate) fn of_crates(metadata: &Value) -> Result<Vec<String>> {
+/// - `metadata`: output of `cargo metadata --no-deps`.
+///
+/// Errors: metadata of another shape, so that a change of the format does not pass.
+pub(crate) fn violations(metadata: &Value) -> Result<Vec<String>> {
     let packages = array(metadata, "packages")?;
     if packages.is_empty() {
         bail!("cargo metadata lists no packages");
     }
-    let ours = packages.iter().map(|package| text(package, "name")).collect::<Result<Vec<_>>>()?;
+    let ours = packages.iter().map(name).collect::<Result<Vec<_>>>()?;
     let mut violations = Vec::new();
-    for (package, name) in packages.iter().zip(&ours) {
-        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name) else {
+    for (package, name_of_crate) in packages.iter().zip(&ours) {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name_of_crate) else {
             violations.push(format!(
-                "crate {name}: not listed in xtask/src/edges.rs; add it there with the crates \
-                 it may depend on"
+                "crate {name_of_crate}: not listed in xtask/src/edges.rs; add it there with the \
+                 crates it may depend on"
             ));
             continue;
         };
         for dependency in array(package, "dependencies")? {
-            let to = text(dependency, "name")?;
-            let normal = dependency.get("kind").is_none_or(Value::is_null);
-            if normal && ours.contains(&to) && !allowed.contains(&to) {
-                let allowed = match allowed {
-                    [] => "none of ours".to_owned(),
-                    some => some.join(", "),
-                };
-                violations.push(format!("crate {name}: depends on {to}; allowed there: {allowed}"));
+            let to = name(dependency)?;
+            let is_normal = dependency.get("kind").is_none_or(Value::is_null);
+            let is_allowed = !ours.contains(&to) || allowed.split(' ').any(|known| known == to);
+            if is_normal && !is_allowed {
+                violations.push(format!(
+                    "crate {name_of_crate}: depends on {to}; allowed: {}",
+                    if allowed.is_empty() { "none" } else { allowed }
+                ));
             }
         }
     }
@@ -67,15 +73,15 @@ fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     value[key].as_array().with_context(|| format!("cargo metadata has no list {key:?}"))
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
-    value[key].as_str().with_context(|| format!("cargo metadata has no text {key:?}"))
+/// Name of a package or dependency, without the prefix.
+fn name(value: &Value) -> Result<&str> {
+    let name = value["name"].as_str().context("cargo metadata has no text \"name\"")?;
+    Ok(name.strip_prefix("wirepath-").unwrap_or(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::*;
+    use serde_json::{Value, json};
 
     fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
         let dependencies: Vec<Value> =
@@ -84,11 +90,11 @@ mod tests {
     }
 
     fn violations(packages: &[Value]) -> Vec<String> {
-        of_crates(&json!({ "packages": packages })).expect("it is well-formed")
+        super::violations(&json!({ "packages": packages })).expect("well-formed metadata")
     }
 
     #[test]
-    fn agreed_edges_pass() {
+    fn allowed_dependencies_pass() {
         let sys = package("wirepath-sys", &[("libc", None)]);
         let wire = package("wirepath-wire", &[]);
         let io = package("wirepath-io", &[("wirepath-sys", None), ("wirepath-wire", None)]);
@@ -96,36 +102,36 @@ mod tests {
     }
 
     #[test]
-    fn edge_against_the_grain_is_named_with_what_is_allowed() {
+    fn forbidden_dependency_is_named_with_the_allowed_ones() {
         let sys = package("wirepath-sys", &[("wirepath-io", None)]);
         let io = package("wirepath-io", &[]);
         let report = package("wirepath-report", &[("wirepath-sys", None)]);
         assert_eq!(
             violations(&[sys, io, report]),
             [
-                "crate wirepath-sys: depends on wirepath-io; allowed there: none of ours",
-                "crate wirepath-report: depends on wirepath-sys; allowed there: wirepath-model",
+                "crate sys: depends on io; allowed: none",
+                "crate report: depends on sys; allowed: model",
             ]
         );
     }
 
     #[test]
-    fn tests_may_depend_on_what_they_like() {
+    fn tests_may_depend_on_any_crate() {
         let sys = package("wirepath-sys", &[("wirepath-io", Some("dev"))]);
         assert_eq!(violations(&[sys, package("wirepath-io", &[])]), [""; 0]);
     }
 
     #[test]
-    fn crate_nobody_listed_is_a_violation() {
+    fn unlisted_crate_is_a_violation() {
         let found = violations(&[package("wirepath-extra", &[])]);
         assert_eq!(found.len(), 1);
-        assert!(found[0].contains("wirepath-extra: not listed"), "{found:?}");
+        assert!(found[0].contains("extra: not listed"), "{found:?}");
     }
 
     #[test]
-    fn metadata_of_another_shape_is_an_error_and_no_pass() {
-        assert!(of_crates(&json!({})).is_err());
-        assert!(of_crates(&json!({ "packages": [] })).is_err());
-        assert!(of_crates(&json!({ "packages": [{ "name": "xtask" }] })).is_err());
+    fn metadata_of_another_shape_is_an_error() {
+        assert!(super::violations(&json!({})).is_err());
+        assert!(super::violations(&json!({ "packages": [] })).is_err());
+        assert!(super::violations(&json!({ "packages": [{ "name": "xtask" }] })).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Builds the guests of `guest/` and `guest-x86/` and puts the images where the CLI looks for them.
+//! Builds the guests of `guest/` and `guest-x86/` and copies the images to the CLI's search folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,16 +1,17 @@
-//! Links of Markdown pages: whether what they lead to is there. Nothing is fetched.
+//! Links of Markdown pages: checks that their targets exist, without fetching any.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
-use std::{fs, str};
 
 use anyhow::{Context, Result, bail};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Checks every link of every page; lists all that lead nowhere before it fails.
+use crate::tracked_files;
+
+/// Checks every link of every page; prints all broken ones before it fails.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let files = files(root)?;
+    let files = tracked_files(root)?;
     let mut pages = BTreeMap::new();
     for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "md")) {
         let text = fs::read_to_string(root.join(file))
@@ -22,29 +23,14 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         println!("{fault}");
     }
     if !faults.is_empty() {
-        bail!("{} link(s) lead nowhere", faults.len());
+        bail!("{} broken link(s)", faults.len());
     }
     let count: usize = pages.values().map(|page| page.links.len()).sum();
-    println!("links: all {count} of {} pages lead somewhere", pages.len());
+    println!("links: all {count} of {} pages are valid", pages.len());
     Ok(())
 }
 
-/// What git knows, or would if it was told, from the root.
-fn files(root: &Path) -> Result<BTreeSet<PathBuf>> {
-    let output = Command::new("git")
-        .current_dir(root)
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .output()
-        .context("git did not start")?;
-    if !output.status.success() {
-        bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let names = str::from_utf8(&output.stdout).context("a file's name is no UTF-8")?;
-    let there = |file: &PathBuf| root.join(file).is_file();
-    Ok(names.split_terminator('\0').map(PathBuf::from).filter(there).collect())
-}
-
-/// A Markdown page: where its links go, each with its line, and what can be linked to in it.
+/// Links of a Markdown page, each with its line, and anchors of its headings.
 #[derive(Default)]
 struct Page {
     links: Vec<(usize, String)>,
@@ -74,7 +60,7 @@ impl Page {
         page
     }
 
-    /// Adds a heading's anchor; one that is there already gets a number, as on GitHub.
+    /// Adds a heading's anchor; a duplicate gets a number, as on GitHub.
     fn name(&mut self, heading: &str) {
         let anchor = anchor(heading);
         let numbered = (1..).map(|n| format!("{anchor}-{n}"));
@@ -83,7 +69,7 @@ impl Page {
     }
 }
 
-/// As GitHub makes them: lower case, spaces as hyphens, without other punctuation.
+/// Anchor as on GitHub: lower case, spaces as hyphens, without other punctuation.
 fn anchor(heading: &str) -> String {
     let keep = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     heading.trim().to_lowercase().chars().filter(keep).collect::<String>().replace(' ', "-")
@@ -101,7 +87,7 @@ fn faults(pages: &BTreeMap<PathBuf, Page>, files: &BTreeSet<PathBuf>) -> Vec<Str
     faults
 }
 
-/// Why a link of the page `from` leads nowhere.
+/// Returns the fault of a link on page `from`; `None` if it is valid.
 fn fault(
     from: &Path,
     link: &str,
@@ -109,23 +95,23 @@ fn fault(
     files: &BTreeSet<PathBuf>,
 ) -> Option<&'static str> {
     if link.contains(':') {
-        return (!is_address(link)).then_some("is no whole https:// or http:// address");
+        return (!is_address(link)).then_some("not a complete https:// or http:// address");
     }
     let (path, anchor) = link.split_once('#').map_or((link, None), |(p, a)| (p, Some(a)));
     let to = if path.is_empty() { Some(from.to_path_buf()) } else { resolve(from, path) };
-    let Some(to) = to else { return Some("leads out of the repository") };
+    let Some(to) = to else { return Some("outside the repository") };
     if !files.contains(&to) && !files.iter().any(|file| file.starts_with(&to)) {
-        return Some("is not there");
+        return Some("no such file");
     }
     let (anchor, page) = (anchor?, pages.get(&to));
     match page {
         Some(page) if page.anchors.contains(anchor) => None,
-        Some(_) => Some("there is no such heading"),
-        None => Some("only Markdown pages have headings to lead to"),
+        Some(_) => Some("no such heading"),
+        None => Some("only Markdown pages have headings"),
     }
 }
 
-/// An address with a scheme of the web, a host, and nothing that would have to be escaped.
+/// True for an http or https address with a host and without characters that need escaping.
 fn is_address(link: &str) -> bool {
     let rest = link.strip_prefix("https://").or_else(|| link.strip_prefix("http://"));
     let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
@@ -135,7 +121,7 @@ fn is_address(link: &str) -> bool {
         && link.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '"'))
 }
 
-/// `path` as seen from the page `from`, from the root; `None` when that is outside.
+/// Resolves `path` relative to page `from`; `None` if it is outside the repository.
 fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
     let mut to = from.parent()?.to_path_buf();
     for component in Path::new(path).components() {
@@ -168,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_somewhere_are_let_through() {
+    fn valid_links_pass() {
         let good = "# Here\n[a](other.md) [b](other.md#twice-1) [c](#here) [d](../crates/a)\n\
             [e](other.md#a-tool--its-use) ![f](../crates/a/src/lib.rs) <https://a.example/b?c#d>\n\
             [g]\n\n[g]: ./other.md#top\n";
@@ -176,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_lead_nowhere_is_told_with_its_line() {
+    fn each_broken_link_is_reported_with_its_line() {
         let bad = "# Here\n\n[a](gone.md)\n[b](other.md#thrice)\n[c](#there)\n[d](../../x)\n[e](/etc)\n\
             [f](https:/a.example)\n[g](../crates/a/src/lib.rs#L3)\n\n| t |\n|---|\n| [h](other.md#twice-2) |\n";
         let faults = of(bad);
@@ -185,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_not_taken_for_links() {
+    fn links_in_code_are_ignored() {
         assert_eq!(of("`[a](gone.md)`\n\n```\n[b](gone.md)\n```\n"), [""; 0]);
     }
 }

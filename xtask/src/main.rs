@@ -1,6 +1,5 @@
-//! Chores of the workspace: `cargo xtask edges | links | goldens | reference | unsafe [--check] |
-//! man [DIR] | firmware | linux-guest | release | deb`.
-#![expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+//! Maintenance commands of the workspace; see `USAGE`.
+#![expect(clippy::print_stdout, reason = "a command line tool prints to stdout")]
 
 mod deb;
 mod edges;
@@ -9,24 +8,23 @@ mod links;
 mod linux_guest;
 mod notices;
 mod release;
-mod source;
-mod unsafe_table;
+mod words;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "\
-usage: cargo xtask edges        check that crates and paths depend on each other as agreed
-       cargo xtask links        check that links of Markdown pages lead somewhere; fetches nothing
-       cargo xtask goldens      rewrite the golden files from what the tests produce now
-       cargo xtask reference    rewrite docs/commands.md and docs/results.schema.json from the code
-       cargo xtask unsafe [--check]   write, or check, the table of unsafe code in docs/unsafe.md
+usage: cargo xtask edges        check the dependencies between the crates of the workspace
+       cargo xtask links        check the links of Markdown pages, without fetching any
+       cargo xtask words        check the wording of comments and documents
+       cargo xtask goldens      rewrite the golden files from the current output of the tests
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
-       cargo xtask linux-guest  build the Linux guests of paths and tests from Debian's packages
-       cargo xtask release      build the program so that it does not depend on where it is built
+       cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
+       cargo xtask release      build the program reproducibly, independent of its folder
        cargo xtask deb          build the Debian package into out/";
 
 fn main() -> Result<()> {
@@ -34,16 +32,14 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .context("xtask lies in the workspace's folder")?;
+        .context("xtask is not in the folder of the workspace")?;
     match words[..] {
         ["edges"] => edges(root),
         ["links"] => links::check(root),
-        ["reference"] => reference(root),
+        ["words"] => words::check(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
-        ["unsafe"] => unsafe_table::run(root, false),
-        ["unsafe", "--check"] => unsafe_table::run(root, true),
         ["release"] => release::build(root, &release::target(root)).map(drop),
         ["deb"] => deb::build(root),
         ["man"] => man(root, &root.join("out/man")),
@@ -52,51 +48,50 @@ fn main() -> Result<()> {
     }
 }
 
-/// Checks dependencies and sources; lists every violation before it fails.
+/// Checks the dependencies between crates; prints every violation before it fails.
 fn edges(root: &Path) -> Result<()> {
     let output = cargo(root)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
-        .context("cargo metadata did not start")?;
+        .context("cannot start cargo metadata")?;
     if !output.status.success() {
         bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?;
-    let mut violations = edges::of_crates(&metadata)?;
-    violations.extend(source::violations(root)?);
+    let metadata = serde_json::from_slice(&output.stdout).context("invalid cargo metadata")?;
+    let violations = edges::violations(&metadata)?;
     for violation in &violations {
         println!("{violation}");
     }
     if !violations.is_empty() {
-        bail!("{} violation(s); CONTRIBUTING.md says where things go", violations.len());
+        bail!("{} violation(s); see CONTRIBUTING.md", violations.len());
     }
-    println!("edges: crates and paths depend on each other as agreed");
+    println!("edges: all dependencies between crates are allowed");
     Ok(())
 }
 
-/// Runs the tests with `UPDATE=1` and shows which files that changed.
+/// Returns the files that git tracks, and new ones that it does not ignore, relative to `root`.
+fn tracked_files(root: &Path) -> Result<BTreeSet<PathBuf>> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("cannot start git")?;
+    if !output.status.success() {
+        bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let names = str::from_utf8(&output.stdout).context("a file name is not UTF-8")?;
+    let exists = |file: &PathBuf| root.join(file).is_file();
+    Ok(names.split_terminator('\0').map(PathBuf::from).filter(exists).collect())
+}
+
+/// Runs the tests with `UPDATE=1` and lists the files that changed.
 fn goldens(root: &Path) -> Result<()> {
     run(cargo(root).args(["test", "--workspace", "--quiet"]).env("UPDATE", "1"))?;
-    println!("changed files, to be read before they are committed:");
+    println!("changed files; review them before the commit:");
     run(Command::new("git").current_dir(root).args(["status", "--short", "--", "*golden*"]))
 }
 
-/// Has the tests that compare these pages with the code write them.
-fn reference(root: &Path) -> Result<()> {
-    let of = |package: &'static str, target: [&'static str; 2], test: &'static str| {
-        run(cargo(root)
-            .args(["test", "--quiet", "--package", package])
-            .args(target)
-            .args([test])
-            .env("UPDATE", "1"))
-    };
-    of("wirepath", ["--bin", "wirepath"], "commands_of_the_reference_are_those_of_the_program")?;
-    of("wirepath-report", ["--test", "schema"], "schema_is_that_of_the_types")?;
-    println!("docs/commands.md and docs/results.schema.json are what the code says");
-    Ok(())
-}
-
-/// Has the program itself write its man pages: it knows its commands.
+/// Runs the program to write its own man pages.
 fn man(root: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     run(cargo(root).args(["run", "--quiet", "--package", "wirepath", "--", "man"]).arg(folder))?;
@@ -104,7 +99,7 @@ fn man(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The cargo that runs us.
+/// The cargo that started this program.
 fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
@@ -112,7 +107,7 @@ fn cargo(root: &Path) -> Command {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("{command:?} did not start"))?;
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed: {status}");
     }

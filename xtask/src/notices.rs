@@ -1,4 +1,4 @@
-//! Whose code is in the program, and on what terms: what a binary package has to bring along.
+//! Licences of the third-party code in the program, for binary packages.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,31 +9,31 @@ use serde_json::Value;
 
 use crate::cargo;
 
-/// Crates that bring the C code of others along in a folder. (SQLite's is in the public domain.)
+/// Crates with third-party C code in a folder. (SQLite's is in the public domain.)
 const VENDORED: &[(&str, &str)] = &[("libbpf-sys", "libbpf")];
 
-/// One part a crate of others in the program: name, version, licence, and the texts that come with
-/// it.
+/// Returns one section for each third-party crate: name, version, licence and licence texts.
 pub(crate) fn text(root: &Path) -> Result<String> {
     let linked = linked(root)?;
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = cargo(root)
         .args(["metadata", "--locked", "--format-version", "1", "--filter-platform", &platform])
         .output()
-        .context("cargo metadata did not start")?;
+        .context("cannot start cargo metadata")?;
     let metadata: Value =
-        serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?;
+        serde_json::from_slice(&output.stdout).context("invalid cargo metadata")?;
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let mut text = String::from("Wirepath contains code of these crates, each under its terms.\n");
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
-        let field = |name: &str| package[name].as_str().unwrap_or("not told");
+        let field = |name: &str| package[name].as_str().unwrap_or("unknown");
         if !linked.contains(&format!("{} {}", field("name"), field("version"))) {
             continue;
         }
         let rule = "=".repeat(72);
         let _ = write!(text, "\n{rule}\n{} {}\n", field("name"), field("version"));
         let _ = writeln!(text, "Licence: {}\nSource: {}", field("license"), field("repository"));
-        let folder = Path::new(field("manifest_path")).parent().context("a manifest's folder")?;
+        let folder =
+            Path::new(field("manifest_path")).parent().context("a manifest has no folder")?;
         let vendored = VENDORED.iter().filter(|(name, _)| *name == field("name"));
         for part in std::iter::once("").chain(vendored.map(|(_, part)| *part)) {
             for file in licences(&folder.join(part))? {
@@ -46,13 +46,13 @@ pub(crate) fn text(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// `name version` of every crate whose code is in the program: no build scripts, no tests.
+/// `name version` of every crate that is linked into the program, without build scripts and tests.
 fn linked(root: &Path) -> Result<Vec<String>> {
     let output = cargo(root)
         .args(["tree", "--locked", "--package", "wirepath", "--edges", "normal,no-proc-macro"])
         .args(["--prefix", "none", "--no-dedupe", "--format", "{p}"])
         .output()
-        .context("cargo tree did not start")?;
+        .context("cannot start cargo tree")?;
     if !output.status.success() {
         bail!("cargo tree failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -67,7 +67,7 @@ fn crates(tree: &str) -> Vec<String> {
     tree.lines().filter_map(name).collect()
 }
 
-/// Names of the files that hold terms, in alphabetical order.
+/// Names of licence files in a folder, sorted.
 fn licences(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut names = Vec::new();
@@ -89,23 +89,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crates_are_read_from_cargos_tree() {
+    fn crates_are_parsed_from_cargo_tree() {
         let tree = "wirepath v0.1.0 (/src/crates/cli)\nanyhow v1.0.9\nnix v0.3.0 (proc-macro)\n\n";
         assert_eq!(crates(tree), ["wirepath 0.1.0", "anyhow 1.0.9", "nix 0.3.0"]);
     }
 
     #[test]
-    fn terms_come_with_what_is_linked_in_and_with_nothing_else() {
+    fn licences_cover_linked_crates_only() {
         let text = text(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()).unwrap();
-        assert!(text.contains("\nanyhow 1") && text.contains("\nrusqlite 0."));
+        assert!(text.contains("\nclap 4") && text.contains("\nrusqlite 0."));
         assert!(text.contains("--- LICENSE.BSD-2-Clause"), "libbpf's own");
-        for test_only in ["\nproptest ", "\ncriterion ", "\nschemars ", "\nserde_derive "] {
+        for test_only in ["\nproptest ", "\ncriterion ", "\nloom ", "\nserde_derive "] {
             assert!(!text.contains(test_only), "{test_only:?}");
         }
     }
 
     #[test]
-    fn terms_of_a_crate_are_found_by_their_names() {
+    fn licence_files_are_found_by_name() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["LICENSE-MIT", "license.md", "COPYING", "lib.rs", "README.md"] {
             fs::write(folder.path().join(name), "").unwrap();

@@ -1,14 +1,16 @@
-//! All that is printed: results to standard output, the rest to standard error.
+//! Output: results go to standard output, everything else to standard error.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use report::text::Style;
+use serde::Serialize;
 
-use crate::end::Failure;
-use crate::live;
+use crate::exit::Failure;
+use crate::notes;
 
-/// Writes a result. A closed pipe is no failure: whoever read it has had enough.
+/// Writes a result. A closed pipe is not an error: the reader has stopped reading.
 pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
@@ -19,15 +21,24 @@ pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a result that ends with a line break. A document of JSON is for programs, and stays as
-/// it is.
+/// Writes a result, ended by a line break. JSON is never changed for the terminal's character set.
 pub(crate) fn text(out: &str) -> Result<(), Failure> {
     let line_break = if out.ends_with('\n') { "" } else { "\n" };
     let is_for_people = !out.starts_with(['{', '[']) && std::io::stdout().is_terminal();
     bytes(format!("{}{line_break}", shown(out, is_for_people)).as_bytes())
 }
 
-/// Text for a terminal, or something else, as that can show it.
+/// Writes a document as indented JSON.
+pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
+    text(&serde_json::to_string_pretty(document)?)
+}
+
+/// A count with its noun: `1 setting`, `3 settings`.
+pub(crate) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Text with only ASCII characters if the terminal cannot show others.
 fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
     match is_terminal && !is_utf8() && !text.is_ascii() {
         true => text.chars().map(report::text::ascii).collect(),
@@ -35,7 +46,7 @@ fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
     }
 }
 
-/// Whether the locale's characters are those of UTF-8.
+/// True if the locale uses UTF-8.
 fn is_utf8() -> bool {
     ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
@@ -43,32 +54,40 @@ fn is_utf8() -> bool {
         .is_some_and(|v| v.to_lowercase().contains("utf-8") || v.to_lowercase().contains("utf8"))
 }
 
-/// Writes a result in place of the one before it, on a terminal; below it elsewhere.
+/// Writes a result in place of the one before it on a terminal; elsewhere below it.
 pub(crate) fn screen(out: &str) -> Result<(), Failure> {
     const CLEAR_AND_HOME: &str = "\x1b[2J\x1b[H";
     let clear = if std::io::stdout().is_terminal() { CLEAR_AND_HOME } else { "" };
     text(&format!("{clear}{out}"))
 }
 
-/// Says something that is no result; while there is a live view, there. That nobody hears it any
-/// more, the terminal being gone, is no failure.
+/// Writes a result to a file and reports it.
+pub(crate) fn write_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(file, contents)
+        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;
+    say(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+/// Writes a message to standard error, or to the live view while there is one. Errors are ignored:
+/// the terminal may be gone.
 pub(crate) fn say(line: &str) {
-    if !live::keep(line) {
+    if !notes::keep(line) {
         let _ = writeln!(std::io::stderr(), "{}", shown(line, is_watched()));
     }
 }
 
-/// Says why the command failed.
+/// Writes the reason why the command failed.
 pub(crate) fn error(failure: &Failure) {
     say(&format!("error: {}", failure.text()));
 }
 
-/// Whether somebody watches standard error.
+/// True if standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// How to write results: as wide as the terminal, plain in a pipe.
+/// Style of results: as wide as the terminal, plain in a pipe.
 pub(crate) fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
     let width = terminal_size::terminal_size()

@@ -1,14 +1,14 @@
-//! The hidden path `fake`: a simulated one, so that reports, the store and interruptions can be
-//! tried without privileges. Its figures are made up and say so.
+//! The hidden path `fake`: simulated, so that reports, the store and interruptions can be tested
+//! without privileges. Its figures are invented and marked as such.
 
 use std::time::Duration;
 
-use model::{Arm, FAKE_SWITCHES, FakeSource, FakeWorld, Measurement, Support, Switch};
-use paths::{Load, LoadKind, Path, PathError, Session};
+use model::{Arm, FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, Support, SwitchSpec};
+use model::{Load, LoadKind, Path, PathError, Session};
 
 static LOADS: [LoadKind; 1] = [LoadKind {
     name: "simulated",
-    what: "made-up measurements with known effects",
+    what: "simulated measurements with known effects",
     judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
     size_bytes: 64,
     rate_pps: 0,
@@ -16,7 +16,6 @@ static LOADS: [LoadKind; 1] = [LoadKind {
     peers: &["fake-peer"],
 }];
 
-/// The path.
 #[derive(Debug, Default)]
 pub(crate) struct Fake;
 
@@ -31,8 +30,8 @@ impl Path for Fake {
         "simulated measurements, to test the harness itself"
     }
 
-    fn switches(&self) -> &'static [Switch] {
-        FAKE_SWITCHES
+    fn switches(&self) -> &'static [SwitchSpec] {
+        FakeSwitch::SPECS
     }
 
     fn loads(&self) -> &'static [LoadKind] {
@@ -51,7 +50,7 @@ impl Path for Fake {
 
 impl Session for FakeSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        // As long as a real one, so that it can be interrupted.
+        // Takes as long as a real trial, so that it can be interrupted.
         std::thread::sleep(self.1);
         Ok(self.0.trial(arm))
     }

@@ -1,10 +1,10 @@
-//! The machine's description, as results carry it.
+//! Description of the machine, stored with each result.
 
 use std::collections::BTreeMap;
 
 use model::Machine;
 
-/// This machine, with the interface under test.
+/// Describes this machine, with the interface under test.
 pub(crate) fn describe(nic: String) -> Machine {
     let found = host::machine::Machine::read();
     let mut notes = BTreeMap::new();

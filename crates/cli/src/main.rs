@@ -1,33 +1,40 @@
 //! `wirepath`: parse, wire together, print. The only crate that writes to a terminal.
 
+mod against;
 mod args;
+mod best;
 mod console;
+mod context;
 mod doctor;
-mod end;
+mod exit;
 mod explain;
 mod fake;
 mod feed;
-mod generate;
 mod guest;
 mod history;
+mod http;
 #[cfg(test)]
 #[path = "../../../fuzz/inputs.rs"]
 mod inputs;
 mod live;
+mod lookup;
 mod machine;
 mod metrics;
-mod near;
+mod notes;
 mod path_page;
 mod paths_list;
 mod peer;
+mod privileges;
+mod probe;
 mod prove;
-#[cfg(test)]
-mod reference;
 mod report_cmd;
-mod rights;
+mod results;
+mod schema;
+mod series;
 mod serve;
-mod stop;
-mod summary;
+mod shared_args;
+mod signals;
+mod trials;
 mod tune;
 mod tunnel;
 mod vmnic;
@@ -36,15 +43,16 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, ProbeCommand};
-use crate::end::Failure;
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::exit::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ran = stop::install()
+    let ran = signals::install()
         .map_err(Failure::from)
-        .and_then(|()| rights::begin(&cli.command))
-        .and_then(|()| run(&cli));
+        .and_then(|()| privileges::restrict(cli.command.starts_programs()))
+        .and_then(|()| run(&cli.context, &cli.command));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -54,26 +62,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Failure> {
-    match &cli.command {
-        Command::Paths => paths_list::run(cli),
-        Command::Prove(args) => prove::run(cli, args),
-        Command::Probe(ProbeCommand::Send(args)) => near::send(cli, args),
-        Command::Probe(ProbeCommand::Ping(args)) => near::ping(cli, args),
-        Command::Probe(ProbeCommand::Receive(args)) => near::receive(cli, args),
-        Command::Probe(ProbeCommand::Echo(args)) => near::echo(cli, args),
-        Command::Probe(ProbeCommand::Generate(args)) => generate::run(cli, args),
-        Command::Feed(command) => feed::run(cli, command),
-        Command::Guest(command) => guest::run(cli, command),
-        Command::Vmnic(command) => vmnic::run(cli, command),
-        Command::Tunnel(command) => tunnel::run(cli, command),
-        Command::Doctor(args) => doctor::run(cli, args),
-        Command::Tune(args) => tune::run(cli, args),
+fn run(context: &Context, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Paths => paths_list::run(context),
+        Command::Prove(args) => prove::run(context, args),
+        Command::Trials(args) => trials::run(args),
+        Command::Probe(command) => probe::run(context, command),
+        Command::Feed(command) => feed::run(context, command),
+        Command::Guest(command) => guest::run(context, command),
+        Command::Vmnic(command) => vmnic::run(context, command),
+        Command::Tunnel(command) => tunnel::run(context, command),
+        Command::Doctor(args) => doctor::run(context, args),
+        Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),
-        Command::Explain(args) => explain::run(cli, args),
-        Command::History { command } => history::run(cli, command.as_ref()),
-        Command::Report(args) => report_cmd::run(cli, args),
-        Command::Serve(args) => serve::run(cli, args),
+        Command::Explain(args) => explain::run(context, args),
+        Command::History { command } => history::run(context, command.as_ref()),
+        Command::Report(args) => report_cmd::run(context, args),
+        Command::Serve(args) => serve::run(context, args),
+        Command::Schema { command } => schema::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "wirepath", &mut script);

@@ -1,17 +1,12 @@
-//! `GET /metrics` for Prometheus, and nothing else.
+//! `--metrics`: `GET /metrics` for Prometheus.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use tiny_http::{Header, Method, Request, Response, Server};
+use crate::exit::Failure;
+use crate::http::{Answer, Server};
 
-use crate::end::Failure;
-
-/// How often it looks whether to end.
-const NAP: Duration = Duration::from_millis(50);
-
-/// `PORT` is on loopback, `ADDRESS:PORT` where it says.
+/// Parses `PORT`, which is on loopback, or `ADDRESS:PORT`.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
@@ -19,12 +14,12 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is neither PORT nor ADDRESS:PORT"))
 }
 
-/// A server that listens already.
+/// A listening metrics server.
 pub(crate) struct Metrics(Server);
 
 impl Metrics {
     pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
-        let server = Server::http(address).map_err(|e| {
+        let server = Server::bind(address).map_err(|e| {
             Failure::failed(format!(
                 "cannot serve metrics on {address}: {e}; choose another port with --metrics"
             ))
@@ -32,38 +27,27 @@ impl Metrics {
         Ok(Metrics(server))
     }
 
-    /// Where it listens; the port is a real one even if 0 was asked for.
-    pub(crate) fn address(&self) -> String {
-        self.0.server_addr().to_string()
+    /// Bound address; its port is the real one even if 0 was requested.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
     }
 
-    /// Answers until `done`.
-    pub(crate) fn serve(&self, done: &AtomicBool, text: impl Fn() -> String) {
-        while !done.load(Ordering::Relaxed) {
-            if let Ok(Some(request)) = self.0.recv_timeout(NAP) {
-                // Whoever asked has gone: nothing to do about it.
-                let _ = answer(request, &text);
-            }
-        }
+    /// Serves until `done`; `text` makes the page for each request.
+    pub(crate) fn serve(
+        &self,
+        done: &AtomicBool,
+        text: impl Fn() -> String + Send + Sync + 'static,
+    ) {
+        self.0.serve(
+            || done.load(Ordering::Relaxed),
+            move |request| match request.path.as_str() {
+                "/metrics" => {
+                    Answer::of("text/plain; version=0.0.4; charset=utf-8", text().into_bytes())
+                }
+                _ => Answer::not_found("only /metrics\n"),
+            },
+        );
     }
-}
-
-fn answer(request: Request, text: &impl Fn() -> String) -> std::io::Result<()> {
-    let path = request.url().split('?').next().unwrap_or_default();
-    if path != "/metrics" {
-        return request.respond(Response::from_string("only /metrics\n").with_status_code(404));
-    }
-    if *request.method() != Method::Get {
-        let allow = header("Allow", "GET");
-        let refused = Response::from_string("only GET\n").with_status_code(405);
-        return request.respond(refused.with_header(allow));
-    }
-    let kind = header("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-    request.respond(Response::from_string(text()).with_header(kind))
-}
-
-fn header(name: &str, value: &str) -> Header {
-    Header::from_bytes(name, value).unwrap_or_else(|()| unreachable!("plain ASCII"))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The page of a path: what it says of itself, and what the history has of it.
+//! The page of a path: its description and the latest result of each switch.
 
-use paths::Path;
+use model::Path;
 use report::html::{LoadText, PathPage};
 use report::store::{Filter, SqliteStore, Store, StoreError};
 
-/// Experiments that are looked at, the newest: enough for a word on each switch, and few enough
-/// that the page is there at once.
+/// Number of newest experiments that are read: enough for a result of each switch, and few enough to
+/// render the page without delay.
 const NEWEST: u32 = 40;
 
-/// What the history has of one path on one machine.
+/// Stored experiments of one path on one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     machine: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// - `machine`: its id; that of the path's newest experiment when `None`.
+    /// - `machine`: id of the machine; `None` for that of the path's newest experiment.
     pub(crate) fn of(
         store: Option<&SqliteStore>,
         path: &str,
@@ -39,13 +39,13 @@ impl Known {
         })
     }
 
-    /// The page, as `render` wants it.
+    /// The page, rendered by `render`.
     pub(crate) fn page(
         &self,
         path: &dyn Path,
         render: impl FnOnce(&PathPage<'_>) -> String,
     ) -> String {
-        let text = |load: &'static paths::LoadKind| LoadText {
+        let text = |load: &'static model::LoadKind| LoadText {
             name: load.name,
             what: load.what,
             judged: load.judged,

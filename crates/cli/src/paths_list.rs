@@ -3,26 +3,33 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use model::{Arm, Support};
-use paths::{Load, Path};
+use model::{Arm, Load, Path, Support};
 use report::text::Style;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::args::Cli;
-use crate::console;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, lookup};
 
-#[derive(Serialize)]
+/// Document of `paths --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    paths: Vec<PathDoc>,
+}
+
+#[derive(Serialize, JsonSchema)]
 struct PathDoc {
     name: &'static str,
     what: &'static str,
-    /// Whether the baseline can run.
+    /// Support for the baseline.
     support: Support,
     loads: Vec<LoadDoc>,
     switches: Vec<SwitchDoc>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LoadDoc {
     name: &'static str,
     what: &'static str,
@@ -30,21 +37,21 @@ struct LoadDoc {
     peers: &'static [&'static str],
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SwitchDoc {
     #[serde(flatten)]
-    switch: model::Switch,
+    switch: model::SwitchSpec,
     support: Support,
 }
 
-/// A switch alone may make no sense; with what it needs it does.
-fn support_of(path: &dyn Path, switches: &[model::Switch], n: usize, load: &Load) -> Support {
-    let alone = Arm::of([switches[n].id]);
+/// Support for a switch: alone, or with the switches that it needs.
+fn support_of(path: &dyn Path, switches: &[model::SwitchSpec], n: usize, load: &Load) -> Support {
+    let alone = Arm::with([&switches[n]]);
     match path.support(&alone, load) {
         Support::Refused { .. } => {
-            let all = switches[..=n].iter().map(|s| s.id);
-            let needed = all.filter(|id| switches[n].needs.contains(id) || *id == switches[n].id);
-            path.support(&Arm::of(needed), load)
+            let own = &switches[n];
+            let is_needed = |s: &&model::SwitchSpec| own.needs.contains(s.id) || s.id == own.id;
+            path.support(&Arm::with(switches[..=n].iter().filter(is_needed)), load)
         }
         support => support,
     }
@@ -78,7 +85,7 @@ fn describe(path: &dyn Path) -> PathDoc {
     }
 }
 
-fn words(support: &Support) -> String {
+fn answer(support: &Support) -> String {
     match support {
         Support::Yes => "yes".to_owned(),
         Support::Unsupported { what, needs } => format!("no: {what}; needs {needs}"),
@@ -86,20 +93,19 @@ fn words(support: &Support) -> String {
     }
 }
 
-pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
-    let docs: Vec<PathDoc> = paths::all().iter().map(|p| describe(p.as_ref())).collect();
-    if cli.json {
-        let json = serde_json::json!({ "schema": model::SCHEMA, "paths": docs });
-        return console::text(&format!("{json:#}"));
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    let docs: Vec<PathDoc> = lookup::all().iter().map(|p| describe(p.as_ref())).collect();
+    if context.json {
+        return console::json(&Document { schema: model::SCHEMA, paths: docs });
     }
     console::text(&text(docs))
 }
 
-/// Where the column begins that tells of a load or switch.
+/// Column at which the description of a load or switch begins.
 const COLUMN: usize = 18;
 
 fn text(docs: Vec<PathDoc>) -> String {
-    // Colours would mark all that is in the second column alike.
+    // No colour: it would mark the whole second column.
     let style = Style { color: false, ..console::style() };
     let entry = |name: &str, text: &str| report::text::entry(name, text, COLUMN, style);
     let mut out = String::new();
@@ -116,7 +122,7 @@ fn text(docs: Vec<PathDoc>) -> String {
             out.push_str(&entry("", &format!("judged by {}{peers}", load.judged.join(", "))));
         }
         if !doc.support.is_yes() {
-            let why = words(&doc.support);
+            let why = answer(&doc.support);
             let _ = write!(out, "\n{}", report::text::entry("not possible here:", &why, 0, style));
         }
         out.push_str("\nswitches, in the order of the ladder\n");
@@ -125,9 +131,9 @@ fn text(docs: Vec<PathDoc>) -> String {
             if !switch.needs.is_empty() {
                 out.push_str(&entry("", &format!("needs {}", switch.needs)));
             }
-            // Where nothing can run, that was said above, once.
+            // If the path cannot run at all, the reason was printed above.
             if doc.support.is_yes() {
-                out.push_str(&entry("", &format!("here: {}", words(&support))));
+                out.push_str(&entry("", &format!("here: {}", answer(&support))));
             }
         }
     }

@@ -1,114 +1,290 @@
 //! `wirepath prove`: one experiment from its arms to its verdicts.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use host::turn::{Turn, Work};
+use clap::Args;
+use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
-    Arm, ArmPlan, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, RunComparison, Step,
-    Support,
+    Arm, ArmPlan, Clock, Ended, ExperimentPlan, Finished, Gain, Measurement, Member, Outcome,
+    OutcomeHeader, RunComparison, Search, Sink, Support, TrialRecord, Trials,
 };
-use paths::{Load, LoadKind, Path, Session};
-use report::store::{ExperimentHeader, SqliteStore, Store, TrialRecord};
+use model::{Load, LoadKind, Path, Session};
+use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
+use schemars::JsonSchema;
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::args::{BaselineArgs, Cli, ProveArgs, RunArgs};
-use crate::end::Failure;
-use crate::history::args::FailOn;
-use crate::{console, fake, history, machine, stop};
+use crate::against::{self, Builds};
+use crate::best::{self, BEST};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::lookup::{self, find_load, find_path};
+use crate::shared_args::{BaselineArgs, RunArgs, parse_duration};
+use crate::trials::one_arm;
+use crate::{console, machine, results, series, signals};
 
-pub(crate) fn run(cli: &Cli, args: &ProveArgs) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct ProveArgs {
+    /// Path to measure
+    #[arg(default_value = "probe", value_parser = lookup::PATH)]
+    pub(crate) path: String,
+    /// Arms: ladder, alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest
+    /// set that does most; default: ladder, with --against the baseline
+    #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
+    pub(crate) arms: Option<String>,
+    /// Other programs to run as arms, e.g. iperf3,sockperf
+    #[arg(long, value_delimiter = ',', value_parser = lookup::PEER)]
+    pub(crate) peers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
+    /// least 5
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Time from the start of one run to the start of the next; default: one after the other
+    #[arg(long, value_name = "TIME", requires = "runs", value_parser = parse_duration)]
+    pub(crate) every: Option<Duration>,
+    /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
+    /// the switches of --arms on in both
+    #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "peer", "baseline"])]
+    pub(crate) against: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) baseline: BaselineArgs,
+}
+
+impl ProveArgs {
+    fn arms(&self) -> &str {
+        let default = if self.against.is_some() { "baseline" } else { "ladder" };
+        self.arms.as_deref().unwrap_or(default)
+    }
+}
+
+pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let path = find_path(&args.path)?;
     let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
     let load = load_of(kind, &args.run)?;
-    let plan = ArmPlan::parse(&args.arms, path.switches())
-        .map_err(|e| Failure::Usage(host::text::chain(&e)))?;
-    let arms =
-        model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load));
+    if args.arms() == BEST && args.against.is_none() {
+        let proven = best::prove(context, args, path.as_ref(), kind, &load)?;
+        if context.json {
+            let members = Some(proven.outcome.members());
+            console::json(&Document { members, ..proven.document(None) })?;
+        } else {
+            console::text(&report::text::ladder(&proven.outcome, console::style()))?;
+            proven.say_where();
+        }
+        return proven.verdict();
+    }
+    let plan = ArmPlan::parse(args.arms(), path.switches()).map_err(Failure::usage)?;
+    let arms = match &args.against {
+        Some(_) => against::arms(&one_arm(&plan)?),
+        None => {
+            model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load))
+        }
+    };
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     check_peers(path.as_ref(), &args.peers)?;
-    let _turn = turn()?;
-    let mut session = path.open(&load)?;
-    let parameters = BTreeMap::from([("arms".to_owned(), args.arms.clone())]);
-    let baseline = Some(&args.baseline);
-    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, baseline };
-    let proven = conduct(cli, &args.run, proof, session.as_mut())?;
-    drop(session);
-    if cli.json {
-        let compared = proven.compared.as_ref();
-        console::text(&report::json::with_comparison(&proven.outcome, compared))?;
+    let parameters = BTreeMap::from([("arms".to_owned(), args.arms().to_owned())]);
+    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, search: None };
+    let earlier = series::earlier(context, args, &proof)?;
+    let proven = match args.runs {
+        1 => vec![once(context, args, path.as_ref(), proof)?],
+        _ => series::repeat(context, args)?,
+    };
+    let Some(last) = proven.last() else {
+        return Err(Failure::failed("interrupted before the first run"));
+    };
+    // An outcome without a baseline cannot be compared; its verdict reports that failure.
+    let measured = |run: &&Proven| run.outcome.arms.first().is_some_and(|a| !a.metrics.is_empty());
+    let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
+    let compared = match earlier.filter(|_| !news.is_empty()) {
+        Some(olds) => Some(results::compare(&olds, &news)?),
+        None => None,
+    };
+    if context.json {
+        let runs = proven.iter().map(|run| run.outcome.id.as_str()).collect();
+        let runs = Some(runs).filter(|_| args.runs > 1);
+        console::json(&Document { comparison: compared.as_ref(), runs, ..last.document(None) })?;
     } else {
-        console::text(&report::text::ladder(&proven.outcome, console::style()))?;
-        if let Some(compared) = &proven.compared {
+        console::text(&report::text::ladder(&last.outcome, console::style()))?;
+        if args.runs > 1 {
+            console::text(&report::text::repeated(&news, console::style()))?;
+        }
+        if let Some(compared) = &compared {
             console::text("")?;
             console::text(&report::text::compare(compared, console::style()))?;
         }
-        proven.say_where();
+        last.say_where();
+        series::say(&proven);
     }
-    proven.verdict()
+    proven.iter().try_for_each(Proven::verdict)?;
+    let least = args.baseline.threshold.ratio();
+    if args.against.is_some() && args.baseline.fail_on.is_some() {
+        return proven.iter().try_for_each(|run| against::judge(&run.outcome, least));
+    }
+    compared.map_or(Ok(()), |compared| results::judge(&compared, args.baseline.fail_on, least))
 }
 
-/// What is to be proven, under what.
+/// Runs the experiment once, in this process.
+fn once(
+    context: &Context,
+    args: &ProveArgs,
+    path: &dyn Path,
+    mut proof: Proof<'_>,
+) -> Result<Proven, Failure> {
+    let _lock = lock()?;
+    let mut session: Box<dyn Session> = match &args.against {
+        None => path.open(proof.load)?,
+        Some(old) => {
+            let builds = Builds::start(old, proof.path, proof.load, &proof.arms[0].0)?;
+            let which = format!("{} ({})", old.display(), builds.old_version());
+            proof.parameters.insert("against".to_owned(), which);
+            Box::new(builds)
+        }
+    };
+    conduct(context, &args.run, proof, session.as_mut())
+}
+
+/// An experiment to run: arms of a path under a load.
 pub(crate) struct Proof<'a> {
-    /// Name of the path.
     pub(crate) path: &'a str,
     pub(crate) kind: &'a LoadKind,
     pub(crate) load: &'a Load,
     pub(crate) arms: Vec<(Arm, Support)>,
-    /// For the record, beyond what the load says.
+    /// Stored with the result, beside those of the load.
     pub(crate) parameters: BTreeMap<String, String>,
-    /// What to compare with in the end.
-    pub(crate) baseline: Option<&'a BaselineArgs>,
+    /// The search that chose the arms.
+    pub(crate) search: Option<Search>,
 }
 
-/// What came of it.
+/// A finished experiment.
 pub(crate) struct Proven {
     pub(crate) outcome: Outcome,
-    compared: Option<RunComparison>,
-    fail_on: Option<FailOn>,
-    is_stored: bool,
-    gave_up: bool,
+    pub(crate) is_stored: bool,
+    pub(crate) gave_up: bool,
+}
+
+/// Document of `prove --json` and `tune prove --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    #[serde(flatten)]
+    outcome: Cow<'a, Outcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a RunComparison>,
+    /// Ids of all runs of `--runs`; the document is that of the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<Vec<&'a str>>,
+    /// Worth of each member of the set that `--arms best` found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<Member>>,
+    /// Worth of each setting on top of those before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<Gain>>,
+}
+
+/// Sets the limits given on the command line; a maximum alone lowers the minimum.
+fn limit_blocks(plan: &mut ExperimentPlan, args: &RunArgs) {
+    let least = model::statistics::PAIRS_MIN as u32;
+    let max = args.max_blocks.unwrap_or(plan.max_blocks).max(least);
+    plan.min_blocks = args.min_blocks.unwrap_or(plan.min_blocks.min(max)).max(least);
+    plan.max_blocks = max.max(plan.min_blocks);
 }
 
 /// Runs a proof in an open session, from its first trial to its verdicts.
 pub(crate) fn conduct(
-    cli: &Cli,
+    context: &Context,
     args: &RunArgs,
     proof: Proof<'_>,
     session: &mut dyn Session,
 ) -> Result<Proven, Failure> {
-    let header = header(&proof, args, session.nic())?;
-    let before = proof.baseline.map(|args| before(cli, args, &header)).transpose()?.flatten();
-    let seed = args.seed.unwrap_or(header.started_ns);
+    let (header, started_ns) = header(&proof, args, session.nic())?;
+    let seed = args.seed.unwrap_or(started_ns);
     let judged = proof.kind.judged.iter().map(|&m| m.to_owned()).collect();
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
     let mut plan = ExperimentPlan::new(seed, proof.arms, judged, budget_ns, cpus);
-    plan.min_blocks = args.min_blocks.max(6);
-    plan.max_blocks = args.max_blocks.unwrap_or(plan.max_blocks).max(plan.min_blocks);
-    let mut experiment = Experiment::new(plan);
-    let mut store = open_store(cli, args, &header, &experiment, seed)?;
-    let (outcome, gave_up) = measure(&mut experiment, session, &header, store.as_mut(), args.time)?;
-    if let Some(store) = store.as_mut() {
-        store.save_outcome(&outcome)?;
-        store.finish(&outcome.id, outcome.ended)?;
+    limit_blocks(&mut plan, args);
+    let store = if args.no_history { None } else { Some(results::open(context)?) };
+    let is_stored = store.is_some();
+    let mut recorder = Recorder { store, bar: progress_bar(), seconds: args.time.as_secs() };
+    let (mut trials, clock) = (SessionTrials(session), Since(Instant::now()));
+    let Finished { outcome, gave_up } =
+        model::run(plan, header, &mut trials, &clock, &mut recorder, signals::stop_flag())?;
+    Ok(Proven { outcome, is_stored, gave_up })
+}
+
+pub(crate) struct Since(pub(crate) Instant);
+
+impl Clock for Since {
+    fn elapsed_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
     }
-    // An outcome without a baseline is compared with nothing: that failure is told by its verdict.
-    let measured = outcome.arms.first().is_some_and(|arm| !arm.metrics.is_empty());
-    let compared = match before.filter(|_| measured) {
-        Some(before) => Some(history::compare::compare(&before, &outcome)?),
-        None => None,
-    };
-    let fail_on = proof.baseline.and_then(|baseline| baseline.fail_on);
-    Ok(Proven { outcome, compared, fail_on, is_stored: store.is_some(), gave_up })
+}
+
+/// Trials of an open session; an error becomes one line of text.
+pub(crate) struct SessionTrials<'a>(pub(crate) &'a mut dyn Session);
+
+impl Trials for SessionTrials<'_> {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+        self.0.trial(arm).map_err(|error| host::text::chain(&error))
+    }
+}
+
+/// Stores each trial as it ends and draws the progress bar.
+struct Recorder {
+    store: Option<SqliteStore>,
+    bar: ProgressBar,
+    seconds: u64,
+}
+
+impl Sink for Recorder {
+    type Error = StoreError;
+
+    fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), StoreError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.begin(&ExperimentHeader {
+            id: header.id.clone(),
+            started: header.started.clone(),
+            path: header.path.clone(),
+            load: header.load.clone(),
+            machine: header.machine.clone(),
+            seed: plan.seed,
+            arms: plan.arms.iter().map(|(arm, _)| arm.clone()).collect(),
+            version: header.version.clone(),
+        })
+    }
+
+    fn next(&mut self, block: u32, arm: &Arm, progress: f64) {
+        self.bar.set_position((progress * 1000.0) as u64);
+        self.bar.set_message(format!("of {} s, block {block}: {}", self.seconds, arm.name));
+    }
+
+    fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {
+        self.store.as_mut().map_or(Ok(()), |store| store.save_trial(id, trial))
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
+        self.bar.finish_and_clear();
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.save_outcome(outcome)?;
+        store.finish(&outcome.id, outcome.ended)
+    }
 }
 
 impl Proven {
-    /// Says where it can be found.
+    /// - `steps`: of `tune prove`.
+    pub(crate) fn document(&self, steps: Option<Vec<Gain>>) -> Document<'_> {
+        let outcome = report::json::finite(&self.outcome);
+        Document { outcome, comparison: None, runs: None, members: None, steps }
+    }
+
+    /// Prints the id under which it is stored.
     pub(crate) fn say_where(&self) {
         if self.is_stored {
             console::say(&format!(
@@ -118,118 +294,67 @@ impl Proven {
         }
     }
 
-    /// Whether it came to anything.
+    /// Errors: no measurement of the baseline, or a run that was given up.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         match self.outcome.arms.first() {
             Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
                 let why = match (arm.failures.first(), self.outcome.ended) {
                     (Some(why), _) => why,
-                    (None, Ended::Interrupted) => "interrupted before a trial of it that counts",
+                    (None, Ended::Interrupted) => "interrupted before its first trial that counts",
                     (None, _) => "no trial was completed",
                 };
                 Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
             }
             _ if self.gave_up => Err(Failure::failed(
-                "every trial failed in the end, and the run was broken off; what was measured \
-                 before stands, and `wirepath history show` has the errors",
+                "the run was given up because its last trials all failed; earlier results are kept, and \
+                 `wirepath history show` lists the errors",
             )),
-            _ => match &self.compared {
-                Some(compared) => history::compare::judge(compared, self.fail_on),
-                None => Ok(()),
-            },
+            _ => Ok(()),
         }
     }
 }
 
-/// The right to measure: nobody follows packets meanwhile.
-pub(crate) fn turn() -> Result<Turn, Failure> {
-    Turn::take(Work::Measuring).map_err(|busy| Failure::failed(busy.to_string()))
+/// Takes the experiment lock; `explain` cannot run while it is held.
+pub(crate) fn lock() -> Result<ExclusiveLock, Failure> {
+    ExclusiveLock::acquire(Activity::Measuring)
+        .map_err(|conflict| Failure::failed(conflict.to_string()))
 }
 
-/// A load as the arguments want it.
+/// The load with the values of the arguments.
 pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> {
     Ok(Load {
         kind: kind.name.to_owned(),
-        size_bytes: sized(kind, args.size)?,
+        size_bytes: size_bytes(kind, args.size)?,
         rate_pps: args.rate.unwrap_or(kind.rate_pps),
         trial: args.trial.unwrap_or(kind.trial),
         far: args.peer.clone(),
-        secret: crate::peer::secret(&args.secret)?,
+        secret: args.secret.read()?,
     })
 }
 
-pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
-    if name == "fake" {
-        return Ok(Box::new(fake::Fake));
-    }
-    let all = paths::all();
-    let known = all.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
-    all.into_iter()
-        .find(|p| p.name() == name)
-        .ok_or_else(|| Failure::Usage(format!("no path named {name}; there are: {known}")))
-}
-
-/// Refuses peers that no load of the path knows; one that another load knows becomes an arm that
-/// says so.
+/// Refuses peers that no load of the path supports. A peer that only another load supports becomes
+/// an unsupported arm.
 fn check_peers(path: &dyn Path, peers: &[String]) -> Result<(), Failure> {
     let known: BTreeSet<&str> = path.loads().iter().flat_map(|l| l.peers).copied().collect();
     let Some(unknown) = peers.iter().find(|p| !known.contains(p.as_str())) else { return Ok(()) };
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Failure::Usage(format!("no peer named {unknown}; there are: {known}")))
+    Err(Failure::Usage(format!("no peer named {unknown}; peers: {known}")))
 }
 
-pub(crate) fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
-    let loads = path.loads();
-    let Some(name) = name else { return Ok(&loads[0]) };
-    let known = loads.iter().map(|l| l.name).collect::<Vec<_>>().join(", ");
-    loads.iter().find(|l| l.name == name).ok_or_else(|| {
-        Failure::Usage(format!("path {} has no load {name}; it has: {known}", path.name()))
-    })
-}
-
-/// The size of datagrams, where the load leaves it open.
-fn sized(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
+/// Datagram size; a load whose messages have fixed sizes refuses another.
+fn size_bytes(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
     match asked {
         Some(_) if kind.size_bytes == 0 => Err(Failure::Usage(format!(
-            "the messages of load {} have sizes of their own; leave --size out",
+            "load {} defines its own message sizes; remove --size",
             kind.name
         ))),
         _ => Ok(asked.unwrap_or(kind.size_bytes)),
     }
 }
 
-/// What is known before the first trial.
-struct Header {
-    started_ns: u64,
-    id: String,
-    started: String,
-    machine: model::Machine,
-    path: String,
-    load: BTreeMap<String, String>,
-}
-
-impl Header {
-    fn of_outcome(&self) -> OutcomeHeader {
-        OutcomeHeader {
-            id: self.id.clone(),
-            started: self.started.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: self.machine.clone(),
-            path: self.path.clone(),
-            load: self.load.clone(),
-        }
-    }
-}
-
-fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<Header, Failure> {
+/// Parameters that are stored with the result.
+pub(crate) fn parameters(proof: &Proof<'_>, args: &RunArgs) -> BTreeMap<String, String> {
     let load = proof.load;
-    let now = OffsetDateTime::now_utc();
-    let format = |e: time::error::Format| Failure::failed(format!("the clock reads nonsense: {e}"));
-    let stamp = now
-        .format(format_description!("[year][month][day]-[hour][minute][second]"))
-        .map_err(format)?;
-    let started_ns = now.unix_timestamp_nanos() as u64;
-    let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
     let mut parameters = proof.parameters.clone();
     parameters.extend([
         ("kind".to_owned(), load.kind.clone()),
@@ -245,114 +370,32 @@ fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<Header, Fail
     if let Some(far) = &load.far {
         parameters.insert("peer".to_owned(), far.clone());
     }
-    Ok(Header {
-        started_ns,
+    parameters
+}
+
+/// Description of the experiment, and the nanoseconds since 1970 at which it starts.
+fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<(OutcomeHeader, u64), Failure> {
+    let now = OffsetDateTime::now_utc();
+    let format =
+        |e: time::error::Format| Failure::failed(format!("cannot format the system time: {e}"));
+    let stamp = now
+        .format(format_description!("[year][month][day]-[hour][minute][second]"))
+        .map_err(format)?;
+    let started_ns = now.unix_timestamp_nanos() as u64;
+    let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
+    let header = OutcomeHeader {
         id: format!("{stamp}-{}-{unique:04x}", proof.path),
         started: now.format(&Rfc3339).map_err(format)?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine::describe(nic),
         path: proof.path.to_owned(),
-        load: parameters,
-    })
-}
-
-/// The experiment to compare with; refused before anything is measured if that could not be.
-fn before(cli: &Cli, args: &BaselineArgs, header: &Header) -> Result<Option<Outcome>, Failure> {
-    let Some(id) = &args.baseline else { return Ok(None) };
-    let before = history::outcome_of(history::open_reading(cli)?.load(id)?);
-    model::comparable(&before, "this run", &header.path, &header.load)
-        .map_err(|e| Failure::Usage(e.to_string()))?;
-    if before.machine.id != header.machine.id && !args.any_machine {
-        return Err(Failure::Usage(format!(
-            "{} ran on another machine, or on this one before its kernel, CPUs, memory or governor \
-             changed; run the baseline again here, or compare all the same with --any-machine \
-             (and --fail-on less-worth)",
-            before.id
-        )));
-    }
-    Ok(Some(before))
-}
-
-fn open_store(
-    cli: &Cli,
-    args: &RunArgs,
-    header: &Header,
-    experiment: &Experiment,
-    seed: u64,
-) -> Result<Option<SqliteStore>, Failure> {
-    if args.no_history {
-        return Ok(None);
-    }
-    let mut store = history::open(cli)?;
-    store.begin(&ExperimentHeader {
-        id: header.id.clone(),
-        started: header.started.clone(),
-        path: header.path.clone(),
-        load: header.load.clone(),
-        machine: header.machine.clone(),
-        seed,
-        arms: experiment.arms().iter().map(|(arm, _)| arm.clone()).collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    })?;
-    Ok(Some(store))
-}
-
-/// Blocks' worth of trials that may fail in a row: what broke for all arms stays broken, such as
-/// the connection to a peer.
-const FAILED_BLOCKS_MAX: usize = 3;
-
-/// Runs trials until the experiment says that it is over; saves each as it ends. Tells whether it
-/// was given up because nothing worked any more.
-fn measure(
-    experiment: &mut Experiment,
-    session: &mut dyn Session,
-    header: &Header,
-    mut store: Option<&mut SqliteStore>,
-    budget: Duration,
-) -> Result<(Outcome, bool), Failure> {
-    let arms: Vec<Arm> = experiment.arms().iter().map(|(arm, _)| arm.clone()).collect();
-    let bar = progress_bar();
-    let begun = Instant::now();
-    let mut ordinal = 0;
-    let mut failed_in_a_row = 0;
-    let ended = loop {
-        let gave_up = failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
-        if stop::asked() || gave_up {
-            experiment.interrupt();
-        }
-        let elapsed_ns = begun.elapsed().as_nanos() as u64;
-        let (block, arm, warmup) = match experiment.next(elapsed_ns) {
-            Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
-            Step::Done(why) => break why,
-        };
-        bar.set_position((experiment.progress(elapsed_ns) * 1000.0) as u64);
-        bar.set_message(format!("of {} s, block {block}: {}", budget.as_secs(), arm.name));
-        let trial_begun = Instant::now();
-        let result = session.trial(arm).map_err(|e| host::text::chain(&e));
-        let record = TrialRecord {
-            ordinal,
-            block,
-            arm: arm.name.clone(),
-            warmup,
-            noisy: false,
-            started_ms: elapsed_ns / 1_000_000,
-            wall_ns: trial_begun.elapsed().as_nanos() as u64,
-            result,
-        };
-        if let Some(store) = store.as_mut() {
-            store.save_trial(&header.id, &record)?;
-        }
-        ordinal += 1;
-        failed_in_a_row = if record.result.is_ok() { 0 } else { failed_in_a_row + 1 };
-        experiment.record(record.result);
+        load: parameters(proof, args),
+        search: proof.search.clone(),
     };
-    bar.finish_and_clear();
-    let mut outcome = experiment.outcome(header.of_outcome());
-    outcome.ended = ended;
-    outcome.wall_ms = begun.elapsed().as_millis() as u64;
-    Ok((outcome, failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len()))
+    Ok((header, started_ns))
 }
 
-fn progress_bar() -> ProgressBar {
+pub(crate) fn progress_bar() -> ProgressBar {
     if !console::is_watched() {
         return ProgressBar::hidden();
     }

@@ -1,26 +1,43 @@
 //! `wirepath report`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use report::store::{SqliteStore, Store, StoreError};
 
-use crate::args::{Cli, ReportArgs};
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 use crate::path_page::Known;
-use crate::{console, history, prove};
+use crate::{console, lookup, results};
 
-pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Id, unique prefix of one, or `last`
+    #[arg(default_value = "last")]
+    pub(crate) id: String,
+    /// Write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Latest result per switch of a path, instead of one experiment
+    #[arg(long, value_name = "PATH", value_parser = lookup::PATH, conflicts_with_all = ["id", "csv"], requires = "html")]
+    pub(crate) path: Option<String>,
+    /// Write CSV, one row per arm and metric
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
-        return path(cli, name, file);
+        return path(context, name, file);
     }
-    let outcome = history::outcome_of(history::open_reading(cli)?.load(&args.id)?);
+    let outcome = results::outcome_of(results::open_reading(context)?.load(&args.id)?);
     if let Some(file) = &args.html {
-        write(file, report::html::page(&outcome))?;
+        console::write_file(file, report::html::page(&outcome))?;
     }
     if let Some(file) = &args.csv {
-        write(file, report::csv::to_csv(&outcome))?;
+        console::write_file(file, report::csv::to_csv(&outcome))?;
     }
-    if cli.json {
+    if context.json {
         return console::text(&report::json::to_json(&outcome));
     }
     if args.html.is_none() && args.csv.is_none() {
@@ -29,21 +46,13 @@ pub(crate) fn run(cli: &Cli, args: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the history says of one path, switch by switch.
-fn path(cli: &Cli, name: &str, file: &Path) -> Result<(), Failure> {
-    let path = prove::find_path(name)?;
-    let store = match SqliteStore::open_reading(history::database(cli)?) {
+/// Writes the page of one path: the latest result per switch.
+fn path(context: &Context, name: &str, file: &Path) -> Result<(), Failure> {
+    let path = lookup::find_path(name)?;
+    let store = match SqliteStore::open_reading(results::database(context)?) {
         Err(StoreError::Empty) => None,
         store => Some(store?),
     };
     let known = Known::of(store.as_ref(), path.name(), None)?;
-    write(file, known.page(path.as_ref(), |page| page.file()))
-}
-
-/// Writes a result to a file and says so.
-pub(crate) fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
-    std::fs::write(file, contents)
-        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;
-    console::say(&format!("wrote {}", file.display()));
-    Ok(())
+    console::write_file(file, known.page(path.as_ref(), |page| page.file()))
 }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cdp::Browser;
-use common::{Data, LONG, Running, is_installed, skip, succeed, until};
+use common::{Data, LONG, Running, is_installed, succeed, until};
 
 use crate::served::Served;
 
@@ -38,7 +38,7 @@ fn axe() -> Option<PathBuf> {
         .map_or(root.join("target/axe/node_modules/axe-core/axe.min.js"), PathBuf::from);
     let found = target.is_file().then_some(target);
     if found.is_none() {
-        skip("axe-core is not there: contrast and labels are not checked");
+        testkit::skip("axe", "not installed: contrast and labels are not checked");
     }
     found
 }
@@ -101,7 +101,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     // An experiment and its downloads.
     browser.open(&served.url("/"));
     browser.follow("table.list tbody tr a");
-    assert!(browser.text("main").contains("Switch on fast"));
+    assert!(browser.text("main").contains("Best of the measured arms: fast"));
     browser.eval("document.querySelector('details summary').click()");
     assert!(browser.text("details").contains("rtt_ns_p50"), "every trial can be seen");
     check(&mut browser, axe.as_deref(), "experiment");
@@ -122,7 +122,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     assert!(browser.eval("document.querySelectorAll('svg[role=img]').length").as_i64() > Some(0));
     check(&mut browser, axe.as_deref(), "path");
     browser.follow("table.worth tbody a");
-    assert!(browser.text("main").contains("Switch on fast"));
+    assert!(browser.text("main").contains("Best of the measured arms: fast"));
     browser.follow("nav a[href='/paths']");
     check(&mut browser, axe.as_deref(), "paths");
     browser.follow("main a[href='/path/tunnel']");
@@ -144,7 +144,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     ]));
     browser.open(&served.url("/"));
     browser.await_true(
-        "fetch('/').then(a => a.text()).then(t => { window.found = t.includes('not finished'); }), \
+        "fetch('/').then(a => a.text()).then(t => { window.found = t.includes('unfinished'); }), \
          window.found === true",
     );
     browser.open(&served.url("/"));
@@ -156,7 +156,7 @@ fn a_person_lists_filters_compares_downloads_and_follows_a_run() {
     browser.await_true(&moved);
     browser.await_true("document.getElementById('said').innerText.startsWith('Finished')");
     assert!(running.finish(LONG).expect("it ends").status.success());
-    assert!(browser.text("#report").contains("Switch on fast"));
+    assert!(browser.text("#report").contains("Best of the measured arms: fast"));
 
     // Refusals are pages, too.
     browser.open(&served.url("/compare"));

@@ -7,8 +7,8 @@ use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
 
 use common::{Data, fail, run, succeed, wirepath};
-use paths::feed::capture::{Interface, LinkType, Writer};
-use paths::feed::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use marketdata::capture::{Interface, LinkType, Writer};
+use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
 use serde_json::{Value, json};
 
 const QUOTE: &str = "1b011301060400004567323333302020090415061278d600000001642300009950000000\
@@ -127,7 +127,7 @@ fn both_kinds_of_capture_give_stamps_and_addresses() {
 }
 
 #[test]
-fn malformed_telegrams_are_objects_and_the_next_is_still_found() {
+fn malformed_telegrams_are_objects_and_parsing_resumes() {
     let scratch = Data::new();
     let mut bad = bytes(QUOTE);
     bad[40] ^= 1;
@@ -160,13 +160,13 @@ fn a_truncated_capture_gives_what_is_whole_an_error_object_and_code_1() {
 }
 
 #[test]
-fn standard_input_is_read_too() {
+fn standard_input_is_decoded() {
     let mut command = wirepath(&["feed", "decode", "-"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdin.write_all(&pcapng(&[bytes(QUOTE)])).unwrap();
-    // It does not wait for the end of what is piped in.
+    // Output does not wait for the end of the input.
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
     assert_eq!(lines(&line)[0]["symbol"], "2330");
@@ -177,10 +177,10 @@ fn standard_input_is_read_too() {
 }
 
 #[test]
-fn garbage_is_refused_with_the_way_out_unless_it_is_said_to_be_telegrams() {
+fn unknown_input_is_refused_with_a_remedy_unless_declared_as_telegrams() {
     let scratch = Data::new();
     let said = fail(decode(&scratch, "garbage", b"GIF89a, not a capture"), 1);
-    assert!(said.contains("begins with") && said.contains("--format twse"), "{said}");
+    assert!(said.contains("starts with") && said.contains("--format twse"), "{said}");
     assert!(fail(decode(&scratch, "empty", b""), 1).contains("is empty"));
     let missing = fail(wirepath(&["feed", "decode", "/nonexistent/capture"]), 1);
     assert!(missing.contains("cannot open /nonexistent/capture"), "{missing}");
@@ -193,7 +193,7 @@ fn garbage_is_refused_with_the_way_out_unless_it_is_said_to_be_telegrams() {
 }
 
 #[test]
-fn itch_in_mold_is_told_from_telegrams_and_decoded() {
+fn itch_in_mold_is_distinguished_from_telegrams_and_decoded() {
     let scratch = Data::new();
     let mut session = MoldSession::new(&MoldSpec { stocks: 5, ..MoldSpec::new(1) });
     let mut buffer = [0; 1400];

@@ -1,5 +1,5 @@
 //! The live commands of the path `feed` between two namespaces: replay on one side, listen and
-//! record on the other, and what was sent compared with what came out.
+//! record on the other. Sent and received messages are compared.
 
 mod common;
 
@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, succeed, until};
-use paths::feed::messages::Digest;
-use paths::feed::synthetic::{MoldSession, MoldSpec};
+use market::mold;
+use marketdata::messages::Digest;
+use marketdata::synthetic::{MoldSession, MoldSpec};
 use serde_json::Value;
 use sys::netns::Netns;
-use wire::mold;
 
 const A: &str = "239.77.1.1:10000";
 const B: &str = "239.77.1.2:20000";
@@ -30,13 +30,13 @@ fn listen(spaces: &Spaces, args: &[&str]) -> Running {
     listener
 }
 
-/// A `feed replay` in the near namespace, to its end; its document.
+/// Runs `feed replay` in the near namespace; returns its document.
 fn replay(spaces: &Spaces, args: &[&str]) -> Value {
     let all = [&["feed", "replay", "--to", A, "-i", "va", "--pin", "0", "--json"], args].concat();
     json(spaces.near(&all))
 }
 
-/// Ends a listener as Ctrl-C does; its summary, the last line.
+/// Ends a listener with SIGINT; returns its summary, the last line.
 fn summary(listener: Running) -> Value {
     let output = listener.end_by("INT", LONG);
     assert!(output.status.success(), "{}", common::all_text(&output));
@@ -60,12 +60,12 @@ fn within<R: Send>(namespace: &str, body: impl FnOnce() -> R + Send) -> R {
 }
 
 #[test]
-fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injected_one() {
+fn two_lossy_lines_deliver_their_union_in_order_and_counts_match_the_faults() {
     let spaces = Spaces::new();
     let buffer = ["--receive-buffer", "16777216", "--hold", "5s"];
     let pair = ["--group-b", B, "--from-start", "--digest"];
     let listener = listen(&spaces, &[&pair[..], &buffer].concat());
-    // So few that no cycle of descriptions begins again: within the hold that is no restart.
+    // Too few for a second cycle of descriptions, which would not be a restart within the hold.
     let session = ["--synthetic", "--symbols", "200", "--rate", "8000", "-c", "10000"];
     let faults = ["--drop-a", "10%", "--drop-b", "10%", "--duplicate", "1%", "--reorder", "1%"];
     let sent =
@@ -75,7 +75,7 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
     for line in 0..2 {
         let (sent, got) = (&sent["lines"][line], &got["lines"][line]);
         let counts = &got["counts"];
-        // Overtaken by one of another domain, a datagram is not out of order.
+        // A datagram overtaken by one of another domain is not reordered.
         assert!(count(sent, "dropped_count") > 800 && count(sent, "reordered_count") > 10);
         assert_eq!(count(got, "dropped_datagram_count"), 0, "{got}");
         assert_eq!(count(got, "datagram_count"), count(sent, "datagram_count"));
@@ -104,7 +104,7 @@ fn two_lossy_lines_give_their_union_once_in_order_and_every_count_is_the_injecte
 }
 
 #[test]
-fn without_loss_latency_is_told_by_line_and_segment_and_each_send_is_stamped() {
+fn without_loss_latency_is_reported_per_line_and_segment_and_sends_are_stamped() {
     let (spaces, data) = (Spaces::new(), Data::new());
     let listener =
         listen(&spaces, &["--group-b", B, "--from-start", "--receive-buffer", "8388608"]);
@@ -132,13 +132,13 @@ fn without_loss_latency_is_told_by_line_and_segment_and_each_send_is_stamped() {
         assert!(number(row[4]) >= number(row[3]) && row[2] == "sent", "{row:?}");
         assert!(row[7].contains(": "), "{row:?}");
     }
-    // Ten are due at once, 2.5 ms after the ten before; rounding aside.
+    // Ten are due at once, 2.5 ms after the previous ten, except for rounding.
     let due = |n: usize| number(rows[2 * n][3]);
     assert_eq!(due(0), due(9));
     assert_eq!(due(10) - due(9), 2_500_000);
 }
 
-/// The drop counter of the only UDP socket of a port, as the kernel's table shows it.
+/// Drop counter of the only UDP socket of a port, from the kernel's table.
 fn socket_drops(pid: u32, port_hex: &str) -> u64 {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/udp")).unwrap_or_default();
     let line = table.lines().find(|line| line.contains(&format!(":{port_hex} 00000000:0000")));
@@ -146,7 +146,7 @@ fn socket_drops(pid: u32, port_hex: &str) -> u64 {
 }
 
 #[test]
-fn what_the_socket_drops_is_missing_to_the_message_and_the_remedy_is_named() {
+fn socket_drops_are_counted_in_messages_with_a_remedy() {
     let spaces = Spaces::new();
     let listener = listen(&spaces, &["--from-start"]);
     listener.signal("STOP");
@@ -173,7 +173,7 @@ fn what_the_socket_drops_is_missing_to_the_message_and_the_remedy_is_named() {
     assert!(note.contains("--receive-buffer") && note.contains("net.core.rmem_max"), "{note}");
 }
 
-/// A MoldUDP64 server for requests: knows all messages of a session.
+/// A MoldUDP64 retransmission server with all messages of a session.
 fn serve(
     socket: &UdpSocket,
     session: mold::Session,
@@ -203,10 +203,10 @@ fn serve(
 }
 
 #[test]
-fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_word() {
+fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
     const MESSAGES: u64 = 6000;
     let spaces = Spaces::new();
-    // What the replay will send: the same seed makes the same session.
+    // The session of the replay: the same seed gives the same bytes.
     let spec = MoldSpec { stocks: 100, rate: 3000, ..MoldSpec::new(9) };
     let mut session = MoldSession::new(&spec);
     let (mut messages, mut buffer) = (BTreeMap::new(), [0; 1472]);
@@ -233,7 +233,7 @@ fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_
     let pace = ["--per-datagram", "3", "-c", &datagrams, "--drop-a", "10%"];
     let sent = replay(&spaces, &[&session[..], &pace].concat());
     assert_eq!(count(&sent, "message_count"), MESSAGES);
-    // The last may be among the lost, and so may be the word of the end: heartbeats repeat it.
+    // The last message and the end of the session may be lost; heartbeats repeat them.
     let group: SocketAddrV4 = A.parse().expect("an address");
     let heartbeat = within(&spaces.near, || {
         let link = host::net::link_named("va").expect("our link");
@@ -258,13 +258,13 @@ fn lost_mold_messages_are_asked_for_and_delivered_in_order_up_to_the_heartbeats_
     assert_eq!(count(&recovery["counts"], "first_count"), dropped, "{recovery}");
     assert_eq!(got["digests"]["SYNTHETIC1"], expected.to_string());
     assert_eq!(count(&got, "sessions_ended_count"), 1, "the replay ends its session: {got}");
-    // The line lost messages, what was delivered did not.
+    // The line lost messages, the delivered stream did not.
     assert!(got["lines"][0]["kernel_to_app"]["refused"].is_string());
     assert!(got["match_to_app"]["p50_ns"].is_u64(), "{got}");
 }
 
 #[test]
-fn what_is_sent_within_a_time_is_what_is_counted_and_delivered() {
+fn timed_replay_is_counted_and_delivered_in_full() {
     let spaces = Spaces::new();
     let listener = listen(&spaces, &["--from-start", "--digest"]);
     let sent = replay(&spaces, &["--synthetic", "--rate", "1000", "-d", "300ms"]);
@@ -275,12 +275,12 @@ fn what_is_sent_within_a_time_is_what_is_counted_and_delivered() {
     assert_eq!(got["digests"], sent["union"]["digests"]);
 }
 
-/// Packets that tshark finds in a file, and those it calls malformed.
+/// Number of packets that tshark finds in a file, and of malformed ones.
 fn tshark(file: &str) -> (usize, usize) {
     let packets = |filter: &str| {
         let mut tshark = Command::new("tshark");
         tshark.args(["-r", file, "-Y", filter, "-T", "fields", "-e", "frame.number"]);
-        // It has no dissector for these telegrams, but others for protocols of the same ports.
+        // It has no dissector for these telegrams, but has others for the same ports.
         tshark.args(["-d", "udp.port==10000,data", "-d", "udp.port==20000,data"]);
         succeed(tshark).lines().count()
     };
@@ -318,17 +318,17 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
         assert!(elapsed(&second) * 3 < elapsed(&first) * 2, "twice as fast: {second}");
         assert_eq!(count(&got, "delivered_count"), count(&first["union"], "carried_count"));
         assert_eq!(got["digests"], first["union"]["digests"]);
-        // It is not written over unless told.
+        // Not overwritten by default.
         let said = fail(spaces.far(&record), 2);
         assert!(said.contains("exists") && said.contains("--overwrite"), "{said}");
     }
 }
 
-/// What a server in a namespace answers to a request of one line.
+/// Response of a server in a namespace to a request line.
 fn ask(namespace: &str, address: &str, request: &str) -> String {
     let mut stream = within(namespace, || TcpStream::connect(address).expect("it listens"));
     stream.set_read_timeout(Some(LONG)).expect("a time");
-    let head = format!("{request} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -336,13 +336,13 @@ fn ask(namespace: &str, address: &str, request: &str) -> String {
 }
 
 #[test]
-fn metrics_are_served_while_it_listens_and_nothing_else_is() {
+fn only_metrics_are_served_while_listening() {
     let spaces = Spaces::new();
     let listener = listen(&spaces, &["--metrics", "0", "--top", "3"]);
     let said = listener.stderr();
     let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.unwrap_or_else(|| panic!("{said}"));
-    assert!(address.starts_with("127.0.0.1:"), "on loopback unless told: {said}");
+    assert!(address.starts_with("127.0.0.1:"), "on loopback by default: {said}");
     replay(&spaces, &["--synthetic", "--rate", "2000", "-c", "1000"]);
     let row = "\nwirepath_feed_messages_total{line=\"A\"} 1000\n";
     let mut page = String::new();
@@ -362,7 +362,7 @@ fn metrics_are_served_while_it_listens_and_nothing_else_is() {
 }
 
 #[test]
-fn one_source_is_heard_and_another_is_not_and_silence_is_explained() {
+fn only_the_given_source_is_received_and_silence_is_explained() {
     let spaces = Spaces::new();
     let other = listen(&spaces, &["--source", "10.77.0.9", "--silence", "1s"]);
     let session = ["--synthetic", "--rate", "1000", "-c", "500"];
@@ -380,7 +380,7 @@ fn one_source_is_heard_and_another_is_not_and_silence_is_explained() {
 }
 
 #[test]
-fn a_filter_on_the_way_back_is_found_out() {
+fn reverse_path_filter_is_detected() {
     let spaces = Spaces::new();
     let set = |namespace: &str, args: &[&str]| succeed(common::enter(namespace, args));
     set(&spaces.far, &["sysctl", "-qw", "net.ipv4.conf.vb.rp_filter=1"]);
@@ -394,18 +394,18 @@ fn a_filter_on_the_way_back_is_found_out() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_remedy() {
+fn invalid_arguments_are_refused_with_a_remedy() {
     let spaces = Spaces::new();
     let listen =
         |args: &[&str], code| fail(spaces.far(&[&["feed", "listen"], args].concat()), code);
     let said = listen(&["--group", "10.77.0.1:9", "-i", "vb"], 2);
-    assert!(said.contains("10.77.0.1 is no multicast group"), "{said}");
+    assert!(said.contains("10.77.0.1 is not a multicast group"), "{said}");
     let said = listen(&["--group", A, "-i", "nowhere0"], 1);
     assert!(said.contains("nowhere0"), "{said}");
     let said = listen(&["--group", A], 2);
     assert!(said.contains("-i"), "{said}");
     let said = listen(&["--group", A, "--group-b", A, "-i", "vb"], 2);
-    assert!(said.contains("same as --group"), "{said}");
+    assert!(said.contains("equals --group"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--recover", "10.77.0.1:1"], 2);
     assert!(said.contains("--mold"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--source", "239.1.1.1"], 1);
@@ -414,7 +414,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
         let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", to, "-i", "va"]), 2);
         assert!(said.contains(to) && said.contains("va"), "{said}");
     }
-    // No interface, no replay: it goes nowhere by default.
+    // Without an interface, nothing is sent.
     let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", A]), 2);
     assert!(said.contains("--interface"), "{said}");
     succeed(common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));

@@ -1,4 +1,4 @@
-//! `wirepath guest` and `prove guest` as their users meet them.
+//! `wirepath guest` and `prove guest`, run as commands.
 
 mod common;
 
@@ -6,19 +6,17 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{
-    Data, LONG, Running, fail, is_installed, json, own_links, skip, succeed, until, wirepath,
-};
+use common::{Data, LONG, Running, fail, is_installed, json, own_links, succeed, until, wirepath};
 
-/// Whether the firmware can be booted here; the reason is said where not.
+/// True if the firmware can boot here; prints the reason for skipping otherwise.
 fn can_boot() -> bool {
     if !is_installed("qemu-system-aarch64") {
         return false;
     }
-    // Whatever is missing is told by the program itself.
+    // The program reports what is missing.
     let output = wirepath(&["guest", "run", "-d", "1ms", "--json"]).output().expect("it runs");
     if output.status.code() == Some(3) {
-        skip(String::from_utf8_lossy(&output.stderr).trim());
+        testkit::skip("aarch64", String::from_utf8_lossy(&output.stderr));
         return false;
     }
     true
@@ -30,12 +28,12 @@ fn with(mut command: Command, name: &str, value: &str) -> Command {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_remedy_and_exit_code_3() {
+fn missing_parts_are_named_with_a_remedy_and_exit_code_3() {
     let qemu = "qemu-system-aarch64";
     let proved = ["prove", "guest", "--arms", "quiet", "--no-history"];
-    for args in [&proved[..], &["guest", "run"], &["guest", "bench", "ping"]] {
+    for args in [&proved[..], &["guest", "run"], &["guest", "selftest"]] {
         let said = fail(with(wirepath(args), "PATH", "/nonexistent"), 3);
-        // Without an image that is said first by hand, which looks for it before it boots.
+        // By hand, a missing image is reported first: it is looked up before the boot.
         let remedy = said.contains("apt-get install qemu-system-arm");
         assert!(remedy && said.contains(qemu) || said.contains("`cargo xtask"), "{said}");
         if !is_installed(qemu) {
@@ -48,7 +46,7 @@ fn what_is_missing_is_named_with_its_remedy_and_exit_code_3() {
 }
 
 #[test]
-fn paths_lists_its_switches_and_loads_whether_or_not_they_can_run() {
+fn paths_lists_switches_and_loads_even_if_they_cannot_run() {
     for path in ["", "/nonexistent"] {
         let mut command = wirepath(&["paths", "--json"]);
         if !path.is_empty() {
@@ -66,15 +64,11 @@ fn paths_lists_its_switches_and_loads_whether_or_not_they_can_run() {
 }
 
 #[test]
-fn switches_that_the_firmware_does_not_know_are_refused_before_it_boots() {
-    for args in [&["guest", "run", "--switches", "warp"][..], &["guest", "bench", "ping", "warp"]] {
-        let said = fail(wirepath(args), 2);
-        assert!(said.contains("no switch warp") && said.contains("event-idx"), "{said}");
-    }
+fn unknown_switches_are_refused_before_the_boot() {
+    let said = fail(wirepath(&["guest", "run", "--switches", "warp"]), 2);
+    assert!(said.contains("no switch warp") && said.contains("event-idx"), "{said}");
     let said = fail(wirepath(&["guest", "run", "--switches", "vcpu-split"]), 2);
-    assert!(said.contains("no switch vcpu-split in the firmware"), "{said}");
-    let said = fail(wirepath(&["guest", "bench", "flood", "--size", "1473"]), 2);
-    assert!(said.contains("1472"), "{said}");
+    assert!(said.contains("the firmware has no switch vcpu-split"), "{said}");
 }
 
 #[test]
@@ -101,7 +95,7 @@ fn keys_reach_the_machine_and_switch_it_off() {
     let mut command = wirepath(&["guest", "run", "--switches", "quiet"]);
     command.stdin(Stdio::piped());
     let mut child = command.spawn().expect("it runs");
-    // Typed before it listens, they are read once it does.
+    // Keys typed before it reads them are buffered.
     std::thread::sleep(Duration::from_secs(2));
     child.stdin.take().expect("a pipe").write_all(b"d\nq\n").expect("it is open");
     let output = child.wait_with_output().expect("it ends");
@@ -111,25 +105,19 @@ fn keys_reach_the_machine_and_switch_it_off() {
 }
 
 #[test]
-fn bench_counts_what_it_says() {
+fn selftest_reports_every_test_of_the_kernel() {
     if !can_boot() {
         return;
     }
-    let args = ["guest", "bench", "dump", "--count", "7", "--json"];
-    let document = json(wirepath(&args));
-    assert_eq!(document["counters"]["answered_icmp"], 7);
-    let ping = json(wirepath(&["guest", "bench", "ping", "baseline", "--count", "50", "--json"]));
-    let row = &ping["rows"][0];
-    assert_eq!((&row["switches"], &row["lost_count"]), (&"baseline".into(), &0.into()));
-    assert!(row["icmp_p50_us"].as_f64().is_some_and(|us| us > 1.0), "{row}");
-    let flood = json(wirepath(&["guest", "bench", "flood", "--frames", "5000", "--json"]));
-    assert_eq!((&flood["books"], &flood["rows"][0]["sent_count"]), (&"agree".into(), &5000.into()));
-    let boot = succeed(wirepath(&["guest", "bench", "boot", "--count", "2"]));
-    assert!(boot.contains("2 boots"), "{boot}");
+    let document = json(wirepath(&["guest", "selftest", "--json"]));
+    let rows = document["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 8, "{document}");
+    assert!(rows.iter().all(|row| row["passed"] == true), "{document}");
+    assert_eq!(rows[7]["test"], "stack-overflow");
 }
 
 #[test]
-fn however_it_ends_no_qemu_and_no_tap_interface_stay() {
+fn no_qemu_and_no_tap_interface_remain_however_it_ends() {
     if !can_boot() {
         return;
     }
@@ -149,7 +137,7 @@ fn however_it_ends_no_qemu_and_no_tap_interface_stay() {
                 found.is_some() || running.has_ended()
             });
             if running.has_ended() && args == by_hand {
-                skip(&format!("a TAP interface: {}", running.stderr()));
+                testkit::skip("tap", running.stderr());
                 break;
             }
             assert!(seen && !running.has_ended(), "{args:?}: {}", running.stderr());
@@ -158,10 +146,10 @@ fn however_it_ends_no_qemu_and_no_tap_interface_stay() {
             held.assert_gone();
             let (pid, _) = found.expect("it was seen");
             let gone = until(LONG, || {
-                // A zombie that nobody collects has no command line.
+                // A zombie that is not reaped has no command line.
                 std::fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty())
             });
-            assert!(gone, "{args:?}, {signal}: QEMU {pid} stays");
+            assert!(gone, "{args:?}, {signal}: QEMU {pid} is still running");
         }
     }
     assert_eq!(own_links(), links);

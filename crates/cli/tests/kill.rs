@@ -1,5 +1,5 @@
-//! However a command ends, nothing of it stays: no program, no namespace, no interface, no child;
-//! and what was measured until then is kept.
+//! A command that ends in any way leaves no program, namespace, interface or child behind, and keeps
+//! the trials that it has stored.
 
 mod common;
 
@@ -11,28 +11,28 @@ use common::{
     until, wirepath,
 };
 
-/// How long a command may take to end once it is asked to: a trial under way, the outcome.
+/// Time that a command may take to stop: the current trial and the outcome.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A run that would go on for minutes if nobody ended it.
+/// A run that lasts minutes unless it is ended.
 fn prove(data: &Data, args: &[&str]) -> Running {
     let all = [&["prove"], args, &["--time", "300s", "--min-blocks", "100"]].concat();
     Running::start(data.wirepath(&all))
 }
 
-/// Waits for a few trials, and for the lab to be seen in use.
+/// Waits for a few trials, and until the lab is in use.
 fn await_trials(running: &mut Running, data: &Data, count: u64) {
     let saved = until(LONG, || running.has_ended() || data.trial_count() >= count);
     assert!(saved && !running.has_ended(), "{}", running.stderr());
 }
 
-/// Kills a run in the middle of a trial, and looks for what it left.
+/// Kills a run in the middle of a trial, and checks for leftovers.
 fn kill_leaves_nothing_and_keeps_trials(args: &[&str], wants_program: bool) {
     let links = own_links();
     let data = Data::new();
     let mut running = prove(&data, args);
     await_trials(&mut running, &data, 4);
-    // Programs come and go with the trials: look until one is there.
+    // Programs come and go with the trials: poll until one is attached.
     let mut held = running.holdings();
     let seen = until(LONG, || {
         held = running.holdings();
@@ -58,11 +58,11 @@ fn trials_are_kept(data: &Data) {
     assert_eq!(report["ended"], "unfinished");
     assert!(!report["judged"].as_array().unwrap().is_empty(), "{report}");
     let text = succeed(data.wirepath(&["report", "last"]));
-    assert!(text.contains("baseline"), "{text}");
+    assert!(text.contains("baseline") || text.contains("old"), "{text}");
 }
 
 #[test]
-fn a_namespace_that_somebody_holds_is_seen_after_its_owner() {
+fn a_namespace_held_open_is_seen_after_its_owner_ends() {
     let data = Data::new();
     let mut running = prove(&data, &["probe", "--load", "ping", "--arms", "spin"]);
     await_trials(&mut running, &data, 1);
@@ -71,7 +71,7 @@ fn a_namespace_that_somebody_holds_is_seen_after_its_owner() {
     assert!(theirs >= 2 && held.links().len() > theirs, "{:?}", held.links());
     let other = running.namespaces().pop();
     running.end_by("KILL", LONG);
-    // The one that is held here keeps its loopback at least; the others go.
+    // The held namespace keeps its loopback; the others are removed.
     assert!(until(LONG, || held.links().len() <= 2), "{:?}", held.links());
     assert!(held.links().contains(&"lo".to_owned()), "{:?}", held.links());
     drop(other);
@@ -93,8 +93,30 @@ fn a_killed_flood_run_leaves_nothing() {
 }
 
 #[test]
+fn a_killed_run_of_several_processes_leaves_nothing() {
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    for (option, value) in [("--against", program), ("--runs", "3")] {
+        let args = ["probe", "--load", "ping", "--arms", "spin+bypass", option, value];
+        kill_leaves_nothing_and_keeps_trials(&args, true);
+    }
+}
+
+#[test]
+fn an_interrupted_series_ends_with_the_run_that_it_was_in() {
+    let data = Data::new();
+    let mut running = prove(&data, &["fake", "--arms", "fast", "--trial", "10ms", "--runs", "3"]);
+    await_trials(&mut running, &data, 9);
+    let output = running.end_by("INT", SOON);
+    assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("interrupted") && said.contains("ratio over 1 run"), "{said}");
+    let list = json(data.wirepath(&["history", "list", "--json"]));
+    assert_eq!(list["experiments"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_killed_storm_run_leaves_nothing() {
-    // The receivers need no program: what is seen is the generator.
+    // Receivers need no program; the one that is seen is the generator.
     kill_leaves_nothing_and_keeps_trials(&["probe", "--load", "storm", "--arms", "spin"], true);
 }
 
@@ -111,8 +133,8 @@ fn a_killed_simulated_run_keeps_its_trials() {
 
 /// Ends a run while another program carries the load.
 ///
-/// - `args`: of `prove`, with the peer.
-/// - `started_with`: a part of the program's command line when it carries the load.
+/// - `args`: arguments of `prove`, with the peer.
+/// - `started_with`: part of the program's command line while it carries the load.
 fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
     if !is_installed(program) {
         return;
@@ -121,7 +143,7 @@ fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
         let links = own_links();
         let data = Data::new();
         let running = prove(&data, args);
-        // Not when it is only asked for its version.
+        // Not the call that only prints its version.
         let is_it = |line: &str| line.contains(program) && line.contains(started_with);
         let started = || running.descendants().iter().any(|(_, line)| is_it(line));
         assert!(until(LONG * 2, started), "{program} was never run: {}", running.stderr());
@@ -139,7 +161,7 @@ fn peers_die_with_the_run(args: &[&str], program: &str, started_with: &str) {
 }
 
 fn run_report(data: &Data) -> String {
-    // The kill may have come before the first trial had ended; the experiment is there anyhow.
+    // The kill may come before the end of the first trial; the experiment exists in any case.
     succeed(data.wirepath(&["history", "show", "last"]))
 }
 
@@ -164,7 +186,7 @@ fn testpmd_dies_with_the_run() {
 }
 
 #[test]
-fn a_run_that_is_asked_to_end_says_what_it_has() {
+fn an_interrupted_run_reports_its_results() {
     for signal in ["INT", "TERM"] {
         for args in [
             &["fake", "--arms", "fast", "--trial", "10ms"][..],
@@ -187,13 +209,13 @@ fn a_run_that_is_asked_to_end_says_what_it_has() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn a_second_signal_ends_the_process() {
     let data = Data::new();
     let mut running = prove(&data, &["fake", "--arms", "fast", "--trial", "60s"]);
     let began = || !succeed(data.wirepath(&["history"])).contains("no experiments");
     assert!(until(LONG, began) && !running.has_ended());
     running.signal("INT");
-    // One is taken at a time; two that arrive together are one.
+    // Two signals that arrive together count as one.
     thread::sleep(Duration::from_millis(300));
     assert!(!running.has_ended(), "the first waits for the trial");
     let output = running.end_by("INT", SOON);
@@ -212,6 +234,9 @@ fn a_killed_generator_leaves_nothing() {
             held.namespaces.len() >= 2 && held.programs.len() >= 3
         });
         assert!(seen, "{}: {}", held.programs.len(), running.stderr());
+        // Programs are there before the first frame. The kernel sends some frames of its own.
+        let sends = || held.received_count() > 1_000;
+        assert!(until(LONG, sends), "{signal}: nothing sent: {}", running.stderr());
         let output = running.end_by(signal, SOON);
         held.assert_gone();
         assert_eq!(own_links(), links);
@@ -242,7 +267,7 @@ fn killed_near_and_far_ends_leave_no_program() {
             far.await_stderr("listening on ");
             if xdp {
                 let attached = || spaces.far_link().contains("prog/xdp");
-                assert!(until(LONG, attached), "the check itself must be able to see");
+                assert!(until(LONG, attached), "the check cannot see programs");
             }
             let near_role = if role == "echo" { "ping" } else { "send" };
             let mut args =
@@ -261,7 +286,7 @@ fn killed_near_and_far_ends_leave_no_program() {
                 if signal != "KILL" {
                     assert_eq!(output.status.code(), Some(0), "{}", all_text(&output));
                     let books = String::from_utf8_lossy(&output.stdout).into_owned();
-                    assert!(books.contains("forward  sent "), "{what} {args:?}: {books}");
+                    assert!(books.contains(" sent "), "{what} {args:?}: {books}");
                     assert!(!books.contains("sent 0"), "{what} {args:?}: {books}");
                 }
                 held.assert_gone();

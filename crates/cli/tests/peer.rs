@@ -56,7 +56,7 @@ impl Local {
     }
 }
 
-/// A ping of ours to a peer on loopback, from and to UDP ports that nobody has.
+/// A ping to a peer on loopback, from and to unused UDP ports.
 fn ping(peer_port: &str, count: &str, secret: Option<&str>) -> Command {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     let [to, from] = sockets.map(|s| s.local_addr().unwrap().port().to_string());
@@ -176,7 +176,7 @@ fn it_outlives_nonsense() {
     }
     let mut it = Conversation::open(&local);
     it.say(&json!("stop"));
-    assert!(it.hear()["error"]["why"].as_str().unwrap().contains("nothing runs"));
+    assert!(it.hear()["error"]["why"].as_str().unwrap().contains("no run is in progress"));
     // Sizes that no engine has.
     let mut task = sending(9001, 9000, 10);
     for (field, value) in [("payload_bytes", json!(1)), ("flows", json!(100_000))] {
@@ -247,7 +247,7 @@ fn a_connection_that_says_nothing_does_not_block_it_for_long() {
 }
 
 #[test]
-fn it_sends_to_nobody_but_the_near_end_and_stops_when_that_goes() {
+fn it_sends_only_to_the_near_end_and_stops_when_that_goes() {
     let mut local = Local::new(&[]);
     let near = UdpSocket::bind("127.0.0.1:0").unwrap();
     near.set_read_timeout(Some(LONG)).unwrap();
@@ -360,7 +360,7 @@ fn an_experiment_whose_peer_is_killed_keeps_what_it_has_and_fails() {
     let output = near.finish(SOON * 2).expect("ends");
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     let said = all_text(&output);
-    assert!(said.contains("what was measured before") && said.contains("baseline"), "{said}");
+    assert!(said.contains("earlier results are kept") && said.contains("baseline"), "{said}");
     let report = json(data.wirepath(&["report", "last", "--json"]));
     assert!(report["arms"][0]["trials"].as_u64() >= Some(2), "{report}");
 }

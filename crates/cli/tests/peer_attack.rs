@@ -9,11 +9,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Output;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Data, FAR_IP, LONG, Running, Spaces, all_text, fail, succeed, until, wirepath};
+use common::{
+    Data, FAR_IP, LONG, Running, Spaces, all_text, books, fail, succeed, until, wirepath,
+};
 use serde_json::Value;
 use sys::netns::Netns;
 
@@ -21,6 +22,8 @@ use sys::netns::Netns;
 const PORT: u16 = 9321;
 /// UDP port of the far end of `prove --peer`.
 const REMOTE_PORT: u16 = 9000;
+/// Smallest p-value of two equal arms that is put down to chance.
+const P_MIN: f64 = 1e-4;
 /// Attackers at a time.
 const CROWD: usize = 8;
 
@@ -35,7 +38,7 @@ fn attack_size() -> (usize, usize) {
     (connections.parse().unwrap(), datagrams.parse().unwrap())
 }
 
-/// What a near end of ours says to prove the secret, as a false peer hears it.
+/// Response of a near end to the challenge of a false peer.
 fn overheard(secret_file: &str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -60,11 +63,9 @@ fn overheard(secret_file: &str) -> String {
     answer
 }
 
-/// Connects once and behaves badly in one of many ways; whether a connection came about.
-fn knock(nth: usize, overheard: &str, stop: &AtomicBool) -> bool {
-    let Ok(mut stream) = TcpStream::connect_timeout(&peer_at(), Duration::from_millis(100)) else {
-        return false;
-    };
+/// Connects once and behaves badly in one of many ways.
+fn knock(nth: usize, overheard: &str) {
+    let mut stream = TcpStream::connect_timeout(&peer_at(), LONG).expect("the peer listens");
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut said = Vec::new();
     // The peer may hang up at any moment: what fails here is its answer.
@@ -78,9 +79,6 @@ fn knock(nth: usize, overheard: &str, stop: &AtomicBool) -> bool {
         6 => stream.write_all("[".repeat(4000).as_bytes()).and_then(|()| stream.write_all(b"\n")),
         // A byte now and then, for as long as it is let.
         _ => (0..20).try_for_each(|_| {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
             thread::sleep(Duration::from_millis(20));
             stream.write_all(b"{")
         }),
@@ -88,7 +86,6 @@ fn knock(nth: usize, overheard: &str, stop: &AtomicBool) -> bool {
     let _ = stream.take(1 << 20).read_to_end(&mut said);
     let said = String::from_utf8_lossy(&said);
     assert!(!said.contains("welcome"), "let in by {}: {said}", nth % 8);
-    true
 }
 
 /// Bytes at the peak, and descriptors now.
@@ -99,21 +96,17 @@ fn used(peer: &Running) -> (u64, usize) {
     (kib * 1024, fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap().count())
 }
 
-/// Attacks the peer from the near namespace with all there is; how many
-/// connections came about.
-fn attack(spaces: &Spaces, port: u16, overheard: &str) -> usize {
+/// Attacks the peer from the near namespace with all there is.
+fn attack(spaces: &Spaces, port: u16, overheard: &str) {
     let (connections, datagrams) = attack_size();
-    let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let near = Netns::open(format!("/run/netns/{}", spaces.near)).unwrap();
     near.run(|| {
         thread::scope(|scope| {
             // Threads are born in their parent's namespace.
             for crowd in 0..CROWD {
-                let (stop, made) = (&stop, &made);
                 scope.spawn(move || {
                     for nth in 0..connections / CROWD {
-                        let is_made = knock(crowd + nth * CROWD + nth, overheard, stop);
-                        made.fetch_add(usize::from(is_made), Ordering::Relaxed);
+                        knock(crowd + nth * CROWD + nth, overheard);
                     }
                 });
             }
@@ -134,7 +127,21 @@ fn attack(spaces: &Spaces, port: u16, overheard: &str) -> usize {
         });
     })
     .unwrap();
-    made.load(Ordering::Relaxed)
+}
+
+/// Packets that this machine dropped because a CPU's backlog was full.
+///
+/// Every veth of the machine shares that queue: a flood from the near end's own machine, or of another
+/// program, may fill it. Usually none is dropped.
+fn backlog_drop_count() -> u64 {
+    let table = fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let drops = table.lines().map(|line| line.split_whitespace().nth(1).expect("a column"));
+    drops.map(|drops| u64::from_str_radix(drops, 16).expect("hexadecimal")).sum()
+}
+
+/// True if a metric is judged by its load, and its trials are long enough for it.
+fn is_judged(metric: &Value) -> bool {
+    metric["verdict"].as_str().is_some_and(|verdict| verdict != "refused")
 }
 
 /// The arm that is the baseline again, of a run's outcome.
@@ -146,7 +153,7 @@ fn control_of(output: &Output) -> Value {
 }
 
 #[test]
-fn control_says_no_difference_among_attackers_too_and_every_loss_is_named() {
+fn control_is_the_baseline_and_nothing_is_lost_among_attackers_too() {
     let (spaces, data) = (Spaces::new(), Data::new());
     let secret = data.file("secret");
     fs::write(&secret, "correct horse battery\n").unwrap();
@@ -158,38 +165,45 @@ fn control_says_no_difference_among_attackers_too_and_every_loss_is_named() {
         let blocks = ["--min-blocks", blocks, "--max-blocks", blocks, "--secret-file", &secret];
         Running::start(spaces.near(&[&args[..], &short, &blocks].concat()))
     };
-    let quiet = control_of(&prove("6").finish(LONG * 2).expect("it ends"));
+    let backlog_before = backlog_drop_count();
+    let quiet = control_of(&prove("20").finish(LONG * 4).expect("it ends"));
     // It is in before the crowd comes, which has the same address and takes all places of that.
     let told = peer.stderr().lines().count();
     let mut among = prove("100000");
-    let measures = || peer.stderr().lines().skip(told).any(|line| line.contains("payloads"));
-    assert!(until(LONG, measures), "{}", among.stderr());
-    attack(&spaces, REMOTE_PORT, &overheard);
+    // The peer reports each trial.
+    let trials =
+        || peer.stderr().lines().skip(told).filter(|line| line.contains("payloads")).count();
+    assert!(until(LONG, || trials() > 0), "{}", among.stderr());
+    // Three arms, and a block to warm up.
+    while trials() < 3 * 22 {
+        attack(&spaces, REMOTE_PORT, &overheard);
+        assert!(!among.has_ended(), "{}", among.stderr());
+    }
     assert!(!among.has_ended(), "{}", among.stderr());
     let among = control_of(&among.end_by("INT", LONG));
+    let backlog_drops = backlog_drop_count() - backlog_before;
     for (when, control) in [("alone", quiet), ("attacked", among)] {
         let metrics = control["metrics"].as_object().unwrap();
-        let judged: Vec<_> =
-            metrics.iter().filter(|(_, metric)| !metric["verdict"].is_null()).collect();
+        let judged: Vec<_> = metrics.iter().filter(|(_, metric)| is_judged(metric)).collect();
         assert!(!judged.is_empty(), "{when}: {control}");
         for (name, metric) in judged {
-            let verdict = metric["verdict"].as_str().unwrap();
-            assert!(!matches!(verdict, "better" | "worse"), "{when}: {name}: {metric}");
+            let pairs = metric["trials"].as_array().unwrap().len();
+            assert!(pairs >= 20, "{when}: {name}: {metric}");
+            // Twenty pairs can reach 2e-6. The verdict on a control is wrong in one run of 100.
+            let p = metric["p"].as_f64().expect("it is compared with the baseline");
+            assert!(p >= P_MIN, "{when}: {name}: {metric}");
         }
         let lost = metrics["lost_count"]["trials"].as_array().unwrap();
-        let lost: f64 = lost.iter().filter_map(Value::as_f64).sum();
-        // A socket has one queue for friend and foe: what it had no room for, the kernel counts.
-        let overflow = control["counters"]["far_socket_overflow_count"].as_f64().unwrap();
-        assert!(lost <= overflow, "{when}: {lost} lost, {overflow} named: {control}");
-        assert!(when == "attacked" || lost == 0.0, "{when}: {control}");
+        // None of a block that was broken off.
+        let lost: Vec<f64> = lost.iter().filter_map(Value::as_f64).collect();
+        assert!(lost.len() >= 20, "{when}: {control}");
+        let lost: f64 = lost.iter().sum();
+        assert!(lost <= backlog_drops as f64, "{when}: {backlog_drops} in the backlog: {control}");
+        let overflow = &control["counters"]["far_socket_overflow_count"];
+        assert_eq!(overflow, 0, "{when}: the queue is the near end's alone: {control}");
         assert_eq!(control["failures"].as_array().map(Vec::len), Some(0), "{when}: {control}");
     }
     assert!(!peer.has_ended(), "{}", peer.stderr());
-}
-
-/// The number that a text begins with.
-fn number(text: &str) -> Option<u64> {
-    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[test]
@@ -203,41 +217,41 @@ fn honest_run_is_the_same_among_attackers() {
     let mut peer = spaces.peer(&["--secret-file", &secret]);
     let port = PORT.to_string();
     let honest = |count: &str| {
-        let args = ["probe", "ping", FAR_IP, "--rate", "1000", "--port", &port, "-c", count];
+        // A queue of 200 KiB lasts for a second, however late its reader is scheduled.
+        let args = ["probe", "ping", FAR_IP, "--rate", "200", "--port", &port, "-c", count];
         spaces.near(&[&args[..], &["--secret-file", &secret]].concat())
     };
     // One before, for what the peer takes without attackers.
-    assert!(succeed(honest("500")).contains("received 500, lost 0"));
+    assert!(succeed(honest("100")).contains("received 100, lost 0"));
     let (bytes, descriptors) = used(&peer);
 
-    let mut running = Running::start(honest("1000000"));
+    let backlog_before = backlog_drop_count();
+    let mut long = honest("1000000");
+    long.arg("--json");
+    let mut running = Running::start(long);
     running.await_stderr("peer at ");
-    let made = attack(&spaces, PORT, &overheard);
-    assert!(!running.has_ended(), "{}", running.stderr());
-    assert!(made > connections / 20, "hardly anybody got to the door");
+    attack(&spaces, PORT, &overheard);
     assert!(!running.has_ended(), "{}", running.stderr());
     let output = running.end_by("INT", LONG);
     let said = String::from_utf8(output.stdout).unwrap();
-    let after = |what: &str| {
-        let rests = said.split(what).skip(1);
-        rests.map(|rest| number(rest).expect("a number")).collect::<Vec<u64>>()
-    };
-    // What the attackers leave no room for in the socket that both send to is lost, and named.
-    let named = after("far_socket_overflow_count: ").first().copied().unwrap_or_default();
-    let lost = after(", lost ");
-    let is_named = lost.len() == 2 && lost[0] <= named && lost[1] == 0;
-    assert!(output.status.success() && is_named, "{said}");
+    assert!(output.status.success(), "{said}");
+    let doc: Value = serde_json::from_str(&said).unwrap();
+    assert!(books::probe(&doc) > 100, "{said}");
+    let lost = doc["metrics"]["lost_count"]["value"].as_f64().expect("a count");
+    let backlog_drops = backlog_drop_count() - backlog_before;
+    assert!(lost <= backlog_drops as f64, "{backlog_drops} in the backlog: {said}");
+    assert_eq!(doc["counters"]["far_socket_overflow_count"], 0, "{said}");
 
     let (bytes_after, _) = used(&peer);
-    assert!(bytes_after < bytes + (16 << 20), "{bytes} bytes, then {bytes_after}");
+    assert!(bytes_after < bytes + (4 << 20), "{bytes} bytes, then {bytes_after}");
     assert!(until(LONG, || used(&peer).1 <= descriptors), "{} descriptors", used(&peer).1);
-    // One a second at most on those who were turned away, and a few on the honest runs.
+    // At most one per second about refused connections, and a few about honest runs.
     let told = peer.stderr().lines().count() as u64;
     assert!(told <= began.elapsed().as_secs() + 20, "{told} lines for {connections} knocks");
-    assert!(succeed(honest("500")).contains("received 500, lost 0"));
+    assert!(succeed(honest("100")).contains("received 100, lost 0"));
     assert!(!peer.has_ended());
     println!(
-        "{made} of {connections} connections, {datagrams} datagrams: peak memory {bytes} then \
+        "{connections} connections, {datagrams} datagrams: peak memory {bytes} then \
          {bytes_after} bytes, {told} lines told; honest run: {said}"
     );
 }

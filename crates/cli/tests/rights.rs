@@ -1,6 +1,6 @@
-//! What each command needs besides its user's own rights: it runs with those capabilities and no
-//! other, without one of them it says which is missing and how to grant it, and once it is set up
-//! it has given up what it no longer needs. `UPDATE=1` writes docs/rights.md.
+//! Capabilities of each command: it runs with those of the table and no others, names a missing one
+//! with how to grant it, and drops those that it no longer needs once it is set up. `UPDATE=1` writes
+//! docs/internals/rights.md.
 
 mod common;
 
@@ -11,22 +11,22 @@ use std::process::Command;
 use common::{Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, enter, ip, succeed, until};
 
 const GROUP: &str = "239.77.1.9:10000";
-/// Nobody.
+/// An unprivileged user.
 const USER: &str = "65534";
 
 /// A row of the table.
 struct Row {
     command: &'static str,
-    /// Capabilities without which it does not run.
+    /// Required capabilities.
     needs: &'static [&'static str],
-    /// What it does better with more.
+    /// Optional capabilities and their use.
     more: &'static str,
-    /// What its threads have once it is at work, started by root; `None` where it ends by itself
-    /// or makes labs for as long as it runs.
+    /// Capabilities of its threads once it works, started by root; `None` if it ends by itself or
+    /// creates labs as long as it runs.
     keeps: Option<&'static [&'static str]>,
-    /// FOLDER is a folder of the test's.
+    /// FOLDER is replaced by a folder of the test.
     args: &'static [&'static str],
-    /// What it says when it is at work; nothing where it ends by itself.
+    /// Message once it works; empty if it ends by itself.
     says: &'static str,
 }
 
@@ -161,7 +161,7 @@ const ROWS: &[Row] = &[
         more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them",
         keeps: Some(&["sys_admin", "perfmon", "bpf"]),
         args: &["explain", "-i", "vb", "-d", "20s"],
-        says: "following packets",
+        says: "tracing packets",
     },
     Row {
         command: "prove fake",
@@ -205,7 +205,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Two namespaces, and a folder that anybody may use, with the program in it.
+/// Two namespaces, and a world-writable folder with the program in it.
 struct Stage {
     spaces: Spaces,
     data: Data,
@@ -222,7 +222,7 @@ impl Stage {
             succeed(ip(&["-n", far, "link", "set", one, "up"]));
             succeed(ip(&["-n", far, "link", "set", other, "up"]));
         }
-        // What a generator makes is taken where GRO is on.
+        // The generator's frames are received only with GRO on.
         succeed(enter(&stage.spaces.near, &["ethtool", "-K", "va", "gro", "on"]));
         for engine in ["xdp", "packet", "tap"] {
             let port = if engine == "tap" { "tap0" } else { "pa" };
@@ -231,7 +231,7 @@ impl Stage {
         }
         let built = env!("CARGO_BIN_EXE_wirepath");
         let program = stage.data.file("wirepath");
-        // The folder it was built in may be closed to others.
+        // The build folder may be closed to other users.
         fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).unwrap();
         succeed(plain(&["chmod", "-R", "a+rwX", stage.data.path().to_str().unwrap()]));
         stage
@@ -250,7 +250,7 @@ impl Stage {
         command
     }
 
-    /// As nobody, with those capabilities.
+    /// Runs as an unprivileged user with these capabilities.
     fn with(&self, capabilities: &[&str], args: &[&str]) -> Command {
         let set = capabilities.iter().fold("-all".to_owned(), |all, one| format!("{all},+{one}"));
         let id = [format!("--reuid={USER}"), format!("--regid={USER}")];
@@ -271,7 +271,7 @@ fn plain(line: &[&str]) -> Command {
     command
 }
 
-/// Capabilities as the kernel numbers them, those that are ours to name.
+/// Capabilities by the kernel's number.
 const NUMBERS: [(&str, u32); 9] = [
     ("dac_override", 1),
     ("dac_read_search", 2),
@@ -284,11 +284,11 @@ const NUMBERS: [(&str, u32); 9] = [
     ("bpf", 39),
 ];
 
-/// What all threads of a process together may do now: bits of CapPrm.
+/// Permitted capabilities of all threads of a process together, as bits of CapPrm.
 fn permitted(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().fold(0, |all, task| {
-        // It may end meanwhile.
+        // The thread may have ended.
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
         let bits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
         all | bits.map_or(0, |bits| u64::from_str_radix(bits.trim(), 16).unwrap())
@@ -316,7 +316,7 @@ fn await_rights(row: &Row, running: &Running, wanted: u64) {
 }
 
 #[test]
-fn each_command_runs_with_what_the_table_says_and_no_more() {
+fn each_command_runs_with_exactly_the_capabilities_of_the_table() {
     for row in ROWS {
         let stage = Stage::new();
         let command = stage.with(row.needs, row.args);
@@ -333,7 +333,7 @@ fn each_command_runs_with_what_the_table_says_and_no_more() {
 }
 
 #[test]
-fn without_one_of_them_it_is_named_with_how_to_grant_it() {
+fn a_missing_capability_is_named_with_how_to_grant_it() {
     for row in ROWS {
         for missing in row.needs {
             let stage = Stage::new();
@@ -350,7 +350,7 @@ fn without_one_of_them_it_is_named_with_how_to_grant_it() {
 }
 
 #[test]
-fn what_is_not_needed_any_more_is_given_up_by_root_too() {
+fn unneeded_capabilities_are_dropped_by_root_too() {
     let own = permitted(std::process::id());
     for row in ROWS {
         let Some(keeps) = row.keeps else { continue };
@@ -359,7 +359,7 @@ fn what_is_not_needed_any_more_is_given_up_by_root_too() {
         await_rights(row, &running, bits(keeps) & own);
         let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
         assert!(status.contains("NoNewPrivs:\t1"), "{}: {status}", row.command);
-        // Of strangers' wishes the peer carries out most.
+        // The peer acts for remote users, so it must hold the least.
         let is_confined = status.contains("Seccomp:\t2");
         assert!(is_confined || row.command != "peer" || cfg!(not(target_arch = "x86_64")));
         let output = running.end_by("INT", LONG);
@@ -368,28 +368,27 @@ fn what_is_not_needed_any_more_is_given_up_by_root_too() {
 }
 
 const HEAD: &str = "\
-# Rights
+# Privileges
 
-What each command needs beyond the rights of the user who starts it, what it does better with more, and what it
-keeps once it is set up (started by root; nothing is kept that was not there). Written and checked by
-`cargo test -p wirepath --test rights` (`UPDATE=1` writes it anew): each command runs as an ordinary user with
-those capabilities and no other; without any one of them it ends, names it, and says how to grant it; and its
-threads are looked at while it runs.
+Capabilities that each command requires from an ordinary user, optional ones with their use, and those that it keeps
+once it is set up (started by root). Recorded and checked by `cargo test -p wirepath --test rights` (`UPDATE=1`
+records again): each command runs as an ordinary user with exactly these capabilities; without any one of them it
+ends with an error that names it and says how to grant it; and the capabilities of its threads are checked while it runs.
 
-`sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)` grants all that commands on
-interfaces that are there already need. Labs (`prove`, `tunnel measure`, `vmnic`, `guest --tap`, `probe generate
---lab`) make network namespaces, which takes CAP_SYS_ADMIN: run those as root, or as root of a virtual machine.
+`sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)` grants everything that commands
+on existing interfaces need. Labs (`prove`, `tunnel measure`, `vmnic`, `guest --tap`, `probe generate --lab`) create
+network namespaces, which requires CAP_SYS_ADMIN: run those as root, or as root of a virtual machine.
 
-Commands that keep less than they had also set `no_new_privs`: no program that they could be made to start gets
-rights by its file. `tune apply` writes files of root's: run it as root. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` make labs or settings for as long as they
-run, and keep what they are given.
+Commands that drop capabilities also set `no_new_privs`, so that no child gains privileges from its file. `tune apply`
+writes files that root owns: run it as root. `prove`, `guest`, `vmnic`, `tune` and `tunnel measure` create labs or
+change settings as long as they run, and keep their capabilities.
 
-| Command | Needs | With more | Keeps |
+| Command | Required | Optional | Keeps |
 |---|---|---|---|
 ";
 
 #[test]
-fn table_is_what_the_tests_hold_to() {
+fn the_page_matches_the_table() {
     let list = |names: &[&str]| match names {
         [] => "nothing".to_owned(),
         some => {
@@ -403,9 +402,9 @@ fn table_is_what_the_tests_hold_to() {
         let more = if row.more.is_empty() { "–" } else { row.more };
         table += &format!("| {} | {} | {more} | {keeps} |\n", row.command, list(row.needs));
     }
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/rights.md");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/rights.md");
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         return fs::write(file, table).unwrap();
     }
-    assert!(fs::read_to_string(file).is_ok_and(|said| said == table), "run with UPDATE=1");
+    assert!(fs::read_to_string(file).is_ok_and(|written| written == table), "run with UPDATE=1");
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use served::Served;
 
 const QUICK: [&str; 9] =
-    ["prove", "fake", "--arms", "fast,harmful", "--max-blocks", "6", "--trial", "5ms", "--json"];
+    ["prove", "fake", "--arms", "fast,harmful", "--max-blocks", "8", "--trial", "5ms", "--json"];
 
 fn measured(data: &Data) -> String {
     let doc: Value = serde_json::from_str(&succeed(data.wirepath(&QUICK))).unwrap();
@@ -169,11 +169,17 @@ fn experiments_that_cannot_be_compared_get_a_page_that_says_why() {
 fn connections_that_say_nothing_do_not_keep_others_out_for_long() {
     let data = Data::new();
     let served = Served::start(&data);
+    // Accepted in this order: the first 32 are served at the same time.
     let mut idle: Vec<_> = (0..40).map(|_| served.connect()).collect();
     for stream in &mut idle[..20] {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
     }
-    // Full at first; free again once the idle ones' time is up.
+    for stream in &mut idle[32..] {
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    }
+    // Free again once the time of the idle ones is up.
     assert!(until(LONG, || {
         let mut stream = served.connect();
         let asked = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.address());

@@ -1,4 +1,4 @@
-//! `wirepath tune prove`: what settings are worth, and that none of them stays.
+//! `wirepath tune prove`: the worth of settings, and that all are rolled back.
 
 mod common;
 
@@ -8,22 +8,22 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, Running, Spaces, all_text, enter, fail, json, run, skip, succeed, until};
+use common::{Data, LONG, Running, Spaces, all_text, enter, fail, json, run, succeed, until};
 use host::net::{self, ethtool::Feature};
 use host::netns::Netns;
 use serde_json::Value;
 
-/// A namespace with faults, one with whoever sends to it, and folders for journals and results.
+/// A namespace with bad settings, one for its sender, and folders for journals and results.
 struct Desk {
     spaces: Spaces,
     data: Data,
 }
 
-/// What stands in the namespace's settings before anybody tunes it.
+/// Settings of the namespace before it is tuned.
 const SEEDED: [(&str, &str); 6] = [
     ("queues/rx-0/rps_cpus", "1"),
     ("queues/rx-1/rps_cpus", "1"),
-    // Whoever comes after a packet waits a tenth of a millisecond for the next look at the queue.
+    // A later packet waits 0.1 ms for the next poll of the queue.
     ("gro_flush_timeout", "100000"),
     ("napi_defer_hard_irqs", "2"),
     ("queues/tx-0/xps_cpus", "1"),
@@ -51,8 +51,8 @@ impl Desk {
     fn new() -> Self {
         let desk = Desk { spaces: Spaces::with_queues(2), data: Data::new() };
         desk.near("echo 1 > /proc/sys/net/ipv4/conf/va/forwarding");
-        // A veth polls, and so has timers, for what GRO might merge: not for what its peer could
-        // have sent whole.
+        // A veth polls, and so uses timers, for packets that GRO might merge: not for those that its
+        // peer could have sent whole.
         offloads(&desk.spaces.near, "va", &[(Feature::GRO, true)]);
         offloads(&desk.spaces.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
         for (file, value) in SEEDED {
@@ -90,7 +90,7 @@ impl Desk {
         self.command(&[&["tune", "prove", plan], &short[..], args].concat())
     }
 
-    /// Long enough for intervals on a machine that has other work.
+    /// Long enough for intervals on a busy machine.
     fn prove_long(&self, plan: &str, args: &[&str]) -> String {
         let long = ["--time", "120s", "--trial", "300ms", "--min-blocks", "8", "--max-blocks", "8"];
         let command = self.command(&[&["tune", "prove", plan], &long[..], args].concat());
@@ -141,7 +141,7 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     assert_eq!(arm(&outcome, "+rps-cpus")["switches"].as_array().unwrap().len(), 1);
     assert_eq!(arm(&outcome, "+gro-flush-timeout")["switches"].as_array().unwrap().len(), 2);
     for (name, count) in [("+rps-cpus", 2), ("plan", 4)] {
-        // Both queues' steering, and then the timer and the deferral.
+        // RPS of both queues, then the timer and the deferral.
         let arm = arm(&outcome, name);
         let trials = arm["trials"].as_u64().unwrap();
         assert_eq!(arm["counters"]["settings_changed_count"], trials * count, "{arm:#}");
@@ -163,7 +163,7 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     let best = of_rtt.iter().map(|row| row["ratio"].as_f64().unwrap()).fold(1.0, f64::min);
     assert!(best < 0.7, "the timer is what holds packets back: {of_rtt:#?}");
 
-    // It is kept as any other experiment, and its page says how to run it again.
+    // It is stored as any other experiment, and its page shows how to repeat it.
     let page = desk.data.file("page.html");
     succeed(desk.command(&["report", "last", "--html", &page]));
     let html = fs::read_to_string(&page).unwrap();
@@ -173,7 +173,7 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
 }
 
 #[test]
-fn what_a_namespace_forwards_crosses_it_and_nothing_of_ours_stays() {
+fn a_forwarded_load_crosses_the_namespace_and_leaves_nothing() {
     let desk = Desk::new();
     let (before, links) = (desk.knobs(), desk.links());
     let plan = desk.plan("forwarding");
@@ -193,7 +193,7 @@ fn what_a_namespace_forwards_crosses_it_and_nothing_of_ours_stays() {
         .iter()
         .map(|arm| arm["counters"]["forward_sent_count"].as_u64().unwrap_or(0))
         .sum();
-    // Warm-up and losses apart, what was sent went through the namespace.
+    // Except for warm-up and losses, all datagrams went through the namespace.
     assert!(forwarded() - so_far > received / 4 && received > 1000, "{received}");
     assert!(arm(&outcome, "plan")["metrics"]["cpu_ns_per_packet"]["ratio"].is_f64());
     assert_eq!(desk.knobs(), before);
@@ -206,7 +206,7 @@ fn what_a_namespace_forwards_crosses_it_and_nothing_of_ours_stays() {
 }
 
 #[test]
-fn a_namespace_without_a_wire_named_gets_one_of_ours_and_loses_it() {
+fn a_namespace_without_a_named_wire_gets_a_temporary_one() {
     let desk = Desk::new();
     let links = desk.links();
     let at = ["tune", "plan", "--profile", "forwarding", "--netns", &desk.spaces.near];
@@ -236,7 +236,7 @@ fn a_proof_that_is_killed_leaves_nothing() {
         thread::sleep(Duration::from_millis(number * 23));
         let held = running.holdings();
         running.end_by("KILL", LONG);
-        // Its guard sees to the settings, the kernel to the rest.
+        // The guard restores the settings, the kernel removes the rest.
         assert!(until(LONG, || !desk.has_journal()), "{number}");
         held.assert_gone();
         assert_eq!(desk.knobs(), before, "{number}");
@@ -264,7 +264,7 @@ fn a_proof_that_is_killed_leaves_nothing() {
         }
         assert_eq!(desk.knobs(), before, "{number}");
     }
-    assert!(found <= 4, "how many are caught in the midst is chance");
+    assert!(found <= 4, "too many were killed in the middle");
     let running = endless();
     assert!(until(LONG, || desk.has_journal()));
     let output = running.end_by("TERM", LONG);
@@ -275,7 +275,7 @@ fn a_proof_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn loads_that_would_not_meet_the_plan_are_refused() {
+fn loads_that_bypass_the_settings_of_the_plan_are_refused() {
     let desk = Desk::new();
     let plan = desk.plan("latency");
     let far = desk.spaces.far.clone();
@@ -285,8 +285,8 @@ fn loads_that_would_not_meet_the_plan_are_refused() {
         assert!(!desk.has_journal());
     };
     refused(&[], "--from NETNS");
-    refused(&["--path", "feed", "--from", &far], "lab of its own");
-    refused(&["--from", &far, "--forward", "--load", "ping"], "give flood");
+    refused(&["--path", "feed", "--from", &far], "its own lab");
+    refused(&["--from", &far, "--forward", "--load", "ping"], "use flood");
     refused(&["--from", &far, "--load", "storm"], "storm");
     refused(&["--from", &desk.spaces.near], "within itself");
     refused(&["--peer", "10.77.0.2"], "--from");
@@ -303,7 +303,7 @@ fn loads_that_would_not_meet_the_plan_are_refused() {
 }
 
 #[test]
-fn packets_are_not_followed_while_something_is_proven_nor_the_other_way_round() {
+fn tracing_and_experiments_exclude_each_other() {
     let data = Data::new();
     let own = |args: &[&str]| {
         let mut command = data.wirepath(args);
@@ -317,10 +317,10 @@ fn packets_are_not_followed_while_something_is_proven_nor_the_other_way_round() 
     proving.end_by("KILL", LONG);
 
     let mut explaining = Running::start(own(&["explain", "-d", "300s", "--samples", "0"]));
-    let follows =
-        until(LONG, || explaining.stderr().contains("following packets") || explaining.has_ended());
-    if !follows || explaining.has_ended() {
-        return skip("packets cannot be followed here");
+    let traces =
+        until(LONG, || explaining.stderr().contains("tracing packets") || explaining.has_ended());
+    if !traces || explaining.has_ended() {
+        return testkit::skip("bpf", "packets cannot be traced here");
     }
     let said = fail(own(&["prove", "fake", "--time", "1s"]), 1);
     assert!(said.contains("a `wirepath explain` runs"), "{said}");

@@ -43,7 +43,7 @@ fn faults_of_a_tunnel_are_found_from_it_and_others_are_not_looked_for() {
 
     let said = succeed(check(&spaces, &["vx"]));
     assert!(said.contains("tunnel vx is bound to no interface"), "{said}");
-    assert!(said.contains("make vx anew with `dev IF`"), "{said}");
+    assert!(said.contains("recreate vx with `dev IF`"), "{said}");
     let output = run(check(&spaces, &["vx", "--severity", "medium"]));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let output = run(check(&spaces, &["nowhere"]));

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Data, LONG, Running, ip, is_installed, skip, succeed, until};
+use common::{Data, LONG, Running, ip, is_installed, succeed, until};
 use host::net::ethtool::{self, Feature};
 use host::netns::Netns;
 use serde_json::Value;
@@ -23,7 +23,11 @@ const CALL_PORT: u16 = 47_012;
 fn guest() -> Option<[PathBuf; 2]> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
     let files = ["Image", "tunnel.cpio"].map(|name| folder.join(name));
-    files.iter().all(|file| file.exists()).then_some(files)
+    let is_built = files.iter().all(|file| file.exists());
+    if !is_built {
+        testkit::skip("linux-guest", "not built; run `cargo xtask linux-guest`");
+    }
+    is_built.then_some(files)
 }
 
 /// A plain host and the forwarder's; gone when dropped.
@@ -104,7 +108,7 @@ sequence = true
 remote = "10.99.0.2"
 "#;
 
-/// What is sent comes back, over a connection of either side's making.
+/// Sends bytes and checks their echo.
 fn echoes(stream: &mut TcpStream, len: usize) {
     let sent: Vec<u8> = (0..len).map(|n| (n ^ n >> 8) as u8).collect();
     stream.set_read_timeout(Some(LONG)).expect("a socket");
@@ -123,9 +127,7 @@ fn echoes(stream: &mut TcpStream, len: usize) {
 
 #[test]
 fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
-    let Some([kernel, initrd]) = guest() else {
-        return skip("no Linux guest: cargo xtask linux-guest");
-    };
+    let Some([kernel, initrd]) = guest() else { return };
     if !is_installed("ip") || !is_installed(QEMU) {
         return;
     }

@@ -1,5 +1,5 @@
 //! `wirepath tunnel run --live` on a terminal of our own: what is drawn, and that the terminal is
-//! given back however the command ends.
+//! restored however the command ends.
 
 mod common;
 
@@ -31,7 +31,7 @@ struct Shown {
     terminal: File,
     before: String,
     parser: Arc<Mutex<Parser>>,
-    /// Whether the reader is to leave the terminal alone.
+    /// The reader must not touch the terminal.
     is_closed: Arc<AtomicBool>,
     reader: JoinHandle<()>,
 }
@@ -132,7 +132,7 @@ impl Shown {
         let Shown { running, terminal, before, parser, reader, .. } = self;
         let output = running.finish(LONG).unwrap_or_else(|| panic!("it does not end: {text}"));
         assert_eq!(stty(&terminal, &["-g"]), before);
-        // Nobody else has it: the reader comes to the end of all that was printed.
+        // The last descriptor: the reader reaches the end of the output.
         drop(terminal);
         reader.join().expect("the reader ends");
         let screen = parser.lock().unwrap().screen().clone();
@@ -195,7 +195,7 @@ fn signals_do_what_they_do_without_a_view_and_the_terminal_is_given_back() {
         shown.running.signal(signal);
     }
     let (output, _) = shown.ended();
-    // Whoever was faster: the command, or the second signal.
+    // Either the command or the second signal was faster.
     assert!(matches!(output.status.code(), Some(0 | 130)), "{output:?}");
 }
 
@@ -251,7 +251,7 @@ fn end_of_the_terminal_is_the_end_of_the_command() {
 }
 
 #[test]
-fn view_is_refused_where_nobody_could_see_it() {
+fn view_is_refused_without_a_terminal() {
     let data = Data::new();
     let file = data.file("tunnel.toml");
     fs::write(

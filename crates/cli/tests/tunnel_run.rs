@@ -151,7 +151,7 @@ fn udp_echo(from: &Netns, to: (&Netns, &str), count: u32, size_bytes: usize) {
             socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
             let mut bytes = vec![0; size_bytes];
             for n in 0..count {
-                // The first may meet nobody yet, and one more is no harm on a busy machine.
+                // The echo server may not listen yet; a retry is harmless on a busy machine.
                 let answered = (0..20).any(|_| {
                     let mut ask = vec![n as u8; size_bytes];
                     ask[..4].copy_from_slice(&n.to_be_bytes());
@@ -167,7 +167,7 @@ fn udp_echo(from: &Netns, to: (&Netns, &str), count: u32, size_bytes: usize) {
     });
 }
 
-/// A stream of so many bytes arrives whole.
+/// A stream of the given length arrives complete.
 fn tcp_stream(from: &Netns, to: (&Netns, &str), len: usize) {
     let sent: Vec<u8> = (0..len).map(|n| (n ^ n >> 8) as u8).collect();
     let sending = &sent;
@@ -216,7 +216,7 @@ fn started(row: &Row, data: &Data, engine: &str) -> (Running, Netns, Netns) {
     (running, plain, row.space(&row.names[2]))
 }
 
-/// Ends a forwarder, and looks whether its books are in order.
+/// Ends a forwarder and checks that its counters add up.
 fn ended(running: Running, engine: &str) -> Value {
     let holdings = running.holdings();
     let output = running.end_by("TERM", LONG);
@@ -301,7 +301,7 @@ fn iperf3_runs_through_every_engine_in_both_directions() {
     }
 }
 
-/// What a client of iperf3 reports; the server may not listen yet, or still end the last test.
+/// Report of an iperf3 client; retried while the server does not listen yet or ends the last test.
 fn iperf3(space: &str, args: &[&str]) -> Value {
     let mut said = Value::Null;
     until(LONG, || {
@@ -373,7 +373,7 @@ fn interface_with_too_small_an_mtu_is_refused_with_the_remedy() {
     }
 }
 
-/// What tshark sees on the tunnel's wire, where it is installed.
+/// Capture of the tunnel's wire by tshark, if it is installed.
 struct Capture(Option<(Running, String)>);
 
 impl Capture {
@@ -385,6 +385,9 @@ impl Capture {
         let args = ["tshark", "-q", "-i", "tb", "-f", "udp port 4789", "-w", &file];
         let mut running = Running::start(common::enter(&row.names[2], &args));
         running.await_stderr("Capturing on");
+        // tshark prints that before dumpcap has opened its socket.
+        let sockets = || succeed(common::enter(&row.names[2], &["cat", "/proc/net/packet"]));
+        assert!(common::until(LONG, || sockets().lines().count() > 1), "it does not capture");
         Capture(Some((running, file)))
     }
 
@@ -411,7 +414,7 @@ fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
     let data = Data::new();
     let file = data.file("tunnel.toml");
     let plain_config = config("xdp", "pa", "");
-    // Other queues, another tunnel in front of nobody, an address for good.
+    // Other queues, another tunnel without a remote end, a static address.
     let more = "[[tunnel]]\nname = \"c\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"10.99.0.2\"\n\
                 [[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"c\"\n\
                 [[qos.class]]\ndscp = [46]\n[[qos.class]]\n";
@@ -443,7 +446,7 @@ fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
             socket.connect((BEHIND_IP, PORT)).expect("a route");
             thread::sleep(Duration::from_millis(100));
             for n in 0..COUNT {
-                socket.send(&[0; 64]).expect("somebody listens");
+                socket.send(&[0; 64]).expect("a listener");
                 if n % 4 == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }

@@ -115,9 +115,7 @@ fn every_engine_is_echoed_by_every_engine() {
             let args = ["probe", "ping", FAR_IP, "--no-peer", "--json", "-c", "100"];
             let doc = json(spaces.near(&[&args, near].concat()));
             assert_eq!(doc["far_end_told"], false);
-            for direction in ["forward", "return"] {
-                assert_eq!(balance(&doc, direction), (100, 0), "{near:?} by {far:?}: {doc}");
-            }
+            assert_eq!(balance(&doc, "round-trip"), (100, 0), "{near:?} by {far:?}: {doc}");
         }
         let output = echo.end_by("INT", LONG);
         let doc: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -282,7 +280,7 @@ fn what_is_wrong_with_the_way_is_named() {
     let data = Data::new();
     succeed(ip(&["-n", &spaces.near, "link", "add", "vc", "type", "veth", "peer", "name", "vd"]));
     let dir = data.path().to_str().unwrap();
-    let nobody = "10.77.0.99";
+    let unused = "10.77.0.99";
     let cases: [(&[&str], &[&str]); 6] = [
         (&["probe", "ping", FAR_IP, "-i", "vc"], &["va", "vc", "reached through"]),
         (&["probe", "send", FAR_IP, "-i", "eth77"], &["no interface eth77"]),
@@ -298,13 +296,13 @@ fn what_is_wrong_with_the_way_is_named() {
         }
     }
     // One second is what a neighbour gets; a search for a peer must not come on top.
-    for args in [&["probe", "ping", nobody][..], &["probe", "send", nobody, "--engine", "xdp"]] {
+    for args in [&["probe", "ping", unused][..], &["probe", "send", unused, "--engine", "xdp"]] {
         let near = Running::start(spaces.near(args));
         let output = near.finish(Duration::from_secs(3)).expect("gives up soon");
         assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
-        assert!(all_text(&output).contains(nobody), "{}", all_text(&output));
+        assert!(all_text(&output).contains(unused), "{}", all_text(&output));
     }
-    // No peer, and nobody who echoes: it runs, and says what was lost.
+    // Without a peer and without an echo server it runs and reports the loss.
     let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "3"]));
     assert!(all_text(&output).contains("no wirepath peer at"), "{}", all_text(&output));
 }

@@ -1,7 +1,6 @@
-//! Who used the machine's CPUs between two moments: us, softirq threads, others, the
-//! hypervisor.
+//! CPU accounting: time of this process, softirq threads, other processes and the hypervisor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -9,42 +8,40 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::tune::list_to_cpus;
+
 /// Nanoseconds of one unit in `/proc/stat`: USER_HZ is 100 on every architecture that Linux
 /// still supports but one (Alpha).
 const TICK_NS: u64 = 10_000_000;
 
-/// Why the CPU accounting could not be read.
+const PAGE_BYTES: usize = 4096;
+
+/// The CPU accounting could not be read.
 #[derive(Debug, Error)]
 pub enum CpuError {
-    /// A file could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// File below `/proc`.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// A file has another shape than expected.
-    #[error("cannot understand {}: {text:?}", path.display())]
-    Shape {
-        /// File below `/proc`.
-        path: PathBuf,
-        /// What was read.
-        text: String,
-    },
+    #[error("unexpected content of {}: {text:?}", path.display())]
+    Shape { path: PathBuf, text: String },
 }
 
-/// Reads the CPU accounting; opened once, so that a reading costs a few system calls.
+/// Reads the CPU accounting; its files are opened once, so that a reading costs few system calls.
 #[derive(Debug)]
 pub struct CpuClock {
     stat: Source,
     cpus: u64,
-    softirq_threads: Vec<Source>,
+    /// By CPU.
+    softirq_threads: Vec<(u32, Source)>,
+    softirqs: Source,
+    softnet: Option<Source>,
 }
 
 impl CpuClock {
-    /// Finds the softirq threads and opens what is read later.
+    /// Finds the softirq threads and opens all files.
     ///
     /// In a container that hides kernel threads there are none, and their time reads as 0.
     pub fn open() -> Result<Self, CpuError> {
@@ -54,72 +51,150 @@ impl CpuClock {
         let cpus = parse_list_len(&text).ok_or_else(|| online.misshapen(&text))?;
         let processes = fs::read_dir("/proc")
             .map_err(|source| CpuError::Read { path: "/proc".into(), source })?;
-        let is_softirq_thread = |path: &PathBuf| {
-            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            // A user's program of that name has a command line.
-            name.starts_with("ksoftirqd/")
-                && fs::read(path.join("cmdline")).is_ok_and(|line| line.is_empty())
+        let softirq_thread = |path: PathBuf| {
+            let name = fs::read_to_string(path.join("comm")).ok()?;
+            let cpu = name.trim().strip_prefix("ksoftirqd/")?.parse().ok()?;
+            // A user program of that name has a command line.
+            let is_kernel_s = fs::read(path.join("cmdline")).is_ok_and(|line| line.is_empty());
+            is_kernel_s.then(|| Ok((cpu, Source::open(path.join("schedstat"))?)))
         };
         let softirq_threads = processes
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.join("comm").exists() && is_softirq_thread(path))
-            .map(|path| Source::open(path.join("schedstat")))
+            .filter_map(|entry| softirq_thread(entry.ok()?.path()))
             .collect::<Result<_, _>>()?;
-        Ok(CpuClock { stat, cpus, softirq_threads })
+        let softirqs = Source::open("/proc/softirqs".into())?;
+        let softnet = Source::open("/proc/net/softnet_stat".into()).ok();
+        Ok(CpuClock { stat, cpus, softirq_threads, softirqs, softnet })
+    }
+
+    /// Receive softirqs of each CPU since boot.
+    ///
+    /// Source: the kernel's Documentation/filesystems/proc.rst, `/proc/softirqs`.
+    pub fn receive_softirqs(&self) -> Result<BTreeMap<u32, u64>, CpuError> {
+        let text = self.softirqs.read_whole()?;
+        parse_receive_softirqs(&text).ok_or_else(|| self.softirqs.misshapen(&text))
+    }
+
+    /// Interrupts of receive packet steering since boot, by which a CPU hands frames to another; `None`
+    /// if they cannot be read.
+    ///
+    /// Source: softnet_seq_show of net/core/net-procfs.c, received_rps, the tenth column.
+    pub fn steering_interrupts(&self) -> Option<u64> {
+        let table = self.softnet.as_ref()?.read_whole().ok()?;
+        let column = |cpu: &str| u64::from_str_radix(cpu.split_whitespace().nth(9)?, 16).ok();
+        table.lines().map(column).sum()
     }
 
     /// CPU time since boot, now.
     pub fn now(&self) -> Result<CpuTimes, CpuError> {
-        self.times(&self.stat.read()?)
+        Ok(self.now_by_cpu()?.0)
     }
 
-    /// [`Self::now`], and nanoseconds that each CPU did nothing for us since boot, by its number:
-    /// idle, waiting for disks, or taken by the hypervisor; in steps of 10 ms.
-    ///
-    /// Of some sixty CPUs at most, which fill the page that is read.
-    pub fn now_by_cpu(&self) -> Result<(CpuTimes, BTreeMap<u32, u64>), CpuError> {
-        let stat = self.stat.read()?;
-        Ok((self.times(&stat)?, parse_unused(&stat)))
-    }
-
-    fn times(&self, stat: &str) -> Result<CpuTimes, CpuError> {
+    /// Returns [`Self::now`] and the time of each CPU.
+    pub fn now_by_cpu(&self) -> Result<(CpuTimes, BTreeMap<u32, CpuTime>), CpuError> {
+        // A line has a name and ten numbers of at most 20 digits.
+        let stat = self.stat.read_up_to(PAGE_BYTES + 256 * self.cpus as usize)?;
         let all_ns = sys::clock::monotonic_ns() * self.cpus;
-        let mut times = parse_stat(stat, all_ns).ok_or_else(|| self.stat.misshapen(stat))?;
-        for thread in &self.softirq_threads {
+        let mut times = parse_stat(&stat, all_ns).ok_or_else(|| self.stat.misshapen(&stat))?;
+        let mut by_cpu = parse_cpus(&stat);
+        for (cpu, thread) in &self.softirq_threads {
             let text = thread.read()?;
             let scheduled = parse_schedstat(&text).ok_or_else(|| thread.misshapen(&text))?;
             times.softirq_threads_ns += scheduled.run_ns;
+            if let Some(time) = by_cpu.get_mut(cpu) {
+                time.softirq_thread_ns += scheduled.run_ns;
+            }
         }
-        Ok(times)
+        Ok((times, by_cpu))
     }
+}
+
+/// Time of one CPU since boot, or between two readings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// Idle, waiting for disks or stolen by the hypervisor, in steps of 10 ms.
+    pub unused_ns: u64,
+    /// Stolen by the hypervisor, in steps of 10 ms.
+    pub steal_ns: u64,
+    /// In its softirq thread; exact.
+    pub softirq_thread_ns: u64,
+}
+
+impl CpuTime {
+    /// Returns the difference to an earlier reading.
+    pub fn since(&self, earlier: &CpuTime) -> CpuTime {
+        CpuTime {
+            unused_ns: self.unused_ns.saturating_sub(earlier.unused_ns),
+            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
+            softirq_thread_ns: self.softirq_thread_ns.saturating_sub(earlier.softirq_thread_ns),
+        }
+    }
+}
+
+/// Cores that have the given CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cores {
+    /// The given CPUs and their SMT siblings.
+    pub cpus: BTreeSet<u32>,
+    /// Number of cores.
+    pub count: u64,
+}
+
+impl Cores {
+    /// Those of this host. A CPU without a known sibling is a core of its own.
+    pub fn of(cpus: &[usize]) -> Self {
+        Cores::with(cpus, |cpu| {
+            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+            list_to_cpus(fs::read_to_string(path).ok()?.trim())
+        })
+    }
+
+    fn with(cpus: &[usize], siblings: impl Fn(usize) -> Option<Vec<usize>>) -> Self {
+        let mut cores = Cores::default();
+        for &cpu in cpus {
+            if cores.cpus.insert(cpu as u32) {
+                cores.count += 1;
+                cores.cpus.extend(siblings(cpu).into_iter().flatten().map(|cpu| cpu as u32));
+            }
+        }
+        cores
+    }
+}
+
+fn parse_receive_softirqs(text: &str) -> Option<BTreeMap<u32, u64>> {
+    let cpus = text.lines().next()?.split_whitespace();
+    let counts = text.lines().find_map(|line| line.trim().strip_prefix("NET_RX:"))?;
+    let pair = |(cpu, count): (&str, &str)| {
+        Some((cpu.strip_prefix("CPU")?.parse().ok()?, count.parse().ok()?))
+    };
+    cpus.zip(counts.split_whitespace()).map(pair).collect()
 }
 
 /// CPU time of the whole machine since boot, or between two readings; nanoseconds summed over
 /// all CPUs.
 ///
-/// All but `softirq_threads_ns` come in steps of 10 ms. `idle_ns` is exact on kernels that stop
-/// the tick of idle CPUs (CONFIG_NO_HZ_IDLE, nearly all), and so `busy_ns` is what it leaves. The
-/// kernel's own count of busy time is sampled at the timer tick on most: work on a schedule, which
-/// is due with the tick, is seen by every sample or by none. `softirq_ns` is such a count.
+/// All but `softirq_threads_ns` have steps of 10 ms. `idle_ns` is exact on kernels that stop the tick
+/// of idle CPUs (CONFIG_NO_HZ_IDLE, nearly all), and `busy_ns` is computed as the remainder. Most
+/// kernels sample their own count of busy time at the timer tick: periodic work that coincides with
+/// the tick is in every sample or in none. `softirq_ns` is such a count.
 /// `softirq_threads_ns` is exact, as is the time that a thread waited for its CPU
 /// ([`Scheduled::wait_ns`]). No finer sum over all tasks is cheap: `/proc/schedstat` is missing
 /// from many kernels, and reading every task costs more the more there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Doing anything: neither idle nor taken by the hypervisor.
+    /// Neither idle nor stolen by the hypervisor.
     pub busy_ns: u64,
-    /// Doing nothing, waiting for disks included.
+    /// Idle, including waiting for disks.
     pub idle_ns: u64,
-    /// Taken by the hypervisor while there was work to do.
+    /// Stolen by the hypervisor while there was work to do.
     pub steal_ns: u64,
-    /// Seen in softirqs, within threads or on top of other tasks, by samples.
+    /// In softirqs, in threads or on top of other tasks; sampled.
     pub softirq_ns: u64,
-    /// Of the softirq threads (`ksoftirqd/N`); part of `busy_ns`.
+    /// In softirq threads (`ksoftirqd/N`); part of `busy_ns`.
     pub softirq_threads_ns: u64,
 }
 
 impl CpuTimes {
-    /// What was used from `earlier` to `self`.
+    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &CpuTimes) -> CpuTimes {
         CpuTimes {
             busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
@@ -129,36 +204,28 @@ impl CpuTimes {
             softirq_threads_ns: self.softirq_threads_ns.saturating_sub(earlier.softirq_threads_ns),
         }
     }
-
-    /// CPU time taken by others: all that was busy but neither ours nor the softirq threads'.
-    ///
-    /// - `own_ns`: what our threads and children used in the same time.
-    /// - 0 when the steps of `busy_ns` hide it.
-    pub fn others_ns(&self, own_ns: u64) -> u64 {
-        self.busy_ns.saturating_sub(own_ns).saturating_sub(self.softirq_threads_ns)
-    }
 }
 
-/// What the scheduler says of one thread since it began; exact nanoseconds.
+/// Scheduler statistics of one thread since its start; exact nanoseconds.
 ///
 /// Source: the kernel's Documentation/scheduler/sched-stats.rst, `/proc/PID/schedstat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scheduled {
     /// Time on a CPU.
     pub run_ns: u64,
-    /// Time runnable but not running, because others had the CPU.
+    /// Time runnable but not running.
     pub wait_ns: u64,
 }
 
 impl Scheduled {
-    /// Of the calling thread.
+    /// Reads those of the calling thread.
     pub fn now() -> Result<Self, CpuError> {
         let source = Source::open("/proc/thread-self/schedstat".into())?;
         let text = source.read()?;
         parse_schedstat(&text).ok_or_else(|| source.misshapen(&text))
     }
 
-    /// What was added from `earlier` to `self`.
+    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &Scheduled) -> Scheduled {
         Scheduled {
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
@@ -167,19 +234,19 @@ impl Scheduled {
     }
 }
 
-/// What a thread has used since it began.
+/// CPU usage of a thread since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
     /// Running and waiting for a CPU; exact.
     pub scheduled: Scheduled,
-    /// Of the running time: in the kernel, nanoseconds, in steps of 10 ms.
+    /// Part of the running time in the kernel, in steps of 10 ms.
     pub system_ns: u64,
     /// Voluntary and involuntary context switches.
     pub context_switch_count: u64,
 }
 
 impl ThreadTimes {
-    /// What was added from `earlier` to `self`.
+    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &ThreadTimes) -> ThreadTimes {
         let scheduled = self.scheduled.since(&earlier.scheduled);
         let switches = self.context_switch_count.saturating_sub(earlier.context_switch_count);
@@ -191,8 +258,8 @@ impl ThreadTimes {
     }
 }
 
-/// Reads what a thread of any process has used; opened once, so that a reading costs a few
-/// system calls.
+/// Reads the CPU usage of a thread of any process; its files are opened once, so that a reading costs
+/// few system calls.
 ///
 /// Source: the kernel's Documentation/filesystems/proc.rst, `/proc/PID/task/TID`.
 #[derive(Debug)]
@@ -203,7 +270,7 @@ pub struct ThreadClock {
 }
 
 impl ThreadClock {
-    /// Of a thread, by the kernel's numbers of its process and itself.
+    /// Opens the files of a thread, by process and thread id.
     pub fn open(pid: u32, tid: u32) -> Result<Self, CpuError> {
         let folder = PathBuf::from(format!("/proc/{pid}/task/{tid}"));
         Ok(ThreadClock {
@@ -213,7 +280,7 @@ impl ThreadClock {
         })
     }
 
-    /// Up to now. An error once the thread has ended.
+    /// Reads the current usage. Errors: the thread has ended.
     pub fn now(&self) -> Result<ThreadTimes, CpuError> {
         let text = self.schedstat.read()?;
         let scheduled = parse_schedstat(&text).ok_or_else(|| self.schedstat.misshapen(&text))?;
@@ -240,7 +307,7 @@ fn parse_switches(text: &str) -> Option<u64> {
     count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
 }
 
-/// A file of the kernel that is read again and again.
+/// A kernel file that is read repeatedly.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
@@ -255,15 +322,31 @@ impl Source {
         }
     }
 
-    /// The first page at most: all that is wanted stands there, and `/proc/stat` goes on with
-    /// a number for every interrupt.
     fn read(&self) -> Result<String, CpuError> {
-        let mut page = [0; 4096];
+        self.read_up_to(PAGE_BYTES)
+    }
+
+    /// Reads at most so many bytes: after the lines of the CPUs, `/proc/stat` continues with a number for
+    /// every interrupt.
+    fn read_up_to(&self, bytes_max: usize) -> Result<String, CpuError> {
+        let mut page = vec![0; bytes_max];
         let len = self
             .file
             .read_at(&mut page, 0)
             .map_err(|source| CpuError::Read { path: self.path.clone(), source })?;
         Ok(String::from_utf8_lossy(&page[..len]).into_owned())
+    }
+
+    /// Reads a file that the kernel hands out in pieces.
+    fn read_whole(&self) -> Result<String, CpuError> {
+        let failed = |source| CpuError::Read { path: self.path.clone(), source };
+        let (mut whole, mut piece) = (Vec::new(), [0; PAGE_BYTES]);
+        loop {
+            match self.file.read_at(&mut piece, whole.len() as u64).map_err(failed)? {
+                0 => return Ok(String::from_utf8_lossy(&whole).into_owned()),
+                len => whole.extend_from_slice(&piece[..len]),
+            }
+        }
     }
 
     fn misshapen(&self, text: &str) -> CpuError {
@@ -297,14 +380,15 @@ fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
 }
 
 /// Lines `cpuN` that are there whole, as [`parse_stat`] reads the first.
-fn parse_unused(text: &str) -> BTreeMap<u32, u64> {
+fn parse_cpus(text: &str) -> BTreeMap<u32, CpuTime> {
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let line = |line: &str| {
         let mut words = line.strip_prefix("cpu")?.split_whitespace();
         let cpu = words.next()?.parse().ok()?;
         let ticks = words.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        let unused = *ticks.get(3)? + *ticks.get(4)? + *ticks.get(7)?;
-        Some((cpu, unused.checked_mul(TICK_NS)?))
+        let ns = |at: usize| u64::checked_mul(*ticks.get(at)?, TICK_NS);
+        let (unused_ns, steal_ns) = (ns(3)? + ns(4)? + ns(7)?, ns(7)?);
+        Some((cpu, CpuTime { unused_ns, steal_ns, softirq_thread_ns: 0 }))
     };
     // The first line is that of all CPUs.
     whole.lines().skip(1).map_while(line).collect()
@@ -375,18 +459,34 @@ mod tests {
     fn each_cpu_has_its_line_and_one_cut_short_has_none() {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 9 10\ncpu3 1 1 1 1 0 1 1 0 0 0\n\
                     cpu4 1 1 1 1";
-        let found = parse_unused(text);
-        assert_eq!(found, BTreeMap::from([(0, 53 * TICK_NS), (3, TICK_NS)]));
-        let found = parse_unused("cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8\nintr 5 4 3\n");
-        assert_eq!(found, BTreeMap::from([(0, 53 * TICK_NS)]));
-        assert_eq!(parse_unused("cpu  1 2"), BTreeMap::new());
+        let time = |unused: u64, steal: u64| CpuTime {
+            unused_ns: unused * TICK_NS,
+            steal_ns: steal * TICK_NS,
+            softirq_thread_ns: 0,
+        };
+        assert_eq!(parse_cpus(text), BTreeMap::from([(0, time(53, 8)), (3, time(1, 0))]));
+        let found = parse_cpus("cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8\nintr 5 4 3\n");
+        assert_eq!(found, BTreeMap::from([(0, time(53, 8))]));
+        assert_eq!(parse_cpus("cpu  1 2"), BTreeMap::new());
     }
 
     #[test]
-    fn others_are_what_neither_we_nor_softirq_threads_used() {
-        let times = CpuTimes { busy_ns: 100, softirq_threads_ns: 10, ..CpuTimes::default() };
-        assert_eq!(times.others_ns(60), 30);
-        assert_eq!(times.others_ns(95), 0);
+    fn cores_have_the_siblings_of_their_cpus() {
+        let siblings = |cpu: usize| (cpu < 64).then(|| vec![cpu % 32, cpu % 32 + 32]);
+        let cores = Cores::with(&[1, 33, 2, 99], siblings);
+        assert_eq!(cores, Cores { cpus: [1, 2, 33, 34, 99].into(), count: 3 });
+        assert!(Cores::of(&[0]).cpus.contains(&0));
+    }
+
+    #[test]
+    fn receive_softirqs_are_read_by_cpu() {
+        let text = "         CPU0   CPU2\n  NET_TX:   1   2\n  NET_RX:   30   4\n   BLOCK: 0 9\n";
+        assert_eq!(parse_receive_softirqs(text), Some(BTreeMap::from([(0, 30), (2, 4)])));
+        assert_eq!(parse_receive_softirqs("  CPU0\n NET_RX: x\n"), None);
+        assert_eq!(parse_receive_softirqs("  CPU0\n"), None);
+        let clock = CpuClock::open().unwrap();
+        assert!(clock.receive_softirqs().is_ok_and(|found| !found.is_empty()));
+        assert!(clock.steering_interrupts().is_some());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Keeping CPUs out of idle states that take long to leave.
+//! Prevention of deep idle states.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,22 +7,17 @@ use thiserror::Error;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// Why idle states could not be held off.
+/// Idle states could not be prevented.
 #[derive(Debug, Error)]
 pub enum IdleError {
-    /// The device is not there or may not be opened.
-    #[error("cannot hold off idle states: {needs}")]
+    #[error("cannot prevent idle states: {needs}")]
     Unsupported {
-        /// What it takes.
         needs: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// The kernel did not take the request.
     #[error("cannot write to {DEVICE}")]
     Write {
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -34,13 +29,13 @@ pub enum IdleError {
 ///
 /// Source: the kernel's Documentation/power/pm_qos_interface.rst.
 #[derive(Debug)]
-#[must_use = "idle states are back when this is dropped"]
+#[must_use = "idle states are allowed again when this is dropped"]
 pub struct NoIdle {
     _request: File,
 }
 
 impl NoIdle {
-    /// Asks for a wake-up latency of 0 microseconds on all CPUs.
+    /// Requests a wake-up latency of 0 microseconds on all CPUs.
     pub fn hold() -> Result<Self, IdleError> {
         let mut request = OpenOptions::new().write(true).open(DEVICE).map_err(|source| {
             let needs = match source.kind() {
@@ -66,14 +61,14 @@ impl NoIdle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, stderr};
+    use std::io::Read;
 
     #[test]
-    fn the_kernel_takes_the_request() {
+    fn kernel_accepts_the_request() {
         let guard = match NoIdle::hold() {
             Ok(guard) => guard,
             Err(error @ IdleError::Unsupported { .. }) => {
-                let _written = writeln!(stderr(), "skipped: {error}");
+                testkit::skip("pm-qos", error);
                 return;
             }
             Err(error) => panic!("{error}"),

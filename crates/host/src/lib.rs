@@ -1,15 +1,15 @@
-//! Labs, knobs and facts of the host that measurements run on.
+//! Settings, checks and facts of the host that measurements run on.
 //!
 //! # Leaving things as they were
-//! Whatever changes something returns a value whose `Drop` undoes it, and those values own
-//! what they need for that; there is no registry and nothing to call at the end:
+//! Every change returns a guard whose `Drop` undoes it and that owns what this needs. There is no
+//! registry of undo actions and no final call:
 //!
 //! | held | undone by drop | undone when killed |
 //! |---|---|---|
-//! | [`lab::Pair`], [`lab::Triple`] | descriptors of the namespaces are closed | by the kernel, in the same way |
+//! | `lab::Pair`, `lab::Triple` | descriptors of the namespaces are closed | by the kernel, in the same way |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
 //! | [`scratch::Scratch`] | the folder is removed | by the next process that makes one |
-//! | [`tune::Held`] | what was there is written back | only in a lab, whose interfaces go with it |
+//! | [`tune::ScopedSettings`] | what was there is written back | only in a lab, whose interfaces go with it |
 //! | [`tune::apply()`] | – | by its journal |
 //!
 //! Rust drops local values in reverse order of their making and fields in order of their
@@ -20,18 +20,14 @@
 
 pub mod cpu;
 pub mod doctor;
+pub mod exclusive;
 pub mod explain;
 pub mod idle;
-#[cfg(test)]
-#[path = "../../../fuzz/inputs.rs"]
-mod inputs;
-pub mod lab;
 pub mod machine;
 pub mod net;
 pub mod scratch;
 pub mod text;
 pub mod tune;
-pub mod turn;
 
 /// Virtual machines.
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! What a measurement must say about the machine that it was taken on.
+//! Facts about the machine, recorded with every measurement.
 
 use std::fs;
 use std::path::Path;
@@ -18,16 +18,15 @@ pub struct Machine {
     pub allowed_cpus: Vec<usize>,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Hypervisor that it runs under; `None` on bare metal.
+    /// Hypervisor; `None` on bare metal.
     pub hypervisor: Option<String>,
-    /// Frequency governor of the first allowed CPU; `None` when frequency is not ours to set.
+    /// Frequency governor of the first allowed CPU; `None` if the frequency cannot be set.
     pub governor: Option<String>,
-    /// Mean number of tasks that wanted to run, over 1, 5 and 15 minutes.
+    /// Mean number of runnable tasks over 1, 5 and 15 minutes.
     pub load_average: [f64; 3],
 }
 
 impl Machine {
-    /// Reads them.
     pub fn read() -> Self {
         let allowed_cpus = sys::affinity::allowed_cpus().unwrap_or_default();
         let first = allowed_cpus.first().copied().unwrap_or(0);
@@ -45,11 +44,11 @@ impl Machine {
         }
     }
 
-    /// Short name of this machine in this state: equal when results may be compared.
+    /// Identifies this machine in its current state: results with the same id are comparable.
     ///
-    /// Twelve hexadecimal digits over everything here but the load; memory counts in whole
-    /// GiB, because what the kernel reserves differs from boot to boot. Neither host name nor
-    /// serial number goes in.
+    /// Twelve hexadecimal digits of a hash over all fields except the load. Memory counts in whole GiB,
+    /// because the kernel's reservation differs from boot to boot. Host name and serial number are not
+    /// included.
     pub fn id(&self) -> String {
         const GIB: u64 = 1 << 30;
         let governor = self.governor.as_deref().unwrap_or("-");
@@ -67,7 +66,7 @@ impl Machine {
     }
 }
 
-/// A file's text without the white space at its end; `None` when empty or not readable.
+/// Reads a file without surrounding white space; `None` if it is empty or not readable.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -103,8 +102,7 @@ fn load_average(loadavg: &str) -> [f64; 3] {
     std::array::from_fn(|_| parts.next().unwrap_or(0.0))
 }
 
-/// The hypervisor by its signature, else by what the firmware says of a machine whose CPU
-/// claims to be virtual.
+/// Returns the hypervisor by its signature, or else by the vendor in the firmware of a virtual CPU.
 fn hypervisor(cpuinfo: &str) -> Option<String> {
     if let Some(kind) = text("/sys/hypervisor/type") {
         return Some(kind);
@@ -120,8 +118,8 @@ fn hypervisor(cpuinfo: &str) -> Option<String> {
 
 /// Twelve letters in EBX, ECX and EDX of leaf 0x4000_0000, such as `KVMKVMKVM`.
 ///
-/// Source: the kernel's Documentation/virt/kvm/x86/cpuid.rst. To be asked only where CPUID
-/// reports a hypervisor.
+/// Source: the kernel's Documentation/virt/kvm/x86/cpuid.rst. Valid only if CPUID reports a
+/// hypervisor.
 #[cfg(target_arch = "x86_64")]
 fn cpuid_signature() -> Option<String> {
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);

@@ -44,8 +44,8 @@ impl Scratch {
     }
 }
 
-/// Removes folders of ours, of this user, that nobody holds. What cannot be removed stays: the
-/// new folder does not depend on it.
+/// Removes unlocked scratch folders of this user. Folders that cannot be removed are skipped: the new
+/// one does not depend on them.
 fn sweep(parent: &Path, settled_after: Duration) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     // The user that we are, as files see it.

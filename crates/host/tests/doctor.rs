@@ -1,16 +1,15 @@
 //! Known faults are each found with their evidence, and a namespace without them is healthy.
 
 use std::fs;
-use std::io::{Write, stderr};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 
+use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode, hook_functions};
 use sys::child::{Child, ChildError, Place as ChildPlace};
 use sys::socket;
-use wirepath_host::doctor::{Report, Scene, Severity, examine};
-use wirepath_host::lab::{End, Pair, PairSpec};
+use wirepath_host::doctor::{HostView, Report, Severity, examine};
 use wirepath_host::net::ethtool::{self, Feature};
 use wirepath_host::net::{self, Channels, VxlanSpec};
 use wirepath_host::tune::{Place, Profile, System};
@@ -21,7 +20,7 @@ fn system(end: &End) -> System {
 }
 
 fn look(end: &End, profile: Option<Profile>) -> Report {
-    examine(&Scene::new(system(end), None, profile, None).unwrap())
+    examine(&HostView::new(system(end), None, profile, None).unwrap())
 }
 
 fn vxlan(end: &End, name: &str, port: u16, bound_to: Option<u32>, queues: u32, mtu_bytes: u32) {
@@ -44,7 +43,7 @@ fn forward(end: &End) {
     end.run(|| fs::write(file, "1")).unwrap().unwrap();
 }
 
-/// Hears everything on all interfaces, as a capture that somebody forgot.
+/// Receives all packets on all interfaces, like a forgotten capture.
 fn tap(end: &End) -> OwnedFd {
     let protocol = (libc::ETH_P_ALL as u16).to_be();
     end.run(|| socket::open(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol))).unwrap().unwrap()
@@ -75,7 +74,7 @@ fn firewall(end: &End) -> bool {
     command.arg(text);
     match Child::spawn(command, &ChildPlace { netns: Some(&end.netns), cpus: &[] }) {
         Err(error @ ChildError::NotFound { .. }) => {
-            let _said = writeln!(stderr(), "skipped: {error}; package nftables");
+            testkit::skip("nft", format!("{error}; package nftables"));
             false
         }
         child => {
@@ -144,12 +143,12 @@ fn each_known_fault_is_named_with_its_evidence() {
     expect(
         &report,
         "taps",
-        &["hears everything", "all interfaces", &format!("process {}", std::process::id())],
+        &["receives all packets", "all interfaces", &format!("process {}", std::process::id())],
     );
     expect(&report, "socket-buffers", &["UDP port 9000", "dropped", "RCVBUF"]);
     expect(&report, "forwarding", &["GRO is off on wp-near", "forwarding"]);
     expect(&report, "xdp", &["generic mode on wp-near"]);
-    expect(&report, "qdisc", &["wp-near queues 10", "pfifo limit 10"]);
+    expect(&report, "qdisc", &["queue of only 10 packets", "pfifo limit 10"]);
     if has_firewall {
         expect(
             &report,
@@ -201,12 +200,12 @@ fn one_interface_brings_along_what_its_packets_cross() {
     vxlan(near, "wp-big", 4790, Some(near.ifindex), 1, 1450);
     near.run(|| net::set_mtu(near.ifindex, 1400)).unwrap().unwrap();
     let other = near.run(|| net::create_bridge("wp-other")).unwrap().unwrap();
-    let report = examine(&Scene::new(system(near), Some("wp-near"), None, None).unwrap());
+    let report = examine(&HostView::new(system(near), Some("wp-near"), None, None).unwrap());
     expect(&report, "tunnel-mtu", &["wp-big"]);
-    let alone = examine(&Scene::new(system(near), Some("wp-other"), None, None).unwrap());
+    let alone = examine(&HostView::new(system(near), Some("wp-other"), None, None).unwrap());
     assert!(!alone.findings.iter().any(|found| found.check.starts_with("tunnel")), "{alone:?}");
     assert_ne!(other, 0);
-    let absent = Scene::new(system(near), Some("eth77"), None, None).unwrap_err();
+    let absent = HostView::new(system(near), Some("eth77"), None, None).unwrap_err();
     assert!(absent.to_string().contains("eth77"), "{absent}");
 }
 
@@ -234,18 +233,18 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
         fs::write(path, text).unwrap();
     }
     let place = Place { netns: None, root: Some(root.path().into()) };
-    let scene = |profile, app_cpu| {
-        let system = System::of(near.netns.try_clone().unwrap(), place.clone()).unwrap();
-        examine(&Scene::new(system, Some("wp-near"), profile, app_cpu).unwrap())
+    let examined = |profile, app_cpu| {
+        let system = System::from_netns(near.netns.try_clone().unwrap(), place.clone()).unwrap();
+        examine(&HostView::new(system, Some("wp-near"), profile, app_cpu).unwrap())
     };
-    let report = scene(Some(Profile::Latency), Some(0));
-    expect(&report, "interrupts", &["24", "wanders over 2 CPUs", "5000 4000", "smp_affinity 3"]);
+    let report = examined(Some(Profile::Latency), Some(0));
+    expect(&report, "interrupts", &["24", "moves between 2 CPUs", "5000 4000", "smp_affinity 3"]);
     expect(&report, "interrupts", &["25", "application's CPU 0", "irqbalance runs (process 77)"]);
     expect(&report, "locality", &["CPU 0 is far", "numa_node 1"]);
     expect(&report, "cpu", &["CPU 0 changes its frequency", "powersave"]);
-    expect(&report, "cpu", &["CPU 0 may sleep deeply", "state1=0"]);
+    expect(&report, "cpu", &["CPU 0 may enter deep idle states", "state1=0"]);
     expect(&report, "cpu", &["huge pages", "always"]);
-    let none = scene(None, None);
+    let none = examined(None, None);
     assert!(!none.findings.iter().any(|found| found.check == "cpu"), "{:#?}", none.findings);
     expect(&none, "interrupts", &["CPU 0 gets all interrupts"]);
 }

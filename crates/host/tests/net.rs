@@ -1,14 +1,13 @@
-//! What the kernel says about a lab's routes, neighbours, interfaces and offloads.
+//! Routes, neighbours, interfaces and offloads of a lab.
 
-use std::io::{Write, stderr};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::{End, Pair, PairSpec};
 use sys::bpf::{PassProgram, XdpMode};
 use sys::child::{Child, ChildError, Place};
-use wirepath_host::lab::{End, Pair, PairSpec};
 use wirepath_host::net::{
     self, AttachedMode, Channels, LinkEvent, LinkWatch, NetError, Resolved, ethtool, neighbour,
     resolve, route_to,
@@ -57,7 +56,7 @@ fn a_router_on_the_way_is_the_next_hop() {
     command.args(["route", "add", "192.0.2.0/24", "via", "10.77.0.2"]);
     let mut child = match Child::spawn(command, &Place { netns: Some(&near.netns), cpus: &[] }) {
         Err(error @ ChildError::NotFound { .. }) => {
-            writeln!(stderr(), "skipped: {error}; package iproute2").unwrap();
+            testkit::skip("ip", format!("{error}; package iproute2"));
             return;
         }
         child => child.unwrap(),

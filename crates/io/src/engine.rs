@@ -1,85 +1,51 @@
-//! The trait of all engines, and what they are opened with.
+//! The trait of all engines and their settings.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+pub use sys::bpf::XdpMode;
+pub use sys::udp::Stamps;
+pub use sys::xsk::Copying;
+
 use crate::{IoError, PacketEngine, UdpEngine, XdpEngine};
 
-/// Which kernel interface moves the packets.
+/// Kernel interface that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
-    /// UDP sockets.
+    /// UDP sockets
     Udp,
-    /// AF_PACKET with TPACKET_V3 rings.
+    /// AF_PACKET with TPACKET_V3 rings
     Packet,
-    /// AF_XDP.
+    /// AF_XDP
     Xdp,
 }
 
-/// What a receiver does while nothing arrives.
+/// Behaviour of a receiver while nothing arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
-    /// Sleep in the kernel.
     Block,
-    /// Look again at once.
     Spin,
 }
 
-/// Where the XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum XdpMode {
-    /// In the stack, behind the driver (generic).
-    Skb,
-    /// In the driver.
-    Native,
-}
-
-/// Whose receive time stamps arrivals carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stamps {
-    /// None.
-    Off,
-    /// The kernel's, taken when the driver hands the packet over; CLOCK_REALTIME.
-    Software,
-    /// The NIC's own clock's; comparable with ours only where it is synchronised (phc2sys).
-    Hardware,
-}
-
-/// Whether frames are copied between the driver and the UMEM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Copying {
-    /// Always.
-    Copy,
-    /// Not where the driver can do without.
-    PreferZeroCopy,
-    /// Never: fail instead.
-    RequireZeroCopy,
-}
-
-/// Everything that distinguishes one engine from another. Read once, when it is opened.
+/// Settings of an engine, read once when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSpec {
-    /// Kernel interface.
     pub kind: EngineKind,
-    /// Waiting.
     pub wait: Wait,
-    /// Datagrams a system call or a look at a ring; 1 for one at a time.
+    /// Datagrams for each system call or ring poll.
     pub batch: usize,
     /// Segmentation offload when sending and coalescing when receiving (UDP only).
     pub gso: bool,
     /// Where the XDP program runs.
     pub xdp_mode: XdpMode,
-    /// Copying (AF_XDP only).
     pub copying: Copying,
-    /// Whether the kernel may sleep until woken (AF_XDP only).
+    /// XDP_USE_NEED_WAKEUP: the kernel sleeps until it is notified (AF_XDP only).
     pub need_wakeup: bool,
-    /// Whether the receiver polls the device queue itself (SO_BUSY_POLL).
+    /// The receiver polls the device queue itself (SO_BUSY_POLL).
     pub busy_poll: bool,
     /// Receive buffer of a UDP socket in bytes; `None` for the host's default.
     pub receive_buffer_bytes: Option<usize>,
@@ -87,7 +53,7 @@ pub struct EngineSpec {
     pub frames: u32,
     /// Frame size of the UMEM in bytes (AF_XDP only).
     pub frame_bytes: u32,
-    /// Whether a packet may span frames (AF_XDP only).
+    /// Packets may span frames (AF_XDP only).
     pub multi_buffer: bool,
     /// Whose time stamps arrivals carry.
     pub stamps: Stamps,
@@ -123,88 +89,72 @@ impl EngineSpec {
     }
 }
 
-/// This end of a conversation, in the calling thread's network namespace.
+/// Local end, in the calling thread's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
-    /// Interface index.
     pub ifindex: u32,
-    /// Interface name.
     pub ifname: String,
-    /// Its MTU in bytes.
     pub mtu_bytes: u32,
     /// Receive queue of this engine.
     pub queue: u32,
     /// Receive queues that the interface has.
     pub queues: u32,
-    /// MAC address.
     pub mac: [u8; 6],
-    /// Address.
     pub ip: Ipv4Addr,
-    /// UDP port.
     pub port: u16,
 }
 
-/// The other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     /// MAC address of the next hop.
     pub mac: [u8; 6],
-    /// Address.
     pub ip: Ipv4Addr,
-    /// UDP port.
     pub port: u16,
 }
 
-/// What an engine is used for; what it does not need is not set up.
+/// Use of an engine; resources that a role does not need are not set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Sends only.
     Send,
-    /// Receives only.
     Receive,
-    /// Returns what it receives to its sender.
+    /// Returns received datagrams to their sender.
     Echo,
     /// Sends and receives the answers.
     Ping,
 }
 
 impl Role {
-    /// Whether it receives at all.
     pub fn receives(self) -> bool {
         self != Role::Send
     }
 
-    /// Whether it sends at all.
     pub fn sends(self) -> bool {
         self != Role::Receive
     }
 }
 
-/// One datagram that arrived.
 #[derive(Debug)]
 pub struct Arrival<'a> {
     /// The payload; only its beginning when the packet spans frames.
     pub payload: &'a mut [u8],
     /// Length of the whole payload in bytes.
     pub payload_bytes: usize,
-    /// When the kernel took it, CLOCK_REALTIME nanoseconds, where it was asked to say.
+    /// Receive time stamp, CLOCK_REALTIME nanoseconds; `None` if stamps are off.
     pub stamp_ns: Option<u64>,
 }
 
-/// What one call of [`Engine::echo`] did, in datagrams.
+/// Datagrams of one call of [`Engine::echo`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Echoed {
-    /// Taken from the kernel.
     pub taken: usize,
-    /// Sent back.
     pub returned: usize,
 }
 
-/// What an engine has to say of itself at its end.
+/// Final report of an engine.
 #[derive(Debug, Clone, Default)]
 pub struct EngineReport {
-    /// The mode really in use: name → value.
+    /// Modes in effect: name → value.
     pub mode: Vec<(String, String)>,
     /// Counters: name → value, unit in the name.
     pub counters: Vec<(String, u64)>,
@@ -212,25 +162,25 @@ pub struct EngineReport {
     pub not_effective: Vec<(String, String)>,
     /// System calls made on the data path.
     pub syscall_count: u64,
-    /// Datagrams that were handed over and never left.
+    /// Datagrams posted that never left.
     pub unsent_count: u64,
-    /// Whether the books of frames balance; `None` for engines without frames of their own.
+    /// Frame ledger; `None` for engines without frames of their own.
     pub ledger: Option<sys::xsk::LedgerBalance>,
 }
 
 /// Moves UDP payloads of one size between this end and another.
 pub trait Engine {
-    /// Gives the kernel empty frames to receive into, where that is ours to do.
+    /// Posts empty frames to receive into, for engines that own their frames.
     fn rx_post(&mut self) {}
 
-    /// Takes what has arrived, at most one batch, and shows each datagram to `each`. Returns
-    /// how many. A blocking engine sleeps when nothing is there, at most about 20 ms, so that
-    /// its caller can look at a stop flag.
+    /// Takes arrived datagrams, at most one batch, and passes each to `each`. Returns how many. A
+    /// blocking engine sleeps when there are none, at most about 20 ms, so that its caller can
+    /// check a stop flag.
     fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError>;
 
-    /// Hands up to `want` datagrams of `flow` to the kernel; `fill` writes each payload.
-    /// Returns how many went; fewer, even none, when the way is full just now. `fill` is
-    /// called exactly once per datagram that went or will go with the next call.
+    /// Posts up to `want` datagrams of `flow`; `fill` writes each payload. Returns how many were
+    /// sent: fewer, even none, while the queue is full. `fill` is called exactly once for each
+    /// datagram that was sent or will be sent by the next call.
     fn tx_post(
         &mut self,
         flow: usize,
@@ -238,58 +188,51 @@ pub trait Engine {
         fill: &mut impl FnMut(&mut [u8]),
     ) -> Result<usize, IoError>;
 
-    /// Sleeps until something arrived, at most `timeout`; for loops that also have to send in
-    /// time and so open their engine spinning.
+    /// Sleeps until something arrives, at most `timeout`; for loops that must also send on time and
+    /// therefore open their engine spinning.
     fn nap(&mut self, timeout: std::time::Duration) -> Result<(), IoError>;
 
-    /// Takes back frames that have been sent; returns how many.
+    /// Reclaims frames that have been sent; returns how many.
     fn tx_reap(&mut self) -> usize {
         0
     }
 
-    /// Takes what has arrived and returns to its sender what `answer` gives a reply number,
-    /// with that number and the kind of an answer in its probe header. Waits as
-    /// [`rx_take`](Self::rx_take) does.
+    /// Takes arrived datagrams and returns to the sender those for which `answer` gives a reply
+    /// number; the number and the kind of an answer go into the probe header. Waits like
+    /// [`rx_take`](Self::rx_take).
     fn echo(
         &mut self,
         answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
     ) -> Result<Echoed, IoError>;
 
-    /// Waits for what was handed over to leave, and reports.
+    /// Waits until posted datagrams have left, and reports.
     fn finish(&mut self) -> EngineReport;
 }
 
-/// Any engine: for code that chooses one at run time, once, before its loop.
+/// Engine chosen at run time, once, before the loop.
 #[derive(Debug)]
 pub enum AnyEngine {
-    /// UDP sockets.
     Udp(Box<UdpEngine>),
-    /// TPACKET_V3.
     Packet(Box<PacketEngine>),
-    /// AF_XDP.
     Xdp(Box<XdpEngine>),
 }
 
-/// What an engine is opened with.
+/// Arguments of [`open`].
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Which engine, and how it is tuned.
     pub spec: &'a EngineSpec,
-    /// What it is for.
     pub role: Role,
-    /// This end.
     pub local: &'a Local,
-    /// The other end; a receiver or an echo may do without.
+    /// Remote end; optional for a receiver and an echo.
     pub remote: Option<&'a Remote>,
-    /// Source ports to send from, upwards from the local port; only a sender may have more than
-    /// one.
+    /// Source ports, ascending from the local port; more than one for a sender only.
     pub flows: usize,
     /// Size of every datagram sent, and the most received, bytes.
     pub payload_bytes: usize,
 }
 
 impl<'a> Setup<'a> {
-    /// A receiver.
     pub fn receive(spec: &'a EngineSpec, local: &'a Local, payload_bytes: usize) -> Self {
         Setup { spec, role: Role::Receive, local, remote: None, flows: 1, payload_bytes }
     }

@@ -1,5 +1,5 @@
-//! Whole frames, for the engines that see them: headers in front of what `fill` writes, the
-//! payload in what arrived, and echoes turned around in place.
+//! Whole frames for packet engines: headers around a payload, the payload of an arrived frame, and
+//! echoes built in place.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) fn frame_bytes(payload_bytes: usize) -> usize {
 pub struct Template {
     headers: UdpTemplate,
     rest: RestSum,
-    /// Whether frames may hold something else behind the probe header, from earlier use.
+    /// Frames may hold data of earlier use behind the probe header.
     wipe: bool,
 }
 
@@ -56,7 +56,7 @@ impl Template {
             dst_port: remote.port,
         };
         let headers = UdpTemplate::new(meta, payload_bytes).map_err(|e| refused(e.to_string()))?;
-        // Behind the header all is zero, and so is its sum.
+        // All bytes behind the header are zero, and so is their sum.
         Ok(Template { headers, rest: RestSum::of(&[]), wipe: false })
     }
 
@@ -75,7 +75,7 @@ impl Template {
     }
 
     /// Writes a frame: headers, what `fill` writes to the payload's probe header, checksum.
-    /// What is behind the header must be zero from earlier (or is wiped).
+    /// Bytes behind the probe header must be zero already (or are wiped).
     #[inline]
     pub(crate) fn build(&self, frame: &mut [u8], fill: &mut impl FnMut(&mut [u8])) {
         if self.wipe {
@@ -87,7 +87,7 @@ impl Template {
         debug_assert!(filled.is_ok());
     }
 
-    /// Writes a frame without UDP checksum, as IPv4 allows; returns where the payload lies.
+    /// Writes a frame without UDP checksum, which IPv4 allows; returns the range of the payload.
     pub fn build_unchecked(
         &self,
         frame: &mut [u8],
@@ -101,14 +101,14 @@ impl Template {
     }
 }
 
-/// Where the UDP payload of a whole frame lies; `None` when it is no UDP datagram.
+/// Range of the UDP payload in a whole frame; `None` if it is no UDP datagram.
 pub(crate) fn payload_of(frame: &[u8]) -> Option<Range<usize>> {
     frame::udp_payload(frame).ok().map(|(_, range)| range)
 }
 
 /// The payload of a packet of which only the first frame is at hand.
 pub(crate) struct Part {
-    /// The part of it that lies in this frame.
+    /// Range of the part in this frame.
     pub(crate) part: Range<usize>,
     /// Its whole length.
     pub(crate) whole_bytes: usize,
@@ -122,7 +122,7 @@ pub(crate) fn payload_of_part(head: &[u8], packet_bytes: usize) -> Option<Part> 
 }
 
 /// Makes a whole received frame its own answer, when `answer` gives it a reply number: headers
-/// swapped, kind and reply written, checksum brought up to date. Returns whether it is one.
+/// swapped, kind and reply written, checksum updated. Returns true if it is one.
 pub(crate) fn turn_around(
     frame: &mut [u8],
     stamp_ns: Option<u64>,

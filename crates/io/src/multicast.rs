@@ -7,27 +7,22 @@ use std::time::Duration;
 
 use sys::multicast::{self, Membership};
 use sys::packet::{PacketRx, PacketStatistics};
-use sys::udp::{Batch, PAYLOAD_BYTES_MAX};
+use sys::udp::Batch;
 use sys::{socket, udp};
+use wire::frame::PAYLOAD_BYTES_MAX;
 
 use crate::IoError;
 
-/// Busy polling: microseconds a call, packets a poll.
-const BUSY_POLL_US: u32 = 50;
-const BUSY_POLL_BUDGET: u32 = 64;
 /// Memory of a recorder's ring: a second of a gigabit.
 const TAP_RING_BYTES: usize = 64 << 20;
 
-/// A group, its port, and where it is heard.
+/// A multicast group, its port and the interface to receive it on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Group and UDP port.
     pub address: SocketAddrV4,
-    /// The only sender to hear; `None` for any.
+    /// Only sender to receive from; `None` for any.
     pub source: Option<Ipv4Addr>,
-    /// Interface index.
     pub ifindex: u32,
-    /// Its name.
     pub ifname: String,
 }
 
@@ -64,7 +59,7 @@ pub struct GroupTuning {
     pub batch: usize,
     /// Longest payload that is received whole.
     pub payload_bytes_max: usize,
-    /// Whether the socket polls the device queue itself (SO_BUSY_POLL).
+    /// The socket polls the device queue itself (SO_BUSY_POLL).
     pub busy_poll: bool,
 }
 
@@ -83,11 +78,10 @@ impl Default for GroupTuning {
 /// A datagram of a group.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupDatagram<'a> {
-    /// What it carries; cut at the tuning's longest payload.
+    /// Payload, truncated to [`GroupTuning::payload_bytes_max`].
     pub payload: &'a [u8],
-    /// Who sent it.
     pub from: SocketAddrV4,
-    /// When the kernel took it, CLOCK_REALTIME nanoseconds; the first few may have none.
+    /// Kernel receive time, CLOCK_REALTIME nanoseconds; the first few datagrams may have none.
     pub stamp_ns: Option<u64>,
 }
 
@@ -98,7 +92,7 @@ pub struct GroupReceiver {
     batch: Batch,
     group: Group,
     granted_bytes: usize,
-    /// As the last datagram told it.
+    /// SO_RXQ_OVFL of the last datagram.
     overflow_count: u32,
     /// System calls made to receive.
     pub syscall_count: u64,
@@ -113,50 +107,46 @@ impl GroupReceiver {
         if let Some(bytes) = tuning.receive_buffer_bytes {
             socket::set_receive_buffer(fd, bytes).map_err(group.failed("SO_RCVBUF"))?;
         }
-        let granted = socket::get_int(fd, SOL_SOCKET, SO_RCVBUF).unwrap_or_default();
+        let granted_bytes = socket::receive_buffer(fd).unwrap_or_default();
         if tuning.busy_poll {
-            socket::set_busy_poll(fd, BUSY_POLL_US, BUSY_POLL_BUDGET)
-                .map_err(group.failed("SO_BUSY_POLL"))?;
+            socket::set_busy_poll(fd).map_err(group.failed("SO_BUSY_POLL"))?;
         }
         udp::set_receive_stamps(fd, udp::Stamps::Software)
             .map_err(group.failed("SO_TIMESTAMPING"))?;
         udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;
         let slot_bytes = tuning.payload_bytes_max.clamp(64, PAYLOAD_BYTES_MAX);
         let batch = Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;
-        // Last: from here on it fills.
+        // Last, because the receive buffer fills from here on.
         group.membership().join(fd)?;
         Ok(GroupReceiver {
             socket,
             batch,
             group: group.clone(),
-            granted_bytes: granted.max(0) as usize,
+            granted_bytes,
             overflow_count: 0,
             syscall_count: 0,
         })
     }
 
-    /// What is received.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Receive buffer that the kernel granted, as it counts: with its own bookkeeping, about
-    /// twice what was asked for.
+    /// Receive buffer granted by the kernel, with its own bookkeeping: about twice the request.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.granted_bytes
     }
 
-    /// For waiting.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Takes what is there, at most one batch, without waiting; returns how many.
+    /// Takes queued datagrams, at most one batch, without waiting; returns how many.
     pub fn take(&mut self, each: &mut impl FnMut(GroupDatagram<'_>)) -> Result<usize, IoError> {
         self.syscall_count += 1;
         let taken = match self.batch.receive(self.socket.as_fd(), false) {
             Ok(taken) => taken,
-            // Answers to what some socket sent (ECONNREFUSED) are no failure of this one.
+            // ECONNREFUSED answers an earlier send, not this receive.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => 0,
             Err(e) => return Err(self.group.failed("receiving")(e)),
         };
@@ -174,18 +164,15 @@ impl GroupReceiver {
         Ok(taken)
     }
 
-    /// Datagrams that the kernel had for this socket and dropped, for want of buffer: the
-    /// counter of SO_RXQ_OVFL, read itself, so that drops behind the last datagram count too.
+    /// Datagrams that the kernel dropped because the receive buffer was full. Reads the counter of
+    /// SO_RXQ_OVFL directly, so that drops after the last datagram count too.
     pub fn dropped_count(&self) -> u64 {
         let told = u64::from(self.overflow_count);
         socket::drop_count(self.socket.as_fd()).map_or(told, |count| count.max(told))
     }
 }
 
-const SOL_SOCKET: i32 = 1;
-const SO_RCVBUF: i32 = 8;
-
-/// A socket that sends to a group, or to one host, through an interface. `ttl` is for groups.
+/// A socket that sends to a group or a host through an interface. `ttl` applies to groups only.
 pub fn sender(to: SocketAddrV4, ifindex: u32, ifname: &str, ttl: u8) -> Result<UdpSocket, IoError> {
     multicast::sender(to, ifindex, ttl).map_err(|source| match source.kind() {
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => IoError::System {
@@ -201,7 +188,7 @@ pub fn sender(to: SocketAddrV4, ifindex: u32, ifname: &str, ttl: u8) -> Result<U
 #[derive(Debug)]
 pub struct FrameTap {
     ring: PacketRx,
-    /// Hold the memberships; their own queues stay empty.
+    /// Sockets that hold the memberships; their queues stay empty.
     _members: Vec<UdpSocket>,
     ifname: String,
 }

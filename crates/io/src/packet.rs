@@ -93,7 +93,7 @@ impl PacketEngine {
         }
     }
 
-    /// Waits for a block; returns whether one may be there.
+    /// Waits for a block; returns true if one may be ready.
     fn wait(&mut self) -> Result<bool, IoError> {
         let Some(rx) = self.rx.as_mut() else { return Ok(false) };
         if rx.ready() {
@@ -179,7 +179,7 @@ impl Engine for PacketEngine {
             from += len;
             let mut tries = 0;
             while tx.post(1, len, |slot| slot.copy_from_slice(frame)) == 0 && tries < ECHO_TRIES {
-                // A full ring: let the kernel take what is there, then look again.
+                // The ring is full: let the kernel drain it, then retry.
                 let _ = tx.kick();
                 tx.reap();
                 tries += 1;

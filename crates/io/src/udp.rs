@@ -5,8 +5,9 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use sys::udp::{Batch, PAYLOAD_BYTES_MAX, SEGMENTS_MAX};
+use sys::udp::{Batch, SEGMENTS_MAX};
 use sys::{socket, udp};
+use wire::frame::PAYLOAD_BYTES_MAX;
 
 use crate::engine::{
     Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
@@ -14,13 +15,10 @@ use crate::engine::{
 use crate::error::IoError;
 use crate::frames::answer_in_place;
 
-/// How long a blocking receive sleeps before its caller may look at a stop flag.
+/// Longest sleep of a blocking receive, so that its caller can check a stop flag.
 pub(crate) const NAP: Duration = Duration::from_millis(20);
-/// How long sending may make no progress before it is an error.
+/// Time without progress after which sending fails.
 const STALL: Duration = Duration::from_secs(2);
-/// Busy polling: microseconds a call, packets a poll.
-const BUSY_POLL_US: u32 = 50;
-pub(crate) const BUSY_POLL_BUDGET: u32 = 64;
 
 /// UDP sockets as an engine.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub struct UdpEngine {
     rx: Option<Batch>,
     tx: Option<Batch>,
     segments: usize,
-    /// Slots of `tx` that are filled and not sent yet, with the datagrams in each.
+    /// Slots of `tx` that are filled and not sent yet.
     unsent: std::ops::Range<usize>,
     unsent_flow: usize,
     slot_datagrams: Vec<usize>,
@@ -47,7 +45,7 @@ pub struct UdpEngine {
     overflow_count: u64,
     received_any: bool,
     down: bool,
-    /// Runs of slots that go back, kept so that no echo allocates.
+    /// Runs of slots to return, reused so that no echo allocates.
     runs: Vec<std::ops::Range<usize>>,
 }
 
@@ -88,16 +86,10 @@ impl UdpEngine {
             socket::set_receive_buffer(first, bytes).map_err(system("SO_RCVBUF"))?;
         }
         if spec.busy_poll {
-            socket::set_busy_poll(first, BUSY_POLL_US, BUSY_POLL_BUDGET)
-                .map_err(system("SO_BUSY_POLL"))?;
+            socket::set_busy_poll(first).map_err(system("SO_BUSY_POLL"))?;
         }
-        let source = match spec.stamps {
-            Stamps::Off => None,
-            Stamps::Software => Some(udp::Stamps::Software),
-            Stamps::Hardware => Some(udp::Stamps::Hardware),
-        };
-        if let Some(source) = source {
-            udp::set_receive_stamps(first, source).map_err(system("SO_TIMESTAMPING"))?;
+        if spec.stamps != Stamps::Off {
+            udp::set_receive_stamps(first, spec.stamps).map_err(system("SO_TIMESTAMPING"))?;
         }
         udp::set_overflow_count(first).map_err(system("SO_RXQ_OVFL"))?;
         let single = spec.batch <= 1 && !spec.gso && spec.stamps == Stamps::Off;
@@ -148,14 +140,14 @@ impl UdpEngine {
 
     fn system(&self, what: &'static str, source: io::Error) -> IoError {
         match source.raw_os_error() {
-            Some(libc_errno::ENETDOWN) => IoError::LinkDown { ifname: self.ifname.clone() },
-            Some(libc_errno::ENODEV) => IoError::Gone { ifname: self.ifname.clone() },
+            Some(socket::ENETDOWN) => IoError::LinkDown { ifname: self.ifname.clone() },
+            Some(socket::ENODEV) => IoError::Gone { ifname: self.ifname.clone() },
             _ => IoError::System { what, ifname: self.ifname.clone(), source },
         }
     }
 
-    /// Whether a failed send may be tried again. Counts an answer of "port unreachable", which
-    /// says something of the past and not of this datagram.
+    /// True if a failed send may be retried. Counts "port unreachable", which is about an earlier
+    /// datagram.
     fn passing(&mut self, error: &io::Error) -> bool {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => {
@@ -164,9 +156,9 @@ impl UdpEngine {
             }
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => true,
             _ => match error.raw_os_error() {
-                Some(libc_errno::ENOBUFS) => true,
-                Some(libc_errno::ENETDOWN | libc_errno::ENETUNREACH) => {
-                    // The link, or its route, is away and may come back.
+                Some(socket::ENOBUFS) => true,
+                Some(socket::ENETDOWN | socket::ENETUNREACH) => {
+                    // The link or its route is down and may come back.
                     self.down = true;
                     std::thread::sleep(Duration::from_millis(1));
                     true
@@ -199,7 +191,7 @@ impl UdpEngine {
 
     fn check_stall(&self, begun: Instant) -> Result<(), IoError> {
         if begun.elapsed() > STALL {
-            // Of a deleted interface the stack says no more than that there is no route.
+            // For a deleted interface the stack reports only that there is no route.
             if self.down && self.ifindex != 0 && socket::is_up(self.ifindex).is_none() {
                 return Err(IoError::Gone { ifname: self.ifname.clone() });
             }
@@ -212,7 +204,7 @@ impl UdpEngine {
         Ok(())
     }
 
-    /// Sends slots that are filled; returns the datagrams that went.
+    /// Sends filled slots; returns the number of datagrams sent.
     fn flush(&mut self) -> Result<usize, IoError> {
         let mut gone = 0;
         let begun = Instant::now();
@@ -246,14 +238,6 @@ impl UdpEngine {
     }
 }
 
-/// The few error numbers that `std` has no kind for.
-mod libc_errno {
-    pub(super) const ENODEV: i32 = 19;
-    pub(super) const ENETDOWN: i32 = 100;
-    pub(super) const ENETUNREACH: i32 = 101;
-    pub(super) const ENOBUFS: i32 = 105;
-}
-
 fn bind(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
     let ip = local.ip;
     UdpSocket::bind(SocketAddrV4::new(ip, port)).map_err(|source| match source.kind() {
@@ -262,9 +246,8 @@ fn bind(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
     })
 }
 
-/// A socket that has the port, so that nobody else gets it, and swallows what the stack
-/// delivers to it: engines beside the stack use it to keep the kernel from answering with
-/// "port unreachable".
+/// A socket that occupies the port and drops all datagrams: engines beside the stack use it so
+/// that the kernel does not answer "port unreachable".
 pub(crate) fn hold_port(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
     let socket = bind(local, port)?;
     socket::attach_drop_all(socket.as_fd()).map_err(|source| IoError::System {
@@ -379,7 +362,7 @@ impl Engine for UdpEngine {
         }
         let count = self.receive_batch()?;
         let Some(rx) = self.rx.as_mut() else { return Ok(echoed) };
-        // What goes back is sent from where it lies; a run ends at what does not go back.
+        // Replies are sent in place; a run ends at a datagram without reply.
         let mut run = 0..0;
         self.runs.clear();
         for slot in 0..count {
@@ -444,7 +427,7 @@ impl Engine for UdpEngine {
                 ));
             }
         }
-        // What was dropped after the last datagram came with none.
+        // Drops after the last datagram were not reported with one.
         let dropped = socket::drop_count(self.sockets[0].as_fd()).unwrap_or(0);
         self.overflow_count = self.overflow_count.max(dropped);
         report.counters.push(("socket_overflow_count".into(), self.overflow_count));
@@ -452,7 +435,7 @@ impl Engine for UdpEngine {
             report.counters.push(("port_unreachable_count".into(), self.refused_count));
         }
         if let Some(asked) = self.spec.receive_buffer_bytes {
-            // The kernel doubles what it is asked for, and caps that.
+            // The kernel doubles the request and caps it.
             let bytes = socket::receive_buffer(self.sockets[0].as_fd()).unwrap_or(0);
             report.mode.push(("receive buffer".into(), format!("{bytes} bytes")));
             if bytes < asked * 2 {

@@ -14,13 +14,11 @@ use crate::engine::{
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
-use crate::udp::{BUSY_POLL_BUDGET, NAP, hold_port};
+use crate::udp::{NAP, hold_port};
 
 /// Entries of the RX and TX rings.
 const RING_ENTRIES: u32 = 2048;
-/// Busy polling: microseconds a call.
-const BUSY_POLL_US: u32 = 50;
-/// Wake-ups after which what is still unsent stays unsent.
+/// Notifications after which unsent frames are given up.
 const FINISH_KICKS: usize = 2000;
 
 /// An AF_XDP socket as an engine.
@@ -28,23 +26,24 @@ const FINISH_KICKS: usize = 2000;
 /// Several may share an interface, one a queue, with one UMEM and one XDP program.
 #[derive(Debug)]
 pub struct XdpEngine {
-    // Field order is drop order: the program is taken off before the socket closes, so that
-    // no frame is redirected to a socket that is gone.
+    // Field order is drop order: the program is detached before the socket closes, so that no frame
+    // is redirected to a closed socket.
     filter: Option<Arc<SocketFilter>>,
     socket: Socket,
     templates: Vec<Template>,
     wait: Wait,
     busy_poll: bool,
+    /// NAPI instance of the first arrival, if `busy_poll`; 0 if the driver names none.
+    napi_id: Option<u32>,
     batch: usize,
     asked: Copying,
     mode: XdpMode,
-    received_any: bool,
     port: Option<UdpSocket>,
 }
 
 impl XdpEngine {
     /// Opens one engine for each of `queues`, sharing a UMEM and, where the role receives, one
-    /// XDP program in the mode asked for. In the calling thread's network namespace.
+    /// XDP program in the requested mode. In the calling thread's network namespace.
     pub fn open_port(setup: &Setup<'_>, queues: Range<u32>) -> Result<Vec<Self>, IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
@@ -74,11 +73,7 @@ impl XdpEngine {
                 ifname: local.ifname.clone(),
                 queue,
                 queues: local.queues,
-                copying: match spec.copying {
-                    Copying::Copy => xsk::Copying::Copy,
-                    Copying::PreferZeroCopy => xsk::Copying::PreferZeroCopy,
-                    Copying::RequireZeroCopy => xsk::Copying::RequireZeroCopy,
-                },
+                copying: spec.copying,
                 need_wakeup: spec.need_wakeup,
                 multi_buffer,
                 ring_entries: RING_ENTRIES,
@@ -91,12 +86,11 @@ impl XdpEngine {
             };
             let mut socket = Socket::open(frames, bind, sockets.first())?;
             if spec.busy_poll {
-                sys::socket::set_busy_poll(socket.as_fd(), BUSY_POLL_US, BUSY_POLL_BUDGET)
-                    .map_err(|source| IoError::System {
-                        what: "SO_BUSY_POLL",
-                        ifname: local.ifname.clone(),
-                        source,
-                    })?;
+                sys::socket::set_busy_poll(socket.as_fd()).map_err(|source| IoError::System {
+                    what: "SO_BUSY_POLL",
+                    ifname: local.ifname.clone(),
+                    source,
+                })?;
             }
             // Frames before traffic: an arrival that finds the fill ring empty is lost.
             socket.rx_post();
@@ -106,13 +100,7 @@ impl XdpEngine {
             sockets.push(socket);
         }
         if let Some(filter) = filter.as_mut() {
-            filter.attach(
-                local.ifindex,
-                match spec.xdp_mode {
-                    XdpMode::Skb => sys::bpf::XdpMode::Skb,
-                    XdpMode::Native => sys::bpf::XdpMode::Native,
-                },
-            )?;
+            filter.attach(local.ifindex, spec.xdp_mode)?;
         }
         let filter = filter.map(Arc::new);
         let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
@@ -124,22 +112,24 @@ impl XdpEngine {
                 templates: Template::for_flows(setup, role == Role::Ping)?,
                 wait: spec.wait,
                 busy_poll: spec.busy_poll,
+                napi_id: None,
                 batch: spec.batch.max(1),
                 asked: spec.copying,
                 mode: spec.xdp_mode,
-                received_any: false,
                 port: port.take(),
             });
         }
         Ok(engines)
     }
 
-    /// Waits as the engine was told to.
+    /// Waits by spinning, busy polling or sleeping, as configured.
     fn wait(&mut self) -> Result<(), IoError> {
         if self.socket.rx_ready() {
             return Ok(());
         }
-        if self.busy_poll || self.socket.fill_needs_wakeup() {
+        // Without a NAPI instance there is nothing to poll, and the call costs as much.
+        let polls = self.busy_poll && self.napi_id != Some(0);
+        if polls || self.socket.fill_needs_wakeup() {
             self.socket.poll_device();
         }
         if self.wait == Wait::Spin || self.socket.rx_ready() {
@@ -148,8 +138,15 @@ impl XdpEngine {
         Ok(self.socket.wait(NAP)?)
     }
 
-    /// Has the kernel send what was posted: it may take several calls, as each moves a
-    /// limited number.
+    /// Reads the NAPI instance, which the kernel stores in the socket with the first arrival.
+    fn arrived(&mut self) {
+        if self.busy_poll && self.napi_id.is_none() {
+            self.napi_id = Some(sys::socket::incoming_napi_id(self.socket.as_fd()).unwrap_or(0));
+        }
+    }
+
+    /// Makes the kernel send posted frames: each call moves a limited number, so it may take
+    /// several.
     fn kick(&mut self) -> Result<(), IoError> {
         for _ in 0..RING_ENTRIES / 32 {
             if self.socket.kick()? || self.socket.tx_pending() == 0 {
@@ -160,7 +157,7 @@ impl XdpEngine {
         Ok(())
     }
 
-    /// Who owns how many frames.
+    /// Frames by owner.
     pub fn ledger(&self) -> xsk::LedgerBalance {
         self.socket.ledger()
     }
@@ -191,7 +188,7 @@ impl Engine for XdpEngine {
             Then::Release
         });
         if taken > 0 {
-            self.received_any = true;
+            self.arrived();
             self.socket.rx_post();
         }
         Ok(taken)
@@ -212,7 +209,7 @@ impl Engine for XdpEngine {
         let len = template.frame_bytes();
         let posted = self.socket.tx_post(want, len, |frame| template.build(frame, fill))?;
         self.kick()?;
-        // Behind the kick: what was sent is on its way before we tidy up.
+        // After the kick, so that reclaiming does not delay the frames.
         self.socket.tx_reap();
         Ok(posted)
     }
@@ -239,7 +236,7 @@ impl Engine for XdpEngine {
             if turn { Then::Send } else { Then::Release }
         });
         if taken > 0 {
-            self.received_any = true;
+            self.arrived();
             self.kick()?;
             self.socket.tx_reap();
             self.socket.rx_post();
@@ -258,8 +255,7 @@ impl Engine for XdpEngine {
             std::thread::yield_now();
         }
         self.socket.tx_reap();
-        // Sent or not is decided by the TX ring; a frame that the kernel took and has not
-        // completed yet has left.
+        // A frame that the kernel took from the TX ring has left, completed or not.
         report.unsent_count = self.socket.tx_pending() as u64;
         report.syscall_count = self.socket.wakeup_count;
         report.ledger = Some(self.socket.ledger());
@@ -274,8 +270,7 @@ impl Engine for XdpEngine {
                 format!("{ifname} refused zero-copy; XDP_OPTIONS says copy mode is in use"),
             ));
         }
-        if self.busy_poll && self.received_any {
-            let napi = sys::socket::incoming_napi_id(self.socket.as_fd()).unwrap_or(0);
+        if let Some(napi) = self.napi_id {
             report.mode.push(("napi id".into(), napi.to_string()));
             if napi == 0 {
                 report.not_effective.push((
@@ -304,8 +299,8 @@ impl Engine for XdpEngine {
             report.counters.push(("xdp_passed_count".into(), counts.passed));
             report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));
         }
-        // Ours, but no socket's: a queue without a socket, or one without the program (a veth
-        // that is given more queues does not put it on them).
+        // Datagrams of the port that reached no AF_XDP socket: the queue has no socket, or no
+        // program (a veth does not attach it to queues that are added later).
         if let Some(Ok(n)) = self.port.as_ref().map(|p| sys::socket::drop_count(p.as_fd())) {
             report.counters.push(("xdp_bypassed_count".into(), n));
         }

@@ -1,19 +1,18 @@
-//! AF_XDP for devices that bring their own frames: whole ones out of and into one queue.
+//! AF_XDP for devices with frames of their own: whole frames to and from one queue.
 //!
-//! A [`XdpFrameTx`] and a [`XdpFrameRx`] share a socket, and may be on two threads: each holds it
-//! for the frames of one call.
+//! [`XdpFrameTx`] and [`XdpFrameRx`] share a socket and may be on two threads: each locks it for
+//! the duration of one call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sys::bpf::{self, SocketFilter, TunnelFilterSpec, TunnelFrames};
-use sys::xsk::{self, Bind, Frames, Socket, Then};
+use sys::bpf::{SocketFilter, TunnelFilterSpec, TunnelFrames, XdpMode};
+use sys::xsk::{Bind, Copying, Frames, Socket, Then};
 
-use crate::engine::XdpMode;
 use crate::error::IoError;
 
-/// Bytes of a UMEM frame; a received one has 256 bytes of the kernel's in front.
+/// Bytes of a UMEM frame; the kernel reserves 256 bytes in front of a received one.
 const FRAME_BYTES: u32 = 2048;
 /// Longest frame that is received or sent whole.
 pub const XDP_FRAME_BYTES_MAX: usize = FRAME_BYTES as usize - 256;
@@ -22,41 +21,38 @@ const FRAMES_EACH_WAY: u32 = 512;
 const RING_ENTRIES: u32 = 512;
 /// Frames taken at a time.
 const BATCH: usize = 64;
-/// Wake-ups that a full ring is worth: a copying kernel sends 32 frames for each.
+/// Notifications to drain a full ring: in copy mode the kernel sends 32 frames for each.
 const KICKS: u32 = RING_ENTRIES / 32;
 
-/// What both halves hold.
 #[derive(Debug)]
 struct Queue {
-    // Field order is drop order: the program is taken off before the socket closes, so that no
-    // frame is redirected to a socket that is gone.
+    // Field order is drop order: the program is detached before the socket closes, so that no frame
+    // is redirected to a closed socket.
     _filter: SocketFilter,
     socket: Mutex<Socket>,
 }
 
 impl Queue {
-    /// The socket. A panic of the other half leaves its rings as the kernel sees them.
+    /// Locks the socket. A panic of the other half leaves the rings consistent.
     fn socket(&self) -> MutexGuard<'_, Socket> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sends whole frames.
 #[derive(Debug)]
 pub struct XdpFrameTx {
     queue: Arc<Queue>,
     posted: bool,
-    /// System calls that told the kernel to send.
+    /// System calls that notified the kernel to send.
     pub kick_count: u64,
-    /// Frames longer than [`XDP_FRAME_BYTES_MAX`].
     pub refused_count: u64,
 }
 
-/// Receives whole frames: every frame that arrives at the queue, none goes to the stack.
+/// Receives every frame that arrives at the queue; none goes to the stack.
 #[derive(Debug)]
 pub struct XdpFrameRx {
     queue: Arc<Queue>,
-    /// The socket's, for who waits.
+    /// Duplicate of the socket's descriptor, for waiting without the lock.
     fd: OwnedFd,
 }
 
@@ -82,7 +78,7 @@ pub fn open_xdp_frames(
         ifname: ifname.to_owned(),
         queue: 0,
         queues: 1,
-        copying: xsk::Copying::PreferZeroCopy,
+        copying: Copying::PreferZeroCopy,
         need_wakeup: true,
         multi_buffer: false,
         ring_entries: RING_ENTRIES,
@@ -98,13 +94,7 @@ pub fn open_xdp_frames(
     // Frames before traffic: an arrival that finds the fill ring empty is lost.
     socket.rx_post();
     filter.insert_socket(0, socket.as_fd())?;
-    filter.attach(
-        ifindex,
-        match mode {
-            XdpMode::Skb => bpf::XdpMode::Skb,
-            XdpMode::Native => bpf::XdpMode::Native,
-        },
-    )?;
+    filter.attach(ifindex, mode)?;
     let fd = socket.as_fd().try_clone_to_owned().map_err(system("duplicating a descriptor"))?;
     let queue = Arc::new(Queue { _filter: filter, socket: Mutex::new(socket) });
     let tx = XdpFrameTx { queue: queue.clone(), posted: false, kick_count: 0, refused_count: 0 };
@@ -112,8 +102,7 @@ pub fn open_xdp_frames(
 }
 
 impl XdpFrameTx {
-    /// Copies a frame into the ring; `false` when there is no room. It goes out by
-    /// [`Self::kick`].
+    /// Copies a frame into the ring, to be sent by [`Self::kick`]; `false` if there is no room.
     pub fn post(&mut self, frame: &[u8]) -> bool {
         if frame.is_empty() || frame.len() > XDP_FRAME_BYTES_MAX {
             self.refused_count += 1;
@@ -125,16 +114,16 @@ impl XdpFrameTx {
         };
         let mut posted = post(&mut socket);
         if !posted {
-            // What was sent meanwhile makes room.
+            // Completed frames make room.
             posted = socket.tx_reap() > 0 && post(&mut socket);
         }
         self.posted |= posted;
         posted
     }
 
-    /// Has the kernel send what was posted, and takes back what it has sent.
+    /// Makes the kernel send posted frames and reclaims completed ones.
     ///
-    /// What it does not take now goes with the next call. Errors: the device is gone.
+    /// Frames left over go with the next call. Errors: the device is gone.
     pub fn kick(&mut self) -> Result<(), IoError> {
         if !self.posted {
             return Ok(());
@@ -154,15 +143,14 @@ impl XdpFrameTx {
         Ok(kicked.map(|_| ())?)
     }
 
-    /// Frames posted that the last [`Self::kick`] left behind.
+    /// Frames posted that the last [`Self::kick`] left in the ring.
     pub fn unsent_count(&self) -> u64 {
         if self.posted { self.queue.socket().tx_pending() as u64 } else { 0 }
     }
 }
 
 impl XdpFrameRx {
-    /// Gives `each` the frames that have arrived, up to a batch, without a system call; returns
-    /// how many.
+    /// Passes arrived frames to `each`, up to a batch, without a system call; returns how many.
     pub fn take(&mut self, mut each: impl FnMut(&[u8])) -> usize {
         let mut socket = self.queue.socket();
         let taken = socket.rx_take(BATCH, |frame, _| {
@@ -175,17 +163,17 @@ impl XdpFrameRx {
         taken
     }
 
-    /// Whether a frame waits: a look at the ring's producer index in shared memory.
+    /// True if a frame waits; reads the ring's producer index in shared memory.
     pub fn ready(&self) -> bool {
         self.queue.socket().rx_ready()
     }
 
-    /// Whether the kernel copies nothing.
+    /// True in zero-copy mode.
     pub fn is_zero_copy(&self) -> bool {
         self.queue.socket().is_zero_copy()
     }
 
-    /// Frames that arrived and found no room, so far.
+    /// Frames dropped so far because there was no room.
     pub fn dropped_count(&self) -> io::Result<u64> {
         let s = self.queue.socket().statistics()?;
         Ok(s.rx_dropped_count + s.rx_ring_full_count)

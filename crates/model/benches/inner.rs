@@ -1,9 +1,9 @@
-//! Inner loops of the model: what one datagram costs the books.
+//! Inner loops of the model: cost per datagram of sequence counts and jitter.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use wirepath_model::{Jitter, SequenceBook, latency_histogram};
+use wirepath_model::{Jitter, SequenceCounts, latency_histogram};
 
 /// Datagrams an iteration, so that the figure is not the harness's own call.
 const BATCH: u32 = 4096;
@@ -11,7 +11,7 @@ const BATCH: u32 = 4096;
 fn books(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("books");
     group.throughput(Throughput::Elements(u64::from(BATCH)));
-    let mut book = SequenceBook::new();
+    let mut book = SequenceCounts::new();
     let mut next = 0u32;
     group.bench_function("in order", |bencher| {
         bencher.iter(|| {
@@ -21,7 +21,7 @@ fn books(criterion: &mut Criterion) {
             }
         });
     });
-    let mut book = SequenceBook::new();
+    let mut book = SequenceCounts::new();
     let mut next = 0u32;
     group.bench_function("neighbours swapped", |bencher| {
         bencher.iter(|| {

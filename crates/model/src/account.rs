@@ -1,22 +1,25 @@
-//! The account of an experiment: its [`Outcome`] and the warnings in it.
+//! [`Outcome`] of an experiment, with its warnings.
 
 use std::collections::BTreeMap;
 
-use crate::judge::{Table, absent};
+use crate::judge::{Judged, Table, absent};
+use crate::statistics::LEVEL;
 use crate::{
-    Arm, ArmKind, ArmOutcome, Ended, Experiment, Floor, MetricOutcome, Outcome, OutcomeHeader,
-    SCHEMA, Trap, Trial, Verdict, Warning, distribution,
+    Arm, ArmKind, ArmOutcome, Ended, Experiment, MetricOutcome, Outcome, OutcomeHeader, SCHEMA,
+    Trap, Trial, Verdict, Warning, distribution,
 };
 
-/// Failures shown per arm; the rest are counted.
-const FAILURES_SHOWN: usize = 10;
+/// Maximum number of failures listed per arm; the rest are counted.
+const FAILURES_MAX: usize = 10;
 
 pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome {
     let table = Table::new(experiment);
+    let judged = table.judge(LEVEL);
     let mut warnings = experiment.warnings.clone();
     noise_warning(experiment, &mut warnings);
-    let arms: Vec<ArmOutcome> =
-        (0..experiment.plan.arms.len()).map(|arm| arm_outcome(&table, experiment, arm)).collect();
+    let arms: Vec<ArmOutcome> = (0..experiment.plan.arms.len())
+        .map(|arm| arm_outcome(&table, &judged, experiment, arm))
+        .collect();
     for (index, arm) in arms.iter().enumerate() {
         arm_warnings(experiment, &table, index, arm, &mut warnings);
     }
@@ -33,19 +36,20 @@ pub(crate) fn outcome(experiment: &Experiment, header: OutcomeHeader) -> Outcome
         wall_ms: experiment.elapsed_ns / 1_000_000,
         ended: experiment.ended.unwrap_or(Ended::Unfinished),
         judged: experiment.plan.judged.clone(),
-        floor: floors(&table, experiment),
+        looks: experiment.looks,
+        floor: judged.floors(&table),
         arms,
         warnings: deduplicated(warnings),
+        search: header.search,
     }
 }
 
-fn floors(table: &Table, experiment: &Experiment) -> BTreeMap<String, Floor> {
-    let control = experiment.place(ArmKind::Control);
-    let names = control.iter().flat_map(|&arm| table.arms[arm].keys());
-    names.filter_map(|name| Some((name.to_string(), table.floor(name)?))).collect()
-}
-
-fn arm_outcome(table: &Table, experiment: &Experiment, index: usize) -> ArmOutcome {
+fn arm_outcome(
+    table: &Table,
+    judged: &Judged,
+    experiment: &Experiment,
+    index: usize,
+) -> ArmOutcome {
     let (arm, support) = &experiment.plan.arms[index];
     let pool = &experiment.pools[index];
     let trials = || experiment.trials.iter().filter(move |trial| trial.arm == index);
@@ -53,7 +57,7 @@ fn arm_outcome(table: &Table, experiment: &Experiment, index: usize) -> ArmOutco
         trials().filter_map(|trial| trial.result.as_ref().err().cloned()).collect();
     let mut metrics: BTreeMap<String, MetricOutcome> = table.arms[index]
         .keys()
-        .map(|name| (name.to_string(), table.outcome(index, name)))
+        .map(|name| (name.to_string(), table.outcome(judged, index, name)))
         .collect();
     if metrics.is_empty() && arm.kind != ArmKind::Baseline {
         let failure = failures.last().map(String::as_str);
@@ -72,39 +76,42 @@ fn arm_outcome(table: &Table, experiment: &Experiment, index: usize) -> ArmOutco
     ArmOutcome {
         name: arm.name.clone(),
         kind: arm.kind,
-        switches: arm.switches.clone(),
+        switches: arm.switches.names(),
         support: support.clone(),
         trials: trials().filter(|trial| !trial.warmup && trial.result.is_ok()).count() as u32,
         metrics,
         latency: (pool.latency.iter())
-            .filter_map(|(segment, pooled)| Some((segment.clone(), distribution(pooled)?)))
+            .filter_map(|(segment, pooled)| {
+                Some((segment.clone(), distribution(&pooled.0, pooled.1)?))
+            })
             .collect(),
         mode: pool.mode.iter().map(|(name, seen)| (name.clone(), seen.join(" / "))).collect(),
         counters: pool.counters.clone(),
+        reliability: judged.reliability(index),
         failures: shortened(failures),
     }
 }
 
-/// The switch that an arm stands for: its only one, or the one that its rung adds.
+/// Switch that an arm tests: its only one, or the one added by its rung.
 fn own_switch(arm: &Arm) -> Option<&str> {
     let last = arm.switches.last()?;
     let rung = arm.name.strip_prefix('+') == Some(last.as_str());
     (rung || arm.switches.len() == 1).then_some(last.as_str())
 }
 
-/// Why the switch did nothing, when any counted trial said so.
+/// Reason why the switch had no effect, if any counted trial reported one.
 fn not_effective<'a>(trials: impl Iterator<Item = &'a Trial>, switch: &str) -> Option<&'a str> {
     trials
         .filter(|trial| !trial.warmup)
         .flat_map(|trial| &trial.not_effective)
-        .find(|said| said.switch == switch)
-        .map(|said| said.why.as_str())
+        .find(|report| report.switch == switch)
+        .map(|report| report.why.as_str())
 }
 
 fn shortened(mut failures: Vec<String>) -> Vec<String> {
-    if failures.len() > FAILURES_SHOWN {
-        let more = failures.len() - FAILURES_SHOWN;
-        failures.truncate(FAILURES_SHOWN);
+    if failures.len() > FAILURES_MAX {
+        let more = failures.len() - FAILURES_MAX;
+        failures.truncate(FAILURES_MAX);
         failures.push(format!("and {more} more"));
     }
     failures
@@ -118,8 +125,8 @@ fn noise_warning(experiment: &Experiment, warnings: &mut Vec<Warning>) {
     let blocks = experiment.blocks();
     warnings.push(Warning {
         what: format!(
-            "{noisy} of {blocks} blocks were noisy: something else used more than {:.0} % of \
-             the CPU time; {} more were run for them, and all of them count",
+            "{noisy} of {blocks} blocks were noisy: other work used more than {:.0} % of the cores \
+             in use; {} more were run, and all of them count",
             experiment.plan.noise_gate * 100.0,
             noisy.min(blocks / 4),
         ),
@@ -146,7 +153,7 @@ fn arm_warnings(
                 arm.name,
                 if hopeless { ", and it was not run again" } else { "" },
             ),
-            advice: "the blocks in which they failed have no pair; see the error".into(),
+            advice: "a failed trial counts as the worst of its block; see the error".into(),
         });
     }
     let own = own_switch(&experiment.plan.arms[index].0);
@@ -160,11 +167,14 @@ fn arm_warnings(
     });
     warnings
         .extend(traps.iter().map(|t| Warning { what: t.what.clone(), advice: t.advice.clone() }));
-    for said in trials.flat_map(|trial| &trial.not_effective) {
-        if own != Some(said.switch.as_str()) {
+    for report in trials.flat_map(|trial| &trial.not_effective) {
+        // One warning per switch: its evidence has counts, which differ between trials.
+        let what = format!("{} was on without effect: ", report.switch);
+        let is_known = warnings.iter().any(|warning| warning.what.starts_with(&what));
+        if own != Some(report.switch.as_str()) && !is_known {
             warnings.push(Warning {
-                what: format!("{} was on and did nothing: {}", said.switch, said.why),
-                advice: "read arms that hold it as if it were off".into(),
+                what: what + &report.why,
+                advice: "read arms with this switch as if it were off".into(),
             });
         }
     }
@@ -176,8 +186,10 @@ fn arm_warnings(
                 "{name} of {} is missing in {} of {} trials: {reason}",
                 arm.name, series.refused, arm.trials
             ),
-            advice: "its verdict rests on the other trials; lower the rate if loss is the cause"
-                .into(),
+            advice:
+                "these trials count as the worst of their blocks; lower the rate if loss is the \
+                     cause"
+                    .into(),
         });
     }
 }
@@ -191,7 +203,7 @@ fn control_warnings(experiment: &Experiment, control: &ArmOutcome, warnings: &mu
     }
     for name in &experiment.plan.judged {
         let Some(metric) = control.metrics.get(name) else { continue };
-        if !matches!(metric.verdict, Some(Verdict::Better | Verdict::Worse)) {
+        if !metric.verdict.is_some_and(Verdict::differs) {
             continue;
         }
         warnings.push(Warning {

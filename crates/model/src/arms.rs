@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Arm, Support, Switch};
+use crate::{Arm, Support, SwitchId, SwitchSet, SwitchSpec};
 
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum ArmPlan {
     /// All switches, then all but one for each.
     LeaveOneOut,
     /// These sets of switches, each in the path's order.
-    List(Vec<Vec<String>>),
+    List(Vec<SwitchSet>),
 }
 
 /// An arm plan that cannot be read.
@@ -29,7 +29,7 @@ pub enum ArmPlanError {
         known: String,
     },
     /// One switch twice in one arm.
-    #[error("switch `{switch}` stands twice in arm `{arm}`; name it once")]
+    #[error("switch `{switch}` is listed twice in arm `{arm}`; list it once")]
     DuplicateSwitch {
         /// The switch.
         switch: String,
@@ -37,7 +37,7 @@ pub enum ArmPlanError {
         arm: String,
     },
     /// The same set of switches twice.
-    #[error("arm `{arm}` stands twice in the list; name it once")]
+    #[error("arm `{arm}` is listed twice; list it once")]
     DuplicateArm {
         /// The arm, its switches in the path's order.
         arm: String,
@@ -58,7 +58,7 @@ impl ArmPlan {
     ///
     /// In a list, commas separate arms and `+` joins switches. The word `baseline`
     /// is accepted and ignored, since the baseline is always there.
-    pub fn parse(text: &str, switches: &[Switch]) -> Result<Self, ArmPlanError> {
+    pub fn parse(text: &str, switches: &[SwitchSpec]) -> Result<Self, ArmPlanError> {
         match text.trim() {
             "ladder" => return Ok(ArmPlan::Ladder),
             "alone" => return Ok(ArmPlan::Alone),
@@ -69,7 +69,7 @@ impl ArmPlan {
         for arm in text.split(',').map(str::trim).filter(|&arm| arm != "baseline") {
             let set = parse_set(arm, text, switches)?;
             if sets.contains(&set) {
-                return Err(ArmPlanError::DuplicateArm { arm: set.join("+") });
+                return Err(ArmPlanError::DuplicateArm { arm: set.joined() });
             }
             sets.push(set);
         }
@@ -78,7 +78,7 @@ impl ArmPlan {
 }
 
 /// One arm of a list, put into the path's order.
-fn parse_set(arm: &str, text: &str, switches: &[Switch]) -> Result<Vec<String>, ArmPlanError> {
+fn parse_set(arm: &str, text: &str, switches: &[SwitchSpec]) -> Result<SwitchSet, ArmPlanError> {
     let mut set: Vec<usize> = Vec::new();
     for id in arm.split('+').map(str::trim) {
         if id.is_empty() {
@@ -94,7 +94,7 @@ fn parse_set(arm: &str, text: &str, switches: &[Switch]) -> Result<Vec<String>, 
         set.push(place);
     }
     set.sort_unstable();
-    Ok(set.into_iter().map(|place| switches[place].id.to_owned()).collect())
+    Ok(set.into_iter().map(|place| &switches[place]).collect())
 }
 
 /// The arms of an experiment: baseline, control, variants, peers.
@@ -104,7 +104,7 @@ fn parse_set(arm: &str, text: &str, switches: &[Switch]) -> Result<Vec<String>, 
 ///   and of `all`.
 pub fn arms(
     plan: &ArmPlan,
-    switches: &[Switch],
+    switches: &[SwitchSpec],
     peers: &[String],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
@@ -119,22 +119,23 @@ pub fn arms(
     list(Arm::control());
     match plan {
         ArmPlan::Ladder => {
-            let mut on: Vec<String> = Vec::new();
+            let mut on = SwitchSet::default();
             for switch in switches {
-                on.push(switch.id.into());
-                if !list(Arm::variant(format!("+{}", switch.id), on.clone())) {
-                    on.pop();
+                let mut rung = on.clone();
+                rung.insert(switch);
+                if list(Arm::variant(format!("+{}", switch.id), rung.clone())) {
+                    on = rung;
                 }
             }
         }
         ArmPlan::Alone => {
             for switch in switches {
-                list(Arm::of([switch.id]));
+                list(Arm::with([switch]));
             }
         }
         ArmPlan::List(sets) => {
             for set in sets {
-                list(Arm::of(set.clone()));
+                list(Arm::with(set.iter().cloned()));
             }
         }
         ArmPlan::LeaveOneOut => listed.extend(leave_one_out(switches, support)),
@@ -150,30 +151,29 @@ pub fn arms(
 /// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed
 /// with the reason it cannot.
 fn leave_one_out(
-    switches: &[Switch],
+    switches: &[SwitchSpec],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
-    let mut all: Vec<String> = Vec::new();
+    let mut all = SwitchSet::default();
     let mut missing: Vec<(&str, Support)> = Vec::new();
     for switch in switches {
-        all.push(switch.id.into());
-        let answer = support(&Arm::variant("all", all.clone()));
-        if !answer.is_yes() {
-            all.pop();
-            missing.push((switch.id, answer));
+        let mut more = all.clone();
+        more.insert(switch);
+        match support(&Arm::variant("all", more.clone())) {
+            Support::Yes => all = more,
+            answer => missing.push((switch.id, answer)),
         }
     }
     if all.is_empty() {
         // Nothing to leave out: only the reasons are worth listing.
         return missing
             .into_iter()
-            .map(|(id, answer)| (Arm::variant(format!("all -{id}"), Vec::new()), answer))
+            .map(|(id, answer)| (Arm::variant(format!("all -{id}"), SwitchSet::default()), answer))
             .collect();
     }
     let mut listed = vec![(Arm::variant("all", all.clone()), Support::Yes)];
     for switch in switches {
-        let rest: Vec<String> = all.iter().filter(|id| *id != switch.id).cloned().collect();
-        let arm = Arm::variant(format!("all -{}", switch.id), rest);
+        let arm = Arm::variant(format!("all -{}", switch.id), all.without(&SwitchId::from(switch)));
         let answer = match missing.iter().find(|(id, _)| *id == switch.id) {
             Some((_, answer)) => answer.clone(),
             None if arm.switches.is_empty() => {
@@ -189,27 +189,38 @@ fn leave_one_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scope;
+    use crate::PathSwitch;
 
-    const fn switch(id: &'static str) -> Switch {
-        Switch { id, effect: "", scope: Scope::Process, needs: "", source: "" }
+    crate::switches! {
+        enum Switch {
+            Spin { effect: "", scope: Process, needs: "", source: "" },
+            Batch { effect: "", scope: Process, needs: "", source: "" },
+            Zc { effect: "", scope: Process, needs: "", source: "" },
+            Pin { effect: "", scope: Process, needs: "", source: "" },
+        }
     }
 
-    const SWITCHES: [Switch; 4] = [switch("spin"), switch("batch"), switch("zc"), switch("pin")];
+    const SWITCHES: &[SwitchSpec] = Switch::SPECS;
+
+    #[test]
+    fn every_switch_has_a_specification() {
+        let ids: Vec<&str> = Switch::ALL.iter().map(|switch| switch.id()).collect();
+        assert_eq!(ids, SWITCHES.iter().map(|spec| spec.id).collect::<Vec<_>>());
+    }
 
     fn without_zc(arm: &Arm) -> Support {
-        match arm.has("zc") || arm.name == "sockperf" {
+        match arm.has(Switch::Zc) || arm.name == "sockperf" {
             true => Support::unsupported("zero-copy", "a driver that has it"),
             false => Support::Yes,
         }
     }
 
     fn listed(plan: &str) -> Vec<(String, String, bool)> {
-        let plan = ArmPlan::parse(plan, &SWITCHES).unwrap();
+        let plan = ArmPlan::parse(plan, SWITCHES).unwrap();
         let peers = ["sockperf".to_owned()];
-        arms(&plan, &SWITCHES, &peers, &mut without_zc)
+        arms(&plan, SWITCHES, &peers, &mut without_zc)
             .into_iter()
-            .map(|(arm, answer)| (arm.name, arm.switches.join("+"), answer.is_yes()))
+            .map(|(arm, answer)| (arm.name, arm.switches.joined(), answer.is_yes()))
             .collect()
     }
 
@@ -272,13 +283,13 @@ mod tests {
 
     #[test]
     fn unknown_switch_is_named_with_the_known_ones() {
-        let error = ArmPlan::parse("spin,warp", &SWITCHES).unwrap_err();
+        let error = ArmPlan::parse("spin,warp", SWITCHES).unwrap_err();
         assert_eq!(error.to_string(), "unknown switch `warp`; this path has: spin, batch, zc, pin");
     }
 
     #[test]
     fn duplicates_and_empty_arms_are_errors() {
-        let parse = |text| ArmPlan::parse(text, &SWITCHES).unwrap_err();
+        let parse = |text| ArmPlan::parse(text, SWITCHES).unwrap_err();
         assert!(matches!(parse("spin+pin,pin+spin"), ArmPlanError::DuplicateArm { .. }));
         assert!(matches!(parse("spin+spin"), ArmPlanError::DuplicateSwitch { .. }));
         assert!(matches!(parse("spin,,pin"), ArmPlanError::Empty { .. }));

@@ -1,51 +1,53 @@
-//! The experiment as a state machine: it says which trial comes next, takes its result,
-//! and knows when to stop. It neither runs anything nor looks at a clock.
+//! The experiment as a state machine: it selects the next trial, records its result, and decides when
+//! to stop. It runs nothing and reads no clock.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use crate::judge::Table;
+use crate::judge::{Table, tail_of};
+use crate::tail::Samples;
 use crate::{
-    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Support, Trap,
-    Verdict, Warning, order, statistics,
+    Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
+    Trap, Verdict, Warning, is_event_count, order, statistics, verdict,
 };
 
-/// Failures in a row, from the first block on, after which an arm is not run again.
+/// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
 
-/// Ratio up to which a difference does not matter, unless a plan says otherwise.
+/// Default ratio up to which a difference does not matter.
 pub const MARGIN: f64 = 1.10;
 
-/// What an experiment is to do.
+/// Parameters of an experiment.
 #[derive(Debug, Clone)]
 pub struct ExperimentPlan {
     /// Seed of the schedule.
     pub seed: u64,
-    /// The arms with what the host says of them; see [`crate::arms()`].
+    /// Arms and the host's support for them; see [`crate::arms()`].
     pub arms: Vec<(Arm, Support)>,
-    /// Metrics the load judges by, most important first. The experiment may stop once
-    /// these are settled.
+    /// Judged metrics, most important first. The experiment may stop once these are settled.
     pub judged: Vec<String>,
     /// Time to spend, nanoseconds.
     pub budget_ns: u64,
-    /// Fewest blocks that count; below 6 no interval exists.
+    /// Fewest blocks that count; the control needs 8, and many verdicts need more
+    /// ([`verdict::blocks_min`]).
     pub min_blocks: u32,
     /// Most blocks that count.
     pub max_blocks: u32,
     /// Ratio up to which a difference does not matter, above 1.
     pub margin: f64,
-    /// Share of the machine's CPU time that others may take in a trial before its
-    /// block is marked noisy and repeated.
+    /// Share of the time of a trial's cores that other work may take before its block is marked noisy
+    /// and repeated.
     pub noise_gate: f64,
-    /// CPUs of the machine that others may use, for the noise gate.
+    /// CPUs of the machine, for the noise gate of trials whose cores are not known.
     pub cpus: u32,
-    /// Whether to stop once every judged verdict is settled.
+    /// Stop once every judged verdict is settled.
     pub stop_early: bool,
 }
 
 impl ExperimentPlan {
-    /// A plan with the defaults: 6 to 200 blocks, margin 1.10, noise gate 0.25, early stop.
+    /// A plan with the defaults: at least 8 blocks and as many as the number of verdicts needs, at most
+    /// 200, margin 1.10, noise gate 0.25, early stop.
     pub fn new(
         seed: u64,
         arms: Vec<(Arm, Support)>,
@@ -53,12 +55,17 @@ impl ExperimentPlan {
         budget_ns: u64,
         cpus: u32,
     ) -> Self {
+        let is_judged = |(arm, support): &&(Arm, Support)| {
+            matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
+        };
+        let ratios = judged.iter().filter(|name| !is_event_count(name)).count();
+        let questions = arms.iter().filter(is_judged).count() * ratios;
         ExperimentPlan {
             seed,
             arms,
             judged,
             budget_ns,
-            min_blocks: statistics::PAIRS_MIN as u32,
+            min_blocks: verdict::blocks_min(questions),
             max_blocks: 200,
             margin: MARGIN,
             noise_gate: 0.25,
@@ -66,48 +73,61 @@ impl ExperimentPlan {
             stop_early: true,
         }
     }
+
+    /// CPU time of others on the cores of a trial, as a share of the time of these cores; up to the number
+    /// of CPUs of a core.
+    fn noise_of(&self, measurement: &Measurement) -> f64 {
+        let cores_ns = match measurement.cores_ns {
+            0 => measurement.wall_ns as f64 * f64::from(self.cpus.max(1)),
+            cores_ns => cores_ns as f64,
+        };
+        let others_ns = measurement.others_cpu_ns as f64 + measurement.steal_ns as f64;
+        if cores_ns > 0.0 { others_ns / cores_ns } else { 0.0 }
+    }
 }
 
-/// What to do next.
+/// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Run this arm once and [`Experiment::record`] what came of it.
+    /// Run this arm once and [`Experiment::record`] the result.
     Trial {
         /// 0 is the warm-up.
         block: u32,
         /// Index into the plan's arms.
         arm: usize,
-        /// Whether the result will not count.
+        /// True if the result will not count.
         warmup: bool,
     },
-    /// Nothing: it is over.
+    /// The experiment is over.
     Done(Ended),
 }
 
-/// One trial as it went.
+/// One trial.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// 0 is the warm-up.
     pub block: u32,
     /// Index into the plan's arms.
     pub arm: usize,
-    /// Whether it does not count.
+    /// True if it does not count.
     pub warmup: bool,
-    /// When it was handed out, nanoseconds since the experiment's start.
+    /// Start, nanoseconds since the start of the experiment.
     pub started_ns: u64,
-    /// Share of the machine's CPU time that others took meanwhile, 0 to about 1.
+    /// Share of the machine's CPU time that other work took, 0 to about 1.
     pub noise: f64,
-    /// Whether that is above the noise gate.
+    /// True if `noise` is above the noise gate.
     pub noisy: bool,
-    /// Switches that were on and did nothing.
+    /// Switches that were on without effect.
     pub not_effective: Vec<NotEffective>,
-    /// Traps that the arm went into.
+    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
-    /// Its numbers, or why it failed.
+    /// Latencies by stem of the metric, for judged tails.
+    pub(crate) samples: BTreeMap<String, Samples>,
+    /// Metrics, or the reason for the failure.
     pub result: Result<Vec<Metric>, String>,
 }
 
-/// What an outcome says beside the figures; see the fields of [`Outcome`].
+/// Metadata of an outcome; see the fields of [`Outcome`].
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
     /// Id in the store.
@@ -122,12 +142,15 @@ pub struct OutcomeHeader {
     pub path: String,
     /// Load and its parameters.
     pub load: BTreeMap<String, String>,
+    /// The search that chose the arms.
+    pub search: Option<Search>,
 }
 
-/// What an arm has gathered; the trials hold the rest.
+/// Sums over the trials of an arm.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pool {
-    pub(crate) latency: BTreeMap<String, Histogram<u64>>,
+    /// By segment, with the datagrams lost beside them.
+    pub(crate) latency: BTreeMap<String, (Histogram<u64>, f64)>,
     pub(crate) mode: BTreeMap<String, Vec<String>>,
     pub(crate) counters: BTreeMap<String, u64>,
     pub(crate) successes: u32,
@@ -139,7 +162,7 @@ pub(crate) struct Pool {
 ///
 /// ```
 /// use wirepath_model::*;
-/// let arms = arms(&ArmPlan::Alone, FAKE_SWITCHES, &[], &mut FakeSource::support);
+/// let arms = arms(&ArmPlan::Alone, FakeSwitch::SPECS, &[], &mut FakeSource::support);
 /// let mut fake = FakeSource::new(FakeWorld { seed: 1, ..FakeWorld::default() });
 /// let plan = ExperimentPlan::new(1, arms.clone(), vec!["rtt_ns_p50".into()], 60_000_000_000, 2);
 /// let mut experiment = Experiment::new(plan);
@@ -168,11 +191,15 @@ pub struct Experiment {
     pub(crate) noisy_blocks: u32,
     pub(crate) elapsed_ns: u64,
     pub(crate) ended: Option<Ended>,
+    /// Planned looks so far at which the run could have ended early.
+    pub(crate) looks: u32,
+    /// True during a planned look.
+    pub(crate) looking: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
 impl Experiment {
-    /// An experiment that has not begun.
+    /// Returns an experiment that has not begun.
     pub fn new(plan: ExperimentPlan) -> Self {
         Experiment {
             pools: vec![Pool::default(); plan.arms.len()],
@@ -187,14 +214,15 @@ impl Experiment {
             noisy_blocks: 0,
             elapsed_ns: 0,
             ended: None,
+            looks: 0,
+            looking: false,
             warnings: Vec::new(),
         }
     }
 
-    /// What to do next.
+    /// Returns the next action; the same trial again until its result is recorded.
     ///
-    /// - `elapsed_ns`: since the experiment's start. Asked again before the result of a
-    ///   trial was recorded, it gives the same trial.
+    /// - `elapsed_ns`: nanoseconds since the start of the experiment.
     pub fn next(&mut self, elapsed_ns: u64) -> Step {
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
         if let Some(ended) = self.ended {
@@ -212,7 +240,7 @@ impl Experiment {
             self.begin_block();
         }
         let Some(arm) = self.queue.pop() else {
-            // Only without a single arm that can run.
+            // Reached only if no arm can run.
             self.ended = Some(Ended::Interrupted);
             return Step::Done(Ended::Interrupted);
         };
@@ -226,26 +254,25 @@ impl Experiment {
             noisy: false,
             not_effective: Vec::new(),
             traps: Vec::new(),
+            samples: BTreeMap::new(),
             result: Err(String::new()),
         });
         Step::Trial { block, arm, warmup }
     }
 
-    /// Takes what came of the trial that [`next`](Self::next) gave; ignored when there
-    /// is none.
+    /// Records the result of the trial that [`next`](Self::next) returned; ignored if there is none.
     pub fn record(&mut self, result: Result<Measurement, String>) {
         let Some(mut trial) = self.pending.take() else { return };
         let pool = &mut self.pools[trial.arm];
         match result {
             Ok(measurement) => {
                 pool.successes += 1;
-                let machine_ns = measurement.wall_ns as f64 * f64::from(self.plan.cpus.max(1));
-                let others_ns = measurement.others_cpu_ns as f64 + measurement.steal_ns as f64;
-                trial.noise = if machine_ns > 0.0 { others_ns / machine_ns } else { 0.0 };
+                trial.noise = self.plan.noise_of(&measurement);
                 trial.noisy = trial.noise > self.plan.noise_gate;
                 trial.result = Ok(measurement.metrics());
                 if !trial.warmup {
                     pool.add(&measurement);
+                    trial.samples = tails(&self.plan.judged, &measurement);
                 }
                 trial.not_effective = measurement.not_effective;
                 trial.traps = measurement.traps;
@@ -259,28 +286,32 @@ impl Experiment {
         self.trials.push(trial);
     }
 
-    /// Stops at the next call of [`next`](Self::next); a trial that is under way may
-    /// still be recorded.
+    /// True if a trial with this measurement is above the noise gate.
+    pub fn is_noisy(&self, measurement: &Measurement) -> bool {
+        self.plan.noise_of(measurement) > self.plan.noise_gate
+    }
+
+    /// Stops at the next call of [`next`](Self::next); a trial under way may still be recorded.
     pub fn interrupt(&mut self) {
         self.ended.get_or_insert(Ended::Interrupted);
     }
 
-    /// The trials so far, in the order they ran, warm-up and failures included.
+    /// Returns the trials so far in order of execution, including warm-up and failures.
     pub fn trials(&self) -> impl ExactSizeIterator<Item = &Trial> {
         self.trials.iter()
     }
 
-    /// The arms with what the host says of them.
+    /// Arms and the host's support for them.
     pub fn arms(&self) -> &[(Arm, Support)] {
         &self.plan.arms
     }
 
-    /// Blocks that count and are complete.
+    /// Number of complete blocks that count.
     pub fn blocks(&self) -> u32 {
         (self.durations_ns.len() as u32).saturating_sub(1)
     }
 
-    /// How far it is, 0 to 1: time used of the time it is expected to take at most.
+    /// Share of the expected time that has passed, 0 to 1.
     pub fn progress(&self, elapsed_ns: u64) -> f64 {
         if self.ended.is_some() {
             return 1.0;
@@ -291,7 +322,7 @@ impl Experiment {
         (elapsed_ns as f64 / all_ns as f64).clamp(0.0, 1.0)
     }
 
-    /// Everything that can be said so far; may be asked at any time.
+    /// Returns the outcome so far; may be called at any time.
     pub fn outcome(&self, header: OutcomeHeader) -> Outcome {
         crate::account::outcome(self, header)
     }
@@ -300,14 +331,14 @@ impl Experiment {
         self.plan.arms[arm].1.is_yes() && !self.pools[arm].hopeless
     }
 
-    /// Blocks that count towards the limits: noisy ones do not, as long as those make up
-    /// no more than a third of the rest. All of them stay in the pairing.
+    /// Blocks that count towards the limits: noisy ones are left out, up to a third of the rest. All of
+    /// them stay in the pairing.
     fn quiet_blocks(&self) -> u32 {
         let blocks = self.blocks();
         blocks - self.noisy_blocks.min(blocks / 4)
     }
 
-    /// What a block takes: the mean of the last three.
+    /// Expected duration of a block: the mean of the last three.
     fn expected_ns(&self) -> u64 {
         let last = &self.durations_ns[self.durations_ns.len().saturating_sub(3)..];
         last.iter().sum::<u64>() / last.len().max(1) as u64
@@ -335,13 +366,13 @@ impl Experiment {
         }
     }
 
-    /// Asked between blocks: whether and why no further one is begun.
+    /// Called between blocks; returns the reason for the end if no further block is to begin.
     fn why_end(&mut self) -> Option<Ended> {
         let baseline = self.place(ArmKind::Baseline);
         if baseline.is_none_or(|arm| !self.runs(arm)) {
             self.warnings.push(Warning {
                 what: "the baseline cannot run here, so there is nothing to compare with".into(),
-                advice: "see why its trials failed, and run again".into(),
+                advice: "see the errors of its trials, and run again".into(),
             });
             return Some(Ended::Interrupted);
         }
@@ -356,8 +387,14 @@ impl Experiment {
         let block_ns = self.expected_ns();
         let fits = self.elapsed_ns.saturating_add(block_ns) <= self.plan.budget_ns;
         if quiet >= self.plan.min_blocks {
-            if self.plan.stop_early && is_look(blocks, self.plan.min_blocks) && self.settled() {
-                return Some(Ended::Settled);
+            if self.plan.stop_early && is_look(blocks, self.plan.min_blocks) {
+                self.looks += 1;
+                self.looking = true;
+                let settled = self.settled();
+                self.looking = false;
+                if settled {
+                    return Some(Ended::Settled);
+                }
             }
             return (!fits).then_some(Ended::TimeUp);
         }
@@ -366,11 +403,14 @@ impl Experiment {
         if !fits && least_ns > self.plan.budget_ns.saturating_mul(3) {
             self.warnings.push(Warning {
                 what: format!(
-                    "only {blocks} of {} blocks fit into the time given: a block takes {:.1} s",
+                    "only {blocks} of {} blocks fit into the time budget: a block takes {:.1} s",
                     self.plan.min_blocks,
                     block_ns as f64 / 1e9
                 ),
-                advice: "give more time, or fewer arms: verdicts need six blocks".into(),
+                advice: format!(
+                    "give more time, or fewer arms: so many verdicts need {} blocks",
+                    self.plan.min_blocks
+                ),
             });
             return Some(Ended::TimeUp);
         }
@@ -381,47 +421,63 @@ impl Experiment {
         self.plan.arms.iter().position(|(arm, _)| arm.kind == kind)
     }
 
-    /// Whether more blocks would hardly change a judged verdict: the same conclusive one
-    /// at 95 % and at 99 %.
+    /// True if every judged verdict is conclusive and the same at 95 % and 99 %, so that more blocks
+    /// would hardly change it.
     ///
-    /// Looking often and stopping when it suits inflates false positives. Looks are few
-    /// (every third more blocks), and each asks for 99 %: nominal 1 % at up to ten looks
-    /// keeps the looks together below 5 % (Pocock 1977, Biometrika 64, 191-199). Simulated
-    /// on pure noise, the floor left out, "better or worse" came in 6.0 % of experiments
-    /// with eight looks and in 3.3 % without; with the floor in none of 400
-    /// (`cargo test -p wirepath-model --test truth -- --nocapture`). After an early stop
-    /// the 95 % interval still held the true effect in 286 of 300.
+    /// Frequent looks with optional stopping inflate false positives. Looks are few (every third more
+    /// blocks), and each requires 99 % over all verdicts together: nominal 1 % at up to ten looks keeps
+    /// the looks together below 5 % (Pocock 1977, Biometrika 64, 191-199). Simulated:
+    /// `cargo test -p wirepath-model --test truth -- --nocapture`.
     ///
-    /// A control that differs from the baseline is never settled: more blocks are the
-    /// remedy, and it takes all verdicts with it.
+    /// A control that differs from the baseline is never settled: it invalidates all verdicts, and more
+    /// blocks are the remedy.
     fn settled(&self) -> bool {
         let table = Table::new(self);
         let given = |name: &String| table.arms.iter().any(|arm| arm.contains_key(name.as_str()));
         if !self.plan.judged.iter().any(given) {
-            // Nothing to settle: a misspelt metric must not pass for a settled one.
+            // A misspelt metric must not pass for a settled one.
             return false;
         }
+        let (usual, strict) =
+            (table.judge(statistics::LEVEL), table.judge(statistics::STRICT_LEVEL));
         (0..self.plan.arms.len()).filter(|&arm| self.runs(arm)).all(|arm| {
-            self.plan.judged.iter().all(|name| match self.plan.arms[arm].0.kind {
-                ArmKind::Baseline => true,
-                ArmKind::Control => {
-                    matches!(
-                        table.verdict(arm, name, statistics::STRICT_LEVEL),
-                        None | Some(Verdict::NoDifferenceShown | Verdict::Refused)
-                    )
-                }
-                ArmKind::Variant | ArmKind::Peer => {
-                    let verdict = table.verdict(arm, name, statistics::LEVEL);
-                    verdict == table.verdict(arm, name, statistics::STRICT_LEVEL)
-                        && verdict != Some(Verdict::Inconclusive)
+            self.plan.judged.iter().all(|name| {
+                let verdict = usual.verdict(arm, name);
+                match self.plan.arms[arm].0.kind {
+                    ArmKind::Baseline => true,
+                    ArmKind::Control => {
+                        matches!(
+                            verdict,
+                            None | Some(Verdict::NoDifferenceShown | Verdict::Refused)
+                        )
+                    }
+                    ArmKind::Variant | ArmKind::Peer => {
+                        verdict == strict.verdict(arm, name)
+                            && verdict != Some(Verdict::Inconclusive)
+                    }
                 }
             })
         })
     }
 }
 
-/// Whether a decision to stop may be taken after this many blocks: at the first that
-/// have a 99 % interval, then after every third more.
+/// Latencies of the segments of which a tail is judged, by stem.
+fn tails(judged: &[String], measurement: &Measurement) -> BTreeMap<String, Samples> {
+    let is_judged = |stem: &str| {
+        judged.iter().filter_map(|name| tail_of(name)).any(|(judged, _)| judged == stem)
+    };
+    (measurement.segments.iter())
+        .map(|(segment, histogram)| (crate::segment_stem(segment), histogram))
+        .filter(|(stem, _)| is_judged(stem))
+        .map(|(stem, histogram)| {
+            let lost = measurement.lost_beside(histogram.len());
+            (stem, Samples::new(histogram, lost))
+        })
+        .collect()
+}
+
+/// True if the experiment may stop after this number of blocks: at the first number with a 99 %
+/// interval, then after every third more.
 fn is_look(blocks: u32, min_blocks: u32) -> bool {
     let mut look = min_blocks.max(8);
     while look < blocks {
@@ -432,16 +488,14 @@ fn is_look(blocks: u32, min_blocks: u32) -> bool {
 
 impl Pool {
     fn add(&mut self, measurement: &Measurement) {
-        // A pool with holes where datagrams were lost would flatter its tail.
-        if measurement.lost_count() == 0 {
-            for (segment, histogram) in &measurement.segments {
-                let pooled =
-                    self.latency.entry(segment.clone()).or_insert_with(crate::latency_histogram);
-                if pooled.add(histogram).is_err() {
-                    for bucket in histogram.iter_recorded() {
-                        let (value, count) = (bucket.value_iterated_to(), bucket.count_at_value());
-                        pooled.saturating_record_n(value, count);
-                    }
+        for (segment, histogram) in &measurement.segments {
+            let new = || (crate::latency_histogram(), 0.0);
+            let (pooled, lost) = self.latency.entry(segment.clone()).or_insert_with(new);
+            *lost += measurement.lost_beside(histogram.len());
+            if pooled.add(histogram).is_err() {
+                for bucket in histogram.iter_recorded() {
+                    let (value, count) = (bucket.value_iterated_to(), bucket.count_at_value());
+                    pooled.saturating_record_n(value, count);
                 }
             }
         }

@@ -1,30 +1,58 @@
 //! A fake path with known effects, known drift and known noise, in virtual time.
 //!
-//! A test instrument: it shows that the harness finds what is there and nothing else,
-//! and lets reports and kills be tested without root. Its figures mean nothing.
+//! A test instrument: it shows that the harness finds real effects and no others, and allows tests of
+//! reports and kills without root. Its figures are meaningless.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    Arm, ArmKind, Cost, Delivery, Measurement, NotEffective, Random, Scope, Support, Switch,
-    Throughput, latency_histogram,
+    Arm, ArmKind, Cost, Delivery, Measurement, NotEffective, Random, Support, Throughput,
+    latency_histogram,
 };
 
-const fn switch(id: &'static str, effect: &'static str, needs: &'static str) -> Switch {
-    Switch { id, effect, scope: Scope::Process, needs, source: "none: a test instrument" }
+crate::switches! {
+    /// The fake path's switches; effects as in [`FakeWorld::default`].
+    pub enum FakeSwitch {
+        Fast {
+            effect: "Takes 30 % off every time.",
+            scope: Process,
+            needs: "",
+            source: "none: a test instrument",
+        },
+        Slight {
+            effect: "Takes 3 % off every time.",
+            scope: Process,
+            needs: "",
+            source: "none: a test instrument",
+        },
+        Nothing {
+            effect: "Changes nothing.",
+            scope: Process,
+            needs: "",
+            source: "none: a test instrument",
+        },
+        Harmful {
+            effect: "Adds 30 % to every time.",
+            scope: Process,
+            needs: "",
+            source: "none: a test instrument",
+        },
+        Idle {
+            effect: "Reports that it had no effect.",
+            scope: Process,
+            needs: "",
+            source: "none: a test instrument",
+        },
+        Absent {
+            effect: "Cannot be used.",
+            scope: Process,
+            needs: "a path that is not fake",
+            source: "none: a test instrument",
+        },
+    }
 }
 
-/// The fake path's switches; effects as in [`FakeWorld::default`].
-pub const FAKE_SWITCHES: &[Switch] = &[
-    switch("fast", "Takes 30 % off every time.", ""),
-    switch("slight", "Takes 3 % off every time.", ""),
-    switch("nothing", "Changes nothing.", ""),
-    switch("harmful", "Adds 30 % to every time.", ""),
-    switch("idle", "Reports that it had no effect.", ""),
-    switch("absent", "Cannot be used.", "a path that is not fake"),
-];
-
-/// How the fake machine changes while it is measured. Factors multiply every time.
+/// Change of the fake machine during a measurement. Factors multiply all times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Drift {
     /// A multiplicative random walk: the standard deviation of its logarithm after one
@@ -120,9 +148,9 @@ impl FakeSource {
         self.now_ns
     }
 
-    /// What the fake host says of an arm: all but `absent` are supported.
+    /// Support of the fake host: every switch but `absent`.
     pub fn support(arm: &Arm) -> Support {
-        match arm.has("absent") {
+        match arm.has(FakeSwitch::Absent) {
             true => Support::unsupported("the switch `absent`", "a path that is not fake"),
             false => Support::Yes,
         }
@@ -132,13 +160,13 @@ impl FakeSource {
     pub fn trial(&mut self, arm: &Arm) -> Measurement {
         let effect: f64 = match arm.kind {
             ArmKind::Peer => self.world.peers.get(&arm.name).copied().unwrap_or(1.0),
-            _ => arm.switches.iter().filter_map(|id| self.world.effects.get(id)).product(),
+            _ => arm.switches.iter().filter_map(|id| self.world.effects.get(id.as_str())).product(),
         };
         let (drift, hogged_ns) = self.pass(self.world.trial_ns);
         let level = effect * drift * (self.world.noise * self.random.normal()).exp();
         let world = &self.world;
         let lost: f64 = (world.losses.iter())
-            .filter(|(id, _)| id.is_empty() || arm.has(id))
+            .filter(|(id, _)| id.is_empty() || arm.switches.iter().any(|on| on.as_str() == *id))
             .map(|(_, share)| share)
             .sum();
         let lost_count = (world.samples as f64 * lost.clamp(0.0, 1.0)).round() as u64;
@@ -169,15 +197,15 @@ impl FakeSource {
             measurement.costs.insert(end.into(), cost);
         }
         self.fill_latency(arm, level, received, &mut measurement);
-        if arm.has("idle") {
+        if arm.has(FakeSwitch::Idle) {
             let why = "the fake path has nothing that it could change".to_owned();
-            measurement.not_effective.push(NotEffective { switch: "idle".into(), why });
+            measurement.not_effective.push(NotEffective::new(FakeSwitch::Idle, why));
         }
         measurement.mode.insert("fake".into(), "virtual time".into());
         measurement
     }
 
-    /// A peer reports percentiles, as other programs do; our own arms fill a histogram.
+    /// A peer arm reports percentiles, like other programs; other arms fill a histogram.
     fn fill_latency(&mut self, arm: &Arm, level: f64, received: u64, into: &mut Measurement) {
         // The body is narrow and the tail moves more than the median from trial to trial.
         let spread = 0.15 * (2.0 * self.world.noise * self.random.normal()).exp();
@@ -197,7 +225,7 @@ impl FakeSource {
         into.segments.insert("rtt".into(), histogram);
     }
 
-    /// Lets time pass: the mean factor of the drift, and the CPU time that hogs took.
+    /// Advances time; returns the mean factor of the drift, and the CPU time of hogs.
     fn pass(&mut self, duration_ns: u64) -> (f64, u64) {
         let seconds = duration_ns as f64 / 1e9;
         let (start_ns, end_ns) = (self.now_ns, self.now_ns + duration_ns);

@@ -1,43 +1,59 @@
 //! Switches, arms, trials, measurements, experiments and verdicts.
 //!
-//! Pure: no I/O, no clock, no threads. Time comes in as numbers, randomness
-//! from a seed, so that every schedule and every verdict can be repeated.
+//! Pure: no I/O, no clock, no threads. Time comes in as numbers and randomness from a seed, so every
+//! schedule and verdict is reproducible.
+#![warn(missing_docs)]
 
 mod account;
+pub mod always_valid;
 mod arm;
 mod arms;
-mod books;
+mod best;
 mod compare;
 mod experiment;
+mod failures;
 mod fake;
+mod gain;
+mod holm;
 mod judge;
 mod measurement;
 mod metrics;
 mod outcome;
+pub mod pairs;
+mod path;
 mod random;
+mod runner;
 mod schedule;
+mod sequence;
 pub mod statistics;
 mod switch;
+mod tail;
 pub mod two_samples;
+pub mod verdict;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
-pub use books::{Arrival, Jitter, SequenceBook};
+pub use best::{Member, Search, SearchPlan, SearchStep, confirming_arms, search};
 pub use compare::{
-    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison, Noise,
-    Run, RunComparison, comparable, compare,
+    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
+    RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
 pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Step, Trial};
-pub use fake::{Drift, FAKE_SWITCHES, FakeSource, FakeWorld};
+pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
+pub use gain::Gain;
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
     SAMPLES_BEYOND_QUANTILE, Throughput, Trap, latency_histogram,
 };
-pub use metrics::{describe, distribution, is_tally, segment_stem};
+pub use metrics::{describe, distribution, is_event_count, segment_stem};
 pub use outcome::{
-    ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, SCHEMA, Verdict,
-    Warning,
+    ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, Reliability, SCHEMA,
+    Verdict, Warning,
 };
+pub use path::{Load, LoadKind, Path, PathError, Session};
 pub use random::Random;
+pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, run};
 pub use schedule::order;
-pub use switch::{Scope, Support, Switch};
+pub use sequence::{Arrival, Jitter, SequenceCounts};
+pub use switch::{PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, kebab, kebab_len};
+pub use tail::{Estimate, Tail};

@@ -1,11 +1,13 @@
-//! What one trial saw.
+//! Measurement of one trial.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Which direction of a metric is an improvement.
+use crate::SwitchId;
+
+/// Direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -16,20 +18,19 @@ pub enum Better {
     Higher,
 }
 
-/// The books of one direction of traffic, in datagrams.
+/// Packet counts of one direction of traffic.
 ///
-/// Source for reordering: RFC 4737 section 3.3 (a datagram is reordered when its
-/// sequence number is below the highest seen before it); duplicates are never
-/// counted as reordered.
+/// Source for reordering: RFC 4737 section 3.3 (a datagram is reordered if its sequence number is
+/// below the highest received before it); duplicates are never counted as reordered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// Handed to the kernel or the ring and completed by it.
+    /// Datagrams passed to the kernel or ring and completed by it.
     pub sent_count: u64,
-    /// Arrivals, duplicates included.
+    /// Arrivals, including duplicates.
     pub received_count: u64,
     /// Arrivals of a sequence number that had arrived before.
     pub duplicated_count: u64,
-    /// First arrivals below the highest sequence number seen before them.
+    /// First arrivals below the highest sequence number received before them.
     pub reordered_count: u64,
 }
 
@@ -39,19 +40,19 @@ impl Delivery {
         self.sent_count.saturating_sub(self.received_count.saturating_sub(self.duplicated_count))
     }
 
-    /// Lost share of what was sent, 0.0 to 1.0; `None` when nothing was sent.
+    /// Lost share of the sent datagrams, 0.0 to 1.0; `None` if none was sent.
     pub fn loss(&self) -> Option<f64> {
         (self.sent_count > 0).then(|| self.lost_count() as f64 / self.sent_count as f64)
     }
 
-    /// Whether sent = received − duplicated + lost, without clamping.
+    /// True if sent = received − duplicated + lost holds without clamping.
     pub fn balances(&self) -> bool {
         self.received_count >= self.duplicated_count
             && self.received_count - self.duplicated_count <= self.sent_count
     }
 }
 
-/// How much arrived in how long, at the receiving end.
+/// Datagrams and bytes that arrived at the receiver over a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throughput {
     /// First to last arrival, in nanoseconds.
@@ -62,18 +63,19 @@ pub struct Throughput {
     pub payload_bytes: u64,
 }
 
-/// What a trial cost one end.
+/// CPU time and kernel work of one end during a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// CPU time in user mode, nanoseconds.
     pub user_ns: u64,
     /// CPU time in the kernel on behalf of this end, nanoseconds.
     pub system_ns: u64,
-    /// CPU time in softirq threads of the kernel that could be told apart, nanoseconds.
+    /// CPU time of kernel softirq threads, nanoseconds, if it could be attributed.
     pub softirq_ns: Option<u64>,
-    /// Context switches, voluntary and not.
+    /// Voluntary and involuntary context switches.
     pub context_switch_count: u64,
-    /// System calls made on the data path, where they were counted.
+    /// System calls on the data path, if they were counted.
     pub syscall_count: Option<u64>,
 }
 
@@ -84,25 +86,33 @@ impl Cost {
     }
 }
 
-/// A switch that was on and changed nothing, with the evidence.
+/// A switch that was on without effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotEffective {
     /// The switch.
     pub switch: String,
-    /// What was read that shows it, and what would be needed.
+    /// Evidence, and the missing requirement.
     pub why: String,
 }
 
-/// Something known to spoil a measurement that was found at work, with what to do.
+impl NotEffective {
+    /// Reports a switch without effect.
+    pub fn new(switch: impl Into<SwitchId>, why: impl Into<String>) -> Self {
+        NotEffective { switch: switch.into().to_string(), why: why.into() }
+    }
+}
+
+/// A detected condition that is known to spoil measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// What was found.
+    /// The condition.
     pub what: String,
-    /// What to do.
+    /// Remedy.
     pub advice: String,
 }
 
-/// What one trial saw.
+/// Measurement of one trial.
 ///
 /// Latency histograms are in nanoseconds, by segment (`rtt`, `kernel→app`).
 /// Deliveries are by direction (`forward`, `return`), costs by end (`near`, `far`).
@@ -110,37 +120,40 @@ pub struct Trap {
 pub struct Measurement {
     /// Wall time of the trial's measured part, nanoseconds.
     pub wall_ns: u64,
-    /// Books, by direction.
+    /// Packet counts by direction.
     pub deliveries: BTreeMap<String, Delivery>,
     /// Latencies in nanoseconds, by segment.
     pub segments: BTreeMap<String, Histogram<u64>>,
-    /// Throughput at the receiver, where the load asks for it.
+    /// Throughput at the receiver, if the load measures it.
     pub throughput: Option<Throughput>,
-    /// Inter-arrival jitter in nanoseconds (RFC 3550 section 6.4.1), where it was taken.
+    /// Inter-arrival jitter in nanoseconds (RFC 3550 section 6.4.1), if measured.
     pub jitter_ns: Option<u64>,
     /// Cost, by end.
     pub costs: BTreeMap<String, Cost>,
-    /// CPU time taken by anything else on the machine meanwhile, nanoseconds.
+    /// Time of the cores that the trial could use, nanoseconds: their number times the interval; 0 if
+    /// they are not known, and then the two below are of the whole machine.
+    pub cores_ns: u64,
+    /// CPU time of everything else on these cores (with all SMT siblings), nanoseconds.
     pub others_cpu_ns: u64,
-    /// CPU time stolen by the hypervisor meanwhile, nanoseconds.
+    /// CPU time stolen from these cores by the hypervisor, nanoseconds.
     pub steal_ns: u64,
-    /// The mode really in use, e.g. `xdp` → `native, copy`.
+    /// Modes in use, e.g. `xdp` → `native, copy`.
     pub mode: BTreeMap<String, String>,
-    /// Further counts that belong in the record, name → value (unit in the name).
+    /// Further counts for the record, name → value (unit in the name).
     pub counters: BTreeMap<String, u64>,
-    /// Metrics of the path's own, or of another program's report, by the metric's name, with the
-    /// unit in it as [`crate::describe`] reads it: `main_wait_ns_per_packet`.
+    /// Metrics specific to the path or from another program's report, by name; the name includes the
+    /// unit as [`crate::describe`] parses it: `main_wait_ns_per_packet`.
     pub figures: BTreeMap<String, f64>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
-    /// Traps that the arm went into.
+    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
-    /// Percentiles that another program reported of itself, where it gives no
-    /// histogram: segment → (quantile, nanoseconds). Used only by peer arms.
+    /// Percentiles reported by another program that provides no histogram: segment → (quantile,
+    /// nanoseconds). Only for peer arms.
     pub reported: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// A metric that was not given, and why.
+/// Reason for a missing metric.
 pub type Refusal = String;
 
 /// One number derived from a [`Measurement`].
@@ -150,9 +163,9 @@ pub struct Metric {
     pub name: String,
     /// Unit: `ns`, `pps`, `bps`, `count`.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// The value, or why there is none.
+    /// The value, or the reason why there is none.
     pub value: Result<f64, Refusal>,
 }
 
@@ -160,7 +173,7 @@ pub struct Metric {
 pub const QUANTILES: [(f64, &str); 4] =
     [(0.50, "p50"), (0.90, "p90"), (0.99, "p99"), (0.999, "p999")];
 
-/// Samples that must lie beyond a quantile before it is printed.
+/// Fewest samples beyond a quantile for the quantile to be reported.
 pub const SAMPLES_BEYOND_QUANTILE: f64 = 10.0;
 
 /// A histogram with the range and precision that all latencies use:

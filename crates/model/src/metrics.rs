@@ -1,4 +1,4 @@
-//! The numbers that are derived from a measurement.
+//! Metrics derived from a measurement.
 
 use hdrhistogram::Histogram;
 
@@ -7,8 +7,8 @@ use crate::{
     SAMPLES_BEYOND_QUANTILE,
 };
 
-/// The segment whose zero is the fastest packet of the run: how many come close to that is a
-/// figure of its own.
+/// Segment whose zero is the fastest packet of the run; the share of packets close to it is a metric
+/// of its own.
 const CALIBRATED: &str = "match→app";
 
 /// Points of a pooled quantile curve, enough for a smooth plot.
@@ -20,13 +20,13 @@ pub fn segment_stem(segment: &str) -> String {
     segment.replace('→', "_to_").chars().map(plain).collect()
 }
 
-/// Whether a metric is a plain count of events, which may rightly be zero: it is
-/// reported, and never divided by the baseline's or judged.
-pub fn is_tally(name: &str) -> bool {
+/// True for a plain count of events. It may legitimately be zero, so it is reported, but never judged or
+/// divided by the baseline's.
+pub fn is_event_count(name: &str) -> bool {
     name.ends_with("_count") || name.contains("_count_")
 }
 
-/// Unit and good direction of a metric, from its name alone.
+/// Returns unit and direction of improvement of a metric, from its name.
 pub fn describe(name: &str) -> (&'static str, Better) {
     if name.ends_with("_pps") {
         ("pps", Better::Higher)
@@ -43,10 +43,10 @@ pub fn describe(name: &str) -> (&'static str, Better) {
     }
 }
 
-/// Whether enough of `count` samples lie beyond the quantile for it to mean something.
-fn enough_beyond(count: u64, quantile: f64) -> bool {
-    // The small term: 10,000 samples have exactly ten beyond p99.9, whatever the rounding.
-    count as f64 * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE
+/// True if at least [`SAMPLES_BEYOND_QUANTILE`] of `count` samples lie beyond the quantile.
+fn enough_beyond(count: f64, quantile: f64) -> bool {
+    // The small term absorbs rounding: 10,000 samples have exactly ten beyond p99.9.
+    count * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE
 }
 
 /// Suffix of a quantile's metric: `p50`, `p999`, and `max` for 1.
@@ -59,45 +59,54 @@ fn suffix(quantile: f64) -> String {
     format!("p{digits:0<2}")
 }
 
-/// A quantile curve: [`QUANTILES`] and about 60 points, evenly spaced in the logarithm
-/// of the share beyond, as far as enough samples stand behind them.
+/// Returns a quantile curve: [`QUANTILES`] and about 60 points, evenly spaced in the logarithm of the
+/// share beyond, as far as there are enough samples. `None` if the histogram is empty.
 ///
-/// Returns `None` when the histogram is empty.
-pub fn distribution(histogram: &Histogram<u64>) -> Option<Distribution> {
+/// - `lost`: datagrams that never arrived beside those in the histogram; they count as infinitely late.
+pub fn distribution(histogram: &Histogram<u64>, lost: f64) -> Option<Distribution> {
     let count = histogram.len();
     if count == 0 {
         return None;
     }
-    let beyond_min = (SAMPLES_BEYOND_QUANTILE / count as f64).min(1.0);
+    let all = count as f64 + lost.max(0.0);
+    let beyond_min = (SAMPLES_BEYOND_QUANTILE / all).min(1.0);
     let mut quantiles: Vec<f64> = (0..CURVE_POINTS)
         .map(|point| 1.0 - beyond_min.powf(f64::from(point) / f64::from(CURVE_POINTS - 1)))
         .chain(QUANTILES.iter().map(|(quantile, _)| *quantile))
-        .filter(|quantile| enough_beyond(count, *quantile))
+        .filter(|quantile| enough_beyond(all, *quantile))
         .collect();
     quantiles.sort_by(f64::total_cmp);
     quantiles.dedup_by(|later, kept| *later - *kept < 1e-9);
+    let at = |quantile| Some((quantile, value_at(histogram, quantile, lost / all)?));
     Some(Distribution {
         count,
         min_ns: histogram.min(),
         max_ns: histogram.max(),
-        quantiles: quantiles.into_iter().map(|q| (q, histogram.value_at_quantile(q))).collect(),
+        quantiles: quantiles.into_iter().filter_map(at).collect(),
     })
 }
 
+/// Quantile of all datagrams of which a share was lost; `None` if it lies among the lost ones.
+fn value_at(histogram: &Histogram<u64>, quantile: f64, lost_share: f64) -> Option<u64> {
+    let of_arrived = quantile / (1.0 - lost_share);
+    // The small term absorbs rounding.
+    (of_arrived <= 1.0 + 1e-12).then(|| histogram.value_at_quantile(of_arrived.min(1.0)))
+}
+
 impl Measurement {
-    /// Every number that this measurement can give, or the reason it cannot.
+    /// Returns all metrics, each with its value or the reason for its absence.
     ///
-    /// - Latency: quantiles and maximum per segment, `rtt_ns_p99`, `rtt_ns_max`. All
-    ///   are refused when any datagram was lost, because a lost datagram's latency is
-    ///   beyond every quantile; a quantile also when fewer than
-    ///   [`SAMPLES_BEYOND_QUANTILE`] samples lie beyond it.
-    /// - Throughput: `received_pps`, `goodput_bps` (UDP payload), `sent_pps`; loss
-    ///   does not spoil these.
+    /// - Latency: quantiles and maximum per segment, `rtt_ns_p99`, `rtt_ns_max`. A lost datagram counts
+    ///   as infinitely late, so a quantile is refused if it lies among the lost ones, and the maximum
+    ///   if any was lost; a quantile is also refused if fewer than [`SAMPLES_BEYOND_QUANTILE`] samples
+    ///   lie beyond it.
+    /// - Throughput: `received_pps`, `goodput_bps` (UDP payload), `sent_pps`; loss does not affect
+    ///   these.
     /// - Cost: all ends' CPU time, context switches and system calls, over first
     ///   arrivals in all directions (a ping's reply is a packet too).
-    /// - Books: `lost_count`, `duplicated_count`, `reordered_count`, and for each
-    ///   direction (`lost_count_forward`) where there are several.
-    /// - Figures of the path's own as they are.
+    /// - Delivery: `lost_count`, `duplicated_count`, `reordered_count`, also by direction
+    ///   (`lost_count_forward`) if there are several.
+    /// - Metrics specific to the path, unchanged.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
         self.latency_metrics(&mut metrics);
@@ -108,7 +117,7 @@ impl Measurement {
         self.cost_metrics(&mut metrics);
         self.book_metrics(&mut metrics);
         for (name, value) in &self.figures {
-            // What another metric says already is not said twice.
+            // Skip figures that another metric already reports.
             if !metrics.iter().any(|metric| metric.name == *name) {
                 push(&mut metrics, name, Ok(*value));
             }
@@ -116,38 +125,47 @@ impl Measurement {
         metrics
     }
 
-    /// Why no latency of this measurement may be shown.
-    fn latency_refusal(&self) -> Option<Refusal> {
+    /// Share of the datagrams that did not make it through all directions, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        let arrived = |books: &Delivery| 1.0 - books.loss().unwrap_or(0.0);
+        1.0 - self.deliveries.values().map(arrived).product::<f64>()
+    }
+
+    /// Datagrams lost beside `arrived` that were timed, in proportion if only some were timed.
+    pub(crate) fn lost_beside(&self, arrived: u64) -> f64 {
+        let share = self.lost_share();
+        if share < 1.0 { arrived as f64 * share / (1.0 - share) } else { 0.0 }
+    }
+
+    fn lost_in_words(&self) -> Option<String> {
         let lost = self.lost_count();
-        let sent: u64 = self.deliveries.values().map(|books| books.sent_count).sum();
-        (lost > 0).then(|| {
-            format!(
-                "percentiles refused: {lost} of {sent} datagrams lost, \
-                 and a lost datagram's latency lies beyond every percentile"
-            )
-        })
+        let sent = self.deliveries.values().map(|books| books.sent_count).max()?;
+        (lost > 0).then(|| format!("{lost} of {sent} datagrams were lost"))
     }
 
     fn latency_metrics(&self, metrics: &mut Vec<Metric>) {
-        let refusal = self.latency_refusal();
+        let lost_share = self.lost_share();
+        let lost = self.lost_in_words();
+        let lost = lost.as_deref();
         for (segment, histogram) in &self.segments {
             let stem = segment_stem(segment);
-            let count = histogram.len();
+            let arrived = histogram.len() as f64;
+            let all = Some(arrived / (1.0 - lost_share)).filter(|all| all.is_finite());
             let quantiles = QUANTILES.iter().map(|(quantile, _)| *quantile).chain([1.0]);
             for quantile in quantiles {
-                let value = latency(refusal.as_ref(), Some(count), quantile, || match quantile {
-                    1.0 => histogram.max() as f64,
-                    _ => histogram.value_at_quantile(quantile) as f64,
+                let value = latency(all.or(Some(0.0)), quantile, lost, || match quantile {
+                    1.0 => Some(histogram.max() as f64),
+                    _ => value_at(histogram, quantile, lost_share).map(|value| value as f64),
                 });
                 push(metrics, &format!("{stem}_ns_{}", suffix(quantile)), value);
             }
-            if segment == CALIBRATED && count > 0 {
-                let within = histogram.count_between(0, 999) as f64 / count as f64;
-                let share = refusal.clone().map_or(Ok(within), Err);
-                push(metrics, &format!("{stem}_share_within_1us"), share);
+            if segment == CALIBRATED && arrived > 0.0 {
+                let within = histogram.count_between(0, 999) as f64 / arrived;
+                let share = within * (1.0 - lost_share);
+                push(metrics, &format!("{stem}_share_within_1us"), Ok(share));
             }
         }
-        // Another program counts no samples for us: the books of its worst direction do.
+        // Another program reports no sample count; that of its worst direction stands in.
         let arrivals = self.deliveries.values().map(first_arrivals).min();
         for (segment, percentiles) in &self.reported {
             if self.segments.contains_key(segment) {
@@ -155,7 +173,10 @@ impl Measurement {
             }
             let stem = segment_stem(segment);
             for (quantile, value_ns) in percentiles {
-                let value = latency(refusal.as_ref(), arrivals, *quantile, || *value_ns);
+                // Its percentiles are of the arrivals alone, and cannot be corrected for the lost.
+                let value = latency(arrivals.map(|n| n as f64), *quantile, lost, || {
+                    (lost_share == 0.0).then_some(*value_ns)
+                });
                 push(metrics, &format!("{stem}_ns_{}", suffix(*quantile)), value);
             }
         }
@@ -181,12 +202,13 @@ impl Measurement {
             return;
         }
         let packets = match self.deliveries.is_empty() {
-            true => self.throughput.map_or(0, |throughput| throughput.received_count),
-            false => self.deliveries.values().map(first_arrivals).sum(),
+            true => self.throughput.map(|throughput| throughput.received_count),
+            false => Some(self.deliveries.values().map(first_arrivals).sum()),
         };
         let share = |amount: u64| match packets {
-            0 => Err("no cost per packet: no datagram arrived".to_owned()),
-            _ => Ok(amount as f64 / packets as f64),
+            None => Err("no cost per packet: arrivals are not known".to_owned()),
+            Some(0) => Err("no cost per packet: no datagram arrived".to_owned()),
+            Some(packets) => Ok(amount as f64 / packets as f64),
         };
         push(metrics, "cpu_ns_per_packet", share(self.cpu_ns()));
         let switches = self.costs.values().map(|cost| cost.context_switch_count).sum();
@@ -228,24 +250,29 @@ fn first_arrivals(books: &Delivery) -> u64 {
     books.received_count.saturating_sub(books.duplicated_count)
 }
 
-/// A latency, or why there is none; `count` is `None` where nobody counted samples.
+/// A latency, or the reason why there is none.
+///
+/// - `count`: samples, lost datagrams included; `None` if they were not counted.
+/// - `lost`: lost datagrams in words; `None` if none was lost.
+/// - `value`: `None` if the quantile lies among the lost datagrams.
 fn latency(
-    refusal: Option<&Refusal>,
-    count: Option<u64>,
+    count: Option<f64>,
     quantile: f64,
-    value: impl FnOnce() -> f64,
+    lost: Option<&str>,
+    value: impl FnOnce() -> Option<f64>,
 ) -> Result<f64, Refusal> {
-    if let Some(refusal) = refusal {
-        return Err(refusal.clone());
-    }
+    let name = suffix(quantile);
     match count {
-        Some(0) => Err("no sample".into()),
+        Some(0.0) => Err("no sample".into()),
         Some(count) if quantile < 1.0 && !enough_beyond(count, quantile) => Err(format!(
-            "{} refused: {count} samples leave {:.0} beyond it, {SAMPLES_BEYOND_QUANTILE} are needed",
-            suffix(quantile),
-            (count as f64 * (1.0 - quantile)).floor(),
+            "{name} refused: {count:.0} samples leave {:.0} beyond it, {SAMPLES_BEYOND_QUANTILE} are \
+             needed",
+            (count * (1.0 - quantile)).floor(),
         )),
-        _ => Ok(value()),
+        _ => (quantile < 1.0 || lost.is_none()).then(value).flatten().ok_or_else(|| {
+            let lost = lost.unwrap_or("some datagrams were lost");
+            format!("{name} refused: {lost}, and a lost datagram counts as infinitely late")
+        }),
     }
 }
 

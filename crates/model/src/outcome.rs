@@ -1,4 +1,4 @@
-//! What an experiment came to: the document behind every report.
+//! Outcome of an experiment: the document behind every report.
 //!
 //! The JSON form of [`Outcome`] is the public results schema (`docs/results.md`).
 
@@ -6,31 +6,43 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{self, Comparison, LEVEL};
-use crate::{ArmKind, Better, MARGIN, Support};
+use crate::pairs::Pairs;
+use crate::statistics::{Comparison, LEVEL};
+use crate::verdict::{self, Looks, Question};
+use crate::{ArmKind, Better, MARGIN, Search, Support, Tail};
 
 /// Version of the results schema; raised when a field changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
-/// What can be said of one metric of one arm against the baseline.
+/// Verdict on one metric of one arm against the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The interval is clear of 1 on the good side and beyond the A/A floor.
+    /// The interval is clear of 1 on the good side, and the p-value, corrected for the number of
+    /// verdicts of the run, is below 0.05.
     Better,
     /// The same on the bad side.
     Worse,
-    /// The interval holds 1, or lies within the floor, and is narrow enough to say so.
+    /// The interval lies within the margin.
     NoDifferenceShown,
-    /// The interval is too wide to say.
+    /// The interval is too wide for a verdict.
     Inconclusive,
-    /// A switch of the arm did nothing here, whatever the figures say.
+    /// The run did not reach its planned end, and the figures do not hold at every look.
+    Exploratory,
+    /// A switch of the arm had no effect here, regardless of the figures.
     NotEffective,
     /// The arm cannot run here.
     Unsupported,
-    /// The figure would mislead (loss, too few samples), so none is given.
+    /// The figure would be misleading (loss, too few samples) and is left out.
     Refused,
+}
+
+impl Verdict {
+    /// True for better and worse.
+    pub fn differs(self) -> bool {
+        matches!(self, Verdict::Better | Verdict::Worse)
+    }
 }
 
 /// One metric of one arm.
@@ -39,30 +51,41 @@ pub enum Verdict {
 pub struct MetricOutcome {
     /// Unit of `median`.
     pub unit: String,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// Median over the arm's trials; `None` when refused.
+    /// Median over the arm's trials that gave a value; `None` if refused.
     pub median: Option<f64>,
-    /// Arm over baseline, median of paired ratios; `None` when there is no pair.
+    /// Arm over the mean of both baselines, median of paired ratios; `None` without a pair, or if it is
+    /// infinite because most trials failed.
     pub ratio: Option<f64>,
-    /// Lower end of the 95 % interval of `ratio`.
+    /// Lower end of the 95 % interval of `ratio`; of a run that did not reach its planned end, the
+    /// interval that holds at every look.
     pub low: Option<f64>,
-    /// Upper end of the 95 % interval of `ratio`.
+    /// Upper end of the same; `None` beside a `low` if it is infinite because trials failed.
     pub high: Option<f64>,
     /// Two-sided permutation p-value of `ratio` against 1.
     pub p: Option<f64>,
-    /// `None` for the baseline, and for counts that are reported but not judged.
+    /// `p` corrected for all verdicts of the run (Holm); `None` if not judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_adjusted: Option<f64>,
+    /// Ratio above 1 from which on this run could have found a difference; `None` with too few blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detectable: Option<f64>,
+    /// The tail over all trials together, for judged p99 and p99.9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Tail>,
+    /// `None` for the baseline, and for metrics that are reported but not judged.
     pub verdict: Option<Verdict>,
-    /// Why the figure was refused or the switch not effective.
+    /// Reason why the figure was refused or the switch had no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Value per block, in block order; `None` where that trial gave none.
+    /// Value per block, in block order; `None` if the trial gave none, which counts as the worst.
     #[serde(default)]
     pub trials: Vec<Option<f64>>,
 }
 
 impl MetricOutcome {
-    /// Values that nothing is said of yet.
+    /// Values without a verdict.
     pub fn unjudged(unit: &str, better: Better, trials: Vec<Option<f64>>) -> Self {
         MetricOutcome {
             unit: unit.into(),
@@ -72,6 +95,9 @@ impl MetricOutcome {
             low: None,
             high: None,
             p: None,
+            p_adjusted: None,
+            detectable: None,
+            tail: None,
             verdict: None,
             why: None,
             trials,
@@ -93,17 +119,37 @@ pub struct Distribution {
     pub quantiles: Vec<(f64, u64)>,
 }
 
+/// Failed trials of an arm beside those of both baselines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reliability {
+    /// Failed trials of the arm.
+    pub failed: u32,
+    /// All its trials.
+    pub trials: u32,
+    /// Failed trials of both baselines.
+    pub baseline_failed: u32,
+    /// All their trials.
+    pub baseline_trials: u32,
+    /// Two-sided p-value of equal rates (Fisher's exact test).
+    pub p: f64,
+    /// `p` corrected for all verdicts of the run (Holm).
+    pub p_adjusted: f64,
+    /// True if the arm is shown to fail more often than the baseline.
+    pub fails_more: bool,
+}
+
 /// One arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArmOutcome {
     /// Unique within the experiment.
     pub name: String,
-    /// Its part.
+    /// Role in the experiment.
     pub kind: ArmKind,
     /// Switches that were on.
     pub switches: Vec<String>,
-    /// Whether it could run.
+    /// Ability to run here.
     pub support: Support,
     /// Trials that count (the warm-up does not).
     pub trials: u32,
@@ -112,13 +158,16 @@ pub struct ArmOutcome {
     /// Pooled latency by segment.
     #[serde(default)]
     pub latency: BTreeMap<String, Distribution>,
-    /// The mode really in use.
+    /// Modes in use.
     #[serde(default)]
     pub mode: BTreeMap<String, String>,
     /// Sums of counters over the arm's trials.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// Trials that failed, with the error.
+    /// Its failed trials beside the baseline's; `None` if neither failed any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reliability: Option<Reliability>,
+    /// Errors of failed trials.
     #[serde(default)]
     pub failures: Vec<String>,
 }
@@ -137,7 +186,7 @@ pub struct Floor {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
-    /// Random-looking but stable name for this machine's description, to compare by.
+    /// Stable hash of this machine's description, for comparisons.
     pub id: String,
     /// Kernel release and version.
     pub kernel: String,
@@ -147,47 +196,47 @@ pub struct Machine {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Hypervisor, when there is one.
+    /// Hypervisor, if there is one.
     pub hypervisor: Option<String>,
-    /// Frequency governor, when there is one.
+    /// Frequency governor, if there is one.
     pub governor: Option<String>,
     /// Interface and driver under test.
     pub nic: String,
     /// Load average over one minute at the start, times 100.
     pub load_x100: u32,
-    /// Anything else worth a line: name → value.
+    /// Other properties: name → value.
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
 }
 
-/// Something the reader must know, and what to do about it.
+/// A condition that qualifies the results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warning {
-    /// What was seen.
+    /// The condition.
     pub what: String,
-    /// What to do about it.
+    /// Remedy.
     pub advice: String,
 }
 
-/// Why an experiment ended.
+/// Reason for the end of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// Every verdict was settled.
     Settled,
-    /// The time given was used up.
+    /// The time budget was used up.
     TimeUp,
     /// The block limit was reached.
     BlockLimit,
-    /// The user, or an error, stopped it.
+    /// The user or an error stopped it.
     Interrupted,
     /// Still running, or killed.
     Unfinished,
 }
 
-/// What an experiment came to.
+/// Outcome of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
@@ -211,32 +260,61 @@ pub struct Outcome {
     pub blocks: u32,
     /// Wall time in milliseconds.
     pub wall_ms: u64,
-    /// Why it ended.
+    /// Reason for the end.
     pub ended: Ended,
+    /// Planned looks at which the run could have ended early.
+    #[serde(default)]
+    pub looks: u32,
     /// Metrics the load judges by, most important first.
     pub judged: Vec<String>,
-    /// All arms, in the order they were asked for, unsupported ones included.
+    /// All arms, in the order of the command line, including unsupported ones.
     pub arms: Vec<ArmOutcome>,
     /// A/A floor by metric name.
     pub floor: BTreeMap<String, Floor>,
-    /// What the reader must know.
+    /// Conditions that qualify the results.
     pub warnings: Vec<Warning>,
+    /// The search that chose the arms (`--arms best`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 impl Outcome {
-    /// One arm over another by one metric, by the rule of all verdicts, with the floor of the
-    /// experiment; `None` when an arm lacks the metric, or no block has both.
+    /// Judged metrics in which the baseline differs from itself: their verdicts are not to be trusted.
+    pub fn distrusted(&self) -> Vec<&str> {
+        let control = self.arms.iter().find(|arm| arm.kind == ArmKind::Control);
+        let differs = |name: &&String| {
+            let verdict = control.and_then(|control| control.metrics.get(*name)?.verdict);
+            verdict.is_some_and(Verdict::differs)
+        };
+        self.judged.iter().filter(differs).map(String::as_str).collect()
+    }
+
+    /// Compares one arm with another by one metric; `None` if an arm lacks the metric or never ran, or no
+    /// block has both. The verdict is corrected for as many comparisons as the run has judged verdicts.
     pub fn step(
         &self,
         from: &ArmOutcome,
         to: &ArmOutcome,
         metric: &str,
     ) -> Option<(Comparison, Verdict)> {
+        if from.trials == 0 || to.trials == 0 {
+            return None;
+        }
         let (from, to) = (from.metrics.get(metric)?, to.metrics.get(metric)?);
-        let ratios = statistics::log_ratios(&to.trials, &from.trials);
-        let comparison = statistics::compare(&ratios, LEVEL)?;
-        let floor = self.floor.get(metric).copied();
-        let verdict = statistics::verdict(&comparison, LEVEL, floor, MARGIN, to.better);
-        Some((comparison, verdict))
+        let complete = self.blocks as usize;
+        let pairs = Pairs::new(&to.trials, &from.trials, None, complete, to.better);
+        let question = Question { pairs, better: to.better, tail_high: None };
+        let judged = |arm: &ArmOutcome| {
+            self.judged
+                .iter()
+                .filter(|name| arm.metrics.get(*name).is_some_and(|m| m.p.is_some()))
+                .count()
+        };
+        let family: usize = self.arms.iter().map(judged).sum();
+        let others = vec![1.0; family.saturating_sub(1)];
+        let looks = Looks::of(Some(self.ended));
+        let (answers, _) = verdict::answers(&[question], &others, LEVEL, MARGIN, looks);
+        let answer = answers.into_iter().next()?;
+        Some((answer.comparison?, answer.verdict))
     }
 }

@@ -1,17 +1,17 @@
-//! Randomness that is the same everywhere and for ever.
+//! Reproducible random numbers.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Random numbers from a seed: value-stable across machines and versions.
+/// Random numbers from a seed, the same on all machines and in all versions.
 ///
-/// ChaCha with 8 rounds; the seed is the key, so nothing depends on how a library
-/// stretches a short seed. Streams of one seed are independent of each other.
+/// ChaCha with 8 rounds; the seed is the key, so the numbers do not depend on a library's expansion of
+/// short seeds. Streams of one seed are independent.
 #[derive(Debug, Clone)]
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The given stream of the given seed.
+    /// Returns one stream of a seed.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -20,7 +20,7 @@ impl Random {
         Random(generator)
     }
 
-    /// Uniform in `0..limit`, without modulo bias; 0 when `limit` is 0.
+    /// Uniform in `0..limit`, without modulo bias; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 {
             return 0;

@@ -1,12 +1,12 @@
-//! In which order the arms of a block run.
+//! Order of the arms in a block.
 
 use crate::Random;
 
-/// Every arm once, in random order.
+/// Returns every arm once, in random order.
 ///
 /// - `block`: 0 is the warm-up.
-/// - Returns a permutation of `0..arm_count` that depends on the three arguments
-///   alone: an arm that is skipped in some block shifts nothing in the others.
+/// - Returns a permutation of `0..arm_count` that depends only on the three arguments, so an arm that
+///   is skipped in one block does not affect other blocks.
 ///
 /// Source: Fisher and Yates 1938, in Durstenfeld's form.
 pub fn order(seed: u64, block: u32, arm_count: usize) -> Vec<usize> {

@@ -1,10 +1,10 @@
-//! Two runs that were not interleaved: the shift between two independent samples.
+//! Shift between two independent samples, for two runs that were not interleaved.
 //!
-//! Within an experiment arms are compared block by block, so that what moves the machine
-//! cancels. Between two experiments there are no blocks to pair. The estimate is the median
-//! of all differences between a value of one sample and one of the other, its interval that of
-//! the rank-sum test turned around, and p that test's: no distribution is assumed, and
-//! one trial that a CPU hog hit moves none of the three by much.
+//! Within an experiment, arms are compared block by block, so that drift of the machine cancels.
+//! Between two experiments there are no blocks to pair. The estimate is the median of all differences
+//! between a value of one sample and one of the other, its interval is the inversion of the rank-sum
+//! test, and p is that test's. No distribution is assumed, and a single trial disturbed by a CPU hog
+//! affects none of the three by much.
 //!
 //! Sources: Hodges and Lehmann 1963, "Estimates of location based on rank tests", Annals of
 //! Mathematical Statistics 34, 598-611; Mann and Whitney 1947, Annals of Mathematical
@@ -19,8 +19,8 @@ const EXACT_VALUES: usize = 40;
 /// ln(new / old) of two independent samples of logarithms, summed up at a level.
 ///
 /// - `new`, `old`: natural logarithms, finite, in any order.
-/// - Returns `None` when either is empty. `pairs` is the size of the smaller sample; the
-///   interval is `None` when the samples are too small to have one at the level.
+/// - Returns `None` if either is empty. `pairs` is the size of the smaller sample; the
+///   interval is `None` if the samples are too small for the level.
 pub fn compare(new: &[f64], old: &[f64], level: f64) -> Option<Comparison> {
     let mut differences: Vec<f64> =
         new.iter().flat_map(|new| old.iter().map(move |old| new - old)).collect();

@@ -1,4 +1,4 @@
-//! Does the 95 % interval hold the truth 95 times in 100, and would a bootstrap?
+//! Coverage of the 95 % interval, compared with bootstraps.
 
 use wirepath_model::Random;
 use wirepath_model::statistics::{LEVEL, STRICT_LEVEL, interval, median, p_value};
@@ -96,7 +96,7 @@ fn ours(values: &[f64], _: &mut Random) -> Option<(f64, f64)> {
 }
 
 #[test]
-fn interval_holds_the_truth_as_often_as_it_says() {
+fn interval_has_its_nominal_coverage() {
     for (name, shape) in SHAPES {
         for size in SIZES {
             let held = coverage(ours, shape, size, 4 * SAMPLES);
@@ -107,7 +107,7 @@ fn interval_holds_the_truth_as_often_as_it_says() {
 }
 
 #[test]
-fn interval_at_the_strict_level_holds_the_truth_as_often_as_it_says() {
+fn strict_interval_has_its_nominal_coverage() {
     let strict: Method = |values, _| interval(values, STRICT_LEVEL);
     for (name, shape) in SHAPES {
         for size in [8, 11, 15, 20] {
@@ -119,7 +119,7 @@ fn interval_at_the_strict_level_holds_the_truth_as_often_as_it_says() {
 }
 
 #[test]
-fn bootstrap_of_a_median_holds_it_less_often_than_it_says() {
+fn bootstrap_of_a_median_falls_short_of_its_coverage() {
     // The reason for order statistics; see the table in `statistics`.
     for (method_name, method) in [("percentile", percentile as Method), ("bca", bca)] {
         let mut lowest = 1.0f64;
@@ -135,7 +135,7 @@ fn bootstrap_of_a_median_holds_it_less_often_than_it_says() {
 }
 
 #[test]
-fn permutation_test_cries_wolf_no_more_often_than_it_says() {
+fn permutation_test_keeps_its_level() {
     for size in [6, 8, 12, 20, 60] {
         let mut random = Random::new(3, size);
         let samples = 4000;

@@ -1,4 +1,4 @@
-//! The state machine: what it runs, when it stops, what it says.
+//! The experiment as a state machine: order, early stop, limits and outcome.
 
 mod support;
 
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use support::{SECOND_NS, arm, metric, plan, run, run_with};
 use wirepath_model::{
-    Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeWorld, Outcome, OutcomeHeader,
-    Step, Support, Verdict,
+    Arm, ArmKind, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
+    Measurement, Outcome, OutcomeHeader, Step, Support, Verdict,
 };
 
 fn world() -> FakeWorld {
@@ -71,19 +71,24 @@ fn every_block_runs_every_supported_arm_once_and_the_first_does_not_count() {
 }
 
 #[test]
-fn unsupported_arm_is_listed_with_what_it_needs() {
+fn unsupported_arm_is_listed_with_its_requirement() {
     let outcome = run(plan(1, "alone"), world());
     let absent = metric(&outcome, "absent", "rtt_ns_p50");
     assert_eq!(absent.verdict, Some(Verdict::Unsupported));
     assert!(absent.why.as_ref().unwrap().contains("needs a path that is not fake"));
     assert_eq!(absent.unit, "ns");
+    let step =
+        |from: &str, to: &str| outcome.step(arm(&outcome, from), arm(&outcome, to), "rtt_ns_p50");
+    assert!(step("fast", "absent").is_none() && step("absent", "fast").is_none());
+    assert!(step("fast", "slight").is_some());
 }
 
 #[test]
-fn it_stops_early_only_once_every_judged_verdict_is_settled() {
+fn early_stop_needs_every_judged_verdict_settled() {
     let outcome = run(plan(1, "fast,nothing"), FakeWorld { drift: vec![], ..world() });
     assert_eq!(outcome.ended, Ended::Settled);
-    assert_eq!(outcome.blocks, 8);
+    // Two verdicts at 99 % need nine blocks; the looks are after 8 and 11.
+    assert_eq!((outcome.blocks, outcome.looks), (11, 2));
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
     let nothing = metric(&outcome, "nothing", "rtt_ns_p50").verdict;
     assert_eq!(nothing, Some(Verdict::NoDifferenceShown));
@@ -96,7 +101,7 @@ fn it_stops_early_only_once_every_judged_verdict_is_settled() {
 }
 
 #[test]
-fn time_is_kept_and_a_block_that_does_not_fit_is_not_begun() {
+fn block_that_exceeds_the_budget_is_not_begun() {
     let mut plan = plan(1, "fast,nothing");
     plan.stop_early = false;
     let (experiment, now_ns) = run_silently(plan, SECOND_NS);
@@ -107,27 +112,27 @@ fn time_is_kept_and_a_block_that_does_not_fit_is_not_begun() {
 }
 
 #[test]
-fn fewest_blocks_are_run_even_when_they_take_longer_than_the_time_given() {
+fn minimum_of_blocks_may_exceed_the_budget() {
     let mut plan = plan(1, "fast,nothing");
-    plan.budget_ns = 20 * SECOND_NS;
+    plan.budget_ns = 30 * SECOND_NS;
     let (experiment, _) = run_silently(plan, 2 * SECOND_NS);
-    assert_eq!(outcome(&experiment).blocks, 6);
+    assert_eq!(outcome(&experiment).blocks, 8);
     assert!(outcome(&experiment).warnings.is_empty());
 }
 
 #[test]
-fn blocks_that_would_take_three_times_as_long_as_given_end_at_the_time_with_a_warning() {
+fn minimum_of_blocks_is_dropped_beyond_three_times_the_budget() {
     let mut plan = plan(1, "fast,nothing");
     plan.budget_ns = 20 * SECOND_NS;
     let (experiment, now_ns) = run_silently(plan, 4 * SECOND_NS);
     let outcome = outcome(&experiment);
     assert_eq!((outcome.ended, outcome.blocks), (Ended::TimeUp, 1));
     assert_eq!(now_ns, 2 * 16 * SECOND_NS, "the warm-up and one block");
-    assert_eq!(warned(&outcome, "only 1 of 6 blocks"), 1);
+    assert_eq!(warned(&outcome, "only 1 of 8 blocks"), 1);
 }
 
 #[test]
-fn most_blocks_are_a_limit() {
+fn block_limit_ends_the_run() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (9, false);
     let (experiment, _) = run_silently(plan, 1_000);
@@ -151,7 +156,7 @@ fn arm_that_fails_in_the_first_three_blocks_is_not_run_again() {
 }
 
 #[test]
-fn failed_trial_is_a_missing_pair_and_nothing_more() {
+fn failed_trial_counts_as_the_worst_of_its_block() {
     let experiment = run_with(plan(1, "fast"), world(), |arm, block| {
         (arm.name == "fast" && block == 4).then(|| "timed out".to_owned())
     });
@@ -162,6 +167,39 @@ fn failed_trial_is_a_missing_pair_and_nothing_more() {
     assert_eq!(fast.trials.iter().flatten().count() as u32, outcome.blocks - 1);
     assert_eq!(fast.verdict, Some(Verdict::Better));
     assert_eq!(arm(&outcome, "fast").failures, ["timed out"]);
+    let seen = arm(&outcome, "fast").reliability.as_ref().unwrap();
+    assert_eq!((seen.failed, seen.trials), (1, outcome.blocks));
+    assert_eq!((seen.baseline_failed, seen.baseline_trials), (0, 2 * outcome.blocks));
+    assert!(!seen.fails_more);
+}
+
+#[test]
+fn arm_that_fails_half_of_its_trials_is_not_better_and_is_shown_to_fail_more() {
+    let mut plan = plan(1, "fast");
+    (plan.max_blocks, plan.stop_early) = (20, false);
+    let experiment = run_with(plan, world(), |arm, block| {
+        (arm.name == "fast" && block % 2 == 0).then(|| "died".to_owned())
+    });
+    let outcome = outcome(&experiment);
+    assert_ne!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
+    assert!(arm(&outcome, "fast").reliability.as_ref().unwrap().fails_more);
+}
+
+#[test]
+fn run_that_was_interrupted_is_exploratory() {
+    let (mut fake, mut plan) = (FakeSource::new(world()), plan(1, "nothing"));
+    plan.stop_early = false;
+    let mut experiment = Experiment::new(plan);
+    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+        let measurement = fake.trial(&experiment.arms()[arm].0.clone());
+        experiment.record(Ok(measurement));
+        if block == 9 {
+            experiment.interrupt();
+        }
+    }
+    let nothing = outcome(&experiment);
+    let nothing = metric(&nothing, "nothing", "rtt_ns_p50");
+    assert_eq!(nothing.verdict, Some(Verdict::Exploratory));
 }
 
 #[test]
@@ -204,6 +242,25 @@ fn run_noisily(share: f64, from: u32, until: u32) -> Experiment {
 }
 
 #[test]
+fn sixteen_hogs_of_64_cpus_are_noise_where_the_trial_runs_and_nowhere_else() {
+    let mut plan = plan(1, "fast");
+    (plan.cpus, plan.noise_gate) = (64, 0.25);
+    let experiment = Experiment::new(plan);
+    // A trial on two cores; 16 hogs over the machine's 64 CPUs.
+    let trial = |cores: u64, others: u64| Measurement {
+        wall_ns: 1_000_000,
+        cores_ns: cores * 1_000_000,
+        others_cpu_ns: others * 1_000_000,
+        ..Measurement::default()
+    };
+    assert!(experiment.is_noisy(&trial(2, 2)), "two of them share the cores");
+    assert!(experiment.is_noisy(&trial(2, 1)), "one of them does");
+    assert!(!experiment.is_noisy(&trial(2, 0)), "they run elsewhere");
+    assert!(experiment.is_noisy(&trial(32, 16)), "unpinned, on cores of two CPUs");
+    assert!(!experiment.is_noisy(&trial(0, 16)), "of an older Wirepath: the machine's CPU time");
+}
+
+#[test]
 fn noisy_block_is_marked_and_repeated_and_kept() {
     let experiment = run_noisily(0.3, 3, 5);
     let outcome = outcome(&experiment);
@@ -233,39 +290,41 @@ fn quiet_machine_repeats_nothing() {
 }
 
 #[test]
-fn loss_refuses_percentiles_and_not_throughput() {
-    let losses = [("fast".to_owned(), 0.003)].into();
+fn lost_datagrams_are_infinitely_late_and_leave_the_quantiles_below_them() {
+    let losses = [("fast".to_owned(), 0.03)].into();
     let outcome = run(plan(1, "fast"), FakeWorld { losses, ..world() });
     let p50 = metric(&outcome, "fast", "rtt_ns_p50");
-    assert_eq!((p50.verdict, p50.median), (Some(Verdict::Refused), None));
-    assert!(p50.why.as_ref().unwrap().starts_with("percentiles refused: 6 of 3994 datagrams"));
-    assert_eq!(metric(&outcome, "fast", "received_pps").verdict, Some(Verdict::Better));
+    assert_eq!(p50.verdict, Some(Verdict::Better));
+    let p99 = metric(&outcome, "fast", "rtt_ns_p99");
+    assert_eq!((p99.verdict, p99.median), (Some(Verdict::Refused), None));
+    let why = p99.why.as_ref().unwrap();
+    assert!(why.starts_with("p99 refused: 60 of 2000 datagrams were lost"), "{why}");
     let lost = metric(&outcome, "fast", "lost_count");
-    assert_eq!((lost.median, lost.ratio, lost.verdict), (Some(6.0), None, None));
-    assert!(arm(&outcome, "fast").latency.is_empty());
-    assert!(!arm(&outcome, "baseline").latency.is_empty());
+    assert_eq!((lost.median, lost.ratio, lost.verdict), (Some(60.0), None, None));
+    let last = |name| arm(&outcome, name).latency["rtt"].quantiles.last().unwrap().0;
+    assert!(last("fast") < 0.97 && last("baseline") > 0.999);
 }
 
 #[test]
-fn loss_in_a_few_trials_leaves_a_verdict_with_a_warning() {
+fn trials_that_refuse_a_metric_count_as_the_worst_with_a_warning() {
     let mut plan = plan(1, "fast");
     (plan.max_blocks, plan.stop_early) = (12, false);
     let mut fake = FakeSource::new(world());
     let mut experiment = Experiment::new(plan);
     while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
         let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
-        if arm == 2 && (3..5).contains(&block) {
-            measurement.deliveries.get_mut("forward").unwrap().received_count -= 5;
+        if arm == 2 && block == 3 {
+            measurement.deliveries.get_mut("forward").unwrap().received_count -= 1200;
         }
         experiment.record(Ok(measurement));
     }
     let outcome = outcome(&experiment);
     assert_eq!(metric(&outcome, "fast", "rtt_ns_p50").verdict, Some(Verdict::Better));
-    assert_eq!(warned(&outcome, "rtt_ns_p50 of fast is missing in 2 of 12 trials"), 1);
+    assert_eq!(warned(&outcome, "rtt_ns_p50 of fast is missing in 1 of 12 trials"), 1);
 }
 
 #[test]
-fn switch_that_did_nothing_is_not_effective_alone_and_on_its_own_rung_only() {
+fn switch_without_effect_marks_only_its_own_arm() {
     let alone = run(plan(1, "idle"), world());
     let idle = metric(&alone, "idle", "rtt_ns_p50");
     assert_eq!(idle.verdict, Some(Verdict::NotEffective));
@@ -279,13 +338,29 @@ fn switch_that_did_nothing_is_not_effective_alone_and_on_its_own_rung_only() {
 
     let joined = run(plan(1, "fast+idle"), world());
     assert_eq!(metric(&joined, "fast+idle", "rtt_ns_p50").verdict, Some(Verdict::Better));
-    assert_eq!(warned(&joined, "idle was on and did nothing"), 1);
+    assert_eq!(warned(&joined, "idle was on without effect"), 1);
+}
+
+#[test]
+fn switch_without_effect_is_one_warning_however_its_evidence_reads() {
+    let mut plan = plan(1, "fast+idle");
+    (plan.max_blocks, plan.stop_early) = (12, false);
+    let mut fake = FakeSource::new(world());
+    let mut experiment = Experiment::new(plan);
+    while let Step::Trial { block, arm, .. } = experiment.next(fake.now_ns()) {
+        let mut measurement = fake.trial(&experiment.arms()[arm].0.clone());
+        for report in &mut measurement.not_effective {
+            report.why = format!("0 of {block} frames");
+        }
+        experiment.record(Ok(measurement));
+    }
+    assert_eq!(warned(&outcome(&experiment), "idle was on without effect"), 1);
 }
 
 #[test]
 fn control_that_differs_is_a_warning_and_never_settled() {
     let mut plan = plan(1, "nothing");
-    plan.arms[1].0.switches = vec!["harmful".into()];
+    plan.arms[1].0.switches = [FakeSwitch::Harmful].into_iter().collect();
     let outcome = run(plan, world());
     assert_ne!(outcome.ended, Ended::Settled);
     assert_eq!(metric(&outcome, "baseline again", "rtt_ns_p50").verdict, Some(Verdict::Worse));
@@ -293,7 +368,7 @@ fn control_that_differs_is_a_warning_and_never_settled() {
 }
 
 #[test]
-fn peer_is_judged_like_an_arm_by_what_it_reports() {
+fn peer_is_judged_by_its_reported_percentiles() {
     let mut plan = plan(1, "fast");
     plan.arms.push((Arm::peer("other"), Support::Yes));
     plan.arms.push((Arm::peer("missing"), Support::unsupported("no `missing`", "apt install it")));
@@ -306,7 +381,7 @@ fn peer_is_judged_like_an_arm_by_what_it_reports() {
 }
 
 #[test]
-fn interrupt_ends_it_and_keeps_the_trial_under_way() {
+fn interrupt_keeps_the_trial_under_way() {
     let mut experiment = Experiment::new(plan(1, "fast"));
     assert!(matches!(experiment.next(0), Step::Trial { .. }));
     experiment.interrupt();
@@ -317,7 +392,7 @@ fn interrupt_ends_it_and_keeps_the_trial_under_way() {
 }
 
 #[test]
-fn outcome_may_be_asked_for_at_any_time_and_the_same_trial_is_given_until_recorded() {
+fn outcome_is_available_during_the_run() {
     let mut fake = FakeSource::new(world());
     let mut experiment = Experiment::new(plan(1, "ladder"));
     let mut before = 0.0;
@@ -339,7 +414,7 @@ fn outcome_may_be_asked_for_at_any_time_and_the_same_trial_is_given_until_record
 #[test]
 fn record_without_a_trial_is_ignored() {
     let mut experiment = Experiment::new(plan(1, "fast"));
-    experiment.record(Err("nobody asked".into()));
+    experiment.record(Err("no trial is pending".into()));
     assert_eq!(experiment.trials().len(), 0);
 }
 
@@ -356,7 +431,7 @@ fn latency_is_pooled_over_the_trials_that_count() {
 }
 
 #[test]
-fn outcome_lists_arms_as_asked_for_and_has_no_floor_for_counts() {
+fn outcome_lists_arms_in_order_and_has_no_floor_for_counts() {
     let outcome = run(plan(1, "fast"), world());
     assert!(outcome.floor.contains_key("rtt_ns_p50"));
     assert!(!outcome.floor.contains_key("lost_count"));
@@ -365,7 +440,7 @@ fn outcome_lists_arms_as_asked_for_and_has_no_floor_for_counts() {
 }
 
 #[test]
-fn metric_that_nobody_gives_settles_nothing() {
+fn unknown_metric_does_not_settle() {
     let mut plan = plan(1, "fast");
     (plan.judged, plan.budget_ns) = (vec!["no_such_ns".into()], 20 * SECOND_NS);
     assert_eq!(run(plan, world()).ended, Ended::TimeUp);

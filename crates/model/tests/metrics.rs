@@ -1,8 +1,8 @@
-//! Numbers from a measurement, and the refusals.
+//! Metrics of a measurement, and refusals.
 
 use wirepath_model::{
-    Better, Cost, Delivery, Measurement, Metric, Throughput, describe, is_tally, latency_histogram,
-    segment_stem,
+    Better, Cost, Delivery, Measurement, Metric, Throughput, describe, is_event_count,
+    latency_histogram, segment_stem,
 };
 
 fn books(sent: u64, received: u64) -> Delivery {
@@ -60,18 +60,22 @@ fn quantile_needs_ten_samples_beyond_it() {
 }
 
 #[test]
-fn any_loss_refuses_latency_and_leaves_throughput() {
-    let mut measurement = measurement("rtt", 4_000);
+fn loss_refuses_the_quantiles_among_the_lost_and_leaves_the_rest() {
+    let mut measurement = measurement("rtt", 3_988);
     measurement.deliveries.insert("forward".into(), books(4_000, 3_988));
     measurement.throughput = Some(Throughput {
         interval_ns: 500_000_000,
         received_count: 3_988,
         payload_bytes: 3_988 * 64,
     });
-    for name in ["rtt_ns_p50", "rtt_ns_p999", "rtt_ns_max"] {
-        let why = refusal(&measurement, name);
-        assert!(why.starts_with("percentiles refused: 12 of 4000 datagrams lost"), "{why}");
-    }
+    // 12 of 4,000 are lost, and p99.9 leaves 4 beyond it: too few samples either way.
+    assert!(refusal(&measurement, "rtt_ns_p999").contains("4000 samples leave 4 beyond it"));
+    let why = refusal(&measurement, "rtt_ns_max");
+    assert!(why.starts_with("max refused: 12 of 4000 datagrams were lost"), "{why}");
+    // p50 of all is the 2,000th arrival: 1,999 ns above the first.
+    assert!((value(&measurement, "rtt_ns_p50") / 2_999.0 - 1.0).abs() < 0.001);
+    // p99 of all is the 3,960th of the 3,988 that arrived.
+    assert!((value(&measurement, "rtt_ns_p99") / 4_959.0 - 1.0).abs() < 0.001);
     assert_eq!(value(&measurement, "received_pps"), 7_976.0);
     assert_eq!(value(&measurement, "goodput_bps"), 7_976.0 * 512.0);
     assert_eq!(value(&measurement, "sent_pps"), 4_000.0);
@@ -79,7 +83,7 @@ fn any_loss_refuses_latency_and_leaves_throughput() {
 }
 
 #[test]
-fn books_are_summed_and_split_by_direction() {
+fn delivery_is_summed_and_split_by_direction() {
     let mut measurement = measurement("rtt", 100);
     assert!(metric(&measurement, "lost_count_forward").is_none(), "one direction needs no split");
     let back =
@@ -115,7 +119,7 @@ fn cost_is_all_ends_over_first_arrivals() {
 }
 
 #[test]
-fn nothing_received_is_a_refusal_and_no_infinity() {
+fn nothing_received_is_refused_instead_of_infinite() {
     let mut measurement = Measurement::default();
     measurement.deliveries.insert("forward".into(), books(10, 0));
     measurement.throughput = Some(Throughput::default());
@@ -127,7 +131,7 @@ fn nothing_received_is_a_refusal_and_no_infinity() {
 }
 
 #[test]
-fn percentiles_that_a_peer_reports_bear_the_same_names_and_rules() {
+fn percentiles_of_a_peer_follow_the_same_rules() {
     let mut peer = Measurement {
         deliveries: [("forward".to_owned(), books(2_000, 2_000))].into(),
         ..Measurement::default()
@@ -139,11 +143,11 @@ fn percentiles_that_a_peer_reports_bear_the_same_names_and_rules() {
     assert!(refusal(&peer, "rtt_ns_p999").contains("2000 samples leave 2"));
     assert_eq!(value(&peer, "rtt_ns_max"), 99_000.0);
     peer.deliveries.insert("forward".into(), books(2_000, 1_999));
-    assert!(refusal(&peer, "rtt_ns_p50").starts_with("percentiles refused: 1 of 2000"));
+    assert!(refusal(&peer, "rtt_ns_p50").starts_with("p50 refused: 1 of 2000"));
 }
 
 #[test]
-fn a_path_s_own_figures_are_metrics_and_hide_no_other() {
+fn path_specific_figures_do_not_hide_metrics() {
     let mut own = measurement("rtt", 2_000);
     own.figures.insert("main_wait_ns_per_packet".into(), 812.5);
     own.figures.insert("rtt_ns_p50".into(), 1.0);
@@ -153,13 +157,13 @@ fn a_path_s_own_figures_are_metrics_and_hide_no_other() {
 }
 
 #[test]
-fn names_say_unit_and_direction() {
+fn unit_and_direction_follow_from_the_name() {
     assert_eq!(describe("goodput_bps"), ("bps", Better::Higher));
     assert_eq!(describe("frames_per_doorbell"), ("count", Better::Higher));
     assert_eq!(describe("received_pps"), ("pps", Better::Higher));
     assert_eq!(describe("cpu_ns_per_packet"), ("ns", Better::Lower));
     assert_eq!(describe("jitter_ns"), ("ns", Better::Lower));
     assert_eq!(describe("syscalls_per_packet"), ("count", Better::Lower));
-    assert!(is_tally("lost_count") && is_tally("lost_count_forward"));
-    assert!(!is_tally("syscalls_per_packet"));
+    assert!(is_event_count("lost_count") && is_event_count("lost_count_forward"));
+    assert!(!is_event_count("syscalls_per_packet"));
 }

@@ -1,29 +1,29 @@
-//! How long the list takes, and how large the file grows, with many experiments in it.
+//! Response time of the list and size of the file, with many experiments.
 //!
 //! `cargo run --release -p wirepath-report --example ten_thousand -- FOLDER [EXPERIMENTS] [BLOCKS]`
-//! fills FOLDER/history.db with experiments of seven arms, simulated but of the size of real ones, and
-//! prints what it measured.
+//! fills FOLDER/history.db with experiments of seven arms, simulated but of realistic size, and
+//! prints its measurements.
 
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
 use model::{
-    ArmPlan, Ended, Experiment, ExperimentPlan, FAKE_SWITCHES, FakeSource, FakeWorld, Machine,
-    Measurement, OutcomeHeader, Step,
+    ArmPlan, Ended, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld, Machine,
+    Measurement, OutcomeHeader, PathSwitch, Step,
 };
 use wirepath_report::html::{LoadText, PathPage, served};
 use wirepath_report::store::{ExperimentHeader, Filter, SqliteStore, Store, TrialRecord};
 
 type Fault = Box<dyn std::error::Error>;
 
-/// Experiments that are measured anew; the others are copies of these under names of their own.
+/// Number of measured experiments; the others are copies of these under their own names.
 const DISTINCT: usize = 20;
 
 /// Rows of a page, as `serve` shows them.
 const ROWS: u32 = 50;
 
-/// Experiments that the page of a path looks at.
+/// Number of experiments on the page of a path.
 const OUTCOMES: u32 = 40;
 
 fn main() -> Result<(), Fault> {
@@ -107,7 +107,7 @@ fn path_page(file: &Path, filter: &Filter) -> Result<String, Fault> {
         name: "probe",
         what: "simulated",
         loads: &[LoadText { name: "ping", what: "simulated", judged: &["rtt_ns_p50"] }],
-        switches: FAKE_SWITCHES,
+        switches: FakeSwitch::SPECS,
         machine: filter.machine.as_deref(),
         machines: &store.machines()?,
         outcomes: &outcomes,
@@ -140,9 +140,9 @@ struct Made {
 fn make(seed: u64, blocks: u32) -> Made {
     let world = FakeWorld { seed, ..FakeWorld::default() };
     let mut source = FakeSource::new(world);
-    let plan = ArmPlan::parse("fast,slight,nothing,harmful,fast+slight", FAKE_SWITCHES)
+    let plan = ArmPlan::parse("fast,slight,nothing,harmful,fast+slight", FakeSwitch::SPECS)
         .unwrap_or_else(|e| unreachable!("a good list: {e}"));
-    let arms = model::arms(&plan, FAKE_SWITCHES, &[], &mut FakeSource::support);
+    let arms = model::arms(&plan, FakeSwitch::SPECS, &[], &mut FakeSource::support);
     let judged = vec!["rtt_ns_p50".to_owned(), "cpu_ns_per_packet".to_owned()];
     let mut plan = ExperimentPlan::new(seed, arms, judged, u64::MAX, 2);
     (plan.max_blocks, plan.stop_early) = (blocks, false);

@@ -1,13 +1,13 @@
-//! One row per arm and metric, for spreadsheets.
+//! CSV of verdicts: one row per arm and metric.
 
 use model::{Outcome, Support};
 
-use crate::words;
+use crate::wording;
 
-/// Comma-separated values (RFC 4180, lines ended by CRLF), with a header line.
+/// Returns CSV (RFC 4180, lines end with CRLF) with a header line.
 ///
-/// An arm without metrics gets one row with its support, so that none is lost.
-/// Figures have their full precision, in the unit of the `unit` column.
+/// An arm without metrics gets one row with its support. Figures have full precision, in the unit of
+/// the `unit` column.
 pub fn to_csv(outcome: &Outcome) -> String {
     let mut out = row(&[
         "id", "path", "arm", "kind", "switches", "support", "trials", "metric", "unit", "better",
@@ -25,7 +25,7 @@ pub fn to_csv(outcome: &Outcome) -> String {
             outcome.id.as_str(),
             &outcome.path,
             &arm.name,
-            words::kind(arm.kind),
+            wording::kind(arm.kind),
             &switches,
             support,
             &trials,
@@ -49,7 +49,7 @@ pub fn to_csv(outcome: &Outcome) -> String {
                 &figure(metric.low),
                 &figure(metric.high),
                 &figure(metric.p),
-                metric.verdict.map_or("", words::verdict),
+                metric.verdict.map_or("", wording::verdict),
                 metric.why.as_deref().unwrap_or(&why),
             ];
             out.push_str(&row(&[&head[..], &rest[..]].concat()));
@@ -64,9 +64,8 @@ pub(crate) fn row(cells: &[&str]) -> String {
 }
 
 fn quote(cell: &str) -> String {
-    // A spreadsheet runs a text that begins like a formula; names such as
-    // `+spin` begin so. A tab would change the value, quotes alone do not help
-    // there, and the names are ours: leave them as they are.
+    // A spreadsheet evaluates text that begins like a formula, such as `+spin`. Quotes do not
+    // prevent that and a tab would change the value, so Wirepath's own names stay as they are.
     if cell.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {

@@ -1,17 +1,18 @@
-//! What the fuzz target holds true of results that were written by somebody else.
+//! Fuzz oracle: properties that hold for results from untrusted sources.
 
 use crate::text::{Style, ladder};
 use crate::{csv, html, json};
 
-/// Pages take a hundred times as long as all else: inputs of these lengths get one.
+/// Only inputs whose length is a multiple of this get a page, which takes a hundred times as long as
+/// the rest.
 const PAGE_BYTES: usize = 64;
 
-/// A document is refused, or it can be written and read again as the same, and shown.
+/// A document is refused, or it survives a round trip and can be shown.
 pub fn result(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(outcome) = json::from_json(text) else { return };
     let written = json::to_json(&outcome);
-    let read = json::from_json(&written).expect("we wrote it");
+    let read = json::from_json(&written).expect("to_json writes what from_json reads");
     assert_eq!(json::to_json(&read), written);
     if bytes.len().is_multiple_of(PAGE_BYTES) {
         let page = html::page(&outcome);

@@ -1,21 +1,26 @@
-//! Results for people and programs: text, JSON, CSV, HTML, and the store.
+//! Results for people and programs: text, JSON, CSV, HTML, metrics, and the store.
 //!
-//! Everything here works from [`model::Outcome`] alone and prints nothing itself.
+//! [`page`] computes what is shown of a [`model::Outcome`]; `text` and `html` lay it out. Nothing here
+//! writes to a terminal or file, except the store.
 
-mod compared;
 pub mod csv;
 pub mod export;
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod html;
 #[cfg(test)]
 #[path = "../../../fuzz/inputs.rs"]
 mod inputs;
 pub mod json;
-mod steps;
+pub mod metrics;
+pub mod page;
+pub mod screen;
 pub mod store;
 pub mod text;
-mod units;
-mod words;
+pub mod units;
+mod wording;
+
+pub use units::plural;
 
 /// The reference of the JSON form, `docs/results.md`.
 pub const RESULTS_REFERENCE: &str = include_str!("../../../docs/results.md");

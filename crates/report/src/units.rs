@@ -1,7 +1,10 @@
-//! Numbers as a person reads them, always with their unit.
+//! Numbers for people: three significant digits, and always the unit.
 
-/// Three significant digits, all of them of a whole number; without an exponent from 0.0001 on.
-pub(crate) fn digits(value: f64) -> String {
+use std::fmt::Display;
+use std::time::Duration;
+
+/// Returns three significant digits, or all digits of a whole number; no exponent from 0.0001 on.
+pub fn digits(value: f64) -> String {
     if !value.is_finite() {
         return "not a number".into();
     }
@@ -17,7 +20,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// Decimal steps of the units that have them, ascending.
+/// Decimal steps of a unit, ascending; empty for a unit that is never scaled.
 fn steps(base: &str) -> &'static [(f64, &'static str)] {
     match base {
         "ns" => &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")],
@@ -27,9 +30,8 @@ fn steps(base: &str) -> &'static [(f64, &'static str)] {
     }
 }
 
-/// The divisor and name of the unit in which values of about this size are read:
-/// `(1000.0, "µs")` for 62,800 ns.
-pub(crate) fn step(value: f64, unit: &str) -> (f64, String) {
+/// Returns divisor and name of the unit that suits a value: `(1000.0, "µs")` for 62,800 ns.
+pub fn step(value: f64, unit: &str) -> (f64, String) {
     let (base, per) = match unit.split_once('/') {
         Some(("ns", per)) => ("ns", format!("/{per}")),
         _ => (unit, String::new()),
@@ -43,8 +45,10 @@ pub(crate) fn step(value: f64, unit: &str) -> (f64, String) {
     }
 }
 
-/// A value of a metric with its unit, scaled: `62.8 µs`, `1.31 Mpps`, `12.3 Gbit/s`.
-pub(crate) fn value(value: f64, unit: &str) -> String {
+/// Formats a value with its unit, scaled: `62.8 µs`, `1.31 Mpps`, `12.3 Gbit/s`.
+///
+/// - `unit`: unit of a metric: `ns`, `pps`, `bps`, `count`, or any other, which is kept as it is.
+pub fn value(value: f64, unit: &str) -> String {
     match unit {
         "count" if value.fract() == 0.0 && value.abs() < 1e15 => grouped(value as i64),
         "count" | "" => digits(value),
@@ -55,8 +59,8 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
     }
 }
 
-/// A whole number with commas: `1,234,567`.
-pub(crate) fn grouped(number: i64) -> String {
+/// Formats a whole number with commas: `1,234,567`.
+pub fn grouped(number: i64) -> String {
     let plain = number.unsigned_abs().to_string();
     let mut out = String::new();
     for (i, digit) in plain.chars().enumerate() {
@@ -68,13 +72,31 @@ pub(crate) fn grouped(number: i64) -> String {
     if number < 0 { format!("-{out}") } else { out }
 }
 
-/// A ratio with its sign: `0.0371×`.
-pub(crate) fn ratio(value: f64) -> String {
+/// Formats a count with its noun: `1 setting`, `2 settings`, `0 switches`.
+pub fn plural<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    if count == N::from(1) {
+        return format!("{count} {noun}");
+    }
+    let ends = |endings: &[&str]| endings.iter().any(|ending| noun.ends_with(ending));
+    match noun.strip_suffix('y') {
+        Some(stem) if !ends(&["ay", "ey", "oy"]) => format!("{count} {stem}ies"),
+        _ if ends(&["s", "x", "ch", "sh"]) => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
+}
+
+/// Formats a ratio: `0.0371×`.
+pub fn ratio(value: f64) -> String {
     format!("{}×", digits(value))
 }
 
-/// A p-value: `<0.001`, `0.032`, `0.41`.
-pub(crate) fn p(value: f64) -> String {
+/// Formats an interval of ratios: `[0.0361, 0.0378]`.
+pub fn interval(low: f64, high: f64) -> String {
+    format!("[{}, {}]", digits(low), digits(high))
+}
+
+/// Formats a p-value: `<0.001`, `0.032`, `0.41`.
+pub fn p(value: f64) -> String {
     if !value.is_finite() {
         "–".into()
     } else if value < 0.001 {
@@ -86,27 +108,31 @@ pub(crate) fn p(value: f64) -> String {
     }
 }
 
-/// A share of one as a percentage: `4.00 %`, `0.00120 %`.
-pub(crate) fn percent(share: f64) -> String {
+/// Formats a share of one as a percentage: `4.00 %`, `0.00120 %`.
+pub fn percent(share: f64) -> String {
     format!("{} %", digits(share * 100.0))
 }
 
-/// A length of time: `350 ms`, `61.2 s`, `3 min 5 s`.
-pub(crate) fn duration_ms(ms: u64) -> String {
-    if ms < 120_000 {
-        value(ms as f64 * 1e6, "ns")
-    } else {
-        format!("{} min {} s", ms / 60_000, ms / 1000 % 60)
+/// Formats a length of time: `350 ms`, `61.2 s`, `3 min 5 s`.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        ..120 => value(time.as_nanos() as f64, "ns"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
     }
 }
 
-/// Bytes of memory: `7.8 GiB`.
-pub(crate) fn memory(bytes: u64) -> String {
-    let gib = bytes as f64 / (1u64 << 30) as f64;
-    if gib >= 1.0 {
-        format!("{gib:.1} GiB")
-    } else {
-        format!("{:.0} MiB", bytes as f64 / (1u64 << 20) as f64)
+/// [`duration`] of milliseconds.
+pub(crate) fn duration_ms(ms: u64) -> String {
+    duration(Duration::from_millis(ms))
+}
+
+/// Formats a number of bytes: `512 B`, `7.75 GiB`.
+pub fn bytes(count: u64) -> String {
+    const STEPS: [(u64, &str); 4] =
+        [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match STEPS.iter().find(|(size, _)| count >= *size) {
+        Some((size, name)) => format!("{} {name}", digits(count as f64 / *size as f64)),
+        None => format!("{count} B"),
     }
 }
 
@@ -155,5 +181,32 @@ mod tests {
         assert_eq!(p(0.0), "<0.001");
         assert_eq!(p(0.0312), "0.031");
         assert_eq!(p(0.5), "0.50");
+    }
+
+    #[test]
+    fn nouns_agree_with_their_count() {
+        for (count, noun, text) in [
+            (0, "setting", "0 settings"),
+            (1, "setting", "1 setting"),
+            (2, "switch", "2 switches"),
+            (3, "address", "3 addresses"),
+            (2, "reply", "2 replies"),
+            (2, "delay", "2 delays"),
+            (1, "reply", "1 reply"),
+        ] {
+            assert_eq!(plural(count, noun), text);
+        }
+        assert_eq!(plural(5_usize, "frame"), "5 frames");
+    }
+
+    #[test]
+    fn bytes_and_durations_have_three_digits() {
+        for (count, text) in
+            [(17, "17 B"), (1536, "1.50 KiB"), (300 << 20, "300 MiB"), (8_321_499_136, "7.75 GiB")]
+        {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(duration(Duration::from_micros(62_812)), "62.8 ms");
+        assert_eq!(duration(Duration::from_secs(185)), "3 min 5 s");
     }
 }

@@ -1,4 +1,4 @@
-//! The page: complete, self-contained, and closed to hostile names.
+//! Experiment page: complete, self-contained, and safe against hostile names.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use model::{Outcome, Support, Verdict};
 use wirepath_report::html::page;
 
-/// Tags in order, checked for nesting. A page of ours has no other void elements.
+/// Returns all tags in order and checks their nesting.
 fn tags(html: &str) -> Vec<String> {
     const VOID: [&str; 2] = ["meta", "!DOCTYPE"];
     let (mut open, mut all) = (Vec::new(), Vec::new());
@@ -19,7 +19,7 @@ fn tags(html: &str) -> Vec<String> {
         let name: String =
             tag.trim_start_matches('/').chars().take_while(|c| !" />\n".contains(*c)).collect();
         if tag.starts_with('/') {
-            assert_eq!(open.pop().as_deref(), Some(&*name), "closes what is not open");
+            assert_eq!(open.pop().as_deref(), Some(&*name), "closes a tag that is not open");
         } else {
             all.push(tag.to_string());
             if !tag.ends_with('/') && !VOID.contains(&&*name) {
@@ -43,7 +43,7 @@ fn bare() -> Outcome {
 }
 
 #[test]
-fn the_page_is_well_formed_even_with_hostile_names_and_with_nothing_in_it() {
+fn page_is_well_formed_with_hostile_names_and_when_empty() {
     for outcome in [common::ping(), common::flood(), common::hostile(), bare()] {
         let html = page(&outcome);
         let names: BTreeSet<_> =
@@ -61,7 +61,7 @@ fn hostile_names_show_as_text() {
     assert!(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert!(!html.contains('\u{202e}') && !html.contains('\x1b'));
     for tag in tags(&html) {
-        // Attributes of ours never carry a name of the user's.
+        // Attributes never contain a name from the outcome.
         assert!(!tag.contains("alert"), "{tag}");
     }
 }
@@ -72,7 +72,7 @@ fn nothing_is_fetched() {
     assert!(html.contains("default-src 'none'"));
     let addresses: BTreeSet<_> =
         html.match_indices("http").map(|(i, _)| &html[i..i + 26]).collect();
-    // The name of the SVG language is not fetched.
+    // The SVG namespace is a name; browsers do not fetch it.
     let fetched: Vec<_> = addresses
         .iter()
         .filter(|a| !a.starts_with("http://www.w3.org/2000/svg") && !a.starts_with("http-equiv"))
@@ -106,7 +106,7 @@ fn every_drawing_has_a_text_alternative_and_ids_are_unique() {
 }
 
 #[test]
-fn the_page_answers_for_every_switch_and_shows_every_part() {
+fn page_has_all_sections_and_a_sentence_per_arm() {
     let html = page(&common::ping());
     for title in [
         "Answer",
@@ -140,16 +140,17 @@ fn the_page_answers_for_every_switch_and_shows_every_part() {
 }
 
 #[test]
-fn the_first_words_say_what_to_switch_on_what_it_gives_and_how_sure_that_is() {
+fn answer_names_switches_effect_and_interval() {
     let html = page(&common::ping());
     let answer = html.split_once("<h2>Answer</h2>").unwrap().1.split_once("<h3>").unwrap().0;
     let sentences: Vec<_> = answer.split("<li").skip(1).collect();
     assert_eq!(sentences.len(), common::ping().judged.len());
     assert!(
         sentences[0].contains(
-            "Switch on <strong>spin, batch, gso and bypass</strong>: 2.40 µs instead of 65.8 µs, \
-         <strong>0.0365×</strong> of the baseline, 95 % interval [0.0361, 0.0369]. Noise floor: \
-         0.987× to 1.01×. Of these, spin and bypass gave something when added."
+            "Best of the measured arms: <strong>spin, batch, gso and bypass</strong>: 2.40 µs \
+             instead of 65.8 µs, <strong>0.0365×</strong> of the baseline, 95 % interval [0.0361, \
+             0.0369]. Noise floor: 0.987× to 1.01×. Of these, spin and bypass gave something when \
+             added"
         ),
         "{}",
         sentences[0]
@@ -163,11 +164,11 @@ fn the_first_words_say_what_to_switch_on_what_it_gives_and_how_sure_that_is() {
         "Nothing to switch on: no arm shown to be better than baseline (10 inconclusive). Noise \
          floor: 0.987× to 1.01×."
     ));
-    assert!(!html.contains("Switch on <strong>"));
+    assert!(!html.contains("Best of the measured arms: <strong>"));
 }
 
 #[test]
-fn each_cpu_s_time_in_use_is_drawn_and_told() {
+fn cpu_load_is_drawn_and_described() {
     let html = page(&common::ping());
     assert!(html.contains("baseline: CPU 0 25 %, CPU 1 0 %. "));
     assert!(html.contains("+spin: CPU 0 35 %, CPU 1 0 %. "));
@@ -178,7 +179,7 @@ fn each_cpu_s_time_in_use_is_drawn_and_told() {
 }
 
 #[test]
-fn every_trial_s_value_stands_on_the_page_with_its_unit() {
+fn every_trial_is_listed_with_its_unit() {
     let html = page(&common::ping());
     let tables = html.split_once("<h2>Trials</h2>").unwrap().1;
     assert_eq!(tables.matches("class=\"values\"").count(), 3 * 13);
@@ -186,11 +187,11 @@ fn every_trial_s_value_stands_on_the_page_with_its_unit() {
     let row = tables.split_once(">+pin</th><td class=\"values\">").unwrap().1;
     let values: Vec<_> = row.split_once('<').unwrap().0.split(' ').collect();
     assert_eq!(values.len(), common::BLOCKS);
-    assert_eq!(values[9], "–", "the trial that failed has its place");
+    assert_eq!(values[9], "–", "a failed trial keeps its place");
 }
 
 #[test]
-fn parts_without_anything_to_show_are_left_out() {
+fn empty_sections_are_left_out() {
     let html = page(&bare());
     for title in [
         "Latency",
@@ -207,7 +208,7 @@ fn parts_without_anything_to_show_are_left_out() {
 }
 
 #[test]
-fn every_colour_of_the_charts_is_known_to_the_style_sheet_or_fit_for_both_grounds() {
+fn chart_colours_are_readable_on_light_and_dark_pages() {
     let html = page(&common::ping());
     let style = html.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
     // Relative luminance of sRGB, WCAG 2.1; 2.8 to 1 against both grounds.
@@ -236,7 +237,7 @@ fn every_colour_of_the_charts_is_known_to_the_style_sheet_or_fit_for_both_ground
 }
 
 #[test]
-fn an_arm_refused_on_purpose_and_one_without_figures_have_their_sentence() {
+fn arms_without_figures_have_a_sentence() {
     let mut outcome = common::ping();
     outcome.arms[3].support = Support::Refused { why: "it would cut the only link".into() };
     outcome.arms[4].metrics.clear();

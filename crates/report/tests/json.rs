@@ -11,16 +11,16 @@ use wirepath_report::csv::to_csv;
 use wirepath_report::json::{JsonError, from_json, to_json};
 
 #[test]
-fn an_outcome_reads_back_as_it_was() {
+fn outcome_reads_back_unchanged() {
     for outcome in [common::ping(), common::flood(), common::hostile()] {
         assert_eq!(from_json(&to_json(&outcome)).unwrap(), outcome);
     }
 }
 
 #[test]
-fn the_document_has_the_promised_shape() {
+fn document_has_the_documented_shape() {
     let document: Value = serde_json::from_str(&to_json(&common::ping())).unwrap();
-    assert_eq!(document["schema"], 1);
+    assert_eq!(document["schema"], 2);
     assert_eq!(document["arms"][0]["kind"], "baseline");
     assert_eq!(document["arms"][1]["kind"], "control");
     assert_eq!(document["arms"][2]["kind"], "variant");
@@ -49,7 +49,7 @@ fn every_field_is_in_the_reference() {
     }
 }
 
-/// Names of fields; keys of maps from names to things are the user's, not ours.
+/// Names of fields, without the keys of maps, which the user chooses.
 fn collect(value: &Value, fields: &mut BTreeSet<String>, parent: &str) {
     let named_by_content =
         ["load", "notes", "metrics", "latency", "mode", "counters", "floor"].contains(&parent);
@@ -105,18 +105,29 @@ fn the_example_in_the_reference_is_a_valid_document() {
 }
 
 #[test]
-fn a_document_of_another_version_is_refused_by_its_version_alone() {
+fn document_of_another_version_is_refused() {
     let error = from_json(r#"{"schema": 7, "all": "else is new"}"#).unwrap_err();
-    assert!(matches!(error, JsonError::Schema { found: 7, known: 1 }), "{error}");
+    assert!(matches!(error, JsonError::Schema { found: 7, known: 2 }), "{error}");
     assert!(error.to_string().contains('7'), "{error}");
     assert!(matches!(from_json(r#"{"id": 1}"#), Err(JsonError::NoSchema)));
     assert!(matches!(from_json("[]"), Err(JsonError::NoSchema)));
     assert!(matches!(from_json("not json"), Err(JsonError::Syntax(_))));
     assert!(matches!(from_json(r#"{"schema": 1}"#), Err(JsonError::Shape(_))));
+    assert!(matches!(from_json(r#"{"schema": 0}"#), Err(JsonError::Schema { .. })));
 }
 
 #[test]
-fn figures_that_are_not_finite_leave_a_document_that_reads_back() {
+fn document_of_schema_1_is_read_and_the_page_names_its_rules() {
+    let mut outcome = common::ping();
+    outcome.schema = 1;
+    let back = from_json(&to_json(&outcome)).unwrap();
+    assert_eq!(back.schema, 1);
+    let notices = wirepath_report::page::Page::from_outcome(&back).notices;
+    assert!(notices.iter().any(|text| text.contains("not corrected")), "{notices:?}");
+}
+
+#[test]
+fn document_with_infinite_figures_reads_back() {
     let mut outcome = common::ping();
     outcome.floor.insert("rtt_ns_p99".into(), Floor { low: f64::NAN, high: f64::INFINITY });
     outcome.arms[2].metrics.get_mut("rtt_ns_p50").unwrap().ratio = Some(f64::INFINITY);
@@ -126,7 +137,7 @@ fn figures_that_are_not_finite_leave_a_document_that_reads_back() {
 }
 
 #[test]
-fn the_table_has_a_row_for_each_arm_and_metric_and_loses_no_arm() {
+fn csv_has_a_row_per_arm_and_metric() {
     let outcome = common::ping();
     let rows = parse_csv(&to_csv(&outcome));
     assert_eq!(rows.len(), 1 + 13 * 3 + 1);
@@ -139,7 +150,7 @@ fn the_table_has_a_row_for_each_arm_and_metric_and_loses_no_arm() {
 }
 
 #[test]
-fn hostile_names_stay_in_their_cell_of_the_table() {
+fn hostile_names_stay_in_their_csv_cell() {
     let outcome = common::hostile();
     let rows = parse_csv(&to_csv(&outcome));
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));
@@ -168,7 +179,7 @@ fn parse_csv(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn json_golden_is_as_before() {
+fn json_is_that_of_the_golden() {
     // Three arms and three blocks tell as much as all, and can be read.
     let mut outcome = common::ping();
     outcome.arms = vec![

@@ -1,16 +1,16 @@
-//! The page of a path: the newest word on each switch.
+//! Page of a path: latest result per switch.
 
 mod common;
 
-use model::{Ended, Outcome, Scope, Switch, Verdict};
+use model::{Ended, Outcome, Scope, SwitchSpec, Verdict};
 use wirepath_report::html::{LoadText, PathPage};
 use wirepath_report::store::{ExperimentHeader, Filter, SqliteStore, Store};
 
-const fn switch(id: &'static str) -> Switch {
-    Switch { id, effect: "Does <it>.", scope: Scope::Process, needs: "", source: "udp(7)" }
+const fn switch(id: &'static str) -> SwitchSpec {
+    SwitchSpec { id, effect: "Does <it>.", scope: Scope::Process, needs: "", source: "udp(7)" }
 }
 
-const SWITCHES: &[Switch] =
+const SWITCHES: &[SwitchSpec] =
     &[switch("spin"), switch("batch"), switch("zero-copy"), switch("busy-poll"), switch("lost")];
 
 const LOADS: &[LoadText<'_>] = &[
@@ -45,9 +45,9 @@ fn at(mut outcome: Outcome, id: &str, started: &str) -> Outcome {
 }
 
 #[test]
-fn the_newest_word_on_each_switch_counts_and_says_where_it_is_from() {
+fn latest_result_per_switch_is_shown_with_its_experiment() {
     let mut newer = at(common::ping(), "newer", "2026-11-22T09:10:11Z");
-    // The newer one has nothing to say of any switch but spin and busy-poll.
+    // The newer experiment has results for spin only.
     newer.arms.retain(|arm| ["baseline", "baseline again", "+spin"].contains(&arm.name.as_str()));
     let outcomes = [newer, at(common::ping(), "older", "2026-11-20T08:00:00Z"), common::flood()];
     let html = page(&outcomes).served();
@@ -63,11 +63,30 @@ fn the_newest_word_on_each_switch_counts_and_says_where_it_is_from() {
     assert!(html.contains("Not compared under this load: lost."));
     assert!(row(&html, "flood", "batch").unwrap().contains("better"));
     assert!(html.contains("2026-11-22 09:10: 0.0610× [0.0603, 0.0617] +spin. 2026-11-20 08:00"));
-    assert!(!html.contains("time-flood"), "one experiment is no course of time");
+    assert!(!html.contains("time-flood"), "one experiment gives no chart over time");
 }
 
 #[test]
-fn a_file_has_no_links_and_everything_is_escaped() {
+fn results_with_a_switch_that_the_path_no_longer_has_are_shown() {
+    let mut old = at(common::ping(), "old", "2026-11-20T08:00:00Z");
+    for switch in old.arms.iter_mut().flat_map(|arm| &mut arm.switches) {
+        *switch = switch.replace("spin", "gone");
+    }
+    let html = page(&[old]).served();
+    assert!(row(&html, "ping", "gone").is_none());
+    assert!(
+        html.contains("Not compared under this load: spin"),
+        "the switch of today has no result"
+    );
+    let batch = row(&html, "ping", "batch").unwrap();
+    assert!(
+        batch.contains("/experiment/old\">2026-11-20 08:00<") && batch.contains(">gone<"),
+        "{batch}"
+    );
+}
+
+#[test]
+fn file_has_no_links_and_everything_is_escaped() {
     let outcomes = [common::ping(), at(common::hostile(), "<b>", "<i>")];
     let html = page(&outcomes).file();
     assert!(!html.contains("<a ") && !html.contains("<form"));
@@ -77,7 +96,7 @@ fn a_file_has_no_links_and_everything_is_escaped() {
 }
 
 #[test]
-fn without_experiments_it_says_how_to_make_one() {
+fn page_without_experiments_names_the_command() {
     let html = page(&[]).file();
     assert!(html.contains("Nothing was measured here yet: <code>wirepath prove probe</code>."));
     assert!(html.contains("<h2>Switches</h2>") && html.contains("<h2>Loads</h2>"));
@@ -85,7 +104,7 @@ fn without_experiments_it_says_how_to_make_one() {
 }
 
 #[test]
-fn outcomes_come_newest_first_of_one_path_and_machine_and_whole() {
+fn outcomes_are_filtered_by_path_and_machine_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = SqliteStore::open(folder.path().join("h.db")).unwrap();
     let mut save = |id: &str, day: u32, path: &str, machine: &str, whole: bool| {

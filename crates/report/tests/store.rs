@@ -1,10 +1,10 @@
-//! The store on disk: what is kept, what is refused, and what survives a kill.
+//! The store on disk: contents, errors, and kills.
 
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use model::{
@@ -24,7 +24,11 @@ fn header(id: &str, started: &str) -> ExperimentHeader {
         load: outcome.load,
         machine: outcome.machine,
         seed: u64::MAX,
-        arms: vec![Arm::baseline(), Arm::control(), Arm::variant("+spin", vec!["spin".into()])],
+        arms: vec![
+            Arm::baseline(),
+            Arm::control(),
+            Arm::variant("+spin", [model::SwitchId::knob("spin")].into_iter().collect()),
+        ],
         version: "0.1.0".into(),
     }
 }
@@ -51,6 +55,7 @@ fn measurement(offset: u64) -> Measurement {
         }),
         jitter_ns: Some(357),
         costs: [("near".to_string(), Cost { user_ns: 5, system_ns: 6, ..Cost::default() })].into(),
+        cores_ns: 9,
         others_cpu_ns: 7,
         steal_ns: 8,
         mode: [("xdp".to_string(), "native, copy".to_string())].into(),
@@ -82,7 +87,7 @@ fn fresh() -> (tempfile::TempDir, SqliteStore) {
 }
 
 #[test]
-fn everything_saved_of_an_experiment_comes_back() {
+fn stored_experiment_reads_back_unchanged() {
     let (_directory, mut store) = fresh();
     let outcome = common::ping();
     let header = header(&outcome.id, &outcome.started);
@@ -110,7 +115,7 @@ fn everything_saved_of_an_experiment_comes_back() {
 }
 
 #[test]
-fn an_unfinished_experiment_is_listed_with_its_trials_so_far() {
+fn unfinished_experiment_is_listed_with_its_trials() {
     let (_directory, mut store) = fresh();
     store.begin(&header("20261121-083000-probe-aaaa", "2026-11-21T08:30:00Z")).unwrap();
     for ordinal in 0..7 {
@@ -126,7 +131,7 @@ fn an_unfinished_experiment_is_listed_with_its_trials_so_far() {
 }
 
 #[test]
-fn finish_without_an_outcome_says_why_it_ended() {
+fn finish_without_an_outcome_records_the_reason() {
     let (_directory, mut store) = fresh();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
     store.finish("a", Ended::Interrupted).unwrap();
@@ -134,7 +139,7 @@ fn finish_without_an_outcome_says_why_it_ended() {
 }
 
 #[test]
-fn the_list_is_newest_first_and_obeys_its_filter() {
+fn list_is_filtered_and_newest_first() {
     let (_directory, mut store) = fresh();
     for (id, started, path) in [
         ("b", "2026-11-21T08:31:00Z", "probe"),
@@ -157,7 +162,7 @@ fn the_list_is_newest_first_and_obeys_its_filter() {
 }
 
 #[test]
-fn an_id_is_found_by_its_prefix_and_the_errors_say_what_to_do() {
+fn id_is_found_by_its_prefix() {
     let (_directory, mut store) = fresh();
     assert!(matches!(store.load("last"), Err(StoreError::Empty)));
     for id in ["run_1", "runx1", "run_12"] {
@@ -177,7 +182,7 @@ fn an_id_is_found_by_its_prefix_and_the_errors_say_what_to_do() {
 }
 
 #[test]
-fn an_id_is_taken_once_and_a_trial_saved_once() {
+fn duplicate_ids_and_trials_are_errors() {
     let (_directory, mut store) = fresh();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
     let again = store.begin(&header("a", "2026-11-21T08:30:00Z"));
@@ -197,7 +202,7 @@ fn an_id_is_taken_once_and_a_trial_saved_once() {
 }
 
 #[test]
-fn the_directory_is_made_for_the_user_alone() {
+fn new_directory_is_private() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("deep/er/results.db");
     SqliteStore::open(&file).unwrap();
@@ -206,7 +211,7 @@ fn the_directory_is_made_for_the_user_alone() {
 }
 
 #[test]
-fn each_thing_wrong_with_the_file_has_its_own_message() {
+fn each_defect_of_the_file_has_its_own_error() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
 
@@ -236,7 +241,7 @@ fn each_thing_wrong_with_the_file_has_its_own_message() {
 }
 
 #[test]
-fn a_file_of_version_zero_becomes_a_store() {
+fn empty_file_becomes_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("results.db");
     // What a process leaves that was killed before its first migration ended.
@@ -251,7 +256,7 @@ fn a_file_of_version_zero_becomes_a_store() {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_reported_as_locked() {
+fn locked_file_is_reported() {
     let (_directory, mut store) = fresh();
     let file = store.path().to_path_buf();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
@@ -265,7 +270,7 @@ fn a_file_that_another_process_holds_is_reported_as_locked() {
 }
 
 #[test]
-fn two_writers_at_once_lose_nothing() {
+fn concurrent_writers_lose_no_trial() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("results.db");
     std::thread::scope(|scope| {
@@ -292,7 +297,7 @@ fn two_writers_at_once_lose_nothing() {
 }
 
 #[test]
-fn finishing_folds_the_log_into_the_file() {
+fn finish_folds_the_log_into_the_file() {
     let (_directory, mut store) = fresh();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
     for ordinal in 0..30 {
@@ -307,7 +312,7 @@ fn finishing_folds_the_log_into_the_file() {
 }
 
 #[test]
-fn a_damaged_row_is_an_error_that_names_it() {
+fn damaged_row_is_named_in_the_error() {
     let (_directory, mut store) = fresh();
     store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
     store.save_trial("a", &trial(0, Ok(measurement(0)))).unwrap();
@@ -330,17 +335,13 @@ impl Drop for Writer {
 const VICTIM: &str = "WIREPATH_TEST_KILLED_STORE";
 
 #[test]
-fn a_writer_killed_in_mid_write_loses_at_most_the_trial_it_was_in() {
-    if let Some(file) = std::env::var_os(VICTIM) {
-        write_until_killed(Path::new(&file));
-    }
+fn killed_writer_loses_at_most_one_trial() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..5 {
         let file = directory.path().join(format!("results-{round}.db"));
         let store = SqliteStore::open(&file).unwrap();
         let mut writer = Writer(
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_writer_killed_in_mid_write_loses_at_most_the_trial_it_was_in"])
+            testkit::role("writes_until_killed")
                 .env(VICTIM, &file)
                 .stdout(std::process::Stdio::null())
                 .spawn()
@@ -376,8 +377,12 @@ fn a_writer_killed_in_mid_write_loses_at_most_the_trial_it_was_in() {
     }
 }
 
-fn write_until_killed(file: &Path) -> ! {
-    let mut store = SqliteStore::open(file).unwrap();
+/// Child process of the test above, which kills it.
+#[test]
+#[ignore = "role of a child process"]
+fn writes_until_killed() {
+    let file = std::env::var_os(VICTIM).expect("set by the test above");
+    let mut store = SqliteStore::open(Path::new(&file)).unwrap();
     store.begin(&header("victim", "2026-11-21T08:30:00Z")).unwrap();
     for ordinal in 0.. {
         let offset = u64::from(ordinal);

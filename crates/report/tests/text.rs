@@ -1,4 +1,4 @@
-//! What the terminal shows.
+//! Text for a terminal.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn without_colour_there_is_no_control_character_and_with_ascii_nothing_else() {
+fn plain_text_has_no_control_characters_and_ascii_text_only_ascii() {
     for outcome in outcomes() {
         let text = ladder(&outcome, Style { width: 80, color: false, ascii: true });
         let bad = text.chars().find(|c| *c != '\n' && !(' '..='~').contains(c));
@@ -58,7 +58,7 @@ fn without_colour_there_is_no_control_character_and_with_ascii_nothing_else() {
 }
 
 #[test]
-fn a_right_to_left_mark_in_a_name_cannot_turn_the_line() {
+fn right_to_left_mark_in_a_name_is_replaced() {
     let text = ladder(&common::hostile(), Style::default());
     assert!(!text.contains('\u{202e}') && !text.contains('\x1b'));
 }
@@ -73,7 +73,7 @@ fn the_headline_names_the_best_arm_with_its_interval() {
 }
 
 #[test]
-fn an_arm_that_is_not_judged_better_is_never_the_best() {
+fn best_arm_was_judged_better() {
     let mut outcome = common::ping();
     for arm in &mut outcome.arms {
         for metric in arm.metrics.values_mut().filter(|m| m.verdict.is_some()) {
@@ -86,7 +86,7 @@ fn an_arm_that_is_not_judged_better_is_never_the_best() {
 }
 
 #[test]
-fn a_figure_stands_with_its_unit_and_a_refused_one_with_its_reason() {
+fn refused_figure_has_its_reason() {
     let mut outcome = common::ping();
     let metric = outcome.arms[4].metrics.get_mut("rtt_ns_p99").unwrap();
     metric.median = None;
@@ -103,7 +103,7 @@ fn a_figure_stands_with_its_unit_and_a_refused_one_with_its_reason() {
 }
 
 #[test]
-fn an_unsupported_arm_says_what_is_missing_and_what_to_do() {
+fn unsupported_arm_has_its_reason_and_remedy() {
     let mut outcome = common::ping();
     outcome.arms[6].support = Support::Refused { why: "it would cut the only link".into() };
     let text = ladder(&outcome, Style { width: 200, ..Style::default() });
@@ -115,7 +115,7 @@ fn an_unsupported_arm_says_what_is_missing_and_what_to_do() {
 }
 
 #[test]
-fn delivery_is_told_only_where_something_is_amiss() {
+fn delivery_is_shown_only_for_arms_with_loss_or_reordering() {
     let text = ladder(&common::ping(), Style::default());
     assert!(!text.contains("\ndelivery\n"), "{text}");
     let text = ladder(&common::flood(), Style::default());
@@ -124,7 +124,7 @@ fn delivery_is_told_only_where_something_is_amiss() {
 }
 
 #[test]
-fn a_control_that_differs_from_the_baseline_is_shouted() {
+fn control_that_differs_from_the_baseline_is_a_notice() {
     let mut outcome = common::ping();
     assert!(!ladder(&outcome, Style::default()).contains("differs from itself"));
     outcome.arms[1].metrics.get_mut("rtt_ns_p99").unwrap().verdict = Some(Verdict::Worse);
@@ -133,7 +133,7 @@ fn a_control_that_differs_from_the_baseline_is_shouted() {
 }
 
 #[test]
-fn a_floor_that_is_not_known_is_said_to_be_so() {
+fn unknown_floor_is_stated() {
     let mut outcome = common::ping();
     outcome.floor.clear();
     assert!(ladder(&outcome, Style::default()).contains("A/A floor not known"));
@@ -142,7 +142,7 @@ fn a_floor_that_is_not_known_is_said_to_be_so() {
 }
 
 #[test]
-fn text_goldens_are_as_before() {
+fn text_is_that_of_the_goldens() {
     common::golden("ping.txt", &ladder(&common::ping(), Style::default()));
     common::golden("flood.txt", &ladder(&common::flood(), Style::default()));
     let ascii = Style { width: 110, color: false, ascii: true };
@@ -151,7 +151,7 @@ fn text_goldens_are_as_before() {
 }
 
 #[test]
-fn the_list_fits_its_width_and_says_what_is_unfinished() {
+fn list_fits_its_width_and_marks_unfinished_runs() {
     for width in [40, 80] {
         let text = list(&summaries(), Style { width, ..Style::default() });
         assert!(text.lines().all(|line| columns(line) <= width), "{text}");

@@ -1,5 +1,5 @@
-//! What an entry of a ring costs us: posted, published, taken and released, both ends on one
-//! CPU, so that no cache line moves.
+//! Cost of a ring entry: posted, published, taken and released, both ends on one CPU, so that no
+//! cache line moves.
 //!
 //! `cargo bench -p wirepath-sys --features bench`
 

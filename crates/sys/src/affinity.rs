@@ -1,8 +1,8 @@
-//! Which CPUs a thread may run on.
+//! CPU affinity of threads.
 
 use std::io;
 
-/// CPUs that the calling thread may use, ascending.
+/// Allowed CPUs of the calling thread, ascending.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     // SAFETY: all-zero is a valid, empty cpu_set_t.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -26,10 +26,10 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     pin(0, cpus)
 }
 
-/// Restricts a thread of another process to `cpus`; `tid` is the kernel's number of it.
+/// Restricts a thread of another process to `cpus`; `tid` is its kernel thread id.
 ///
-/// Errors: those of [`pin_to`]; ESRCH when there is no such thread, EPERM when it is another
-/// user's.
+/// Errors: those of [`pin_to`]; ESRCH if there is no such thread, EPERM if it belongs to another
+/// user.
 pub fn pin_thread(tid: u32, cpus: &[usize]) -> io::Result<()> {
     match libc::pid_t::try_from(tid) {
         // 0 would be the calling thread.

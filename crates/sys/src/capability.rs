@@ -1,18 +1,18 @@
-//! What a thread may do beyond its user's rights, and giving it up.
+//! Capabilities of a thread, and dropping them.
 //!
-//! Capabilities are a thread's own: those of other threads stay what they are, and a thread begins
-//! with those of the one that made it.
+//! Capabilities belong to a thread: other threads keep theirs, and a new thread inherits those of
+//! its creator.
 //!
 //! Source: capabilities(7).
 
 use std::io;
 
-/// Those that Wirepath has a use for, with the kernel's numbers.
+/// Capabilities that Wirepath uses, with the kernel's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
-    /// Reading and writing files whatever their permissions say.
+    /// Bypass of file permissions.
     DacOverride = 1,
-    /// Reading files whatever their permissions say.
+    /// Bypass of file permissions for reading.
     DacReadSearch = 2,
     /// Ports below 1024.
     NetBindService = 10,
@@ -22,9 +22,8 @@ pub enum Capability {
     NetRaw = 13,
     /// Memory of rings beyond RLIMIT_MEMLOCK.
     IpcLock = 14,
-    /// Namespaces.
     SysAdmin = 21,
-    /// Programs that read the kernel's memory.
+    /// BPF programs that read kernel memory.
     Perfmon = 38,
     /// BPF programs and maps.
     Bpf = 39,
@@ -50,14 +49,14 @@ impl Capability {
         1 << self as u32
     }
 
-    /// Whether CAP_SYS_ADMIN stands in for it.
+    /// CAP_SYS_ADMIN implies it.
     fn is_part_of_sys_admin(self) -> bool {
         matches!(self, Capability::Perfmon | Capability::Bpf)
     }
 }
 
-/// Gives up, for good, what the calling thread has beyond `kept`. Programs that it starts get none
-/// of it either once [`no_new_privileges`] was called.
+/// Drops all capabilities of the calling thread except `kept`, irrevocably. After
+/// [`no_new_privileges`], programs that it starts do not regain them.
 pub fn keep(kept: &[Capability]) -> io::Result<()> {
     let kept = kept.iter().fold(0, |all, one| all | one.mask());
     let permitted = kept & own()?.permitted;
@@ -65,7 +64,7 @@ pub fn keep(kept: &[Capability]) -> io::Result<()> {
     let [low, high] = [permitted as u32, (permitted >> 32) as u32];
     // Effective, permitted and inheritable, the low words first.
     let sets = [low, low, 0, high, high, 0];
-    // SAFETY: both pointers describe arrays of the size that version 3 asks for.
+    // SAFETY: both arrays have the size that version 3 needs.
     let rc = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -73,8 +72,8 @@ pub fn keep(kept: &[Capability]) -> io::Result<()> {
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
 
-/// No program that the calling thread, or one that it makes, starts from now on gets rights by its
-/// file or by being root's.
+/// Programs started by the calling thread and its children gain no privileges by set-user-id bits,
+/// file capabilities or root.
 ///
 /// Source: the kernel's userspace-api/no_new_privs.rst.
 pub fn no_new_privileges() -> io::Result<()> {
@@ -83,7 +82,7 @@ pub fn no_new_privileges() -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Names of those that the calling thread does not have; `None` when it has all of them.
+/// Names of the capabilities that the calling thread lacks; `None` if it has all of them.
 pub fn missing(needed: &[Capability]) -> Option<String> {
     missing_from(own().ok()?.effective, needed)
 }
@@ -106,8 +105,7 @@ struct Own {
 fn own() -> io::Result<Own> {
     let header = [VERSION_3, 0];
     let mut sets = [0_u32; 6];
-    // SAFETY: the first pointer describes an array of the size that version 3 asks for, and the
-    // second one that may be written.
+    // SAFETY: both arrays have the size that version 3 needs; the second may be written.
     let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     if rc != 0 {
         return Err(io::Error::last_os_error());
@@ -118,7 +116,6 @@ fn own() -> io::Result<Own> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::net::UdpSocket;
     use std::thread;
 
@@ -134,44 +131,44 @@ mod tests {
         assert_eq!(missing_from(0, &[Capability::Perfmon]).as_deref(), Some("CAP_PERFMON"));
     }
 
-    /// What the kernel's own table says of this thread, in hexadecimal digits.
-    fn told(what: &str) -> u64 {
+    /// A hexadecimal field of this thread's status file.
+    fn status_field(what: &str) -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let bits = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
         u64::from_str_radix(bits.trim(), 16).unwrap()
     }
 
     #[test]
-    fn what_is_not_kept_is_gone_in_this_thread_and_no_other() {
-        let before = told("CapEff:");
+    fn dropped_capabilities_are_gone_in_this_thread_only() {
+        let before = status_field("CapEff:");
         if before & Capability::NetBindService.mask() == 0 {
-            let _ = writeln!(io::stderr(), "skipped: no capability to give up");
+            testkit::skip("root", "no capability to give up");
             return;
         }
         thread::spawn(|| {
             keep(&[Capability::NetBindService]).unwrap();
             for set in ["CapEff:", "CapPrm:"] {
-                assert_eq!(told(set), Capability::NetBindService.mask(), "{set}");
+                assert_eq!(status_field(set), Capability::NetBindService.mask(), "{set}");
             }
-            assert_eq!(told("CapInh:"), 0);
+            assert_eq!(status_field("CapInh:"), 0);
             keep(&[Capability::NetAdmin]).unwrap();
-            assert_eq!(told("CapPrm:"), 0, "nothing comes back");
+            assert_eq!(status_field("CapPrm:"), 0, "nothing comes back");
             assert_eq!(missing(&[Capability::NetRaw]).as_deref(), Some("CAP_NET_RAW"));
             let refused = UdpSocket::bind("127.0.0.1:7").unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-            // A thread begins with what its parent has.
-            thread::spawn(|| assert_eq!(told("CapEff:"), 0)).join().unwrap();
+            // A new thread inherits from its creator.
+            thread::spawn(|| assert_eq!(status_field("CapEff:"), 0)).join().unwrap();
         })
         .join()
         .unwrap();
-        assert_eq!(told("CapEff:"), before);
+        assert_eq!(status_field("CapEff:"), before);
     }
 
     #[test]
     fn no_new_privileges_stays_with_the_thread() {
         thread::spawn(|| {
             no_new_privileges().unwrap();
-            assert_eq!(told("NoNewPrivs:"), 1);
+            assert_eq!(status_field("NoNewPrivs:"), 1);
         })
         .join()
         .unwrap();

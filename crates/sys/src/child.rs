@@ -1,4 +1,4 @@
-//! Child processes inside a network namespace that do not outlive us.
+//! Child processes in a network namespace that end with their parent.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -15,11 +15,10 @@ use crate::affinity;
 use crate::netns::Netns;
 use crate::socket;
 
-/// How long [`Child::stop`] waits after SIGTERM, and how long the last output of a child may
-/// take to arrive after its end.
+/// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
+/// arrive after its end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why a child process could not be started or waited for.
 #[derive(Debug, Error)]
 pub enum ChildError {
     /// The program is not installed.
@@ -27,41 +26,36 @@ pub enum ChildError {
     NotFound {
         /// As the command named it.
         program: OsString,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// It could not be started: not allowed to, no such CPU, or the namespace cannot be
-    /// entered.
+    /// Start failed: permission, no such CPU, or the namespace cannot be entered.
     #[error("cannot start {}", program.display())]
     Start {
         /// As the command named it.
         program: OsString,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// Waiting for it failed.
     #[error("cannot wait for {}", program.display())]
     Wait {
         /// As the command named it.
         program: OsString,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
 }
 
-/// Where a child runs. The default is where we are.
+/// Namespace and CPUs of a child; by default those of the caller.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place<'a> {
     /// Network namespace; `None` for the caller's.
     pub netns: Option<&'a Netns>,
-    /// CPUs that it may use; empty for the caller's.
+    /// Allowed CPUs; empty for the caller's.
     pub cpus: &'a [usize],
 }
 
-/// What a child, and those of its descendants that it waited for, used.
+/// Resources used by a child and those of its descendants that it waited for.
 ///
 /// Source: wait4(2), getrusage(2); microseconds in the kernel's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,29 +64,27 @@ pub struct ChildUsage {
     pub user_ns: u64,
     /// CPU time in the kernel, nanoseconds.
     pub system_ns: u64,
-    /// Switches because it waited for something.
+    /// Context switches to wait.
     pub voluntary_switch_count: u64,
-    /// Switches because another task's turn had come.
+    /// Context switches by preemption.
     pub involuntary_switch_count: u64,
 }
 
 /// A child that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// How it ended.
     pub status: ExitStatus,
     /// All it wrote to standard output.
     pub stdout: Vec<u8>,
     /// All it wrote to standard error.
     pub stderr: Vec<u8>,
-    /// What it used.
     pub usage: ChildUsage,
 }
 
 /// A running child process in a process group of its own.
 ///
-/// Dropping it kills the whole group with SIGKILL and reaps the child. When we die without
-/// dropping, the kernel sends SIGKILL to the child itself (not to what the child has started).
+/// Dropping it kills the whole group with SIGKILL and reaps the child. If the parent dies without
+/// dropping it, the kernel sends SIGKILL to the child itself (not to its descendants).
 #[derive(Debug)]
 pub struct Child {
     program: OsString,
@@ -104,8 +96,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` at `place`, with its output captured and nothing to read on
-    /// standard input.
+    /// Starts `command` at `place`, with captured output and empty standard input.
     ///
     /// The parent-death signal of Linux follows the *thread* that spawned: **the child is
     /// killed when the calling thread ends**, so call this from a thread that lives as long
@@ -116,8 +107,7 @@ impl Child {
         Self::spawn_on(command, place, Stdio::null())
     }
 
-    /// As [`Self::spawn`], with this as standard input: text to read, or a descriptor that the
-    /// program was told to use as its number 0.
+    /// As [`Self::spawn`], with `stdin` as standard input.
     pub fn spawn_on(
         mut command: Command,
         place: &Place<'_>,
@@ -131,7 +121,7 @@ impl Child {
         };
         let cpus = place.cpus.to_vec();
         if let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
-            // Checked here: after fork an error is better made without allocating.
+            // Checked here, because after fork an error must not allocate.
             let what = format!("CPU {cpu} does not exist");
             return Err(start(io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
@@ -163,7 +153,7 @@ impl Child {
                 return Err(start(source));
             }
         };
-        // From here on it is ours to reap: dropping std's handle neither kills nor waits.
+        // Dropping std's handle does not kill or reap the process: `Child` does.
         let (stdout, stderr) = (Arc::default(), Arc::default());
         let this = Child { program: program.clone(), pid, pidfd, stdout, stderr, ended: None };
         this.stdout.fill_from(child.stdout.take()).map_err(start)?;
@@ -171,13 +161,12 @@ impl Child {
         Ok(this)
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid as u32
     }
 
-    /// CPU time used so far by all its threads, nanoseconds; `None` once it was reaped
-    /// (see [`Finished::usage`]).
+    /// CPU time used so far by all threads, nanoseconds; `None` after it was reaped (see
+    /// [`Finished::usage`]).
     ///
     /// Source: clock_getcpuclockid(3).
     pub fn cpu_ns(&self) -> Option<u64> {
@@ -191,34 +180,45 @@ impl Child {
             return None;
         }
         let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `used` may be written; a clock that is gone is an error, not a fault.
+        // SAFETY: `used` may be written; a clock that no longer exists is an error, not a fault.
         let rc = unsafe { libc::clock_gettime(clock, &mut used) };
         (rc == 0).then_some(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
     }
 
-    /// What it wrote to standard output up to now.
+    /// Standard output so far.
     pub fn stdout_so_far(&self) -> Vec<u8> {
         self.stdout.bytes()
     }
 
-    /// What it wrote to standard error up to now.
+    /// Standard error so far.
     pub fn stderr_so_far(&self) -> Vec<u8> {
         self.stderr.bytes()
     }
 
-    /// Waits until standard output holds `text`, as a server announces that it listens.
+    /// Waits until standard output contains `text`, such as a server's ready message.
     ///
-    /// Returns false when the output ended or `timeout` passed without it.
+    /// Returns false if the output ended or `timeout` passed without it.
     pub fn wait_for_stdout(&self, text: &str, timeout: Duration) -> bool {
         self.stdout.wait_until(timeout, |seen| {
             seen.windows(text.len().max(1)).any(|window| window == text.as_bytes())
         })
     }
 
-    /// Waits at most `timeout` for its end; `None` when it still runs.
+    /// Takes the next line of standard output, without its line break.
     ///
-    /// What it left behind in its process group is killed. May be called again after the
-    /// end and then returns the same.
+    /// Returns `None` if the output ended or `timeout` passed before one was complete.
+    pub fn take_line(&self, timeout: Duration) -> Option<Vec<u8>> {
+        self.stdout.wait_until(timeout, |seen| seen.contains(&b'\n'));
+        let mut seen = self.stdout.lock();
+        let end = seen.bytes.iter().position(|byte| *byte == b'\n')?;
+        let mut line: Vec<u8> = seen.bytes.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    /// Waits at most `timeout` for the end; `None` if it still runs.
+    ///
+    /// Kills processes left in its group. Returns the same if called again after the end.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Finished>, ChildError> {
         let (status, usage) = match self.ended {
             Some(ended) => ended,
@@ -229,7 +229,7 @@ impl Child {
                 self.reap()?
             }
         };
-        // Nobody is left to write, unless a descendant went to a group of its own.
+        // No writer is left, unless a descendant changed its process group.
         let whole = |output: &Output| {
             output.wait_until(GRACE, |_| false);
             output.bytes()
@@ -238,13 +238,13 @@ impl Child {
         Ok(Some(Finished { status, stdout, stderr, usage }))
     }
 
-    /// Stops its group where it is, until [`resume`](Self::resume): it uses no CPU, and sleeps
-    /// that it is in run on.
+    /// Stops the group (SIGSTOP) until [`resume`](Self::resume): it uses no CPU, and its sleeps
+    /// continue to run.
     pub fn pause(&self) {
         self.signal_while_alive(libc::SIGSTOP);
     }
 
-    /// Lets a paused group go on.
+    /// Continues a paused group.
     pub fn resume(&self) {
         self.signal_while_alive(libc::SIGCONT);
     }
@@ -255,10 +255,10 @@ impl Child {
         }
     }
 
-    /// Ends it: SIGTERM to its group, a second to comply, then SIGKILL.
+    /// Ends the group: SIGTERM, a second to comply, then SIGKILL.
     pub fn stop(mut self) -> Result<Finished, ChildError> {
         self.signal_while_alive(libc::SIGTERM);
-        // A paused child takes the signal once it goes on.
+        // A paused child handles the signal when it continues.
         self.resume();
         if let Some(finished) = self.wait(GRACE)? {
             return Ok(finished);
@@ -271,7 +271,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end, as Ctrl-C does (SIGINT); [`wait`](Self::wait) tells when it has.
+    /// Sends SIGINT, as Ctrl-C does; see [`wait`](Self::wait) for the end.
     pub fn interrupt(&mut self) {
         self.signal_while_alive(libc::SIGINT);
     }
@@ -291,15 +291,15 @@ impl Child {
         }
     }
 
-    /// Kills what is left of the group, then takes the exit status. In this order, because
-    /// the number of the group is ours only until its leader is reaped.
+    /// Kills the rest of the group, then reaps the leader. In this order, because the group id may
+    /// be reused once its leader is reaped.
     fn reap(&mut self) -> Result<(ExitStatus, ChildUsage), ChildError> {
         kill_group(self.pid, libc::SIGKILL);
         let mut status = 0;
         // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         loop {
-            // SAFETY: status and usage may be written; the process is our child, not reaped.
+            // SAFETY: status and usage may be written; the process is a child that is not reaped yet.
             let rc = unsafe { libc::wait4(self.pid, &mut status, 0, &mut usage) };
             if rc == self.pid {
                 break;
@@ -323,20 +323,20 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.ended.is_none() {
-            // An error here means that somebody else reaped it: gone all the same.
+            // An error means that the child was reaped elsewhere; it has ended in any case.
             let _gone = self.reap();
         }
     }
 }
 
-/// Has the kernel kill the calling process when its parent's spawning thread ends.
+/// Makes the kernel kill the calling process when its parent's spawning thread ends.
 fn die_with(parent: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     let rc = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Had the parent died before the call above, no signal would ever come.
+    // If the parent died before the call above, the signal would never arrive.
     if std::os::unix::process::parent_id() != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -344,8 +344,8 @@ fn die_with(parent: u32) -> io::Result<()> {
 }
 
 fn kill_group(pid: libc::pid_t, signal: i32) {
-    // SAFETY: no memory is involved; callers have not reaped the leader, so the group is
-    // still the child's. A group without members left is no error to us.
+    // SAFETY: no memory is involved; callers have not reaped the leader, so the group id is still
+    // the child's. An empty group is no error here.
     unsafe { libc::kill(-pid, signal) };
 }
 
@@ -355,11 +355,11 @@ fn open_pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
     let Ok(fd @ 0..) = i32::try_from(fd) else {
         return Err(io::Error::last_os_error());
     };
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    // SAFETY: the kernel returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a pipe has delivered so far, filled by a thread of its own.
+/// Output of a pipe so far, collected by a thread.
 #[derive(Debug, Default)]
 struct Output {
     seen: Mutex<Seen>,
@@ -373,7 +373,7 @@ struct Seen {
 }
 
 impl Output {
-    /// Fills itself from `pipe` until that ends.
+    /// Collects from `pipe` until it ends.
     fn fill_from(self: &Arc<Self>, pipe: Option<impl Read + Send + 'static>) -> io::Result<()> {
         let Some(mut pipe) = pipe else {
             self.add(None);
@@ -411,8 +411,7 @@ impl Output {
         self.lock().bytes.clone()
     }
 
-    /// Waits until `enough` says so (true), or the pipe ended or time is up (what `enough`
-    /// says then).
+    /// Waits until `enough` is true, the pipe ends or time is up; returns the last `enough`.
     fn wait_until(&self, timeout: Duration, enough: impl Fn(&[u8]) -> bool) -> bool {
         let (seen, _) = self
             .changed
@@ -433,6 +432,16 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
+    }
+
+    #[test]
+    fn lines_are_taken_one_by_one_and_none_after_the_end() {
+        let child = Child::spawn(shell("echo one; echo; printf three"), &Place::default()).unwrap();
+        assert_eq!(child.take_line(LONG).as_deref(), Some(&b"one"[..]));
+        assert_eq!(child.take_line(LONG).as_deref(), Some(&b""[..]));
+        assert_eq!(child.take_line(LONG), None, "a line without its end");
+        let slow = Child::spawn(shell("sleep 20"), &Place::default()).unwrap();
+        assert_eq!(slow.take_line(Duration::from_millis(10)), None);
     }
 
     #[test]
@@ -471,7 +480,7 @@ mod tests {
         let finished = child.stop().unwrap();
         assert_eq!(finished.status.signal(), Some(libc::SIGTERM));
         let usage = finished.usage;
-        // The tick splits user from system; the sum agrees with the scheduler's to a tick.
+        // The tick separates user from system time; the sum matches the scheduler's to a tick.
         assert!(usage.user_ns + usage.system_ns + 20_000_000 > so_far_ns, "{usage:?}");
     }
 

@@ -1,4 +1,4 @@
-//! The clock of every measurement.
+//! Clocks of all measurements.
 
 /// CLOCK_MONOTONIC in nanoseconds: a vDSO read, no system call.
 #[inline]
@@ -6,23 +6,23 @@ pub fn monotonic_ns() -> u64 {
     read_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_REALTIME in nanoseconds since 1970, as kernel packet time stamps use it.
+/// CLOCK_REALTIME in nanoseconds since 1970, the clock of kernel packet time stamps.
 #[inline]
 pub fn realtime_ns() -> u64 {
     read_ns(libc::CLOCK_REALTIME)
 }
 
-/// CLOCK_BOOTTIME in nanoseconds: since the machine was started, sleep included.
+/// CLOCK_BOOTTIME in nanoseconds: time since boot, suspend included.
 pub fn boottime_ns() -> u64 {
     read_ns(libc::CLOCK_BOOTTIME)
 }
 
-/// CPU time of the calling thread in nanoseconds, as the scheduler counts it.
+/// CPU time of the calling thread in nanoseconds, counted by the scheduler.
 pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of one thread, for others to read.
+/// CPU clock of a thread, readable from other threads.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadClock(libc::clockid_t);
 
@@ -32,7 +32,7 @@ impl ThreadClock {
         // SAFETY: no argument; always the calling thread.
         let this = unsafe { libc::pthread_self() };
         let mut id = libc::CLOCK_THREAD_CPUTIME_ID;
-        // SAFETY: `this` is a thread that lives, and `id` may be written; it cannot fail for it.
+        // SAFETY: `this` is the running thread and `id` may be written, so the call cannot fail.
         unsafe { libc::pthread_getcpuclockid(this, &mut id) };
         ThreadClock(id)
     }
@@ -48,23 +48,23 @@ pub fn process_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// How late the kernel may wake the calling thread from a timed sleep; 50 µs unless set, which
-/// is most of a 10,000/s schedule's interval.
+/// Sets how late the kernel may wake the calling thread from a timed sleep. The default, 50 µs, is
+/// half of the interval of a 10,000/s schedule.
 ///
 /// Source: prctl(2), PR_SET_TIMERSLACK.
 pub fn set_timer_slack_ns(slack_ns: u64) {
-    // SAFETY: no pointer is passed; a refusal leaves the default, which is merely later.
+    // SAFETY: no pointer is passed; on failure the default slack stays.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
 }
 
-/// How far the host's clock may be from true time, as whoever keeps it (NTP, PTP) told the
-/// kernel; `None` when nobody keeps it.
+/// Maximum error of the host clock reported by the kernel; `None` if it is not synchronised (by
+/// NTP or PTP).
 ///
 /// Source: adjtimex(2): STA_UNSYNC and `maxerror`.
 pub fn host_error_ns() -> Option<u64> {
-    // SAFETY: all members are integers, for which zero is a value.
+    // SAFETY: all-zero is a valid timex, a plain C struct of integers.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `state` may be read and written; with `modes` 0 nothing is changed.
+    // SAFETY: `state` may be written; with `modes` 0 the call changes nothing.
     let kept = unsafe { libc::adjtimex(&mut state) };
     let is_kept = kept >= 0 && kept != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
     is_kept.then(|| u64::try_from(state.maxerror).unwrap_or(0) * 1000)
@@ -73,8 +73,8 @@ pub fn host_error_ns() -> Option<u64> {
 #[inline]
 fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec to write to; the clock ids used always exist, so the
-    // call cannot fail, but for a thread that has ended: then `now` stays 0.
+    // SAFETY: `now` may be written. The call fails only for a thread that has ended; `now` stays 0
+    // then.
     unsafe { libc::clock_gettime(clock, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

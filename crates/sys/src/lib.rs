@@ -1,7 +1,7 @@
 //! System calls, shared-memory rings and BPF: the only crate with `unsafe` code.
 //!
-//! One file per kernel noun. Everything exported is safe to call; lengths and
-//! indexes that the kernel supplies are checked in release builds too.
+//! One file for each kernel noun. All exported functions are safe to call; lengths and indexes that
+//! the kernel supplies are checked in release builds too.
 #![expect(unsafe_code, reason = "the one fence of the workspace: every block states why it holds")]
 
 pub mod affinity;
@@ -25,5 +25,6 @@ pub mod seccomp;
 pub mod socket;
 pub mod sysfs;
 pub mod tap;
+pub mod thread;
 pub mod udp;
 pub mod xsk;

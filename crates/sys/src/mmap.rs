@@ -1,4 +1,4 @@
-//! Memory mappings that unmap themselves.
+//! Memory mappings that are unmapped on drop.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,30 +6,30 @@ use std::ptr::NonNull;
 
 /// A shared or anonymous mapping of whole pages, readable and writable.
 ///
-/// The memory may be written by the kernel at any time, so it is only ever
-/// handed out as raw parts to the ring code of this crate.
+/// The kernel may write the memory at any time, so only the ring code of this crate gets access,
+/// by raw pointers.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len_bytes: usize,
 }
 
-// SAFETY: the mapping is plain memory owned by this value; nothing in it is tied to a thread.
+// SAFETY: the mapping is plain memory owned by this value and not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: the only shared access is through the base address; synchronising what lies
-// behind it is the business of the ring code, which documents it per access.
+// SAFETY: the only shared access is through the base address; the ring code synchronises the
+// memory behind it and documents each access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of `len_bytes`, rounded up to whole pages, faulted in at once
-    /// so that no page fault falls into a measurement.
+    /// Zeroed memory of `len_bytes`, rounded up to whole pages and faulted in at once, so that no
+    /// page fault disturbs a measurement.
     pub fn anonymous(len_bytes: usize) -> io::Result<Self> {
         // Miri has no pages to fault in.
         let populate = if cfg!(miri) { 0 } else { libc::MAP_POPULATE };
         Self::map(len_bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | populate, -1, 0)
     }
 
-    /// `len_bytes` of the file or socket `fd` from `offset_bytes`, shared with the kernel.
+    /// Maps `len_bytes` of the file or socket `fd` from `offset_bytes`, shared with the kernel.
     pub fn of_fd(fd: BorrowedFd<'_>, len_bytes: usize, offset_bytes: i64) -> io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         Self::map(len_bytes, flags, fd.as_raw_fd(), offset_bytes)
@@ -64,7 +64,7 @@ impl Mapping {
     /// Address of `offset_bytes`, checked to leave room for `len_bytes` behind it.
     ///
     /// # Panics
-    /// When the range lies outside the mapping.
+    /// If the range is outside the mapping.
     pub(crate) fn at(&self, offset_bytes: usize, len_bytes: usize) -> NonNull<u8> {
         let end = offset_bytes.checked_add(len_bytes);
         assert!(end.is_some_and(|end| end <= self.len_bytes), "range outside the mapping");
@@ -72,8 +72,7 @@ impl Mapping {
         unsafe { self.base.add(offset_bytes) }
     }
 
-    /// Has the cache line at an offset brought near. Nothing where there is no such line, or no
-    /// way to ask for it.
+    /// Prefetches the cache line at an offset, if it is inside the mapping and the processor can.
     #[inline]
     pub(crate) fn prefetch(&self, offset_bytes: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -87,7 +86,6 @@ impl Mapping {
         let _ = offset_bytes;
     }
 
-    /// Length in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }

@@ -1,4 +1,4 @@
-//! Multicast groups: joining and leaving on an interface, and sending to them.
+//! Multicast groups: join and leave on an interface, and send.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -6,60 +6,44 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::socket;
 
-/// MCAST_JOIN_SOURCE_GROUP: names the interface by index, which IP_ADD_SOURCE_MEMBERSHIP cannot.
+/// Takes the interface by index, which IP_ADD_SOURCE_MEMBERSHIP cannot.
 ///
 /// Source: linux/in.h; RFC 3678 section 5.1.
 const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
 /// MCAST_LEAVE_SOURCE_GROUP.
 const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
-/// IP_MULTICAST_ALL.
 const IP_MULTICAST_ALL: i32 = 49;
 
-/// Where a group is joined.
+/// A group on an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Membership {
     /// The group, 224.0.0.0 to 239.255.255.255.
     pub group: Ipv4Addr,
-    /// The only sender to hear; `None` for any.
+    /// Only sender to receive from; `None` for any.
     pub source: Option<Ipv4Addr>,
-    /// Interface index.
     pub ifindex: u32,
-    /// Its name, for messages.
     pub ifname: String,
 }
 
-/// Why a group could not be joined, or be sent to.
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
     /// Not the address of a group.
     #[error("{group} is no multicast group; groups are 224.0.0.0 to 239.255.255.255")]
-    NotAGroup {
-        /// The address.
-        group: Ipv4Addr,
-    },
+    NotAGroup { group: Ipv4Addr },
     /// A group cannot be a source.
     #[error("{from} cannot be the sender of {group}; give the address of one host as --source")]
-    NotASource {
-        /// The group.
-        group: Ipv4Addr,
-        /// The address.
-        from: Ipv4Addr,
-    },
-    /// The kernel's limit of memberships a socket, or of sources a membership.
+    NotASource { group: Ipv4Addr, from: Ipv4Addr },
+    /// Limit of memberships of a socket, or of sources of a membership.
     #[error(
         "cannot join {group} on {ifname}: this socket has as many {what} as the host allows; \
          raise it (sysctl -w net.ipv4.{limit}=…)"
     )]
     TooMany {
-        /// The group.
         group: Ipv4Addr,
-        /// Interface.
         ifname: String,
-        /// What there are too many of.
+        /// Kind of entry above the limit.
         what: &'static str,
-        /// Name of the setting.
         limit: &'static str,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
@@ -69,24 +53,16 @@ pub enum MulticastError {
          and give it an address (ip address add ADDRESS/PREFIX dev {ifname})"
     )]
     NoIpv4 {
-        /// The group.
         group: Ipv4Addr,
-        /// Interface.
         ifname: String,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// Anything else.
     #[error("{what} failed for group {group} on {ifname}")]
     System {
-        /// The call.
         what: &'static str,
-        /// The group.
         group: Ipv4Addr,
-        /// Interface.
         ifname: String,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
@@ -102,7 +78,7 @@ struct GroupSourceReq {
 }
 
 impl Membership {
-    /// Checks the addresses: group and source must be what they are called.
+    /// Checks that the group is a multicast address and the source is not.
     pub fn check(&self) -> Result<(), MulticastError> {
         let group = self.group;
         if !group.is_multicast() {
@@ -116,8 +92,7 @@ impl Membership {
         }
     }
 
-    /// Joins: the kernel tells the network by IGMP, and this socket hears the group. The
-    /// membership ends with the socket.
+    /// Joins the group (the kernel sends IGMP). The membership ends with the socket.
     ///
     /// Source: ip(7), IP_ADD_MEMBERSHIP; RFC 3678 for one source.
     pub fn join(&self, fd: BorrowedFd<'_>) -> Result<(), MulticastError> {
@@ -126,7 +101,6 @@ impl Membership {
             .map_err(|source| self.explain(source))
     }
 
-    /// Leaves again.
     pub fn leave(&self, fd: BorrowedFd<'_>) -> Result<(), MulticastError> {
         self.set(fd, libc::IP_DROP_MEMBERSHIP, MCAST_LEAVE_SOURCE_GROUP)
             .map_err(|source| self.failed("leaving", source))
@@ -152,7 +126,7 @@ impl Membership {
             Some(libc::ENOBUFS) => {
                 let (what, limit) = match self.source {
                     None => ("memberships", "igmp_max_memberships"),
-                    // The same error for both limits; ten sources are fewer than twenty groups.
+                    // Both limits have the same error; the default of ten sources is below twenty groups.
                     Some(_) => ("memberships or sources", "igmp_max_memberships, igmp_max_msf"),
                 };
                 MulticastError::TooMany { group, ifname, what, limit, source }
@@ -197,9 +171,9 @@ fn storage(ip: Ipv4Addr) -> libc::sockaddr_storage {
     storage
 }
 
-/// A UDP socket bound to a group's own address, so that nothing else of the port is heard;
-/// other programs may bind it too. Only memberships of this very socket count, not those of
-/// other programs (IP_MULTICAST_ALL off).
+/// A UDP socket bound to a group's address, so that it receives no other datagrams of the port;
+/// other programs may bind it too. Only memberships of this socket count, not those of other
+/// programs (IP_MULTICAST_ALL off).
 pub fn bind(group: SocketAddrV4) -> io::Result<UdpSocket> {
     let fd = socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let socket = UdpSocket::from(fd);
@@ -218,8 +192,8 @@ pub fn bind(group: SocketAddrV4) -> io::Result<UdpSocket> {
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-/// A UDP socket that sends to `to` through an interface; with the given time to live where `to`
-/// is a group (1: not past a router).
+/// A UDP socket that sends to `to` through an interface; `ttl` applies if `to` is a group (1: not
+/// past a router).
 pub fn sender(to: SocketAddrV4, ifindex: u32, ttl: u8) -> io::Result<UdpSocket> {
     let fd: OwnedFd = socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let socket = UdpSocket::from(fd);
@@ -249,7 +223,7 @@ mod tests {
         Membership { group: *group.ip(), source, ifindex: LO, ifname: "lo".into() }
     }
 
-    fn heard(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut all = Vec::new();
         let mut buffer = [0; 64];
@@ -260,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_hears_its_group_and_no_other_and_nothing_once_it_left() {
+    fn member_receives_its_group_only_until_it_leaves() {
         let (one, other) = (bind(GROUP).unwrap(), bind(OTHER).unwrap());
         membership(GROUP, None).join(one.as_fd()).unwrap();
         membership(OTHER, None).join(other.as_fd()).unwrap();
@@ -268,15 +242,15 @@ mod tests {
         let to_other = sender(OTHER, LO, 1).unwrap();
         to_one.send(b"one").unwrap();
         to_other.send(b"other").unwrap();
-        assert_eq!(heard(&one), [b"one"]);
-        assert_eq!(heard(&other), [b"other"]);
+        assert_eq!(received(&one), [b"one"]);
+        assert_eq!(received(&other), [b"other"]);
         membership(GROUP, None).leave(one.as_fd()).unwrap();
         to_one.send(b"late").unwrap();
-        assert_eq!(heard(&one), Vec::<Vec<u8>>::new());
+        assert_eq!(received(&one), Vec::<Vec<u8>>::new());
     }
 
     #[test]
-    fn one_source_is_heard_and_the_others_are_not() {
+    fn only_the_given_source_is_received() {
         let group = SocketAddrV4::new(Ipv4Addr::new(232, 77, 3, 3), 17_303);
         let socket = bind(group).unwrap();
         membership(group, Some(Ipv4Addr::new(127, 0, 0, 5))).join(socket.as_fd()).unwrap();
@@ -286,22 +260,22 @@ mod tests {
             socket::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_IF, through).unwrap();
             sender.send_to(from.as_bytes(), group).unwrap();
         }
-        assert_eq!(heard(&socket), [b"127.0.0.5:0"]);
+        assert_eq!(received(&socket), [b"127.0.0.5:0"]);
     }
 
     #[test]
-    fn two_programs_may_hear_the_same_group() {
+    fn two_programs_may_receive_the_same_group() {
         let group = SocketAddrV4::new(Ipv4Addr::new(239, 77, 3, 4), 17_304);
         let sockets = [bind(group).unwrap(), bind(group).unwrap()];
         for socket in &sockets {
             membership(group, None).join(socket.as_fd()).unwrap();
         }
         sender(group, LO, 1).unwrap().send(b"both").unwrap();
-        assert!(sockets.iter().all(|socket| heard(socket) == [b"both"]));
+        assert!(sockets.iter().all(|socket| received(socket) == [b"both"]));
     }
 
     #[test]
-    fn what_cannot_be_joined_is_said_with_the_remedy() {
+    fn failed_join_names_the_remedy() {
         let socket = bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let join = |group: [u8; 4], source: Option<[u8; 4]>, ifindex| {
             let membership = Membership {

@@ -1,8 +1,7 @@
 //! Network namespaces held by a descriptor, without a name.
 //!
-//! A namespace made here appears in no directory: the kernel removes it, with every
-//! interface in it, when the last descriptor, socket or thread that uses it is gone,
-//! however its holder ended.
+//! A namespace made here appears in no directory: the kernel removes it and its interfaces when
+//! the last descriptor, socket or thread that uses it is closed, however the process ended.
 
 use std::fs::File;
 use std::io;
@@ -15,18 +14,14 @@ use thiserror::Error;
 
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Why a network namespace could not be made, opened or entered.
 #[derive(Debug, Error)]
 pub enum NetnsError {
-    /// The capability is missing.
     #[error(
         "{what} needs CAP_SYS_ADMIN: run as root, or grant it with \
          `sudo setcap cap_sys_admin,cap_net_admin,cap_net_raw+ep PROGRAM`"
     )]
     Denied {
-        /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -35,24 +30,17 @@ pub enum NetnsError {
         "cannot open network namespace {}: `ip netns list` shows those with a name", path.display()
     )]
     Open {
-        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// The file is no network namespace.
     #[error("{} is not a network namespace", path.display())]
-    NotANamespace {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Anything else, such as a kernel without namespaces or no room for a thread.
+    NotANamespace { path: PathBuf },
+    /// Any other error, such as a kernel without namespaces or a failed thread start.
     #[error("{what} failed")]
     Failed {
-        /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -74,9 +62,9 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes an empty namespace: one loopback interface, down.
+    /// Creates an empty namespace: one loopback interface, down.
     ///
-    /// The calling thread stays where it is.
+    /// The calling thread does not change its namespace.
     ///
     /// Source: unshare(2), CLONE_NEWNET; network_namespaces(7).
     pub fn new() -> Result<Self, NetnsError> {
@@ -102,7 +90,7 @@ impl Netns {
         let file = File::open(path)
             .map_err(|source| NetnsError::Open { path: path.to_owned(), source })?;
         let fd = OwnedFd::from(file);
-        // SAFETY: NS_GET_NSTYPE takes no argument and touches no memory of ours.
+        // SAFETY: NS_GET_NSTYPE takes no argument and writes no memory.
         let kind = unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) };
         if kind != libc::CLONE_NEWNET {
             return Err(NetnsError::NotANamespace { path: path.to_owned() });
@@ -112,10 +100,10 @@ impl Netns {
 
     /// Runs `body` on a thread of its own inside this namespace and returns its result.
     ///
-    /// Sockets and other descriptors that `body` opens belong to this namespace for good
-    /// and may be used from any thread. A panic of `body` goes on in the caller. The thread
-    /// ends with the call, so nothing that dies with its thread (such as a child process
-    /// with a parent-death signal) may be made in `body`.
+    /// Sockets and other descriptors that `body` opens stay in this namespace and may be used from
+    /// any thread. A panic of `body` propagates to the caller. The thread ends with the call, so
+    /// `body` must not start anything that ends with its thread (such as a child process with a
+    /// parent-death signal).
     pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
         on_own_thread(|| {
             self.enter()
@@ -124,9 +112,9 @@ impl Netns {
         })?
     }
 
-    /// Moves the calling thread into this namespace, for the rest of its life.
+    /// Moves the calling thread into this namespace.
     ///
-    /// Allocates nothing, so that it may run between fork and exec.
+    /// Does not allocate, so that it may run between fork and exec.
     ///
     /// Source: setns(2).
     pub fn enter(&self) -> io::Result<()> {
@@ -135,8 +123,7 @@ impl Netns {
         if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Inode number of the namespace: two descriptors with the same number are the same
-    /// namespace.
+    /// Inode number of the namespace, equal for all descriptors of the same namespace.
     pub fn inode(&self) -> Result<u64, NetnsError> {
         self.fd
             .try_clone()
@@ -166,7 +153,7 @@ impl AsFd for Netns {
 /// Source: linux/nsfs.h.
 const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
 
-/// Runs `body` on a new thread and hands on its panic.
+/// Runs `body` on a new thread and propagates its panic.
 fn on_own_thread<R: Send>(body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()

@@ -32,8 +32,8 @@ const BLOCK_PACKETS: usize = 12;
 const BLOCK_FIRST: usize = 16;
 
 const BLOCK_BYTES: usize = 1 << 16;
-/// The kernel hands over a block that is not full after this time; it takes whole
-/// milliseconds, and so a lone packet waits that long.
+/// Time after which the kernel releases a block that is not full, in whole milliseconds: the
+/// longest wait of a single packet.
 const RETIRE_MS: u32 = 1;
 
 /// Counters of a receive socket; reading them resets the kernel's.
@@ -94,8 +94,8 @@ fn udp_port_filter(port: u16) -> [FilterStep; 10] {
     ]
 }
 
-/// Accepts unfragmented IPv4 UDP datagrams to any of the addresses, where a source is given from
-/// it only; refuses the rest.
+/// Accepts unfragmented IPv4 UDP datagrams to any of the addresses, from its source if one is
+/// given; refuses the rest.
 fn flows_filter(flows: &[(Option<Ipv4Addr>, SocketAddrV4)]) -> Vec<FilterStep> {
     let step = |code, jt, jf, k| FilterStep { code, jt, jf, k };
     let refuse = || step(0x06, 0, 0, 0);
@@ -137,7 +137,6 @@ pub struct PacketRx {
     left: u32,
     next: usize,
     seen: PacketStatistics,
-    /// Sleeps so far.
     pub wait_count: u64,
 }
 
@@ -152,8 +151,8 @@ impl PacketRx {
         Self::open_filtered(ifindex, &mut filter, ring_bytes)
     }
 
-    /// The same for datagrams to several addresses and ports, each from one source or any.
-    /// First fragments of a longer datagram are left out like the others: they are not whole.
+    /// As [`PacketRx::open`], for datagrams to several addresses and ports, each from one source or
+    /// any. Fragments are left out, first ones too.
     pub fn open_flows(
         ifindex: u32,
         flows: &[(Option<Ipv4Addr>, SocketAddrV4)],
@@ -168,29 +167,27 @@ impl PacketRx {
         ring_bytes: usize,
     ) -> io::Result<Self> {
         let fd = open()?;
-        // The filter before the binding: no stranger's frame gets in between.
+        // Filter before binding, so that no other frame gets in.
         socket::attach_filter(fd.as_fd(), filter)?;
         Self::with(fd, ifindex, libc::ETH_P_IP as u16, ring_bytes)
     }
 
-    /// A socket that hears every frame of the interface, in and out, and keeps none: what a
-    /// capture costs whose filter matches nothing.
+    /// A socket that sees every frame of the interface, in and out, and keeps none: the cost of a
+    /// capture whose filter matches nothing.
     pub fn open_deaf(ifindex: u32) -> io::Result<Self> {
         let fd = open()?;
         socket::attach_filter(fd.as_fd(), &mut [FilterStep { code: 0x06, jt: 0, jf: 0, k: 0 }])?;
         Self::with(fd, ifindex, libc::ETH_P_ALL as u16, 2 * BLOCK_BYTES)
     }
 
-    /// As [`PacketRx::open`], for every frame that arrives, whatever it holds; frames that
-    /// leave by the interface are not among them.
+    /// As [`PacketRx::open`], for every frame that arrives; outgoing frames are excluded.
     pub fn open_all(ifindex: u32, ring_bytes: usize) -> io::Result<Self> {
         let fd = open()?;
         socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         Self::with(fd, ifindex, libc::ETH_P_ALL as u16, ring_bytes)
     }
 
-    /// As [`PacketRx::open`], for every frame of an EtherType; of each the first `snap_bytes` are
-    /// captured.
+    /// As [`PacketRx::open`], for every frame of an EtherType; captures the first `snap_bytes`.
     pub fn open_protocol(
         ifindex: u32,
         ethertype: u16,
@@ -199,7 +196,7 @@ impl PacketRx {
     ) -> io::Result<Self> {
         let fd = open()?;
         socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        // What a filter returns is how much is captured.
+        // A filter returns the number of bytes to capture.
         let mut filter = [FilterStep { code: 0x06, jt: 0, jf: 0, k: snap_bytes }];
         socket::attach_filter(fd.as_fd(), &mut filter)?;
         Self::with(fd, ifindex, ethertype, ring_bytes)
@@ -230,9 +227,9 @@ impl PacketRx {
         unsafe { at.as_ref() }
     }
 
-    /// Whether a block is open or ready.
+    /// True if a block is open or ready.
     pub fn ready(&self) -> bool {
-        // Acquire: the packets are read after the status that hands the block to us.
+        // Acquire: the packets are read after the status that releases the block to user space.
         let status = self.word(BLOCK_STATUS).load(Ordering::Acquire);
         self.left > 0 || status & libc::TP_STATUS_USER != 0
     }
@@ -254,12 +251,12 @@ impl PacketRx {
                 }
                 let start = self.block * BLOCK_BYTES + self.next;
                 let at = self.ring.at(start, size_of::<tpacket3_hdr>()).cast::<tpacket3_hdr>();
-                // SAFETY: a whole header lies there; any bit pattern is valid.
+                // SAFETY: a whole header is in range; any bit pattern is valid.
                 let header = unsafe { at.read_unaligned() };
                 let (mac, len) = (header.tp_mac as usize, header.tp_snaplen as usize);
                 if mac + len <= room {
                     let bytes = self.ring.at(start + mac, len);
-                    // SAFETY: in the ring, checked by `at`; the block is ours until released.
+                    // SAFETY: in the ring, checked by `at`; user space owns the block until it is released.
                     let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr(), len) };
                     let stamp_ns =
                         u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
@@ -278,7 +275,7 @@ impl PacketRx {
         taken
     }
 
-    /// Sleeps until a block is ready, at most `timeout`.
+    /// Sleeps at most `timeout` until a block is ready.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.wait_count += 1;
         socket::wait(self.fd.as_fd(), false, timeout).map(|_| ())
@@ -311,7 +308,6 @@ pub struct PacketTx {
     head: usize,
     tail: usize,
     in_flight: usize,
-    /// Wake-ups so far.
     pub kick_count: u64,
     /// Frames that the kernel refused as malformed.
     pub refused_count: u64,
@@ -326,9 +322,8 @@ impl PacketTx {
         Self::with(open()?, ifindex, frame_bytes, slot_count)
     }
 
-    /// The same, of which the kernel drops frames that are larger than the interface's MTU,
-    /// uncounted. Of [`Self::open`] it refuses them: it stays at the slot of such a frame, and
-    /// sends none behind it.
+    /// As [`Self::open`], but the kernel drops frames above the interface's MTU, uncounted. With
+    /// [`Self::open`] it refuses them: it stays at the slot of such a frame and sends none behind it.
     pub fn open_dropping(ifindex: u32, frame_bytes: usize, slot_count: usize) -> io::Result<Self> {
         let fd = open()?;
         socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_LOSS, 1)?;
@@ -350,7 +345,7 @@ impl PacketTx {
             tp_feature_req_word: 0,
         };
         socket::set(fd.as_fd(), libc::SOL_PACKET, PACKET_TX_RING, request)?;
-        // Straight to the driver; older kernels keep the queue and are merely slower.
+        // Bypass the queueing discipline; older kernels keep it and are slower.
         let _ = socket::set_int(fd.as_fd(), libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1);
         let ring = Mapping::of_fd(fd.as_fd(), block_count * block_bytes, 0)?;
         bind(&fd, ifindex, 0)?;
@@ -378,8 +373,8 @@ impl PacketTx {
         unsafe { AtomicU32::from_ptr(at) }
     }
 
-    /// Posts up to `want` frames of `len_bytes`, each written by `fill`; returns how many. They
-    /// go out at the next [`kick`](Self::kick).
+    /// Posts up to `want` frames of `len_bytes`, each written by `fill`; returns how many. The next
+    /// [`kick`](Self::kick) sends them.
     pub fn post(
         &mut self,
         want: usize,
@@ -393,9 +388,9 @@ impl PacketTx {
         while posted < want && self.in_flight < self.slot_count {
             let slot = self.head;
             let at = self.ring.at(slot * self.slot_bytes + TX_OFFSET, len_bytes);
-            // SAFETY: in the ring, checked by `at`; the slot is ours, as it is not in flight.
+            // SAFETY: in the ring, checked by `at`; user space owns the slot, which is not in flight.
             fill(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len_bytes) });
-            // SAFETY: the header lies in the ring and the slot is ours.
+            // SAFETY: the header is in the ring and user space owns the slot.
             let header = unsafe { self.header(slot).as_mut() };
             header.tp_len = len_bytes as u32;
             header.tp_snaplen = len_bytes as u32;
@@ -409,13 +404,13 @@ impl PacketTx {
         posted
     }
 
-    /// Has the kernel send what was posted. Returns whether it took all of it.
+    /// Makes the kernel send posted frames. Returns true if it took all of them.
     pub fn kick(&mut self) -> io::Result<bool> {
         self.kick_count += 1;
         socket::wake_sender(self.fd.as_fd())
     }
 
-    /// Takes back slots whose frames were sent; returns how many.
+    /// Reclaims slots whose frames were sent; returns how many.
     pub fn reap(&mut self) -> usize {
         let mut reaped = 0;
         while self.in_flight > 0 {
@@ -439,13 +434,13 @@ impl PacketTx {
         self.slot_count - self.in_flight
     }
 
-    /// Slots posted that the kernel has not begun to send: a [`kick`](Self::kick) that took some
-    /// says nothing of those behind, for which the socket had no memory.
+    /// Slots posted that the kernel has not begun to send. A [`kick`](Self::kick) may leave some
+    /// because the socket had no memory.
     pub fn requested(&self) -> usize {
         let before = |slot: usize, back: usize| (slot + self.slot_count - back) % self.slot_count;
         (1..=self.in_flight)
             .take_while(|&back| {
-                // Relaxed: only counted, nothing is read behind it.
+                // Relaxed: a count, which guards no data.
                 let status = self.status(before(self.head, back)).load(Ordering::Relaxed);
                 status & libc::TP_STATUS_SEND_REQUEST != 0
             })

@@ -4,15 +4,20 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Descriptors that can be waited for at once.
+/// Most descriptors of one wait.
 pub const FDS_MAX: usize = 8;
 
-/// Waits until one of `fds` is readable, at most `timeout`; returns how many are. A signal ends
-/// the wait early with none.
+/// Waits at most `timeout` until one of `fds` is readable; returns how many are. A signal ends the
+/// wait early with 0.
 ///
 /// # Panics
 /// With more than [`FDS_MAX`] of them.
 pub fn readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<usize> {
+    Ok(readable_set(fds, timeout)?.count_ones() as usize)
+}
+
+/// As [`readable`]; returns which, as a set of bits: bit `i` for `fds[i]`.
+pub fn readable_set(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u8> {
     let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; FDS_MAX];
     let polled = &mut polled[..fds.len()];
     for (poll, fd) in polled.iter_mut().zip(fds) {
@@ -27,7 +32,8 @@ pub fn readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<usize> 
         libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &timeout, std::ptr::null())
     };
     if rc >= 0 {
-        return Ok(rc as usize);
+        let bits = (0..).zip(polled.iter()).filter(|(_, poll)| poll.revents != 0);
+        return Ok(bits.fold(0, |set, (i, _)| set | 1 << i));
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) }
@@ -48,5 +54,6 @@ mod tests {
         assert_eq!(readable(&fds, Duration::ZERO).unwrap(), 0);
         writer.write_all(&[1]).unwrap();
         assert_eq!(readable(&fds, Duration::from_secs(60)).unwrap(), 1);
+        assert_eq!(readable_set(&fds, Duration::from_secs(60)).unwrap(), 0b10);
     }
 }

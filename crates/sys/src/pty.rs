@@ -1,4 +1,4 @@
-//! A terminal of our own, for what a program prints to one.
+//! Pseudo-terminals, to capture output that a program prints to a terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,14 +8,14 @@ use std::os::unix::fs::OpenOptionsExt;
 /// Both sides of a pseudo-terminal.
 #[derive(Debug)]
 pub struct Pty {
-    /// What a terminal emulator reads; reading fails with EIO once the other side is closed.
+    /// Side of the terminal emulator; reading fails with EIO after the other side is closed.
     pub master: File,
-    /// What a program takes for its terminal.
+    /// Side of the program.
     pub terminal: File,
 }
 
 impl Pty {
-    /// Opens a new one that is nobody's controlling terminal.
+    /// Opens a pseudo-terminal that does not become a controlling terminal.
     ///
     /// Source: pty(7), ioctl_tty(2).
     pub fn open() -> io::Result<Self> {
@@ -30,14 +30,14 @@ impl Pty {
         if rc != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Not by its name in /dev/pts, which may be another namespace's.
+        // Not by name: /dev/pts may belong to another namespace.
         let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
         // SAFETY: TIOCGPTPEER takes flags and no pointer.
         let fd = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+        // SAFETY: the kernel returned a new descriptor without another owner.
         let terminal = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Pty { master, terminal: terminal.into() })
     }
@@ -55,7 +55,7 @@ mod tests {
         terminal.write_all(b"2330 995\n").unwrap();
         let mut seen = [0; 64];
         let bytes = master.read(&mut seen).unwrap();
-        // Terminals return the carriage too.
+        // A terminal prints \r\n.
         assert_eq!(&seen[..bytes], b"2330 995\r\n");
         drop(terminal);
         assert_eq!(master.read(&mut seen).unwrap_err().raw_os_error(), Some(libc::EIO));

@@ -1,13 +1,13 @@
 //! CPU time and context switches of a thread.
 
-/// What a thread has used since it began.
+/// Resources used by a thread since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadUsage {
     /// CPU time in user mode, nanoseconds; the split from `system_ns` is sampled by the
     /// kernel's tick, the sum is exact.
     pub user_ns: u64,
-    /// CPU time in the kernel, nanoseconds, softirqs that ran on this thread's time included
-    /// (unless the kernel accounts interrupt time apart).
+    /// CPU time in the kernel, nanoseconds, with softirqs that ran in this thread (unless the kernel
+    /// accounts interrupt time separately).
     pub system_ns: u64,
     /// Voluntary and involuntary context switches.
     pub context_switch_count: u64,
@@ -22,7 +22,7 @@ impl ThreadUsage {
         // SAFETY: RUSAGE_THREAD is valid on Linux and `usage` may be written.
         unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
         let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
-        // The scheduler's sum has nanoseconds where rusage has microseconds.
+        // The scheduler counts in nanoseconds, rusage in microseconds.
         let user_ns = ns(usage.ru_utime).min(cpu_ns);
         ThreadUsage {
             user_ns,
@@ -31,7 +31,7 @@ impl ThreadUsage {
         }
     }
 
-    /// What was used from `earlier` to `self`.
+    /// Difference from `earlier` to `self`.
     pub fn since(&self, earlier: &ThreadUsage) -> ThreadUsage {
         ThreadUsage {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),

@@ -1,10 +1,10 @@
-//! How the kernel schedules a thread, and memory that is never paged out.
+//! Real-time scheduling of threads, and locked memory.
 
 use std::fs;
 use std::io;
 
-/// Puts the calling thread into SCHED_FIFO: it runs until it sleeps or a higher priority
-/// wants its CPU. Ends with the thread.
+/// Puts the calling thread into SCHED_FIFO: it runs until it sleeps or a thread of higher priority
+/// needs its CPU. Ends with the thread.
 ///
 /// - `priority`: 1 to 99.
 ///
@@ -16,9 +16,9 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
     fifo(0, priority)
 }
 
-/// Puts a thread of another process into SCHED_FIFO; `tid` is the kernel's number of it.
+/// Puts a thread of another process into SCHED_FIFO; `tid` is its kernel thread id.
 ///
-/// Errors: those of [`set_fifo`]; ESRCH when there is no such thread.
+/// Errors: those of [`set_fifo`]; ESRCH if there is no such thread.
 pub fn set_fifo_thread(tid: u32, priority: i32) -> io::Result<()> {
     match libc::pid_t::try_from(tid) {
         // 0 would be the calling thread.
@@ -34,7 +34,7 @@ fn fifo(tid: libc::pid_t, priority: i32) -> io::Result<()> {
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Real-time priority of the calling thread; `None` when it has none.
+/// Real-time priority of the calling thread; `None` if it has none.
 pub fn fifo_priority() -> Option<i32> {
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: no pointer is passed; pid 0 is the calling thread.
@@ -44,7 +44,7 @@ pub fn fifo_priority() -> Option<i32> {
     (policy == libc::SCHED_FIFO && rc == 0).then_some(parameters.sched_priority)
 }
 
-/// Memory of this process that is locked, bytes; 0 where the kernel does not say.
+/// Locked memory of this process in bytes; 0 if unknown.
 ///
 /// Source: proc(5), VmLck.
 pub fn locked_bytes() -> u64 {
@@ -54,8 +54,8 @@ pub fn locked_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Share of each period that real-time threads may run, as (microseconds, period in
-/// microseconds); `None` when they may run all the time, or the kernel does not say.
+/// Time that real-time threads may run in each period, as (microseconds, period in microseconds);
+/// `None` if it is unlimited or unknown.
 ///
 /// Source: the kernel's Documentation/scheduler/sched-rt-group.rst.
 pub fn real_time_share_us() -> Option<(u64, u64)> {
@@ -68,7 +68,7 @@ pub fn real_time_share_us() -> Option<(u64, u64)> {
     (runtime_us < period_us).then_some((runtime_us, period_us))
 }
 
-/// Keeps all memory of this process, present and future, from being paged out until dropped.
+/// Locks all present and future memory of this process until dropped.
 #[derive(Debug)]
 #[must_use = "memory may be paged out again when this is dropped"]
 pub struct LockedMemory(());
@@ -88,7 +88,7 @@ impl LockedMemory {
 
 impl Drop for LockedMemory {
     fn drop(&mut self) {
-        // SAFETY: no pointer is passed; it cannot fail for a process that locked memory.
+        // SAFETY: no pointer is passed; it cannot fail after mlockall.
         unsafe { libc::munlockall() };
     }
 }
@@ -112,10 +112,7 @@ mod tests {
                 drop(guard);
                 assert_eq!(locked_bytes(), 0);
             }
-            Err(error) => {
-                use std::io::Write;
-                let _ = writeln!(io::stderr(), "skipped: mlockall: {error}");
-            }
+            Err(error) => testkit::skip("root", format!("mlockall: {error}")),
         }
     }
 }

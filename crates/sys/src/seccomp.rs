@@ -1,4 +1,4 @@
-//! Filters of system calls: what a thread, and those that it makes, may still ask of the kernel.
+//! System-call filters of a thread and the threads that it starts.
 //!
 //! Source: kernel documentation, userspace-api/seccomp_filter.rst.
 
@@ -11,13 +11,13 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// Calls, each with the rules of which one must fit; without rules it always does.
+/// Calls with their rules, one of which must match; without rules a call always matches.
 pub(crate) type Rules = Vec<(libc::c_long, Vec<SeccompRule>)>;
 
-/// A filter of system calls, ready to be put on a thread.
+/// A system-call filter, ready to install.
 #[derive(Debug, Clone)]
 pub struct Confinement {
-    /// In the order in which they are put on.
+    /// In the order of installation.
     programs: Vec<BpfProgram>,
 }
 
@@ -28,8 +28,8 @@ impl Confinement {
         Ok(Confinement { programs: vec![only] })
     }
 
-    /// Confines the calling thread for good; first, that no program it could start would have
-    /// more rights.
+    /// Confines the calling thread, irrevocably. Sets no_new_privs first, so that no program it could
+    /// start has more privileges.
     pub fn enter(&self) -> io::Result<()> {
         for program in &self.programs {
             // It sets no_new_privs before the filter.
@@ -44,7 +44,7 @@ fn program(rules: Rules, others: SeccompAction, these: SeccompAction) -> io::Res
     filter.and_then(BpfProgram::try_from).map_err(io::Error::other)
 }
 
-/// Calls that are let through with any argument.
+/// Calls allowed with any argument.
 pub(crate) fn free(calls: &[libc::c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
@@ -72,7 +72,7 @@ pub(crate) fn masked(
     Ok((call, vec![SeccompRule::new(vec![condition])?]))
 }
 
-/// Memory, but none that can be executed.
+/// Memory without execute permission.
 pub(crate) fn plain_memory() -> Result<Rules, BackendError> {
     let executable = libc::PROT_EXEC as u64;
     Ok(vec![

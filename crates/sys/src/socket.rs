@@ -4,10 +4,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// SO_PREFER_BUSY_POLL, absent from `libc`.
-pub const SO_PREFER_BUSY_POLL: i32 = 69;
-/// SO_BUSY_POLL_BUDGET, absent from `libc`.
-pub const SO_BUSY_POLL_BUDGET: i32 = 70;
+pub use libc::{ENETDOWN, ENETUNREACH, ENOBUFS, ENODEV, ENXIO};
+
+/// Absent from `libc`.
+const SO_PREFER_BUSY_POLL: i32 = 69;
+/// Absent from `libc`.
+const SO_BUSY_POLL_BUDGET: i32 = 70;
 
 /// Opens a socket, close-on-exec.
 pub fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
@@ -16,7 +18,7 @@ pub fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was just returned by socket(2) and nobody else owns it.
+    // SAFETY: socket(2) returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -51,19 +53,17 @@ pub(crate) unsafe fn get<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32) -> 
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Sets an integer option.
 pub fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     set(fd, level, name, value)
 }
 
-/// Reads an integer option.
 pub fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     // SAFETY: every bit pattern is a valid i32.
     unsafe { get(fd, level, name) }
 }
 
-/// Asks for a receive buffer of `bytes`, past the host's limit where we may
-/// (CAP_NET_ADMIN); returns what the kernel granted (it doubles for bookkeeping).
+/// Requests a receive buffer of `bytes`, above the host's limit with CAP_NET_ADMIN. Returns the
+/// granted size, which the kernel doubles for bookkeeping.
 pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize> {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
@@ -72,25 +72,25 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize>
     receive_buffer(fd)
 }
 
-/// The receive buffer in force, bytes: twice what was asked for where that was granted.
+/// Size of the receive buffer in bytes: twice the request, if it was granted.
 pub fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize)
 }
 
-/// Busy polling of the device queue by this socket, `busy_us` at a time.
-pub fn set_busy_poll(fd: BorrowedFd<'_>, busy_us: u32, budget: u32) -> io::Result<()> {
+/// Makes the socket poll the device queue itself: 50 µs a call, up to 64 packets a poll.
+pub fn set_busy_poll(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
-    set_int(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, busy_us as i32)?;
-    set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, budget as i32)
+    set_int(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, 50)?;
+    set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, 64)
 }
 
-/// NAPI instance that last delivered to this socket; 0 when none is known, and then busy
-/// polling has nothing to poll.
+/// NAPI instance that last delivered to this socket; 0 if none is known, and then busy polling has
+/// no effect.
 pub fn incoming_napi_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)? as u32)
 }
 
-/// Datagrams that matched this socket and were not given to it: filtered, or no room.
+/// Datagrams for this socket that were dropped by a filter or for lack of room.
 ///
 /// Source: SO_MEMINFO, SK_MEMINFO_DROPS, linux/sock_diag.h.
 pub fn drop_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
@@ -101,8 +101,8 @@ pub fn drop_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from(counts[SK_MEMINFO_DROPS]))
 }
 
-/// Whether an interface of the calling thread's network namespace is up; `None` when there is
-/// none of that index.
+/// True if an interface of the calling thread's network namespace is up; `None` if there is none
+/// of that index.
 ///
 /// Source: netdevice(7), SIOCGIFFLAGS.
 pub fn is_up(ifindex: u32) -> Option<bool> {
@@ -124,16 +124,14 @@ pub fn is_up(ifindex: u32) -> Option<bool> {
 /// Interest or result of [`wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// Something to read.
     pub readable: bool,
-    /// Room to write.
     pub writable: bool,
     /// The socket or its device failed.
     pub failed: bool,
 }
 
-/// Waits until the socket is readable (or writable, when asked for), at most `timeout`.
-/// A signal ends the wait early with nothing ready.
+/// Waits at most `timeout` until the socket is readable (or writable, if `writable`). A signal ends
+/// the wait early with nothing ready.
 pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result<Ready> {
     let events = libc::POLLIN | if writable { libc::POLLOUT } else { 0 };
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
@@ -157,9 +155,9 @@ pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result
     })
 }
 
-/// Has the kernel send what lies in a socket's TX ring, without waiting. Returns whether it took
-/// all it could; `false` means that it asks to be called again: it has a limit a call, the queue
-/// was locked or full just now, or the link is down and may come back.
+/// Makes the kernel send the frames of a socket's TX ring, without waiting. Returns false if it
+/// must be called again: the kernel reached its limit a call, the queue was locked or full, or the
+/// link is down and may come back.
 pub(crate) fn wake_sender(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: no data is passed; the descriptor is borrowed and so open.
     let rc = unsafe {
@@ -177,8 +175,7 @@ pub(crate) fn wake_sender(fd: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Has the kernel hand this socket nothing: arrivals are matched to it, then dropped
-/// without an ICMP error.
+/// Makes the kernel drop all datagrams for this socket, without an ICMP error.
 ///
 /// Source: a classic BPF filter that returns 0 (socket(7), SO_ATTACH_FILTER).
 pub fn attach_drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -188,13 +185,11 @@ pub fn attach_drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// One instruction of classic BPF.
 #[derive(Debug, Clone, Copy)]
 pub struct FilterStep {
-    /// Operation.
     pub code: u16,
     /// Steps to skip when true.
     pub jt: u8,
     /// Steps to skip when false.
     pub jf: u8,
-    /// Operand.
     pub k: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The sysfs of a network namespace, without touching any mount table.
 //!
-//! What `/sys/class/net` shows belongs to the namespace of whoever mounted it. Here sysfs is
-//! mounted inside the namespace asked for and kept as a detached mount behind a descriptor:
-//! no path leads to it and it is gone with the descriptor.
+//! `/sys/class/net` shows the namespace in which sysfs was mounted. Here sysfs is mounted inside the
+//! requested namespace and kept as a detached mount: no path leads to it, and it is unmounted when
+//! its descriptor is closed.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -15,24 +15,16 @@ use thiserror::Error;
 
 use crate::netns::{Netns, NetnsError};
 
-/// Why sysfs could not be mounted, read or written.
 #[derive(Debug, Error)]
 pub enum SysfsError {
     /// The kernel cannot do this.
     #[error("{what} is not supported here: {needs}")]
-    Unsupported {
-        /// What was tried.
-        what: &'static str,
-        /// What it takes.
-        needs: &'static str,
-    },
-    /// The capability is missing.
+    Unsupported { what: &'static str, needs: &'static str },
     #[error(
         "mounting the sysfs of a network namespace needs CAP_SYS_ADMIN: run as root, or grant \
          it with `sudo setcap cap_sys_admin,cap_net_admin,cap_net_raw+ep PROGRAM`"
     )]
     Denied {
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -42,9 +34,7 @@ pub enum SysfsError {
     /// A step of the mount failed.
     #[error("mounting sysfs failed at {step}")]
     Mount {
-        /// The system call.
         step: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -53,7 +43,6 @@ pub enum SysfsError {
     Read {
         /// Relative to the root of sysfs.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -62,9 +51,8 @@ pub enum SysfsError {
     Write {
         /// Relative to the root of sysfs.
         path: PathBuf,
-        /// What was to be written.
+        /// Value to write.
         value: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -72,7 +60,7 @@ pub enum SysfsError {
 
 /// A detached mount of sysfs that shows one network namespace.
 ///
-/// It does not keep the namespace alive; once that is gone, its interfaces are not found.
+/// It does not keep the namespace alive; interfaces of a removed namespace are not found.
 #[derive(Debug)]
 pub struct Sysfs {
     root: OwnedFd,
@@ -83,7 +71,7 @@ impl Sysfs {
     ///
     /// Source: fsopen(2), fsconfig(2), fsmount(2), since Linux 5.2.
     pub fn of(netns: &Netns) -> Result<Self, SysfsError> {
-        // The namespace is the one of the thread at fsopen.
+        // fsopen takes the namespace of the calling thread.
         let root = netns.run(mount)??;
         Ok(Sysfs { root })
     }
@@ -101,7 +89,7 @@ impl Sysfs {
             .map_err(|source| SysfsError::Read { path: path.to_owned(), source })
     }
 
-    /// Writes a file in one call, as sysfs wants it.
+    /// Writes a file in one call, as sysfs requires.
     pub fn write(&self, path: impl AsRef<Path>, value: &str) -> Result<(), SysfsError> {
         let path = path.as_ref();
         self.open(path, libc::O_WRONLY)
@@ -116,7 +104,7 @@ impl Sysfs {
             })
     }
 
-    /// Opens a file for writing and writes nothing: tells whether it could be.
+    /// Checks that a file can be opened for writing; writes nothing.
     pub fn probe(&self, path: impl AsRef<Path>) -> Result<(), SysfsError> {
         let path = path.as_ref();
         self.open(path, libc::O_WRONLY).map(drop).map_err(|source| SysfsError::Write {
@@ -141,8 +129,8 @@ impl Sysfs {
             .map_err(|source| SysfsError::Read { path: path.to_owned(), source })
     }
 
-    /// Last part of where a link such as `class/net/eth0/device/driver` leads; `None` when
-    /// there is no such link (virtual devices have no `device`).
+    /// Last component of the target of a link such as `class/net/eth0/device/driver`; `None` if there
+    /// is no such link (virtual devices have no `device`).
     pub fn link_name(&self, path: impl AsRef<Path>) -> Result<Option<String>, SysfsError> {
         let path = path.as_ref();
         let opened = self.open(path, libc::O_RDONLY | libc::O_DIRECTORY).and_then(|directory| {
@@ -155,10 +143,10 @@ impl Sysfs {
         }
     }
 
-    /// Opens a path below the root; the kernel refuses one that would lead out of it.
+    /// Opens a path below the root; the kernel refuses one that leads out of it.
     ///
-    /// What is in sysfs is reached by links with `..`, and when anything on the machine is renamed
-    /// or mounted at that moment, the kernel cannot tell whether they lead out: it asks to try again.
+    /// Links of sysfs contain `..`. If anything on the machine is renamed or mounted at that moment,
+    /// the kernel cannot check that they stay inside and returns EAGAIN; the call is retried.
     ///
     /// Source: openat2(2), EAGAIN.
     fn open(&self, path: &Path, flags: i32) -> io::Result<File> {
@@ -228,12 +216,12 @@ fn mount() -> Result<OwnedFd, SysfsError> {
     owned(root).map_err(failed("fsmount"))
 }
 
-/// Takes a descriptor that a system call returned, or its error.
+/// Converts the result of a system call that returns a descriptor.
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     let Ok(fd @ 0..) = i32::try_from(fd) else {
         return Err(io::Error::last_os_error());
     };
-    // SAFETY: the kernel just returned this descriptor and nobody else owns it.
+    // SAFETY: the kernel returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

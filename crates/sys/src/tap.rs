@@ -7,15 +7,15 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// A TAP interface; it goes with the last descriptor.
+/// A TAP interface, removed with its last descriptor.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
 }
 
 impl Tap {
-    /// Makes an interface called `name` in the calling thread's network namespace. Reads and
-    /// writes do not wait.
+    /// Creates an interface `name` in the calling thread's network namespace. Reads and writes do not
+    /// block.
     ///
     /// Errors: `PermissionDenied` without CAP_NET_ADMIN, `NotFound` without the tun module,
     /// `InvalidInput` for a name of more than 15 bytes.
@@ -40,13 +40,12 @@ impl Tap {
         if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(Tap { file }) }
     }
 
-    /// Reads one frame that the kernel sent; `WouldBlock` when there is none. What does not fit
-    /// is cut off.
+    /// Reads one frame that the kernel sent, truncated to the buffer; `WouldBlock` if there is none.
     pub fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(into)
     }
 
-    /// Gives the kernel one frame as if it had arrived.
+    /// Writes one frame, which the kernel receives.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(|_| ())
     }

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
+use serde::{Deserialize, Serialize};
+
 use crate::mmap::Mapping;
 use crate::socket;
 
@@ -14,27 +16,30 @@ const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 /// Room for the control messages of one datagram.
 const CONTROL_BYTES: usize = 256;
-/// Largest UDP payload over IPv4.
-pub const PAYLOAD_BYTES_MAX: usize = 65_507;
-/// Most segments that the kernel cuts one send into (UDP_MAX_SEGMENTS is 128 since 6.9; 64
-/// works everywhere).
+/// Most segments of one send (UDP_MAX_SEGMENTS is 128 since 6.9; 64 works everywhere).
 pub const SEGMENTS_MAX: usize = 64;
 
-/// Where receive time stamps are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Source of receive time stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
 pub enum Stamps {
-    /// By the kernel, when the driver hands the packet over.
+    #[cfg_attr(feature = "clap", value(skip))]
+    Off,
+    /// By the kernel, when the driver hands the packet over
     Software,
-    /// By the NIC, where the driver offers it; its own clock.
+    /// By the NIC, where it can; its clock must be synchronised with the host's (phc2sys)
     Hardware,
 }
 
-/// Has the kernel attach a receive time stamp to each datagram. Software stamping is switched
-/// on in the background when the machine's first socket asks: the first few may have none.
+/// Makes the kernel attach a receive time stamp to each datagram. Software stamps are
+/// CLOCK_REALTIME; the kernel enables them in the background when the first socket of the
+/// machine asks, so that the first few datagrams may have none.
 ///
 /// Source: kernel documentation, networking/timestamping.rst.
 pub fn set_receive_stamps(fd: BorrowedFd<'_>, stamps: Stamps) -> io::Result<()> {
     let flags = match stamps {
+        Stamps::Off => 0,
         Stamps::Software => libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE,
         Stamps::Hardware => {
             libc::SOF_TIMESTAMPING_RX_HARDWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE
@@ -43,12 +48,12 @@ pub fn set_receive_stamps(fd: BorrowedFd<'_>, stamps: Stamps) -> io::Result<()> 
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32)
 }
 
-/// Has the kernel coalesce datagrams of a flow; each [`Received`] then tells its segments.
+/// Makes the kernel coalesce datagrams of a flow; see [`Received::segment_bytes`].
 pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// Has the kernel say how many datagrams this socket dropped so far, with each it delivers.
+/// Makes the kernel attach the number of datagrams dropped so far to each delivered one.
 pub fn set_overflow_count(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
@@ -56,27 +61,27 @@ pub fn set_overflow_count(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// One received datagram, or several of equal size when the kernel coalesced them.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// Payload.
     pub bytes: &'a mut [u8],
-    /// Sender.
     pub from: SocketAddrV4,
     /// Size of each datagram in `bytes` but the last; the whole length when not coalesced.
     pub segment_bytes: usize,
     /// Receive time stamp in nanoseconds: CLOCK_REALTIME, or the NIC's clock.
     pub stamp_ns: Option<u64>,
-    /// Datagrams that this socket dropped so far, when the kernel said.
+    /// Datagrams that this socket dropped so far, if the kernel reported it.
     pub overflow_count: Option<u32>,
 }
 
 /// Buffers and headers for up to `slots` datagrams a call.
 ///
-/// All parts lie in one mapping and are only ever reached through its address, so that the
-/// pointers in the headers stay valid wherever the batch moves.
+/// All parts are in one mapping and accessed only through its address, so that the pointers in the
+/// headers stay valid when the batch moves.
 #[derive(Debug)]
 pub struct Batch {
     memory: Mapping,
     slots: usize,
     slot_bytes: usize,
+    /// Slots from the first whose headers are not as [`receive`](Self::receive) needs them.
+    unprepared: usize,
 }
 
 impl Batch {
@@ -87,7 +92,8 @@ impl Batch {
             + size_of::<libc::sockaddr_in>()
             + CONTROL_BYTES
             + slot_bytes;
-        let batch = Batch { memory: Mapping::anonymous(slots * per_slot)?, slots, slot_bytes };
+        let memory = Mapping::anonymous(slots * per_slot)?;
+        let batch = Batch { memory, slots, slot_bytes, unprepared: slots };
         for slot in 0..slots {
             // SAFETY: all-zero is a valid mmsghdr.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -105,7 +111,6 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Datagrams it can hold.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -147,8 +152,8 @@ impl Batch {
         unsafe { std::slice::from_raw_parts_mut(self.payload_at(slot).as_ptr(), self.slot_bytes) }
     }
 
-    /// Prepares a slot for sending: its length, where to (`None` on a connected socket), and
-    /// the segment size when the kernel is to cut it (0: it is not).
+    /// Prepares a slot for sending: length, destination (`None` on a connected socket), and segment
+    /// size for the kernel to cut it (0: no segmentation).
     pub fn set(
         &mut self,
         slot: usize,
@@ -157,6 +162,7 @@ impl Batch {
         segment_bytes: u16,
     ) {
         assert!(len_bytes <= self.slot_bytes, "datagram longer than its slot");
+        self.unprepared = self.unprepared.max(slot + 1);
         // SAFETY: the slot's header lies in the mapping; nothing else refers to it now.
         let header = unsafe { &mut self.header(slot).as_mut().msg_hdr };
         // SAFETY: as for the header.
@@ -197,7 +203,7 @@ impl Batch {
         }
     }
 
-    /// Sends the first `count` slots in one call; returns how many went.
+    /// Sends `count` slots from `first` in one call; returns how many were sent.
     pub fn send(&mut self, fd: BorrowedFd<'_>, first: usize, count: usize) -> io::Result<usize> {
         assert!(first + count <= self.slots, "slots past the end of the batch");
         if count == 0 {
@@ -210,10 +216,11 @@ impl Batch {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// Receives up to a batch. `wait`: sleep for the first datagram (as long as the socket's
-    /// receive timeout allows); otherwise only what is there. Nothing there is `Ok(0)`.
+    /// Receives up to a batch. With `wait`, sleeps for the first datagram up to the socket's receive
+    /// timeout. Returns `Ok(0)` if there is none.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, wait: bool) -> io::Result<usize> {
-        for slot in 0..self.slots {
+        // A poll that finds nothing touches no slot: it would cost a spinner a cache line a slot.
+        for slot in 0..self.unprepared {
             // SAFETY: the slot's header lies in the mapping; nothing else refers to it now.
             let header = unsafe { &mut self.header(slot).as_mut().msg_hdr };
             // SAFETY: as for the header.
@@ -235,12 +242,20 @@ impl Batch {
             )
         };
         if got >= 0 {
+            self.unprepared = got as usize;
             return Ok(got as usize);
         }
         let error = io::Error::last_os_error();
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
-            _ => Err(error),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {
+                // The kernel writes the headers of datagrams alone.
+                self.unprepared = 0;
+                Ok(0)
+            }
+            _ => {
+                self.unprepared = self.slots;
+                Err(error)
+            }
         }
     }
 
@@ -343,6 +358,49 @@ mod tests {
     }
 
     #[test]
+    fn slots_that_the_last_call_did_not_use_are_not_written() {
+        let (sender, receiver, to) = ends();
+        let mut into = Batch::new(8, 64).unwrap();
+        sender.send_to(b"x", to).unwrap();
+        assert_eq!(into.receive(receiver.as_fd(), true).unwrap(), 1);
+        let length = into.iovec(5);
+        // SAFETY: the slot's iovec lies in the mapping.
+        unsafe { (*length.as_ptr()).iov_len = 7 };
+        for _ in 0..2 {
+            assert_eq!(into.receive(receiver.as_fd(), false).unwrap(), 0);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { (*length.as_ptr()).iov_len }, 7);
+    }
+
+    #[test]
+    fn slots_that_were_sent_are_whole_again_for_the_next_datagrams() {
+        let (sender, receiver, to) = ends();
+        let mut batch = Batch::new(4, 100).unwrap();
+        for round in 0..3u8 {
+            // More each round, longer than the answers.
+            for n in 0..=round {
+                sender.send_to(&[n; 80], to).unwrap();
+            }
+            assert_eq!(batch.receive(receiver.as_fd(), true).unwrap(), usize::from(round) + 1);
+            for n in 0..=round {
+                let received = batch.received(usize::from(n));
+                assert_eq!((&*received.bytes, received.from.port()), (&[n; 80][..], port(&sender)));
+            }
+            if round == 1 {
+                assert_eq!(batch.receive(receiver.as_fd(), false).unwrap(), 0);
+            }
+            for n in 0..=round {
+                batch.set(usize::from(n), 10, Some(to), 4);
+            }
+        }
+    }
+
+    fn port(socket: &UdpSocket) -> u16 {
+        socket.local_addr().unwrap().port()
+    }
+
+    #[test]
     fn a_segmented_send_arrives_as_separate_datagrams_or_coalesced() {
         for coalesce in [false, true] {
             let (sender, receiver, to) = ends();
@@ -372,7 +430,7 @@ mod tests {
         let (sender, receiver, to) = ends();
         set_receive_stamps(receiver.as_fd(), Stamps::Software).unwrap();
         let mut into = Batch::new(1, 64).unwrap();
-        // The kernel switches stamping on in the background: the first may come without.
+        // The kernel enables stamps in the background: the first datagrams may have none.
         for _ in 0..1000 {
             let begun = crate::clock::realtime_ns();
             sender.send_to(b"x", to).unwrap();

@@ -1,4 +1,4 @@
-//! What a packet costs us beside the kernel: building, reading and keeping checksums right.
+//! Cost of a packet outside the kernel: building, parsing and updating checksums.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -39,7 +39,7 @@ fn frame_build(c: &mut Criterion) {
         let rest = RestSum::of(&frame[HEADERS_BYTES..]);
         let mut header = PING;
         group.throughput(Throughput::Elements(1));
-        // As the engines send: the headers lie in the frame already.
+        // As the engines send: the headers are in the frame already.
         group.bench_function(BenchmarkId::new("per_packet", size), |b| {
             b.iter(|| {
                 header.sequence = header.sequence.wrapping_add(1);
@@ -93,7 +93,7 @@ fn checksum_incremental(c: &mut Criterion) {
                 (swap_for_echo(frame), rewrite_probe(frame, Kind::Pong, reply))
             });
         });
-        // What the two above save.
+        // The work that the two above save.
         group.bench_function(BenchmarkId::new("full_sum", size), |b| {
             b.iter(|| checksum::sum(black_box(&frame[HEADERS_BYTES..])));
         });

@@ -31,17 +31,17 @@ struct Raw {
     target_ip: [u8; 4],
 }
 
-/// What a packet does.
+/// Operation of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Operation {
-    /// Who has the target's address?
+    /// Request for the MAC address of the target.
     Request = 1,
-    /// The sender has.
+    /// Reply with the MAC address of the sender.
     Reply = 2,
 }
 
-/// A packet that was checked.
+/// View of a checked packet.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     raw: &'a Raw,
@@ -75,7 +75,7 @@ impl<'a> Packet<'a> {
         Ok(Packet { raw, operation })
     }
 
-    /// What the packet does.
+    /// Operation of the packet.
     pub fn operation(&self) -> Operation {
         self.operation
     }
@@ -90,7 +90,7 @@ impl<'a> Packet<'a> {
         Ipv4Addr::from(self.raw.sender_ip)
     }
 
-    /// Target's MAC address; of no meaning in a request.
+    /// Target's MAC address; undefined in a request.
     pub fn target_mac(&self) -> [u8; 6] {
         self.raw.target_mac
     }
@@ -111,7 +111,7 @@ fn expect(field: &'static str, at: usize, expected: u16, found: U16) -> Result<(
 /// A packet by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// What the packet does.
+    /// Operation of the packet.
     pub operation: Operation,
     /// Sender's MAC address.
     pub sender_mac: [u8; 6],
@@ -124,7 +124,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values of a packet.
+    /// Decodes a packet.
     pub fn of(packet: &Packet<'_>) -> Repr {
         Repr {
             operation: packet.operation,
@@ -135,7 +135,7 @@ impl Repr {
         }
     }
 
-    /// The answer of `mac`, which has the target's address, to this request.
+    /// Reply to this request from `mac`, the owner of the target address.
     pub fn reply_from(&self, mac: [u8; 6]) -> Repr {
         Repr {
             operation: Operation::Reply,
@@ -146,7 +146,7 @@ impl Repr {
         }
     }
 
-    /// Writes the packet to the first [`PACKET_BYTES`]; fails when they do not fit.
+    /// Writes the packet to the first [`PACKET_BYTES`]. Errors: the buffer is too short.
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let raw = Raw {
             hardware: U16::new(HARDWARE),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_goes_back_to_who_asked() {
+    fn reply_swaps_sender_and_target() {
         let reply = REQUEST.reply_from([2, 0, 0, 0, 0, 2]);
         let expected = Repr {
             operation: Operation::Reply,
@@ -210,7 +210,7 @@ mod tests {
         for at in [0, 2, 4, 6] {
             let mut bytes = BYTES;
             bytes[at + 1] ^= 0x40;
-            let error = Packet::parse(&bytes).err().expect("it is bent");
+            let error = Packet::parse(&bytes).err().expect("it is modified");
             assert!(matches!(error, FrameError::Other { at: found, .. } if found == at), "{at}");
         }
         assert!(Packet::parse(&BYTES[..27]).is_err());

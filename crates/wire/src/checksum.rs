@@ -1,13 +1,13 @@
 //! The Internet checksum: one's complement of the one's complement sum of 16-bit words.
 //!
-//! Functions that end in `sum` give sums that have not been complemented yet; sums of parts
-//! that each start at an even offset add up with [`add`]. [`finish`] makes a checksum of a sum.
+//! Functions that end in `sum` return sums that are not complemented; [`add`] combines sums of
+//! parts that start at even offsets. [`finish`] turns a sum into a checksum.
 //!
 //! Source: RFC 1071; incremental update RFC 1624.
 
 use core::net::Ipv4Addr;
 
-/// Checksum of `bytes`, as it goes into a header whose checksum field was zero meanwhile.
+/// Checksum of `bytes`, whose own checksum field must be zero.
 ///
 /// An odd last byte counts as the high half of a word.
 pub fn checksum(bytes: &[u8]) -> u16 {
@@ -16,7 +16,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 
 /// One's complement sum of `bytes` as big-endian words; 0 only when all bytes are.
 pub fn sum(bytes: &[u8]) -> u16 {
-    // Native byte order all along, swapped once at the end: RFC 1071, section 2 (B). Halves
+    // Native byte order throughout, swapped once at the end: RFC 1071, section 2 (B). Halves
     // of 32 bits leave room for the carries, so the loop has none and becomes SIMD. Blocks of
     // 64 KiB (even, so sums of blocks add up) keep `total` from overflowing on any slice.
     let mut total: u64 = 0;
@@ -46,12 +46,12 @@ pub fn add(a: u16, b: u16) -> u16 {
     sum + u16::from(carry)
 }
 
-/// The checksum that a sum stands for.
+/// Checksum from a sum.
 pub fn finish(sum: u16) -> u16 {
     !sum
 }
 
-/// The UDP checksum that a sum stands for: 0 means "none" there, so it is sent as 0xffff.
+/// UDP checksum from a sum. A result of 0 is sent as 0xffff, because 0 means "no checksum".
 ///
 /// Source: RFC 768.
 pub fn finish_udp(sum: u16) -> u16 {
@@ -61,18 +61,18 @@ pub fn finish_udp(sum: u16) -> u16 {
     }
 }
 
-/// Sum of the pseudo header that UDP's checksum covers beside the datagram.
+/// Sum of the pseudo header that the UDP checksum covers in addition to the datagram.
 ///
 /// - `udp_bytes`: UDP header and payload.
 ///
 /// Source: RFC 768.
 pub fn pseudo_header_sum(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, udp_bytes: u16) -> u16 {
     let addresses = u64::from(src.to_bits()) + u64::from(dst.to_bits());
-    // Numeric here, not native: the addresses are big-endian words by value already.
+    // Numeric, not native: the values of the addresses are big-endian words already.
     fold(addresses + u64::from(protocol) + u64::from(udp_bytes))
 }
 
-/// Checksum after a part of what it covers has changed.
+/// Checksum after part of the covered data has changed.
 ///
 /// - `old`, `new`: sum of that part ([`sum`], or the word itself) before and after. The part
 ///   starts at an even offset.
@@ -82,7 +82,7 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }
 
-/// [`update`] of a UDP checksum: "none" stays none, and 0 is sent as 0xffff.
+/// [`update`] of a UDP checksum: 0 ("no checksum") stays 0, and a result of 0 is sent as 0xffff.
 pub fn update_udp(checksum: u16, old: u16, new: u16) -> u16 {
     match checksum {
         0 => 0,
@@ -99,7 +99,7 @@ fn fold(total: u64) -> u16 {
     let total = (total & 0xffff_ffff) + (total >> 32);
     let total = (total & 0xffff) + (total >> 16);
     let total = (total & 0xffff) + (total >> 16);
-    // Two foldings of at most 2^32 - 1 leave at most 0xffff.
+    // Two folds of at most 2^32 - 1 leave at most 0xffff.
     total as u16
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, one word after the other.
+    /// The definition, one word at a time.
     fn plain_sum(bytes: &[u8]) -> u16 {
         bytes.chunks(2).fold(0, |total, pair| {
             add(total, u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))

@@ -2,17 +2,17 @@
 //!
 //! Source: RFC 6040, normal mode.
 
-/// The lower two bits of the class of service.
+/// Congestion mark: the lower two bits of the class of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The transport does not know congestion marks.
+    /// The transport does not support congestion marks.
     NotEct = 0,
-    /// It does; second of the two ways to say so.
+    /// Supported; the second of the two code points.
     Ect1 = 1,
-    /// It does.
+    /// Supported.
     Ect0 = 2,
-    /// It does, and there was congestion.
+    /// Congestion experienced.
     Ce = 3,
 }
 
@@ -27,18 +27,18 @@ impl Ecn {
         }
     }
 
-    /// The class of service with this mark in place of its own.
+    /// `service` with its mark replaced by this one.
     pub fn in_service(self, service: u8) -> u8 {
         service & !3 | self as u8
     }
 }
 
-/// What the end of a tunnel does with two marks.
+/// Result of [`decapsulate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Combined {
-    /// Mark of the packet that goes on.
+    /// Mark of the forwarded packet.
     pub ecn: Ecn,
-    /// A combination that no correct sender and tunnel make: worth counting.
+    /// True for a combination that no correct sender and tunnel produce; worth counting.
     pub is_odd: bool,
 }
 
@@ -50,7 +50,7 @@ pub fn decapsulate(inner: Ecn, outer: Ecn) -> Option<Combined> {
     let (ecn, is_odd) = match (inner, outer) {
         (NotEct, NotEct) => (NotEct, false),
         (NotEct, Ect0 | Ect1) => (NotEct, true),
-        // Congestion that could only be told by dropping.
+        // The transport can only be notified of this congestion by a drop.
         (NotEct, Ce) => return None,
         (Ect0, NotEct | Ect0) => (Ect0, false),
         (Ect0, Ect1) => (Ect1, false),
@@ -100,7 +100,7 @@ mod tests {
         for inner in [Ect0, Ect1, Ce] {
             assert_eq!(decapsulate(inner, Ce), Some(Combined { ecn: Ce, is_odd: false }));
         }
-        // What normal mode sends comes back as it was.
+        // A mark sent in normal mode is restored.
         for ecn in ALL {
             let unmarked = if ecn == Ce { Ect0 } else { ecn };
             assert_eq!(decapsulate(ecn, unmarked).map(|combined| combined.ecn), Some(ecn));

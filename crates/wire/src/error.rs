@@ -1,78 +1,78 @@
-//! What can be wrong with a frame.
+//! Errors of frames.
 
 use core::fmt;
 
 use crate::probe::ProbeError;
 
-/// Why bytes are not the frame that was asked for.
+/// Error of parsing or writing a frame.
 ///
-/// Offsets count from the start of the slice that was given to the function that failed.
+/// Offsets count from the start of the slice passed to the function that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
-    /// The slice ends before the part does.
+    /// The slice is too short.
     Short {
         /// Part that does not fit.
         what: &'static str,
-        /// Where the part starts.
+        /// Offset of the part.
         at: usize,
-        /// Bytes it takes from there.
+        /// Length of the part.
         needed_bytes: usize,
-        /// Bytes that are there.
+        /// Bytes available.
         had_bytes: usize,
     },
-    /// Well-formed perhaps, but another kind of packet.
+    /// A packet of another kind, possibly well-formed.
     Other {
-        /// Field that tells.
+        /// Field with the wrong value.
         field: &'static str,
-        /// Where the field is.
+        /// Offset of the field.
         at: usize,
-        /// Value it must have.
+        /// Required value.
         expected: u32,
-        /// Value it has.
+        /// Value found.
         found: u32,
     },
     /// A length that contradicts the frame around it.
     Length {
         /// Field that holds the length.
         field: &'static str,
-        /// Where the field is.
+        /// Offset of the field.
         at: usize,
-        /// Smallest length that makes sense there.
+        /// Smallest valid length.
         min_bytes: usize,
-        /// Largest.
+        /// Largest valid length.
         max_bytes: usize,
         /// Length found.
         found_bytes: usize,
     },
-    /// A piece of a datagram: there is no whole UDP payload in it.
+    /// A fragment, which does not contain a whole UDP payload.
     Fragment {
-        /// Where the flags and the fragment offset are.
+        /// Offset of flags and fragment offset.
         at: usize,
-        /// Their value.
+        /// Value of both.
         found: u16,
     },
     /// The checksum does not match.
     Checksum {
-        /// Whose checksum.
+        /// Header with the checksum.
         field: &'static str,
-        /// Where it is.
+        /// Offset of the checksum.
         at: usize,
-        /// What it would have to be.
+        /// Checksum of the bytes.
         expected: u16,
-        /// What it is.
+        /// Checksum found.
         found: u16,
     },
-    /// The UDP payload is none of the probe's.
+    /// The UDP payload does not start with a probe header.
     Probe {
-        /// Where the payload starts.
+        /// Offset of the payload.
         at: usize,
-        /// What is wrong with it.
+        /// Cause.
         source: ProbeError,
     },
 }
 
 impl FrameError {
-    /// The same error, seen from a slice that starts `base` bytes earlier.
+    /// The error with its offset moved by `base` bytes, for a slice that starts earlier.
     pub(crate) fn shifted(mut self, base: usize) -> Self {
         match &mut self {
             FrameError::Short { at, .. }
@@ -125,7 +125,7 @@ impl core::error::Error for FrameError {
     }
 }
 
-/// The first `len` bytes of `bytes`, or [`FrameError::Short`] about `what`.
+/// Returns the first `len` bytes, or [`FrameError::Short`] with `what`.
 pub(crate) fn front<'a>(
     bytes: &'a [u8],
     len: usize,
@@ -139,7 +139,7 @@ pub(crate) fn front<'a>(
     })
 }
 
-/// The first `len` bytes of `bytes`, to write to.
+/// Mutable [`front`].
 pub(crate) fn front_mut<'a>(
     bytes: &'a mut [u8],
     len: usize,

@@ -12,11 +12,11 @@ use crate::error::{front, front_mut};
 pub const HEADER_BYTES: usize = 14;
 /// Bytes that a VLAN tag adds.
 pub const VLAN_BYTES: usize = 4;
-/// Where the receiver's address is.
+/// Offset of the receiver's address.
 pub const DST_OFFSET: usize = 0;
-/// Where the sender's address is.
+/// Offset of the sender's address.
 pub const SRC_OFFSET: usize = 6;
-/// Where the EtherType is, or that of the VLAN tag.
+/// Offset of the EtherType, or of the VLAN tag's EtherType.
 pub const TYPE_OFFSET: usize = 12;
 /// EtherType of IPv4.
 pub const TYPE_IPV4: u16 = 0x0800;
@@ -28,7 +28,7 @@ pub const TYPE_ARP: u16 = 0x0806;
 pub const TYPE_VLAN: u16 = 0x8100;
 /// EtherType of a provider's VLAN tag (802.1ad).
 pub const TYPE_PROVIDER_VLAN: u16 = 0x88a8;
-/// Everybody.
+/// Broadcast address.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -39,7 +39,7 @@ struct Raw {
     ethertype: U16,
 }
 
-/// A frame whose header is there.
+/// View of a frame with a complete header.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
@@ -49,7 +49,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks that the header is there, and the rest of the VLAN tag if it has one.
+    /// Errors: the header or its VLAN tag is truncated.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
         front(bytes, HEADER_BYTES, "the Ethernet header")?;
         let short = FrameError::Short {
@@ -92,7 +92,7 @@ impl<'a> Packet<'a> {
         HEADER_BYTES + if self.vlan.is_some() { VLAN_BYTES } else { 0 }
     }
 
-    /// What the frame carries, with the padding that short frames end in.
+    /// Payload, including the padding of short frames.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_bytes()..).unwrap_or(&[])
     }
@@ -110,7 +110,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Writes the header to the first [`HEADER_BYTES`]; fails when they do not fit.
+    /// Writes the header to the first [`HEADER_BYTES`]. Errors: the buffer is too short.
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let raw = Raw { dst: self.dst, src: self.src, ethertype: U16::new(self.ethertype) };
         front_mut(bytes, HEADER_BYTES, "the Ethernet header")?.copy_from_slice(raw.as_bytes());
@@ -118,7 +118,7 @@ impl Repr {
     }
 }
 
-/// Where the IPv4 header of a frame starts; fails when it carries something else.
+/// Offset of the IPv4 header in a frame. Errors: the frame is not IPv4.
 pub(crate) fn ipv4_offset(frame: &[u8]) -> Result<usize, FrameError> {
     let packet = Packet::parse(frame)?;
     let at = packet.header_bytes();
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn one_vlan_tag_is_taken_off_and_a_second_is_the_payload_s() {
+    fn one_vlan_tag_is_parsed_and_a_second_is_payload() {
         let mut bytes = [0; 20];
         REPR.write(&mut bytes).expect("it fits");
         bytes[12..].copy_from_slice(&[0x88, 0xa8, 0xe0, 0x05, 0x81, 0x00, 0, 9]);
         let packet = Packet::parse(&bytes).expect("it is whole");
         assert_eq!((packet.vlan(), packet.ethertype()), (Some(5), TYPE_VLAN));
         assert_eq!(packet.payload(), [0, 9]);
-        let error = ipv4_offset(&bytes).expect_err("two tags are not for us");
+        let error = ipv4_offset(&bytes).expect_err("two tags are not supported");
         let at = 16;
         assert_eq!(
             error,

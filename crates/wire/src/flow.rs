@@ -1,7 +1,7 @@
-//! Which flow a frame belongs to, as a number: to spread flows over queues and workers, and,
-//! in a tunnel's outer header, over links and routers on the way.
+//! Flow hashes: spread flows over queues and workers and, through a tunnel's outer header, over
+//! links and routers.
 //!
-//! [`tuple()`] finds the addresses, the protocol and the ports behind up to two VLAN tags;
+//! [`tuple()`] finds addresses, protocol and ports after up to two VLAN tags;
 //! [`Tuple::crc32c`] hashes them fast, [`Tuple::toeplitz`] as NICs do.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -10,18 +10,18 @@ use crate::{ethernet, ipv4, ipv6};
 
 /// Protocols whose header starts with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// VLAN tags that are looked behind.
+/// Largest number of VLAN tags parsed.
 const TAGS_MAX: usize = 2;
-/// Lowest port for an outer header; with those above it, the dynamic ports.
+/// Lowest port of an outer header; it and all above are the dynamic ports.
 ///
 /// Source: RFC 7348, section 5; RFC 6335, section 6.
 pub const SOURCE_PORT_MIN: u16 = 49152;
 
-/// Ports of sender and receiver; both 0 for a protocol that has none, and for fragments: only
-/// the first would have them, and all shall hash alike.
+/// Ports of sender and receiver. Both are 0 for a protocol without ports and for fragments: only
+/// the first fragment has ports, and all must have the same hash.
 pub type Ports = (u16, u16);
 
-/// What makes a flow.
+/// Key of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tuple {
     /// IPv4.
@@ -46,18 +46,18 @@ pub enum Tuple {
         /// Ports.
         ports: Ports,
     },
-    /// Anything else, and IP whose header does not hold.
+    /// Any other protocol, and IP with an invalid header.
     Ethernet {
         /// Sender.
         src: [u8; 6],
         /// Receiver.
         dst: [u8; 6],
-        /// EtherType behind the tags.
+        /// EtherType after the tags.
         ethertype: u16,
     },
 }
 
-/// The flow of an Ethernet frame, whatever is in it. Bytes that are not there count as 0.
+/// Flow of any Ethernet frame. Missing bytes count as 0.
 #[inline]
 pub fn tuple(frame: &[u8]) -> Tuple {
     let mut type_at = ethernet::TYPE_OFFSET;
@@ -138,8 +138,8 @@ impl Tuple {
         }
     }
 
-    /// The hash that a NIC with this key gives to the packet: of addresses and ports where
-    /// there are ports, of addresses alone otherwise; 0 for what is not IP.
+    /// RSS hash that a NIC with this key computes: over addresses and ports, over addresses alone
+    /// if there are no ports, 0 if the packet is not IP.
     ///
     /// Source: Microsoft, "RSS hashing functions".
     pub fn toeplitz(&self, toeplitz: &Toeplitz) -> u32 {
@@ -169,11 +169,11 @@ impl Tuple {
 
 /// Source port of an outer UDP header: a dynamic port, from the hash of the inner flow.
 pub fn source_port(hash: u32) -> u16 {
-    // The upper 14 bits; `SOURCE_PORT_MIN` is the other two.
+    // The upper 14 bits; `SOURCE_PORT_MIN` supplies the other two.
     SOURCE_PORT_MIN | (hash >> 18) as u16
 }
 
-/// Flow label of an outer IPv6 header, 1 to 0xfffff: none would be 0.
+/// Flow label of an outer IPv6 header, 1 to 0xfffff: 0 means none.
 ///
 /// Source: RFC 6438, section 3.
 pub fn flow_label(hash: u32) -> u32 {
@@ -186,7 +186,7 @@ pub fn flow_label(hash: u32) -> u32 {
 /// CRC-32C (Castagnoli), reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Entry `[n][b]`: what byte `b` does to the CRC when `n` more bytes follow it.
+/// Entry `[n][b]`: effect of byte `b` on the CRC if `n` more bytes follow it.
 static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {
@@ -237,7 +237,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
         .fold(crc, |crc: u32, byte| crc >> 8 ^ CRC_TABLES[0][usize::from(crc as u8 ^ *byte)])
 }
 
-/// The key that most NICs and drivers start with.
+/// Default key of most NICs and drivers.
 ///
 /// Source: Microsoft, "Verifying the RSS hash calculation".
 pub const TOEPLITZ_KEY: [u8; 40] = [
@@ -246,10 +246,10 @@ pub const TOEPLITZ_KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// Words of input that a key of 40 bytes is long enough for.
+/// Largest input of a 40-byte key, in words.
 const TOEPLITZ_WORDS: usize = 9;
 
-/// A key made ready: what each half byte of the input does to the hash. 4.6 KB.
+/// Tables of a key: the effect of each half byte of input on the hash. 4.6 KB.
 #[derive(Debug, Clone)]
 pub struct Toeplitz {
     halves: [[u32; 16]; TOEPLITZ_WORDS * 8],
@@ -259,7 +259,7 @@ impl Toeplitz {
     /// Prepares a key.
     pub fn new(key: &[u8; 40]) -> Toeplitz {
         let bit = |at: usize| key[at / 8] >> (7 - at % 8) & 1;
-        // The 32 bits of the key from `at` on: what a set bit of the input there adds.
+        // The 32 bits of the key from `at` on: the effect of a set input bit at `at`.
         let window =
             |at: usize| (at..at + 32).fold(0, |window, at| window << 1 | u32::from(bit(at)));
         let mut halves = [[0; 16]; TOEPLITZ_WORDS * 8];
@@ -273,7 +273,7 @@ impl Toeplitz {
         Toeplitz { halves }
     }
 
-    /// Hash of words that stand from word `at` of the input on.
+    /// Hash of words at input position `at`.
     fn words(&self, at: usize, words: &[u32]) -> u32 {
         let tables = self.halves.chunks_exact(8).skip(at);
         words.iter().zip(tables).fold(0, |hash, (word, tables)| {
@@ -284,7 +284,7 @@ impl Toeplitz {
     }
 }
 
-/// The word at `at`; 0 when it is not there.
+/// The word at `at`; 0 if out of range.
 fn word(bytes: &[u8], at: usize) -> u16 {
     match bytes.get(at..) {
         Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn tuple_is_found_behind_up_to_two_tags() {
+    fn tuple_is_found_after_up_to_two_tags() {
         for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
             assert_eq!(tuple(&frame(tags)), FRAME_TUPLE, "{tags:x?}");
         }

@@ -1,10 +1,10 @@
 //! The engines' fast path: Ethernet, IPv4 and UDP taken as one header.
 //!
-//! Sending: a [`UdpTemplate`] is made once, written into every frame once, and per packet only
-//! the UDP checksum is finished. Receiving: [`udp_payload`] checks a frame and says where its
-//! payload is. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
+//! Sending: a [`UdpTemplate`] is made once and written into every frame once; per packet, only
+//! the UDP checksum is completed. Receiving: [`udp_payload`] checks a frame and locates its
+//! payload. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
 //!
-//! Frames come with at most one VLAN tag and with IPv4 options; those built here have neither.
+//! Received frames may have one VLAN tag and IPv4 options; frames built here have neither.
 
 use core::net::Ipv4Addr;
 use core::ops::Range;
@@ -16,14 +16,14 @@ use crate::{FrameError, ethernet, ipv4, udp};
 
 /// Bytes of the Ethernet, IPv4 and UDP header of a [`UdpTemplate`].
 pub const HEADERS_BYTES: usize = 42;
-/// Where the IPv4 header of a frame without VLAN tag starts.
+/// Offset of the IPv4 header in a frame without VLAN tag.
 pub const IPV4_OFFSET: usize = ethernet::HEADER_BYTES;
-/// Where the UDP header of a template's frame starts.
+/// Offset of the UDP header in a template's frame.
 pub const UDP_OFFSET: usize = IPV4_OFFSET + ipv4::HEADER_BYTES_MIN;
 /// Largest UDP payload that IPv4 can carry.
 pub const PAYLOAD_BYTES_MAX: usize = 0xffff - ipv4::HEADER_BYTES_MIN - udp::HEADER_BYTES;
 
-/// From where to where a UDP frame goes.
+/// Addresses and ports of a UDP frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpMeta {
     /// MAC address of the sender, or of the last hop.
@@ -41,7 +41,7 @@ pub struct UdpMeta {
 }
 
 impl UdpMeta {
-    /// The way back.
+    /// Swaps sender and receiver.
     pub fn reversed(&self) -> UdpMeta {
         UdpMeta {
             src_mac: self.dst_mac,
@@ -54,7 +54,7 @@ impl UdpMeta {
     }
 }
 
-/// Headers of all frames of one flow and size, and what their checksums have in common.
+/// Headers of all frames of one flow and size, and the common part of their checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpTemplate {
     headers: [u8; HEADERS_BYTES],
@@ -63,13 +63,12 @@ pub struct UdpTemplate {
     payload_bytes: usize,
 }
 
-/// Sum over the part of a payload that stays the same from packet to packet: all that is
-/// behind the probe header. Made by [`RestSum::of`].
+/// Sum over the constant part of a payload: all bytes after the probe header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestSum(u16);
 
 impl RestSum {
-    /// Sums `payload` from [`probe::HEADER_BYTES`] on; nothing there is 0.
+    /// Sums `payload` from [`probe::HEADER_BYTES`] on; 0 if it is shorter.
     pub fn of(payload: &[u8]) -> RestSum {
         RestSum(checksum::sum(payload.get(probe::HEADER_BYTES..).unwrap_or(&[])))
     }
@@ -78,7 +77,7 @@ impl RestSum {
 impl UdpTemplate {
     /// Headers for datagrams of `payload_bytes` bytes, without fragmentation, TTL 64.
     ///
-    /// Fails when the payload is larger than [`PAYLOAD_BYTES_MAX`].
+    /// Errors: the payload is larger than [`PAYLOAD_BYTES_MAX`].
     pub fn new(meta: UdpMeta, payload_bytes: usize) -> Result<UdpTemplate, FrameError> {
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Length {
@@ -124,28 +123,27 @@ impl UdpTemplate {
         self.payload_bytes
     }
 
-    /// Writes the headers to the first [`HEADERS_BYTES`] of `frame`: the IPv4 checksum
-    /// is right, the UDP checksum none (0). Fails when they do not fit.
+    /// Writes the headers to the first [`HEADERS_BYTES`] of `frame`, with a valid IPv4 checksum
+    /// and no UDP checksum (0). Errors: the buffer is too short.
     pub fn write_into(&self, frame: &mut [u8]) -> Result<(), FrameError> {
         front_mut(frame, HEADERS_BYTES, HEADERS)?.copy_from_slice(&self.headers);
         Ok(())
     }
 
-    /// Fills the UDP checksum in, from the whole payload.
+    /// Fills in the UDP checksum from the whole payload.
     ///
-    /// Fails when `frame` is shorter than [`Self::frame_bytes`]; bytes after that are not
-    /// looked at.
+    /// Errors: `frame` is shorter than [`Self::frame_bytes`]. Bytes after that are ignored.
     pub fn fill_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
         let frame = front_mut(frame, self.frame_bytes(), "headers and payload")?;
         let sum = checksum::add(self.sum, checksum::sum(&frame[HEADERS_BYTES..]));
         put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum::finish_udp(sum))
     }
 
-    /// Fills the UDP checksum in, from the probe header in `frame` and the sum of what follows
-    /// it: as good as [`Self::fill_checksum`], at the price of 24 bytes whatever the size.
+    /// Fills in the UDP checksum from the probe header in `frame` and the sum of the bytes after
+    /// it. Same result as [`Self::fill_checksum`], but reads 24 bytes at any payload size.
     ///
-    /// Fails when `frame` ends before the probe header does (what follows may be in another
-    /// buffer), or the template's payload is too small for one.
+    /// Errors: `frame` is shorter than headers and probe header (the rest of the payload may be in
+    /// another buffer), or the template's payload is too small for a probe header.
     pub fn fill_checksum_from(&self, frame: &mut [u8], rest: RestSum) -> Result<(), FrameError> {
         let frame = front_mut(frame, PROBE_END, "headers and probe header")?;
         if self.payload_bytes < probe::HEADER_BYTES {
@@ -156,7 +154,7 @@ impl UdpTemplate {
         put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum)
     }
 
-    /// Says "no checksum" in the UDP header: allowed in IPv4, and free.
+    /// Sets the UDP checksum to "none", which IPv4 allows.
     pub fn zero_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
         put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, 0)
     }
@@ -165,15 +163,15 @@ impl UdpTemplate {
 const HEADERS: &str = "the Ethernet, IPv4 and UDP header";
 const PROBE_END: usize = HEADERS_BYTES + probe::HEADER_BYTES;
 
-/// Where the parts of a checked UDP frame are.
+/// Offsets of the parts of a checked UDP frame.
 struct Parts {
     ip_at: usize,
     udp_at: usize,
     payload: Range<usize>,
 }
 
-/// Checks a frame of `frame_bytes` bytes that starts with `head`; the headers are in `head`,
-/// the payload may go beyond it.
+/// Checks a frame of `frame_bytes` bytes that starts with `head`. The headers must be in `head`,
+/// the payload may exceed it.
 fn locate(head: &[u8], frame_bytes: usize) -> Result<Parts, FrameError> {
     let ip_at = ethernet::ipv4_offset(head)?;
     let ip = ipv4::Header::parse(&head[ip_at..], frame_bytes.saturating_sub(ip_at))
@@ -197,20 +195,20 @@ fn meta(head: &[u8], parts: &Parts) -> UdpMeta {
     }
 }
 
-/// Checks a frame and says whose it is and where its UDP payload lies.
+/// Checks a frame and returns its addresses and the range of its UDP payload.
 ///
 /// Checked: EtherType (one VLAN tag may precede it), IP version, header length, total length
-/// against the frame, that it is a whole datagram of UDP, UDP length. Checksums are not: see
-/// [`verify_checksums`]. Padding after the datagram is no part of the payload.
+/// against the frame, an unfragmented UDP datagram, UDP length. Not checked: checksums, see
+/// [`verify_checksums`]. Padding after the datagram is not part of the payload.
 pub fn udp_payload(frame: &[u8]) -> Result<(UdpMeta, Range<usize>), FrameError> {
     udp_payload_of_head(frame, frame.len())
 }
 
-/// [`udp_payload`] when only the first bytes of the frame are in one piece: a frame spread
-/// over several buffers, or one cut off by a capture length.
+/// [`udp_payload`] for a frame of which only the first bytes are contiguous: a frame spread over
+/// several buffers, or truncated by a capture length.
 ///
-/// - `frame_bytes`: length of the whole frame. The range returned lies within it, and may
-///   lie beyond `head`.
+/// - `frame_bytes`: length of the whole frame. The returned range is within it and may exceed
+///   `head`.
 pub fn udp_payload_of_head(
     head: &[u8],
     frame_bytes: usize,
@@ -219,11 +217,11 @@ pub fn udp_payload_of_head(
     Ok((meta(head, &parts), parts.payload))
 }
 
-/// Turns a UDP frame round in place: swaps MAC addresses, IP addresses and ports.
+/// Swaps the MAC addresses, IP addresses and ports of a UDP frame in place.
 ///
 /// Both checksums stay valid, because a sum does not depend on the order of its words; VLAN
-/// tag, TTL and payload stay as they are. Returns where the payload lies. On an error the
-/// frame is untouched.
+/// tag, TTL and payload are unchanged. Returns the range of the payload. On an error the frame is
+/// unchanged.
 pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
     let parts = locate(frame, frame.len())?;
     swap_located(frame, &parts);
@@ -236,14 +234,14 @@ fn swap_located(frame: &mut [u8], parts: &Parts) {
     swap::<2>(frame, parts.udp_at + udp::SRC_PORT_OFFSET, parts.udp_at + udp::DST_PORT_OFFSET);
 }
 
-/// Makes a received ping the answer to it: sets kind and reply of the probe header in place
-/// and brings the UDP checksum up to date (RFC 1624), whatever the size of the payload.
+/// Turns a received ping into its reply: sets kind and reply of the probe header in place and
+/// updates the UDP checksum incrementally (RFC 1624).
 ///
-/// A datagram without checksum stays without. One from a socket of this host may carry the
-/// sum of its pseudo header only (checksum offload that no device has completed); its
-/// checksum is completed here, from the whole payload, as nobody would do so later.
+/// A datagram without checksum keeps none. A datagram from a socket of this host may carry the
+/// sum of its pseudo header only (checksum offload that no device has completed); its checksum
+/// is completed here from the whole payload, because no later stage does.
 ///
-/// Fails, and leaves the frame alone, when it is no UDP frame or its payload no probe's.
+/// Errors: not a UDP frame, or no probe header; the frame is unchanged.
 pub fn rewrite_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
     let parts = locate(frame, frame.len())?;
     rewrite_located(frame, &parts, kind, reply)
@@ -275,8 +273,8 @@ fn rewrite_located(
     put(frame, checksum_at, checksum)
 }
 
-/// Makes a received ping the answer to it in one pass: [`rewrite_probe`], then
-/// [`swap_for_echo`]. On an error the frame is untouched.
+/// Turns a received ping into its reply in one pass: [`rewrite_probe`], then [`swap_for_echo`].
+/// On an error the frame is unchanged.
 pub fn answer_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
     let parts = locate(frame, frame.len())?;
     rewrite_located(frame, &parts, kind, reply)?;
@@ -292,21 +290,21 @@ fn rewritten_sum(frame: &[u8], kind_at: usize, reply_at: usize) -> u16 {
     )
 }
 
-/// What the UDP checksum of a frame turned out to be.
+/// State of the UDP checksum of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UdpChecksum {
-    /// There, and right.
+    /// Present and correct.
     Valid,
-    /// The sender made none.
+    /// The sender set none.
     Absent,
-    /// The pseudo header's sum only: sent by a socket of this host that left the rest to a
-    /// device, and no device has done it yet.
+    /// Sum of the pseudo header only: sent by a socket of this host with checksum offload that no
+    /// device has completed.
     Unfinished,
 }
 
 /// Checks the IPv4 header's checksum and the datagram's.
 ///
-/// Fails as [`udp_payload`] does, and with [`FrameError::Checksum`] when one is wrong.
+/// Errors: those of [`udp_payload`], and [`FrameError::Checksum`].
 pub fn verify_checksums(frame: &[u8]) -> Result<UdpChecksum, FrameError> {
     let parts = locate(frame, frame.len())?;
     ipv4::verify_header_checksum(&frame[parts.ip_at..parts.udp_at])
@@ -326,7 +324,7 @@ pub fn verify_checksums(frame: &[u8]) -> Result<UdpChecksum, FrameError> {
     }
 }
 
-/// Checksum of the datagram as it is now, whatever its checksum field says.
+/// Checksum of the datagram, independent of its checksum field.
 fn full_udp_checksum(frame: &[u8], parts: &Parts) -> u16 {
     let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
     let sum = checksum::add(
@@ -345,7 +343,7 @@ fn pseudo_header_sum(frame: &[u8], parts: &Parts) -> u16 {
     )
 }
 
-/// The `N` bytes at `at`, which the caller has checked to be there; zeros otherwise.
+/// The `N` bytes at `at`, which the caller has checked; zeros if out of range.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
@@ -356,7 +354,7 @@ fn put(frame: &mut [u8], at: usize, word: u16) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Swaps the `N` bytes at `a` with those at `b`, both within the frame.
+/// Swaps the `N` bytes at `a` and `b`, both within the frame.
 fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
     let (at_a, at_b): ([u8; N], [u8; N]) = (array(frame, a), array(frame, b));
     frame[a..a + N].copy_from_slice(&at_b);
@@ -394,8 +392,7 @@ mod tests {
         time_ns: 123_456_789_012,
     };
 
-    /// Made by hand: 10.0.0.1:8080 to 10.0.0.2:53, "hello"; both checksums worked out by
-    /// another program.
+    /// 10.0.0.1:8080 to 10.0.0.2:53, "hello"; both checksums computed by another program.
     #[rustfmt::skip]
     const HELLO: [u8; 47] = [
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
@@ -468,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_may_lie_beyond_the_head() {
+    fn payload_may_exceed_the_head() {
         assert_eq!(udp_payload_of_head(&HELLO[..42], 47), Ok((META, 42..47)));
         assert!(udp_payload_of_head(&HELLO[..41], 47).is_err());
         assert!(udp_payload_of_head(&HELLO[..42], 46).is_err());
@@ -482,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_offset() {
+    fn faults_are_named_with_their_offset() {
         let broken = |at: usize, byte: u8| {
             let mut frame = HELLO;
             frame[at] = byte;
@@ -535,7 +532,7 @@ mod tests {
     #[test]
     fn rewriting_to_a_checksum_of_zero_sends_all_ones() {
         let mut frame = ping(24);
-        // Find the reply at which the sum comes to nothing: the low half goes round once.
+        // Find the reply for which the sum is zero, by trying every low half.
         let zero = (0..=0xffff).find(|reply| {
             rewrite_probe(&mut frame, Kind::Pong, *reply).expect("it is a probe's");
             checksum_of(&frame) == 0xffff
@@ -568,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn rewriting_completes_a_checksum_left_to_a_device() {
+    fn rewriting_completes_an_offloaded_checksum() {
         let mut frame = ping(64);
         let parts = locate(&frame, frame.len()).expect("it is a UDP frame");
         let unfinished = pseudo_header_sum(&frame, &parts);
@@ -579,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn rewriting_a_stranger_fails_and_leaves_it_alone() {
+    fn rewriting_another_payload_fails_and_changes_nothing() {
         let mut frame = HELLO;
         assert_eq!(
             rewrite_probe(&mut frame, Kind::Pong, 7),
@@ -589,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn template_wants_room_and_a_payload_that_ip_can_carry() {
+    fn template_refuses_a_short_buffer_and_a_large_payload() {
         assert!(UdpTemplate::new(META, PAYLOAD_BYTES_MAX).is_ok());
         assert!(UdpTemplate::new(META, PAYLOAD_BYTES_MAX + 1).is_err());
         assert!(UdpTemplate::new(META, usize::MAX).is_err());
@@ -654,7 +651,7 @@ mod tests {
             crate::fuzzing::frame(&bytes);
         }
 
-        /// As above, near enough to a frame to get past the first checks.
+        /// As above, with enough of a frame to pass the first checks.
         #[test]
         fn bent_frames_never_panic(
             payload_bytes in 24usize..80,

@@ -14,27 +14,27 @@ pub const TYPE_BRIDGED: u16 = 0x6558;
 pub const HEADER_BYTES_MIN: usize = 4;
 /// Bytes of a header with all options.
 pub const HEADER_BYTES_MAX: usize = 16;
-/// Where the protocol type is.
+/// Offset of the protocol type.
 pub const TYPE_OFFSET: usize = 2;
-/// Where the checksum is, in a header that has one.
+/// Offset of the checksum, in a header that has one.
 pub const CHECKSUM_OFFSET: usize = 4;
 
 const CHECKSUM_PRESENT: u16 = 0x8000;
 const KEY_PRESENT: u16 = 0x2000;
 const SEQUENCE_PRESENT: u16 = 0x1000;
-/// Bits of RFC 1701 (routing, strict routing, upper bit of the recursion count): who does not
-/// know them must discard the packet.
+/// Bits of RFC 1701 (routing, strict routing, upper bit of the recursion count): a receiver that
+/// does not support them must discard the packet.
 const FOREIGN: u16 = 0x4c00;
 const VERSION: u16 = 0x0007;
 
 /// A header by value.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Whether there is a checksum over header and payload.
+    /// The packet has a checksum over header and payload.
     pub has_checksum: bool,
-    /// Which tunnel between the same two ends.
+    /// Tunnel between the same two endpoints.
     pub key: Option<u32>,
-    /// Place in the order of what was sent.
+    /// Sequence number of the packet.
     pub sequence: Option<u32>,
     /// EtherType of the payload.
     pub ethertype: u16,
@@ -79,18 +79,18 @@ impl Repr {
         HEADER_BYTES_MIN + 4 * options
     }
 
-    /// Where the key is, if there is one.
+    /// Offset of the key, if any.
     pub fn key_offset(&self) -> Option<usize> {
         self.key.map(|_| HEADER_BYTES_MIN + 4 * usize::from(self.has_checksum))
     }
 
-    /// Where the sequence number is, if there is one.
+    /// Offset of the sequence number, if any.
     pub fn sequence_offset(&self) -> Option<usize> {
         self.sequence.map(|_| self.header_bytes() - 4)
     }
 
-    /// Writes the header to the first [`Self::header_bytes`]; fails when they do not fit. The
-    /// checksum is left at zero: see [`fill_checksum`].
+    /// Writes the header to the first [`Self::header_bytes`], with a checksum of zero: see
+    /// [`fill_checksum`]. Errors: the buffer is too short.
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let bytes = front_mut(bytes, self.header_bytes(), "the GRE header")?;
         bytes.fill(0);
@@ -110,9 +110,9 @@ impl Repr {
     }
 }
 
-/// Fills the checksum in.
+/// Fills in the checksum.
 ///
-/// - `packet`: the header, which says that it has one, and all of the payload.
+/// - `packet`: a header with the checksum flag, and the whole payload.
 pub fn fill_checksum(packet: &mut [u8]) -> Result<(), FrameError> {
     front(packet, CHECKSUM_OFFSET + 4, "the GRE checksum")?;
     packet[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].fill(0);
@@ -121,13 +121,13 @@ pub fn fill_checksum(packet: &mut [u8]) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Checks the checksum of a packet whose header says that it has one.
+/// Verifies the checksum of a packet that has one.
 ///
 /// - `packet`: header and payload.
 pub fn verify_checksum(packet: &[u8]) -> Result<(), FrameError> {
     front(packet, CHECKSUM_OFFSET + 4, "the GRE checksum")?;
     let sum = checksum::sum(packet);
-    // With a right checksum, everything adds up to all ones.
+    // With a correct checksum, the sum is all ones.
     if sum == 0xffff {
         return Ok(());
     }
@@ -136,7 +136,7 @@ pub fn verify_checksum(packet: &[u8]) -> Result<(), FrameError> {
     Err(FrameError::Checksum { field: "GRE checksum", at: CHECKSUM_OFFSET, expected, found })
 }
 
-/// The word at `at`, which the caller has checked to be there; 0 otherwise.
+/// The word at `at`, which the caller has checked; 0 if out of range.
 fn word(bytes: &[u8], at: usize) -> u16 {
     match bytes.get(at..) {
         Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn options_lie_in_the_order_of_the_rfc() {
+    fn options_are_in_the_order_of_the_rfc() {
         let all = Repr {
             has_checksum: true,
             key: Some(0x0102_0304),

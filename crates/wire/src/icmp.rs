@@ -10,7 +10,7 @@ use crate::{FrameError, checksum};
 
 /// Bytes of the header of an echo message.
 pub const HEADER_BYTES: usize = 8;
-/// Where the checksum is.
+/// Offset of the checksum.
 pub const CHECKSUM_OFFSET: usize = 2;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -23,17 +23,17 @@ struct Raw {
     sequence: U16,
 }
 
-/// Question or answer.
+/// Request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Answer (type 0).
+    /// Reply (type 0).
     EchoReply = 0,
-    /// Question (type 8).
+    /// Request (type 8).
     EchoRequest = 8,
 }
 
-/// An echo message whose checksum is right.
+/// View of an echo message with a correct checksum.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     raw: &'a Raw,
@@ -68,7 +68,7 @@ impl<'a> Packet<'a> {
         }
         let found = raw.checksum.get();
         let sum = checksum::sum(bytes);
-        // With a right checksum, everything adds up to all ones; all zeros are no message.
+        // With a correct checksum, the sum is all ones; a message of zeros is invalid.
         if sum != 0xffff {
             let expected = checksum::finish(checksum::add(sum, !found));
             let field = "ICMP checksum";
@@ -77,7 +77,7 @@ impl<'a> Packet<'a> {
         Ok(Packet { raw, kind, payload })
     }
 
-    /// Question or answer.
+    /// Request or reply.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -87,12 +87,12 @@ impl<'a> Packet<'a> {
         self.raw.id.get()
     }
 
-    /// Number of the question in it.
+    /// Number of the request in the conversation.
     pub fn sequence(&self) -> u16 {
         self.raw.sequence.get()
     }
 
-    /// What the answer has to bring back.
+    /// Payload, which the reply repeats.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -101,22 +101,23 @@ impl<'a> Packet<'a> {
 /// The header of an echo message by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Question or answer.
+    /// Request or reply.
     pub kind: Kind,
     /// Id of the conversation.
     pub id: u16,
-    /// Number of the question in it.
+    /// Number of the request in the conversation.
     pub sequence: u16,
 }
 
 impl Repr {
-    /// The values of a message.
+    /// Decodes a message.
     pub fn of(packet: &Packet<'_>) -> Repr {
         Repr { kind: packet.kind, id: packet.id(), sequence: packet.sequence() }
     }
 
-    /// Writes header and checksum to `message`, all of which is the message; the payload
-    /// lies behind the header already. Fails when the header does not fit.
+    /// Writes header and checksum to `message`, whose payload is in place.
+    ///
+    /// Errors: the message is shorter than the header.
     pub fn write(&self, message: &mut [u8]) -> Result<(), FrameError> {
         let raw = Raw {
             kind: self.kind as u8,
@@ -169,7 +170,7 @@ mod tests {
         for at in [0, 1] {
             let mut bytes = PING;
             bytes[at] = 3;
-            let error = Packet::parse(&bytes).err().expect("it is bent");
+            let error = Packet::parse(&bytes).err().expect("it is modified");
             assert!(matches!(error, FrameError::Other { at: found, .. } if found == at), "{at}");
         }
         assert!(Packet::parse(&PING[..7]).is_err());

@@ -1,4 +1,4 @@
-//! IPv4: any header is read, one without options and fragmentation is built.
+//! IPv4: parses any header, builds headers without options or fragmentation.
 //!
 //! Source: RFC 791.
 
@@ -12,32 +12,32 @@ use crate::{FrameError, checksum};
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES_MIN: usize = 20;
-/// Where the class of service is.
+/// Offset of the class of service.
 pub const SERVICE_OFFSET: usize = 1;
-/// Where the total length is.
+/// Offset of the total length.
 pub const TOTAL_OFFSET: usize = 2;
-/// Where flags and fragment offset are.
+/// Offset of flags and fragment offset.
 pub const FRAGMENT_OFFSET: usize = 6;
-/// Where the time to live is.
+/// Offset of the time to live.
 pub const TTL_OFFSET: usize = 8;
-/// Where the protocol is.
+/// Offset of the protocol.
 pub const PROTOCOL_OFFSET: usize = 9;
-/// Where the header's checksum is.
+/// Offset of the header's checksum.
 pub const CHECKSUM_OFFSET: usize = 10;
-/// Where the sender's address is.
+/// Offset of the sender's address.
 pub const SRC_OFFSET: usize = 12;
-/// Where the receiver's address is.
+/// Offset of the receiver's address.
 pub const DST_OFFSET: usize = 16;
 /// Protocol number of ICMP.
 pub const PROTOCOL_ICMP: u8 = 1;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
-/// Time to live of what we send.
+/// Time to live of sent packets.
 pub const TTL: u8 = 64;
 
 /// Flag: do not fragment.
 pub const DONT_FRAGMENT: u16 = 0x4000;
-/// Flag: more fragments follow; and the offset of this one.
+/// More-fragments flag and fragment offset.
 const FRAGMENT_MASK: u16 = 0x3fff;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -56,7 +56,7 @@ struct Raw {
     dst: [u8; 4],
 }
 
-/// A header that fits its packet.
+/// View of a header that fits its packet.
 #[derive(Clone, Copy)]
 pub struct Header<'a> {
     raw: &'a Raw,
@@ -67,9 +67,8 @@ pub struct Header<'a> {
 impl<'a> Header<'a> {
     /// Checks version, header length and total length.
     ///
-    /// - `bytes`: starts with the header, all of it.
-    /// - `packet_bytes`: bytes of the packet, of which `bytes` may be only the front; padding
-    ///   may be among them.
+    /// - `bytes`: starts with the whole header.
+    /// - `packet_bytes`: length of the packet including padding; `bytes` may be only its start.
     pub fn parse(bytes: &'a [u8], packet_bytes: usize) -> Result<Header<'a>, FrameError> {
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
             what: "the IPv4 header",
@@ -106,7 +105,7 @@ impl<'a> Header<'a> {
         Ok(Header { raw, header_bytes, total_bytes })
     }
 
-    /// Fails unless this is a whole datagram of `protocol`.
+    /// Errors: another protocol than `protocol`, or a fragment.
     pub fn expect_whole(&self, protocol: u8) -> Result<(), FrameError> {
         if self.is_fragment() {
             return Err(FrameError::Fragment {
@@ -130,12 +129,12 @@ impl<'a> Header<'a> {
         self.header_bytes
     }
 
-    /// Bytes of what the header announces after itself.
+    /// Length of the payload, by the header.
     pub fn payload_bytes(&self) -> usize {
         self.total_bytes - self.header_bytes
     }
 
-    /// Whether this is a piece of a datagram.
+    /// True for a fragment.
     pub fn is_fragment(&self) -> bool {
         self.raw.fragment.get() & FRAGMENT_MASK != 0
     }
@@ -143,11 +142,6 @@ impl<'a> Header<'a> {
     /// Protocol of the payload.
     pub fn protocol(&self) -> u8 {
         self.raw.protocol
-    }
-
-    /// Whether routers must not fragment it.
-    pub fn is_dont_fragment(&self) -> bool {
-        self.raw.fragment.get() & DONT_FRAGMENT != 0
     }
 
     /// Class of service: DSCP in the upper six bits, ECN in the lower two.
@@ -171,7 +165,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A packet that is there in one piece.
+/// View of a whole packet.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     header: Header<'a>,
@@ -179,7 +173,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks all that [`Header::parse`] does, against the bytes that are there.
+    /// [`Header::parse`] against the bytes available.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
         Ok(Packet { header: Header::parse(bytes, bytes.len())?, bytes })
     }
@@ -189,25 +183,25 @@ impl<'a> Packet<'a> {
         self.header
     }
 
-    /// What the packet carries, without padding.
+    /// Payload without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header.header_bytes..self.header.total_bytes).unwrap_or(&[])
     }
 
-    /// Fails when the header's checksum is wrong.
+    /// Errors: the header's checksum is wrong.
     pub fn verify_checksum(&self) -> Result<(), FrameError> {
         verify_header_checksum(front(self.bytes, self.header.header_bytes, "the IPv4 header")?)
     }
 }
 
-/// Fails when the checksum in a header, given whole, is wrong.
+/// Verifies the checksum of a whole header.
 pub(crate) fn verify_header_checksum(header: &[u8]) -> Result<(), FrameError> {
     let found = match header.get(CHECKSUM_OFFSET..) {
         Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
         _ => 0,
     };
     let sum = checksum::sum(header);
-    // With a right checksum, everything adds up to all ones.
+    // With a correct checksum, the sum is all ones.
     if sum == 0xffff {
         return Ok(());
     }
@@ -220,7 +214,7 @@ pub(crate) fn verify_header_checksum(header: &[u8]) -> Result<(), FrameError> {
     })
 }
 
-/// A header without options, for a datagram in one piece.
+/// A header without options, for an unfragmented datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repr {
     /// Sender's address.
@@ -236,7 +230,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values of a packet.
+    /// Decodes a packet.
     pub fn of(packet: &Packet<'_>) -> Repr {
         Repr {
             src: packet.header.src(),
@@ -249,7 +243,7 @@ impl Repr {
 
     /// Writes the header with its checksum to the first [`HEADER_BYTES_MIN`].
     ///
-    /// Fails when they do not fit, or when the payload is more than IPv4 can carry.
+    /// Errors: the buffer is too short, or the payload exceeds the limit of IPv4.
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let total_bytes = u16::try_from(self.payload_bytes.saturating_add(HEADER_BYTES_MIN))
             .map_err(|_| FrameError::Length {
@@ -263,7 +257,7 @@ impl Repr {
             version_words: 0x45,
             service: 0,
             total_bytes: U16::new(total_bytes),
-            // Not to be fragmented, so the id need not tell datagrams apart: RFC 6864, 4.1.
+            // Datagrams that are never fragmented need no unique id: RFC 6864, 4.1.
             id: U16::ZERO,
             fragment: U16::new(DONT_FRAGMENT),
             ttl: self.ttl,
@@ -317,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_not_there_are_missed() {
+    fn truncated_options_are_an_error() {
         let mut bytes = [0; 23];
         bytes[0] = 0x46;
         let error = Packet::parse(&bytes).err().expect("a byte of the options is missing");

@@ -1,4 +1,4 @@
-//! IPv6: the fixed header, and a walk over the extension headers that a flow's key lies behind.
+//! IPv6: the fixed header, and a walk over extension headers to the upper layer.
 //!
 //! Source: RFC 8200.
 
@@ -12,15 +12,15 @@ use crate::{FrameError, checksum};
 
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 40;
-/// Where the payload's length is.
+/// Offset of the payload's length.
 pub const PAYLOAD_OFFSET: usize = 4;
-/// Where the number of the next header is.
+/// Offset of the number of the next header.
 pub const NEXT_OFFSET: usize = 6;
-/// Where the hop limit is.
+/// Offset of the hop limit.
 pub const HOPS_OFFSET: usize = 7;
-/// Where the sender's address is.
+/// Offset of the sender's address.
 pub const SRC_OFFSET: usize = 8;
-/// Where the receiver's address is.
+/// Offset of the receiver's address.
 pub const DST_OFFSET: usize = 24;
 /// Largest payload of a packet without the jumbogram option.
 pub const PAYLOAD_BYTES_MAX: usize = 0xffff;
@@ -33,7 +33,7 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 /// Extension header: options for the destination.
 const DESTINATION: u8 = 60;
-/// Extension headers that are walked over at most.
+/// Largest number of extension headers walked.
 const EXTENSIONS_MAX: usize = 8;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -48,7 +48,7 @@ struct Raw {
     dst: [u8; 16],
 }
 
-/// A header that fits its packet.
+/// View of a header that fits its packet.
 #[derive(Clone, Copy)]
 pub struct Header<'a> {
     raw: &'a Raw,
@@ -57,9 +57,8 @@ pub struct Header<'a> {
 impl<'a> Header<'a> {
     /// Checks version and payload length.
     ///
-    /// - `bytes`: starts with the header, all of it.
-    /// - `packet_bytes`: bytes of the packet, of which `bytes` may be only the front; padding
-    ///   may be among them.
+    /// - `bytes`: starts with the whole header.
+    /// - `packet_bytes`: length of the packet including padding; `bytes` may be only its start.
     pub fn parse(bytes: &'a [u8], packet_bytes: usize) -> Result<Header<'a>, FrameError> {
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
             what: "the IPv6 header",
@@ -90,8 +89,7 @@ impl<'a> Header<'a> {
         Ok(Header { raw })
     }
 
-    /// Fails unless the header right behind this one is that of `protocol`: no extension
-    /// header, so no fragment either.
+    /// Errors: the next header is not `protocol`. Extension headers, and so fragments, are refused.
     pub fn expect_next(&self, protocol: u8) -> Result<(), FrameError> {
         if self.raw.next == protocol {
             return Ok(());
@@ -104,7 +102,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Bytes of what the header announces after itself.
+    /// Length of the payload, by the header.
     pub fn payload_bytes(&self) -> usize {
         self.raw.payload_bytes.get().into()
     }
@@ -114,7 +112,7 @@ impl<'a> Header<'a> {
         self.raw.next
     }
 
-    /// Whether the next header is that of a fragment.
+    /// True if the next header is a fragment header.
     pub fn is_fragment(&self) -> bool {
         self.raw.next == FRAGMENT
     }
@@ -165,8 +163,9 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Writes the header to the first [`HEADER_BYTES`]; fails when they do not fit, or the
-    /// payload is too large.
+    /// Writes the header to the first [`HEADER_BYTES`].
+    ///
+    /// Errors: the buffer is too short, or the payload too large.
     pub fn write(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let payload_bytes = u16::try_from(self.payload_bytes).map_err(|_| FrameError::Length {
             field: "IPv6 payload",
@@ -189,7 +188,7 @@ impl Repr {
     }
 }
 
-/// Sum of the pseudo header that an upper layer's checksum covers beside its packet.
+/// Sum of the pseudo header that an upper layer's checksum covers in addition to its packet.
 ///
 /// - `upper_bytes`: the upper layer's header and payload.
 ///
@@ -200,22 +199,22 @@ pub fn pseudo_header_sum(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, upper_bytes
     checksum::add(addresses, checksum::add(length, protocol.into()))
 }
 
-/// What lies behind a packet's headers of version 6.
+/// Upper layer of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upper {
-    /// Number of the upper layer.
+    /// Protocol number.
     pub protocol: u8,
-    /// Where it starts, from the start of the packet.
+    /// Offset in the packet.
     pub at: usize,
-    /// Whether the packet is a fragment, or the walk ended early: then no port can be read.
+    /// The packet is a fragment or the walk ended early, so ports cannot be read.
     pub is_opaque: bool,
 }
 
-/// Walks over hop-by-hop options, routing, fragment and destination options.
+/// Skips hop-by-hop options, routing, fragment and destination options.
 ///
-/// - `packet`: starts with the fixed header, which was checked.
+/// - `packet`: starts with the checked fixed header.
 ///
-/// A walk that finds the packet's end, or more than eight extension headers, ends there.
+/// The walk ends early at the end of the packet or after eight extension headers.
 pub fn upper(packet: &[u8], header: &Header<'_>) -> Upper {
     let mut upper = Upper { protocol: header.next(), at: HEADER_BYTES, is_opaque: false };
     for _ in 0..EXTENSIONS_MAX {
@@ -236,7 +235,7 @@ pub fn upper(packet: &[u8], header: &Header<'_>) -> Upper {
     Upper { is_opaque: true, ..upper }
 }
 
-/// Checks a UDP datagram's checksum; one of 0 is the caller's to judge (RFC 6935).
+/// Verifies the checksum of a UDP datagram. The caller handles a checksum of 0 (RFC 6935).
 ///
 /// - `datagram`: as long as its header says.
 pub fn verify_udp_checksum(
@@ -251,7 +250,7 @@ pub fn verify_udp_checksum(
     };
     let pseudo = pseudo_header_sum(src, dst, crate::ipv4::PROTOCOL_UDP, datagram.len() as u32);
     let sum = checksum::add(pseudo, checksum::sum(datagram));
-    // With a right checksum, everything adds up to all ones.
+    // With a correct checksum, the sum is all ones.
     if sum == 0xffff {
         return Ok(());
     }
@@ -321,7 +320,7 @@ mod tests {
 
     #[test]
     fn known_udp_checksum_is_right() {
-        // fd00::1:8080 to fd00::2:53, "hello"; the checksum worked out by another program.
+        // fd00::1:8080 to fd00::2:53, "hello"; checksum computed by another program.
         let mut datagram = [0x1f, 0x90, 0, 0x35, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o'];
         let words = |bytes: &[u8]| {
             bytes.chunks(2).fold(0u64, |sum, pair| {
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_layer_is_found_behind_extension_headers() {
+    fn upper_layer_is_found_after_extension_headers() {
         let walk = |next: u8, rest: &[u8]| {
             let mut bytes = [0; HEADER_BYTES].to_vec();
             let repr = Repr { next, payload_bytes: rest.len(), ..REPR };

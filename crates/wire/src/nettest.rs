@@ -1,8 +1,8 @@
-//! What a monitor and the test program inside its guest tell each other: two pages of 64-bit
+//! Interface between a monitor and the test program inside its guest: two pages of 64-bit
 //! little-endian words, and one port.
 //!
-//! The monitor writes the boot page before the guest starts. The guest writes the report page
-//! whenever it likes, and tells by a byte to [`PORT`] that a phase begins or ends.
+//! The monitor writes the boot page before the guest starts. The guest writes the report page at
+//! any time, and a byte to [`PORT`] when a phase begins or ends.
 
 /// TCP port to which the guest connects for its streams.
 pub const STREAM_PORT: u16 = 5001;
@@ -15,8 +15,8 @@ pub fn stream_byte(i: usize) -> u8 {
 /// Port of the guest's [`Signal`]s, one byte each.
 pub const PORT: u16 = 0x600;
 
-/// Microseconds after its last frame for which the guest may count on a device that polls to look
-/// at the ring by itself.
+/// Microseconds after its last frame during which a polling device still reads the ring without a
+/// notification.
 pub const POLL_LINGER_US: u64 = 100;
 
 /// First word of both pages, once they are written: "wpnettst".
@@ -26,15 +26,15 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"wpnettst");
 pub mod boot {
     /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
-    /// What the guest is to do, see [`super::Mode`].
+    /// Test to run, see [`super::Mode`].
     pub const MODE: usize = 1;
     /// Bytes of a raw frame without its check sequence, or of one write to a stream.
     pub const SIZE_BYTES: usize = 2;
-    /// Frames, or writes, of the measured part; 0 for as many as there is time for.
+    /// Frames or writes of the measured part; 0 if only the duration limits it.
     pub const COUNT: usize = 3;
     /// Frames before the measured part.
     pub const WARM_UP: usize = 4;
-    /// How the driver behaves: the bits of [`super::driver`].
+    /// Driver behaviour: the bits of [`super::driver`].
     pub const DRIVER: usize = 5;
     /// Base-2 logarithm of the transmit ring's length.
     pub const TX_RING_LOG2: usize = 6;
@@ -46,7 +46,7 @@ pub mod boot {
     pub const IP: usize = 9;
     /// IPv4 address of the other end, in host order.
     pub const PEER_IP: usize = 10;
-    /// Frequency of the time stamp counter in kHz; 0 where the guest is to find out.
+    /// Frequency of the time stamp counter in kHz; 0 if the guest must calibrate it.
     pub const TSC_KHZ: usize = 11;
     /// Guest physical address of the interrupt descriptor table, which the guest fills.
     pub const IDT: usize = 12;
@@ -54,8 +54,8 @@ pub mod boot {
     pub const REPORT: usize = 13;
     /// Microseconds after which the measured part ends, if it has not before; 0 without end.
     pub const DURATION_US: usize = 14;
-    /// Address of the registers of a virtio network card, and its line of the interrupt controller;
-    /// 0 where the device is a Lance, which is found by PCI.
+    /// Address of the registers of a virtio network card; 0 for a Lance, which is found by PCI. Next
+    /// word: its line of the interrupt controller.
     pub const VIRTIO_AT: usize = 15;
     /// See [`VIRTIO_AT`].
     pub const VIRTIO_LINE: usize = 16;
@@ -64,41 +64,41 @@ pub mod boot {
 }
 
 /// Guest physical address of a word that keeps `hlt` from sleeping while it is not 0. The guest
-/// clears it, looks whether there is anything to do, and sleeps; its handlers set it.
+/// clears it, checks for work, and sleeps; its handlers set it.
 ///
-/// At privilege level 3 `hlt` faults into the monitor's stub, which does the rest.
+/// At privilege level 3 `hlt` faults into the monitor's stub, which emulates it.
 pub const WAKE_AT: u64 = 0x9000;
 
-/// Guest physical address of the word behind it: the vector of the interrupt that ended a sleep.
-/// Its handler has not run: the guest runs it, at its own privilege level, and clears the word.
+/// Guest physical address of the next word: the vector of the interrupt that ended a sleep. The
+/// guest runs its handler, at its own privilege level, and clears the word.
 pub const PENDING_AT: u64 = WAKE_AT + 8;
 
-/// Where the boot page lies on a plain PC, whose loader puts it there; its memory is larger.
+/// Address of the boot page on a plain PC, set by its loader; its memory is larger.
 pub const PLAIN_BOOT_AT: u64 = 0x300_0000;
 
-/// Where the interrupt descriptor table is there.
+/// Address of the interrupt descriptor table on a plain PC.
 pub const PLAIN_IDT_AT: u64 = 0x2000;
 
-/// In which 2 MiB the registers of a virtio card are there.
+/// Address of the 2 MiB with the registers of a virtio card on a plain PC.
 pub const PLAIN_DEVICES_AT: u64 = 0xfeb0_0000;
 
-/// Where the report page is there.
+/// Address of the report page on a plain PC.
 pub const PLAIN_REPORT_AT: u64 = 0x8000;
 
 /// Bits of [`boot::DRIVER`].
 pub mod driver {
-    /// Mask the transmit interrupt: descriptors are taken back when the next frame is sent.
+    /// Mask the transmit interrupt: descriptors are reclaimed when the next frame is sent.
     pub const MASK_TX_INTERRUPT: u64 = 1 << 0;
-    /// Ring no bell while the device has frames of ours: it polls.
+    /// Write no doorbell while the device has pending frames: it polls.
     pub const DEVICE_POLLS: u64 = 1 << 1;
     /// Digest streams: their SHA-256 goes into the report page.
     pub const DIGEST: u64 = 1 << 2;
     /// The machine is a plain PC: privilege level 0, [`super::Signal`]s go to the debug console, each
-    /// with the report page behind it.
+    /// followed by the report page.
     pub const PLAIN_PC: u64 = 1 << 3;
 }
 
-/// What the guest does; the values of [`boot::MODE`].
+/// Test that the guest runs; the values of [`boot::MODE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Sends raw frames as fast as it can.
@@ -114,7 +114,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As written in the boot page.
+    /// Value in the boot page.
     pub fn to_word(self) -> u64 {
         match self {
             Mode::Send => 1,
@@ -125,7 +125,7 @@ impl Mode {
         }
     }
 
-    /// As read from the boot page.
+    /// Decodes the value in the boot page.
     pub fn from_word(word: u64) -> Option<Self> {
         [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive, Mode::Serve]
             .into_iter()
@@ -137,7 +137,7 @@ impl Mode {
 pub mod report {
     /// [`super::MAGIC`], once the driver is up.
     pub const MAGIC: usize = 0;
-    /// Frames given to the device.
+    /// Frames passed to the device.
     pub const TX_FRAMES: usize = 1;
     /// Frames taken from the device.
     pub const RX_FRAMES: usize = 2;
@@ -149,7 +149,7 @@ pub mod report {
     pub const PIC_ACCESSES: usize = 5;
     /// Sleeps.
     pub const HALTS: usize = 6;
-    /// Times that the transmit ring was found full.
+    /// Number of times the transmit ring was full.
     pub const TX_FULL: usize = 7;
     /// Time stamp counter: ticks spent in accesses to the device's ports.
     pub const PORT_TICKS: usize = 8;
@@ -159,7 +159,7 @@ pub mod report {
     pub const COPY_TICKS: usize = 10;
     /// Ticks spent asleep, interrupt handlers not counted.
     pub const IDLE_TICKS: usize = 11;
-    /// Ticks spent waiting awake for room in the ring; handlers not counted.
+    /// Ticks spent polling for space in the ring; handlers not counted.
     pub const FULL_TICKS: usize = 12;
     /// Frames that the device marked as faulty.
     pub const ERRORS: usize = 13;
@@ -182,14 +182,16 @@ pub mod report {
     pub const STREAM_UNACKED_BYTES: usize = 24;
     /// Interrupts of the timer.
     pub const TIMER_INTERRUPTS: usize = 25;
-    /// Sleeps of the stack that ended without an interrupt of the device, with a frame waiting: its
-    /// interrupt was late, or was lost, and then all that follow are too long.
+    /// Sleeps of the stack that ended without an interrupt of the device although a frame was
+    /// waiting: its interrupt was late or lost.
     pub const OVERSLEPT: usize = 26;
+    /// Of those, sleeps whose interrupt had not come ten seconds later: it was lost.
+    pub const LOST_WAKE_UPS: usize = 27;
     /// Words in use.
-    pub const LEN: usize = 27;
+    pub const LEN: usize = 28;
 }
 
-/// What a byte to [`PORT`] means.
+/// Meaning of a byte to [`PORT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// The driver is up.
@@ -200,12 +202,12 @@ pub enum Signal {
     End,
     /// All is done.
     Done,
-    /// A panic or an exception; the report page says which.
+    /// A panic or an exception, described in the report page.
     Failed,
 }
 
 impl Signal {
-    /// As written to the port.
+    /// Byte on the port.
     pub fn to_byte(self) -> u8 {
         match self {
             Signal::Ready => 1,
@@ -216,7 +218,7 @@ impl Signal {
         }
     }
 
-    /// As read by the monitor.
+    /// Decodes a byte on the port.
     pub fn from_byte(byte: u8) -> Option<Self> {
         [Signal::Ready, Signal::Begin, Signal::End, Signal::Done, Signal::Failed]
             .into_iter()
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_bytes_lead_back_to_what_they_mean() {
+    fn words_and_bytes_decode_to_their_values() {
         for mode in [Mode::Send, Mode::Echo, Mode::TcpSend, Mode::TcpReceive, Mode::Serve] {
             assert_eq!(Mode::from_word(mode.to_word()), Some(mode));
         }

@@ -5,13 +5,13 @@
 //! | 0 | u16 magic | 0x5750, "WP" |
 //! | 2 | u8 kind | [`Kind`] |
 //! | 3 | u8 flow | |
-//! | 4 | u32 session | random per run: strays are told apart by it |
+//! | 4 | u32 session | random per run: identifies stray datagrams |
 //! | 8 | u32 sequence | per flow, wraps |
-//! | 12 | u32 reply | sequence that the echoing end gives each of its replies, wraps |
+//! | 12 | u32 reply | sequence of replies, set by the echoing end, wraps |
 //! | 16 | u64 time_ns | CLOCK_MONOTONIC of the sender |
 //!
-//! All big-endian. What follows it is filling. `sequence` and `reply` are separate so that
-//! loss, duplication and reordering are known for each direction.
+//! All big-endian; padding follows. `sequence` and `reply` are separate so that loss, duplication
+//! and reordering are known for each direction.
 
 use core::fmt;
 
@@ -22,39 +22,37 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAGIC: u16 = 0x5750;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 24;
-/// Smallest UDP payload of the probe.
-pub const MIN_PAYLOAD_BYTES: usize = HEADER_BYTES;
-/// Where the magic is.
+/// Offset of the magic.
 pub const MAGIC_OFFSET: usize = 0;
-/// Where the kind is.
+/// Offset of the kind.
 pub const KIND_OFFSET: usize = 2;
-/// Where the flow is.
+/// Offset of the flow.
 pub const FLOW_OFFSET: usize = 3;
-/// Where the session is.
+/// Offset of the session.
 pub const SESSION_OFFSET: usize = 4;
-/// Where the sequence is.
+/// Offset of the sequence.
 pub const SEQUENCE_OFFSET: usize = 8;
-/// Where the echoing end's sequence is.
+/// Offset of the echoing end's sequence.
 pub const REPLY_OFFSET: usize = 12;
-/// Where the time is.
+/// Offset of the time.
 pub const TIME_OFFSET: usize = 16;
 
-/// What a datagram is for.
+/// Purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// One way; nothing comes back.
+    /// One-way data without a reply.
     Data = 1,
-    /// Wants a [`Kind::Pong`].
+    /// Requests a [`Kind::Pong`].
     Ping = 2,
-    /// Answer to a ping: everything as it came but kind and reply.
+    /// Reply to a ping: identical except for kind and reply.
     Pong = 3,
     /// The sender is done; `sequence` is the number of datagrams it sent on the flow.
     Stop = 4,
 }
 
 impl Kind {
-    /// The kind of that number.
+    /// Kind with the number on the wire; `None` if unknown.
     pub fn from_wire(kind: u8) -> Option<Kind> {
         match kind {
             1 => Some(Kind::Data),
@@ -66,22 +64,22 @@ impl Kind {
     }
 }
 
-/// Why a payload is none of the probe's. Offsets count from the start of the payload.
+/// Error of parsing a probe header. Offsets count from the start of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeError {
     /// Too short for the header.
     Short {
-        /// Bytes that are there, of [`HEADER_BYTES`].
+        /// Bytes available, of [`HEADER_BYTES`].
         had_bytes: usize,
     },
-    /// Not ours: another program's datagram.
+    /// The datagram of another program.
     Magic {
-        /// What is there instead of [`MAGIC`].
+        /// Value found instead of [`MAGIC`].
         found: u16,
     },
-    /// Ours, but of a kind that this version does not know.
+    /// A probe of a kind that this version does not know.
     Kind {
-        /// What is there.
+        /// Kind found.
         found: u8,
     },
 }
@@ -110,7 +108,7 @@ impl core::error::Error for ProbeError {}
 /// The header, by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// What the datagram is for.
+    /// Purpose of the datagram.
     pub kind: Kind,
     /// Flow that the sequence counts in.
     pub flow: u8,
@@ -125,7 +123,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a UDP payload; bytes after it are not looked at.
+    /// Reads the header of a UDP payload; bytes after it are ignored.
     pub fn parse(payload: &[u8]) -> Result<Header, ProbeError> {
         let (raw, _) = Raw::ref_from_prefix(payload)
             .map_err(|_| ProbeError::Short { had_bytes: payload.len() })?;
@@ -144,7 +142,7 @@ impl Header {
 
     /// Writes the header to the first [`HEADER_BYTES`] of `payload`, and nothing else.
     ///
-    /// Fails when they do not fit.
+    /// Errors: the buffer is too short.
     pub fn write(&self, payload: &mut [u8]) -> Result<(), ProbeError> {
         let had_bytes = payload.len();
         let (raw, _) =
@@ -171,7 +169,7 @@ impl Header {
     }
 }
 
-/// The header as it lies in memory.
+/// Memory layout of the header.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_magic_and_unknown_kind_are_told_apart() {
+    fn foreign_magic_and_unknown_kind_are_different_errors() {
         let mut bytes = BYTES;
         bytes[0] = 0;
         assert_eq!(Header::parse(&bytes), Err(ProbeError::Magic { found: 0x0050 }));

@@ -12,13 +12,13 @@ use crate::{FrameError, checksum, ipv4};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
-/// Where the sender's port is.
+/// Offset of the sender's port.
 pub const SRC_PORT_OFFSET: usize = 0;
-/// Where the receiver's port is.
+/// Offset of the receiver's port.
 pub const DST_PORT_OFFSET: usize = 2;
-/// Where the length is.
+/// Offset of the length.
 pub const LEN_OFFSET: usize = 4;
-/// Where the checksum is.
+/// Offset of the checksum.
 pub const CHECKSUM_OFFSET: usize = 6;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -37,10 +37,10 @@ pub struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Checks that the header is there, and the length.
+    /// Checks header and length.
     ///
     /// - `bytes`: starts with the header.
-    /// - `datagram_bytes`: what IPv4 has room for; the datagram may be shorter.
+    /// - `datagram_bytes`: length of the IPv4 payload; the datagram may be shorter.
     pub fn parse(bytes: &'a [u8], datagram_bytes: usize) -> Result<Header<'a>, FrameError> {
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| FrameError::Short {
             what: "the UDP header",
@@ -82,7 +82,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A datagram that is there in one piece.
+/// View of a whole datagram.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     header: Header<'a>,
@@ -90,7 +90,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks all that [`Header::parse`] does, against the bytes that are there.
+    /// [`Header::parse`] against the bytes available.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, FrameError> {
         let header = Header::parse(bytes, bytes.len())?;
         let len = HEADER_BYTES + header.payload_bytes();
@@ -102,12 +102,12 @@ impl<'a> Packet<'a> {
         self.header
     }
 
-    /// What the datagram carries.
+    /// Payload.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(HEADER_BYTES..).unwrap_or(&[])
     }
 
-    /// Fails when there is a checksum and it is wrong.
+    /// Errors: the checksum is wrong. No checksum is valid.
     pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<(), FrameError> {
         let found = self.header.checksum();
         if found == 0 {
@@ -120,7 +120,7 @@ impl<'a> Packet<'a> {
             self.header.raw.len_bytes.get(),
         );
         let sum = checksum::add(pseudo, checksum::sum(self.bytes));
-        // With a right checksum, everything adds up to all ones.
+        // With a correct checksum, the sum is all ones.
         if sum == 0xffff {
             return Ok(());
         }
@@ -141,7 +141,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values of a datagram.
+    /// Decodes a datagram.
     pub fn of(packet: &Packet<'_>) -> Repr {
         Repr {
             src_port: packet.header.src_port(),
@@ -152,7 +152,7 @@ impl Repr {
 
     /// Writes the header to the first [`HEADER_BYTES`], without a checksum (0).
     ///
-    /// Fails when they do not fit, or when the payload is more than UDP can carry.
+    /// Errors: the buffer is too short, or the payload exceeds the limit of UDP.
     pub fn write_header(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
         let max_bytes = usize::from(u16::MAX) - HEADER_BYTES;
         if self.payload_bytes > max_bytes {
@@ -174,9 +174,9 @@ impl Repr {
         Ok(())
     }
 
-    /// Writes header and checksum; the payload lies behind the header already.
+    /// Writes header and checksum to a datagram whose payload is in place.
     ///
-    /// Fails as [`Self::write_header`] does, and when the payload is not there in full.
+    /// Errors: those of [`Self::write_header`], and a truncated payload.
     pub fn write(&self, bytes: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr) -> Result<(), FrameError> {
         let len = HEADER_BYTES.saturating_add(self.payload_bytes);
         let bytes = front_mut(bytes, len, "the UDP datagram")?;
@@ -187,7 +187,7 @@ impl Repr {
         Ok(())
     }
 
-    /// The length field: of a payload that fits, as the writers check.
+    /// Length field; the writers check that the payload fits.
     pub(crate) fn len_field(&self) -> u16 {
         u16::try_from(self.payload_bytes.saturating_add(HEADER_BYTES)).unwrap_or(u16::MAX)
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_refused() {
+    fn invalid_lengths_are_refused() {
         assert!(REPR.write(&mut [0; 15], SRC, DST).is_err());
         let long = Repr { payload_bytes: 65_528, ..REPR };
         assert!(matches!(long.write_header(&mut [0; 8]), Err(FrameError::Length { .. })));

@@ -5,7 +5,7 @@
 use crate::FrameError;
 use crate::error::{front, front_mut};
 
-/// UDP port that VXLAN listens at.
+/// UDP port of VXLAN.
 pub const PORT: u16 = 4789;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
@@ -31,8 +31,9 @@ pub fn parse(bytes: &[u8]) -> Result<u32, FrameError> {
     Ok(u32::from_be_bytes([0, header[4], header[5], header[6]]))
 }
 
-/// Writes a header to the first [`HEADER_BYTES`]; fails when they do not fit, or `vni` is
-/// larger than [`VNI_MAX`].
+/// Writes a header to the first [`HEADER_BYTES`].
+///
+/// Errors: the buffer is too short, or `vni` exceeds [`VNI_MAX`].
 pub fn write(vni: u32, bytes: &mut [u8]) -> Result<(), FrameError> {
     if vni > VNI_MAX {
         return Err(FrameError::Other {

@@ -5,38 +5,32 @@ use core::net::Ipv4Addr;
 
 use crate::Switches;
 
-/// What the command line asks for.
+/// Options of the kernel command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// `wirepath.switches=`.
     pub switches: Switches,
     /// `ip=`; 10.0.0.2 if not given.
     pub ip: Ipv4Addr,
     /// `mac=`; the device's own if not given.
     pub mac: Option<[u8; 6]>,
-    /// `wirepath.uart=115200`: every character takes as long as on a real line.
+    /// `wirepath.uart=115200`: every character takes as long as on a real serial line.
     pub uart_paced: bool,
     /// `wirepath.gpio`: a pin is toggled per packet.
     pub gpio: bool,
-    /// `wirepath.selftest` or `wirepath.selftest=NAME`: tests of the kernel instead of the
-    /// station; the name, or nothing for all that end well.
+    /// `wirepath.selftest` or `wirepath.selftest=NAME`: run kernel tests instead of the responder.
+    /// The name of one test; empty for all tests that return.
     pub selftest: Option<&'a str>,
 }
 
-/// What is wrong with the command line.
+/// Error in the kernel command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigError<'a> {
-    /// No switch of ours.
+    /// Unknown switch.
     Switch(&'a str),
-    /// No option of ours.
+    /// Unknown `wirepath.` option.
     Option(&'a str),
-    /// A value that its option cannot have.
-    Value {
-        /// The option.
-        option: &'a str,
-        /// The value.
-        value: &'a str,
-    },
+    /// Invalid value of an option.
+    Value { option: &'a str, value: &'a str },
 }
 
 impl fmt::Display for ConfigError<'_> {
@@ -61,7 +55,8 @@ impl fmt::Display for ConfigError<'_> {
 impl core::error::Error for ConfigError<'_> {}
 
 impl<'a> Config<'a> {
-    /// Reads the command line. Words of others (without `wirepath.`) are left to them.
+    /// Parses the command line. Words without the `wirepath.` prefix belong to other programs and
+    /// are skipped.
     pub fn parse(command_line: &'a str) -> Result<Config<'a>, ConfigError<'a>> {
         let mut config = Config {
             switches: Switches::default(),
@@ -101,7 +96,7 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
         let part = parts.next().filter(|part| part.len() == 2)?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
-    // An address of a group belongs to no card.
+    // A multicast address is not valid for an interface.
     (parts.next().is_none() && mac[0] & 1 == 0).then_some(mac)
 }
 
@@ -118,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn all_options_are_read_and_words_of_others_left_alone() {
+    fn all_options_are_read_and_foreign_words_skipped() {
         let line = "console=ttyAMA0 wirepath.switches=quiet,event-idx ip=192.168.7.9 \
                     mac=02:00:00:AA:00:01 wirepath.uart=115200 wirepath.gpio \
                     wirepath.selftest=overflow";
-        let config = Config::parse(line).expect("it is right");
+        let config = Config::parse(line).expect("the line is valid");
         assert!(config.switches.has(Switch::Quiet) && config.switches.has(Switch::EventIdx));
         assert!(!config.switches.has(Switch::AsyncTx));
         assert_eq!(config.ip, Ipv4Addr::new(192, 168, 7, 9));
@@ -132,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_refused_by_name() {
+    fn unknown_words_are_refused_by_name() {
         for (line, expected) in [
             ("wirepath.switches=fast", ConfigError::Switch("fast")),
             ("wirepath.swiches=quiet", ConfigError::Option("wirepath.swiches")),

@@ -1,13 +1,13 @@
-//! The echo station, apart from the board it runs on: configuration, and what each switch does.
+//! The echo responder without its board: configuration and switches.
 //!
-//! `main.rs` puts it on a board under the kernel; tests put it on a device in plain memory.
+//! `main.rs` runs it on a board under the kernel; tests run it on a fake device in plain memory.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod config;
-pub mod station;
+pub mod responder;
 pub mod switches;
 
 pub use config::{Config, ConfigError};
-pub use station::{Platform, Station};
+pub use responder::{Platform, Responder};
 pub use switches::{Switch, Switches};

@@ -4,14 +4,13 @@ use core::fmt;
 
 macro_rules! switches {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
-        /// One optimisation, off in the baseline. New ones go to the end: a switch's bit is its
-        /// place.
+        /// One optimisation, off in the baseline. Add new ones at the end: the position is the bit.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Switch { $($(#[$doc])* $name,)* }
 
         impl Switch {
-            /// All of them, in the order of their bits.
+            /// All switches, in the order of their bits.
             pub const ALL: &[Switch] = &[$(Switch::$name),*];
 
             /// Name on the command line.
@@ -23,31 +22,32 @@ macro_rules! switches {
 }
 
 switches! {
-    /// Nothing is printed per packet; counters instead.
+    /// Prints nothing per packet. Counters and trace are kept in either state.
     Quiet = "quiet",
-    /// A frame is handed to the device and left to it; refused when the ring is full. Off: the
-    /// completion is polled for in turns of 10 microseconds.
+    /// Hands a frame to the device without waiting; refuses it if the ring is full. Off: polls for
+    /// the completion in turns of 10 microseconds.
     AsyncTx = "async-tx",
-    /// Completions are reaped when frames arrive and before the next send. Off: in an interrupt
-    /// for each. Means something with `async-tx` only.
+    /// Reaps completions when frames arrive and before the next send. Off: in an interrupt for
+    /// each. Requires `async-tx`.
     LazyReap = "lazy-reap",
-    /// Frames are handled by a task that the interrupt wakes. Off: in the interrupt.
+    /// Handles frames in a task woken by the interrupt, with other interrupts allowed. Off: in the
+    /// interrupt.
     RxTask = "rx-task",
-    /// The device is asked not to interrupt for frames sent.
+    /// Asks the device not to interrupt for frames sent.
     NoTxInterrupt = "no-tx-interrupt",
-    /// VIRTIO_F_EVENT_IDX: both sides say from which index on they want to be told.
+    /// VIRTIO_F_EVENT_IDX: each side publishes the index from which it wants notifications.
     EventIdx = "event-idx",
-    /// ICMP echoes are turned round in place in the interrupt, before the normal way.
+    /// Answers ICMP echoes in place in the interrupt, before the default handling.
     IcmpInIrq = "icmp-in-irq",
     /// VIRTIO_F_RING_PACKED: one ring for both directions instead of three parts.
     Packed = "packed",
-    /// VIRTIO_F_INDIRECT_DESC: a frame is sent as a table of its header and itself.
+    /// VIRTIO_F_INDIRECT_DESC: sends a frame as a table of two descriptors, header and frame.
     Indirect = "indirect",
-    /// Several frames a pass: their answers go out with one doorbell, and the device gets its
-    /// buffers back once. Off: both for every frame. Of sending with `async-tx` only.
+    /// Handles several frames per pass: answers share one doorbell, and receive buffers are
+    /// returned once. Off: both for every frame. For sending, requires `async-tx`.
     Batching = "batching",
-    /// The receive ring is looked at all the time that nothing else runs; the device is never asked
-    /// to interrupt for frames received, and the CPU never sleeps.
+    /// Polls the receive ring whenever no other task runs. The device never interrupts for
+    /// received frames, and the CPU never sleeps.
     PollMode = "poll-mode",
 }
 
@@ -56,23 +56,20 @@ switches! {
 pub struct Switches(u32);
 
 impl Switches {
-    /// Whether a switch is on.
     pub const fn has(self, switch: Switch) -> bool {
         self.0 & 1 << switch as u8 != 0
     }
 
-    /// The set with one more.
     #[must_use]
     pub const fn with(self, switch: Switch) -> Switches {
         Switches(self.0 | 1 << switch as u8)
     }
 
-    /// The bits.
     pub const fn word(self) -> u32 {
         self.0
     }
 
-    /// Reads names between commas; none for the baseline. Fails with the name that is unknown.
+    /// Parses comma-separated names; an empty string is the baseline. Errors: the unknown name.
     pub fn parse(text: &str) -> Result<Switches, &str> {
         text.split(',').filter(|id| !id.is_empty()).try_fold(Switches::default(), |set, id| {
             let switch = Switch::ALL.iter().find(|switch| switch.id() == id).ok_or(id)?;
@@ -103,20 +100,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_gives_its_bit_and_comes_back() {
+    fn every_name_parses_to_its_bit_and_prints_the_same() {
         for (bit, switch) in Switch::ALL.iter().enumerate() {
             let set = Switches::parse(switch.id()).expect("it is known");
             assert_eq!(set.word(), 1 << bit);
             assert_eq!(set.to_string(), switch.id());
         }
-        let all = Switches(0x3ff).to_string();
-        assert_eq!(Switches::parse(&all), Ok(Switches(0x3ff)));
+        let all = Switches((1 << Switch::ALL.len()) - 1);
+        assert_eq!(Switches::parse(&all.to_string()), Ok(all));
         assert_eq!(Switches::parse(""), Ok(Switches::default()));
         assert_eq!(Switches::default().to_string(), "baseline");
     }
 
     #[test]
-    fn unknown_name_is_named() {
+    fn unknown_name_is_reported() {
         assert_eq!(Switches::parse("quiet,lazy,rx-task"), Err("lazy"));
         assert_eq!(Switches::parse("Quiet"), Err("Quiet"));
     }

@@ -13,7 +13,7 @@ use crate::timer;
 
 const BASE: usize = 0x0900_0000;
 const CLOCK_HZ: u32 = 24_000_000;
-/// A character at 115200 baud, ten bits.
+/// Duration of a character at 115200 baud, ten bits.
 const CHARACTER_115200_NS: u64 = 86_806;
 
 static UART: Mutex<RefCell<Option<Uart<'static>>>> = Mutex::new(RefCell::new(None));
@@ -22,7 +22,7 @@ static PACE_NS: Mutex<Cell<u64>> = Mutex::new(Cell::new(0));
 fn uart() -> Uart<'static> {
     let base = NonNull::new(BASE as *mut PL011Registers).expect("it is not 0");
     // SAFETY: these are the registers of the only UART, mapped as a device; `UART` is the only
-    // owner, but for `force`, after which nothing else runs.
+    // owner, except for `force`, after which nothing else runs.
     Uart::new(unsafe { UniqueMmioPointer::new(base) })
 }
 
@@ -30,12 +30,12 @@ pub(crate) fn open() {
     let mut uart = uart();
     let line =
         LineConfig { data_bits: DataBits::Bits8, parity: Parity::None, stop_bits: StopBits::One };
-    // It can only fail for another baud rate.
+    // It fails only for other baud rates.
     let _ = uart.enable(line, 115_200, CLOCK_HZ);
     critical_section::with(|cs| *UART.borrow_ref_mut(cs) = Some(uart));
 }
 
-/// Takes the console from whoever printed when the fatal exception came.
+/// Reopens the console after a fatal exception, whatever code was printing.
 pub(crate) fn force() {
     critical_section::with(|cs| {
         if let Ok(mut slot) = UART.borrow(cs).try_borrow_mut() {
@@ -44,12 +44,12 @@ pub(crate) fn force() {
     });
 }
 
-/// Has every character wait as long as it takes on a line of 115200 baud.
+/// Delays every character as a line of 115200 baud would.
 pub fn pace_115200() {
     critical_section::with(|cs| PACE_NS.borrow(cs).set(CHARACTER_115200_NS));
 }
 
-/// Lets key presses interrupt; see [`interrupts::on_key`](crate::interrupts::on_key).
+/// Enables the receive interrupt; see [`interrupts::on_key`](crate::interrupts::on_key).
 pub fn listen() {
     critical_section::with(|cs| {
         if let Some(uart) = UART.borrow_ref_mut(cs).as_mut() {
@@ -58,7 +58,7 @@ pub fn listen() {
     });
 }
 
-/// The next key pressed, if any.
+/// Returns the next key pressed, if any.
 pub fn key() -> Option<u8> {
     critical_section::with(|cs| {
         let mut slot = UART.borrow_ref_mut(cs);
@@ -69,7 +69,7 @@ pub fn key() -> Option<u8> {
     })
 }
 
-/// Prints; interrupts wait until it is out.
+/// Prints with interrupts masked.
 pub fn print(text: fmt::Arguments<'_>) {
     critical_section::with(|cs| {
         // A panic while printing finds the console in use, and is silent.

@@ -1,4 +1,4 @@
-//! The PL061: one pin that is toggled for a logic analyser.
+//! The PL061 GPIO controller: one pin that is toggled for a logic analyser.
 
 use core::ptr::NonNull;
 
@@ -6,33 +6,32 @@ use safe_mmio::fields::ReadPureWrite;
 use safe_mmio::{UniqueMmioPointer, field};
 
 const BASE: usize = 0x0903_0000;
-/// The pin. QEMU has wired pin 3 to its power button; 0 is free.
+/// Number of the pin. QEMU wires pin 3 to its power button; 0 is free.
 const PIN: u8 = 1 << 0;
 
-/// Registers of the PL061 (ARM DDI 0190). Bits 9 to 2 of the address mask the data register: the
-/// pin's own word is the one at offset `PIN << 2`.
+/// Registers of the PL061 (ARM DDI 0190). Bits 9 to 2 of the address mask the data register, so
+/// the word for one pin is at offset `PIN << 2`.
 #[repr(C)]
 struct Registers {
     masked: [ReadPureWrite<u32>; 256],
     direction: ReadPureWrite<u32>,
 }
 
-/// An output pin.
 pub struct Pin {
     registers: UniqueMmioPointer<'static, Registers>,
     level: u32,
 }
 
 impl Pin {
-    /// Makes the pin an output, low.
+    /// Configures the pin as an output, low.
     ///
     /// # Safety
     ///
-    /// There is only one.
+    /// Call it only once.
     pub unsafe fn open() -> Pin {
         let base = NonNull::new(BASE as *mut Registers).expect("it is not 0");
-        // SAFETY: the registers are mapped as a device; the caller promises that nobody else
-        // has them.
+        // SAFETY: the registers are mapped as a device; the caller promises that this is their
+        // only handle.
         let registers = unsafe { UniqueMmioPointer::new(base) };
         let mut pin = Pin { registers, level: 0 };
         field!(pin.registers, direction).write(PIN.into());
@@ -41,7 +40,7 @@ impl Pin {
         pin
     }
 
-    /// Turns the level over.
+    /// Inverts the level.
     pub fn toggle(&mut self) {
         self.level ^= u32::from(PIN);
         let masked = field!(self.registers, masked);

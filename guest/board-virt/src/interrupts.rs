@@ -1,4 +1,4 @@
-//! GICv3, and who handles what.
+//! GICv3 and the interrupt handlers.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -17,13 +17,13 @@ const TIMER: IntId = IntId::ppi(11);
 const CONSOLE: IntId = IntId::spi(1);
 const SOFTWARE: IntId = IntId::sgi(1);
 
-/// The network's is the most urgent; it nests in the others.
+/// The network interrupt is the most urgent; it nests in the others.
 const PRIORITY_NET: u8 = 0x40;
 const PRIORITY_SOFTWARE: u8 = 0x60;
 const PRIORITY_TIMER: u8 = 0x80;
 const PRIORITY_CONSOLE: u8 = 0xa0;
 
-/// A handler, once it is known.
+/// A handler, once registered.
 type Handler = Option<fn()>;
 pub(crate) type Slot = Mutex<Cell<Handler>>;
 
@@ -31,7 +31,7 @@ static GIC: Mutex<RefCell<Option<GicV3<'static>>>> = Mutex::new(RefCell::new(Non
 static ON_NET: Slot = Mutex::new(Cell::new(None));
 static ON_KEY: Slot = Mutex::new(Cell::new(None));
 static ON_SOFTWARE: Slot = Mutex::new(Cell::new(None));
-/// Raw number of the network's interrupt.
+/// Interrupt number of the network card.
 static NET: AtomicU32 = AtomicU32::new(u32::MAX);
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 static NESTED: AtomicU64 = AtomicU64::new(0);
@@ -39,9 +39,9 @@ static NESTED: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn open() {
     let distributor = NonNull::new(DISTRIBUTOR as *mut _).expect("it is not 0");
     let redistributor = NonNull::new(REDISTRIBUTOR as *mut _).expect("it is not 0");
-    // SAFETY: the distributor's registers, mapped as a device; nobody else has them.
+    // SAFETY: the distributor's registers, mapped as a device; this is their only handle.
     let distributor = unsafe { UniqueMmioPointer::new(distributor) };
-    // SAFETY: the redistributor of the one CPU, mapped as a device; nobody else has it.
+    // SAFETY: the redistributor of the one CPU, mapped as a device; this is its only handle.
     let gic = unsafe { GicV3::new(distributor, redistributor, 1) };
     let mut gic = gic.expect("QEMU was started with gic-version=3");
     gic.setup(0);
@@ -65,7 +65,7 @@ pub(crate) fn enable_timer() {
     enable(TIMER, PRIORITY_TIMER, None);
 }
 
-/// Calls `handler` when the device behind shared peripheral interrupt `number` interrupts.
+/// Registers the handler of shared peripheral interrupt `number`, the network card's.
 pub fn on_net(number: u32, handler: fn()) {
     let id = IntId::spi(number);
     NET.store(id.raw_value(), Ordering::Relaxed);
@@ -73,45 +73,45 @@ pub fn on_net(number: u32, handler: fn()) {
     enable(id, PRIORITY_NET, Some(Trigger::Edge));
 }
 
-/// Calls `handler` when a key was pressed.
+/// Registers the handler of key presses.
 pub fn on_key(handler: fn()) {
     critical_section::with(|cs| ON_KEY.borrow(cs).set(Some(handler)));
     enable(CONSOLE, PRIORITY_CONSOLE, Some(Trigger::Level));
 }
 
-/// Calls `handler` when [`raise`] was called.
+/// Registers the handler of [`raise`].
 pub fn on_software(handler: fn()) {
     critical_section::with(|cs| ON_SOFTWARE.borrow(cs).set(Some(handler)));
     enable(SOFTWARE, PRIORITY_SOFTWARE, None);
 }
 
-/// Interrupts ourselves.
+/// Raises the software interrupt on this CPU.
 pub fn raise() {
     let here = SgiTarget::List { affinity3: 0, affinity2: 0, affinity1: 0, target_list: 1 };
     let _ = GicCpuInterface::send_sgi(SOFTWARE, here, SgiTargetGroup::CurrentGroup1);
 }
 
-/// Interrupts that came while another was handled.
+/// Number of interrupts that nested in another.
 pub fn nested_count() -> u64 {
     NESTED.load(Ordering::Relaxed)
 }
 
-/// One interrupt: acknowledge, handle, end, and then perhaps another task.
+/// Handles one interrupt: acknowledge, run the handler, end, and switch tasks if needed.
 pub(crate) fn dispatch() {
     kernel::system::enter_interrupt();
     let group = InterruptGroup::Group1;
     if let Some(id) = GicCpuInterface::get_and_acknowledge_interrupt(group) {
-        // Masked here, and whoever nests puts it back: no need of one atomic operation.
+        // Interrupts are masked, and nested handlers restore the value: no atomic operation needed.
         let depth = DEPTH.load(Ordering::Relaxed);
         DEPTH.store(depth + 1, Ordering::Relaxed);
         if depth > 0 {
             NESTED.fetch_add(1, Ordering::Relaxed);
         }
         if id.raw_value() == NET.load(Ordering::Relaxed) {
-            // The most urgent: nothing could nest in it.
+            // Highest priority: nothing can nest in it.
             call(&ON_NET);
         } else {
-            // What is more urgent may come between; the GIC holds back the rest.
+            // A more urgent interrupt may nest; the GIC holds back the others.
             unmask();
             match id {
                 TIMER => timer::on_interrupt(),

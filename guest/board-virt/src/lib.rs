@@ -1,7 +1,7 @@
 //! QEMU's `virt` machine (one CPU at EL1, GICv3): everything between the hardware and the kernel.
 //!
-//! With the kernel's context switch and the card's memory this is all that has `unsafe`. Addresses are those of
-//! QEMU's `hw/arm/virt.c`; where the virtio windows lie comes from the device tree.
+//! All `unsafe` code is here, in the kernel's context switch and in the card's shared memory.
+//! Addresses are those of QEMU's `hw/arm/virt.c`; the virtio windows come from the device tree.
 #![no_std]
 #![expect(unsafe_code, reason = "hardware is reached by addresses that no compiler can check")]
 
@@ -12,6 +12,7 @@ pub mod gpio;
 pub mod interrupts;
 mod mmio;
 mod paging;
+mod place;
 pub mod power;
 pub mod registers;
 mod stacks;
@@ -21,12 +22,13 @@ mod vectors;
 
 pub use dma::Dma;
 pub use mmio::Window;
+pub use place::Place;
 pub use stacks::{STACK_BYTES, STACKS, spawn, stack};
 
 #[doc(hidden)]
 pub use aarch64_rt;
 
-/// Makes `fn main(machine: Machine) -> !` the first Rust function that runs.
+/// Makes `fn main(machine: Machine) -> !` the entry point.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
@@ -38,7 +40,7 @@ macro_rules! entry {
     };
 }
 
-/// Brings the board up: console, vectors, page tables, interrupt controller; interrupts stay
+/// Initialises the board: console, vectors, page tables, interrupt controller. Interrupts stay
 /// masked until the kernel starts.
 #[doc(hidden)]
 pub fn start(x0: u64) -> tree::Machine {
@@ -50,16 +52,16 @@ pub fn start(x0: u64) -> tree::Machine {
     machine
 }
 
-/// The virtio window at `base`, as the device tree says.
+/// The virtio window at `base`, an address from the device tree.
 pub fn window(base: usize) -> Window {
-    // SAFETY: the tree lists virtio-mmio windows there, which are mapped as devices; the callers
-    // use one handle of each at a time, and reads of another's identity disturb nobody.
+    // SAFETY: the tree lists virtio-mmio windows there, which are mapped as devices; callers use
+    // one handle of each at a time, and reading another's identity has no side effect.
     unsafe { Window::new(base) }
 }
 
-/// The output pin, once.
+/// Returns the output pin on the first call, then `None`.
 pub fn gpio_pin() -> Option<gpio::Pin> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the flag makes sure that there is only one.
+    // SAFETY: the flag lets only one caller get here.
     (!TAKEN.swap(true, Ordering::Relaxed)).then(|| unsafe { gpio::Pin::open() })
 }

@@ -7,17 +7,16 @@ use virtio::Registers;
 /// Bytes of a window on `virt`.
 const WINDOW_BYTES: usize = 0x200;
 
-/// A window, by its address.
+/// A register window, by its address.
 pub struct Window {
     base: usize,
 }
 
 impl Window {
-    /// The window at `base`.
-    ///
     /// # Safety
     ///
-    /// There is a virtio-mmio window at `base`, mapped as a device, and nobody else uses it.
+    ///
+    /// `base` must be a virtio-mmio window, mapped as a device, with no other user.
     pub const unsafe fn new(base: usize) -> Window {
         Window { base }
     }
@@ -28,13 +27,13 @@ impl Window {
     }
 }
 
-// Instructions of our choice: what a compiler may make of a volatile access (pairs, write-back)
-// cannot be emulated by every hypervisor.
+// Explicit instructions: a compiler may turn a volatile access into forms (pairs, write-back)
+// that some hypervisors cannot emulate.
 impl Registers for Window {
     fn read8(&self, at: usize) -> u8 {
         let address = self.at(at, 1);
         let value: u32;
-        // SAFETY: the address lies in the window.
+        // SAFETY: the address is inside the window.
         unsafe { asm!("ldrb {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
         value as u8
     }
@@ -42,14 +41,14 @@ impl Registers for Window {
     fn read32(&self, at: usize) -> u32 {
         let address = self.at(at, 4);
         let value: u32;
-        // SAFETY: the address lies in the window.
+        // SAFETY: the address is inside the window.
         unsafe { asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack)) };
         value
     }
 
     fn write32(&self, at: usize, value: u32) {
         let address = self.at(at, 4);
-        // SAFETY: the address lies in the window.
+        // SAFETY: the address is inside the window.
         unsafe { asm!("str {0:w}, [{1}]", in(reg) value, in(reg) address, options(nostack)) };
     }
 }

@@ -1,7 +1,6 @@
-//! Page tables: code that cannot be written, data that cannot be run, guards that cannot be
-//! touched.
+//! Page tables: read-only code, non-executable data, inaccessible guard pages.
 //!
-//! `aarch64-rt` starts us with a coarse table, caches on; the fine one replaces it.
+//! `aarch64-rt` starts with a coarse table and caches on; the fine one replaces it.
 
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
@@ -54,12 +53,12 @@ type Table = PageTable<El1Attributes>;
 
 struct Pool(UnsafeCell<[Table; TABLES]>);
 
-// SAFETY: only `protect` uses it, once, before there are tasks.
+// SAFETY: only `protect` uses it, once, before any task runs.
 unsafe impl Sync for Pool {}
 
 static POOL: Pool = Pool(UnsafeCell::new([const { Table::EMPTY }; TABLES]));
 
-/// Tables from a fixed pool; identity mapping.
+/// Allocates tables from a fixed pool; identity mapping.
 struct FromPool {
     used: usize,
 }
@@ -68,25 +67,25 @@ impl Translation<El1Attributes> for FromPool {
     fn allocate_table(&mut self) -> (NonNull<Table>, PhysicalAddress) {
         assert!(self.used < TABLES, "the pool of page tables is empty");
         let table = POOL.0.get().cast::<Table>().wrapping_add(self.used);
-        let table = NonNull::new(table).expect("the pool does not lie at 0");
+        let table = NonNull::new(table).expect("the pool is not at 0");
         self.used += 1;
         (table, PhysicalAddress(table.as_ptr() as usize))
     }
 
     unsafe fn deallocate_table(&mut self, _table: NonNull<Table>) {
-        // The tables live as long as the firmware.
+        // Tables are never freed.
     }
 
     fn physical_to_virtual(&self, address: PhysicalAddress) -> NonNull<Table> {
-        NonNull::new(address.0 as *mut Table).expect("no table lies at 0")
+        NonNull::new(address.0 as *mut Table).expect("no table is at 0")
     }
 }
 
-/// Replaces the start-up table. Once, before there are tasks.
+/// Replaces the start-up table. Call once, before any task runs.
 pub(crate) fn protect(machine: &Machine) {
     let mapping =
         Mapping::with_asid_and_va_range(FromPool { used: 0 }, 0, 1, El1And0, VaRange::Lower);
-    // It must outlive everything.
+    // It must never be dropped.
     let mut mapping = ManuallyDrop::new(mapping);
     let mut map = |start: usize, end: usize, attributes| {
         if start < end {
@@ -106,9 +105,9 @@ pub(crate) fn protect(machine: &Machine) {
         start = guard.end;
     }
     map(start, at(&raw const dma_region), DATA);
-    // SAFETY: all that the image uses is mapped as before, to the same addresses.
+    // SAFETY: everything that the image uses keeps its mapping.
     unsafe { mapping.activate() };
-    // SAFETY: the old entries, coarse and writable, must not be used any more.
+    // SAFETY: flushes the old, coarse and writable entries, which must not be used any more.
     unsafe { core::arch::asm!("dsb ishst", "tlbi vmalle1", "dsb ish", "isb", options(nostack)) };
 }
 

@@ -1,8 +1,8 @@
-//! PSCI.
+//! Power control through PSCI.
 
 use smccc::{Hvc, psci};
 
-/// Switches the machine off: QEMU exits.
+/// Powers the machine off: QEMU exits.
 pub fn off() -> ! {
     let _ = psci::system_off::<Hvc>();
     loop {
@@ -10,7 +10,6 @@ pub fn off() -> ! {
     }
 }
 
-/// Sleeps until an interrupt.
 pub fn wait_for_interrupt() {
     aarch64_cpu::asm::wfi();
 }

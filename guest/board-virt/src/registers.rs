@@ -1,12 +1,12 @@
-//! For tests of the context switch: all registers at once.
+//! A test of the context switch that uses every register.
 
 use core::arch::naked_asm;
 
-/// Fills x0 to x30 and v0 to v31 with values that follow from `pattern`, sleeps until an
-/// interrupt has been handled (and whatever it switched to has come back), and compares.
+/// Fills x0 to x30 and v0 to v31 with values derived from `pattern`, sleeps until an interrupt
+/// has been handled (including any tasks it switched to), and compares.
 ///
-/// Returns 0, or 1 and the number of the first register that changed: x0 to x30 as 0 to 30, v0
-/// to v31 as 100 to 131.
+/// Returns 0, or 1 plus the number of the first register that changed: x0 to x30 are 0 to 30, v0
+/// to v31 are 100 to 131.
 #[unsafe(naked)]
 pub extern "C" fn hold(pattern: u64) -> u64 {
     naked_asm!(
@@ -22,7 +22,7 @@ pub extern "C" fn hold(pattern: u64) -> u64 {
         "stp d12, d13, [sp, #128]",
         "stp d14, d15, [sp, #144]",
         "str x0, [sp, #160]",
-        // Vector registers: both halves, which differ.
+        // Vector registers: both halves, with different values.
         ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
         "add x1, x0, #100 + \\n",
         "mvn x2, x1",
@@ -33,7 +33,7 @@ pub extern "C" fn hold(pattern: u64) -> u64 {
         "add x\\n, x0, #\\n",
         ".endr",
         "wfi",
-        // What the interrupt has left; x0 and x1 make room for the comparison.
+        // Values after the interrupt; x0 and x1 are saved to make room for the comparison.
         "stp x0, x1, [sp, #168]",
         "ldr x0, [sp, #160]",
         ".irp n, 2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30",

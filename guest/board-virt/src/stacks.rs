@@ -1,4 +1,4 @@
-//! Stacks of tasks, each above a page that nobody may touch.
+//! Task stacks, each above a guard page.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use kernel::Priority;
 use kernel::system::Stack;
 
-/// Bytes of a stack. Interrupts run on it too, up to one frame a nesting level.
+/// Bytes of a stack. Interrupts use it too, at most one frame per nesting level.
 pub const STACK_BYTES: usize = 32 * 1024;
-/// Number of stacks.
 pub const STACKS: usize = 12;
 const GUARD_BYTES: usize = 4096;
 
@@ -21,7 +20,7 @@ struct Guarded {
 #[repr(C, align(4096))]
 struct Stacks(UnsafeCell<[Guarded; STACKS]>);
 
-// SAFETY: nothing refers to the bytes but the stack pointer of the task that a stack is given to.
+// SAFETY: only the stack pointer of the task that owns a stack refers to its bytes.
 unsafe impl Sync for Stacks {}
 
 #[unsafe(link_section = ".stack.tasks")]
@@ -35,17 +34,17 @@ fn slot(number: usize) -> usize {
     TASK_STACKS.0.get() as usize + number * size_of::<Guarded>()
 }
 
-/// The pages that guard the stacks, in ascending order.
+/// The guard pages, in ascending order.
 pub(crate) fn guards() -> impl Iterator<Item = core::ops::Range<usize>> {
     (0..STACKS).map(|number| slot(number)..slot(number) + GUARD_BYTES)
 }
 
-/// The stack below which an address lies on the guard.
+/// Number of the stack whose guard page holds `address`.
 pub(crate) fn guarded_by(address: usize) -> Option<usize> {
     guards().position(|guard| guard.contains(&address))
 }
 
-/// The next stack that nobody has. Panics when all are taken.
+/// Allocates a stack. Panics if none is left.
 pub fn stack() -> Stack {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(number < STACKS, "all {STACKS} stacks are taken");
@@ -53,8 +52,8 @@ pub fn stack() -> Stack {
     Stack { start, end: start + STACK_BYTES }
 }
 
-/// Adds a task with a stack of its own.
+/// Adds a task with its own stack.
 pub fn spawn(priority: Priority, entry: fn(usize), argument: usize) {
-    // SAFETY: `stack` gives each stack away once.
+    // SAFETY: `stack` returns each stack once.
     unsafe { kernel::system::spawn(priority, stack(), entry, argument) };
 }

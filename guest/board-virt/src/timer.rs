@@ -1,4 +1,4 @@
-//! The generic timer: clock, delays, the kernel's tick.
+//! The generic timer: clock, delays, kernel tick.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use crate::interrupts;
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 static ON_TICK: interrupts::Slot = Mutex::new(Cell::new(None));
 
-/// Nanoseconds a count, with 32 bits of fraction; 0 before the first use.
+/// Nanoseconds per count, with 32 bits of fraction; 0 before the first use.
 static NS_PER_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The virtual counter, read after everything before it.
+/// The virtual counter, read after all preceding instructions.
 pub fn count() -> u64 {
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
     CNTVCT_EL0.get()
 }
 
-/// Counts a second.
+/// Frequency of the counter.
 pub fn frequency_hz() -> u64 {
     CNTFRQ_EL0.get().max(1)
 }
@@ -32,7 +32,7 @@ pub fn now_ns() -> u64 {
     ns_of(CNTVCT_EL0.get())
 }
 
-/// Nanoseconds of so many counts.
+/// Converts counts to nanoseconds.
 pub fn ns_of(counts: u64) -> u64 {
     let factor = match NS_PER_COUNT.load(Ordering::Relaxed) {
         0 => {
@@ -42,11 +42,11 @@ pub fn ns_of(counts: u64) -> u64 {
         }
         factor => factor,
     };
-    // One multiplication: a division of 128 bits took longer than all the rest of a time stamp.
+    // One multiplication: a 128-bit division took longer than the rest of a time stamp together.
     ((u128::from(counts) * u128::from(factor)) >> 32) as u64
 }
 
-/// Spins.
+/// Busy-waits.
 pub fn spin_ns(ns: u64) {
     let start = count();
     while ns_of(count() - start) < ns {
@@ -54,7 +54,7 @@ pub fn spin_ns(ns: u64) {
     }
 }
 
-/// Starts the kernel's tick; `on_tick` is called at each, inside the interrupt.
+/// Starts the kernel tick. `on_tick` is called at each tick, inside the interrupt.
 pub fn start(ticks_per_second: u32, on_tick: Option<fn()>) {
     critical_section::with(|cs| ON_TICK.borrow(cs).set(on_tick));
     let interval = (frequency_hz() / u64::from(ticks_per_second.max(1))).max(1);
@@ -64,14 +64,14 @@ pub fn start(ticks_per_second: u32, on_tick: Option<fn()>) {
     interrupts::enable_timer();
 }
 
-/// Stops the tick.
+/// Stops the kernel tick.
 pub fn stop() {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
 }
 
 pub(crate) fn on_interrupt() {
     let (now, interval) = (count(), INTERVAL.load(Ordering::Relaxed));
-    // Ticks that the host has kept from us are not made up for: the next is a full one away.
+    // Ticks missed because the host paused the guest are not made up: the next is a full one away.
     let next = CNTV_CVAL_EL0.get() + interval;
     CNTV_CVAL_EL0.set(if next > now { next } else { now + interval });
     kernel::system::tick();

@@ -1,4 +1,4 @@
-//! What the device tree says.
+//! Reads the device tree.
 
 use core::ops::Range;
 
@@ -8,17 +8,16 @@ use dtoolkit::{Node, Property};
 
 use crate::{console, power};
 
-/// Where QEMU puts the tree for an image that is no Linux kernel: the start of RAM.
+/// QEMU's address of the tree for an image that is not a Linux kernel: the start of RAM.
 const RAM: usize = 0x4000_0000;
 /// virtio-mmio windows on `virt`.
 const WINDOWS_MAX: usize = 32;
 
-/// The machine, as far as the firmware wants to know.
+/// The parts of the device tree that the firmware uses.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Kernel command line.
     pub command_line: &'static str,
-    /// Where the tree itself lies.
+    /// Address range of the tree itself.
     pub tree: Range<usize>,
     windows: [(usize, u32); WINDOWS_MAX],
     windows_count: usize,
@@ -31,10 +30,10 @@ impl Machine {
     }
 }
 
-/// Reads the tree at `address`, or at the start of RAM if that is 0. Ends when there is none.
+/// Reads the tree at `address`, or at the start of RAM if that is 0. Powers off if there is none.
 pub(crate) fn read(address: usize) -> Machine {
     let address = if address == 0 { RAM } else { address };
-    // SAFETY: RAM is mapped; the tree is checked before it is believed, and nobody writes to it.
+    // SAFETY: RAM is mapped; the tree is validated before use, and never written.
     let parsed = unsafe { Fdt::from_raw(address as *const u8) };
     let Ok(tree) = parsed else {
         console::print(format_args!("wirepath-guest: no device tree at {address:#x}\n"));

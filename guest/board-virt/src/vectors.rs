@@ -1,9 +1,9 @@
 //! Exception vectors.
 //!
-//! An interrupt saves what a call may destroy (AAPCS64: x0 to x18, x29, x30, and all vector
-//! registers, since a callee keeps only the lower halves of v8 to v15) on the stack of the task
-//! that it interrupts. Anything else ends on a stack of its own, because the task's may be what
-//! is broken.
+//! An interrupt saves the registers that a call may clobber (AAPCS64: x0 to x18, x29, x30, and
+//! all vector registers, since a callee preserves only the lower halves of v8 to v15) on the
+//! stack of the interrupted task. Fatal exceptions use a separate stack, because the task's stack
+//! may be the cause.
 
 use core::arch::{asm, global_asm};
 
@@ -143,7 +143,7 @@ board_irq_entry:
     irq = sym irq,
 );
 
-/// Makes the CPU use our vectors.
+/// Installs the vector table.
 pub(crate) fn install() {
     // SAFETY: the table is aligned to 2 KiB and handles every exception.
     unsafe {
@@ -162,10 +162,10 @@ extern "C" fn irq() {
     crate::interrupts::dispatch();
 }
 
-/// Says what happened, and ends.
+/// Prints the cause of a fatal exception, and powers off.
 extern "C" fn fatal(syndrome: u64, address: u64, at: u64, stack: u64, kind: u64) -> ! {
     console::force();
-    // Data abort from the same exception level (ESR_EL1.EC), on a page that guards a stack.
+    // Data abort from the same exception level (ESR_EL1.EC), on a guard page.
     let overflow = if syndrome >> 26 == 0x25 { stacks::guarded_by(address as usize) } else { None };
     if let Some(number) = overflow {
         let task = kernel::system::current();

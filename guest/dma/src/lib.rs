@@ -1,4 +1,4 @@
-//! Memory that the network card shares, on machines that map it at its physical address.
+//! Memory shared with the network card, on machines that map it at its physical address.
 #![no_std]
 #![expect(unsafe_code, reason = "the device changes memory behind the compiler's back")]
 
@@ -12,25 +12,25 @@ use virtio::net::MEMORY_BYTES;
 #[repr(C, align(4096))]
 struct Area(UnsafeCell<[u8; MEMORY_BYTES]>);
 
-// SAFETY: `Dma::take` gives it away once.
+// SAFETY: `Dma::take` returns its only handle.
 unsafe impl Sync for Area {}
 
 static AREA: Area = Area(UnsafeCell::new([0; MEMORY_BYTES]));
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The shared memory. Identity mapping, and the devices see our caches.
+/// The shared memory. Identity mapping, and devices are cache-coherent.
 pub struct Dma(*mut u8);
 
-// SAFETY: there is one, and whoever has it is its only user on this side.
+// SAFETY: there is one handle, and its owner is the only user on this side.
 unsafe impl Send for Dma {}
 
 impl Dma {
-    /// The memory, once.
+    /// Returns the memory on the first call, then `None`.
     pub fn take() -> Option<Dma> {
         (!TAKEN.swap(true, Ordering::Relaxed)).then(|| Dma(AREA.0.get().cast()))
     }
 
-    /// The field at an offset.
+    /// Pointer to the field at `at`; panics if it is out of bounds or misaligned.
     fn at<T>(&self, at: usize) -> *mut T {
         let fits = at.is_multiple_of(size_of::<T>()) && at <= MEMORY_BYTES - size_of::<T>();
         assert!(fits, "field at {at:#x}");
@@ -48,7 +48,7 @@ impl Memory for Dma {
     }
 
     fn read16(&self, at: usize) -> u16 {
-        // SAFETY: `at` has checked that the field lies in the area, aligned.
+        // SAFETY: `at` has checked that the field is in the area and aligned.
         u16::from_le(unsafe { self.at::<u16>(at).read_volatile() })
     }
 
@@ -75,8 +75,8 @@ impl Memory for Dma {
     fn with_bytes<T>(&mut self, range: Range<usize>, work: impl FnOnce(&mut [u8]) -> T) -> T {
         assert!(range.start <= range.end && range.end <= MEMORY_BYTES, "{range:?}");
         let start = self.0.wrapping_add(range.start);
-        // SAFETY: the range lies in the area; `&mut self` keeps others on this side away, and the
-        // driver's ledger the device.
+        // SAFETY: the range is in the area; `&mut self` excludes other users on this side, and the
+        // driver's ledger excludes the device.
         work(unsafe { core::slice::from_raw_parts_mut(start, range.len()) })
     }
 
@@ -85,7 +85,7 @@ impl Memory for Dma {
         let end = from.max(to).checked_add(len_bytes);
         assert!(end.is_some_and(|end| end <= MEMORY_BYTES), "{from:#x} to {to:#x}");
         let (from, to) = (self.0.wrapping_add(from), self.0.wrapping_add(to));
-        // SAFETY: both lie in the area and do not overlap; the device owns neither.
+        // SAFETY: both ranges are in the area and do not overlap; the device owns neither.
         unsafe { core::ptr::copy_nonoverlapping(from, to, len_bytes) };
     }
 
@@ -102,7 +102,7 @@ impl Memory for Dma {
     }
 }
 
-/// The device is another observer, beyond the inner domain on a real machine: outer shareable.
+/// On a real machine the device is outside the inner domain: outer shareable.
 #[cfg(target_arch = "aarch64")]
 mod barrier {
     pub(super) fn write() {
@@ -121,8 +121,8 @@ mod barrier {
     }
 }
 
-/// The processor keeps writes in order, and reads; only the compiler has to be told. A write and a
-/// later read it may swap.
+/// The processor keeps the order of writes, and of reads, so a compiler fence suffices. It may
+/// reorder a write and a later read.
 #[cfg(target_arch = "x86_64")]
 mod barrier {
     use core::sync::atomic::{Ordering, compiler_fence, fence};

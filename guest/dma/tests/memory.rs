@@ -1,4 +1,4 @@
-//! The memory on the host, where Miri can look at it too.
+//! The shared memory on the host, also run under Miri.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -6,15 +6,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use dma::Dma;
 use virtio::Memory;
 
-/// There is one in the program: tests take turns.
+/// There is one area in the program: tests lock it.
 fn memory() -> MutexGuard<'static, Dma> {
     static MEMORY: OnceLock<Mutex<Dma>> = OnceLock::new();
-    let memory = MEMORY.get_or_init(|| Mutex::new(Dma::take().expect("it is the first time")));
+    let memory = MEMORY.get_or_init(|| Mutex::new(Dma::take().expect("it is the first call")));
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
-fn it_is_given_away_once() {
+fn only_the_first_call_returns_it() {
     let _memory = memory();
     assert!(Dma::take().is_none());
 }
@@ -40,7 +40,7 @@ fn fields_and_bytes_are_the_same_memory_little_endian() {
 }
 
 #[test]
-fn what_lies_outside_or_askew_panics() {
+fn out_of_bounds_or_misaligned_access_panics() {
     let mut memory = memory();
     let end = memory.len_bytes();
     let writes: [fn(&Dma, usize); 3] = [

@@ -2,7 +2,7 @@
 
 use crate::Priority;
 
-/// Priorities 0 to 63; the most urgent is found by counting zeros.
+/// Priorities 0 to 63; counting zeros finds the most urgent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bitmap(u64);
 
@@ -21,12 +21,12 @@ impl Bitmap {
         self.0 & 1 << priority != 0
     }
 
-    /// The smallest number in the set: the most urgent.
+    /// The smallest member: the most urgent priority.
     pub(crate) fn first(self) -> Option<Priority> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as Priority)
     }
 
-    /// The set's members, the most urgent first.
+    /// Members, most urgent first.
     pub(crate) fn iter(self) -> impl Iterator<Item = Priority> {
         let mut left = self;
         core::iter::from_fn(move || {

@@ -1,12 +1,12 @@
 //! A small kernel: fixed-priority preemptive tasks, counting semaphores, message queues, delays.
 //!
-//! The notions are those of µC/OS-II: 64 tasks of unique priorities, 0 the most urgent; the most
-//! urgent ready task runs; an interrupt that makes a more urgent one ready ends in a context
-//! switch. Priorities are never inherited.
+//! Concepts follow µC/OS-II: 64 tasks of unique priorities, 0 the most urgent; the most urgent
+//! ready task runs; an interrupt that readies a more urgent task ends in a context switch.
+//! Priorities are never inherited.
 //!
-//! - [`scheduler`]: all that decides, as a state machine without hardware, tested on the host.
+//! - [`scheduler`]: all decisions, as a state machine without hardware, tested on the host.
 //! - `system`: the one running instance, on a bare machine: calls for tasks and interrupts.
-//! - `arch`: the context switch, and masking interrupts: the only `unsafe`.
+//! - `arch`: context switch and interrupt masking: the only `unsafe`.
 #![no_std]
 
 #[cfg(test)]

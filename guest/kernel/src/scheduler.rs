@@ -1,20 +1,20 @@
-//! Who runs next: ready set, wait lists, time-outs. A state machine; nothing here switches.
+//! Ready set, wait lists, timeouts. A state machine: it decides, the caller switches.
 
 use core::fmt;
 
 use crate::bitmap::Bitmap;
 
-/// Number of priorities, and so of tasks.
+/// Number of priorities, and therefore the maximum number of tasks.
 pub const PRIORITIES: usize = 64;
-/// Semaphores and queues together.
+/// Maximum number of semaphores and queues together.
 pub const EVENTS_MAX: usize = 16;
-/// Messages that a queue holds.
+/// Capacity of a queue.
 pub const QUEUE_MESSAGES: usize = 16;
 
-/// A task's priority, which is also its name: 0 the most urgent, 63 the least.
+/// A task's priority and its identity: 0 the most urgent, 63 the least.
 pub type Priority = u8;
 
-/// The time-out ended the wait.
+/// The wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
@@ -26,7 +26,7 @@ impl fmt::Display for TimedOut {
 
 impl core::error::Error for TimedOut {}
 
-/// A semaphore counts no further, or a queue holds no more.
+/// The counter of a semaphore or a queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow;
 
@@ -38,25 +38,25 @@ impl fmt::Display for Overflow {
 
 impl core::error::Error for Overflow {}
 
-/// Name of a semaphore or queue.
+/// Identifies a semaphore or queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventId(u8);
 
-/// One context to leave and one to enter.
+/// A context switch to perform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
-    /// Task that ran; `None` before the first.
+    /// Task to leave; `None` before the first.
     pub from: Option<Priority>,
-    /// Task to run.
+    /// Task to enter.
     pub to: Priority,
 }
 
-/// What became of a request to wait.
+/// Result of [`Scheduler::pend`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pend {
-    /// No wait: here is the message, 0 from a semaphore.
+    /// No wait needed: the message, or 0 from a semaphore.
     Taken(u64),
-    /// The task waits; [`Scheduler::outcome`] says what came of it once it runs again.
+    /// The task waits; [`Scheduler::outcome`] has the result once it runs again.
     Blocked,
 }
 
@@ -70,7 +70,7 @@ enum Wait {
 struct Task {
     exists: bool,
     wait: Wait,
-    /// Ticks left of a delay or a time-out; 0 for none.
+    /// Ticks left of a delay or timeout; 0 for none.
     ticks_left: u32,
     outcome: Result<u64, TimedOut>,
 }
@@ -91,7 +91,6 @@ struct Event {
     waiters: Bitmap,
 }
 
-/// Tasks, events and the ready set.
 pub struct Scheduler {
     tasks: [Task; PRIORITIES],
     events: [Option<Event>; EVENTS_MAX],
@@ -111,7 +110,6 @@ impl Default for Scheduler {
 }
 
 impl Scheduler {
-    /// No tasks, no events.
     pub const fn new() -> Self {
         Scheduler {
             tasks: [Task::NONE; PRIORITIES],
@@ -126,8 +124,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds a task, ready to run. Panics when the priority is taken or out of range: tasks are
-    /// laid down when the system is designed.
+    /// Adds a task, ready to run. Panics if the priority is taken or out of range: tasks are fixed
+    /// at design time.
     pub fn add_task(&mut self, priority: Priority) {
         let task = &mut self.tasks[usize::from(priority)];
         assert!(!task.exists, "priority {priority} is taken");
@@ -135,7 +133,6 @@ impl Scheduler {
         self.ready.insert(priority);
     }
 
-    /// Ends the running task.
     pub fn remove_current(&mut self) {
         if let Some(current) = self.current {
             self.tasks[usize::from(current)] = Task::NONE;
@@ -144,12 +141,12 @@ impl Scheduler {
         }
     }
 
-    /// Adds a semaphore. Panics when there are too many events.
+    /// Adds a semaphore. Panics if there are too many events.
     pub fn add_semaphore(&mut self, count: u32) -> EventId {
         self.add_event(Kind::Semaphore { count })
     }
 
-    /// Adds a queue of [`QUEUE_MESSAGES`]. Panics when there are too many events.
+    /// Adds a queue of [`QUEUE_MESSAGES`]. Panics if there are too many events.
     pub fn add_queue(&mut self) -> EventId {
         self.add_event(Kind::Queue { ring: [0; QUEUE_MESSAGES], head: 0, len: 0 })
     }
@@ -160,30 +157,27 @@ impl Scheduler {
         EventId(free as u8)
     }
 
-    /// The running task.
     pub fn current(&self) -> Option<Priority> {
         self.current
     }
 
-    /// Ticks since the start.
     pub fn tick_count(&self) -> u64 {
         self.tick_count
     }
 
-    /// Context switches since the start.
     pub fn switch_count(&self) -> u64 {
         self.switch_count
     }
 
-    /// Depth of interrupts.
+    /// Interrupt nesting depth.
     pub fn nesting(&self) -> u32 {
         self.nesting
     }
 
-    /// The running task takes from a semaphore or queue, or waits for it.
+    /// Takes from a semaphore or queue, or makes the running task wait for it.
     ///
-    /// - `timeout_ticks`: 0 waits for ever.
-    /// - Panics in an interrupt: nothing there can wait.
+    /// - `timeout_ticks`: 0 waits without limit.
+    /// - Panics in an interrupt, where waiting is impossible.
     pub fn pend(&mut self, id: EventId, timeout_ticks: u32) -> Pend {
         assert!(self.nesting == 0, "an interrupt cannot wait");
         if let Some(message) = self.try_take(id) {
@@ -202,7 +196,7 @@ impl Scheduler {
         Pend::Blocked
     }
 
-    /// Takes without waiting; from interrupts too.
+    /// Takes without waiting; also allowed in interrupts.
     pub fn try_take(&mut self, id: EventId) -> Option<u64> {
         match &mut self.event(id).kind {
             Kind::Semaphore { count } => {
@@ -218,8 +212,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives to a semaphore (the message is of no account) or a queue. The most urgent task that
-    /// waits gets it and becomes ready.
+    /// Posts to a semaphore (`message` is ignored) or a queue. The most urgent waiting task gets it
+    /// and becomes ready.
     pub fn post(&mut self, id: EventId, message: u64) -> Result<(), Overflow> {
         let event = self.event(id);
         if let Some(waiter) = event.waiters.first() {
@@ -240,12 +234,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What came of the running task's last wait.
+    /// Result of the running task's last wait.
     pub fn outcome(&self) -> Result<u64, TimedOut> {
         self.current.map_or(Ok(0), |current| self.tasks[usize::from(current)].outcome)
     }
 
-    /// The running task sleeps for so many ticks; 0 for none.
+    /// Delays the running task by `ticks`; 0 does not wait.
     pub fn delay(&mut self, ticks: u32) {
         assert!(self.nesting == 0, "an interrupt cannot wait");
         let Some(current) = self.current else { return };
@@ -256,7 +250,7 @@ impl Scheduler {
         }
     }
 
-    /// One tick has passed: delays and time-outs run down.
+    /// Advances time by one tick: delays and timeouts count down.
     pub fn tick(&mut self) {
         self.tick_count += 1;
         for priority in self.timed.iter() {
@@ -276,18 +270,18 @@ impl Scheduler {
         }
     }
 
-    /// An interrupt begins.
+    /// Enters an interrupt.
     pub fn enter_interrupt(&mut self) {
         self.nesting += 1;
     }
 
-    /// An interrupt ends; the outermost may end in another task.
+    /// Leaves an interrupt. Returns a switch if the outermost ends in another task.
     pub fn exit_interrupt(&mut self) -> Option<Switch> {
         self.nesting = self.nesting.checked_sub(1).expect("no interrupt began");
         self.schedule()
     }
 
-    /// Keeps the running task running, however urgent another becomes. Nests.
+    /// Disables task switches. Nests.
     pub fn lock(&mut self) {
         self.locks += 1;
     }
@@ -298,7 +292,7 @@ impl Scheduler {
         self.schedule()
     }
 
-    /// Whether another task is to run now. The caller must switch if so.
+    /// Returns the switch to perform, if another task must run.
     pub fn schedule(&mut self) -> Option<Switch> {
         if self.nesting > 0 || (self.locks > 0 && self.current_is_ready()) {
             return None;

@@ -1,4 +1,4 @@
-//! The running kernel: what tasks and interrupts call.
+//! The running kernel: calls for tasks and interrupts.
 
 use core::cell::RefCell;
 
@@ -15,44 +15,43 @@ static SCHEDULER: Mutex<RefCell<Scheduler>> = Mutex::new(RefCell::new(Scheduler:
 pub struct Semaphore(EventId);
 
 impl Semaphore {
-    /// One that can be taken `count` times.
+    /// Creates a semaphore with an initial count.
     pub fn new(count: u32) -> Self {
         Semaphore(critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).add_semaphore(count)))
     }
 
-    /// Takes it; waits for `timeout_ticks` at most, 0 for ever. Tasks only.
+    /// Takes the semaphore; waits at most `timeout_ticks`, 0 for no limit. Tasks only.
     pub fn pend(self, timeout_ticks: u32) -> Result<(), TimedOut> {
         pend(self.0, timeout_ticks).map(|_| ())
     }
 
-    /// Takes it if that needs no wait.
+    /// Takes the semaphore if that needs no wait.
     pub fn try_take(self) -> bool {
         critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).try_take(self.0).is_some())
     }
 
-    /// Gives it; from interrupts too.
+    /// Releases the semaphore; also allowed in interrupts.
     pub fn post(self) -> Result<(), Overflow> {
         post(self.0, 0)
     }
 }
 
-/// A queue of messages, 64 bits each.
+/// A queue of 64-bit messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Queue(EventId);
 
 impl Queue {
-    /// An empty one.
     #[expect(clippy::new_without_default, reason = "it takes one of the kernel's few events")]
     pub fn new() -> Self {
         Queue(critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).add_queue()))
     }
 
-    /// Takes a message; waits for `timeout_ticks` at most, 0 for ever. Tasks only.
+    /// Takes a message; waits at most `timeout_ticks`, 0 for no limit. Tasks only.
     pub fn pend(self, timeout_ticks: u32) -> Result<u64, TimedOut> {
         pend(self.0, timeout_ticks)
     }
 
-    /// Sends a message; from interrupts too.
+    /// Sends a message; also allowed in interrupts.
     pub fn post(self, message: u64) -> Result<(), Overflow> {
         post(self.0, message)
     }
@@ -79,7 +78,7 @@ fn post(id: EventId, message: u64) -> Result<(), Overflow> {
     })
 }
 
-/// Sleeps for so many ticks. Tasks only.
+/// Sleeps for `ticks`. Tasks only.
 pub fn delay(ticks: u32) {
     critical_section::with(|cs| {
         SCHEDULER.borrow_ref_mut(cs).delay(ticks);
@@ -87,34 +86,33 @@ pub fn delay(ticks: u32) {
     });
 }
 
-/// A stack for a task: its first byte, and the byte after its last.
+/// A task's stack.
 #[derive(Debug, Clone, Copy)]
 pub struct Stack {
-    /// Lowest address.
     pub start: usize,
-    /// Highest address, exclusive; aligned to 16.
+    /// End address, exclusive; aligned to 16.
     pub end: usize,
 }
 
-/// Adds a task, which runs as soon as it is the most urgent.
+/// Adds a task; it runs as soon as it is the most urgent.
 ///
 /// # Safety
 ///
-/// The stack is memory that nobody else uses, for as long as the task lives.
-#[expect(unsafe_code, reason = "only the caller knows who uses the stack")]
+/// The stack must be memory with no other user for the lifetime of the task.
+#[expect(unsafe_code, reason = "the caller owns the stack")]
 pub unsafe fn spawn(priority: Priority, stack: Stack, entry: fn(usize), argument: usize) {
     critical_section::with(|cs| {
         SCHEDULER.borrow_ref_mut(cs).add_task(priority);
-        // SAFETY: the caller promises that the stack is ours alone.
+        // SAFETY: the caller promises that the stack has no other user.
         unsafe { arch::prepare(priority, stack.end, entry, argument) };
-        // Before the start there is no task to come from.
+        // Before the start there is no current task.
         if SCHEDULER.borrow_ref(cs).current().is_some() {
             reschedule(cs);
         }
     });
 }
 
-/// Leaves the boot stack for the most urgent task, for good.
+/// Leaves the boot stack for the most urgent task; does not return.
 pub fn start() -> ! {
     critical_section::with(|cs| {
         reschedule(cs);
@@ -131,18 +129,18 @@ pub fn exit() -> ! {
     panic!("a task that has ended runs");
 }
 
-/// One tick; from the timer's interrupt.
+/// Advances time by one tick. Call from the timer interrupt.
 pub fn tick() {
     critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).tick());
 }
 
-/// An interrupt begins. With interrupts masked.
+/// Enters an interrupt. Call with interrupts masked.
 pub fn enter_interrupt() {
     critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).enter_interrupt());
 }
 
-/// An interrupt ends; may run other tasks before it returns. With interrupts masked, and after
-/// the interrupt controller was told.
+/// Leaves an interrupt; may run other tasks before it returns. Call with interrupts masked, after
+/// ending the interrupt at the interrupt controller.
 pub fn exit_interrupt() {
     critical_section::with(|cs| {
         let switch = SCHEDULER.borrow_ref_mut(cs).exit_interrupt();
@@ -150,8 +148,8 @@ pub fn exit_interrupt() {
     });
 }
 
-/// Runs `work` with no other task in between. Interrupts come; whoever they or `work` wake runs
-/// afterwards.
+/// Runs `work` without switching tasks. Interrupts are allowed; tasks that they or `work` wake
+/// run afterwards.
 pub fn locked<T>(work: impl FnOnce() -> T) -> T {
     critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).lock());
     let result = work();
@@ -167,12 +165,10 @@ pub fn current() -> Option<Priority> {
     critical_section::with(|cs| SCHEDULER.borrow_ref(cs).current())
 }
 
-/// Context switches since the start.
 pub fn switch_count() -> u64 {
     critical_section::with(|cs| SCHEDULER.borrow_ref(cs).switch_count())
 }
 
-/// Ticks since the start.
 pub fn tick_count() -> u64 {
     critical_section::with(|cs| SCHEDULER.borrow_ref(cs).tick_count())
 }
@@ -182,8 +178,8 @@ fn reschedule(cs: CriticalSection<'_>) {
     perform(cs, switch);
 }
 
-/// Interrupts are masked from the decision to the switch, and in the task that comes back until
-/// it leaves its own critical section.
+/// Interrupts stay masked from the decision to the switch, and in the resumed task until it
+/// leaves its own critical section.
 fn perform(_cs: CriticalSection<'_>, switch: Option<Switch>) {
     if let Some(Switch { from, to }) = switch {
         arch::switch(from, to);

@@ -1,6 +1,6 @@
-//! What a small station answers: ARP requests for its address, ICMP echo requests, UDP echoes.
+//! Answers to ARP requests for the host's address, ICMP echo requests and UDP echoes.
 //!
-//! Every answer is made in place, in the bytes of the question. Formats are those of `wire`.
+//! Every answer is written in place, over the request. Formats are those of `wire`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -12,74 +12,62 @@ use core::ops::Range;
 
 use wire::{FrameError, arp, checksum, ethernet, icmp, ipv4, udp};
 
-/// UDP port that sends back what it gets (RFC 862).
+/// UDP echo port (RFC 862).
 pub const ECHO_PORT: u16 = 7;
-/// Where the payload of a datagram that we write starts.
+/// Offset of the payload in a datagram written here.
 pub const UDP_PAYLOAD_OFFSET: usize =
     ethernet::HEADER_BYTES + ipv4::HEADER_BYTES_MIN + udp::HEADER_BYTES;
-/// Bytes of an ARP frame.
 pub const ARP_FRAME_BYTES: usize = ethernet::HEADER_BYTES + arp::PACKET_BYTES;
 
 const IP_AT: usize = ethernet::HEADER_BYTES;
 const TTL_AT: usize = IP_AT + 8;
 
-/// Who we are.
+/// Addresses of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Our MAC address.
     pub mac: [u8; 6],
-    /// Our address.
     pub ip: Ipv4Addr,
 }
 
-/// Another station's UDP socket.
+/// UDP socket of another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its MAC address.
     pub mac: [u8; 6],
-    /// Its address.
     pub ip: Ipv4Addr,
-    /// Its port.
     pub port: u16,
 }
 
-/// What was answered.
+/// Protocol of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Who has our address.
+    /// ARP reply.
     Arp,
-    /// An ICMP echo.
+    /// ICMP echo reply.
     Icmp,
-    /// A UDP echo.
+    /// UDP echo.
     Udp,
 }
 
-/// What is to be done about a frame.
+/// Result of handling a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The frame has become the answer: send its first `len_bytes`.
-    Answer {
-        /// What to.
-        kind: Kind,
-        /// Bytes of it.
-        len_bytes: usize,
-    },
-    /// A datagram to another port of ours; the frame is as it was.
+    /// The frame now holds the answer: send its first `len_bytes`.
+    Answer { kind: Kind, len_bytes: usize },
+    /// A datagram to another port of this host; the frame is unchanged.
     Datagram {
-        /// Sender.
         from: Peer,
-        /// Port it goes to.
+        /// Destination port.
         port: u16,
-        /// Where its payload lies.
+        /// Range of the payload in the frame.
         payload: Range<usize>,
     },
-    /// Well-formed, and not for us.
+    /// Valid, but not for this host.
     Other,
-    /// Not well-formed; the frame is as it was.
+    /// Invalid; the frame is unchanged.
     Bad(FrameError),
 }
 
-/// Answers a frame in place, after checking all of it: lengths and checksums.
+/// Answers a frame in place, after checking all lengths and checksums.
 pub fn answer(frame: &mut [u8], identity: &Identity) -> Outcome {
     try_answer(frame, identity).unwrap_or_else(Outcome::Bad)
 }
@@ -124,7 +112,7 @@ fn answer_ipv4(frame: &mut [u8], identity: &Identity) -> Result<Outcome, FrameEr
             if message.kind() != icmp::Kind::EchoRequest {
                 return Ok(Outcome::Other);
             }
-            // The sum was right, and one word changes: no need to add it all up again.
+            // The checksum was verified and one word changes: update it instead of summing again.
             frame[payload_at] = icmp::Kind::EchoReply as u8;
             update(frame, payload_at + icmp::CHECKSUM_OFFSET, 0x0800, 0x0000);
             turn_round(frame);
@@ -143,11 +131,11 @@ fn answer_ipv4(frame: &mut [u8], identity: &Identity) -> Result<Outcome, FrameEr
                     payload: payload..payload + datagram.payload().len(),
                 });
             }
-            // Two echo ports would never stop.
+            // Two echo ports would answer each other without end.
             if from == ECHO_PORT {
                 return Ok(Outcome::Other);
             }
-            // The sum does not depend on the order of its words: the checksum stays right.
+            // A checksum does not depend on the order of its words, so it stays valid.
             swap::<2>(frame, payload_at);
             turn_round(frame);
             Ok(Outcome::Answer { kind: Kind::Udp, len_bytes: end })
@@ -156,8 +144,8 @@ fn answer_ipv4(frame: &mut [u8], identity: &Identity) -> Result<Outcome, FrameEr
     }
 }
 
-/// Swaps both pairs of addresses, and gives the packet a full time to live; its header's
-/// checksum stays as right as it was.
+/// Swaps both pairs of addresses and resets the time to live; the header checksum stays as
+/// correct as it was.
 fn turn_round(frame: &mut [u8]) {
     swap::<6>(frame, ethernet::DST_OFFSET);
     swap::<4>(frame, IP_AT + ipv4::SRC_OFFSET);
@@ -168,7 +156,7 @@ fn turn_round(frame: &mut [u8]) {
     update(frame, IP_AT + ipv4::CHECKSUM_OFFSET, old, new);
 }
 
-/// Swaps two neighbours of `N` bytes each.
+/// Swaps two adjacent fields of `N` bytes each.
 fn swap<const N: usize>(bytes: &mut [u8], at: usize) {
     if let Some((first, rest)) = bytes[at..].split_first_chunk_mut::<N>()
         && let Some(second) = rest.first_chunk_mut::<N>()
@@ -177,11 +165,12 @@ fn swap<const N: usize>(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Answers an ICMP echo request in place by the shortest way: headers without options only,
-/// nothing summed that did not change. Returns the answer's bytes, or `None` and the frame as it
-/// was for everything else.
+/// Answers an ICMP echo request in place by the shortest path: only headers without options, and
+/// no checksum over unchanged bytes. Returns the length of the answer, or `None` for any other
+/// frame, which is left unchanged.
 ///
-/// The message's own checksum is not verified: a wrong one goes back just as wrong, and whoever
+/// The checksum of the message is not verified: if it was wrong it stays wrong by the same
+/// difference (RFC 1624), and the sender detects it.
 /// asked will notice (RFC 1624 keeps the difference).
 pub fn echo_in_place(frame: &mut [u8], identity: &Identity) -> Option<usize> {
     const ICMP_AT: usize = IP_AT + ipv4::HEADER_BYTES_MIN;
@@ -218,7 +207,7 @@ fn write_arp(frame: &mut [u8], dst: [u8; 6], packet: &arp::Repr) -> Result<(), F
     packet.write(&mut frame[IP_AT..])
 }
 
-/// Writes the announcement of our address to everybody (RFC 5227, section 3).
+/// Writes a gratuitous ARP announcement (RFC 5227, section 3).
 pub fn write_announcement(frame: &mut [u8], identity: &Identity) -> Result<usize, FrameError> {
     let packet = arp::Repr {
         operation: arp::Operation::Request,
@@ -231,8 +220,8 @@ pub fn write_announcement(frame: &mut [u8], identity: &Identity) -> Result<usize
     Ok(ARP_FRAME_BYTES)
 }
 
-/// Writes the headers of a datagram to `peer`, whose payload lies at [`UDP_PAYLOAD_OFFSET`]
-/// already. Returns the frame's bytes.
+/// Writes the headers of a datagram to `peer` around a payload already at
+/// [`UDP_PAYLOAD_OFFSET`]. Returns the length of the frame.
 pub fn write_datagram(
     frame: &mut [u8],
     identity: &Identity,

@@ -45,7 +45,7 @@ fn datagram(port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Checks an echo's answer from the sender's side.
+/// Checks an echo reply from the sender's side.
 fn expect_pong(frame: &[u8], payload: &[u8]) {
     let ethernet = ethernet::Packet::parse(frame).expect("it is whole");
     assert_eq!((ethernet.dst(), ethernet.src()), (THEM.mac, US.mac));
@@ -59,7 +59,7 @@ fn expect_pong(frame: &[u8], payload: &[u8]) {
 }
 
 #[test]
-fn ping_of_every_length_is_answered_both_ways() {
+fn ping_of_every_length_is_answered_by_both_functions() {
     for len in [0, 1, 2, 55, 56, 57, 1471, 1472] {
         let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
         let mut frame = ping(&[], &payload);
@@ -84,7 +84,7 @@ fn padding_is_not_sent_back() {
 }
 
 #[test]
-fn ping_with_options_is_answered_by_the_normal_way_only() {
+fn ping_with_options_is_answered_by_the_default_path_only() {
     let mut frame = ping(&[1, 1, 1, 1], b"options");
     let before = frame.clone();
     assert_eq!(echo_in_place(&mut frame, &US), None);
@@ -94,7 +94,7 @@ fn ping_with_options_is_answered_by_the_normal_way_only() {
 }
 
 #[test]
-fn wrong_checksums_are_not_answered_and_never_made_right() {
+fn wrong_checksums_are_not_answered_and_never_corrected() {
     let mut frame = ping(&[], b"some bytes");
     frame[50] ^= 1;
     let before = frame.clone();
@@ -110,7 +110,7 @@ fn wrong_checksums_are_not_answered_and_never_made_right() {
 }
 
 #[test]
-fn fragments_replies_and_what_is_for_others_are_left_alone() {
+fn fragments_replies_and_foreign_frames_are_left_unchanged() {
     let bent = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = ping(&[], b"some bytes");
         change(&mut frame);
@@ -135,7 +135,7 @@ fn fragments_replies_and_what_is_for_others_are_left_alone() {
 }
 
 #[test]
-fn arp_request_for_us_is_answered_and_for_others_is_not() {
+fn arp_request_for_this_host_is_answered_and_others_are_not() {
     let mut frame = std::vec![0; 60];
     let request = arp::Repr {
         operation: arp::Operation::Request,
@@ -157,7 +157,7 @@ fn arp_request_for_us_is_answered_and_for_others_is_not() {
 }
 
 #[test]
-fn udp_echo_comes_back_with_ports_swapped_and_a_right_checksum() {
+fn udp_echo_has_ports_swapped_and_a_valid_checksum() {
     let mut frame = datagram(ECHO_PORT, b"echo me");
     let end = frame.len();
     assert_eq!(answer(&mut frame, &US), Outcome::Answer { kind: Kind::Udp, len_bytes: end });
@@ -170,7 +170,7 @@ fn udp_echo_comes_back_with_ports_swapped_and_a_right_checksum() {
 }
 
 #[test]
-fn datagram_to_another_port_is_named_with_its_sender() {
+fn datagram_to_another_port_is_reported_with_its_sender() {
     let mut frame = datagram(7001, b"ask");
     let expected = Outcome::Datagram {
         from: Peer { mac: THEM.mac, ip: THEM.ip, port: 4000 },

@@ -1,69 +1,50 @@
-//! What can be wrong with a device.
+//! Errors and faults of a device.
 
 use core::fmt;
 
-/// Why a device could not be started.
+/// Reason why a device could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
     /// The register window does not start with "virt".
     NotVirtio {
-        /// What it starts with.
+        /// Value found instead.
         magic: u32,
     },
-    /// Another version of virtio-mmio; 1 is the legacy interface.
+    /// Unsupported version of virtio-mmio; 1 is the legacy interface.
     Version {
         /// Version found; 2 is needed.
         found: u32,
     },
-    /// Another kind of device.
+    /// The device is not a network card.
     NotNet {
-        /// Device id found; 1 is a network card, 0 an empty slot.
+        /// Device id found; 0 is an empty slot.
         device: u32,
     },
     /// The device did not finish its reset in time.
-    ResetTimeout {
-        /// Status that it still had.
-        status: u32,
-    },
-    /// The device does not offer a feature that is needed.
+    ResetTimeout { status: u32 },
+    /// The device does not offer a required feature.
     FeatureMissing {
-        /// Name of the feature.
         feature: &'static str,
         /// Features that it offers.
         offered: u64,
     },
-    /// The device took FEATURES_OK back: it refuses the features chosen.
-    FeaturesRefused {
-        /// Features that we chose.
-        chosen: u64,
-    },
-    /// A queue does not exist or is too small to be used.
+    /// The device cleared FEATURES_OK: it refuses the chosen features.
+    FeaturesRefused { chosen: u64 },
+    /// A queue does not exist or is too small.
     QueueSize {
-        /// Number of the queue.
         queue: u16,
         /// Largest size that the device allows.
         max_frames: u32,
     },
     /// The queue is in use although the device was reset.
-    QueueBusy {
-        /// Number of the queue.
-        queue: u16,
-    },
-    /// The memory given is too small or not aligned to a page.
-    Memory {
-        /// Bytes needed.
-        needed_bytes: usize,
-        /// Bytes given.
-        given_bytes: usize,
-    },
-    /// The configuration changed all the time while it was read.
+    QueueBusy { queue: u16 },
+    /// The memory is too small or not page-aligned.
+    Memory { needed_bytes: usize, given_bytes: usize },
+    /// The configuration kept changing while it was read.
     ConfigUnstable,
-    /// The device set DEVICE_NEEDS_RESET or FAILED while it was started.
-    Failed {
-        /// Its status.
-        status: u32,
-    },
+    /// The device set DEVICE_NEEDS_RESET or FAILED during the start.
+    Failed { status: u32 },
 }
 
 impl fmt::Display for StartError {
@@ -77,7 +58,7 @@ impl fmt::Display for StartError {
                 "virtio-mmio version {found}, version 2 is needed (QEMU: -global \
                  virtio-mmio.force-legacy=false)"
             ),
-            StartError::NotNet { device } => write!(f, "device id {device} is no network card"),
+            StartError::NotNet { device } => write!(f, "device id {device} is not a network card"),
             StartError::ResetTimeout { status } => {
                 write!(f, "the device did not finish its reset; status is {status:#x}")
             }
@@ -94,11 +75,11 @@ impl fmt::Display for StartError {
                 write!(f, "queue {queue} is in use right after a reset")
             }
             StartError::Memory { needed_bytes, given_bytes } => {
-                write!(f, "{needed_bytes} bytes on a page boundary are needed, got {given_bytes}")
+                write!(f, "the driver needs {needed_bytes} page-aligned bytes, got {given_bytes}")
             }
-            StartError::ConfigUnstable => f.write_str("the configuration does not keep still"),
+            StartError::ConfigUnstable => f.write_str("the configuration keeps changing"),
             StartError::Failed { status } => {
-                write!(f, "the device gave up; status is {status:#x}")
+                write!(f, "the device failed; status is {status:#x}")
             }
         }
     }
@@ -106,40 +87,34 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-/// What a device did against the rules while running.
+/// Violation of the protocol by a running device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceFault {
-    /// The used index ran ahead of what was posted: no element can be believed any more. Reset.
+    /// The used index is ahead of the buffers posted: no element can be trusted. Reset.
     Index {
-        /// Elements that it announces.
+        /// Completions that it announces.
         announced: u16,
         /// Descriptors that it has.
         posted: u16,
     },
     /// An element names a descriptor that the device does not have; the element is skipped.
-    Id {
-        /// Descriptor named.
-        id: u32,
-    },
-    /// An element of a packed ring names a buffer that the device does not have. How many slots
-    /// on the next element is depends on the buffer: no element can be believed any more. Reset.
-    Place {
-        /// Id named.
-        id: u16,
-    },
-    /// More bytes than the buffer has, or fewer than the header; the buffer came back to us.
+    Id { id: u32 },
+    /// An element of a packed ring names a buffer that the device does not have. The position of
+    /// the next element depends on the buffer: no element can be trusted. Reset.
+    Place { id: u16 },
+    /// More bytes than the buffer holds, or fewer than the header; the buffer was reclaimed.
     Len {
-        /// Length said.
+        /// Length reported.
         len_bytes: u32,
-        /// Smallest length that makes sense.
+        /// Smallest valid length.
         min_bytes: u32,
-        /// Largest.
+        /// Largest valid length.
         max_bytes: u32,
     },
 }
 
 impl DeviceFault {
-    /// Whether only a reset helps: the fault comes again at every call until then.
+    /// True if only a reset helps: the fault repeats at every call until then.
     pub fn needs_restart(&self) -> bool {
         matches!(self, DeviceFault::Index { .. } | DeviceFault::Place { .. })
     }
@@ -151,12 +126,20 @@ impl fmt::Display for DeviceFault {
             DeviceFault::Index { announced, posted } => {
                 write!(f, "the device announces {announced} completions, it has {posted}")
             }
-            DeviceFault::Id { id } => write!(f, "the device returned descriptor {id} unasked"),
+            DeviceFault::Id { id } => {
+                write!(f, "the device completed descriptor {id}, which it does not have")
+            }
             DeviceFault::Place { id } => {
-                write!(f, "the device returned buffer {id} unasked; its ring is out of step")
+                write!(
+                    f,
+                    "the device completed buffer {id}, which it does not have; its ring is out of step"
+                )
             }
             DeviceFault::Len { len_bytes, min_bytes, max_bytes } => {
-                write!(f, "the device says {len_bytes} bytes, expected {min_bytes} to {max_bytes}")
+                write!(
+                    f,
+                    "the device reported {len_bytes} bytes, expected {min_bytes} to {max_bytes}"
+                )
             }
         }
     }

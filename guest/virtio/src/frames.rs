@@ -1,6 +1,6 @@
-//! Who owns which frame.
+//! Ownership of frames.
 
-/// A frame that we own: it may be read and written. Not copied, so that it cannot be posted twice.
+/// A frame owned by the driver: readable and writable. Not `Copy`, so it cannot be posted twice.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame that is dropped is lost until the device is reset"]
 pub struct Frame(pub(crate) u16);
@@ -14,21 +14,21 @@ enum Owner {
     Transmit,
 }
 
-/// How many frames each owner has. The sum never changes.
+/// Number of frames by owner. The sum never changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// In the pool.
     pub free_count: u16,
-    /// With us.
+    /// Held by the driver's user.
     pub held_count: u16,
-    /// With the device, to receive.
+    /// Posted to the device for receiving.
     pub receive_count: u16,
-    /// With the device, to send.
+    /// Posted to the device for sending.
     pub transmit_count: u16,
 }
 
 impl Ledger {
-    /// All frames there are.
+    /// Total of all owners.
     pub fn total(&self) -> u32 {
         [self.free_count, self.held_count, self.receive_count, self.transmit_count]
             .iter()
@@ -50,7 +50,7 @@ impl<const N: usize> Frames<N> {
         let mut free = [0; N];
         let mut index = 0;
         while index < N {
-            // The last comes first off the stack; so frames are used from 0 on.
+            // The last one pushed is popped first, so frames are used from 0 on.
             free[index] = (N - 1 - index) as u16;
             index += 1;
         }
@@ -63,7 +63,7 @@ impl<const N: usize> Frames<N> {
         self.ledger
     }
 
-    /// A frame from the pool.
+    /// Takes a frame from the pool.
     pub(crate) fn take(&mut self) -> Option<Frame> {
         let left = self.ledger.free_count.checked_sub(1)?;
         let index = self.free[usize::from(left)];
@@ -71,7 +71,7 @@ impl<const N: usize> Frames<N> {
         Some(Frame(index))
     }
 
-    /// Gives a frame back to the pool.
+    /// Returns a frame to the pool.
     pub(crate) fn give(&mut self, frame: Frame) {
         self.free[usize::from(self.ledger.free_count)] = frame.0;
         self.change(frame.0, Owner::Held, Owner::Free);
@@ -85,19 +85,19 @@ impl<const N: usize> Frames<N> {
         self.change(frame.0, Owner::Held, Owner::Transmit);
     }
 
-    /// A frame that the device has received into.
+    /// Takes a frame that the device has received into.
     pub(crate) fn received(&mut self, index: u16) -> Frame {
         self.change(index, Owner::Receive, Owner::Held);
         Frame(index)
     }
 
-    /// A frame that the device has sent goes back to the pool.
+    /// Returns a sent frame to the pool.
     pub(crate) fn transmitted(&mut self, index: u16) {
         self.change(index, Owner::Transmit, Owner::Held);
         self.give(Frame(index));
     }
 
-    /// After a reset the device owns nothing any more; what we hold stays with us.
+    /// After a reset the device owns no frames; held frames stay held.
     pub(crate) fn reclaim(&mut self) {
         for index in 0..N as u16 {
             let owner = self.owners[usize::from(index)];
@@ -110,7 +110,7 @@ impl<const N: usize> Frames<N> {
 
     fn change(&mut self, index: u16, from: Owner, to: Owner) {
         let owner = &mut self.owners[usize::from(index)];
-        // Indexes come from our own tables, never from the device: a mismatch is our bug.
+        // Indexes come from our own tables, never from the device: a mismatch is a bug of the driver.
         assert!(*owner == from, "frame {index} is {owner:?}, expected {from:?}");
         *owner = to;
         *self.count(from) -= 1;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn books_close_through_a_frames_whole_life() {
+    fn ledger_balances_through_a_frames_whole_life() {
         let mut frames = Frames::<4>::new();
         let frame = frames.take().expect("four are free");
         frames.post_receive(frame);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "frame 0 is Held, expected Receive")]
-    fn frame_that_is_not_the_devices_cannot_come_back() {
+    fn frame_that_the_device_does_not_own_cannot_be_reclaimed() {
         let mut frames = Frames::<2>::new();
         let _held = frames.take().expect("two are free");
         let _twice = frames.received(0);

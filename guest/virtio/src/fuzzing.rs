@@ -1,39 +1,44 @@
-//! A hostile device as a stream of bytes: what the fuzz target `virtqueue` and the replay of its
-//! corpus go through.
+//! Oracle of the fuzz target `virtqueue` and its corpus: a hostile device driven by a stream of
+//! bytes.
+
+#[path = "../../../fuzz/bytes.rs"]
+mod bytes;
 
 use std::vec::Vec;
 use std::{assert, assert_eq};
 
-use wire::fuzzing::Bytes;
+use bytes::Bytes;
 
 use crate::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
 use crate::mmio::status;
 use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
 use crate::{DeviceFault, Frame};
 
-/// Frames that the driver's user holds at most.
+/// Maximum frames held by the driver's user.
 const HELD_MAX: usize = 64;
-/// What an index jumps by at least: further than any ring is long, so that no element of an
-/// earlier turn is taken for one that the device has written.
+/// Minimum jump of an index: longer than any ring, so that no element of an earlier lap is taken
+/// for one that the device has written.
 const JUMP_MIN: u16 = 300;
 
-/// A driver, its user, and a device that keeps books of what it was really given.
+/// A driver, its user, and a device that records the buffers it really owns.
 struct Stage {
     device: FakeDevice,
     driver: NetDriver<FakeRegisters, FakeMemory>,
-    /// Descriptors that the device has, by queue.
+    /// Descriptors owned by the device, by queue.
     owned: [Vec<u16>; 2],
-    /// Frames that the user has.
+    /// Frames held by the user.
     frames: Vec<Frame>,
-    /// A ring is out of step, or what it holds is the device's nonsense, which it does not read
-    /// itself, until the next start.
+    /// A ring is out of step, or holds garbage from the device, which the device does not read
+    /// back, until the next start.
     is_lost: bool,
 }
 
-/// Has the device and the driver's user do what `bytes` say; returns how many operations.
+/// Drives the device and the driver's user by `bytes`. Returns the number of operations.
 ///
 /// # Panics
-/// When a frame is lost or given out twice, when the driver posts what the device still has, or
+///
+/// If a frame is lost or handed out twice, the driver posts a buffer that the device still owns,
+/// or accepts an invalid length.
 /// when it takes a length that cannot be.
 pub fn run(bytes: &[u8]) -> u64 {
     let mut bytes = Bytes(bytes);
@@ -48,7 +53,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     let queue_frames_max = [2, 8, 11, 256][usize::from(bits >> 5) % 4];
     let behaviour = Behaviour { sends_at_once: false, queue_frames_max, ..Behaviour::default() };
     let (device, registers, memory) = FakeDevice::new(behaviour);
-    // A device that offers nothing odd is not refused.
+    // A device with a valid configuration must be accepted.
     let Ok(driver) = NetDriver::start(registers, memory, settings) else { return 0 };
     let mut stage = Stage {
         device,
@@ -113,29 +118,29 @@ impl Stage {
         }
     }
 
-    /// Gives back a descriptor that the device has, with any length.
+    /// Completes a descriptor that the device owns, with any length.
     fn complete(&mut self, queue: usize, bytes: &mut Bytes<'_>) {
         let (pick, len_bytes) = (bytes.u8(), bytes.u32());
         self.take(queue);
         let owned = &mut self.owned[queue];
         if !owned.is_empty() {
             let id = owned.swap_remove(usize::from(pick) % owned.len());
-            // Now and then a length that is right.
+            // Sometimes a valid length.
             let len_bytes = if pick & 1 == 0 { HEADER_BYTES as u32 + 60 } else { len_bytes };
             self.device.complete(queue, id, len_bytes);
         }
     }
 
-    /// Gives back a descriptor that it never had, or no longer has.
+    /// Completes a descriptor that the device never owned, or no longer owns.
     fn forge(&mut self, queue: usize, bytes: &mut Bytes<'_>) {
         let (id, len_bytes) = (bytes.u32(), bytes.u32());
-        // What is posted and not shown yet, or will be posted before the driver looks, it could
-        // only guess; no driver can tell that from the truth.
+        // Buffers posted but not yet shown, or posted before the driver's next check, the device
+        // could only guess; no driver can tell such a guess from a valid completion.
         self.look(queue);
         self.driver.rx_kick();
         self.driver.tx_kick();
         self.take(queue);
-        // A packed ring has 16 bits for it, and it stands where the driver posts.
+        // In a packed ring the id has 16 bits and overwrites the driver's descriptor.
         let seen = id as u16;
         if !self.is_lost && !self.owned[queue].contains(&seen) {
             self.device.forge_used(queue, id, len_bytes);
@@ -144,7 +149,7 @@ impl Stage {
         }
     }
 
-    /// Has the driver take all that there is.
+    /// Makes the driver take all completions.
     fn look(&mut self, queue: usize) {
         if queue == TX {
             let fault = self.driver.tx_reap().1;
@@ -192,12 +197,12 @@ impl Stage {
     }
 
     fn restart(&mut self) {
-        self.driver.restart().expect("the device is willing");
+        self.driver.restart().expect("the device starts");
         self.owned = [Vec::new(), Vec::new()];
         self.is_lost = false;
     }
 
-    /// Every frame is in one place.
+    /// Checks that every frame has exactly one owner.
     fn check(&self) {
         let ledger = self.driver.ledger();
         assert_eq!(ledger.total(), POOL_FRAMES as u32);

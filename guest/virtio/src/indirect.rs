@@ -1,7 +1,7 @@
-//! A frame to send as a table of two descriptors: a header in a buffer of its own, and the frame.
+//! Sends a frame as a table of two descriptors: a header in its own buffer, and the frame.
 //!
-//! Every frame has its table, written once but for the frame's length. They share one header,
-//! because it is all zeros in every frame and the device only reads it.
+//! Every frame has its own table, written once except for the frame's length. All share one
+//! header, because it is all zeros in every frame and the device only reads it.
 //!
 //! Source: virtio 1.2, section 2.7.5.3, and 2.8 on the indirect flag.
 
@@ -9,22 +9,19 @@ use crate::Memory;
 use crate::net::HEADER_BYTES;
 use crate::ring::DESC_NEXT;
 
-/// Descriptors of a table.
 const ENTRIES: u16 = 2;
-/// Length of a table.
 pub(crate) const TABLE_BYTES: usize = 16 * ENTRIES as usize;
 
-/// Where the tables and the header lie, as offsets.
+/// Offsets of the tables and the header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     /// First table, aligned to 16.
     pub(crate) tables: usize,
-    /// The header.
     pub(crate) header: usize,
 }
 
 impl Tables {
-    /// Writes the header and a table for each of `frames`, which are at these offsets.
+    /// Writes the header and a table for each of `frames`, given by their offsets.
     pub(crate) fn write(
         &self,
         memory: &impl Memory,
@@ -34,8 +31,8 @@ impl Tables {
         for at in (self.header..self.header + HEADER_BYTES).step_by(4) {
             memory.write32(at, 0);
         }
-        // A table of a split ring is a chain; one of a packed ring is read from end to end, and
-        // its entries have no flags but who writes, and no id.
+        // A table of a split ring is a chain; one of a packed ring is read from end to end, its
+        // entries have no id and only the flag for the direction.
         let (flags, next) = if packed { (0, 0) } else { (DESC_NEXT, 1) };
         for (index, frame) in frames.enumerate() {
             let at = self.tables + index * TABLE_BYTES;
@@ -50,7 +47,7 @@ impl Tables {
         }
     }
 
-    /// Writes the length of a frame to its table; returns the table's address.
+    /// Writes the length of a frame to its table. Returns the table's address.
     pub(crate) fn set_len(&self, memory: &impl Memory, index: u16, len_bytes: u32) -> u64 {
         let at = self.tables + usize::from(index) * TABLE_BYTES;
         memory.write32(at + 24, len_bytes);

@@ -1,11 +1,11 @@
 //! virtio-mmio (modern), split and packed virtqueues and a virtio-net driver.
 //!
-//! Nothing here touches memory by itself: device registers come through [`Registers`], shared
-//! memory through [`Memory`]. So the same ring and driver logic runs on a bare machine and, under
-//! `cargo test`, against a device in plain memory that does what a hostile one would (feature
-//! `fake`).
+//! Nothing here accesses memory directly: device registers go through [`Registers`], shared
+//! memory through [`Memory`]. The same ring and driver logic therefore runs on a bare machine and,
+//! under `cargo test`, against a fake device in plain memory that can be hostile (feature `fake`).
 //!
-//! What the device writes (indexes, ids, lengths, flags, status) is checked in release builds.
+//! All values written by the device (indexes, ids, lengths, flags, status) are checked in release
+//! builds.
 //! Sections are those of the virtio 1.2 specification.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,7 +17,7 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod frames;
-#[cfg(any(test, feature = "fake"))]
+#[cfg(any(test, all(fuzzing, feature = "fake")))]
 pub mod fuzzing;
 mod ids;
 mod indirect;

@@ -1,18 +1,18 @@
-//! Memory that the device shares.
+//! Memory shared with the device.
 
 use core::ops::Range;
 
-/// A stretch of memory that the device can reach, addressed by offset.
+/// A region of memory that the device can reach, addressed by offset.
 ///
-/// Ring fields are read and written singly, because the device changes them at any time; frames
-/// are lent as slices for a while, because the driver lends only those that the device does not own.
+/// Ring fields are read and written one by one, because the device changes them at any time; frames
+/// are borrowed as slices, because the driver borrows only those that the device does not own.
 ///
-/// An offset or range out of bounds is our bug, and panics.
+/// An offset or range out of bounds is a bug of the driver, and panics.
 pub trait Memory {
-    /// Length of the stretch.
+    /// Length of the region.
     fn len_bytes(&self) -> usize;
 
-    /// Address of offset 0 as the device sees it.
+    /// Address of offset 0 for the device.
     fn address(&self) -> u64;
 
     /// Reads a 16-bit field, once.
@@ -26,16 +26,16 @@ pub trait Memory {
     /// Writes a 64-bit field, once.
     fn write64(&self, at: usize, value: u64);
 
-    /// Lends bytes that the device does not own now.
+    /// Borrows bytes that the device does not own now.
     fn with_bytes<T>(&mut self, range: Range<usize>, work: impl FnOnce(&mut [u8]) -> T) -> T;
-    /// Copies `len_bytes` between two stretches that do not overlap and that the device does not
-    /// own now.
+    /// Copies `len_bytes` between two ranges that do not overlap and that the device does not own
+    /// now.
     fn copy(&mut self, from: usize, to: usize, len_bytes: usize);
 
-    /// Write barrier: what was written before is seen before what is written after (2.7.13.1).
+    /// Write barrier: earlier writes are visible before later writes (2.7.13.1).
     fn write_barrier(&self);
-    /// Read barrier: what is read after is not older than what was read before (2.7.14).
+    /// Read barrier: later reads are not older than earlier reads (2.7.14).
     fn read_barrier(&self);
-    /// Full barrier: also keeps later reads from passing earlier writes (2.7.13.4.1).
+    /// Full barrier: also orders earlier writes before later reads (2.7.13.4.1).
     fn full_barrier(&self);
 }

@@ -16,7 +16,6 @@ pub trait Registers {
 
 /// Offsets of the registers (4.2.2).
 pub mod register {
-    #![expect(missing_docs, reason = "the names are those of the specification's table 4.1")]
     pub const MAGIC: usize = 0x000;
     pub const VERSION: usize = 0x004;
     pub const DEVICE_ID: usize = 0x008;
@@ -33,9 +32,7 @@ pub mod register {
     pub const INTERRUPT_ACK: usize = 0x064;
     pub const STATUS: usize = 0x070;
     pub const QUEUE_DESC_LOW: usize = 0x080;
-    pub const QUEUE_DESC_HIGH: usize = 0x084;
     pub const QUEUE_DRIVER_LOW: usize = 0x090;
-    pub const QUEUE_DRIVER_HIGH: usize = 0x094;
     pub const QUEUE_DEVICE_LOW: usize = 0x0a0;
     pub const QUEUE_DEVICE_HIGH: usize = 0x0a4;
     pub const CONFIG_GENERATION: usize = 0x0fc;
@@ -44,7 +41,6 @@ pub mod register {
 
 /// Bits of the device status (2.1).
 pub mod status {
-    #![expect(missing_docs, reason = "the names are those of the specification")]
     pub const ACKNOWLEDGE: u32 = 1;
     pub const DRIVER: u32 = 2;
     pub const DRIVER_OK: u32 = 4;
@@ -55,9 +51,9 @@ pub mod status {
 
 /// "virt", little-endian.
 pub const MAGIC: u32 = 0x7472_6976;
-/// The modern interface.
+/// Version of the modern interface.
 pub const VERSION: u32 = 2;
-/// Feature bit 32: the modern interface is obligatory for us.
+/// Feature bit 32: the modern interface; always required here.
 pub const FEATURE_VERSION_1: u64 = 1 << 32;
 /// Feature bit 28: tables of descriptors.
 pub const FEATURE_INDIRECT_DESC: u64 = 1 << 28;
@@ -66,13 +62,13 @@ pub const FEATURE_RING_PACKED: u64 = 1 << 34;
 /// Feature bit 29: used_event and avail_event.
 pub const FEATURE_EVENT_IDX: u64 = 1 << 29;
 
-/// Reads of the status before a reset counts as failed. A device resets within a few; one read
-/// takes tens of nanoseconds at least.
+/// Reads of the status before a reset times out. A device resets within a few; one read takes
+/// tens of nanoseconds at least.
 const RESET_READS_MAX: u32 = 100_000;
-/// Attempts to read the configuration while it keeps changing.
+/// Attempts to read a configuration that keeps changing.
 const CONFIG_READS_MAX: u32 = 100;
 
-/// What an interrupt was about.
+/// Causes of an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupt {
     /// The device used buffers (bit 0).
@@ -82,20 +78,20 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Whether the device had no reason: another's interrupt, or one that came late.
+    /// True if the device reported no cause: a shared or late interrupt.
     pub fn is_spurious(self) -> bool {
         !self.used && !self.config
     }
 }
 
-/// Where the parts of a queue lie, as the device sees them.
+/// Addresses of the parts of a queue, for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueAddresses {
     /// Descriptor table, or ring.
     pub descriptors: u64,
-    /// Driver area: available ring, or what the driver wants to be told.
+    /// Driver area: available ring, or the driver's event suppression.
     pub driver: u64,
-    /// Device area: used ring, or what the device wants to be told.
+    /// Device area: used ring, or the device's event suppression.
     pub device: u64,
 }
 
@@ -105,7 +101,7 @@ pub struct Transport<R> {
 }
 
 impl<R: Registers> Transport<R> {
-    /// Checks that there is a modern virtio device of kind `device`.
+    /// Checks for a modern virtio device of kind `device`.
     pub fn probe(registers: R, device: u32) -> Result<Self, StartError> {
         let magic = registers.read32(register::MAGIC);
         if magic != MAGIC {
@@ -121,13 +117,12 @@ impl<R: Registers> Transport<R> {
         }
     }
 
-    /// The device's status bits.
     pub fn status(&self) -> u32 {
         self.registers.read32(register::STATUS)
     }
 
-    /// Resets the device and waits until it says that it has finished: until then it may still
-    /// write to our memory (4.2.3.1, 2.4.2).
+    /// Resets the device and waits until it reports completion: until then it may still write to
+    /// memory (4.2.3.1, 2.4.2).
     pub fn reset(&mut self) -> Result<(), StartError> {
         self.registers.write32(register::STATUS, 0);
         let mut status = self.status();
@@ -141,9 +136,9 @@ impl<R: Registers> Transport<R> {
         Err(StartError::ResetTimeout { status })
     }
 
-    /// Steps 1 to 6 of the start (3.1.1): reset, acknowledge, agree on features.
+    /// Steps 1 to 6 of the initialisation (3.1.1): reset, acknowledge, negotiate features.
     ///
-    /// - `wanted`: bits that are chosen where the device offers them; VERSION_1 always is.
+    /// - `wanted`: features to choose if the device offers them; VERSION_1 is always chosen.
     /// - Returns the features chosen.
     pub fn negotiate(&mut self, wanted: u64) -> Result<u64, StartError> {
         self.reset()?;
@@ -160,7 +155,7 @@ impl<R: Registers> Transport<R> {
             self.registers.write32(register::DRIVER_FEATURES, bits);
         }
         self.add_status(status::FEATURES_OK);
-        // The device takes the bit back when it does not like the choice (3.1.1, step 6).
+        // The device clears the bit if it refuses the choice (3.1.1, step 6).
         if self.status() & status::FEATURES_OK == 0 {
             self.add_status(status::FAILED);
             return Err(StartError::FeaturesRefused { chosen });
@@ -168,7 +163,6 @@ impl<R: Registers> Transport<R> {
         Ok(chosen)
     }
 
-    /// Features that the device offers.
     pub fn offered(&self) -> u64 {
         let half = |select| {
             self.registers.write32(register::DEVICE_FEATURES_SEL, select);
@@ -177,13 +171,13 @@ impl<R: Registers> Transport<R> {
         half(0) | half(1) << 32
     }
 
-    /// Largest size of a queue; 0 when it does not exist.
+    /// Largest size of a queue; 0 if it does not exist.
     pub fn queue_frames_max(&self, queue: u16) -> u32 {
         self.registers.write32(register::QUEUE_SEL, queue.into());
         self.registers.read32(register::QUEUE_NUM_MAX)
     }
 
-    /// Tells the device where a queue lies and lets it go (4.2.3.2).
+    /// Sets the addresses of a queue and enables it (4.2.3.2).
     pub fn set_queue(
         &mut self,
         queue: u16,
@@ -207,7 +201,7 @@ impl<R: Registers> Transport<R> {
         Ok(())
     }
 
-    /// Last step of the start: the device may go.
+    /// Last step of the initialisation: sets DRIVER_OK.
     pub fn drive(&mut self) -> Result<(), StartError> {
         self.add_status(status::DRIVER_OK);
         let status = self.status();
@@ -217,14 +211,15 @@ impl<R: Registers> Transport<R> {
         Ok(())
     }
 
-    /// The doorbell: there is something new in a queue.
+    /// Rings the doorbell of a queue.
     pub fn notify(&self, queue: u16) {
         self.registers.write32(register::QUEUE_NOTIFY, queue.into());
     }
 
-    /// Reads why the device interrupted and acknowledges it.
+    /// Reads and acknowledges the causes of an interrupt.
     ///
-    /// To be called before the rings are looked at: what the device adds after the
+    /// Call before checking the rings: anything the device adds after the acknowledgement raises the
+    /// line again, so nothing is missed.
     /// acknowledgement raises the line again, so nothing is overlooked.
     pub fn take_interrupt(&self) -> Interrupt {
         let bits = self.registers.read32(register::INTERRUPT_STATUS);
@@ -234,7 +229,7 @@ impl<R: Registers> Transport<R> {
         Interrupt { used: bits & 1 != 0, config: bits & 2 != 0 }
     }
 
-    /// Copies the start of the configuration space, byte by byte, until no change fell between.
+    /// Copies the start of the configuration space byte by byte, until no change occurred in between.
     pub fn read_config<const N: usize>(&self) -> Result<[u8; N], StartError> {
         for _ in 0..CONFIG_READS_MAX {
             let before = self.registers.read32(register::CONFIG_GENERATION);

@@ -1,8 +1,7 @@
 //! The virtio-net driver: four verbs over a pool of frames.
 //!
-//! `rx_post` gives the device a frame to receive into, `rx_take` takes one that it has received,
-//! `tx_post` hands one over to be sent, `tx_reap` takes back what was sent. A received frame may
-//! be sent as it is.
+//! `rx_post` posts a frame for receiving, `rx_take` takes a received one, `tx_post` posts a frame
+//! for sending, `tx_reap` reclaims sent ones. A received frame may be sent without a copy.
 //!
 //! Source: virtio 1.2, section 5.1.
 
@@ -21,17 +20,17 @@ use crate::{DeviceFault, Frame, Ledger, Memory, Registers, StartError, Transport
 pub const DEVICE_NET: u32 = 1;
 /// Feature bit 5: the device has a MAC address.
 pub const FEATURE_MAC: u64 = 1 << 5;
-/// Header in front of every frame; 12 bytes under VERSION_1 (5.1.6.1).
+/// Header of every frame; 12 bytes under VERSION_1 (5.1.6.1).
 pub const HEADER_BYTES: usize = 12;
 /// Room for a frame and its header.
 pub const BUFFER_BYTES: usize = 2048;
 /// Longest frame: Ethernet header and 1500 bytes.
 pub const FRAME_BYTES_MAX: usize = 1514;
-/// Shortest frame that a network card may hand up: an Ethernet header.
+/// Shortest valid received frame: an Ethernet header.
 pub const FRAME_BYTES_MIN: usize = 14;
-/// Largest queue that we use.
+/// Largest queue used.
 pub const QUEUE_FRAMES: usize = 256;
-/// Frames in the pool: both queues full, and a few in our hands.
+/// Frames in the pool: both queues full, and a few held by the driver's user.
 pub const POOL_FRAMES: usize = 2 * QUEUE_FRAMES + 16;
 
 const RX: u16 = 0;
@@ -42,7 +41,7 @@ const _: () = assert!(BUFFER_BYTES >= 1526 && BUFFER_BYTES >= HEADER_BYTES + FRA
 
 const RX_LAYOUT: split::Layout = split::Layout::new(0, QUEUE_FRAMES as u16);
 const TX_LAYOUT: split::Layout = split::Layout::new(RX_LAYOUT.end, QUEUE_FRAMES as u16);
-/// Packed queues lie where split ones would.
+/// Packed queues use the place of split ones.
 const LAYOUTS: [(split::Layout, packed::Layout); 2] = [
     (RX_LAYOUT, packed::Layout::new(RX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
     (TX_LAYOUT, packed::Layout::new(TX_LAYOUT.descriptors, QUEUE_FRAMES as u16)),
@@ -53,17 +52,17 @@ const TABLES: Tables = {
     Tables { tables, header: tables + POOL_FRAMES * TABLE_BYTES }
 };
 const BUFFERS: usize = (TABLES.header + HEADER_BYTES).next_multiple_of(64);
-/// Memory that a driver needs, from a page boundary.
+/// Bytes of shared memory that a driver needs, page-aligned.
 pub const MEMORY_BYTES: usize = BUFFERS + POOL_FRAMES * BUFFER_BYTES;
 
-/// How the driver is to work.
+/// Settings of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Use VIRTIO_F_EVENT_IDX if the device offers it.
     pub event_idx: bool,
-    /// Whether the device is to interrupt when a frame was sent.
+    /// Request interrupts for sent frames.
     pub tx_interrupts: bool,
-    /// Whether it is to interrupt when a frame was received, from the start.
+    /// Request interrupts for received frames, from the start.
     pub rx_interrupts: bool,
     /// Use VIRTIO_F_RING_PACKED if the device offers it.
     pub packed: bool,
@@ -72,48 +71,47 @@ pub struct Settings {
     pub indirect: bool,
 }
 
-/// How often the device was shown something, since the driver was started.
+/// Notification counts since the driver was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Times that it was shown new frames to receive into.
+pub struct NotifyStats {
+    /// Times that new receive buffers were shown to the device.
     pub rx_shown_count: u64,
-    /// Of those: with the doorbell rung.
+    /// Of those: with a doorbell.
     pub rx_doorbell_count: u64,
-    /// Times that it was shown new frames to send.
+    /// Times that new frames to send were shown to the device.
     pub tx_shown_count: u64,
-    /// Of those: with the doorbell rung.
+    /// Of those: with a doorbell.
     pub tx_doorbell_count: u64,
-    /// Frames to send that were handed over as a table.
+    /// Frames sent as a table.
     pub tx_table_count: u64,
 }
 
-/// A frame that has arrived.
+/// A received frame.
 #[derive(Debug)]
 pub struct Received {
-    /// The frame.
     pub frame: Frame,
-    /// Bytes of it, without the header.
+    /// Length without the header.
     pub len_bytes: usize,
 }
 
-/// A network card that runs.
+/// A started network card.
 pub struct NetDriver<R, M> {
     transport: Transport<R>,
     memory: M,
     settings: Settings,
     features: u64,
     mac: Option<[u8; 6]>,
-    /// INDIRECT_DESC was agreed on.
+    /// INDIRECT_DESC was negotiated.
     indirect: bool,
     rx: Ring<QUEUE_FRAMES>,
     tx: Ring<QUEUE_FRAMES>,
     frames: Frames<POOL_FRAMES>,
-    told: Told,
+    notify_stats: NotifyStats,
 }
 
 impl<R: Registers, M: Memory> NetDriver<R, M> {
     /// Starts the card behind `registers`, with all rings and frames in `memory`
-    /// ([`MEMORY_BYTES`], aligned to a page); every receive slot is filled.
+    /// ([`MEMORY_BYTES`], page-aligned), and fills the receive ring.
     pub fn start(registers: R, memory: M, settings: Settings) -> Result<Self, StartError> {
         let given_bytes = memory.len_bytes();
         if given_bytes < MEMORY_BYTES || !memory.address().is_multiple_of(4096) {
@@ -131,14 +129,14 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
             rx,
             tx,
             frames: Frames::new(),
-            told: Told::default(),
+            notify_stats: NotifyStats::default(),
         };
         driver.fill();
         Ok(driver)
     }
 
-    /// Starts the card anew after it has failed: all that it had comes back to the pool, frames
-    /// under way are lost. What we hold stays ours.
+    /// Restarts the card after a fault. Frames owned by the device return to the pool, so frames in
+    /// flight are lost; held frames stay held.
     pub fn restart(&mut self) -> Result<(), StartError> {
         let started = bring_up(&mut self.transport, &self.memory, self.settings)?;
         (self.features, self.mac, [self.rx, self.tx]) = started;
@@ -148,7 +146,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         Ok(())
     }
 
-    /// Fills the receive ring and arms the interrupts.
+    /// Fills the receive ring and enables the interrupts.
     fn fill(&mut self) {
         for _ in 0..self.rx.size() {
             let Some(frame) = self.frames.take() else { break };
@@ -163,39 +161,38 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         }
     }
 
-    /// The device's address, if it has one.
+    /// The device's MAC address, if it has one.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
 
-    /// Features agreed on.
+    /// Negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// Features that the device offers.
     pub fn offered(&self) -> u64 {
         self.transport.offered()
     }
 
-    /// Whether EVENT_IDX was agreed on.
+    /// True if EVENT_IDX was negotiated.
     pub fn has_event_idx(&self) -> bool {
         self.features & FEATURE_EVENT_IDX != 0
     }
 
-    /// Whether packed rings were agreed on.
+    /// True if packed rings were negotiated.
     pub fn has_packed_rings(&self) -> bool {
         self.features & FEATURE_RING_PACKED != 0
     }
 
-    /// Whether frames are sent as tables.
+    /// True if frames are sent as tables.
     pub fn has_indirect(&self) -> bool {
         self.indirect
     }
 
-    /// How often the device was shown something.
-    pub fn told(&self) -> Told {
-        self.told
+    /// Notification counts since the start.
+    pub fn notify_stats(&self) -> NotifyStats {
+        self.notify_stats
     }
 
     /// Slots of the receive and the transmit ring.
@@ -203,22 +200,22 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         (self.rx.size(), self.tx.size())
     }
 
-    /// Who has how many frames.
+    /// Number of frames by owner.
     pub fn ledger(&self) -> Ledger {
         self.frames.ledger()
     }
 
-    /// Acknowledges the interrupt; to be called before the rings are drained.
+    /// Acknowledges the interrupt; call before draining the rings.
     pub fn take_interrupt(&self) -> Interrupt {
         self.transport.take_interrupt()
     }
 
-    /// Whether the device asks for a reset (2.1).
+    /// True if the device asks for a reset (2.1).
     pub fn needs_restart(&self) -> bool {
         self.transport.status() & (status::DEVICE_NEEDS_RESET | status::FAILED) != 0
     }
 
-    /// Lends the first `len_bytes` of a frame of ours, from its Ethernet header on.
+    /// Borrows the first `len_bytes` of a held frame, from its Ethernet header on.
     pub fn with_frame<T>(
         &mut self,
         frame: &Frame,
@@ -229,25 +226,25 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.memory.with_bytes(at..at + len_bytes.min(FRAME_BYTES_MAX), work)
     }
 
-    /// Copies the first `len_bytes` of one frame of ours to another.
+    /// Copies the first `len_bytes` of one held frame to another.
     pub fn copy(&mut self, from: &Frame, to: &Frame, len_bytes: usize) {
         let (from, to) = (buffer(from.0) + HEADER_BYTES, buffer(to.0) + HEADER_BYTES);
         self.memory.copy(from, to, len_bytes.min(FRAME_BYTES_MAX));
     }
 
-    /// A frame from the pool; to be posted, or given back by [`free`](Self::free).
+    /// Takes a frame from the pool; post it, or return it by [`free`](Self::free).
     pub fn take_free(&mut self) -> Option<Frame> {
         self.frames.take()
     }
 
-    /// Gives a frame back to the pool.
+    /// Returns a frame to the pool.
     pub fn free(&mut self, frame: Frame) {
         self.frames.give(frame);
     }
 
-    /// Gives the device a frame to receive into; one too many goes to the pool.
+    /// Posts a frame for receiving; if the ring is full, it returns to the pool.
     ///
-    /// The device is told by [`rx_kick`](Self::rx_kick).
+    /// [`rx_kick`](Self::rx_kick) notifies the device.
     pub fn rx_post(&mut self, frame: Frame) {
         let address = self.memory.address() + buffer(frame.0) as u64;
         let len = BUFFER_BYTES as u32;
@@ -258,7 +255,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         }
     }
 
-    /// Puts free frames where received ones were taken out and not posted again.
+    /// Posts free frames in place of received ones that were not posted again.
     pub fn rx_refill(&mut self) {
         while !self.rx.is_full() {
             let Some(frame) = self.frames.take() else { return };
@@ -266,24 +263,24 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         }
     }
 
-    /// Shows the device the frames to receive into. After every refill: a device that has run
-    /// out of frames waits for this doorbell for good.
+    /// Shows posted receive buffers to the device. Required after every refill: a device that has run
+    /// out of buffers waits for this doorbell indefinitely.
     pub fn rx_kick(&mut self) {
         let published = self.rx.publish(&self.memory);
         if published == Published::Nothing {
             return;
         }
-        self.told.rx_shown_count += 1;
+        self.notify_stats.rx_shown_count += 1;
         if published == Published::Ring {
-            self.told.rx_doorbell_count += 1;
+            self.notify_stats.rx_doorbell_count += 1;
             self.transport.notify(RX);
         }
     }
 
-    /// Takes a frame that has arrived.
+    /// Takes a received frame.
     ///
-    /// A fault about its length gives the frame back to the receive ring; one that
-    /// [needs a restart](DeviceFault::needs_restart) comes again at every call until the card is
+    /// A frame of invalid length returns to the receive ring. A fault that
+    /// [needs a restart](DeviceFault::needs_restart) repeats at every call until the card is
     /// [restarted](Self::restart).
     pub fn rx_take(&mut self) -> Option<Result<Received, DeviceFault>> {
         let Completion { token, len_bytes } = match self.rx.take(&self.memory)? {
@@ -301,7 +298,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         Some(Ok(Received { frame, len_bytes: len_bytes as usize - HEADER_BYTES }))
     }
 
-    /// Whether a frame has arrived that was not taken.
+    /// True if a received frame was not yet taken.
     pub fn rx_has_used(&self) -> bool {
         self.rx.has_used(&self.memory)
     }
@@ -311,27 +308,26 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         self.rx.disable_interrupts(&self.memory);
     }
 
-    /// Asks for an interrupt at the next received frame. Returns true when one is there already:
-    /// take it, then arm again.
-    #[must_use = "a frame from before is announced by no interrupt"]
+    /// Requests an interrupt for the next received frame. Returns true if one is already there:
+    /// take it, then request again.
+    #[must_use = "a frame that arrived before raises no interrupt"]
     pub fn rx_enable_interrupts(&self) -> bool {
         self.rx.enable_interrupts(&self.memory)
     }
 
-    /// Hands the first `len_bytes` of a frame over to be sent. Gives it back when the ring is
+    /// Posts the first `len_bytes` of a frame for sending. Errors: returns the frame if the ring is
     /// full.
     ///
-    /// The device is told by [`tx_kick`](Self::tx_kick). Panics when `len_bytes` is more than a
-    /// frame.
+    /// [`tx_kick`](Self::tx_kick) notifies the device. Panics if `len_bytes` exceeds a frame.
     pub fn tx_post(&mut self, frame: Frame, len_bytes: usize) -> Result<(), Frame> {
         assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes are no frame");
         let at = buffer(frame.0);
         if self.tx.is_full() {
             return Err(frame);
         }
-        // A descriptor of no bytes is not allowed; a frame of none is nobody's wish either.
+        // A descriptor of no bytes is not allowed, and an empty frame is useless.
         let (address, len, access) = if self.indirect && len_bytes > 0 {
-            self.told.tx_table_count += 1;
+            self.notify_stats.tx_table_count += 1;
             let table = TABLES.set_len(&self.memory, frame.0, len_bytes as u32);
             (table, TABLE_BYTES as u32, Access::DeviceReadsTable)
         } else {
@@ -347,28 +343,28 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         Ok(())
     }
 
-    /// Shows the device the frames to send, and rings if it wants to be told.
+    /// Shows posted frames to the device, and rings the doorbell if it asks for it.
     pub fn tx_kick(&mut self) {
         let published = self.tx.publish(&self.memory);
         if published == Published::Nothing {
             return;
         }
-        self.told.tx_shown_count += 1;
+        self.notify_stats.tx_shown_count += 1;
         if published == Published::Ring {
-            self.told.tx_doorbell_count += 1;
+            self.notify_stats.tx_doorbell_count += 1;
             self.transport.notify(TX);
         }
     }
 
-    /// Frames that the device has still to send.
+    /// Frames that the device has not sent yet.
     pub fn tx_posted(&self) -> u16 {
         self.tx.posted_count()
     }
 
-    /// Takes back the frames that were sent.
+    /// Reclaims sent frames.
     ///
-    /// - Returns how many, and the first thing the device did wrong; it must be
-    ///   [restarted](Self::restart) after what [`DeviceFault::needs_restart`] says so of.
+    /// - Returns their number, and the first fault of the device. It must be
+    ///   [restarted](Self::restart) if [`DeviceFault::needs_restart`].
     pub fn tx_reap(&mut self) -> (u16, Option<DeviceFault>) {
         let (mut count, mut fault) = (0, None);
         while let Some(taken) = self.tx.take(&self.memory) {
@@ -379,7 +375,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
                 }
                 Err(found) => {
                     if found.needs_restart() {
-                        // The one that must be heard of.
+                        // Faults that need a restart take precedence.
                         fault = Some(found);
                         break;
                     }
@@ -393,19 +389,19 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
         (count, fault)
     }
 
-    /// Asks for an interrupt at the next frame sent, whatever the settings: the way out when the
-    /// ring is full. Returns true when one was sent already.
-    #[must_use = "a completion from before is announced by no interrupt"]
+    /// Requests an interrupt for the next sent frame, regardless of the settings: needed when the ring
+    /// is full. Returns true if one was already sent.
+    #[must_use = "a frame completed before raises no interrupt"]
     pub fn tx_enable_interrupts(&self) -> bool {
         self.tx.enable_interrupts(&self.memory)
     }
 
-    /// Whether the settings ask for interrupts about frames sent.
+    /// True if the settings request interrupts for sent frames.
     pub fn tx_wants_interrupts(&self) -> bool {
         self.settings.tx_interrupts
     }
 
-    /// Asks the device not to interrupt for frames sent.
+    /// Asks the device not to interrupt for sent frames.
     pub fn tx_disable_interrupts(&self) {
         self.tx.disable_interrupts(&self.memory);
     }
@@ -416,14 +412,14 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     }
 }
 
-/// Where a frame's buffer starts.
+/// Offset of a frame's buffer.
 const fn buffer(index: u16) -> usize {
     BUFFERS + index as usize * BUFFER_BYTES
 }
 
 type Started = (u64, Option<[u8; 6]>, [Ring<QUEUE_FRAMES>; 2]);
 
-/// The start of 3.1.1 and 5.1.5, up to DRIVER_OK.
+/// Initialisation (3.1.1, 5.1.5) up to DRIVER_OK.
 fn bring_up<R: Registers>(
     transport: &mut Transport<R>,
     memory: &impl Memory,
@@ -449,7 +445,7 @@ fn bring_up<R: Registers>(
     Ok((features, mac, rings))
 }
 
-/// Sets a queue up, of the kind that was agreed on.
+/// Sets up a queue of the negotiated kind.
 fn open<R: Registers>(
     transport: &mut Transport<R>,
     memory: &impl Memory,
@@ -460,7 +456,7 @@ fn open<R: Registers>(
     if max_frames < 2 {
         return Err(StartError::QueueSize { queue, max_frames });
     }
-    // Ours need not be the device's largest.
+    // May be smaller than the device's maximum.
     let max_frames = max_frames.min(QUEUE_FRAMES as u32);
     let event_idx = features & FEATURE_EVENT_IDX != 0;
     let (split, packed) = LAYOUTS[usize::from(queue)];

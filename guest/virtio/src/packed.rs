@@ -1,8 +1,8 @@
-//! The packed virtqueue, one ring slot a buffer.
+//! The packed virtqueue, one ring slot per buffer.
 //!
-//! One ring holds what was made available and what was used: the device writes its answer over
-//! the descriptor, at the next slot in the order in which it finishes. Two bits of the flags and a
-//! wrap counter on each side tell which is which.
+//! One ring holds available and used elements: the device overwrites descriptors with its
+//! answers, at the next slot in order of completion. Two flag bits and a wrap counter on each side
+//! distinguish the two.
 //!
 //! Source: virtio 1.2, section 2.8.
 
@@ -10,32 +10,32 @@ use crate::ids::Ids;
 use crate::ring::{Access, Completion, Published, need_event};
 use crate::{DeviceFault, Memory};
 
-/// Descriptor flag: made available in a turn of the ring in which this bit equals the counter.
+/// Descriptor flag: made available in a lap of the ring in which this bit equals the counter.
 pub const DESC_AVAIL: u16 = 1 << 7;
 /// Descriptor flag: used, if it equals the other.
 pub const DESC_USED: u16 = 1 << 15;
-/// Event suppression: tell me of everything.
+/// Event suppression: notify always.
 pub const EVENT_ENABLE: u16 = 0;
-/// Event suppression: tell me of nothing.
+/// Event suppression: never notify.
 pub const EVENT_DISABLE: u16 = 1;
-/// Event suppression: tell me when that slot is reached; with VIRTIO_F_EVENT_IDX only.
+/// Event suppression: notify when the given slot is reached; with VIRTIO_F_EVENT_IDX only.
 pub const EVENT_DESC: u16 = 2;
 
-/// Where the parts of a queue lie, from the start of its memory.
+/// Offsets of the parts of a queue, from the start of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Descriptor ring, 16 bytes each: address, length, id, flags.
     pub descriptors: usize,
-    /// What the driver wants to be told: slot and wrap counter, flags.
+    /// Driver event suppression: slot and wrap counter, flags.
     pub driver: usize,
-    /// What the device wants to be told.
+    /// Device event suppression.
     pub device: usize,
-    /// First byte after it all.
+    /// End of the queue.
     pub end: usize,
 }
 
 impl Layout {
-    /// Lays a queue of `size` descriptors out from offset `base`; alignments are 16, 4 and 4
+    /// Lays out a queue of `size` descriptors from offset `base`; alignments are 16, 4 and 4
     /// (2.8, Structure Size and Alignment).
     pub const fn new(base: usize, size: u16) -> Layout {
         let descriptors = base.next_multiple_of(16);
@@ -61,20 +61,19 @@ impl Layout {
     }
 }
 
-/// A place in the ring, with the counter that changes at each wrap (2.8.1).
+/// A position in the ring, with the counter that changes at each wrap (2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Slot.
     pub slot: u16,
-    /// Wrap counter; true at first.
+    /// Wrap counter; initially true.
     pub wrap: bool,
 }
 
 impl Position {
-    /// Where both sides start.
+    /// Initial position of both sides.
     pub const START: Position = Position { slot: 0, wrap: true };
 
-    /// The next one, in a ring of any size.
+    /// The next position, in a ring of any size.
     #[must_use]
     pub const fn next(self, size: u16) -> Position {
         match self.slot + 1 == size {
@@ -93,26 +92,26 @@ impl Position {
         if self.wrap { DESC_AVAIL | DESC_USED } else { 0 }
     }
 
-    /// Whether flags say that the descriptor here is available.
+    /// True if `flags` mark the descriptor here as available.
     pub const fn is_available(self, flags: u16) -> bool {
         flags & (DESC_AVAIL | DESC_USED) == self.available()
     }
 
-    /// Whether flags say that the descriptor here was used.
+    /// True if `flags` mark the descriptor here as used.
     pub const fn is_used(self, flags: u16) -> bool {
         flags & (DESC_AVAIL | DESC_USED) == self.used()
     }
 
-    /// As in event suppression: the counter in bit 15.
+    /// Encoding in event suppression: the counter in bit 15.
     pub const fn word(self) -> u16 {
         self.slot | (self.wrap as u16) << 15
     }
 }
 
-/// Whether a side that has gone on by `by` slots and stands at `now` passed the place that the
-/// other named: slot and wrap counter as in [`Position::word`].
+/// True if a side that advanced by `by` slots to `now` passed the position named by the other,
+/// given as in [`Position::word`].
 ///
-/// A place of the turn before lies `size` slots back. Any word is allowed: one that is no place
+/// A position of the lap before is `size` slots back. Any word is allowed: an invalid position
 /// gives some answer.
 pub const fn passed(word: u16, now: Position, by: u16, size: u16) -> bool {
     let mut event = word & 0x7fff;
@@ -122,24 +121,24 @@ pub const fn passed(word: u16, now: Position, by: u16, size: u16) -> bool {
     need_event(event, now.slot, now.slot.wrapping_sub(by))
 }
 
-/// Driver's end of a packed queue of at most `N` descriptors.
+/// Driver side of a packed queue of at most `N` descriptors.
 pub struct PackedQueue<const N: usize> {
     layout: Layout,
     event_idx: bool,
     ids: Ids<N>,
-    /// Where the next buffer goes.
+    /// Position of the next buffer.
     available: Position,
-    /// Flags yet to be written to the first buffer that the device was not shown.
+    /// Flags not yet written to the first buffer that is not shown to the device.
     head: Option<(u16, u16)>,
-    /// Buffers that it was not shown.
+    /// Buffers not shown to the device.
     unshown_count: u16,
-    /// Where the next used element is awaited.
+    /// Position of the next used element.
     used: Position,
 }
 
 impl<const N: usize> PackedQueue<N> {
-    /// An empty queue of `size` descriptors, at most `N`, no power of two needed; its memory is
-    /// cleared.
+    /// Creates an empty queue of `size` descriptors, at most `N`, not necessarily a power of two;
+    /// clears its memory.
     pub fn new(memory: &impl Memory, layout: Layout, size: u16, event_idx: bool) -> Self {
         for at in (layout.descriptors..layout.end).step_by(2) {
             memory.write16(at, 0);
@@ -161,14 +160,14 @@ impl<const N: usize> PackedQueue<N> {
         self.ids.size()
     }
 
-    /// Descriptors that the device has.
+    /// Descriptors owned by the device.
     pub fn posted_count(&self) -> u16 {
         self.ids.posted_count()
     }
 
-    /// Hands a buffer to the device, which sees it after [`publish`](Self::publish). Returns
-    /// false, having done nothing, when the queue is full.
-    #[must_use = "a buffer that was refused is still ours"]
+    /// Posts a buffer, visible to the device after [`publish`](Self::publish). Returns false without
+    /// effect if the queue is full.
+    #[must_use = "the caller keeps a buffer that was refused"]
     pub fn post(
         &mut self,
         memory: &impl Memory,
@@ -184,7 +183,7 @@ impl<const N: usize> PackedQueue<N> {
         memory.write16(self.layout.id(slot), id);
         let flags = access.flags() | self.available.available();
         // The device stops at the first slot that is not available. So the flags of all but the
-        // first may be written now; those of the first show it the whole batch.
+        // first may be written now; those of the first publish the whole batch.
         match self.head {
             None => self.head = Some((slot, flags)),
             Some(_) => memory.write16(self.layout.flags(slot), flags),
@@ -194,17 +193,18 @@ impl<const N: usize> PackedQueue<N> {
         true
     }
 
-    /// Shows the device what was posted since, and says whether it wants the doorbell rung.
-    #[must_use = "without the doorbell, the device sleeps on"]
+    /// Publishes posted buffers, and returns the device's doorbell request.
+    #[must_use = "without the doorbell, the device stays asleep"]
     pub fn publish(&mut self, memory: &impl Memory) -> Published {
         let Some((slot, flags)) = self.head.take() else { return Published::Nothing };
-        // Everything else before the flags that make it valid.
+        // All other fields before the flags that make them valid.
         memory.write_barrier();
         memory.write16(self.layout.flags(slot), flags);
         let by = core::mem::take(&mut self.unshown_count);
-        // The flags before the device's wish is read: else both sides could miss each other.
+        // Write the flags before reading the device's request: otherwise both sides could miss each
+        // other.
         memory.full_barrier();
-        // One read, so that place and flags belong together.
+        // One read, so that position and flags are consistent.
         let wish = memory.read32(self.layout.device);
         let wanted = match (wish >> 16) as u16 & 3 {
             EVENT_DISABLE => false,
@@ -212,18 +212,18 @@ impl<const N: usize> PackedQueue<N> {
                 passed(wish as u16, self.available, by, self.size())
                     || self.is_behind(memory, wish as u16)
             }
-            // Everything; or what it must not say, in which case once too often does no harm.
+            // Notify always; an invalid value costs at most an extra doorbell.
             _ => true,
         };
         Published::of(wanted)
     }
 
-    /// Whether the device has gone past the place that it named and has named no other: it would
-    /// sleep with what was posted now, until the ring is full and for good.
+    /// True if the device went past the position it named without naming another: it would sleep
+    /// through the buffers published now, indefinitely once the ring is full.
     ///
-    /// QEMU's card does, 7.2 for one: when a frame has left that its wire refused at
-    /// first, it names a place, sends all there is, and goes to sleep (`virtio_net_tx_complete`).
-    /// A frame made available just before the place could be read rang no doorbell.
+    /// QEMU's card does this, for example in 7.2: when a frame has left that the wire refused at
+    /// first, it names a position, sends everything, and sleeps (`virtio_net_tx_complete`). A frame
+    /// published just before the position became readable rang no doorbell.
     fn is_behind(&self, memory: &impl Memory, word: u16) -> bool {
         let place = Position { slot: word & 0x7fff, wrap: word >> 15 != 0 };
         if place.slot >= self.size() {
@@ -233,21 +233,21 @@ impl<const N: usize> PackedQueue<N> {
         let count = |at: Position| u32::from(at.slot) + if at.wrap { 0 } else { size };
         let ahead = (count(place) + 2 * size - count(self.used)) % (2 * size);
         if ahead >= u32::from(self.posted_count()) {
-            // Before all that is under way, or a whole turn away: it came back already. Else it
-            // is yet to come, and the device wants a batch.
+            // Before all buffers in flight, or a whole lap away: already completed. Otherwise it is
+            // still ahead, and the device waits for a batch.
             return ahead >= size;
         }
-        // Under way, as far as we know. Is the slot not used yet, then what was published before
-        // this look is seen by the device before it looks for more.
+        // In flight, as far as known. If the slot is not used yet, buffers published before this
+        // check are seen by the device before it checks for more.
         place.is_used(memory.read16(self.layout.flags(place.slot)))
     }
 
-    /// Whether the device has finished with something that was not taken yet.
+    /// True if a completion was not yet taken.
     pub fn has_used(&self, memory: &impl Memory) -> bool {
         self.used.is_used(memory.read16(self.layout.flags(self.used.slot)))
     }
 
-    /// Takes back the next buffer that the device has finished with.
+    /// Takes the next completed buffer.
     pub fn take(&mut self, memory: &impl Memory) -> Option<Result<Completion, DeviceFault>> {
         if !self.has_used(memory) {
             return None;
@@ -260,28 +260,28 @@ impl<const N: usize> PackedQueue<N> {
         let id = memory.read16(self.layout.id(self.used.slot));
         let len_bytes = memory.read32(self.layout.len(self.used.slot));
         let Some(token) = self.ids.give(id.into()) else {
-            // The id tells how many slots on the next element is. With a wrong one, nobody knows.
+            // The id determines the position of the next element; with an invalid id it is unknown.
             return Some(Err(DeviceFault::Place { id }));
         };
         self.used = self.used.next(self.size());
         Some(Ok(Completion { token, len_bytes }))
     }
 
-    /// Asks the device not to interrupt for this queue. A wish: it may interrupt all the same.
+    /// Asks the device not to interrupt for this queue. A hint: it may interrupt anyway.
     pub fn disable_interrupts(&self, memory: &impl Memory) {
         // Allowed with EVENT_IDX too, unlike in a split ring.
         memory.write32(self.layout.driver, u32::from(EVENT_DISABLE) << 16);
     }
 
-    /// Asks for an interrupt at the next completion. Returns true when there is one already, for
-    /// which none may come any more: take it, then arm again.
-    #[must_use = "a completion from before is announced by no interrupt"]
+    /// Requests an interrupt for the next completion. Returns true if there already is one, which may
+    /// raise no interrupt: take it, then request again.
+    #[must_use = "an earlier completion raises no interrupt"]
     pub fn enable_interrupts(&self, memory: &impl Memory) -> bool {
         let wish = match self.event_idx {
             true => u32::from(EVENT_DESC) << 16 | u32::from(self.used.word()),
             false => u32::from(EVENT_ENABLE) << 16,
         };
-        // One write, so that place and flags belong together.
+        // One write, so that position and flags are consistent.
         memory.write32(self.layout.driver, wish);
         memory.full_barrier();
         self.has_used(memory)

@@ -1,4 +1,4 @@
-//! What both kinds of virtqueue have in common, and a queue that is either.
+//! Common parts of both kinds of virtqueue, and a queue of either kind.
 
 use crate::packed::PackedQueue;
 use crate::split::SplitQueue;
@@ -11,19 +11,19 @@ pub const DESC_WRITE: u16 = 2;
 /// Descriptor flag: the buffer is a table of descriptors.
 pub const DESC_INDIRECT: u16 = 4;
 
-/// Whether an index that went from `old` to `new` passed `event` (2.7.10).
+/// True if an index that advanced from `old` to `new` passed `event` (2.7.10).
 pub const fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// What the device does with a buffer.
+/// Use of a buffer by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It reads it: to send.
+    /// The device reads it: to send.
     DeviceReads,
-    /// It writes to it: to receive.
+    /// The device writes it: to receive.
     DeviceWrites,
-    /// It reads a table of descriptors there, and what they name: to send.
+    /// The device reads a table of descriptors there, and the buffers they name: to send.
     DeviceReadsTable,
 }
 
@@ -37,23 +37,23 @@ impl Access {
     }
 }
 
-/// A buffer that the device has finished with.
+/// A completed buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// What it was posted with.
+    /// Token given when it was posted.
     pub token: u16,
-    /// Bytes that the device says it has written; not checked yet.
+    /// Length written according to the device; not checked yet.
     pub len_bytes: u32,
 }
 
-/// What came of showing the device what was posted.
+/// Result of publishing posted buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
     /// Nothing was posted since the last time.
     Nothing,
-    /// It was shown, and the device wants no doorbell: it is awake.
+    /// Published; the device is awake and wants no doorbell.
     Silently,
-    /// It was shown, and the doorbell is to be rung.
+    /// Published; the doorbell must be rung.
     Ring,
 }
 
@@ -63,16 +63,16 @@ impl Published {
     }
 }
 
-/// A queue of either kind, as agreed with the device.
+/// A queue of the negotiated kind.
 ///
-/// A match per call, decided the same way every time: a predictable branch, where a type parameter
-/// would put the whole station into the image twice.
+/// A match per call that always goes the same way is a predictable branch; a type parameter would
+/// put the whole responder into the image twice.
 pub(crate) enum Ring<const N: usize> {
     Split(SplitQueue<N>),
     Packed(PackedQueue<N>),
 }
 
-/// The same call, whichever it is.
+/// Calls the same method on either kind.
 macro_rules! either {
     ($ring:expr, $queue:ident => $call:expr) => {
         match $ring {
@@ -95,7 +95,7 @@ impl<const N: usize> Ring<N> {
         either!(self, queue => queue.posted_count() == queue.size())
     }
 
-    #[must_use = "a buffer that was refused is still ours"]
+    #[must_use = "the caller keeps a buffer that was refused"]
     pub(crate) fn post(
         &mut self,
         memory: &impl Memory,
@@ -123,17 +123,17 @@ impl<const N: usize> Ring<N> {
         either!(self, queue => queue.disable_interrupts(memory));
     }
 
-    /// Renews a wish for silence after completions were taken, where it wears off.
+    /// Renews the suppression of interrupts after completions were taken, if it expires.
     pub(crate) fn stay_silent(&self, memory: &impl Memory) {
         if let Ring::Split(queue) = self
             && queue.has_event_idx()
         {
-            // The event lies a whole turn of the index away; moved along, it stays there.
+            // The event is a whole lap of the index away; move it along to keep it there.
             queue.disable_interrupts(memory);
         }
     }
 
-    #[must_use = "a completion from before is announced by no interrupt"]
+    #[must_use = "an earlier completion raises no interrupt"]
     pub(crate) fn enable_interrupts(&self, memory: &impl Memory) -> bool {
         either!(self, queue => queue.enable_interrupts(memory))
     }

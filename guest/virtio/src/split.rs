@@ -1,4 +1,4 @@
-//! The split virtqueue, one descriptor a buffer.
+//! The split virtqueue, one descriptor per buffer.
 //!
 //! Source: virtio 1.2, section 2.7.
 
@@ -6,12 +6,12 @@ use crate::ids::Ids;
 use crate::ring::{Access, Completion, Published, need_event};
 use crate::{DeviceFault, Memory};
 
-/// Available ring flag: no interrupts, please.
+/// Available ring flag: suppress interrupts.
 pub const AVAIL_NO_INTERRUPT: u16 = 1;
-/// Used ring flag: no doorbells, please.
+/// Used ring flag: suppress doorbells.
 pub const USED_NO_NOTIFY: u16 = 1;
 
-/// Where the parts of a queue lie, from the start of its memory.
+/// Offsets of the parts of a queue, from the start of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Descriptor table, 16 bytes each.
@@ -20,12 +20,12 @@ pub struct Layout {
     pub available: usize,
     /// Used ring: flags, index, ring of id and length, avail_event.
     pub used: usize,
-    /// First byte after it all.
+    /// End of the queue.
     pub end: usize,
 }
 
 impl Layout {
-    /// Lays a queue of `size` descriptors out from offset `base`, which is aligned to 16.
+    /// Lays out a queue of `size` descriptors from offset `base`, aligned to 16.
     ///
     /// Alignments are 16, 2 and 4 (2.7).
     pub const fn new(base: usize, size: u16) -> Layout {
@@ -70,27 +70,27 @@ impl Layout {
     }
 }
 
-/// Driver's end of a queue of at most `N` descriptors.
+/// Driver side of a queue of at most `N` descriptors.
 ///
-/// Descriptors are taken from and given back to a free list by the ids that the device returns:
-/// completions may come in any order (2.7.9, 2.7.14). All indexes wrap as u16.
+/// Descriptors come from a free list and return to it by the ids of the device: completions may be
+/// in any order (2.7.9, 2.7.14). All indexes wrap as u16.
 pub struct SplitQueue<const N: usize> {
     layout: Layout,
     event_idx: bool,
     ids: Ids<N>,
-    /// Available index with what was posted.
+    /// Available index including posted buffers.
     available: u16,
-    /// Available index that the device has been shown.
+    /// Available index shown to the device.
     published: u16,
-    /// Used index up to which we have taken.
+    /// Used index up to which completions were taken.
     used: u16,
 }
 
 impl<const N: usize> SplitQueue<N> {
-    /// An empty queue of `size` descriptors, a power of two of at most `N`; its memory is
-    /// cleared.
+    /// Creates an empty queue of `size` descriptors, a power of two of at most `N`; clears its
+    /// memory.
     ///
-    /// The size is the one negotiated, which may be less than we would like.
+    /// The size is the negotiated one, which may be less than requested.
     pub fn new(memory: &impl Memory, layout: Layout, size: u16, event_idx: bool) -> Self {
         assert!(size.is_power_of_two(), "queue size {size}");
         for at in (layout.descriptors..layout.end).step_by(2) {
@@ -100,7 +100,7 @@ impl<const N: usize> SplitQueue<N> {
         SplitQueue { layout, event_idx, ids, available: 0, published: 0, used: 0 }
     }
 
-    /// Whether EVENT_IDX is in use.
+    /// True if EVENT_IDX is in use.
     pub fn has_event_idx(&self) -> bool {
         self.event_idx
     }
@@ -110,14 +110,14 @@ impl<const N: usize> SplitQueue<N> {
         self.ids.size()
     }
 
-    /// Descriptors that the device has.
+    /// Descriptors owned by the device.
     pub fn posted_count(&self) -> u16 {
         self.ids.posted_count()
     }
 
-    /// Hands a buffer to the device, which sees it after [`publish`](Self::publish). Returns
-    /// false, having done nothing, when the queue is full.
-    #[must_use = "a buffer that was refused is still ours"]
+    /// Posts a buffer, visible to the device after [`publish`](Self::publish). Returns false without
+    /// effect if the queue is full.
+    #[must_use = "the caller keeps a buffer that was refused"]
     pub fn post(
         &mut self,
         memory: &impl Memory,
@@ -136,8 +136,8 @@ impl<const N: usize> SplitQueue<N> {
         true
     }
 
-    /// Shows the device what was posted since, and says whether it wants the doorbell rung.
-    #[must_use = "without the doorbell, the device sleeps on"]
+    /// Publishes posted buffers, and returns the device's doorbell request.
+    #[must_use = "without the doorbell, the device stays asleep"]
     pub fn publish(&mut self, memory: &impl Memory) -> Published {
         let old = self.published;
         if old == self.available {
@@ -147,7 +147,8 @@ impl<const N: usize> SplitQueue<N> {
         memory.write_barrier();
         memory.write16(self.layout.avail_index(), self.available);
         self.published = self.available;
-        // The index before the device's wish is read: else both sides could miss each other.
+        // Write the index before reading the device's request: otherwise both sides could miss each
+        // other.
         memory.full_barrier();
         Published::of(if self.event_idx {
             need_event(memory.read16(self.layout.avail_event(self.size())), self.published, old)
@@ -156,12 +157,12 @@ impl<const N: usize> SplitQueue<N> {
         })
     }
 
-    /// Whether the device has finished with something that was not taken yet.
+    /// True if a completion was not yet taken.
     pub fn has_used(&self, memory: &impl Memory) -> bool {
         memory.read16(self.layout.used_index()) != self.used
     }
 
-    /// Takes back the next buffer that the device has finished with.
+    /// Takes the next completed buffer.
     pub fn take(&mut self, memory: &impl Memory) -> Option<Result<Completion, DeviceFault>> {
         let announced = memory.read16(self.layout.used_index()).wrapping_sub(self.used);
         if announced == 0 {
@@ -183,10 +184,10 @@ impl<const N: usize> SplitQueue<N> {
         Some(Ok(Completion { token, len_bytes }))
     }
 
-    /// Asks the device not to interrupt for this queue. A wish: it may interrupt all the same.
+    /// Asks the device not to interrupt for this queue. A hint: it may interrupt anyway.
     pub fn disable_interrupts(&self, memory: &impl Memory) {
         if self.event_idx {
-            // Flags must be 0 with EVENT_IDX (2.7.7.1); as far behind as can be instead.
+            // Flags must be 0 with EVENT_IDX (2.7.7.1); use an event as far behind as possible instead.
             let far = self.used.wrapping_sub(1);
             memory.write16(self.layout.used_event(self.size()), far);
         } else {
@@ -194,9 +195,9 @@ impl<const N: usize> SplitQueue<N> {
         }
     }
 
-    /// Asks for an interrupt at the next completion. Returns true when there is one already, for
-    /// which none may come any more: take it, then arm again.
-    #[must_use = "a completion from before is announced by no interrupt"]
+    /// Requests an interrupt for the next completion. Returns true if there already is one, which may
+    /// raise no interrupt: take it, then request again.
+    #[must_use = "an earlier completion raises no interrupt"]
     pub fn enable_interrupts(&self, memory: &impl Memory) -> bool {
         if self.event_idx {
             memory.write16(self.layout.used_event(self.size()), self.used);

@@ -27,12 +27,12 @@ fn header_and_frame_are_two_buffers_behind_one_slot() {
             assert_eq!(parts.len(), 2);
             let ((header, header_bytes), (frame, frame_bytes)) = (parts[0], parts[1]);
             assert_eq!((header_bytes, frame_bytes), (HEADER_BYTES, len));
-            assert_ne!(header + HEADER_BYTES, frame, "they lie together");
+            assert_ne!(header + HEADER_BYTES, frame, "header and frame are contiguous");
             device.complete(TX, id, 0);
             assert_eq!(driver.tx_reap(), (1, None));
         }
-        assert_eq!(driver.told().tx_table_count, 3);
-        assert_books_close(&device, &driver);
+        assert_eq!(driver.notify_stats().tx_table_count, 3);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
@@ -50,12 +50,12 @@ fn ring_of_two_slots_holds_two_frames_of_two_parts_each() {
                 ((2, None), vec![frame(0), frame(1)])
             );
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn received_frame_is_sent_on_from_where_it_lies() {
+fn received_frame_is_sent_on_without_a_copy() {
     for settings in with_tables() {
         let (device, mut driver) = started(Behaviour::default(), settings);
         for number in 0..1000_u32 {
@@ -71,12 +71,12 @@ fn received_frame_is_sent_on_from_where_it_lies() {
             assert_eq!((driver.tx_reap(), device.take_sent()), ((1, None), vec![frame]));
         }
         assert_eq!(device.owned_count(RX), 256);
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn table_of_a_frame_under_way_is_not_written_to() {
+fn table_of_a_frame_in_flight_is_not_written() {
     for settings in with_tables() {
         let (device, mut driver) = started(late(256), settings);
         let frame = |number: u16| vec![number as u8; 20 + usize::from(number)];
@@ -84,7 +84,7 @@ fn table_of_a_frame_under_way_is_not_written_to() {
             assert!(send(&mut driver, &frame(number)));
         }
         let ids: Vec<u16> = (0..200).filter_map(|_| device.take_available(TX)).collect();
-        // Every second comes back and goes out again, with another length.
+        // Every second one completes and is sent again, with another length.
         for id in ids.iter().skip(1).step_by(2) {
             device.complete(TX, *id, 0);
         }
@@ -99,7 +99,7 @@ fn table_of_a_frame_under_way_is_not_written_to() {
         device.send_waiting(|_| 0);
         assert!(device.take_sent().iter().all(|sent| *sent == [0xee; 700]));
         assert_eq!(driver.tx_reap(), (200, None));
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
@@ -109,8 +109,11 @@ fn device_that_does_not_offer_tables_gets_none() {
     for settings in with_tables() {
         let (device, mut driver) = started(Behaviour { offered, ..Behaviour::default() }, settings);
         assert!(!driver.has_indirect());
-        // The fake panics at a table that was not agreed on.
+        // The fake panics at a table that was not negotiated.
         assert!(send(&mut driver, &[5; 60]));
-        assert_eq!((device.take_sent(), driver.told().tx_table_count), (vec![vec![5; 60]], 0));
+        assert_eq!(
+            (device.take_sent(), driver.notify_stats().tx_table_count),
+            (vec![vec![5; 60]], 0)
+        );
     }
 }

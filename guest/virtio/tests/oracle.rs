@@ -12,7 +12,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_is_done_in_whatever_order_frames_arrive_once_and_in_order(
+    fn frames_arrive_once_and_in_order_under_any_sequence_of_operations(
         steps in prop::collection::vec((0u8..6, 0usize..300), 1..120),
         event_idx in any::<bool>(),
         tx_interrupts in any::<bool>(),
@@ -38,11 +38,11 @@ proptest! {
                 },
                 1 => for _ in 0..amount {
                     let Some(received) = driver.rx_take() else { break };
-                    let received = received.expect("the device is honest");
+                    let received = received.expect("the device is compliant");
                     let bytes = driver.with_frame(&received.frame, 4, |bytes| bytes.to_vec());
                     let expected = coming.pop_front().map(u32::to_be_bytes);
                     prop_assert_eq!(Some(&bytes[..]), expected.as_ref().map(|bytes| &bytes[..]));
-                    // Half of them are sent on as they are.
+                    // Half of them are sent on without a copy.
                     if amount % 2 == 0 {
                         driver.rx_post(received.frame);
                     } else if let Err(frame) = driver.tx_post(received.frame, received.len_bytes) {

@@ -1,5 +1,5 @@
-//! What is different in a packed ring: one ring for both directions, wrap counters, and two
-//! structures in place of flags and event indexes.
+//! Differences of a packed ring: one ring for both directions, wrap counters, and two structures
+//! in place of flags and event indexes.
 
 mod common;
 
@@ -12,7 +12,7 @@ use virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
 const PACKED_SILENT: Settings = Settings { tx_interrupts: false, ..PACKED };
 const PACKED_EVENT_SILENT: Settings = Settings { tx_interrupts: false, ..PACKED_EVENT };
 
-/// A device that sends only when the test says so.
+/// A device that sends only when the test asks for it.
 fn late(queue_frames_max: u32) -> Behaviour {
     Behaviour { sends_at_once: false, queue_frames_max, ..Behaviour::default() }
 }
@@ -44,7 +44,7 @@ fn parts_are_aligned_and_do_not_overlap() {
 }
 
 #[test]
-fn flags_come_last_and_the_devices_wish_is_read_after_a_full_barrier() {
+fn flags_come_last_and_the_devices_request_is_read_after_a_full_barrier() {
     for settings in [PACKED, PACKED_EVENT] {
         let (device, mut driver) = started(late(256), settings);
         let (layout, _) = device.packed_layout(TX);
@@ -57,7 +57,7 @@ fn flags_come_last_and_the_devices_wish_is_read_after_a_full_barrier() {
             Access::WriteBarrier,
             Access::Write(layout.flags(0)),
             Access::FullBarrier,
-            // Place and flags in one read.
+            // Position and flags in one read.
             Access::Read(layout.device),
             Access::Doorbell(1),
         ];
@@ -88,7 +88,7 @@ fn batch_is_seen_as_a_whole_or_not_at_all() {
     }
     let sent: Vec<u8> = device.take_sent().iter().map(|frame| frame[0]).collect();
     assert_eq!(sent, (0..100).collect::<Vec<u8>>());
-    assert_eq!(driver.told().tx_shown_count, 20);
+    assert_eq!(driver.notify_stats().tx_shown_count, 20);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn read_barrier_comes_between_the_flags_and_the_rest_of_a_used_element() {
 }
 
 #[test]
-fn arming_is_one_write_a_full_barrier_and_another_look() {
+fn requesting_an_interrupt_is_one_write_a_full_barrier_and_a_check() {
     for settings in [PACKED, PACKED_EVENT] {
         let (device, driver) = started(Behaviour::default(), settings);
         let (layout, _) = device.packed_layout(RX);
@@ -145,13 +145,13 @@ fn batches_of_used_elements_are_taken_across_the_wrap() {
             assert_eq!(taken, expected, "turn {turn}");
             assert!(!driver.rx_enable_interrupts());
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn place_named_is_told_from_the_same_slot_a_turn_away() {
-    // All moves of up to a whole turn, around both kinds of wrap, against counting.
+fn named_position_is_distinguished_from_the_same_slot_a_lap_away() {
+    // All advances of up to a whole lap, around both kinds of wrap, against counting.
     for size in [2_u16, 3, 8] {
         let place = |count: u32| {
             let size = u32::from(size);
@@ -163,7 +163,7 @@ fn place_named_is_told_from_the_same_slot_a_turn_away() {
                 for event in 0..2 * u32::from(size) {
                     let word = place(event).word();
                     let crossed = (start..now).any(|count| place(count).word() == word);
-                    // A place on this turn's or the last turn's side of where we stand.
+                    // A position on this lap's or the last lap's side of the current one.
                     assert_eq!(
                         passed(word, place(now), by, size),
                         crossed,
@@ -194,7 +194,7 @@ fn interrupts_are_turned_off_and_on_with_and_without_event_idx() {
 }
 
 #[test]
-fn place_for_the_next_interrupt_moves_with_the_wrap_counter() {
+fn position_for_the_next_interrupt_moves_with_the_wrap_counter() {
     let (device, mut driver) = started(late(6), PACKED_EVENT_SILENT);
     let (rx, size) = device.packed_layout(RX);
     for number in 1..=1000_u32 {
@@ -215,11 +215,11 @@ fn place_for_the_next_interrupt_moves_with_the_wrap_counter() {
 }
 
 #[test]
-fn doorbell_is_rung_when_the_place_that_the_device_named_is_passed() {
+fn doorbell_is_rung_when_the_position_named_by_the_device_is_passed() {
     let (device, mut driver) = started(late(6), PACKED_EVENT);
     let mut expected = 0;
     for turn in 0..100 {
-        // The device has looked at the end of the last turn: it wants to hear of the first.
+        // The device has checked at the end of the last lap: it requests the first.
         for _ in 0..1 + turn % 6 {
             assert!(send(&mut driver, &[0; 60]));
         }
@@ -231,9 +231,9 @@ fn doorbell_is_rung_when_the_place_that_the_device_named_is_passed() {
 }
 
 #[test]
-fn device_that_sleeps_past_the_place_it_named_is_woken() {
+fn device_that_sleeps_past_the_position_it_named_is_woken() {
     for size in [4_u16, 6, 256] {
-        // How far it went on beyond the place, and whether we know of it yet.
+        // Slots that it went beyond the position, and completions already seen.
         for gone in 1..=size {
             for reaped in [false, true] {
                 let (device, mut driver) = started(late(size.into()), PACKED_EVENT);
@@ -251,7 +251,7 @@ fn device_that_sleeps_past_the_place_it_named_is_woken() {
                     assert!(send(&mut driver, &[0; 60]));
                 }
                 assert_eq!(device.doorbell_count(TX), before, "it is awake");
-                // It names the place, but too late; sends all there is, and sleeps.
+                // It names the position, but too late; sends everything, and sleeps.
                 device.behave(|behaviour| behaviour.names_no_place = true);
                 device.poke16(layout.device, place);
                 device.poke16(layout.device + 2, EVENT_DESC);
@@ -263,7 +263,7 @@ fn device_that_sleeps_past_the_place_it_named_is_woken() {
                 assert_eq!(posted, reaped || gone < size);
                 if posted {
                     let rung = device.doorbell_count(TX) - before;
-                    assert_eq!(rung, 1, "{size} {gone} {reaped}: it sleeps for good");
+                    assert_eq!(rung, 1, "{size} {gone} {reaped}: it stays asleep");
                 }
             }
         }
@@ -271,11 +271,11 @@ fn device_that_sleeps_past_the_place_it_named_is_woken() {
 }
 
 #[test]
-fn device_that_is_busy_or_wants_a_batch_is_left_alone() {
+fn device_that_is_busy_or_waits_for_a_batch_gets_no_doorbell() {
     let (device, mut driver) = started(late(16), PACKED_EVENT);
     let (layout, _) = device.packed_layout(TX);
     device.behave(|behaviour| behaviour.names_no_place = true);
-    // The place is the next one: one doorbell. None for those behind it, of which none came back.
+    // The position is the next one: one doorbell. None for those after it, of which none completed.
     device.poke16(layout.device, 1 << 15);
     device.poke16(layout.device + 2, EVENT_DESC);
     for _ in 0..10 {
@@ -284,7 +284,7 @@ fn device_that_is_busy_or_wants_a_batch_is_left_alone() {
     assert_eq!(device.doorbell_count(TX), 1);
     device.send_waiting(|_| 0);
     assert_eq!(driver.tx_reap(), (10, None));
-    // The place is the fifth from here: one doorbell, at the fifth of six.
+    // The position is the fifth from here: one doorbell, at the fifth of six.
     device.poke16(layout.device, Position { slot: 14, wrap: true }.word());
     for number in 1..=6 {
         assert!(send(&mut driver, &[0; 60]));
@@ -302,7 +302,7 @@ fn device_that_is_busy_or_wants_a_batch_is_left_alone() {
 }
 
 #[test]
-fn words_of_the_device_that_mean_nothing_cost_doorbells_at_most() {
+fn invalid_words_of_the_device_cost_extra_doorbells_at_most() {
     for settings in [PACKED, PACKED_EVENT] {
         let (device, mut driver) = started(late(16), settings);
         let (layout, _) = device.packed_layout(TX);
@@ -318,10 +318,10 @@ fn words_of_the_device_that_mean_nothing_cost_doorbells_at_most() {
                 assert_eq!(driver.tx_reap(), (3, None));
             }
         }
-        let told = driver.told();
-        assert!(told.tx_doorbell_count > 0 && told.tx_doorbell_count < told.tx_shown_count);
+        let stats = driver.notify_stats();
+        assert!(stats.tx_doorbell_count > 0 && stats.tx_doorbell_count < stats.tx_shown_count);
     }
-    // A place may be named with EVENT_IDX only: without it, better once too often.
+    // A position may be named with EVENT_IDX only: without it, ring once too often.
     let (device, mut driver) = started(late(16), PACKED);
     let (layout, _) = device.packed_layout(TX);
     device.poke16(layout.device, 9);
@@ -341,16 +341,16 @@ fn ids_that_the_device_does_not_have_put_the_ring_out_of_step_until_the_restart(
             assert_eq!(take(&mut driver), Some(Err(DeviceFault::Place { id })));
         }
         assert!(DeviceFault::Place { id }.needs_restart());
-        driver.restart().expect("the device is willing");
+        driver.restart().expect("the device starts");
         assert!(take(&mut driver).is_none());
         assert!(device.receive(&[4; 60]));
         assert_eq!(take(&mut driver), Some(Ok(vec![4; 60])));
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn buffer_that_comes_back_twice_is_a_fault_and_frees_nothing_twice() {
+fn buffer_completed_twice_is_a_fault_and_frees_nothing_twice() {
     let (device, mut driver) = started(late(256), PACKED);
     assert!(send(&mut driver, &[0; 60]) && send(&mut driver, &[0; 60]));
     let id = device.take_available(TX).expect("it is there");
@@ -358,32 +358,32 @@ fn buffer_that_comes_back_twice_is_a_fault_and_frees_nothing_twice() {
     device.forge_used(TX, id.into(), 0);
     assert_eq!(driver.tx_reap(), (1, Some(DeviceFault::Place { id })));
     assert_eq!(driver.tx_posted(), 1);
-    assert_books_close(&device, &driver);
-    driver.restart().expect("the device is willing");
+    assert_ledger_balances(&device, &driver);
+    driver.restart().expect("the device starts");
     assert_eq!(driver.tx_posted(), 0);
 }
 
 #[test]
-fn element_for_a_buffer_that_was_never_handed_over_is_a_fault_until_the_restart() {
+fn completion_of_a_buffer_that_was_never_published_is_a_fault_until_the_restart() {
     let (device, mut driver) = started(late(256), PACKED);
     let expected = Some(DeviceFault::Index { announced: 1, posted: 0 });
     device.forge_used(TX, 0, 0);
     assert_eq!((driver.tx_reap(), driver.tx_reap()), ((0, expected), (0, expected)));
-    // Posted is not handed over: the device was not shown it.
-    driver.restart().expect("the device is willing");
+    // Posted but not published: the device was not shown it.
+    driver.restart().expect("the device starts");
     let frame = driver.take_free().expect("there are enough");
     driver.tx_post(frame, 60).expect("there is room");
     device.forge_used(TX, 0, 0);
     assert_eq!(driver.tx_reap(), (0, expected));
-    driver.restart().expect("the device is willing");
+    driver.restart().expect("the device starts");
     assert!(send(&mut driver, &[7; 60]));
     device.send_waiting(|_| 0);
     assert_eq!((driver.tx_reap(), device.take_sent()), ((1, None), vec![vec![7; 60]]));
-    assert_books_close(&device, &driver);
+    assert_ledger_balances(&device, &driver);
 }
 
 #[test]
-fn every_slot_can_be_with_the_device_at_once_and_none_more() {
+fn every_slot_can_be_owned_by_the_device_at_once_and_no_more() {
     for (settings, size) in [(PACKED, 256), (PACKED_EVENT, 100), (PACKED_EVENT, 2)] {
         let (device, mut driver) = started(late(size), settings);
         for turn in 0..7 {
@@ -392,7 +392,7 @@ fn every_slot_can_be_with_the_device_at_once_and_none_more() {
                 posted += 1;
             }
             assert_eq!(posted, size, "turn {turn}");
-            // One comes back: exactly one more goes.
+            // One completes: exactly one more is accepted.
             let id = device.take_available(TX).expect("it is there");
             device.complete(TX, id, 0);
             assert_eq!(driver.tx_reap(), (1, None));
@@ -400,6 +400,6 @@ fn every_slot_can_be_with_the_device_at_once_and_none_more() {
             device.send_waiting(|waiting| waiting / 2);
             assert_eq!(driver.tx_reap(), (size as u16, None));
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }

@@ -1,4 +1,4 @@
-//! The traps of driver design, one after the other, against a device that sets them.
+//! The known traps of driver design, each against a device that sets it.
 //!
 //! Numbers are those of the list in guest/README.md.
 
@@ -14,7 +14,7 @@ use virtio::ring::need_event;
 use virtio::split::AVAIL_NO_INTERRUPT;
 use virtio::{DeviceFault, StartError};
 
-// 1: completions are known by their id.
+// 1: completions are identified by their id.
 
 #[test]
 fn trap_1_completions_out_of_order_free_the_right_frames() {
@@ -28,7 +28,7 @@ fn trap_1_completions_out_of_order_free_the_right_frames() {
         };
         let mut number = 0_u32;
         for _ in 0..300 {
-            // The fake panics when a descriptor that it has is offered once more.
+            // The fake panics when a descriptor that it owns is posted once more.
             for _ in 0..next(200) {
                 if send(&mut driver, &[&number.to_be_bytes()[..], &[0; 56]].concat()) {
                     number += 1;
@@ -44,12 +44,12 @@ fn trap_1_completions_out_of_order_free_the_right_frames() {
             assert_eq!(frame[..4], (number as u32).to_be_bytes(), "frame {number}");
         }
         assert_eq!(driver.tx_posted(), 0);
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn trap_1_receive_buffers_come_back_in_any_order() {
+fn trap_1_receive_buffers_complete_in_any_order() {
     for settings in [PLAIN, PACKED] {
         let (device, mut driver) = started(Behaviour::default(), settings);
         let mut ids: Vec<u16> = (0..100).filter_map(|_| device.take_available(RX)).collect();
@@ -61,7 +61,7 @@ fn trap_1_receive_buffers_come_back_in_any_order() {
             assert_eq!(take(&mut driver).expect("it is there").map(|bytes| bytes.len()), Ok(60));
         }
         assert!(take(&mut driver).is_none());
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
@@ -96,12 +96,12 @@ fn trap_2_indexes_wrap_over_200_000_packets_both_ways() {
             }
             while driver.rx_enable_interrupts() {}
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn trap_2_ring_smaller_than_ours_is_used_as_it_is() {
+fn trap_2_smaller_ring_of_the_device_is_used() {
     for (max, expected) in [(1024, 256), (256, 256), (100, 64), (2, 2)] {
         let behaviour = Behaviour { queue_frames_max: max, ..Behaviour::default() };
         let (device, driver) = started(behaviour, PLAIN);
@@ -118,7 +118,7 @@ fn trap_2_ring_smaller_than_ours_is_used_as_it_is() {
 // 3: barriers.
 
 #[test]
-fn trap_3_write_barrier_before_the_index_and_full_barrier_before_the_devices_wish() {
+fn trap_3_write_barrier_before_the_index_and_full_barrier_before_the_devices_request() {
     for settings in [PLAIN, EVENT] {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
@@ -161,7 +161,7 @@ fn trap_3_read_barrier_between_the_used_index_and_its_element() {
 }
 
 #[test]
-fn trap_3_arming_is_followed_by_a_full_barrier_and_another_look() {
+fn trap_3_requesting_an_interrupt_is_followed_by_a_full_barrier_and_a_check() {
     for settings in [PLAIN, EVENT] {
         let (device, driver) = started(Behaviour::default(), settings);
         let (layout, size) = device.layout(RX);
@@ -196,10 +196,10 @@ fn trap_4_rings_are_aligned_and_do_not_overlap() {
     assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start), "{parts:?}");
 }
 
-// 5: the receive ring is refilled and the device told.
+// 5: the receive ring is refilled and the device notified.
 
 #[test]
-fn trap_5_device_that_ran_dry_is_told_of_new_buffers() {
+fn trap_5_device_without_buffers_is_notified_of_new_ones() {
     for settings in every() {
         let (device, mut driver) = started(Behaviour::default(), settings);
         for turn in 0..5 {
@@ -212,9 +212,9 @@ fn trap_5_device_that_ran_dry_is_told_of_new_buffers() {
             for _ in 0..delivered {
                 assert!(take(&mut driver).expect("it is there").is_ok());
             }
-            assert!(device.doorbell_count(RX) > doorbells, "the device sleeps for good");
+            assert!(device.doorbell_count(RX) > doorbells, "the device stays asleep");
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
@@ -230,7 +230,7 @@ fn trap_5_largest_frame_fits_with_its_header() {
     }
 }
 
-// 6: EVENT_IDX, and interrupts that come or do not.
+// 6: EVENT_IDX, and interrupts that occur or do not.
 
 #[test]
 fn trap_6_need_event_is_the_specifications() {
@@ -290,12 +290,12 @@ fn trap_6_spurious_interrupts_are_recognised_and_harmless() {
         assert!(driver.rx_take().is_none());
         assert_eq!(driver.tx_reap(), (0, None));
         assert!(!device.interrupt_is_up());
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
 #[test]
-fn trap_6_frames_whose_interrupt_is_missing_are_found_by_looking() {
+fn trap_6_frames_whose_interrupt_is_missing_are_found_by_polling() {
     for settings in every() {
         let silent = Behaviour { silent: true, ..Behaviour::default() };
         let (device, mut driver) = started(silent, settings);
@@ -307,7 +307,7 @@ fn trap_6_frames_whose_interrupt_is_missing_are_found_by_looking() {
 }
 
 #[test]
-fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
+fn trap_6_full_ring_requests_an_interrupt_and_checks_again() {
     for settings in every().filter(|settings| !settings.tx_interrupts) {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
@@ -316,13 +316,13 @@ fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
             posted += 1;
         }
         assert_eq!((posted, driver.tx_posted()), (256, 256));
-        assert_books_close(&device, &driver);
-        // Nothing was sent before we asked: an interrupt will come.
+        assert_ledger_balances(&device, &driver);
+        // Nothing was sent before the request: an interrupt will follow.
         assert!(!driver.tx_enable_interrupts());
         device.send_waiting(|_| 0);
-        assert!(device.interrupt_is_up(), "nobody says that the ring is empty again");
+        assert!(device.interrupt_is_up(), "an interrupt reports that the ring is empty again");
         assert_eq!(driver.tx_reap(), (256, None));
-        // Something was sent before we asked: none will come, but we are told at once.
+        // Something was sent before the request: no interrupt will follow, but it returns true.
         driver.tx_disable_interrupts();
         assert!(driver.take_interrupt().used);
         assert!(send(&mut driver, &[0; 60]));
@@ -333,7 +333,7 @@ fn trap_6_full_ring_is_left_by_asking_and_looking_again() {
 }
 
 #[test]
-fn trap_6_silence_about_frames_sent_does_not_wear_off() {
+fn trap_6_suppressed_transmit_interrupts_stay_suppressed() {
     for settings in every().filter(|settings| !settings.tx_interrupts) {
         let (device, mut driver) = started(Behaviour::default(), settings);
         // More than an index of 16 bits can count.
@@ -355,16 +355,19 @@ fn trap_6_doorbell_is_not_rung_when_the_device_wants_none() {
             assert!(send(&mut driver, &[0; 60]));
         }
         assert_eq!((device.doorbell_count(TX), device.owned_count(TX)), (0, 10));
-        assert_eq!((driver.told().tx_shown_count, driver.told().tx_doorbell_count), (10, 0));
+        assert_eq!(
+            (driver.notify_stats().tx_shown_count, driver.notify_stats().tx_doorbell_count),
+            (10, 0)
+        );
     }
     let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
     let (device, mut driver) = started(behaviour, EVENT);
     for _ in 0..10 {
         assert!(send(&mut driver, &[0; 60]));
     }
-    // The device has not looked since the first: it is awake, or will look.
+    // The device has not checked since the first: it is awake, or will check.
     assert_eq!((device.doorbell_count(TX), device.owned_count(TX)), (1, 10));
-    assert_eq!(driver.told().tx_doorbell_count, 1);
+    assert_eq!(driver.notify_stats().tx_doorbell_count, 1);
 }
 
 // 7: the interrupt is acknowledged before the rings are drained.
@@ -387,7 +390,7 @@ fn trap_7_frame_that_comes_after_the_acknowledgement_raises_the_line_again() {
 // 8: reset, features, header, MAC address.
 
 #[test]
-fn trap_8_reset_is_waited_for_and_not_for_ever() {
+fn trap_8_reset_is_waited_for_with_a_limit() {
     let slow = Behaviour { reset_reads: 50, ..Behaviour::default() };
     assert!(try_start(slow, PLAIN).is_ok());
     let stuck = Behaviour { reset_reads: u32::MAX, ..Behaviour::default() };
@@ -405,11 +408,11 @@ fn trap_8_legacy_interface_and_missing_version_1_are_refused() {
     let feature = "VIRTIO_F_VERSION_1";
     let expected = StartError::FeatureMissing { feature, offered: FEATURE_EVENT_IDX };
     assert_eq!(refused, Some(expected));
-    assert_ne!(device.status() & status::FAILED, 0, "the device is told that we gave up");
+    assert_ne!(device.status() & status::FAILED, 0, "the driver sets FAILED");
 }
 
 #[test]
-fn trap_8_features_ok_that_is_taken_back_is_noticed() {
+fn trap_8_cleared_features_ok_is_detected() {
     for settings in every() {
         let (device, registers, memory) =
             FakeDevice::new(Behaviour { refuse_features: true, ..Behaviour::default() });
@@ -421,7 +424,7 @@ fn trap_8_features_ok_that_is_taken_back_is_noticed() {
 }
 
 #[test]
-fn trap_8_only_what_we_use_is_chosen_and_only_if_offered() {
+fn trap_8_only_used_and_offered_features_are_chosen() {
     let (device, driver) = started(Behaviour::default(), EVENT);
     assert_eq!(device.chosen(), FEATURE_VERSION_1 | FEATURE_EVENT_IDX | 1 << 5);
     assert!(driver.has_event_idx());
@@ -446,7 +449,7 @@ fn trap_8_only_what_we_use_is_chosen_and_only_if_offered() {
 }
 
 #[test]
-fn trap_8_features_withdrawn_before_a_restart_are_done_without() {
+fn trap_8_features_withdrawn_before_a_restart_are_not_used() {
     for settings in every() {
         let (device, mut driver) = started(Behaviour::default(), settings);
         for _ in 0..100 {
@@ -470,7 +473,7 @@ fn trap_8_features_withdrawn_before_a_restart_are_done_without() {
         assert!(device.receive(&[4; 60]) && send(&mut driver, &[5; 60]));
         assert_eq!(take(&mut driver), Some(Ok(vec![4; 60])));
         assert_eq!(device.take_sent(), [[5; 60]]);
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
         device.behave(|behaviour| behaviour.offered = 0);
         assert!(matches!(driver.restart(), Err(StartError::FeatureMissing { .. })));
     }
@@ -488,17 +491,17 @@ fn trap_8_mac_address_is_read_in_bytes_and_again_while_it_changes() {
 }
 
 #[test]
-fn trap_8_device_that_fails_at_the_start_is_noticed() {
+fn trap_8_device_that_fails_at_the_start_is_detected() {
     let failing = Behaviour { fails_at_start: true, ..Behaviour::default() };
     assert!(matches!(try_start(failing, PLAIN).err(), Some(StartError::Failed { .. })));
 }
 
-// 9: what the device says is checked.
+// 9: values from the device are checked.
 
 #[test]
 fn trap_9_ids_that_the_device_does_not_have_are_faults_and_nothing_more() {
     let (device, mut driver) = started(Behaviour::default(), PLAIN);
-    // Out of the ring, far out, and of a descriptor that it has given back already.
+    // Out of the ring, far out, and of a descriptor that was already completed.
     for id in [256, u32::MAX, 0x1_0000] {
         device.forge_used(RX, id, 100);
         assert_eq!(take(&mut driver), Some(Err(DeviceFault::Id { id })));
@@ -511,7 +514,7 @@ fn trap_9_ids_that_the_device_does_not_have_are_faults_and_nothing_more() {
     device.forge_used(TX, id.into(), 0);
     assert_eq!(driver.tx_reap(), (1, Some(DeviceFault::Id { id: id.into() })));
     assert_eq!(driver.tx_posted(), 1);
-    assert_books_close(&device, &driver);
+    assert_ledger_balances(&device, &driver);
 }
 
 #[test]
@@ -523,20 +526,20 @@ fn trap_9_index_that_runs_ahead_is_a_fault_until_the_restart() {
     for _ in 0..3 {
         assert_eq!(take(&mut driver), expected);
     }
-    driver.restart().expect("the device is willing");
+    driver.restart().expect("the device starts");
     assert!(take(&mut driver).is_none());
     assert!(device.receive(&[4; 60]));
     assert_eq!(take(&mut driver), Some(Ok(vec![4; 60])));
-    assert_books_close(&device, &driver);
+    assert_ledger_balances(&device, &driver);
 }
 
 #[test]
-fn trap_9_lengths_that_cannot_be_are_faults_and_the_buffer_goes_back() {
+fn trap_9_invalid_lengths_are_faults_and_the_buffer_is_posted_again() {
     for settings in [PLAIN, PACKED, PACKED_EVENT] {
         let (device, mut driver) = started(Behaviour::default(), settings);
         let least = (HEADER_BYTES + 14) as u32;
         let most = (HEADER_BYTES + FRAME_BYTES_MAX) as u32;
-        // Many more than there are buffers: one that leaked would show.
+        // Many more than there are buffers: a leak would show.
         for turn in 0..1000 {
             let len = [0, 1, 11, 12, least - 1, most + 1, 2048, 2049, u32::MAX][turn % 9];
             let id = device.take_available(RX).expect("a buffer has leaked");
@@ -551,21 +554,21 @@ fn trap_9_lengths_that_cannot_be_are_faults_and_the_buffer_goes_back() {
             let taken = take(&mut driver).expect("it is there").map(|bytes| bytes.len());
             assert_eq!(taken, Ok(len as usize - HEADER_BYTES));
         }
-        assert_books_close(&device, &driver);
+        assert_ledger_balances(&device, &driver);
     }
 }
 
-// 10: a frame that the device has is not used again, however long it takes.
+// 10: a frame owned by the device is not reused, however long it takes.
 
 #[test]
-fn trap_10_frames_under_way_are_never_handed_out() {
+fn trap_10_frames_in_flight_are_never_handed_out() {
     for settings in both_rings(PLAIN) {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
         for number in 0..10_u8 {
             assert!(send(&mut driver, &[number; 60]));
         }
-        // Nothing completes. Take and overwrite all there is to take.
+        // Nothing completes. Take and overwrite all free frames.
         let mut taken = Vec::new();
         while let Some(frame) = driver.take_free() {
             driver.with_frame(&frame, FRAME_BYTES_MAX, |bytes| bytes.fill(0xee));
@@ -584,7 +587,7 @@ fn trap_10_frames_under_way_are_never_handed_out() {
 }
 
 #[test]
-fn trap_10_reset_in_mid_flight_gets_every_frame_back() {
+fn trap_10_reset_reclaims_every_frame_in_flight() {
     for settings in every() {
         let behaviour = Behaviour { sends_at_once: false, ..Behaviour::default() };
         let (device, mut driver) = started(behaviour, settings);
@@ -596,13 +599,13 @@ fn trap_10_reset_in_mid_flight_gets_every_frame_back() {
             let held = driver.rx_take().expect("it is there").expect("it is good");
             device.set_status(status::DEVICE_NEEDS_RESET);
             assert!(driver.needs_restart());
-            driver.restart().expect("the device is willing");
+            driver.restart().expect("the device starts");
             assert!(!driver.needs_restart());
             assert_eq!(driver.tx_posted(), 0);
-            assert_eq!(driver.ledger().held_count, 1, "what we hold is ours, turn {turn}");
+            assert_eq!(driver.ledger().held_count, 1, "the driver holds one buffer, turn {turn}");
             driver.free(held.frame);
             assert!(take(&mut driver).is_none(), "the old frames are gone");
-            assert_books_close(&device, &driver);
+            assert_ledger_balances(&device, &driver);
         }
         assert_eq!(driver.ledger().receive_count, 256);
     }

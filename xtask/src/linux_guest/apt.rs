@@ -54,7 +54,7 @@ impl Apt {
         run(Command::new("dpkg").arg("-x").arg(&file).arg(into))
     }
 
-    /// The kernel that a package without contents stands for.
+    /// Resolves a metapackage to its kernel package.
     pub(super) fn kernel(&self, package: &str) -> Result<String> {
         dependency(&self.run("apt-cache", &["depends", package])?)
             .with_context(|| format!("{package} depends on no kernel"))
@@ -132,7 +132,7 @@ fn debian_mirror(targets: &str) -> Option<&str> {
     })
 }
 
-/// The kernel that a package of `apt-cache depends` stands for.
+/// Kernel package in the output of `apt-cache depends`.
 fn dependency(text: &str) -> Option<String> {
     let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     names.map(str::to_owned).find(|name| name.starts_with("linux-image-6."))

@@ -28,7 +28,7 @@ const SHELL: &str = "busybox-static";
 struct Kernel {
     /// As Debian calls it.
     architecture: &'static str,
-    /// Package that stands for the newest kernel.
+    /// Metapackage of the newest kernel.
     package: &'static str,
     /// Name of the kernel's file.
     file: &'static str,
@@ -41,7 +41,7 @@ struct Guest {
     file: &'static str,
     /// Modules to be loaded; those that they need come by themselves.
     modules: &'static [&'static str],
-    /// What runs first. MODULES stands for their names, in order.
+    /// Init script; MODULES is replaced by the names of the modules, in order.
     init: &'static str,
     packages: &'static [&'static str],
     /// Files out of the packages, by folder in the guest.
@@ -125,7 +125,7 @@ fn build_kernel(kernel: &Kernel, cache: &Path, out: &Path) -> Result<()> {
         fs::write(&file, &bytes).with_context(|| format!("writing {}", file.display()))?;
         println!("{}: {} bytes", file.display(), bytes.len());
     }
-    // Half a gigabyte of modules that nobody asks for again.
+    // Half a gigabyte of modules that are not needed again.
     remove(&unpacked)
 }
 

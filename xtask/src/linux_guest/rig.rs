@@ -1,17 +1,17 @@
 //! The guest in which tests run the program itself, against drivers of real network cards.
 //!
-//! It has a shell and modules and nothing else: programs, their libraries and what they are to do
-//! come from the test, in a folder that QEMU shares under the name `wirepath`. Below `root/` lies
-//! what is copied to `/`, among it a shell `usr/bin/sh`: that of busybox would take its own `ip` for
-//! every other. Then the guest runs each `run.N` that appears, N counting from 0, and
-//! leaves `out.N`, `err.N` and, when all of it is written, `code.N`.
+//! It contains only a shell and modules. The test provides programs, libraries and commands in a
+//! folder that QEMU shares under the name `wirepath`. The contents of `root/` are copied to `/`,
+//! including a shell `usr/bin/sh`, because busybox's would run its own `ip` instead of the installed
+//! one. The guest then runs each `run.N` that appears, N counting from 0, and writes `out.N`, `err.N`
+//! and, once both are complete, `code.N`.
 
 use super::Guest;
 
 pub(super) const GUEST: Guest = Guest {
     file: "rig.cpio",
     modules: &[
-        // Others ask for it by what it does, and there is no modprobe to find it.
+        // Other modules request it by algorithm, and there is no modprobe to resolve that.
         "crc32c_generic",
         "virtio_pci",
         "9pnet_virtio",

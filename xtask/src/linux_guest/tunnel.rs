@@ -1,4 +1,4 @@
-//! What the guest of path `tunnel` has on top: the modules of gretap, and `ip` with its libraries.
+//! Additions for the guest of path `tunnel`: the modules of gretap, and `ip` with its libraries.
 
 use super::Guest;
 
@@ -10,7 +10,7 @@ pub(super) const GUEST: Guest = Guest {
     files: &[("bin", &["ip"]), ("lib", &LIBRARIES)],
 };
 
-/// `ip` of Debian's iproute2, as busybox knows no gretap, and what it is linked with.
+/// Debian's iproute2 with its libraries: busybox's `ip` does not support gretap.
 const PACKAGES: [&str; 10] = [
     "iproute2",
     "libbpf1",
@@ -38,7 +38,7 @@ const LIBRARIES: [&str; 11] = [
 ];
 
 /// Two tunnels to the same other end, the second with a key, checksums and sequence numbers; four
-/// queues each; and two that nobody uses, made before and after there is a route: what a tunnel
+/// queues each; and two unused ones, made before and after there is a route: what a tunnel
 /// learns of its way when it is made, headroom and MTU, shows in its MTU.
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use host::doctor::Report;
-// Names of processes and interfaces are anybody's.
+// Names of processes and interfaces are untrusted.
 use report::html::escape;
 
-use super::word;
+use super::text::word;
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
     article{border-left:.4em solid #999;padding:.1em 1em;margin:1.5em 0}\
@@ -50,12 +50,8 @@ pub(super) fn page(report: &Report, title: &str) -> String {
     let facts = report.facts.iter().map(|fact| fact.text.clone());
     list(&mut out, "Measured", facts);
     let unseen = report.unseen.iter().map(|unseen| format!("{}: {}", unseen.check, unseen.why));
-    list(&mut out, "Not seen", unseen);
-    list(
-        &mut out,
-        "Checks that found nothing",
-        report.passed.iter().map(|name| (*name).to_owned()),
-    );
+    list(&mut out, "Incomplete checks", unseen);
+    list(&mut out, "Passed checks", report.passed.iter().map(|name| (*name).to_owned()));
     out.push_str("</body></html>\n");
     out
 }

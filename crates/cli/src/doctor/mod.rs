@@ -1,27 +1,29 @@
-//! `wirepath doctor`: what slows packets, and what to do about it.
+//! `wirepath doctor`: settings that slow packets, with the remedy.
 
 mod html;
 mod text;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use host::doctor::{self, Report, Scene, Severity};
-use serde_json::json;
+use clap::Args;
+use host::doctor::{self, Fact, Finding, HostView, Report, Severity, Unseen};
+use host::tune::Profile;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::args::Cli;
 use crate::console;
-use crate::end::Failure;
-use crate::tune::{PlaceArgs, ProfileName, StateArgs, notice};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::tune::{PlaceArgs, StateArgs, notice};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     place: PlaceArgs,
-    /// What packets are for; without it, what is good for one purpose and bad for another passes
+    /// Purpose of the packets; without it, settings that help one purpose and harm another pass
     #[arg(long, value_enum)]
-    profile: Option<ProfileName>,
-    /// CPU of the application that the packets are for
+    profile: Option<Profile>,
+    /// CPU of the application that receives the packets
     #[arg(long, value_name = "CPU")]
     app_cpu: Option<usize>,
     #[command(flatten)]
@@ -30,52 +32,29 @@ pub(crate) struct DoctorArgs {
     state: StateArgs,
 }
 
-/// What becomes of a report.
+/// Output of a report, and its threshold.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// End with code 4 when there is a finding this bad, or worse
+    /// Exit with code 4 if there is a finding of this severity or above
     #[arg(long, value_enum)]
-    severity: Option<SeverityName>,
-    /// Write a self-contained HTML page, too
+    severity: Option<Severity>,
+    /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SeverityName {
-    /// Worth knowing
-    Info,
-    /// Costs a little, or sometimes
-    Low,
-    /// Costs every packet something
-    Medium,
-    /// Loses packets
-    High,
-}
-
-impl From<SeverityName> for Severity {
-    fn from(name: SeverityName) -> Severity {
-        match name {
-            SeverityName::Info => Severity::Info,
-            SeverityName::Low => Severity::Low,
-            SeverityName::Medium => Severity::Medium,
-            SeverityName::High => Severity::High,
-        }
-    }
-}
-
-pub(crate) fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     notice(&args.state);
     let system = args.place.open(&args.state)?;
-    let profile = args.profile.map(Into::into);
-    let scene = Scene::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
-    let report = doctor::examine(&scene);
-    show(cli, &report, &title(args), &args.output)
+    let profile = args.profile;
+    let view = HostView::new(system, args.place.interface.as_deref(), profile, args.app_cpu)?;
+    let report = doctor::examine(&view);
+    show(context, &report, &title(args), &args.output)
 }
 
-/// Puts a report out as the options say; fails when it is worse than they allow.
+/// Prints a report as requested. Errors: a finding at or above the requested severity.
 pub(crate) fn show(
-    cli: &Cli,
+    context: &Context,
     report: &Report,
     title: &str,
     output: &OutputArgs,
@@ -85,41 +64,46 @@ pub(crate) fn show(
             Failure::failed(format!("cannot write {}: {error}", file.display()))
         })?;
     }
-    if cli.json {
-        let doc = json!({
-            "schema": model::SCHEMA, "about": title, "findings": report.findings,
-            "facts": report.facts, "unseen": report.unseen, "passed": report.passed,
-        });
-        console::text(&format!("{doc:#}"))?;
+    if context.json {
+        console::json(&Document {
+            schema: crate::schema::DOCUMENT,
+            about: title,
+            findings: &report.findings,
+            facts: &report.facts,
+            unseen: &report.unseen,
+            passed: &report.passed,
+        })?;
     } else {
         console::text(&text::render(report, title, console::style().width))?;
     }
     above(report, output.severity)
 }
 
-fn above(report: &Report, threshold: Option<SeverityName>) -> Result<(), Failure> {
-    let Some(threshold) = threshold.map(Severity::from) else {
+/// Document of `doctor --json` and `tunnel check --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    schema: u32,
+    about: &'a str,
+    findings: &'a [Finding],
+    facts: &'a [Fact],
+    unseen: &'a [Unseen],
+    passed: &'a [&'static str],
+}
+
+fn above(report: &Report, threshold: Option<Severity>) -> Result<(), Failure> {
+    let Some(threshold) = threshold else {
         return Ok(());
     };
     match report.findings.iter().filter(|finding| finding.severity >= threshold).count() {
         0 => Ok(()),
         count => {
-            Err(Failure::Threshold(format!("{count} findings at or above the severity asked for")))
+            let findings = console::count(count, "finding");
+            Err(Failure::Threshold(format!("{findings} at or above the requested severity")))
         }
     }
 }
 
 fn title(args: &DoctorArgs) -> String {
-    let purpose = args.profile.and_then(|name| name.to_possible_value());
-    let purpose = purpose.map_or(String::new(), |name| format!(", for {}", name.get_name()));
+    let purpose = args.profile.map_or(String::new(), |p| format!(", for {}", p.name()));
     format!("{}{purpose}", args.place.title())
-}
-
-pub(super) fn word(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "info",
-        Severity::Low => "low",
-        Severity::Medium => "medium",
-        Severity::High => "high",
-    }
 }

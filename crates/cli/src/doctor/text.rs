@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use host::doctor::{Finding, Report};
+use host::doctor::{Finding, Report, Severity};
 
-use super::word;
+use crate::console::count;
 
 /// Column where the text of a finding begins.
 const INDENT: usize = 12;
@@ -24,16 +24,16 @@ pub(super) fn render(report: &Report, title: &str, width: usize) -> String {
         }
     }
     if !report.unseen.is_empty() {
-        out.push_str("\nnot seen\n");
+        out.push_str("\nincomplete checks\n");
         for unseen in &report.unseen {
             line(&mut out, "", &format!("{}: {}", unseen.check, unseen.why), width);
         }
     }
     let _ = writeln!(
         out,
-        "\n{} findings; {} checks found nothing, {} could not see everything",
-        report.findings.len(),
-        report.passed.len(),
+        "\n{}; {} passed, {} incomplete",
+        count(report.findings.len(), "finding"),
+        count(report.passed.len(), "check"),
         report.unseen.len()
     );
     out
@@ -48,12 +48,12 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize) {
     {
         line(out, label, text, width);
     }
-    // Commands are to be copied: never broken.
+    // Commands are copied, so they are never wrapped.
     line(out, "change", &finding.change, usize::MAX);
     line(out, "undo", &finding.undo, usize::MAX);
 }
 
-/// A label and a text that goes on below itself. Words are never cut.
+/// A label and a text wrapped between words.
 fn line(out: &mut String, label: &str, text: &str, width: usize) {
     let mut row = format!("  {label:<10}");
     let mut is_first = true;
@@ -70,6 +70,15 @@ fn line(out: &mut String, label: &str, text: &str, width: usize) {
         is_first = false;
     }
     let _ = writeln!(out, "{}", row.trim_end());
+}
+
+pub(super) fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Low => "low",
+        Severity::Medium => "medium",
+        Severity::High => "high",
+    }
 }
 
 #[cfg(test)]

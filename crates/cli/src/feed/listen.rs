@@ -1,68 +1,69 @@
 //! `wirepath feed listen`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use io::IoError;
 use io::multicast::GroupTuning;
-use io::thread::{Started, start};
-use paths::feed::arbiter::Limits;
-use paths::feed::listen::{Interval, ListenError, Listener, Plan, Report};
-use paths::feed::messages::Protocol;
+use marketdata::arbiter::Limits;
+use marketdata::listen::{Interval, ListenError, Listener, Plan, Report};
+use marketdata::messages::Protocol;
+use sys::thread::{Started, start};
 
 use super::groups::GroupArgs;
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 use crate::metrics::{self, Metrics};
-use crate::{console, rights, stop};
+use crate::shared_args::parse_duration;
+use crate::{console, privileges, signals};
 
-/// Time that a gap is waited for, without recovery and with it.
+/// Default of `--hold`, without and with recovery.
 const HOLD: Duration = Duration::from_millis(5);
 const HOLD_WITH_RECOVERY: Duration = Duration::from_millis(500);
-/// Intervals on their way to whoever shows them.
+/// Intervals in circulation between receiver and display.
 const INTERVALS: usize = 2;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListenArgs {
     #[command(flatten)]
     groups: GroupArgs,
-    /// ITCH 5.0 in MoldUDP64; telegrams of the Taiwan exchanges unless given
+    /// Receive ITCH 5.0 in MoldUDP64 instead of telegrams of the Taiwan exchanges
     #[arg(long)]
     mold: bool,
-    /// Ask this server for what is missing
+    /// Request missing messages from this server
     #[arg(long, value_name = "HOST:PORT", requires = "mold")]
     recover: Option<String>,
-    /// How long what follows a gap is held before the gap is given up: 5ms, with --recover 500ms
+    /// Time to wait for missing messages (default: 5ms, with --recover 500ms)
     #[arg(long, value_parser = parse_duration)]
     hold: Option<Duration>,
-    /// Sequences begin at 1 here: what is missing before the first message is a gap
+    /// Sequences start at 1: messages missing before the first one are a gap
     #[arg(long)]
     from_start: bool,
-    /// How long to listen; until Ctrl-C unless given
+    /// Duration (default: until Ctrl-C)
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Delivered messages to end after
+    /// Number of messages to deliver
     #[arg(short = 'c', long)]
     count: Option<u64>,
-    /// Busiest instruments to show each second; looking for them takes the receiving thread some
-    /// 0.1 ms a second and 10,000 books
+    /// Number of busiest instruments to show each second; costs the receiving thread about 0.1 ms
+    /// per second and 10,000 books
     #[arg(long, default_value_t = 0)]
     top: usize,
-    /// Instruments to keep books of; one that trades in both lots takes two
+    /// Capacity for order books; an instrument traded in both lots has two
     #[arg(long, default_value_t = 65_536)]
     symbols: u32,
-    /// Print a digest per domain of all that was delivered; `feed replay` prints the same
+    /// Print a digest per domain of the delivered messages, comparable with that of `feed replay`
     #[arg(long)]
     digest: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
     metrics: Option<SocketAddr>,
-    /// Look again at once instead of sleeping; takes a whole CPU
+    /// Poll without sleeping; uses a whole CPU
     #[arg(long)]
     spin: bool,
     /// CPU to receive on
@@ -71,21 +72,21 @@ pub(crate) struct ListenArgs {
     /// Real-time priority of the receiving thread (SCHED_FIFO), 1 to 99
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
     fifo: Option<i32>,
-    /// Receive buffer in bytes; the host's default unless given
+    /// Receive buffer in bytes (default: that of the host)
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<usize>,
-    /// Datagrams a system call
+    /// Datagrams per system call
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: u16,
     /// Poll the device queue from the socket (SO_BUSY_POLL)
     #[arg(long)]
     busy_poll: bool,
-    /// Say why when a line has been silent for so long
+    /// Silence of a line after which to explain it
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     silence: Duration,
 }
 
-pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let plan = plan(args)?;
     let groups = plan.groups.clone();
     let metrics = args.metrics.map(Metrics::open).transpose()?;
@@ -98,33 +99,35 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
     console::say("Ctrl-C ends with the summary");
-    let report = Mutex::new(Report::new(&groups));
-    let lock = || report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let report = Arc::new(Mutex::new(Report::new(&groups)));
+    let lock = || report.lock().unwrap_or_else(PoisonError::into_inner);
     let done = AtomicBool::new(false);
     let (full_in, full_out) = sync_channel(INTERVALS);
     let (empty_in, empty_out) = sync_channel(INTERVALS);
     for _ in 0..INTERVALS {
-        // There is room: the channel was made for as many.
+        // Cannot fail: the channel has this capacity.
         let _ = empty_in.try_send(Box::<Interval>::default());
     }
     let ran = thread::scope(|scope| {
-        // It gives up its rights itself, after its priority.
+        // The receiver drops its privileges itself, after setting its priority.
         let receiving = thread::Builder::new().name("feed".into()).spawn_scoped(scope, move || {
-            listener.run(stop::flag_ref(), |interval| hand_over(interval, &full_in, &empty_out))
+            listener.run(signals::stop_flag(), |interval| hand_over(interval, &full_in, &empty_out))
         });
-        let given_up = rights::give_up().map_err(Failure::failed);
+        let given_up = privileges::drop_all().map_err(Failure::failed);
         let serve = metrics.as_ref().map(|metrics| {
-            let (done, lock) = (&done, &lock);
+            let (done, report) = (&done, report.clone());
             let serve = move || {
-                metrics.serve(done, || lock().prometheus());
-                Ok(())
+                metrics.serve(done, move || {
+                    report.lock().unwrap_or_else(PoisonError::into_inner).prometheus()
+                });
+                Ok::<_, String>(())
             };
             start(scope, "metrics", serve)
         });
         let refused = serve.as_ref().and_then(Started::refused);
-        let served = refused.map_or(Ok(()), |why| Err(Failure::failed(why)));
-        let shown = watch(cli, &full_out, &empty_in, &lock);
-        // The receiver has ended, in whatever way.
+        let served = refused.map_or(Ok(()), |why| Err(Failure::failed(why.to_string())));
+        let shown = watch(context, &full_out, &empty_in, &lock);
+        // The receiver has ended, with or without an error.
         done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -134,10 +137,14 @@ pub(crate) fn run(cli: &Cli, args: &ListenArgs) -> Result<(), Failure> {
     let mut report = lock();
     tell(&ran);
     report.absorb(&ran);
-    let text = if cli.json { report.summary_json().to_string() } else { report.summary_text() };
+    let text = if context.json {
+        serde_json::to_string(&report.summary_document())?
+    } else {
+        report.summary_text()
+    };
     console::text(&text)?;
     match &ran.gone {
-        Some(ifname) => Err(Failure::of(&IoError::Gone { ifname: ifname.clone() })),
+        Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname: ifname.clone() })),
         None => Ok(()),
     }
 }
@@ -183,14 +190,12 @@ fn resolve(server: &str) -> Result<SocketAddr, Failure> {
 fn failed(error: ListenError) -> Failure {
     match error {
         ListenError::Groups { .. } | ListenError::NoRecovery => Failure::Usage(error.to_string()),
-        ListenError::Pin { .. } | ListenError::Fifo { .. } => {
-            Failure::Usage(host::text::chain(&error))
-        }
-        error => Failure::of(&error),
+        ListenError::Pin { .. } | ListenError::Fifo { .. } => Failure::usage(error),
+        error => Failure::from_chain(&error),
     }
 }
 
-/// Gives the interval away for an empty one; keeps it when there is none or no room.
+/// Exchanges the interval for an empty one; keeps it if none is available or the channel is full.
 fn hand_over(
     interval: &mut Box<Interval>,
     full: &SyncSender<Box<Interval>>,
@@ -198,14 +203,14 @@ fn hand_over(
 ) {
     if let Ok(fresh) = empty.try_recv() {
         let filled = std::mem::replace(interval, fresh);
-        // There are as many places as intervals.
+        // Cannot fail: the channel has space for all intervals.
         let _ = full.try_send(filled);
     }
 }
 
-/// Adds the intervals up and shows them until the receiver ends.
+/// Adds up and shows the intervals until the receiver ends.
 fn watch<'a>(
-    cli: &Cli,
+    context: &Context,
     full: &Receiver<Box<Interval>>,
     empty: &SyncSender<Box<Interval>>,
     lock: &impl Fn() -> std::sync::MutexGuard<'a, Report>,
@@ -218,13 +223,13 @@ fn watch<'a>(
         let mut report = lock();
         report.absorb(&interval);
         interval.clear();
-        // It ends when nobody is there any more.
+        // Fails only after the receiver has ended.
         let _ = empty.try_send(interval);
         if shown.is_err() {
             continue;
         }
-        if cli.json {
-            let line = report.live_json().to_string();
+        if context.json {
+            let line = serde_json::to_string(&report.live_document())?;
             drop(report);
             shown = console::text(&line);
         } else if console::is_watched() {
@@ -236,7 +241,7 @@ fn watch<'a>(
     shown
 }
 
-/// The lines of the last second, so that those of instruments can be written over.
+/// Number of terminal lines of the last second, for overwriting.
 #[derive(Default)]
 struct Screen {
     lines: usize,
@@ -245,7 +250,7 @@ struct Screen {
 impl Screen {
     fn show(&mut self, text: &str) {
         let count = text.lines().count();
-        // One line a second is a record that may scroll; a table is renewed in its place.
+        // Single lines scroll as a log; a table is redrawn in place.
         let up = match self.lines.min(count) {
             0 | 1 => String::new(),
             _ => format!("\x1b[{}F\x1b[J", self.lines),

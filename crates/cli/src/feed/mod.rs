@@ -1,4 +1,4 @@
-//! `wirepath feed`: what the path `feed` does by hand.
+//! `wirepath feed`: market-data tools.
 
 mod groups;
 mod listen;
@@ -10,33 +10,33 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use paths::feed::capture::{CaptureError, Counts, Reader};
-use paths::feed::json::{Decoder, Format};
+use marketdata::capture::{CaptureError, Counts, Reader};
+use marketdata::json::{Decoder, Format};
 
-use crate::args::Cli;
-use crate::end::Failure;
-use crate::{console, stop};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, signals};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FeedCommand {
-    /// Turn a capture, or telegrams, into JSON lines
+    /// Convert a capture or telegrams to JSON lines
     #[command(after_help = "\
 Example:
   wirepath feed decode morning.pcapng | jq -c 'select(.symbol == \"2330\") | .trade'")]
     Decode(DecodeArgs),
-    /// Receive a group, or an A/B pair, with all its books
+    /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\
 Example:
   wirepath feed listen --group 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
   wirepath feed listen --group 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
     Listen(Box<listen::ListenArgs>),
-    /// Send a capture with its own timing, or a made-up session
+    /// Send a capture with its own timing, or a synthetic session
     #[command(after_help = "\
 Example:
   wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 -d 30s
   wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10")]
     Replay(Box<replay::ReplayArgs>),
-    /// Write a group, or an A/B pair, to a pcapng file
+    /// Record a group or an A/B pair to a pcapng file
     #[command(after_help = "\
 Example:
   wirepath feed record --group 224.0.100.100:10000 -i eth1 morning.pcapng -d 10m")]
@@ -45,7 +45,7 @@ Example:
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatName {
-    /// Look at each datagram
+    /// Detect per datagram
     Auto,
     /// TWSE and TPEx telegrams
     Twse,
@@ -58,49 +58,50 @@ pub(crate) struct DecodeArgs {
     /// pcap, pcapng or a file of telegrams; `-` for standard input
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// What the datagrams hold
+    /// Format of the datagrams
     #[arg(long, value_enum, default_value = "auto")]
     format: FormatName,
 }
 
-pub(crate) fn run(cli: &Cli, command: &FeedCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failure> {
     match command {
         FeedCommand::Decode(args) => decode(args),
-        FeedCommand::Listen(args) => listen::run(cli, args),
-        FeedCommand::Replay(args) => replay::run(cli, args),
-        FeedCommand::Record(args) => record::run(cli, args),
+        FeedCommand::Listen(args) => listen::run(context, args),
+        FeedCommand::Replay(args) => replay::run(context, args),
+        FeedCommand::Record(args) => record::run(context, args),
     }
 }
 
 fn decode(args: &DecodeArgs) -> Result<(), Failure> {
     if args.file != Path::new("-") {
         let file = args.file.display().to_string();
-        let input = File::open(&args.file)
-            .map_err(|source| Failure::of(&CaptureError::Open { file: file.clone(), source }))?;
+        let input = File::open(&args.file).map_err(|source| {
+            Failure::from_chain(&CaptureError::Open { file: file.clone(), source })
+        })?;
         return decode_from(args, file, input);
     }
     if io::stdin().is_terminal() {
         return Err(Failure::Usage(
-            "standard input is a terminal; give a file, or pipe a capture in".to_owned(),
+            "standard input is a terminal; give a file or pipe a capture".to_owned(),
         ));
     }
     decode_from(args, "standard input".to_owned(), io::stdin().lock())
 }
 
-/// How reading ended when nobody wants to hear more, or the capture is over.
+/// End of the output.
 enum End {
     Whole,
-    Nobody,
+    Closed,
     Damaged(CaptureError),
 }
 
 fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), Failure> {
     let opened = match args.format {
-        // Whoever says what it is knows better than the magic.
+        // An explicit format overrides the magic number.
         FormatName::Twse => Reader::or_telegrams(file, input),
         FormatName::Auto | FormatName::Mold => Reader::new(file, input),
     };
-    let mut reader = opened.map_err(|e| Failure::of(&e))?;
+    let mut reader = opened?;
     let format = match args.format {
         FormatName::Auto => Format::Auto,
         FormatName::Twse => Format::Twse,
@@ -108,17 +109,17 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
     };
     let output = BufWriter::with_capacity(256 << 10, io::stdout().lock());
     let mut decoder = Decoder::new(output, format);
-    // Whoever pipes a capture in wants to see what is decoded now.
+    // Piped input may be live, so flush after every datagram.
     let is_live = args.file == Path::new("-");
     let end = match decode_all(&mut reader, &mut decoder, is_live) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => End::Nobody,
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => End::Closed,
         Err(e) => return Err(Failure::failed(format!("cannot write to standard output: {e}"))),
         Ok(end) => end,
     };
     let written = *decoder.counts();
     match end {
-        End::Nobody => return Ok(()),
-        End::Damaged(error) => return Err(Failure::of(&error)),
+        End::Closed => return Ok(()),
+        End::Damaged(error) => return Err(Failure::from_chain(&error)),
         End::Whole => {}
     }
     if let Some(said) = skipped(reader.counts()) {
@@ -126,7 +127,7 @@ fn decode_from(args: &DecodeArgs, file: String, input: impl Read) -> Result<(), 
     }
     if written.errors > 0 {
         console::say(&format!(
-            "{} malformed, {} decoded; the objects with \"error\" say where",
+            "{} malformed, {} decoded; see the objects with \"error\"",
             written.errors, written.messages
         ));
     }
@@ -139,7 +140,7 @@ fn decode_all<R: Read>(
     is_live: bool,
 ) -> io::Result<End> {
     let mut end = End::Whole;
-    while !stop::asked() {
+    while !signals::stop_requested() {
         match reader.next_datagram() {
             Ok(Some(datagram)) => {
                 decoder.datagram(&datagram)?;
@@ -148,7 +149,7 @@ fn decode_all<R: Read>(
                 }
             }
             Ok(None) => break,
-            // Said once; the packets that can be read still are.
+            // Reported once; packets of supported link types are still read.
             Err(error @ CaptureError::Link { .. }) => {
                 decoder.error("link", &error.to_string())?;
             }
@@ -162,15 +163,15 @@ fn decode_all<R: Read>(
     Ok(end)
 }
 
-/// What was in the capture and is not in the output.
+/// Summary of skipped packets; `None` if there are none.
 fn skipped(counts: &Counts) -> Option<String> {
     let all = [
         (counts.fragments, "IPv4 fragments"),
         (counts.not_ipv4, "not IPv4"),
         (counts.not_udp, "not UDP"),
-        (counts.cut, "not captured whole (raise the snapshot length)"),
-        (counts.malformed, "with headers that contradict themselves"),
-        (counts.unknown_link, "of a link type that is not read"),
+        (counts.cut, "truncated (raise the snapshot length)"),
+        (counts.malformed, "with contradictory headers"),
+        (counts.unknown_link, "of an unsupported link type"),
     ];
     let there: Vec<String> = all
         .iter()

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use io::IoError;
-use paths::feed::record::{Plan, RecordError, Recorder};
+use marketdata::record::{Plan, RecordError, Recorder};
 
 use super::groups::GroupArgs;
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
-use crate::{console, rights, stop};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
@@ -18,14 +19,14 @@ pub(crate) struct RecordArgs {
     groups: GroupArgs,
     /// pcapng file to write
     file: PathBuf,
-    /// Write over a file that exists
+    /// Overwrite an existing file
     #[arg(long)]
     overwrite: bool,
-    /// Record what sockets receive, with headers made for it, even where whole frames could be
-    /// had; needs no capability
+    /// Record from sockets with generated headers, even if whole frames are available; needs no
+    /// capability
     #[arg(long)]
     sockets: bool,
-    /// How long to record; until Ctrl-C unless given
+    /// Duration (default: until Ctrl-C)
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Packets to record
@@ -33,7 +34,7 @@ pub(crate) struct RecordArgs {
     count: Option<u64>,
 }
 
-pub(crate) fn run(cli: &Cli, args: &RecordArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
     let plan = Plan {
         groups: args.groups.groups()?,
         file: args.file.clone(),
@@ -44,10 +45,10 @@ pub(crate) fn run(cli: &Cli, args: &RecordArgs) -> Result<(), Failure> {
     };
     let failed = |error: RecordError| match error {
         RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
-        error => Failure::of(&error),
+        error => Failure::from_chain(&error),
     };
     let recorder = Recorder::open(plan).map_err(failed)?;
-    rights::give_up().map_err(Failure::failed)?;
+    privileges::drop_all().map_err(Failure::failed)?;
     let note = match recorder.from() {
         "sockets" if !args.sockets => {
             "; from sockets: whole frames need CAP_NET_RAW \
@@ -56,11 +57,14 @@ pub(crate) fn run(cli: &Cli, args: &RecordArgs) -> Result<(), Failure> {
         _ => "",
     };
     console::say(&format!("recording to {}; Ctrl-C ends{note}", args.file.display()));
-    let report = recorder.run(stop::flag_ref()).map_err(failed)?;
-    let text = if cli.json { format!("{:#}", report.json()) } else { report.text() };
-    console::text(&text)?;
+    let report = recorder.run(signals::stop_flag()).map_err(failed)?;
+    if context.json {
+        console::json(&report.document())?;
+    } else {
+        console::text(&report.text())?;
+    }
     match report.gone {
-        Some(ifname) => Err(Failure::of(&IoError::Gone { ifname })),
+        Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname })),
         None => Ok(()),
     }
 }

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use paths::feed::capture::Reader;
-use paths::feed::replay::{Faults, Pace, Plan, Replay, ReplayError, Source};
-use paths::feed::schedule::Schedule;
-use paths::feed::synthetic::{MoldSession, MoldSpec, Session, Spec};
+use marketdata::capture::Reader;
+use marketdata::replay::{Faults, Pace, Plan, Replay, ReplayError, Source};
+use marketdata::schedule::Schedule;
+use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
 
 use super::groups::interface_named;
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
-use crate::{console, rights, stop};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::{console, privileges, signals};
 
-/// Messages a second of a made-up session.
+/// Default messages per second of a synthetic session.
 const RATE: u64 = 10_000;
 
 #[derive(Debug, Args)]
@@ -23,48 +24,48 @@ pub(crate) struct ReplayArgs {
     /// pcap, pcapng or a file of telegrams
     #[arg(required_unless_present = "synthetic", conflicts_with = "synthetic")]
     file: Option<PathBuf>,
-    /// A made-up session of the Taiwan exchanges
+    /// Send a synthetic session of the Taiwan exchanges
     #[arg(long)]
     synthetic: bool,
-    /// ITCH 5.0 in MoldUDP64 instead
+    /// Send ITCH 5.0 in MoldUDP64 instead
     #[arg(long, requires = "synthetic")]
     mold: bool,
-    /// Everything random in the session comes from it
+    /// Seed of the session
     #[arg(long, default_value_t = 1, requires = "synthetic")]
     seed: u64,
     /// Instruments of the session
     #[arg(long, default_value_t = 3000, requires = "synthetic",
           value_parser = clap::value_parser!(u32).range(1..=60_000))]
     symbols: u32,
-    /// Messages in a datagram, as far as they fit a frame
+    /// Messages per datagram, limited by the size of a frame
     #[arg(long, default_value_t = 1, requires = "synthetic",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     per_datagram: u16,
-    /// Messages a second, instead of the capture's own times; 10000 of a made-up session
+    /// Messages per second (default: the capture's timing, or 10000 for a synthetic session)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "speed")]
     rate: Option<u64>,
-    /// Messages that are due at once
+    /// Messages per burst
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     burst: u64,
-    /// How many times as fast as captured, or `max`: as fast as possible
+    /// Speed factor relative to the capture, or `max` for as fast as possible
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
     speed: Option<Speed>,
     /// Group (or an address on the interface's own network) and port; line A of a pair
     #[arg(long, value_name = "GROUP:PORT")]
     to: SocketAddrV4,
-    /// The same for line B, which carries the same
+    /// Destination of line B, a copy of line A
     #[arg(long, value_name = "GROUP:PORT")]
     to_b: Option<SocketAddrV4>,
     /// Replay only the capture's datagrams to this destination
     #[arg(long, value_name = "GROUP:PORT", conflicts_with = "synthetic")]
     from: Option<SocketAddrV4>,
-    /// The capture's own line B, to be sent to --to-b
+    /// Destination in the capture to replay as line B, to --to-b
     #[arg(long, value_name = "GROUP:PORT", requires_all = ["from", "to_b"])]
     from_b: Option<SocketAddrV4>,
     /// Interface to send through
     #[arg(short = 'i', long, value_name = "IF")]
     interface: String,
-    /// Routers that datagrams to groups may pass, plus one
+    /// Time to live of datagrams to groups
     #[arg(long, default_value_t = 1)]
     ttl: u8,
     /// Write intended and actual send times of every datagram (CSV)
@@ -79,19 +80,19 @@ pub(crate) struct ReplayArgs {
     /// CPU to run on
     #[arg(long, value_name = "CPU")]
     pin: Option<usize>,
-    /// Share of line A's datagrams to leave out: 10% or 0.1
+    /// Share of line A's datagrams to drop: 10% or 0.1
     #[arg(long, default_value = "0", value_parser = parse_share)]
     drop_a: f64,
-    /// Share of line B's datagrams to leave out
+    /// Share of line B's datagrams to drop
     #[arg(long, default_value = "0", value_parser = parse_share)]
     drop_b: f64,
-    /// Share to send twice, on each line
+    /// Share of datagrams to duplicate, on each line
     #[arg(long, default_value = "0", value_parser = parse_share)]
     duplicate: f64,
-    /// Share to send behind the next, on each line
+    /// Share of datagrams to send after the next, on each line
     #[arg(long, default_value = "0", value_parser = parse_share)]
     reorder: f64,
-    /// Everything random in the faults comes from it
+    /// Seed of the faults
     #[arg(long, default_value_t = 1)]
     fault_seed: u64,
 }
@@ -118,8 +119,10 @@ fn parse_share(text: &str) -> Result<f64, String> {
         Some(number) => (number, 0.01),
         None => (text, 1.0),
     };
-    let share: f64 =
-        number.trim().parse().map_err(|_| format!("{text:?} is no share; try 10% or 0.1"))?;
+    let share: f64 = number
+        .trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is not a share; give, for example, 10% or 0.1"))?;
     let share = share * scale;
     if !(0.0..=1.0).contains(&share) {
         return Err("give 0% to 100%".into());
@@ -127,11 +130,11 @@ fn parse_share(text: &str) -> Result<f64, String> {
     Ok(share)
 }
 
-pub(crate) fn run(cli: &Cli, args: &ReplayArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
     let link = interface_named(&args.interface)?;
     let rate = args.rate.unwrap_or(RATE);
     let source = match &args.file {
-        Some(file) => Source::File(Box::new(Reader::open(file).map_err(|e| Failure::of(&e))?)),
+        Some(file) => Source::File(Box::new(Reader::open(file)?)),
         None => made_up(args, rate),
     };
     let pace = match (args.speed, args.rate, &args.file) {
@@ -165,13 +168,13 @@ pub(crate) fn run(cli: &Cli, args: &ReplayArgs) -> Result<(), Failure> {
         ReplayError::Destination { .. } | ReplayError::NoTimes | ReplayError::Lines { .. } => {
             Failure::Usage(error.to_string())
         }
-        error => Failure::of(&error),
+        error => Failure::from_chain(&error),
     };
     let replay = Replay::open(plan, source).map_err(failed)?;
-    rights::give_up().map_err(Failure::failed)?;
-    let report = replay.run(stop::flag_ref()).map_err(failed)?;
-    if cli.json {
-        return console::text(&format!("{:#}", report.json()));
+    privileges::drop_all().map_err(Failure::failed)?;
+    let report = replay.run(signals::stop_flag()).map_err(failed)?;
+    if context.json {
+        return console::json(&report.document());
     }
     console::text(&report.text())
 }

@@ -1,19 +1,17 @@
-//! `wirepath guest`: what the path `guest` does by hand.
+//! `wirepath guest`: the firmware of path `guest`, run by hand.
 
-mod bench;
-mod run;
-mod table;
+pub(crate) mod run;
+pub(crate) mod selftest;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use model::Scope;
-use paths::PathError;
-use paths::guest::qemu::Boot;
-use paths::guest::{GuestError, SWITCHES, files};
+use guest::qemu::Boot;
+use guest::{Switch, files};
+use model::{PathSwitch, Scope};
 
-use crate::args::Cli;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {
@@ -22,36 +20,33 @@ pub(crate) enum GuestCommand {
 Example:
   wirepath guest run --switches quiet,async-tx --tap --trace")]
     Run(run::RunArgs),
-    /// Measure by hand, or test the kernel (`prove guest` compares arms properly)
-    #[command(
-        subcommand,
-        after_help = "Example:\n  wirepath guest bench tap --count 100\n  \
-                      wirepath guest bench flood --frames 1000000"
-    )]
-    Bench(bench::BenchCommand),
+    /// Test the firmware's kernel on the machine, and that it catches a stack overflow
+    #[command(after_help = "Example:\n  wirepath guest selftest")]
+    Selftest(selftest::SelftestArgs),
 }
 
-/// What is booted.
 #[derive(Debug, Args)]
 pub(super) struct ImageArgs {
-    /// The firmware; WIREPATH_GUEST_IMAGE, next to the program, or what was built, unless given
+    /// Firmware image [default: WIREPATH_GUEST_IMAGE, next to the program, or the built one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// Pace the console like a line of so many baud: 87 µs a character
+    /// Pace the console like a serial line of this speed: 87 µs a character
     #[arg(long, value_name = "BAUD", value_parser = ["115200"])]
     uart: Option<String>,
 }
 
 impl ImageArgs {
-    /// A boot with these switches, `baseline` or nothing for none.
+    /// A boot with these switches; `baseline` and the empty string mean none.
     fn boot(&self, switches: &str) -> Result<Boot, Failure> {
         let switches = if switches == "baseline" { "" } else { switches };
-        let of_the_guest = || SWITCHES.iter().filter(|switch| switch.scope == Scope::Guest);
+        let guest_switches = || Switch::SPECS.iter().filter(|switch| switch.scope == Scope::Guest);
         for id in switches.split(',').filter(|id| !id.is_empty()) {
-            if !of_the_guest().any(|switch| switch.id == id) {
-                let known: Vec<&str> = of_the_guest().map(|switch| switch.id).collect();
+            if !guest_switches().any(|switch| switch.id == id) {
+                let known: Vec<&str> = guest_switches().map(|switch| switch.id).collect();
                 let known = known.join(", ");
-                return Err(Failure::Usage(format!("no switch {id} in the firmware: {known}")));
+                return Err(Failure::Usage(format!(
+                    "the firmware has no switch {id}; it has {known}"
+                )));
             }
         }
         let image = match &self.image {
@@ -66,15 +61,9 @@ impl ImageArgs {
     }
 }
 
-impl From<GuestError> for Failure {
-    fn from(error: GuestError) -> Self {
-        PathError::from(error).into()
-    }
-}
-
-pub(crate) fn run(cli: &Cli, command: &GuestCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &GuestCommand) -> Result<(), Failure> {
     match command {
-        GuestCommand::Run(args) => run::run(cli, args),
-        GuestCommand::Bench(command) => bench::run(cli, command),
+        GuestCommand::Run(args) => run::run(context, args),
+        GuestCommand::Selftest(args) => selftest::run(context, args),
     }
 }

@@ -1,5 +1,6 @@
-//! `wirepath guest run`: a machine by hand, its console on the terminal.
+//! `wirepath guest run`: boots the firmware with its console on the terminal.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,38 +8,65 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use io::thread::start_free;
-use paths::guest::GuestError;
-use paths::guest::link::{GUEST_IP, Link};
-use paths::guest::observe::{Counter, Entry, Event, Snapshot};
-use paths::guest::qemu::{Boot, Machine};
-use paths::guest::tap::TapMachine;
-use serde_json::json;
+use guest::GuestError;
+use guest::link::{GUEST_IP, Link};
+use guest::qemu::{Boot, Machine};
+use guest::tap::TapMachine;
+use guest::telemetry::{Counter, Entry, Event, Snapshot};
+use schemars::JsonSchema;
+use serde::Serialize;
+use sys::thread::start_free;
 
 use super::ImageArgs;
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
-use crate::{console, stop};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::{console, signals};
 
-/// How often it is looked whether somebody asked to end.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between checks for a request to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Switches that are on, between commas; none is the baseline
+    /// Switches to turn on, separated by commas [default: none, the baseline]
     #[arg(long, default_value = "", value_name = "A,B")]
     switches: String,
     #[command(flatten)]
     image: ImageArgs,
-    /// A TAP interface in a namespace as its wire, so that other programs can talk to it
+    /// Connect the guest to a TAP interface in a namespace, so that other programs can reach it
     #[arg(long)]
     tap: bool,
-    /// At the end dump counters and trace
+    /// Dump counters and trace at the end
     #[arg(long)]
     trace: bool,
-    /// End after this long: 10s
+    /// Stop after this time: 10s
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    schema: u32,
+    command: &'static str,
+    switches: &'a str,
+    console: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<BTreeMap<&'static str, u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Vec<TraceEntry>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct TraceEntry {
+    time_ns: u64,
+    event: &'static str,
+    detail: u32,
+}
+
+impl From<&Entry> for TraceEntry {
+    fn from(entry: &Entry) -> Self {
+        TraceEntry { time_ns: entry.time_ns, event: event(entry), detail: entry.detail }
+    }
 }
 
 enum Wire {
@@ -56,51 +84,62 @@ impl Wire {
 
     fn dump(&self) -> Result<(Snapshot, Vec<Entry>), GuestError> {
         match self {
-            Wire::Sockets(_, None) => Err(GuestError::Silent { what: "without a wire".into() }),
+            Wire::Sockets(_, None) => {
+                Err(GuestError::Silent { what: "because it has no wire".into() })
+            }
             Wire::Sockets(_, Some(link)) => {
                 link.connect()?;
-                let station = link.resolve(GUEST_IP)?;
-                Ok((link.counters(&station, 1)?, link.trace(&station, 2)?))
+                let peer = link.resolve(GUEST_IP)?;
+                Ok((link.counters(&peer, 1)?, link.trace(&peer, 2)?))
             }
             Wire::Tap(tap) => Ok((tap.counters(1)?, tap.trace(2)?)),
         }
     }
 }
 
-pub(super) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let boot = args.image.boot(&args.switches)?;
     let (mut wire, stream) = start(args, &boot)?;
-    let said = Arc::new(Mutex::new(String::new()));
-    let printer = pump_out(stream.try_clone()?, Arc::clone(&said), !cli.json)?;
+    let output = Arc::new(Mutex::new(String::new()));
+    let printer = pump_out(stream.try_clone()?, Arc::clone(&output), !context.json)?;
     pump_in(stream)?;
     let begun = Instant::now();
-    let over = || stop::asked() || args.duration.is_some_and(|most| begun.elapsed() >= most);
+    let over =
+        || signals::stop_requested() || args.duration.is_some_and(|most| begun.elapsed() >= most);
     while !over() && wire.machine().is_running() {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     let dump = match args.trace {
         true if !wire.machine().is_running() => {
-            return Err(Failure::failed("the machine was switched off: no counters are left"));
+            return Err(Failure::failed(
+                "the guest powered off, so its counters and trace are lost",
+            ));
         }
         true => Some(wire.dump()?),
         false => None,
     };
     drop(wire);
-    // Its console ends with it.
+    // The console closes with the machine.
     let _ = printer.join();
-    if cli.json {
-        let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut document = json!({
-            "schema": model::SCHEMA,
-            "command": "guest run",
-            "switches": args.switches,
-            "console": said,
-        });
-        if let Some((counters, entries)) = &dump {
-            document["counters"] = counters_document(counters);
-            document["trace"] = entries.iter().map(entry_document).collect();
-        }
-        return console::text(&format!("{document:#}"));
+    if context.json {
+        let console = output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (counters, trace) = dump
+            .map(|(counters, entries)| {
+                let named =
+                    Counter::ALL.iter().map(|one| (one.name(), counters.get(*one))).collect();
+                (named, entries.iter().map(TraceEntry::from).collect())
+            })
+            .unzip();
+        let command = "guest run";
+        let document = Document {
+            schema: model::SCHEMA,
+            command,
+            switches: &args.switches,
+            console,
+            counters,
+            trace,
+        };
+        return console::json(&document);
     }
     let Some((counters, entries)) = dump else { return Ok(()) };
     console::text(&dump_text(&counters, &entries))
@@ -121,23 +160,23 @@ fn start(args: &RunArgs, boot: &Boot) -> Result<(Wire, UnixStream), Failure> {
     Ok((Wire::Tap(tap), stream))
 }
 
-/// What the machine prints, to the terminal as it comes, or kept for the document.
+/// Copies the console to the terminal, or collects it for the JSON document.
 fn pump_out(
     mut from: UnixStream,
-    said: Arc<Mutex<String>>,
-    shows: bool,
+    output: Arc<Mutex<String>>,
+    echo: bool,
 ) -> Result<thread::JoinHandle<()>, Failure> {
     let pump = move || {
         let mut piece = [0; 4096];
         loop {
             match from.read(&mut piece) {
                 Ok(len @ 1..) => {
-                    if shows && console::bytes(&piece[..len]).is_err() {
+                    if echo && console::bytes(&piece[..len]).is_err() {
                         break;
                     }
                     let text = String::from_utf8_lossy(&piece[..len]);
-                    if !shows {
-                        said.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                    if !echo {
+                        output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -148,8 +187,8 @@ fn pump_out(
     start_free("printer", pump).map_err(Failure::failed)
 }
 
-/// Keys from standard input, without the Enter that sends them. Reading them may take for ever,
-/// so nobody waits for this thread.
+/// Forwards keys from standard input, without the Enter that submits them. The thread is not joined,
+/// because its read may never return.
 fn pump_in(mut to: UnixStream) -> Result<(), Failure> {
     let pump = move || {
         let mut piece = [0; 256];
@@ -163,22 +202,11 @@ fn pump_in(mut to: UnixStream) -> Result<(), Failure> {
     start_free("keys", pump).map(drop).map_err(Failure::failed)
 }
 
-pub(super) fn counters_document(counters: &Snapshot) -> serde_json::Value {
-    let named = Counter::ALL.iter().map(|counter| {
-        (counter.name().to_owned(), serde_json::Value::from(counters.get(*counter)))
-    });
-    serde_json::Value::Object(named.collect())
-}
-
-pub(super) fn entry_document(entry: &Entry) -> serde_json::Value {
-    json!({ "time_ns": entry.time_ns, "event": event(entry), "detail": entry.detail })
-}
-
 fn event(entry: &Entry) -> &'static str {
-    Event::of(entry.event).map_or("unknown", Event::name)
+    Event::from_number(entry.event).map_or("unknown", Event::name)
 }
 
-pub(super) fn dump_text(counters: &Snapshot, entries: &[Entry]) -> String {
+fn dump_text(counters: &Snapshot, entries: &[Entry]) -> String {
     let counters =
         Counter::ALL.iter().map(|one| format!("{:18} {}\n", one.name(), counters.get(*one)));
     let entries = entries

@@ -1,22 +1,35 @@
 //! `wirepath history check`.
 
-use crate::args::Cli;
-use crate::console;
-use crate::end::Failure;
+use report::store::{Damage, Filter};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
-    let store = super::open_reading(cli)?;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, results};
+
+/// Document of `history check --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    file: String,
+    bytes: u64,
+    experiments: u64,
+    damage: &'a [Damage],
+}
+
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    let store = results::open_reading(context)?;
     let damage = store.check()?;
-    let experiments = store.count(&report::store::Filter::default())?;
+    let experiments = store.count(&Filter::default())?;
     let file = store.path().display();
-    if cli.json {
-        let json = serde_json::json!({
-            "file": file.to_string(), "bytes": store.size_bytes()?,
-            "experiments": experiments, "damage": damage,
-        });
-        console::text(&format!("{json:#}"))?;
+    if context.json {
+        let (file, bytes) = (file.to_string(), store.size_bytes()?);
+        console::json(&Document { file, bytes, experiments, damage: &damage })?;
     } else if damage.is_empty() {
-        console::text(&format!("{file}: whole ({experiments} experiments)"))?;
+        console::text(&format!(
+            "{file}: intact ({})",
+            console::count(experiments as usize, "experiment")
+        ))?;
     } else {
         for one in &damage {
             let whose = one.experiment.as_deref().unwrap_or("the file");
@@ -26,8 +39,9 @@ pub(crate) fn run(cli: &Cli) -> Result<(), Failure> {
     match damage.len() {
         0 => Ok(()),
         count => Err(Failure::Threshold(format!(
-            "{count} records are not as they should be; keep a copy of {file}, and remove what \
-             cannot be read, or recover it with `sqlite3 FILE .recover`"
+            "{} damaged; copy {file}, then remove the unreadable experiments or recover the copy \
+             with `sqlite3 FILE .recover`",
+            console::count(count, "record")
         ))),
     }
 }

@@ -1,43 +1,38 @@
 //! `wirepath history export`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use report::export::{Table, TrialsCsv, TrialsJson, TrialsParquet};
+use report::export::{Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
-use crate::args::Cli;
-use crate::console;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, results};
 
-pub(crate) fn run(cli: &Cli, args: &ExportArgs) -> Result<(), Failure> {
-    let store = super::open_reading(cli)?;
+pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
+    let store = results::open_reading(context)?;
     let mut ids = args.ids.clone();
     if args.all {
         ids = store.list(&Filter::default())?.into_iter().map(|row| row.id).collect();
-        // Oldest first, as a table that grows at its end.
+        // Oldest first.
         ids.reverse();
     }
     let Some(file) = &args.output else {
-        if args.format == Format::Parquet && io::stdout().is_terminal() {
-            let why = "Parquet is not for a terminal: give -o FILE, or redirect standard output";
-            return Err(Failure::Usage(why.into()));
-        }
         let mut out = Vec::new();
         write(&store, &ids, args.format, &mut out)?;
         return console::bytes(&out);
     };
     let failed = |e: io::Error| Failure::failed(format!("cannot write {}: {e}", file.display()));
-    // Beside it first: a full disk must not leave half a table under the name asked for.
+    // Written beside it first: a full disk must not leave half a table under the final name.
     let part = part_of(file);
     let mut out = BufWriter::new(File::create(&part).map_err(failed)?);
     let written = write(&store, &ids, args.format, &mut out)
         .and_then(|()| out.flush().map_err(failed))
         .and_then(|()| std::fs::rename(&part, file).map_err(failed));
     if written.is_err() {
-        // Nothing more can be done about it.
         let _ = std::fs::remove_file(&part);
         return written;
     }
@@ -61,10 +56,9 @@ fn write(
     let mut table: Box<dyn Table + '_> = match format {
         Format::Csv => Box::new(TrialsCsv::new(out).map_err(failed)?),
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
-        Format::Parquet => Box::new(TrialsParquet::new(out).map_err(failed)?),
     };
     for id in ids {
-        table.add(&super::outcome_of(store.load(id)?)).map_err(failed)?;
+        table.add(&results::outcome_of(store.load(id)?)).map_err(failed)?;
     }
     table.finish().map_err(failed)
 }

@@ -3,19 +3,30 @@
 use std::time::Duration;
 
 use report::store::{Prune, StoreError};
+use schemars::JsonSchema;
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::args::PruneArgs;
-use crate::args::Cli;
-use crate::console;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, results};
 
-/// What is younger than this and not finished may still be running; no `prove` runs longer.
+/// An unfinished experiment younger than this may still be running; no `prove` runs longer.
 const MAY_RUN: Duration = Duration::from_secs(7 * 86_400 + 3_600);
 
-pub(crate) fn run(cli: &Cli, args: &PruneArgs) -> Result<(), Failure> {
-    let mut store = super::open(cli)?;
+/// Document of `history prune --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    removed: bool,
+    experiments: Vec<String>,
+    bytes_before: u64,
+    bytes_after: u64,
+}
+
+pub(crate) fn run(context: &Context, args: &PruneArgs) -> Result<(), Failure> {
+    let mut store = results::open(context)?;
     let what = Prune {
         before: args.older_than.map(ago).transpose()?,
         keep: args.keep.map_or(0, |keep| u32::try_from(keep).unwrap_or(u32::MAX)),
@@ -32,20 +43,18 @@ pub(crate) fn run(cli: &Cli, args: &PruneArgs) -> Result<(), Failure> {
         shrunk = store.shrink();
         after = store.size_bytes()?;
     }
-    if cli.json {
-        let json = serde_json::json!({
-            "removed": args.yes, "experiments": ids,
-            "bytes_before": before, "bytes_after": after,
-        });
-        console::text(&format!("{json:#}"))?;
+    if context.json {
+        let removed = args.yes;
+        console::json(&Document {
+            removed,
+            experiments: ids,
+            bytes_before: before,
+            bytes_after: after,
+        })?;
     } else if ids.is_empty() {
         console::text("nothing to remove")?;
     } else {
-        let count = if ids.len() == 1 {
-            "1 experiment".into()
-        } else {
-            format!("{} experiments", ids.len())
-        };
+        let count = console::count(ids.len(), "experiment");
         let first = match args.yes {
             true => format!("removed {count}:"),
             false => format!("would remove {count} (do it with --yes):"),
@@ -54,16 +63,18 @@ pub(crate) fn run(cli: &Cli, args: &PruneArgs) -> Result<(), Failure> {
     }
     match shrunk {
         Err(e @ (StoreError::Full { .. } | StoreError::Locked { .. })) => {
-            console::say(&format!("the file keeps its size, and new results use the room: {e}"));
+            console::say(&format!(
+                "the file keeps its size, and new results will use the free space: {e}"
+            ));
             Ok(())
         }
         other => Ok(other?),
     }
 }
 
-/// That long ago, as experiments carry their start.
+/// Time of `age` ago in the format of stored experiments.
 fn ago(age: Duration) -> Result<String, Failure> {
     (OffsetDateTime::now_utc() - age)
         .format(&Rfc3339)
-        .map_err(|e| Failure::failed(format!("the clock reads nonsense: {e}")))
+        .map_err(|e| Failure::failed(format!("cannot format the system time: {e}")))
 }

@@ -1,4 +1,4 @@
-//! The picture: rates with their last minute, tables side by side, notes, keys.
+//! Layout of the live view: rates with their last minute, tables side by side, notes, keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -26,7 +26,7 @@ const BARS: bar::Set<'static> = bar::Set {
     empty: " ",
 };
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looks {
     pub(super) color: bool,
@@ -52,7 +52,7 @@ impl Looks {
     }
 }
 
-/// Draws a scene on the whole terminal, of whatever size.
+/// Draws the view on the whole terminal of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, notes: &[String], looks: Looks) {
     let [head, rates, tables, note_area, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn drawn(width: u16, height: u16, looks: Looks) -> Terminal<TestBackend> {
-        let notes: Vec<_> = (0..9).map(|n| format!("note {n} → somebody\u{1b}[31m")).collect();
+        let notes: Vec<_> = (0..9).map(|n| format!("note {n} → far end\u{1b}[31m")).collect();
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, &scene(), &notes, looks)).unwrap();
         terminal

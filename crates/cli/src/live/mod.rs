@@ -1,10 +1,9 @@
-//! `--live`: a command's figures on the whole terminal, drawn anew in their place.
+//! `--live`: a command's figures on the whole terminal.
 //!
-//! The command stays in charge: it calls [`View::turn`] some twenty times a second and
-//! [`View::show`] when it has other figures. There is no thread that draws.
+//! The command calls [`View::turn`] about twenty times a second and [`View::show`] when it has new
+//! figures. There is no drawing thread.
 
 mod draw;
-mod notes;
 mod terminal;
 
 use std::collections::VecDeque;
@@ -15,31 +14,29 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Size;
 
-use crate::end::Failure;
-use crate::{console, stop};
+use crate::exit::Failure;
+use crate::{console, notes, signals};
 use draw::{Looks, draw};
 use terminal::{Keys, Taken};
 
-pub(crate) use notes::keep;
-
-/// Seconds of which the rates are shown.
+/// Seconds of history of the rates.
 const SECONDS: usize = 60;
 
-/// What a view shows.
+/// Contents of the view.
 #[derive(Debug, Default)]
 pub(crate) struct Scene {
     /// The command and what it works on.
     pub(crate) title: String,
-    /// How long it has run.
+    /// Time since the start.
     pub(crate) up: Duration,
     pub(crate) rates: Vec<Rate>,
     /// Side by side.
     pub(crate) tables: Vec<Table>,
-    /// What keys and signals do.
+    /// Help on keys and signals.
     pub(crate) keys: &'static str,
 }
 
-/// A count that grows.
+/// A growing count.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Rate {
     pub(crate) name: &'static str,
@@ -54,7 +51,7 @@ impl Rate {
         Rate { name, ..Rate::default() }
     }
 
-    /// Another count, `elapsed` after the one before.
+    /// Adds a count, `elapsed` after the last one.
     pub(crate) fn push(&mut self, count: u64, elapsed: Duration) {
         let change = count.saturating_sub(self.count) as f64;
         if self.per_second.len() == SECONDS {
@@ -70,12 +67,12 @@ impl Rate {
 pub(crate) struct Table {
     pub(crate) title: &'static str,
     pub(crate) rows: Vec<(String, String)>,
-    /// Whether a row is bad news.
+    /// The rows are warnings.
     pub(crate) warns: bool,
 }
 
-/// The terminal, while figures are drawn on it; given back when dropped, and then all notes that
-/// were kept meanwhile go to standard error.
+/// The terminal while figures are drawn on it. Drop restores it and writes the collected notes to
+/// standard error.
 pub(crate) struct View {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     keys: Keys,
@@ -89,21 +86,20 @@ pub(crate) struct View {
 impl View {
     /// Takes the terminal.
     ///
-    /// - `json`: whether standard output is for a program.
+    /// - `json`: standard output is a JSON document, which excludes `--live`.
     pub(crate) fn open(json: bool) -> Result<Self, Failure> {
         let refused = |why: &str| Err(Failure::Usage(format!("--live {why}")));
         if json {
-            return refused("draws for people, and --json prints for programs: give one of them");
+            return refused("and --json exclude each other: give one of them");
         }
         if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
             return refused(
-                "needs a terminal as standard input and output: leave it out, or do not redirect \
-                 these two",
+                "needs a terminal as standard input and output: omit it, or do not redirect these two",
             );
         }
         if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
             return refused(
-                "needs a terminal that can be drawn on, and TERM is dumb: leave it out",
+                "needs a terminal that can position the cursor, but TERM is dumb: omit it",
             );
         }
         let failed = |e| Failure::failed(format!("--live cannot take the terminal: {e}"));
@@ -116,10 +112,10 @@ impl View {
         Ok(View { terminal, keys, looks, scene, drawn: None, _taken: taken })
     }
 
-    /// Obeys keys, and draws anew what a note or another size has changed.
+    /// Reads keys, and redraws after a note or a change of size.
     pub(crate) fn turn(&mut self) -> Result<(), Failure> {
         if self.keys.ask_for_end().map_err(gone)? {
-            stop::ask();
+            signals::request_stop();
         }
         let now = (self.terminal.size().map_err(gone)?, notes::count());
         if self.drawn != Some(now) {
@@ -132,7 +128,7 @@ impl View {
         Ok(())
     }
 
-    /// Draws other figures.
+    /// Draws new figures.
     pub(crate) fn show(&mut self, scene: Scene) -> Result<(), Failure> {
         self.scene = scene;
         self.drawn = None;
@@ -149,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_the_last_minute() {
+    fn rates_cover_the_last_minute() {
         let mut rate = Rate::new("frames");
         for n in 1..=70 {
             rate.push(n * 10, Duration::from_millis(500));

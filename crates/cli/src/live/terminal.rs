@@ -1,4 +1,4 @@
-//! The terminal as a thing that is taken and given back.
+//! Taking and restoring the terminal.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -15,22 +15,21 @@ use ratatui::crossterm::terminal::{
 use signal_hook::SigId;
 use signal_hook::low_level::{exit, pipe, unregister};
 
-use super::notes;
-use crate::{console, stop};
+use crate::{console, notes, signals};
 
-/// Ctrl-C, which raw mode makes a key.
+/// Ctrl-C, which is a key in raw mode.
 const INTERRUPT: u8 = 3;
 
-/// What is typed.
+/// Keyboard input.
 pub(super) struct Keys(File);
 
 impl Keys {
-    /// Not through the library's events: their reader spins for ever once the terminal is gone.
+    /// Does not use crossterm's events: their reader spins forever once the terminal is gone.
     pub(super) fn open() -> io::Result<Self> {
         Ok(Keys(io::stdin().as_fd().try_clone_to_owned()?.into()))
     }
 
-    /// Whether q or Ctrl-C was typed since.
+    /// True if q or Ctrl-C was typed since the last call.
     pub(super) fn ask_for_end(&mut self) -> io::Result<bool> {
         if sys::poll::readable(&[self.0.as_fd()], Duration::ZERO)? == 0 {
             return Ok(false);
@@ -48,7 +47,7 @@ impl Keys {
 /// Raw mode and the alternate screen, until dropped.
 pub(super) struct Taken {
     _second: Second,
-    // Last: notes are told when everything is as it was.
+    // Last: notes are written after the terminal is restored.
     _notes: Notes,
 }
 
@@ -56,7 +55,7 @@ impl Taken {
     pub(super) fn take() -> io::Result<Self> {
         let second = Second::take()?;
         notes::begin();
-        // Dropped on an error below, which gives back what was taken until then.
+        // Dropped on an error below, which restores the terminal.
         let taken = Taken { _second: second, _notes: Notes };
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
@@ -66,17 +65,17 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-/// Where this fails there is no terminal any more.
-fn give_back() {
+/// Errors are ignored: they mean that the terminal is gone.
+fn restore() {
     let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }
 
-/// Tells all notes when dropped.
+/// Writes all notes on drop.
 struct Notes;
 
 impl Drop for Notes {
@@ -87,8 +86,8 @@ impl Drop for Notes {
     }
 }
 
-/// Who answers a second SIGINT or SIGTERM: it ends the process as ever, and the terminal is given
-/// back before. A handler could not do that; a thread can, however busy the command is.
+/// Restores the terminal before a second SIGINT or SIGTERM ends the process. A signal handler cannot do
+/// that; a thread can, however busy the command is.
 struct Second {
     signals: Vec<SigId>,
 }
@@ -97,20 +96,20 @@ impl Second {
     fn take() -> io::Result<Self> {
         let (mut arrivals, sender) = UnixStream::pair()?;
         let mut second = Second { signals: Vec::new() };
-        stop::leave_second();
-        for signal in stop::SIGNALS {
+        signals::release_second();
+        for signal in signals::SIGNALS {
             second.signals.push(pipe::register(signal, sender.try_clone()?)?);
         }
         thread::Builder::new().name("live-signals".into()).spawn(move || {
             let mut arrived = [0];
             for _ in 0..2 {
-                // Nobody sends any more once the signals are unregistered.
+                // Ends when the signals are unregistered, which closes the other end.
                 if !matches!(arrivals.read(&mut arrived), Ok(1)) {
                     return;
                 }
             }
-            give_back();
-            exit(stop::SECOND_CODE);
+            restore();
+            exit(signals::SECOND_EXIT_CODE);
         })?;
         Ok(second)
     }
@@ -121,7 +120,7 @@ impl Drop for Second {
         for signal in self.signals.drain(..) {
             unregister(signal);
         }
-        // Without it the first signal still asks.
-        let _ = stop::end_on_second();
+        // If this fails, the first signal still requests the end.
+        let _ = signals::exit_on_second();
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to see.
+//! Pages and downloads by path of the request.
 
 use std::path::Path;
 
@@ -6,30 +6,30 @@ use report::export::{Table, TrialsCsv};
 use report::html::served;
 use report::store::{Filter, SqliteStore, Store, StoreError};
 
-use super::http::{Answer, Request};
-use crate::end::Failure;
+use crate::exit::Failure;
+use crate::http::{Answer, Request};
 use crate::path_page::Known;
-use crate::{history, prove};
+use crate::{lookup, results};
 
-/// Rows of a page.
+/// Rows per page of the list.
 const ROWS: u32 = 50;
 
 /// Experiments to choose from when two are compared.
 const CHOICES: u32 = 200;
 
-/// Why there is no page.
+/// Reason why there is no page.
 enum Missing {
-    /// Nothing is there: 404.
+    /// 404.
     NotFound(String),
-    /// Two experiments that cannot be compared: 422.
+    /// 422: two experiments that cannot be compared.
     Unfit(String),
-    /// The store failed: 500.
+    /// 500: the store failed.
     Failed(String),
 }
 
 impl From<StoreError> for Missing {
     fn from(error: StoreError) -> Self {
-        let text = Failure::of(&error).text().to_owned();
+        let text = Failure::from_chain(&error).text().to_owned();
         match error {
             StoreError::NoSuchId { .. } | StoreError::Ambiguous { .. } | StoreError::Empty => {
                 Missing::NotFound(text)
@@ -39,7 +39,6 @@ impl From<StoreError> for Missing {
     }
 }
 
-/// The answer to a request.
 pub(crate) fn answer(request: &Request, database: &Path) -> Answer {
     let page = |status, title: &str, text: &str| Answer::page(status, served::failure(title, text));
     match route(request, database) {
@@ -65,14 +64,14 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
         "/" => list(request, store.as_ref()),
         "/compare" | "/compare.json" => compare(request, store.as_ref()),
         "/paths" => {
-            let all = paths::all();
+            let all = lookup::all();
             let all: Vec<_> = all.iter().map(|path| (path.name(), path.what())).collect();
             Ok(Answer::page(200, report::html::paths(&all)))
         }
         path => {
             let nothing = || Missing::NotFound("there is no such page".into());
             if let Some(name) = path.strip_prefix("/path/") {
-                let path = prove::find_path(&decoded(name)).map_err(|_| nothing())?;
+                let path = lookup::find_path(&decoded(name)).map_err(|_| nothing())?;
                 let machine = request.field("machine");
                 let known = Known::of(store.as_ref(), path.name(), machine)?;
                 return Ok(Answer::page(200, known.page(path.as_ref(), |page| page.served())));
@@ -104,7 +103,7 @@ fn route(request: &Request, database: &Path) -> Result<Answer, Missing> {
     }
 }
 
-/// A part of a path without its escapes. Pluses stand for themselves there.
+/// Decodes a path segment; a plus is literal there.
 fn decoded(part: &str) -> String {
     let part = format!("id={}", part.replace('+', "%2B"));
     form_urlencoded::parse(part.as_bytes())
@@ -114,7 +113,7 @@ fn decoded(part: &str) -> String {
 }
 
 fn outcome(store: &SqliteStore, id: &str) -> Result<model::Outcome, Missing> {
-    Ok(history::outcome_of(store.load(id)?))
+    Ok(results::outcome_of(store.load(id)?))
 }
 
 fn list(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Missing> {
@@ -167,7 +166,7 @@ fn progress(store: &SqliteStore, id: &str) -> Result<Answer, Missing> {
     Ok(Answer::of("application/json", body.to_string()))
 }
 
-/// For how long nothing has been heard of a run.
+/// Time since the last progress of a run.
 fn quiet_ms(progress: &report::store::Progress) -> u64 {
     progress.since_start_ms.saturating_sub(progress.elapsed_ms)
 }
@@ -190,12 +189,15 @@ fn compare(request: &Request, store: Option<&SqliteStore>) -> Result<Answer, Mis
         return Ok(Answer::page(200, served::comparison_form(&rows)));
     };
     let store = store.ok_or(StoreError::Empty)?;
-    let (old, new) = (outcome(store, old)?, outcome(store, new)?);
-    let comparison = model::compare(&old, &new).map_err(|e| Missing::Unfit(e.to_string()))?;
+    let (olds, news) = (results::series(store, old)?, results::series(store, new)?);
+    let comparison = model::compare(&olds, &news).map_err(|e| Missing::Unfit(e.to_string()))?;
     if request.path == "/compare" {
         return Ok(Answer::page(200, served::comparison(&comparison)));
     }
     let body = report::json::comparison_to_json(&comparison);
-    let name = format!("{}-{}.json", old.id, new.id);
+    let name = match (olds.first(), news.last()) {
+        (Some(old), Some(new)) => format!("{}-{}.json", old.id, new.id),
+        _ => "comparison.json".into(),
+    };
     Ok(Answer::of("application/json", body).saved_as(name))
 }

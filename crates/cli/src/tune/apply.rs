@@ -1,19 +1,38 @@
-//! Applying, confirming, giving back.
+//! `tune apply | confirm | rollback`.
 
 use std::fmt::Write;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clap::Args;
 use host::tune::{
-    self, Applied, Confirmation, Fate, Options, Phase, Place, Plan, PlanError, Report, System,
+    self, Applied, Confirmation, Done, Options, Phase, Place, Plan, PlanError, PlanFileError,
+    Report, RestoreOutcome, RestoredSetting, System, Target, Value,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::guard::Guard;
-use super::{ApplyArgs, StateArgs, notice};
-use crate::args::Cli;
-use crate::end::Failure;
-use crate::{console, stop};
+use super::state::{StateArgs, notice};
+use crate::console::{self, count};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::signals;
+
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    /// The plan; `-` for standard input
+    #[arg(value_name = "PLAN|-")]
+    plan: PathBuf,
+    /// Roll back unless `wirepath tune confirm` is run within this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    confirm_within: Option<Duration>,
+    /// Check every setting, and change nothing
+    #[arg(long, conflicts_with = "confirm_within")]
+    dry_run: bool,
+}
 
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
     if path != Path::new("-") {
@@ -23,46 +42,90 @@ pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
     std::io::stdin()
         .take(2 << 20)
         .read_to_string(&mut text)
-        .map_err(|error| PlanError::Syntax { why: format!("standard input: {error}") })?;
+        .map_err(|source| PlanFileError::Read { path: "standard input".into(), source })?;
     Plan::parse(&text)
 }
 
-fn answer(cli: &Cli, outcome: &str, detail: Value, text: &str) -> Result<(), Failure> {
-    if !cli.json {
-        return console::text(text);
-    }
-    let mut doc = json!({ "schema": model::SCHEMA, "outcome": outcome });
-    if let (Some(doc), Value::Object(detail)) = (doc.as_object_mut(), detail) {
-        doc.extend(detail);
-    }
-    console::text(&format!("{doc:#}"))
+/// Document of `tune apply | confirm | rollback --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    #[serde(flatten)]
+    answer: Answer,
 }
 
-pub(super) fn apply(cli: &Cli, state: &StateArgs, args: &ApplyArgs) -> Result<(), Failure> {
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+enum Answer {
+    NothingToDo,
+    Applied { steps: Vec<Done> },
+    Confirmed,
+    AlreadyApplied { changed_since: Vec<Drift> },
+    DryRun { steps: Vec<DryStep> },
+    RolledBack(RollbackDocument),
+    Incomplete(RollbackDocument),
+}
+
+/// A setting that was changed since the plan was applied.
+#[derive(Serialize, JsonSchema)]
+struct Drift {
+    knob: String,
+    target: Target,
+    wanted: Value,
+    now: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct DryStep {
+    knob: &'static str,
+    target: String,
+    now: Value,
+    value: Value,
+    changes: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RollbackDocument {
+    restarted_since: bool,
+    settings: Vec<RestoredSetting>,
+}
+
+fn print(context: &Context, answer: Answer, text: &str) -> Result<(), Failure> {
+    match context.json {
+        true => console::json(&Document { schema: model::SCHEMA, answer }),
+        false => console::text(text),
+    }
+}
+
+pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> Result<(), Failure> {
     let plan = read(&args.plan)?;
     let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
     if args.dry_run {
-        return dry_run(cli, state, &system, &plan);
+        return dry_run(context, state, &system, &plan);
     }
-    stop::on_hangup()?;
+    signals::stop_on_hangup()?;
     let store = state.store();
     let _guard = args.confirm_within.map(|_| Guard::start(state)).transpose()?;
-    let options =
-        Options { stop: stop::flag_ref(), confirm_within: args.confirm_within, watch: &mut |_| {} };
+    let options = Options {
+        stop: signals::stop_flag(),
+        confirm_within: args.confirm_within,
+        watch: &mut |_| {},
+    };
     let applied = match tune::apply(&system, &plan, &store, options) {
-        Err(tune::ApplyError::RolledBack { why, report }) => {
-            return Err(rolled_back(&why, &report));
+        Err(tune::ApplyError::RolledBack { cause, report }) => {
+            return Err(rolled_back(cause.as_ref(), &report));
         }
         applied => applied?,
     };
     let (steps, confirm_by_ms) = match applied {
         Applied::Nothing => {
-            return answer(cli, "nothing-to-do", json!({}), "nothing to do: all is so already");
+            let text = "nothing to do: every setting has its planned value";
+            return print(context, Answer::NothingToDo, text);
         }
-        Applied::Already(drift) => return already(cli, &drift),
+        Applied::Already(drift) => return already(context, drift),
         Applied::Done { steps, confirm_by_ms } => (steps, confirm_by_ms),
     };
-    let mut text = format!("{} settings changed, each read back\n", steps.len());
+    let mut text = format!("{} changed and verified\n", count(steps.len(), "setting"));
     for step in &steps {
         let _ = writeln!(
             text,
@@ -76,120 +139,118 @@ pub(super) fn apply(cli: &Cli, state: &StateArgs, args: &ApplyArgs) -> Result<()
             let _ = writeln!(text, "  {:<22} {note}", "");
         }
     }
-    let detail = json!({ "steps": &steps });
     let Some(by_ms) = confirm_by_ms else {
-        text.push_str("`wirepath tune rollback` gives them back");
-        return answer(cli, "applied", detail, &text);
+        text.push_str("`wirepath tune rollback` restores the earlier values");
+        return print(context, Answer::Applied { steps }, &text);
     };
     let within = by_ms.saturating_sub(tune::boot_clock_ms()).div_ceil(1000);
     console::say(&format!(
-        "{}given back in {within} s unless `wirepath tune confirm` comes from another terminal; \
-         Ctrl-C gives back now",
-        text
+        "{text}rolled back in {within} s unless `wirepath tune confirm` is run from another \
+         terminal; Ctrl-C rolls back now"
     ));
     let root = state.root.as_deref();
-    match tune::await_confirmation(&store, root, by_ms, stop::flag_ref(), &mut |_| {})? {
+    match tune::await_confirmation(&store, root, by_ms, signals::stop_flag(), &mut |_| {})? {
         Confirmation::Confirmed => {
-            let text = "confirmed: `wirepath tune rollback` still gives them back";
-            answer(cli, "confirmed", detail, text)
+            let text = "confirmed: `wirepath tune rollback` still restores the earlier values";
+            print(context, Answer::Confirmed, text)
         }
-        Confirmation::Undone => Err(Failure::failed("somebody else gave the settings back")),
-        Confirmation::RolledBack { why, report } => Err(rolled_back(&why, &report)),
+        Confirmation::Undone => Err(Failure::failed("another process rolled the settings back")),
+        Confirmation::RolledBack { cause, report } => Err(rolled_back(&cause, &report)),
     }
 }
 
-fn rolled_back(why: &str, report: &Report) -> Failure {
-    let mut text = format!("{why}; what was changed was given back");
-    for given in report.foreign() {
-        let Fate::Foreign { found } = &given.fate else { continue };
+fn rolled_back(cause: &dyn std::error::Error, report: &Report) -> Failure {
+    let mut text = format!("{}; all changes were rolled back", host::text::chain(cause));
+    for setting in report.foreign() {
+        let RestoreOutcome::Foreign { found } = &setting.outcome else { continue };
         let _ = write!(
             text,
-            "\n  but {} of {} was changed to {found} by somebody else, and left",
-            given.knob, given.target
+            "\n  except {} of {}: another process changed it to {found}, which was kept",
+            setting.knob, setting.target
         );
     }
     Failure::Failed(text)
 }
 
-fn already(
-    cli: &Cli,
-    drift: &[(String, tune::Target, tune::Value, String)],
-) -> Result<(), Failure> {
+fn already(context: &Context, drift: Vec<(String, Target, Value, String)>) -> Result<(), Failure> {
     let mut text = "nothing to do: this plan is applied".to_owned();
-    for (knob, target, wanted, found) in drift {
-        let _ = write!(text, "\n  but {knob} of {target} is {found} by now, not {wanted}");
+    for (knob, target, wanted, found) in &drift {
+        let _ = write!(text, "\n  but {knob} of {target} is now {found}, not {wanted}");
     }
-    let rows: Vec<_> = drift
-        .iter()
-        .map(|(knob, target, wanted, found)| {
-            json!({ "knob": knob, "target": target, "wanted": wanted, "now": found })
-        })
-        .collect();
-    answer(cli, "already-applied", json!({ "changed_since": rows }), &text)
+    let row = |(knob, target, wanted, now)| Drift { knob, target, wanted, now };
+    let changed_since = drift.into_iter().map(row).collect();
+    print(context, Answer::AlreadyApplied { changed_since }, &text)
 }
 
-fn dry_run(cli: &Cli, state: &StateArgs, system: &System, plan: &Plan) -> Result<(), Failure> {
+fn dry_run(
+    context: &Context,
+    state: &StateArgs,
+    system: &System,
+    plan: &Plan,
+) -> Result<(), Failure> {
     notice(state);
     let ready = plan.check(system)?;
     let mut text = String::new();
-    let mut rows = Vec::new();
+    let mut steps = Vec::new();
     for step in &ready {
         let (knob, target) = (step.knob.id(), step.target.to_string());
+        let (now, value) = (step.before.clone(), step.value.clone());
         let what = match step.is_done() {
-            true => "is so already".to_owned(),
-            false => format!("{} -> {}", step.before, step.value),
+            true => "already set".to_owned(),
+            false => format!("{now} -> {value}"),
         };
         let _ = writeln!(text, "{knob:<22} {target:<24} {what}");
-        rows.push(json!({
-            "knob": knob, "target": target, "now": step.before, "value": step.value,
-            "changes": !step.is_done(),
-        }));
+        steps.push(DryStep { knob, target, now, value, changes: !step.is_done() });
     }
-    let change_count = ready.iter().filter(|step| !step.is_done()).count();
-    let _ = write!(text, "{change_count} settings would be changed; nothing was");
-    answer(cli, "dry-run", json!({ "steps": rows }), &text)
+    let changes = steps.iter().filter(|step| step.changes).count();
+    let _ = write!(text, "{} would be changed; dry run", count(changes, "setting"));
+    print(context, Answer::DryRun { steps }, &text)
 }
 
-pub(super) fn confirm(cli: &Cli, state: &StateArgs) -> Result<(), Failure> {
+pub(super) fn confirm(context: &Context, state: &StateArgs) -> Result<(), Failure> {
     let journal = tune::confirm(&state.store())?;
     let text = match journal.phase {
         Phase::Confirmed => "confirmed: the settings stay until `wirepath tune rollback`",
-        _ => "nobody waits for a confirmation: the settings stay until `wirepath tune rollback`",
+        _ => "no confirmation is pending: the settings stay until `wirepath tune rollback`",
     };
-    answer(cli, "confirmed", json!({}), text)
+    print(context, Answer::Confirmed, text)
 }
 
-pub(super) fn rollback(cli: &Cli, state: &StateArgs) -> Result<(), Failure> {
+pub(super) fn rollback(context: &Context, state: &StateArgs) -> Result<(), Failure> {
     let store = state.store();
     let lock = store.lock()?;
     let report = tune::rollback(&store, &lock, state.root.as_deref(), "the user asked")?;
     let mut text = match (report.is_stale, report.settings.len()) {
-        (true, _) => "the machine was started anew since: nothing is left to give back".to_owned(),
-        (false, 0) => "nothing had been changed".to_owned(),
-        (false, count) => format!("{count} settings looked at"),
+        (true, _) => "the machine was rebooted since: nothing is left to restore".to_owned(),
+        (false, 0) => "no setting had been changed".to_owned(),
+        (false, n) => format!("{} checked", count(n, "setting")),
     };
-    for given in &report.settings {
-        let fate = match &given.fate {
-            Fate::Unchanged => format!("was {} all along", given.before),
-            Fate::Restored => format!("is {} again", given.before),
-            Fate::Foreign { found } => {
-                format!(
-                    "LEFT: somebody else has made it {found}; before us it was {}",
-                    given.before
-                )
+    for setting in &report.settings {
+        let before = &setting.before;
+        let outcome = match &setting.outcome {
+            RestoreOutcome::Unchanged => format!("unchanged at {before}"),
+            RestoreOutcome::Restored => format!("restored to {before}"),
+            RestoreOutcome::Foreign { found } => {
+                format!("KEPT at {found}, set by another process; before the plan it was {before}")
             }
-            Fate::Gone => "is gone, with its setting".to_owned(),
-            Fate::Failed { why } => format!("FAILED, and was {}: {why}", given.before),
+            RestoreOutcome::Gone => "no longer exists".to_owned(),
+            RestoreOutcome::Failed { why } => format!("FAILED to restore {before}: {why}"),
         };
-        let _ = write!(text, "\n  {:<22} {:<24} {fate}", given.knob, given.target.to_string());
+        let target = setting.target.to_string();
+        let _ = write!(text, "\n  {:<22} {target:<24} {outcome}", setting.knob);
     }
-    let detail = json!({ "restarted_since": report.is_stale, "settings": &report.settings });
-    let outcome = if report.failure().is_some() { "incomplete" } else { "rolled-back" };
-    answer(cli, outcome, detail, &text)?;
-    match report.failure() {
+    let failure = report.failure();
+    let (restarted_since, settings) = (report.is_stale, report.settings);
+    let document = RollbackDocument { restarted_since, settings };
+    let answer = match failure.is_some() {
+        true => Answer::Incomplete(document),
+        false => Answer::RolledBack(document),
+    };
+    print(context, answer, &text)?;
+    match failure {
         None => Ok(()),
         Some(failure) => Err(Failure::Failed(format!(
-            "not all could be given back: {failure}; the journal stays, try again"
+            "rollback is incomplete: {failure}; the journal is kept, try again"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! A process that gives settings back when the one that waits for a confirmation is killed.
+//! A process that rolls settings back if the one that waits for a confirmation is killed.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use host::tune::{self, Phase, StoreError};
 
-use super::StateArgs;
-use crate::end::Failure;
-use crate::stop;
+use super::state::StateArgs;
+use crate::exit::Failure;
+use crate::signals;
 
-/// The guard of this process, until dropped. It holds the other end of a pipe: whatever ends us
-/// closes ours, and that is its sign to look whether we had come to an end.
+/// Guard of this process, until dropped. It reads from a pipe that closes when this process ends, by
+/// whatever cause, and then checks whether the settings were confirmed.
 pub(super) struct Guard {
     child: Child,
 }
 
 impl Guard {
-    /// Starts it, out of reach of this terminal's Ctrl-C.
+    /// Starts the guard in a process group of its own, which Ctrl-C does not reach.
     pub(super) fn start(state: &StateArgs) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
-            Failure::failed(format!("no guard could be started, and nothing was changed: {error}"))
+            Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
         };
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("tune").arg("guard").arg(std::process::id().to_string());
@@ -44,20 +44,20 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // It has nothing left to do but to see that.
+        // The closed pipe ends it.
         let _ended = self.child.wait();
     }
 }
 
-/// What the guard does: waits for the end of `pid`, and gives back what that left unconfirmed.
+/// Body of the guard: waits for the end of process `pid`, then rolls back its unconfirmed settings.
 pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
-    stop::on_hangup()?;
+    signals::stop_on_hangup()?;
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     let store = state.store();
     let lock = loop {
         match store.lock() {
             Ok(lock) => break lock,
-            // Somebody else is giving it back, or confirms it.
+            // Another process is rolling back or confirming.
             Err(StoreError::Busy { .. }) => thread::sleep(Duration::from_millis(50)),
             Err(error) => return Err(error.into()),
         }

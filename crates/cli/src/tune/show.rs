@@ -1,21 +1,65 @@
-//! What is applied, and what there is to apply.
+//! `tune status | knobs`.
 
 use std::fmt::Write;
 
-use host::tune::{self, Phase};
-use serde_json::json;
+use host::tune::{self, Phase, Scope, Setting, Target, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{PlaceArgs, StateArgs, notice};
-use crate::args::Cli;
+use super::state::{PlaceArgs, StateArgs, notice};
 use crate::console;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 
-pub(super) fn status(cli: &Cli, state: &StateArgs) -> Result<(), Failure> {
+/// Document of `tune status --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StatusDocument {
+    schema: u32,
+    phase: &'static str,
+    #[serde(flatten)]
+    applied: Option<AppliedDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct AppliedDocument {
+    profile: String,
+    interface: Option<String>,
+    netns: Option<String>,
+    pid: u32,
+    applied_unix_s: u64,
+    settings: Vec<Setting>,
+}
+
+/// Document of `tune knobs --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct KnobsDocument {
+    schema: u32,
+    knobs: Vec<KnobDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct KnobDocument {
+    knob: &'static str,
+    what: &'static str,
+    scope: Scope,
+    values: String,
+    disturbs_others: bool,
+    targets: Vec<TargetDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct TargetDocument {
+    target: Target,
+    value: Option<Value>,
+    cannot_set: Option<String>,
+}
+
+pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure> {
     let store = state.store();
     let Some(journal) = store.read()? else {
-        if cli.json {
-            let doc = json!({ "schema": model::SCHEMA, "phase": "nothing-applied" });
-            return console::text(&format!("{doc:#}"));
+        if context.json {
+            let (schema, phase) = (crate::schema::DOCUMENT, "nothing-applied");
+            return console::json(&StatusDocument { schema, phase, applied: None });
         }
         return console::text("nothing is applied");
     };
@@ -23,23 +67,27 @@ pub(super) fn status(cli: &Cli, state: &StateArgs) -> Result<(), Failure> {
     let settings = tune::settings(&journal, state.root.as_deref())?;
     let header = &journal.header;
     let (phase, words) = match journal.phase {
-        Phase::Unchanged => ("unchanged", "begun, and nothing changed yet".to_owned()),
-        Phase::Applying => ("applying", "in the midst of its steps".to_owned()),
+        Phase::Unchanged => ("unchanged", "started, nothing changed yet".to_owned()),
+        Phase::Applying => ("applying", "being applied".to_owned()),
         Phase::Applied(None) => ("applied", "applied".to_owned()),
         Phase::Applied(Some(by_ms)) => {
             let left_ms = by_ms.saturating_sub(tune::boot_clock_ms());
             ("waiting", format!("applied; {} s left to confirm", left_ms.div_ceil(1000)))
         }
         Phase::Confirmed => ("confirmed", "applied and confirmed".to_owned()),
-        Phase::RollingBack => ("rolling-back", "being given back".to_owned()),
+        Phase::RollingBack => ("rolling-back", "being rolled back".to_owned()),
     };
-    if cli.json {
-        let doc = json!({
-            "schema": model::SCHEMA, "phase": phase, "profile": header.profile,
-            "interface": header.interface, "netns": header.netns, "pid": header.pid,
-            "applied_unix_s": header.unix_s, "settings": settings,
-        });
-        return console::text(&format!("{doc:#}"));
+    if context.json {
+        let applied = AppliedDocument {
+            profile: header.profile.clone(),
+            interface: header.interface.clone(),
+            netns: header.netns.clone(),
+            pid: header.pid,
+            applied_unix_s: header.unix_s,
+            settings,
+        };
+        let schema = crate::schema::DOCUMENT;
+        return console::json(&StatusDocument { schema, phase, applied: Some(applied) });
     }
     let interface = header.interface.as_deref().unwrap_or("the machine");
     let mut text = format!("{} for {interface}: {words}\n", header.profile);
@@ -50,23 +98,26 @@ pub(super) fn status(cli: &Cli, state: &StateArgs) -> Result<(), Failure> {
         let note = match (agrees, setting.was_begun) {
             (true, _) => String::new(),
             (false, true) => format!("  (set to {}, changed since)", setting.wanted),
-            (false, false) => format!("  (not reached; would be {})", setting.wanted),
+            (false, false) => format!("  (not applied; planned {})", setting.wanted),
         };
         let target = setting.target.to_string();
         let _ =
             writeln!(text, "  {:<22} {target:<24} {} -> {now}{note}", setting.knob, setting.before);
     }
-    text.push_str("`wirepath tune rollback` gives it back");
+    text.push_str("`wirepath tune rollback` restores the earlier values");
     console::text(&text)
 }
 
-pub(super) fn knobs(cli: &Cli, state: &StateArgs, place: &PlaceArgs) -> Result<(), Failure> {
+pub(super) fn knobs(
+    context: &Context,
+    state: &StateArgs,
+    place: &PlaceArgs,
+) -> Result<(), Failure> {
     let system = place.open(state)?;
     let mut text = String::new();
     let mut docs = Vec::new();
     for knob in tune::all() {
         let _ = writeln!(text, "{:<22} {}", knob.id(), knob.about().what);
-        let format = knob.format().describe();
         let mut rows = Vec::new();
         let targets = tune::targets(knob, &system, place.interface.as_deref()).unwrap_or_default();
         for target in targets {
@@ -80,16 +131,19 @@ pub(super) fn knobs(cli: &Cli, state: &StateArgs, place: &PlaceArgs) -> Result<(
             let shown = value.as_ref().map_or("-", |value| value.as_str());
             let note = why.as_ref().map_or(String::new(), |why| format!("  ({why})"));
             let _ = writeln!(text, "{:<22}   {target}: {shown}{note}", "");
-            rows.push(json!({ "target": target, "value": value, "cannot_set": why }));
+            rows.push(TargetDocument { target, value, cannot_set: why });
         }
-        docs.push(json!({
-            "knob": knob.id(), "what": knob.about().what, "scope": knob.scope(), "values": format,
-            "disturbs_others": knob.disturbs(), "targets": rows,
-        }));
+        docs.push(KnobDocument {
+            knob: knob.id(),
+            what: knob.about().what,
+            scope: knob.scope(),
+            values: knob.format().describe(),
+            disturbs_others: knob.disturbs(),
+            targets: rows,
+        });
     }
-    if cli.json {
-        let doc = json!({ "schema": model::SCHEMA, "knobs": docs });
-        return console::text(&format!("{doc:#}"));
+    if context.json {
+        return console::json(&KnobsDocument { schema: crate::schema::DOCUMENT, knobs: docs });
     }
     console::text(&text)
 }

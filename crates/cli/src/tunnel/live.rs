@@ -1,10 +1,10 @@
-//! What `tunnel run --live` shows.
+//! Contents of the view of `tunnel run --live`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use paths::tunnel::run::Live;
+use forward::run::Live;
 
 use crate::live::{Rate, Scene, Table};
 
@@ -86,9 +86,9 @@ fn state(live: &Live) -> Vec<(String, String)> {
         row("addresses", live.address_count.to_string()),
         row("free frames", free),
     ];
-    let sum = |of: fn(&paths::tunnel::order::Books) -> u64| live.books.iter().map(of).sum();
+    let sum = |of: fn(&forward::order::OrderCounters) -> u64| live.books.iter().map(of).sum();
     push(&mut rows, "holes", sum(|books| books.hole_count));
-    push(&mut rows, "not waited for", sum(|books| books.passed_count));
+    push(&mut rows, "not waited for", sum(|books| books.timed_out_count));
     push(&mut rows, "dead workers", live.dead_workers as u64);
     push(&mut rows, "errors", live.error_count);
     rows

@@ -3,42 +3,43 @@
 use std::time::Duration;
 
 use clap::Args;
-use model::Arm;
-use paths::tunnel::SWITCHES;
-use paths::tunnel::measure::search::SearchSpec;
-use paths::tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
+use model::{Arm, PathSwitch};
+use tunnel::Switch;
+use tunnel::measure::search::SearchSpec;
+use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
 
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
-use crate::{console, stop};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::{console, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// Switches of path tunnel joined by +, `baseline` for none, or `kernel` for the kernel's
-    /// forwarder with nothing in its way
+    /// forwarder without obstacles
     #[arg(short = 'f', long, value_name = "FORWARDER", default_value = "bypass+batch+prepend",
           value_parser = parse_forwarder)]
     forwarder: Arm,
-    /// Frame sizes in bytes, the frame check sequence counted; those of RFC 2544 unless given
+    /// Frame sizes in bytes with the frame check sequence; default: those of RFC 2544
     #[arg(short = 's', long, value_delimiter = ',', default_values_t = SIZES_BYTES)]
     sizes: Vec<usize>,
-    /// How long a trial sends
+    /// Duration of a trial
     #[arg(short = 't', long, default_value = "300ms", value_parser = parse_duration)]
     trial: Duration,
-    /// Loss that the partial drop rate allows, percent
+    /// Loss allowed at the partial drop rate, percent
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = parse_percent)]
     pdr_loss: f64,
-    /// The search ends when its bounds are so close, percent
+    /// Distance of the bounds at which the search ends, percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_percent)]
     resolution: f64,
     /// Shares of the rate without loss at which delays are measured, percent
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_values_t = [50.0, 90.0],
           value_parser = parse_percent)]
     latency: Vec<f64>,
-    /// Trials that decide on a rate, by majority; odd
+    /// Number of trials per rate, decided by majority; odd
     #[arg(long, value_name = "COUNT", default_value = "3", value_parser = parse_odd)]
     trials: usize,
-    /// How often a disturbed trial is repeated at one rate
+    /// Maximum number of repetitions of a disturbed trial at one rate
     #[arg(long, value_name = "COUNT", default_value = "3")]
     repeats: usize,
 }
@@ -49,12 +50,11 @@ fn parse_forwarder(text: &str) -> Result<Arm, String> {
         "baseline" => return Ok(Arm::baseline()),
         _ => {}
     }
-    let ids: Vec<&str> = text.split('+').collect();
-    let unknown = ids.iter().find(|id| !SWITCHES.iter().any(|switch| switch.id == **id));
-    match unknown {
-        Some(id) => Err(format!("{id:?} is no switch of tunnel; see wirepath paths")),
-        None => Ok(Arm::of(ids)),
-    }
+    let find = |id: &str| {
+        let found = Switch::ALL.iter().copied().find(|switch| switch.id() == id);
+        found.ok_or_else(|| format!("tunnel has no switch {id:?}; see wirepath paths"))
+    };
+    Ok(Arm::with(text.split('+').map(find).collect::<Result<Vec<_>, _>>()?))
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
@@ -69,7 +69,7 @@ fn parse_odd(text: &str) -> Result<usize, String> {
     fits.then_some(count).ok_or_else(|| format!("{count} has no majority; give an odd number"))
 }
 
-pub(crate) fn run(cli: &Cli, args: &MeasureArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> {
     let spec = MeasureSpec {
         arm: args.forwarder.clone(),
         sizes_bytes: args.sizes.clone(),
@@ -91,11 +91,11 @@ pub(crate) fn run(cli: &Cli, args: &MeasureArgs) -> Result<(), Failure> {
             ));
         }
     };
-    let sizes = measure::measure(&spec, &stop::asked, &mut told)?;
-    if sizes.is_empty() && stop::asked() {
+    let sizes = measure::measure(&spec, &signals::stop_requested, &mut told)?;
+    if sizes.is_empty() && signals::stop_requested() {
         return Err(Failure::failed("ended before the first size was done"));
     }
-    match cli.json {
+    match context.json {
         true => console::text(&measure::json(&spec, &sizes).to_string()),
         false => console::text(&measure::text(&spec, &sizes)),
     }

@@ -1,4 +1,4 @@
-//! `wirepath tunnel`: what the path `tunnel` does by hand.
+//! `wirepath tunnel`: run, measure and check a forwarder.
 
 mod check;
 mod live;
@@ -7,19 +7,19 @@ mod run;
 
 use clap::Subcommand;
 
-use crate::args::Cli;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {
-    /// Forward between a port and tunnels, by a configuration file; SIGHUP reads it again
+    /// Forward between a port and tunnels by a configuration file; SIGHUP reloads it
     #[command(after_help = "\
 Example:
   wirepath tunnel run --config tunnel.toml --metrics 9101
   wirepath tunnel run --config tunnel.toml --live
   wirepath tunnel run --config tunnel.toml --check")]
     Run(run::RunArgs),
-    /// Find the highest rate that a forwarder takes at each frame size, and the delay below it
+    /// Find the highest rate of a forwarder at each frame size, and the delay below it
     #[command(after_help = "\
 Example:
   wirepath tunnel measure --forwarder bypass+batch+prepend
@@ -33,10 +33,10 @@ Example:
     Check(check::CheckArgs),
 }
 
-pub(crate) fn run(cli: &Cli, command: &TunnelCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &TunnelCommand) -> Result<(), Failure> {
     match command {
-        TunnelCommand::Run(args) => run::run(cli, args),
-        TunnelCommand::Measure(args) => measure::run(cli, args),
-        TunnelCommand::Check(args) => check::run(cli, args),
+        TunnelCommand::Run(args) => run::run(context, args),
+        TunnelCommand::Measure(args) => measure::run(context, args),
+        TunnelCommand::Check(args) => check::run(context, args),
     }
 }

@@ -8,40 +8,41 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use io::capability::{self, Capability};
-use io::thread::{Started, start};
-use paths::tunnel::config::Config;
-use paths::tunnel::run::{Live, Operator, RunError};
+use forward::config::Config;
+use forward::run::{Live, Operator, RunError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
+use sys::capability::{self, Capability};
+use sys::thread::{Started, start};
 
 use super::live::Picture;
-use crate::args::{Cli, parse_duration};
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 use crate::live::View;
 use crate::metrics::{self, Metrics};
-use crate::{console, rights, stop};
+use crate::shared_args::parse_duration;
+use crate::{console, privileges, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The configuration, TOML; read again on SIGHUP
+    /// Configuration file (TOML); reloaded on SIGHUP
     #[arg(short = 'c', long, value_name = "FILE")]
     config: PathBuf,
-    /// Read the file, say what is wrong with it, and end
+    /// Check the file and exit
     #[arg(long)]
     check: bool,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
     metrics: Option<SocketAddr>,
-    /// How long to forward; until Ctrl-C unless given
+    /// Duration; default: until Ctrl-C
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Draw the figures on the whole terminal; q ends
+    /// Show the figures on the whole terminal; q ends
     #[arg(long)]
     live: bool,
 }
 
-pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let config = read(&args.config).map_err(Failure::Usage)?;
     if args.check {
         console::say(&format!(
@@ -54,15 +55,15 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     }
     let asked_to_reload = Arc::new(AtomicBool::new(false));
     flag::register(SIGHUP, asked_to_reload.clone())?;
-    let view = args.live.then(|| View::open(cli.json)).transpose()?;
+    let view = args.live.then(|| View::open(context.json)).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
     if let Some(metrics) = &metrics {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
-    let shown = Mutex::new(None::<Live>);
+    let shown = Arc::new(Mutex::new(None::<Live>));
     let done = AtomicBool::new(false);
-    let mut foreman = Foreman {
-        cli,
+    let mut operator = Console {
+        context,
         file: &args.config,
         asked_to_reload,
         shown: &shown,
@@ -74,28 +75,30 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     };
     let ran = thread::scope(|scope| {
         let serve = metrics.as_ref().map(|metrics| {
-            let (done, shown) = (&done, &shown);
-            let serve = move || rights::give_up().map(|()| metrics.serve(done, || text_of(shown)));
+            let (done, shown) = (&done, shown.clone());
+            let serve = move || {
+                privileges::drop_all().map(|()| metrics.serve(done, move || text_of(&shown)))
+            };
             start(scope, "metrics", serve)
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {
-            return Err(why.to_owned());
+            return Err(why.to_string());
         }
-        let ran = paths::tunnel::run::run(config, &mut foreman);
+        let ran = forward::run::run(config, &mut operator);
         done.store(true, Ordering::Relaxed);
         Ok(ran)
     });
-    let failed = foreman.failed.take();
-    // Results and errors are for the terminal as it was.
-    drop(foreman.view.take());
+    let failed = operator.failed.take();
+    // Results and errors are printed on the restored terminal.
+    drop(operator.view.take());
     ran.map_err(Failure::failed)?.map_err(|error| match error {
         RunError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
-        error => Failure::of(&error),
+        error => Failure::from_chain(&error),
     })?;
     failed.map_or(Ok(()), Err)?;
-    let last = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let last = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(last) = last else { return Ok(()) };
-    match cli.json {
+    match context.json {
         true => console::text(&last.json().to_string()),
         false => console::text(&summary(&last)),
     }
@@ -112,9 +115,9 @@ fn text_of(shown: &Mutex<Option<Live>>) -> String {
     live.as_ref().map(Live::prometheus).unwrap_or_default()
 }
 
-/// Who answers for the signals, the file and the screen.
-struct Foreman<'a> {
-    cli: &'a Cli,
+/// Operator of the forwarder: signals, configuration file and display.
+struct Console<'a> {
+    context: &'a Context,
     file: &'a Path,
     asked_to_reload: Arc<AtomicBool>,
     shown: &'a Mutex<Option<Live>>,
@@ -125,25 +128,25 @@ struct Foreman<'a> {
     picture: Picture,
 }
 
-impl Foreman<'_> {
-    /// What the view says of its turn; it is over when the command ends or the terminal is gone.
+impl Console<'_> {
+    /// Handles the result of the view. The view ends with the command or the terminal.
     fn after(&mut self, turn: Result<(), Failure>) {
         if let Err(failure) = turn {
             self.failed = Some(failure);
         }
-        if self.failed.is_some() || stop::asked() {
+        if self.failed.is_some() || signals::stop_requested() {
             self.view = None;
         }
     }
 }
 
-impl Operator for Foreman<'_> {
+impl Operator for Console<'_> {
     fn wants_end(&mut self) -> bool {
         if let Some(view) = &mut self.view {
             let turn = view.turn();
             self.after(turn);
         }
-        stop::asked()
+        signals::stop_requested()
             || self.failed.is_some()
             || self.until.is_some_and(|until| std::time::Instant::now() >= until)
     }
@@ -171,7 +174,7 @@ impl Operator for Foreman<'_> {
 
     fn live(&mut self, live: &Live) {
         let ended = self.wants_end();
-        if self.cli.json && !ended {
+        if self.context.json && !ended {
             if let Err(failure) = console::text(&live.json().to_string()) {
                 self.failed = Some(failure);
             }
@@ -186,7 +189,7 @@ impl Operator for Foreman<'_> {
     }
 }
 
-/// What there is to say at the end.
+/// Summary at the end.
 fn summary(last: &Live) -> String {
     let mut out = format!(
         "forwarded {} frames into tunnels and {} out of them in {:.1} s; {} addresses\n",
@@ -200,7 +203,7 @@ fn summary(last: &Live) -> String {
         out.push_str(&format!("dropped: {}\n", drops.join(", ")));
     }
     let [into, back] = &last.books;
-    let passed = into.passed_count + back.passed_count;
+    let passed = into.timed_out_count + back.timed_out_count;
     if passed > 0 {
         out.push_str(&format!("{passed} batches of stuck workers were not waited for\n"));
     }

@@ -1,21 +1,24 @@
-//! `wirepath vmnic`: a guest to talk to.
+//! `wirepath vmnic`: a guest that answers ping and TCP, and streams that are checked.
 
-mod bench;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "needs KVM on x86-64"))]
+mod streams;
 
 use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use model::{Arm, ArmPlan, Support};
-use paths::vmnic::{SWITCHES, Vmnic};
-use paths::{Load, Path};
+use model::{Arm, ArmPlan, Load, Path, PathSwitch, Support};
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmnic::{Switch, Vmnic};
 
-use crate::args::Cli;
 use crate::console;
-use crate::end::Failure;
+use crate::context::Context;
+use crate::exit::Failure;
 
-use bench::BenchCommand;
+use streams::BenchCommand;
+pub(crate) use streams::Document as StreamsDocument;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmnicCommand {
@@ -25,12 +28,8 @@ Example:
   wirepath vmnic run -- ping -c 3 10.77.0.2
   wirepath vmnic run --switches rap-in-kernel+tdmd-doorbell+shared-ring -- nc 10.77.0.1 9")]
     Run(RunArgs),
-    /// Where a frame's time goes; a link of 100 Mbit/s; streams checked at both ends
-    #[command(
-        subcommand,
-        after_help = "Example:\n  wirepath vmnic bench overhead\n  \
-                      wirepath vmnic bench streams --size 100MB"
-    )]
+    /// Streams through a guest, checked at both ends
+    #[command(subcommand, after_help = "Example:\n  wirepath vmnic bench streams --size 100MB")]
     Bench(BenchCommand),
 }
 
@@ -39,20 +38,35 @@ pub(crate) struct RunArgs {
     /// Switches that are on, joined by +; none is the baseline
     #[arg(long, default_value = "baseline")]
     switches: String,
-    /// Command to run where the guest can be reached; without one it serves until interrupted
+    /// Command to run in the namespace that reaches the guest; without one it serves until interrupted
     #[arg(last = true)]
     command: Vec<OsString>,
 }
 
-pub(crate) fn run(cli: &Cli, command: &VmnicCommand) -> Result<(), Failure> {
+/// The document of `vmnic run --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    command: &'static str,
+    switches: Vec<String>,
+    sent_frame_count: u64,
+    received_frame_count: u64,
+    exit_count: u64,
+    /// CPU time of the vCPU's thread.
+    vcpu_ns: u64,
+    /// CPU time of the device's thread.
+    device_ns: u64,
+}
+
+pub(crate) fn run(context: &Context, command: &VmnicCommand) -> Result<(), Failure> {
     if let Support::Unsupported { what, needs } =
         Vmnic.support(&Arm::baseline(), &load("stream", Duration::ZERO))
     {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     match command {
-        VmnicCommand::Run(args) => serve(cli, &arm(&args.switches)?, &args.command),
-        VmnicCommand::Bench(command) => bench::run(cli, command),
+        VmnicCommand::Run(args) => serve(context, &arm(&args.switches)?, &args.command),
+        VmnicCommand::Bench(command) => streams::run(context, command),
     }
 }
 
@@ -61,7 +75,7 @@ fn load(kind: &str, trial: Duration) -> Load {
 }
 
 fn arm(text: &str) -> Result<Arm, Failure> {
-    let plan = ArmPlan::parse(text, &SWITCHES).map_err(|e| Failure::Usage(e.to_string()))?;
+    let plan = ArmPlan::parse(text, Switch::SPECS).map_err(|e| Failure::Usage(e.to_string()))?;
     match plan {
         ArmPlan::List(sets) if sets.len() <= 1 => {
             let switches = sets.into_iter().next().unwrap_or_default();
@@ -72,49 +86,48 @@ fn arm(text: &str) -> Result<Arm, Failure> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn serve(cli: &Cli, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
+fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
     use std::os::fd::{AsFd, AsRawFd};
 
-    let served = paths::vmnic::serve::Served::start(arm)?;
+    let served = vmnic::serve::Served::start(arm)?;
     let ip = served.guest_ip();
     let status = match command.split_first() {
         Some((program, arguments)) => {
             let mut child = Command::new(program);
             child.args(arguments);
-            let ran = served.netns().run(|| child.status()).map_err(|e| Failure::of(&e))?;
+            let ran = served.netns().run(|| child.status())?;
             let why = |e| Failure::failed(format!("cannot run {}: {e}", program.display()));
             Some(ran.map_err(why)?)
         }
         None => {
             let fd = served.netns().as_fd().as_raw_fd();
             console::say(&format!(
-                "the guest is {ip} in a namespace of its own; a shell beside it:\n  \
-                 nsenter --net=/proc/{}/fd/{fd}\ninterrupt to end it",
+                "the guest is {ip}, in a network namespace; to open a shell there:\n  \
+                 nsenter --net=/proc/{}/fd/{fd}\nCtrl-C ends it",
                 std::process::id()
             ));
-            while !crate::stop::asked() && !served.has_ended() {
+            while !crate::signals::stop_requested() && !served.has_ended() {
                 std::thread::sleep(Duration::from_millis(50));
             }
             None
         }
     };
     let seen = served.stop()?;
-    if cli.json {
-        let doc = serde_json::json!({
-            "schema": model::SCHEMA,
-            "command": "vmnic run",
-            "switches": arm.switches,
-            "sent_frame_count": seen.tx_frame_count,
-            "received_frame_count": seen.rx_frame_count,
-            "exit_count": seen.exit_count,
-            "vcpu_ns": seen.vcpu_ns,
-            "device_ns": seen.device_ns,
-        });
-        console::text(&format!("{doc:#}"))?;
+    if context.json {
+        console::json(&Document {
+            schema: model::SCHEMA,
+            command: "vmnic run",
+            switches: arm.switches.names(),
+            sent_frame_count: seen.tx_frame_count,
+            received_frame_count: seen.rx_frame_count,
+            exit_count: seen.exit_count,
+            vcpu_ns: seen.vcpu_ns,
+            device_ns: seen.device_ns,
+        })?;
     } else {
         console::say(&format!(
-            "the guest sent {} frames and received {}; it was left {} times, its processor took \
-             {:.1} ms and its device {:.1} ms of CPU time",
+            "the guest sent {} frames and received {}; {} exits, {:.1} ms CPU time of the vCPU and \
+             {:.1} ms of the device",
             seen.tx_frame_count,
             seen.rx_frame_count,
             seen.exit_count,
@@ -131,6 +144,6 @@ fn serve(cli: &Cli, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn serve(_: &Cli, _: &Arm, _: &[OsString]) -> Result<(), Failure> {
-    Err(Failure::Unsupported("a PC as a virtual machine needs x86-64".into()))
+fn serve(_: &Context, _: &Arm, _: &[OsString]) -> Result<(), Failure> {
+    Err(Failure::Unsupported("a virtual PC needs x86-64".into()))
 }

@@ -21,7 +21,7 @@ pub(crate) struct Browser {
     from: Receiver<Value>,
     session: String,
     asked: u64,
-    /// What the page complained of: errors, and whatever the policy forbade.
+    /// Errors and policy violations of the page.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -152,7 +152,7 @@ impl Browser {
         let begun = Instant::now();
         loop {
             let asked = json!({ "expression": expression, "returnByValue": true });
-            // While a page goes there is nobody to ask: not true yet.
+            // During navigation no page answers: not true yet.
             if self.call("Runtime.evaluate", asked)["result"]["value"] == true {
                 return;
             }

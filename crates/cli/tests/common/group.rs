@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{LONG, Running, skip, until};
+use super::{LONG, Running, until};
 
-/// What there is none left of.
+/// Exhausted resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Without {
     Memory,
@@ -32,17 +32,13 @@ impl Without {
                 ("/sys/fs/cgroup/pids", "pids.max"),
             ],
         };
-        let found = places.into_iter().find_map(|(folder, limit)| {
+        places.into_iter().find_map(|(folder, limit)| {
             let trial = PathBuf::from(folder).join(name());
             fs::create_dir(&trial).ok()?;
             let has_limit = trial.join(limit).exists();
             fs::remove_dir(&trial).ok()?;
             has_limit.then(|| (PathBuf::from(folder), limit))
-        });
-        if found.is_none() {
-            skip(&format!("no control group with a limit of {self:?} can be made"));
-        }
-        found
+        })
     }
 
     fn controller(self) -> Option<&'static Controller> {
@@ -67,12 +63,17 @@ fn name() -> String {
     format!("wirepath-test-{}-{n}", std::process::id())
 }
 
-/// Removed when dropped, once whoever is in it has ended.
+/// Control group, removed on drop once its processes have ended.
 pub(crate) struct Group(PathBuf);
 
 impl Group {
+    #[track_caller]
     pub(crate) fn is_there(without: Without) -> bool {
-        without.controller().is_some()
+        let is_there = without.controller().is_some();
+        if !is_there {
+            testkit::skip("cgroup", format!("no group with a limit of {without:?} can be created"));
+        }
+        is_there
     }
 
     /// Puts a command into a group.
@@ -81,12 +82,12 @@ impl Group {
         let group = Group(folder.join(name()));
         fs::create_dir(&group.0).expect("a group");
         fs::write(group.0.join(limit), without.limit()).expect("a limit");
-        // It may have ended meanwhile.
+        // It may have ended since.
         let _ = fs::write(group.0.join("cgroup.procs"), running.pid().to_string());
         group
     }
 
-    /// Whoever is in it may have what they want again.
+    /// Lifts the limit.
     pub(crate) fn relieve(&self, without: Without) {
         let (_, limit) = without.controller().expect("it was looked for");
         fs::write(self.0.join(limit), "max").expect("a limit");

@@ -1,13 +1,14 @@
-//! What the tests of the program share: running it, watching it end, namespaces of their own,
-//! and looking for what a process left behind.
+//! Helpers of the program's tests: running it, waiting for its end, namespaces, and a search for
+//! resources that a process left behind.
 #![allow(dead_code, reason = "every test program uses its own part of this")]
 
+pub(crate) mod books;
 pub(crate) mod group;
 mod spaces;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -21,45 +22,20 @@ use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use spaces::{FAR_IP, NEAR_IP, Spaces, enter, tunnel_config};
-
-/// Longer than anything takes that is going to happen at all, on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
-
-/// Says on standard error why a part of a test cannot run here.
-pub(crate) fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}
-
-/// Whether a program is installed.
-pub(crate) fn is_installed(program: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
-    if !found {
-        skip(&format!("{program} is not installed"));
-    }
-    found
-}
-
-/// Waits until `condition` holds.
-///
-/// The limit is in looks, 10 ms or more apart: time in which this process was stopped, and what it
-/// waits for perhaps as well, does not count.
-pub(crate) fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    const LOOK: Duration = Duration::from_millis(10);
-    let mut left = limit.as_nanos() / LOOK.as_nanos();
-    while !condition() {
-        if left == 0 {
-            return false;
-        }
-        left -= 1;
-        thread::sleep(LOOK);
-    }
-    true
-}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use testkit::{LONG, is_installed, until};
 
 /// The program with nothing of the user's settings.
 pub(crate) fn wirepath(args: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_wirepath")), args)
+}
+
+/// Folder for the machine-wide lock of this test program; others run at the same time.
+fn lock_folder() -> PathBuf {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("locks-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for locks");
+    folder
 }
 
 fn clean(mut command: Command, args: &[&str]) -> Command {
@@ -67,8 +43,7 @@ fn clean(mut command: Command, args: &[&str]) -> Command {
         .args(args)
         .env_remove("WIREPATH_DATA")
         .env_remove("NO_COLOR")
-        // Whoever else tests on this machine does not count.
-        .env("WIREPATH_LOCKS", env!("CARGO_TARGET_TMPDIR"))
+        .env("WIREPATH_LOCKS", lock_folder())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -216,12 +191,12 @@ impl Running {
 
     /// Its network namespaces besides ours, held open.
     pub(crate) fn namespaces(&self) -> Vec<sys::netns::Netns> {
-        namespaces_of(self.pid())
+        namespaces_of(&[self.pid()])
     }
 
-    /// What it has of the kernel's now.
+    /// Kernel resources that it holds now.
     pub(crate) fn holdings(&self) -> Holdings {
-        Holdings::of(self.pid(), &self.mark)
+        Holdings::of(&self.mark)
     }
 }
 
@@ -254,7 +229,7 @@ fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// What a process has that could outlive it: BPF programs, network namespaces, children.
+/// Resources of a process that could outlive it: BPF programs, network namespaces, children.
 pub(crate) struct Holdings {
     mark: String,
     /// Ids of its BPF programs.
@@ -264,11 +239,14 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    fn of(pid: u32, mark: &str) -> Self {
-        let views = namespaces_of(pid).iter().map(sys::sysfs::Sysfs::of).collect::<Result<_, _>>();
-        let namespaces = views.expect("a view of each namespace");
-        let dir = PathBuf::from(format!("/proc/{pid}"));
-        let programs = entries(&dir.join("fdinfo"))
+    /// Those of all living processes with the mark: the process and its children.
+    fn of(mark: &str) -> Self {
+        let pids: Vec<u32> = marked(mark).into_iter().map(|(pid, _)| pid).collect();
+        let views = namespaces_of(&pids).iter().map(sys::sysfs::Sysfs::of).collect();
+        let namespaces = Result::<_, _>::expect(views, "a view of each namespace");
+        let programs = pids
+            .iter()
+            .flat_map(|pid| entries(Path::new(&format!("/proc/{pid}/fdinfo"))))
             .filter_map(|file| fs::read_to_string(file).ok())
             .filter_map(|text| {
                 let line = text.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
@@ -288,6 +266,17 @@ impl Holdings {
         shown.flat_map(|names| names.expect("a namespace's view outlives it")).collect()
     }
 
+    /// Frames received by all interfaces of its namespaces.
+    pub(crate) fn received_count(&self) -> u64 {
+        let of = |view: &sys::sysfs::Sysfs, name: &String| {
+            let path = format!("class/net/{name}/statistics/rx_packets");
+            view.read(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
+        };
+        let names = |view: &sys::sysfs::Sysfs| view.list("class/net").unwrap_or_default();
+        let counts = |view| names(view).iter().filter_map(|name| of(view, name)).sum::<u64>();
+        self.namespaces.iter().map(counts).sum()
+    }
+
     /// Asserts that all of it goes away by itself.
     pub(crate) fn assert_gone(&self) {
         let processes = || marked(&self.mark);
@@ -301,7 +290,7 @@ impl Holdings {
     }
 }
 
-/// Whether the kernel has a BPF program of this id.
+/// True if the kernel has a BPF program with this id.
 pub(crate) fn has_program(id: u32) -> bool {
     let mut bpftool = Command::new("bpftool");
     bpftool.args(["prog", "show", "id", &id.to_string()]);
@@ -313,18 +302,21 @@ fn inode(link: &Path) -> Option<u64> {
     target.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Network namespaces that a process lives in or holds open, besides our own and those with a
+/// Network namespaces that processes live in or hold open, besides our own and those with a
 /// name, which are a test's own and stay.
-fn namespaces_of(pid: u32) -> Vec<sys::netns::Netns> {
-    let dir = PathBuf::from(format!("/proc/{pid}"));
+fn namespaces_of(pids: &[u32]) -> Vec<sys::netns::Netns> {
     let own = inode("/proc/thread-self/ns/net".as_ref());
     let named = entries("/run/netns".as_ref())
         .filter_map(|file| Some(fs::metadata(file).ok()?.ino()))
         .map(Some);
     let mut seen: BTreeSet<_> = named.chain([own]).collect();
-    let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
-    entries(&dir.join("fd"))
-        .chain(tasks)
+    let held = |pid: &u32| {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let tasks = entries(&dir.join("task")).map(|task| task.join("ns/net"));
+        entries(&dir.join("fd")).chain(tasks)
+    };
+    pids.iter()
+        .flat_map(held)
         .filter(|file| inode(file).is_some() && seen.insert(inode(file)))
         .filter_map(|file| sys::netns::Netns::open(file).ok())
         .collect()

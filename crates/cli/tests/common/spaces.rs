@@ -88,7 +88,7 @@ impl Spaces {
         clean(enter(&self.far, &[env!("CARGO_BIN_EXE_wirepath")]), args)
     }
 
-    /// What the kernel says of the far interface.
+    /// `ip link show` of the far interface.
     pub(crate) fn far_link(&self) -> String {
         succeed(ip(&["-n", &self.far, "-d", "link", "show", "vb"]))
     }

@@ -1,5 +1,5 @@
-//! A wall clock that jumps, for one command: a library that stands before the C library's own.
-//! The machine's clock stays what it is.
+//! A wall clock that jumps for one command: a preloaded library overrides the C library's clock. The
+//! machine's clock is not changed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,9 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::NamedTempFile;
 
-use crate::common::skip;
-
-/// Adds what a file says, in seconds, to what the kernel says.
+/// Adds the seconds in a file to the kernel's time.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -55,7 +53,7 @@ time_t time(time_t *at) {
 }
 "#;
 
-/// The library, built once; `None` where there is no compiler.
+/// The library, built once; `None` without a compiler.
 fn library() -> Option<&'static PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -65,7 +63,6 @@ fn library() -> Option<&'static PathBuf> {
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&built).arg(&source);
         if !compiler.status().is_ok_and(|status| status.success()) {
-            skip("no C compiler: the wall clock is not set");
             return None;
         }
         Some(built)
@@ -74,10 +71,14 @@ fn library() -> Option<&'static PathBuf> {
 }
 
 pub(crate) fn is_there() -> bool {
-    library().is_some()
+    let is_there = library().is_some();
+    if !is_there {
+        testkit::skip("cc", "no C compiler: the wall clock is not set");
+    }
+    is_there
 }
 
-/// How far the wall clock is off for a command.
+/// Offset of the wall clock for a command.
 pub(crate) struct Clock(NamedTempFile);
 
 impl Clock {
@@ -87,13 +88,13 @@ impl Clock {
         clock
     }
 
-    /// Puts it so many seconds ahead.
+    /// Sets the offset in seconds.
     pub(crate) fn set(&self, seconds: i64) {
         use std::os::unix::fs::FileExt;
         self.0.as_file().write_all_at(&seconds.to_ne_bytes(), 0).expect("our file");
     }
 
-    /// Has a command go by it.
+    /// Makes a command use it.
     pub(crate) fn show_to(&self, command: &mut Command) {
         if let Some(library) = library() {
             command.env("LD_PRELOAD", library).env("WIREPATH_TEST_CLOCK", self.0.path());

@@ -1,4 +1,4 @@
-//! What may happen to a running command.
+//! Faults that strike a running command.
 
 use std::process::Command;
 use std::thread;
@@ -14,31 +14,31 @@ pub(crate) enum Fault {
     Interrupt,
     Terminate,
     Kill,
-    /// Stopped for a moment and continued, by signals.
+    /// SIGSTOP, then SIGCONT.
     Stop,
     /// Its interface goes down and comes up again.
     Flap,
-    /// Its interface gets a smaller MTU.
+    /// The MTU of its interface is reduced.
     Mtu,
     /// Its interface is deleted.
     Unplug,
     /// The name of its namespace is deleted.
     Unname,
-    /// No descriptor is left to open.
+    /// Its limit of descriptors is reached.
     Descriptors,
-    /// No address space is left to map.
+    /// Its limit of address space is reached.
     Memory,
     /// The other end is killed.
     Widow,
-    /// The disk that it writes to is full.
+    /// Its disk is full.
     Disk,
-    /// What it reads is closed to it.
+    /// Its files become unreadable.
     Permission,
     /// The wall clock goes a day ahead, then two days back.
     Clock,
-    /// Its control group has no memory left.
+    /// Its control group reaches its memory limit.
     Group,
-    /// Its control group has no thread left to start.
+    /// Its control group reaches its thread limit.
     Threads,
 }
 
@@ -62,7 +62,7 @@ impl Fault {
         Fault::Threads,
     ];
 
-    /// The head of its column.
+    /// Column title.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Fault::Interrupt => "SIGINT",
@@ -89,7 +89,7 @@ impl Fault {
             Fault::Flap | Fault::Mtu | Fault::Unplug | Fault::Unname => subject.link().is_some(),
             Fault::Widow => subject.has_other_end(),
             Fault::Disk => subject.has_disk(),
-            // Only this one gives up what stands above permissions.
+            // Only this one drops the capability that overrides permissions.
             Fault::Permission => subject == Subject::Serve,
             Fault::Clock => clock::is_there(),
             Fault::Group => Group::is_there(Without::Memory),
@@ -98,8 +98,8 @@ impl Fault {
         }
     }
 
-    /// Whether what follows is chance: when an allocation next asks the kernel for memory, which
-    /// map is read next, whether a trial or a setting finds no descriptor, or no thread, first.
+    /// True if the effect is random: it depends on the next allocation or map, or on whether a trial or
+    /// a setting first finds no descriptor or thread.
     pub(crate) fn is_chance(self, subject: Subject) -> bool {
         matches!(self, Fault::Memory | Fault::Group)
             || self == Fault::Descriptors && subject == Subject::Explain
@@ -110,7 +110,7 @@ impl Fault {
         let set = |what: &[&str]| {
             if let Some((namespace, link)) = stage.link() {
                 let line = ["-n", namespace, "link", "set", "dev", link];
-                // Nothing to do when an earlier fault has taken it away.
+                // An earlier fault may have removed it.
                 let _ = ip(&[&line[..], what].concat()).output();
             }
         };
@@ -154,6 +154,6 @@ impl Fault {
 fn limit(running: &Running, what: &str) {
     let mut command = Command::new("prlimit");
     command.args(["--pid", &running.pid().to_string(), what]);
-    // It may have ended meanwhile.
+    // The command may have ended.
     let _ = command.output().expect("prlimit, of util-linux");
 }

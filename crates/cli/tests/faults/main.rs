@@ -1,13 +1,14 @@
-//! Every long-running command under every fault: it goes on or ends as docs/faults.md says, and
-//! leaves nothing behind. Then faults in seeded random order, at random moments.
+//! Every long-running command under every fault: it goes on or ends as recorded, and leaves nothing
+//! behind. Then faults in seeded random order at random moments.
 //!
-//! `UPDATE=1` writes what happened into docs/faults.md. `WIREPATH_TEST_FAULTS=1000` sets how many
-//! random runs there are, `WIREPATH_TEST_SEED` where they begin.
+//! `UPDATE=1` records the outcomes in tests/goldens/faults.md and docs/internals/faults.md.
+//! `WIREPATH_TEST_FAULTS=1000` sets the number of random runs, `WIREPATH_TEST_SEED` the first seed.
 
 mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod fault;
+mod service;
 mod subject;
 mod table;
 
@@ -18,14 +19,13 @@ use common::{own_links, until};
 use fault::Fault;
 use subject::{Stage, Subject};
 
-/// How long a command may take to notice what happened to it, or to end once asked.
+/// Time that a command may take to react to a fault, or to end after SIGINT.
 const SOON: Duration = Duration::from_secs(15);
-/// What still runs after this long goes on, where the table does not say that it ends.
+/// Time after which a running command counts as going on, unless the record says that it ends.
 const WHILE: Duration = Duration::from_millis(700);
 
-/// What became of a command.
-///
-/// Fails where no fault may lead to: a panic, a command that does not end, something left behind.
+/// Outcome of a command under faults. Panics at an outcome that no fault may cause: a panic, a command
+/// that does not end, or leftovers.
 fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -> String {
     let links = own_links();
     let stage = Stage::new(subject);
@@ -39,6 +39,10 @@ fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -
         fault.strike(&stage, &running);
     }
     let ends_by_itself = until(patience, || running.has_ended());
+    let struck: Vec<_> = faults.iter().map(|(_, fault)| *fault).collect();
+    if !ends_by_itself {
+        stage.assert_serves(&running, &struck);
+    }
     let asked = if ends_by_itself { None } else { Some("INT") };
     if let Some(signal) = asked {
         running.signal(signal);
@@ -49,10 +53,13 @@ fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -
         panic!("{subject} under {faults:?}: {pid} does not end; it said: {said}");
     };
     let all = common::all_text(&output);
-    // The standard library panics by itself where a thread finds no memory for its signal stack.
+    // The standard library panics if a thread has no memory for its signal stack.
     let starved = faults.iter().any(|(_, fault)| *fault == Fault::Memory);
     let panicked = all.contains("panicked") && !(starved && all.contains("alternative stack"));
     assert!(!panicked, "{subject} under {faults:?}: {all}");
+    if output.status.success() {
+        stage.assert_books(&output, &struck);
+    }
     held.assert_gone();
     stage.assert_clean();
     assert_eq!(own_links(), links, "{subject} under {faults:?}");
@@ -63,7 +70,7 @@ fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -
     if asked.is_some() && output.status.success() {
         return "goes on".to_owned();
     }
-    // What it says of a failure is part of the outcome.
+    // The error message is part of the outcome.
     let why = all.lines().rev().find_map(|line| line.strip_prefix("error: "));
     let ended = if asked.is_some() { format!("goes on; when asked, {ended}") } else { ended };
     match why {
@@ -72,7 +79,7 @@ fn outcome(subject: Subject, faults: &[(Duration, Fault)], patience: Duration) -
     }
 }
 
-/// A row of the table: `subject` under each fault that can happen to it.
+/// Checks a row of the table: `subject` under each fault that can strike it.
 fn row_holds(subject: Subject) {
     if !subject.can_run() {
         return;
@@ -129,7 +136,7 @@ rows! {
     vmnic_under_faults: Subject::Vmnic;
 }
 
-/// A small generator of our own choosing: the same seed, the same faults.
+/// Deterministic generator: the same seed gives the same faults.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The commands, each started in a place of its own.
+//! The commands, each started in its own namespaces and folder.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::common::group::{Group, Without};
 use crate::common::{self, Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, ip, succeed, until};
 
-const GROUP: &str = "239.77.1.9:10000";
+pub(crate) const GROUP: &str = "239.77.1.9:10000";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
@@ -28,7 +28,7 @@ pub(crate) enum Subject {
     Tunnel(&'static str),
     Measure,
     Generate,
-    /// Path, and an arm that runs everywhere.
+    /// Path, and an arm that every host supports.
     Prove(&'static str, &'static str),
     Explain,
     Serve,
@@ -93,7 +93,7 @@ impl Subject {
         Subject::Vmnic,
     ];
 
-    /// Its interface, and whether that is in the near namespace; `None` when it makes its own.
+    /// True with the name if its interface is in the near namespace; `None` if it creates its own.
     pub(crate) fn link(self) -> Option<(bool, &'static str)> {
         match self {
             Subject::Peer
@@ -117,46 +117,50 @@ impl Subject {
         }
     }
 
-    /// Whether it writes to a disk as it goes.
+    /// True if it writes to disk while it runs.
     pub(crate) fn has_disk(self) -> bool {
         matches!(self, Subject::Record | Subject::Prove(..))
     }
 
-    /// Whether it can be started here; the reason is said where not.
+    /// True if it can be started here; prints the reason if not.
     pub(crate) fn can_run(self) -> bool {
-        static GUEST: OnceLock<bool> = OnceLock::new();
-        static VMNIC: OnceLock<bool> = OnceLock::new();
-        let tried = |args: &[&str]| {
-            let output = common::run(common::wirepath(args));
-            if output.status.code() == Some(3) {
-                common::skip(String::from_utf8_lossy(&output.stderr).trim());
-            }
-            output.status.code() != Some(3)
-        };
-        match self {
+        /// Reason of exit code 3.
+        type Missing = OnceLock<Option<String>>;
+        static GUEST: Missing = Missing::new();
+        static VMNIC: Missing = Missing::new();
+        let (need, missing, args): (_, &Missing, &[&str]) = match self {
             Subject::Guest | Subject::Prove("guest", _) => {
-                *GUEST.get_or_init(|| tried(&["guest", "run", "-d", "1ms"]))
+                ("qemu-system-aarch64", &GUEST, &["guest", "run", "-d", "1ms"])
             }
             Subject::Vmnic | Subject::Prove("vmnic", _) => {
-                *VMNIC.get_or_init(|| tried(&["vmnic", "run", "--", "true"]))
+                ("kvm", &VMNIC, &["vmnic", "run", "--", "true"])
             }
-            _ => true,
+            _ => return true,
+        };
+        let missing = missing.get_or_init(|| {
+            let output = common::run(common::wirepath(args));
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code() == Some(3)).then_some(why)
+        });
+        if let Some(why) = missing {
+            testkit::skip(need, why);
         }
+        missing.is_none()
     }
 
-    /// Whether another process of ours answers it.
+    /// True if another process of the test answers it.
     pub(crate) fn has_other_end(self) -> bool {
         matches!(self, Subject::Ping(_) | Subject::Send)
     }
 }
 
-/// Where a command runs.
+/// Namespaces and folder in which a command runs.
 pub(crate) struct Stage {
-    subject: Subject,
-    spaces: Spaces,
-    data: Data,
+    pub(crate) subject: Subject,
+    pub(crate) spaces: Spaces,
+    pub(crate) data: Data,
     other_end: RefCell<Option<Running>>,
-    /// What it receives, where it would have nothing to write otherwise.
+    /// Sender of data for a command that would otherwise have nothing to write.
     traffic: RefCell<Option<Running>>,
     pub(crate) clock: Clock,
     groups: RefCell<Vec<Group>>,
@@ -191,15 +195,15 @@ impl Stage {
         }
     }
 
-    /// Starts a command that goes by the stage's clock, and has its turns to itself.
+    /// Starts a command with the stage's clock and its own lock folder.
     fn run(&self, mut command: Command) -> Running {
         self.clock.show_to(&mut command);
         command.env("WIREPATH_LOCKS", self.data.path());
         Running::start(command)
     }
 
-    /// Starts a command with a small disk of its own at the stage's folder, in `enter`'s
-    /// namespaces; its process id is the command's.
+    /// Starts a command in the namespaces of `enter` with a small disk mounted at the stage's folder;
+    /// the process id is that of the command.
     fn run_on_disk(&self, enter: Command, args: &[&str]) -> Running {
         let folder = self.data.path().display();
         let mount = format!("mount -t tmpfs -o size=32m none {folder} && exec \"$@\"");
@@ -211,12 +215,12 @@ impl Stage {
     }
 
     /// The stage's folder as a command sees it.
-    fn folder_of(&self, running: &Running) -> String {
+    pub(crate) fn folder_of(&self, running: &Running) -> String {
         format!("/proc/{}/root{}", running.pid(), self.data.path().display())
     }
 
     pub(crate) fn fill_disk(&self, running: &Running) {
-        // It may have ended meanwhile, and its disk with it.
+        // The command may have ended, and its disk with it.
         let Ok(mut file) = File::create(format!("{}/filler", self.folder_of(running))) else {
             return;
         };
@@ -231,7 +235,7 @@ impl Stage {
         self.groups.borrow_mut().push(Group::around(running, without));
     }
 
-    /// Starts the command and waits until it is at work.
+    /// Starts the command and waits until it works.
     pub(crate) fn start(&self, subject: Subject) -> Running {
         let Stage { spaces, data, .. } = self;
         match subject {
@@ -243,17 +247,19 @@ impl Stage {
             }
             Subject::Echo(engine) => {
                 let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.listening("echo", &["-i", "vb", "--engine", engine], clock)
+                spaces.listening("echo", &["-i", "vb", "--json", "--engine", engine], clock)
             }
             Subject::Receive => {
                 let clock = |command: &mut Command| self.clock.show_to(command);
-                spaces.listening("receive", &["-i", "vb"], clock)
+                spaces.listening("receive", &["-i", "vb", "--json"], clock)
             }
             Subject::Ping(engine) => {
-                let args = ["probe", "ping", FAR_IP, "--rate", "1000", "-d", "300s"];
+                let args = ["probe", "ping", FAR_IP, "--json", "--rate", "1000", "-d", "300s"];
                 self.near(&[&args[..], &["--engine", engine]].concat())
             }
-            Subject::Send => self.near(&["probe", "send", FAR_IP, "--rate", "1000", "-d", "300s"]),
+            Subject::Send => {
+                self.near(&["probe", "send", FAR_IP, "--json", "--rate", "1000", "-d", "300s"])
+            }
             Subject::Listen => {
                 let args = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json"];
                 let mut listen = self.run(spaces.far(&args));
@@ -269,7 +275,7 @@ impl Stage {
             }
             Subject::Replay => {
                 let args = ["feed", "replay", "--synthetic", "--rate", "5000", "--to", GROUP];
-                let args = [&args[..], &["-i", "va", "-d", "300s"]].concat();
+                let args = [&args[..], &["-i", "va", "-d", "300s", "--json"]].concat();
                 let replay = self.run(spaces.near(&args));
                 let sent = || {
                     let dir = ["-n", &spaces.far, "-s", "link", "show", "vb"];
@@ -283,10 +289,12 @@ impl Stage {
             }
             Subject::Tunnel(engine) => {
                 spaces.add_port();
+                let hp = ["-n", &spaces.near, "address", "add", "10.78.0.1/24", "dev", "hp"];
+                succeed(ip(&hp));
                 let file = data.file("tunnel.toml");
                 let config = common::tunnel_config(engine, "pa", ("va", NEAR_IP), FAR_IP);
                 fs::write(&file, config).expect("a file");
-                let args = ["tunnel", "run", "--config", &file];
+                let args = ["tunnel", "run", "--config", &file, "--json"];
                 let mut tunnel = self.run(spaces.near(&args));
                 tunnel.await_stderr("tunnel b: ");
                 tunnel
@@ -294,11 +302,9 @@ impl Stage {
             Subject::Measure => {
                 let args = ["tunnel", "measure", "--trial", "2s"];
                 let measure = self.run(data.wirepath(&args));
-                let seen = || {
-                    let held = measure.holdings();
-                    held.namespaces.len() >= 3 && !held.programs.is_empty()
-                };
-                assert!(until(LONG, seen), "{}", measure.stderr());
+                // The sink, both ends of the tunnel, the generator and its counter, loaded last.
+                let seen = until(LONG, || measure.holdings().programs.len() >= 5);
+                assert!(seen, "{}", measure.stderr());
                 measure
             }
             Subject::Generate => {
@@ -316,21 +322,14 @@ impl Stage {
                 let mut unshare = Command::new("unshare");
                 unshare.arg("--mount");
                 let prove = self.run_on_disk(unshare, &args);
-                let space = format!("--mount=/proc/{}/ns/mnt", prove.pid());
-                // SQLite would follow a path through /proc out of the disk's namespace.
-                let list = || {
-                    let mut list = Command::new("nsenter");
-                    list.args([&space, env!("CARGO_BIN_EXE_wirepath"), "history", "list"]);
-                    list.args(["--json", "--data-dir", &folder]);
-                    list
-                };
-                self.await_trials(&prove, 9, list);
+                self.await_trials(&prove, 9);
                 prove
             }
             Subject::Explain => {
                 let args = ["explain", "--netns", &spaces.far, "-i", "vb", "-d", "300s"];
+                let args = [&args[..], &["--duty", "100", "--json"]].concat();
                 let mut explain = self.run(common::wirepath(&args));
-                explain.await_stderr("following packets");
+                explain.await_stderr("tracing packets");
                 explain
             }
             Subject::Serve => {
@@ -351,8 +350,7 @@ impl Stage {
                 let folder = data.path().display().to_string();
                 let args = [&args[..], &long, &["--data-dir", &folder]].concat();
                 let prove = self.run(self.tune(&args));
-                let list = || data.wirepath(&["history", "list", "--json"]);
-                self.await_trials(&prove, 30, list);
+                self.await_trials(&prove, 30);
                 prove
             }
             Subject::Guest => {
@@ -363,21 +361,39 @@ impl Stage {
             }
             Subject::Vmnic => {
                 let mut vmnic = self.run(common::wirepath(&["vmnic", "run"]));
-                vmnic.await_stderr("interrupt to end it");
+                vmnic.await_stderr("Ctrl-C ends it");
                 vmnic
             }
         }
     }
 
-    /// Waits until a run has saved so many trials: its warm-up and two blocks.
-    fn await_trials(&self, prove: &Running, count: u64, list: impl Fn() -> Command) {
-        let saved = || {
-            let output = common::run(list());
-            let list: serde_json::Value =
-                serde_json::from_slice(&output.stdout).unwrap_or_default();
-            list["experiments"][0]["trials"].as_u64() >= Some(count)
-        };
-        assert!(until(LONG, saved), "{}", prove.stderr());
+    /// Waits until a run has stored `count` trials: its warm-up and two blocks.
+    fn await_trials(&self, prove: &Running, count: u64) {
+        assert!(until(LONG, || self.trial_count(prove) >= count), "{}", prove.stderr());
+    }
+
+    /// Trials that a run has stored.
+    pub(crate) fn trial_count(&self, prove: &Running) -> u64 {
+        let mut list = Command::new("nsenter");
+        if matches!(self.subject, Subject::Prove(..)) {
+            // SQLite would follow a path through /proc out of the disk's namespace.
+            list.arg(format!("--mount=/proc/{}/ns/mnt", prove.pid()));
+        }
+        list.args([env!("CARGO_BIN_EXE_wirepath"), "history", "list", "--json", "--data-dir"]);
+        let output = common::run({
+            list.arg(self.data.path());
+            list
+        });
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        list["experiments"][0]["trials"].as_u64().unwrap_or(0)
+    }
+
+    /// A command in the near namespace, also without its name.
+    pub(crate) fn near_command(&self, program: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/fd/{}", std::process::id(), self.near.as_raw_fd()));
+        command.args(program);
+        command
     }
 
     fn tune(&self, args: &[&str]) -> Command {
@@ -386,7 +402,7 @@ impl Stage {
         command
     }
 
-    /// A plan for its interface that sets what nobody else does.
+    /// A plan for its interface with a setting that no other command changes.
     fn plan(&self) -> String {
         let at = ["--interface", "va", "--netns", &self.spaces.near];
         let plan = ["tune", "plan", "--profile", "forwarding"];
@@ -425,19 +441,16 @@ impl Stage {
         }
     }
 
-    /// Asserts that the interfaces, where they are still there, carry no program and their own
-    /// settings, and that its control group is empty.
+    /// Asserts that remaining interfaces have no program and their original settings, and that the
+    /// control group is empty.
     pub(crate) fn assert_clean(&self) {
         self.kill_other_end();
         drop(self.traffic.take());
         drop(self.groups.take());
         if matches!(self.subject, Subject::Apply | Subject::TuneProve) {
-            let near = format!("--net=/proc/{}/fd/{}", std::process::id(), self.near.as_raw_fd());
-            let mut show = Command::new("nsenter");
-            show.args([&near, "ip", "link", "show", "va"]);
-            let mut show = || show.output();
+            let mut show = self.near_command(&["ip", "link", "show", "va"]);
             let mut is_back = || {
-                let shown = show().expect("ip").stdout;
+                let shown = show.output().expect("ip").stdout;
                 shown.is_empty() || String::from_utf8_lossy(&shown).contains("qlen 1000")
             };
             assert!(until(LONG, &mut is_back), "what was not confirmed stays");
@@ -451,8 +464,7 @@ impl Stage {
         }
     }
 
-    /// A sentence of the command's without the names and addresses that this stage gave, and how
-    /// far it had come.
+    /// Replaces names, addresses and progress in a message by placeholders.
     pub(crate) fn without_names(&self, text: &str) -> String {
         let data = self.data.path().display().to_string();
         let text = match text.split_once("packet ") {

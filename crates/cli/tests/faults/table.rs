@@ -1,4 +1,4 @@
-//! docs/faults.md, written by the tests and held to them.
+//! Recorded outcomes: tests/goldens/faults.md, and the overview of docs/internals/faults.md made of it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,96 +10,139 @@ use crate::subject::Subject;
 const HEAD: &str = "\
 # Faults
 
-What each long-running command does when something happens to it. **goes on**: it still runs 700 ms later,
-ends with 0 when asked, and its books are whole. **exit N**: it ends by itself within 15 seconds, with the
-message shown. Without address space to map, a command may end at any allocation (SIGABRT), or go on if it
-needs none; in a control group without memory it is killed when it next needs some. Those two are struck at random
-only. Whatever happens, no panic, and no namespace, interface, program or process is left behind.
+Behaviour of each long-running command under faults. **goes on**: it still runs 700 ms later, does its work (it
+answers, forwards, delivers or stores), ends with 0 on SIGINT, and its counters add up. `tunnel measure`, `probe
+generate`, `guest run` and `vmnic run`, and `peer` and `serve` without descriptors or threads, only have to run
+and to end. **exit N**: it ends by itself within 15 seconds, with an error message. Without address space to
+map, a command may end at any allocation (SIGABRT), or go on if it needs none; in a control group without memory
+it is killed when it next needs some. Those two strike at random only. No fault causes a panic, or leaves a
+namespace, interface, program or process behind.
 
-**disk full**: a small disk of its own, with no room from then on. **permission lost**: the folder that it reads is
-closed to all; commands that root starts read it all the same, unless they gave up that right. **wall clock set**: a day
-ahead, then two days back, by a library between the command and the kernel; the machine's clock is left alone. **no
-threads left**: it is in a control group that has as many as it may (pids.max). Of a
-thread that panics: the tunnel's order is tested with one (`crates/paths/src/tunnel/order`), commands have no way
-to make one. A CPU is taken away in a Debian guest (`crates/cli/tests/tune_guest/hotplug.rs`): `peer`, `probe echo`, `feed
-listen`, `feed replay`, `serve` and `tune apply` go on; `prove`, which places its ends on CPUs, ends with 1 once its trials
-fail, and says that it could not pin them there.
+**disk full**: a small disk of its own, without free space from then on. **permission lost**: the folder that it
+reads becomes unreadable; commands started by root read it nevertheless, unless they dropped that capability.
+**wall clock set**: a day ahead, then two days back, by a library between the command and the kernel; the
+machine's clock is not changed. **no threads left**: its control group is at its limit (pids.max). A panicking
+thread is tested in the tunnel's order (`crates/forward/src/order`); commands have no way to cause one. A CPU
+goes offline in a Debian guest (`crates/cli/tests/tune_guest/hotplug.rs`): `peer`, `probe echo`, `feed listen`,
+`feed replay`, `serve` and `tune apply` go on; `prove`, which pins its ends to CPUs, ends with 1 once its trials
+fail, with the CPU in its message.
 
-Written and checked by `cargo test -p wirepath --test faults` (`UPDATE=1` writes it anew), which also strikes
+Recorded and checked by `cargo test -p wirepath --test faults` (`UPDATE=1` records again), which also strikes
 with one to three faults at random moments: 50 seeded runs in `./test`, any number with
-`WIREPATH_TEST_FAULTS=1000 WIREPATH_TEST_SEED=7`.
-
-## For long
-
-`WIREPATH_TEST_SOAK=3600 cargo test -p wirepath --test soak -- --nocapture` keeps five commands running for an hour, and
-beside them has every path prove something in turn, pings by each engine, and faults: reloads, stops, MTU changes, near
-ends that are killed. Nothing may grow after the first quarter, and the books close. 22 November 2026, a virtual machine
-of 2 CPUs (AMD EPYC, Linux 6.18) with other work, debug build, 1,002 rounds:
-
-| Command | Memory after a quarter | after the hour | Descriptors |
-|---|---|---|---|
-| peer | 14.2 MB | 14.2 MB | 6, 6 |
-| feed listen | 24.0 MB | 24.1 MB | 8, 8 |
-| tunnel run | 79.6 MB | 79.6 MB | 16, 16 |
-| serve | 8.6 MB | 8.6 MB | 6, 6 |
-| feed replay | 10.6 MB | 10.6 MB | 6, 6 |
+`WIREPATH_TEST_FAULTS=1000 WIREPATH_TEST_SEED=7`. Every outcome with its message:
+`crates/cli/tests/goldens/faults.md`.
 
 ";
 
 const GLANCE: &str = "\
 ## At a glance
 
-**on**: goes on; **on, 1**: goes on, and ends with 1 when asked; **0**, **1**: ends by itself with that status; **–**: cannot
-happen to it, or is left to chance.
+**on**: goes on; **on, 1**: goes on, and ends with 1 on SIGINT; **0**, **1**: ends by itself with that status; **–**: cannot
+strike it, or is random.
 
 ";
 
-/// One test writes at a time.
+/// Tests write one at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 
-fn file() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md")
+fn page_file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/faults.md")
+}
+
+fn record_file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/faults.md")
 }
 
 fn section(subject: Subject) -> String {
     format!("## {subject}\n")
 }
 
-/// Whether what happens is written down, and not held to what was.
+/// True if outcomes are recorded instead of compared.
 pub(crate) fn is_written() -> bool {
     std::env::var_os("UPDATE").is_some_and(|value| value == "1")
 }
 
-/// Asserts that a row is what the table says, or writes it.
+/// Asserts that a row is as recorded, or records it.
 pub(crate) fn holds(subject: Subject, outcomes: &[String]) {
     let mut now = section(subject);
-    now.push_str("\n| Fault | What happens |\n|---|---|\n");
+    now.push_str("\n| Fault | Outcome |\n|---|---|\n");
     for (fault, outcome) in Fault::ALL.iter().zip(outcomes) {
         if outcome != "–" {
             now.push_str(&format!("| {} | {} |\n", fault.title(), outcome.replace('|', "\\|")));
         }
     }
     let _writing = WRITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let said = fs::read_to_string(file()).unwrap_or_default();
-    let mut sections: Vec<String> = Subject::ALL.iter().map(|s| found(&said, *s)).collect();
+    let mut sections = recorded();
     let own = Subject::ALL.iter().position(|s| *s == subject).expect("all are listed");
     if is_written() {
         sections[own] = now;
-        fs::write(file(), whole(&sections)).expect("docs/faults.md");
+        let sections: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
+        fs::write(record_file(), sections.join("\n")).expect("tests/goldens/faults.md");
+        fs::write(page_file(), page(&sections)).expect("docs/internals/faults.md");
         return;
     }
     let then = sections[own].trim_end();
-    assert!(then == now.trim_end(), "docs/faults.md says\n{then}\n\nbut now\n{now}");
+    assert!(then == now.trim_end(), "tests/goldens/faults.md has\n{then}\n\nbut now\n{now}");
 }
 
-/// The page of all commands' sections; empty ones are left out.
-fn whole(sections: &[String]) -> String {
-    let sections: Vec<_> = sections.iter().filter(|section| !section.is_empty()).collect();
-    let texts: Vec<&str> = sections.iter().map(|section| section.as_str()).collect();
-    format!("{HEAD}{}\n{}", at_a_glance(&texts), texts.join("\n"))
+/// Recorded sections in the order of [`Subject::ALL`]; empty without a record.
+fn recorded() -> Vec<String> {
+    let record = fs::read_to_string(record_file()).unwrap_or_default();
+    Subject::ALL.iter().map(|subject| found(&record, *subject)).collect()
 }
 
-/// Commands by faults, a word each.
+fn page(sections: &[String]) -> String {
+    let texts: Vec<&str> = sections.iter().map(String::as_str).collect();
+    format!("{HEAD}{}{}", long_runs(), at_a_glance(&texts))
+}
+
+/// Figures that the soak recorded.
+fn long_runs() -> String {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/soak.json");
+    let text = fs::read_to_string(file).expect("tests/goldens/soak.json");
+    let run: serde_json::Value = serde_json::from_str(&text).expect("written by the soak");
+    let text = |name: &str| run[name].as_str().unwrap_or_else(|| panic!("no {name}: {run}"));
+    let count = |at: &serde_json::Value, name: &str| {
+        at[name].as_u64().unwrap_or_else(|| panic!("no {name}: {run}"))
+    };
+    let rows = run["rows"].as_array().expect("rows").iter().map(|row| {
+        let mb = |name| count(row, name) as f64 / 1e6;
+        format!(
+            "| {} | {:.1} MB | {:.1} MB | {}, {} |\n",
+            row["command"].as_str().expect("a name"),
+            mb("warm_bytes"),
+            mb("end_bytes"),
+            count(row, "warm_descriptor_count"),
+            count(row, "end_descriptor_count"),
+        )
+    });
+    format!(
+        "\
+## Long runs
+
+`WIREPATH_TEST_SOAK=3600 cargo test -p wirepath --test soak -- --nocapture` runs five commands for an hour, and
+beside them experiments on every path in turn, pings by each engine, and faults: reloads, stops, MTU changes, links
+that go down, killed near ends. Nothing may grow after the first quarter, and the counters must add up. With
+`UPDATE=1` it records its figures in `crates/cli/tests/goldens/soak.json`, from which this table is made: {date}, commit
+{commit}, {cpu_count} CPUs ({cpu}), Linux {kernel}, {build} build, {seconds} seconds, {rounds} rounds.
+
+| Command | Memory after a quarter | at the end | Descriptors |
+|---|---|---|---|
+{rows}
+",
+        date = text("date"),
+        commit = text("commit"),
+        cpu_count = count(&run, "cpu_count"),
+        cpu = text("cpu"),
+        kernel = text("kernel"),
+        build = text("build"),
+        seconds = count(&run, "seconds"),
+        rounds = count(&run, "round_count"),
+        rows = rows.collect::<String>(),
+    )
+}
+
+/// Table of commands by faults.
 fn at_a_glance(sections: &[&str]) -> String {
     let faults: Vec<_> = Fault::ALL
         .into_iter()
@@ -117,7 +160,7 @@ fn at_a_glance(sections: &[&str]) -> String {
     format!("{GLANCE}{table}")
 }
 
-/// An outcome in a word, as [`GLANCE`] explains it.
+/// Short form of an outcome, explained in [`GLANCE`].
 fn word(outcome: &str) -> &'static str {
     match outcome {
         "goes on" => "on",
@@ -133,33 +176,39 @@ fn outcome(section: &str, fault: Fault) -> Option<&str> {
     section.lines().find_map(|line| line.strip_prefix(&row)?.strip_suffix(" |"))
 }
 
-/// Whether the table says that a command ends by itself under a fault.
+/// True if the record says that a command ends by itself under a fault.
 pub(crate) fn ends(subject: Subject, fault: Fault) -> bool {
-    let said = fs::read_to_string(file()).unwrap_or_default();
-    let section = found(&said, subject);
+    let record = fs::read_to_string(record_file()).unwrap_or_default();
+    let section = found(&record, subject);
     outcome(&section, fault).is_none_or(|outcome| !outcome.starts_with("goes on"))
 }
 
-/// Asserts that all commands are there, and that the overview says what their sections do.
+/// Asserts that every command has a record, and that the overview matches it.
 pub(crate) fn is_whole() {
-    let said = fs::read_to_string(file()).expect("docs/faults.md");
-    let sections = Subject::ALL.map(|subject| found(&said, subject));
+    let sections = recorded();
     for (subject, section) in Subject::ALL.iter().zip(&sections) {
-        assert!(!section.is_empty(), "{subject} is not in docs/faults.md; run with UPDATE=1");
+        assert!(
+            !section.is_empty(),
+            "{subject} is not in tests/goldens/faults.md; run with UPDATE=1"
+        );
     }
-    let now = whole(&sections);
+    let now = page(&sections);
     if is_written() {
-        fs::write(file(), now).expect("docs/faults.md");
+        fs::write(page_file(), now).expect("docs/internals/faults.md");
         return;
     }
-    assert!(said == now, "docs/faults.md is not what its sections make; run with UPDATE=1");
+    let written = fs::read_to_string(page_file()).expect("docs/internals/faults.md");
+    assert!(
+        written == now,
+        "docs/internals/faults.md does not match the record; run with UPDATE=1"
+    );
 }
 
-/// A command's part of the table, or nothing.
-fn found(said: &str, subject: Subject) -> String {
+/// Section of a command in the record; empty without one.
+fn found(record: &str, subject: Subject) -> String {
     let head = section(subject);
-    let Some(begin) = said.find(&head) else { return String::new() };
-    let rest = &said[begin..];
+    let Some(begin) = record.find(&head) else { return String::new() };
+    let rest = &record[begin..];
     let end = rest[head.len()..].find("\n## ").map_or(rest.len(), |at| at + head.len() + 1);
     format!("{}\n", rest[..end].trim_end())
 }

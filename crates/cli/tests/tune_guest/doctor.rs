@@ -1,16 +1,15 @@
-//! Faults that only a real card can have.
+//! Findings that only a real card can cause.
 
 use serde_json::Value;
 
 use crate::rig::Rig;
 
-/// Findings of one check.
 pub(crate) fn findings(report: &Value, check: &str) -> Vec<Value> {
     let all = report["findings"].as_array().expect("a list").iter();
     all.filter(|found| found["check"] == check).cloned().collect()
 }
 
-pub(crate) fn look(rig: &Rig, more: &str) -> Value {
+pub(crate) fn examine(rig: &Rig, more: &str) -> Value {
     rig.json(&format!("wirepath doctor --json {more}"))
 }
 
@@ -18,7 +17,7 @@ fn text<'a>(found: &'a Value, field: &str) -> &'a str {
     found[field].as_str().expect("text")
 }
 
-/// Interrupts by their names, and binding them to the first CPU.
+/// Binds interrupts, found by name, to the first CPU.
 const PIN: &str = "
 of() { awk -v name=\"$1\" '$NF ~ name { sub(\":\", \"\"); print $1 }' /proc/interrupts; }
 pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
@@ -27,15 +26,15 @@ pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
 #[test]
 fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
-    let latency = |card: &str| look(&rig, &format!("--interface {card} --profile latency"));
+    let latency = |card: &str| examine(&rig, &format!("--interface {card} --profile latency"));
     let report = latency("intel");
     let found = findings(&report, "coalescing");
     assert_eq!(found.len(), 1, "{report:#}");
     assert_eq!(found[0]["evidence"][0]["value"], "rx-usecs 3");
-    assert!(text(&found[0], "what").contains("intel holds interrupts back"));
-    // It can see whatever there is to see.
+    assert!(text(&found[0], "what").contains("intel delays interrupts"));
+    // Every check can run.
     assert_eq!(report["unseen"], Value::Array(Vec::new()), "{report:#}");
-    // Its change is one that the driver takes, and so is the way back.
+    // The driver accepts the change and its undo.
     rig.succeed(text(&found[0], "change"));
     assert!(findings(&latency("intel"), "coalescing").is_empty());
     rig.succeed(text(&found[0], "undo"));
@@ -44,7 +43,7 @@ fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
         assert!(findings(&latency(clean), "coalescing").is_empty(), "{clean}");
     }
 
-    // Two cards with traffic: interrupts of one are moved about, those of the other stay.
+    // Two cards with traffic: interrupts of one are moved, those of the other are not.
     rig.put(
         "root/usr/bin/irqbalance",
         "#!/usr/bin/sh
@@ -70,19 +69,19 @@ while :; do for cpu in 1 2; do echo $cpu >/proc/irq/$1/smp_affinity; usleep 3000
     ));
     let found = findings(&latency("intel"), "interrupts");
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(text(&found[0], "what").contains("of intel wanders over 2 CPUs"), "{found:#?}");
+    assert!(text(&found[0], "what").contains("of intel moves between 2 CPUs"), "{found:#?}");
     assert!(found[0]["evidence"].to_string().contains("irqbalance runs"), "{found:#?}");
     let beside = |card: &str, app: u32| {
         let more = format!("--interface {card} --profile latency --app-cpu {app}");
-        findings(&look(&rig, &more), "interrupts")
+        findings(&examine(&rig, &more), "interrupts")
     };
     assert_eq!(beside("vmx", 1), [Value::Null; 0]);
     assert!(text(&beside("vmx", 0)[0], "what").contains("arrives on the application's CPU 0"));
-    // Nobody moves it any more: that it once was is no fault.
+    // It no longer moves: an earlier move is not a finding.
     rig.succeed(&format!("kill -9 $(cat /tmp/balancer)\n{PIN}\npin '^intel'\nsleep 0.2"));
     assert_eq!(beside("intel", 1), [Value::Null; 0]);
 
-    // What the plan for the same purpose does leaves nothing to find.
+    // After the plan for the same purpose, nothing is found.
     rig.succeed(
         "wirepath tune plan --profile latency --interface intel --app-cpu 1 >/tmp/plan.toml
          wirepath tune apply /tmp/plan.toml

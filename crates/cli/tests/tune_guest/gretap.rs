@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::doctor::{findings, look};
+use crate::doctor::{examine, findings};
 use crate::rig::Rig;
 
-/// A plain host behind a bridge, whose frames all go to the bridge's other port.
+/// A host behind a bridge, whose frames all go to the bridge's other port.
 const BENCH: &str = "
 ip netns add plain
 ip link add p0 type veth peer name h0 netns plain
@@ -25,12 +25,12 @@ ip link add gt numtxqueues 2 type gretap local 10.81.0.1 remote 10.90.0.2
 ip link set gt up
 ip link set gt master br0
 ";
-/// The other end lies behind a card that asks for no headroom, or behind one that asks for some.
+/// The other end is behind a card that requests no headroom, or behind one that requests some.
 const BY_INTEL: &str = "ip route replace 10.90.0.2/32 via 10.81.0.2 dev intel\n";
 const BY_VIRTIO: &str = "ip route replace 10.90.0.2/32 via 10.77.0.1 dev vio\n";
 const GONE: &str = "ip link delete gt\nip route delete 10.90.0.2/32\n";
 
-/// How often the kernel copied a frame to make room while 100 went out, as itself counts.
+/// Copies that the kernel made for headroom while 100 frames were sent, by its own count.
 fn copies_of_100(rig: &Rig) -> u32 {
     let text = rig.succeed(
         "hits() { awk '$1 == \"copies\" { print $2 }' /sys/kernel/tracing/kprobe_profile; }
@@ -49,7 +49,7 @@ fn copies_of_100(rig: &Rig) -> u32 {
 fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
     rig.succeed(BENCH);
-    let doctor = || look(&rig, "--interface gt");
+    let doctor = || examine(&rig, "--interface gt");
     let silent = |report: &Value| {
         for check in ["tunnel-headroom", "tunnel-queues", "tunnel-mtu", "hooks", "conntrack"] {
             assert!(findings(report, check).is_empty(), "{check}: {report:#}");
@@ -57,7 +57,7 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
         assert_eq!(report["unseen"], Value::Array(Vec::new()), "{report:#}");
     };
 
-    // Made while the way led elsewhere: the bridge's ports were told too little, for good.
+    // Created while the route led elsewhere: the bridge's ports keep too little headroom.
     rig.succeed(&[BY_INTEL, TUNNEL, BY_VIRTIO].concat());
     let copies = copies_of_100(&rig);
     assert!(copies >= 100, "{copies} copies");
@@ -65,17 +65,17 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
     let found = findings(&report, "tunnel-headroom");
     assert_eq!(found.len(), 1, "{report:#}");
     let said = found[0].to_string();
-    for word in ["bridge br0 hands to gt", "52 bytes", "leaves 50", "gre_tap_xmit", "skb_cow_head"]
+    for word in ["bridge br0 passes to gt", "52 bytes", "leaves 50", "gre_tap_xmit", "skb_cow_head"]
     {
         assert!(said.contains(word), "{word}: {said}");
     }
-    // The change that it names helps.
+    // The change that it names works.
     rig.succeed(found[0]["change"].as_str().expect("a command"));
     silent(&doctor());
     let copies = copies_of_100(&rig);
     assert!(copies < 20, "{copies} copies");
 
-    // Twins: made when the way was known, and when none was, which asks for more than enough.
+    // Controls: created with a known route, and without any, which requests more than enough.
     for order in [[BY_VIRTIO, TUNNEL], [TUNNEL, BY_VIRTIO]] {
         rig.succeed(&[&[GONE][..], &order].concat().concat());
         let copies = copies_of_100(&rig);
@@ -109,7 +109,7 @@ fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
 
     // One queue is one too few for two CPUs.
     rig.succeed("ip link add one type gretap local 10.81.0.1 remote 10.90.0.3");
-    let report = look(&rig, "--interface one");
+    let report = examine(&rig, "--interface one");
     let found = findings(&report, "tunnel-queues");
     assert_eq!(found.len(), 1, "{report:#}");
     assert!(found[0].to_string().contains("tunnel one has one transmit queue"), "{report:#}");

@@ -1,11 +1,11 @@
-//! A CPU that is taken away from under running commands, and given back.
+//! A CPU that goes offline while commands run, and comes back.
 
-use crate::rig::{Came, Rig};
+use crate::rig::{Rig, ScriptResult};
 
-/// What becomes of a command.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
-    /// It goes on, and ends with this status when asked.
+    /// It goes on, and ends with this status after SIGINT.
     GoesOn(i32),
     /// It ends by itself, with 1.
     Ends,
@@ -13,7 +13,7 @@ enum Fate {
 
 use Fate::{Ends, GoesOn};
 
-/// A command, what succeeds once it is at work, and what becomes of it without the CPU.
+/// A command, a check that succeeds once it works, and its outcome without the CPU.
 const COMMANDS: [(&str, &str, Fate); 7] = [
     ("peer --listen 10.81.0.1:7117", "says 'listening on'", GoesOn(0)),
     ("probe echo -i intel", "says 'listening on'", GoesOn(0)),
@@ -25,7 +25,7 @@ const COMMANDS: [(&str, &str, Fate); 7] = [
     ),
     ("serve --port 0", "says 'until Ctrl-C'", GoesOn(0)),
     ("tune apply /tmp/plan.toml --confirm-within 300s", "says 'wirepath tune confirm'", GoesOn(1)),
-    // Its ends are placed on CPUs: a trial on one that is gone fails, and says so.
+    // Its ends are pinned to CPUs: a trial on an offline one fails with an error.
     (
         "prove probe --load ping --arms spin --trial 50ms --time 300s --min-blocks 100",
         "wirepath history list --json | grep -q '\"trials\": [1-9][0-9]'",
@@ -33,8 +33,7 @@ const COMMANDS: [(&str, &str, Fate); 7] = [
     ),
 ];
 
-/// Runs `command`, takes CPU 1 away, and sees what becomes of it; prints its status, and what it
-/// said.
+/// Script that runs `command`, takes CPU 1 offline, and prints the status and output of the command.
 fn script(command: &str, is_on: &str, fate: Fate) -> String {
     let see = match fate {
         GoesOn(_) => "sleep 2; kill -INT $p || exit 8",
@@ -59,13 +58,13 @@ cat /tmp/said
 }
 
 #[test]
-fn commands_outlive_a_cpu_that_is_taken_away() {
+fn commands_survive_a_cpu_going_offline() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed("wirepath tune plan --profile latency --interface intel >/tmp/plan.toml");
     let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pgrep wirepath || true");
     let before = left();
     for (command, is_on, fate) in COMMANDS {
-        let Came { code, stdout, stderr } = rig.run(&script(command, is_on, fate));
+        let ScriptResult { code, stdout, stderr } = rig.run(&script(command, is_on, fate));
         assert_eq!(code, 0, "{command}: {stdout}{stderr}");
         let status = if let GoesOn(status) = fate { status } else { 1 };
         let found = stdout.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Every knob of every card, set and given back.
+//! Every knob of every card, set and restored.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::rig::Rig;
 const CARDS: [&str; 3] = ["intel", "vmx", "vio"];
 const STATE: &str = "/var/lib/wirepath/tune";
 
-/// One line of `tune knobs`: what it is set to, or why it cannot be.
+/// One line of `tune knobs`: its value, or the reason why it cannot be set.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     knob: String,
@@ -33,13 +33,13 @@ fn rows(rig: &Rig, card: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// Every value of every knob at every card, and of the machine.
+/// All values of all knobs, by card and of the machine.
 fn everything(rig: &Rig) -> BTreeMap<(String, String), Option<String>> {
     let rows = CARDS.iter().flat_map(|card| rows(rig, card));
     rows.map(|row| ((row.knob, row.target), row.value)).collect()
 }
 
-/// What reads otherwise.
+/// Values that differ.
 fn differences(
     before: &BTreeMap<(String, String), Option<String>>,
     after: &BTreeMap<(String, String), Option<String>>,
@@ -50,7 +50,7 @@ fn differences(
     differ.map(|((key, before), after)| format!("{key:?}: {before:?} -> {after:?}")).collect()
 }
 
-/// A value that is not that of now.
+/// A value other than the current one.
 fn another(row: &Row) -> String {
     let now = row.value.as_deref().expect("it can be set");
     match (row.knob.as_str(), now) {
@@ -75,10 +75,10 @@ fn another(row: &Row) -> String {
     }
 }
 
-/// A plan of these settings; its file in the guest.
+/// File in the guest of a plan with these settings.
 fn plan(rig: &Rig, card: &str, steps: &[(&Row, String)]) -> String {
     let text = rig.succeed(&format!("wirepath tune plan --profile latency --interface {card}"));
-    // Its own steps apart, it says which machine and card are meant.
+    // Its own steps are removed; machine and card are kept.
     let head = text.split("\n[[").next().expect("a plan");
     let mut text = format!("{head}\n");
     for (row, value) in steps {
@@ -92,7 +92,7 @@ fn plan(rig: &Rig, card: &str, steps: &[(&Row, String)]) -> String {
     rig.put(&format!("{card}.toml"), &text)
 }
 
-/// What the kernel does not choose by itself, so that a reset would show.
+/// Values that the kernel does not choose itself, so that a reset is noticed.
 const SEED: &str = "
 echo 1 >/sys/class/net/intel/queues/rx-0/rps_cpus
 echo 32 >/sys/class/net/intel/queues/rx-0/rps_flow_cnt
@@ -109,7 +109,7 @@ done
 ";
 
 #[test]
-fn every_knob_of_real_cards_is_set_and_given_back_bit_for_bit() {
+fn every_knob_of_real_cards_is_set_and_restored_exactly() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed(SEED);
     let before = everything(&rig);
@@ -121,10 +121,10 @@ fn every_knob_of_real_cards_is_set_and_given_back_bit_for_bit() {
         match card {
             "intel" => assert!(refusal("channels").contains("not offered by driver e1000e")),
             "vmx" => assert!(refusal("coalescing").contains("not offered by driver vmxnet3")),
-            // The driver shows it, and refuses to change it: the device has none.
+            // The driver reports it and refuses to change it: the device lacks it.
             _ => assert!(refusal("coalescing").contains("VIRTIO_NET_F_NOTF_COAL")),
         }
-        // A queue that goes takes its settings along: channels have a plan of their own.
+        // A removed queue loses its settings, so channels have their own plan.
         let (channels, others): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(|row| row.cannot.is_none()).partition(|row| row.knob == "channels");
         let mut plans = vec![others];
@@ -152,7 +152,7 @@ fn every_knob_of_real_cards_is_set_and_given_back_bit_for_bit() {
         assert!(exercised.contains(knob), "{exercised:?}");
     }
     assert!(exercised.len() >= 40, "{} knobs: {exercised:?}", exercised.len());
-    // Our own plans can be applied to each card, and change something there.
+    // Plans of the program can be applied to each card, and change something.
     for (card, profile) in CARDS.iter().flat_map(|card| [(card, "throughput"), (card, "latency")]) {
         let done = rig.json(&format!(
             "wirepath tune plan --profile {profile} --interface {card} --app-cpu 1 >/tmp/plan.toml\n\
@@ -174,7 +174,7 @@ fn interrupt(rig: &Rig, name: &str) -> (u32, [u64; 2]) {
 }
 
 #[test]
-fn interrupts_move_while_packets_flow_and_others_changes_and_kills_are_survived() {
+fn interrupts_move_under_traffic_and_foreign_changes_and_kills_are_survived() {
     let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed(SEED);
     rig.succeed("ping -q -i 0.005 10.81.0.2 >/tmp/ping 2>&1 &");
@@ -185,7 +185,7 @@ fn interrupts_move_while_packets_flow_and_others_changes_and_kills_are_survived(
     let before = everything(&rig);
     let file = plan(&rig, "intel", &[(row, "1".to_owned())]);
     let done = rig.json(&format!("wirepath tune apply {file} --json"));
-    // Without the note that no interrupt came: its counts were seen to grow on the new CPU.
+    // No note about a missing interrupt: its counts grew on the new CPU.
     assert_eq!(done["steps"][0]["note"], Value::Null, "{done:#}");
     let (_, first) = interrupt(&rig, "intel-rx-0");
     rig.succeed("sleep 0.3");
@@ -194,7 +194,7 @@ fn interrupts_move_while_packets_flow_and_others_changes_and_kills_are_survived(
     rig.succeed("wirepath tune rollback");
     assert_eq!(differences(&before, &everything(&rig)), [""; 0]);
 
-    // What somebody else changed meanwhile is told and left.
+    // A change by another process is reported and kept.
     let wanted = ["rings", "coalescing", "rps-cpus", "tx-queue-len", "gro", "xps-rxqs", "rmem-max"];
     let chosen = || all.iter().filter(|row| row.cannot.is_none() && wanted.contains(&&*row.knob));
     let steps: Vec<_> = chosen().map(|row| (row, another(row))).collect();
@@ -217,7 +217,7 @@ fn interrupts_move_while_packets_flow_and_others_changes_and_kills_are_survived(
     killed(&rig, &file, &before);
 }
 
-/// Killed once its journal has so many lines, an apply leaves what `tune rollback` needs.
+/// An apply that is killed at any line of its journal leaves enough for `tune rollback`.
 fn killed(rig: &Rig, file: &str, before: &BTreeMap<(String, String), Option<String>>) {
     const POINTS: u32 = 20;
     let count = format!("wirepath tune apply {file} >/dev/null && wc -l <{STATE}/journal");

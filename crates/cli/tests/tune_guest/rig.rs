@@ -1,5 +1,5 @@
 //! A Debian guest in QEMU with the program in it, and cards whose drivers are real: see
-//! `xtask/src/linux_guest/rig.rs`, which says how it is talked to.
+//! `xtask/src/linux_guest/rig.rs` for its protocol.
 
 use std::cell::Cell;
 use std::fs;
@@ -8,21 +8,22 @@ use std::process::Command;
 use std::time::Duration;
 
 use host::child::{Child, Place};
-use host::lab::TapHome;
 use host::scratch::Scratch;
+use lab::TapHome;
 use serde_json::Value;
 
-use crate::common::{is_installed, run, skip, succeed, until};
+use testkit::skip;
+
+use crate::common::{is_installed, run, succeed, until};
 
 const QEMU: &str = "qemu-system-x86_64";
-/// How long an emulated machine may take to boot on a busy one.
+/// Time that an emulated machine may take to boot on a busy host.
 const BOOT: Duration = Duration::from_secs(120);
-/// And with one script.
+/// Time that one script may take.
 const SCRIPT: Duration = Duration::from_secs(120);
 const TAP: &str = "wp-tap";
 
-/// Each card of the guest: the name that it gets there, its driver, its MAC address, and which
-/// option of QEMU's makes it.
+/// Cards of the guest: name in the guest, driver, MAC address, and the QEMU option that creates it.
 ///
 /// The first three and `far` are on one wire; `vio` has two queues and a wire to the test.
 const CARDS: [(&str, &str, &str, &str); 4] = [
@@ -65,7 +66,7 @@ done
 for name in intel vmx vio; do ethtool -i $name | grep ^driver; done
 ";
 
-/// The guest. Its QEMU is killed when this is dropped, and when the thread that booted it ends.
+/// The guest. QEMU is killed on drop, and when the thread that booted it ends.
 pub(crate) struct Rig {
     qemu: Child,
     folder: Scratch,
@@ -73,16 +74,16 @@ pub(crate) struct Rig {
     next: Cell<u32>,
 }
 
-/// What a script came to.
-pub(crate) struct Came {
+/// Result of a script.
+pub(crate) struct ScriptResult {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Rig {
-    /// Boots it, with the program, these programs of this machine and what they are linked with;
-    /// `None`, with a word on why, where that is not possible.
+    /// Boots the guest with the program, and these programs of the host with their libraries. `None` if
+    /// that is not possible; the reason is printed.
     pub(crate) fn boot(programs: &[&str]) -> Option<Rig> {
         let [kernel, initrd] = guest()?;
         if !is_installed(QEMU) || !programs.iter().all(|program| is_installed(program)) {
@@ -98,8 +99,8 @@ impl Rig {
         let console = folder.path().join("console");
         let mut command = Command::new(QEMU);
         command
-            // One thread for both CPUs: on a busy machine two would wait for each other's locks
-            // while neither runs. Nothing here depends on how fast it is.
+            // One thread for both CPUs: on a busy host two would wait for each other's locks while
+            // neither runs. Nothing here depends on speed.
             .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", "Nehalem"])
             .args(["-smp", "2", "-m", "512"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
@@ -142,10 +143,10 @@ impl Rig {
     }
 
     /// Runs a script to its end.
-    pub(crate) fn run(&self, script: &str) -> Came {
+    pub(crate) fn run(&self, script: &str) -> ScriptResult {
         let number = self.next.replace(self.next.get() + 1);
         let file = |what: &str| self.folder.path().join("share").join(format!("{what}.{number}"));
-        // The guest looks for the name: it must not be there before the contents are.
+        // The guest polls for the name: the contents must be complete before it exists.
         fs::write(file("new"), script).expect("a file");
         fs::rename(file("new"), file("run")).expect("a file");
         let code = || fs::read_to_string(file("code")).ok();
@@ -163,13 +164,13 @@ impl Rig {
             String::from_utf8_lossy(&self.qemu.stderr_so_far())
         );
         let code = code().and_then(|text| text.trim().parse().ok()).expect("a number");
-        Came { code, stdout, stderr }
+        ScriptResult { code, stdout, stderr }
     }
 
     /// Runs a script of which every command must succeed; its standard output.
     pub(crate) fn succeed(&self, script: &str) -> String {
         let came = self.run(&format!("set -e\n{script}"));
-        let Came { code, stdout, stderr } = &came;
+        let ScriptResult { code, stdout, stderr } = &came;
         assert_eq!(*code, 0, "{script}\n{stdout}\n{stderr}");
         came.stdout
     }
@@ -180,7 +181,7 @@ impl Rig {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
     }
 
-    /// Leaves a file in the guest's folder; its name there.
+    /// Writes a file to the guest's folder; returns its name there.
     pub(crate) fn put(&self, name: &str, text: &str) -> String {
         fs::write(self.folder.path().join("share").join(name), text).expect("a file");
         format!("/host/{name}")
@@ -189,27 +190,26 @@ impl Rig {
 
 fn guest() -> Option<[PathBuf; 2]> {
     if !cfg!(target_arch = "x86_64") {
-        skip("the guest runs programs of this machine, and is an x86-64");
+        skip("linux-guest", "the guest runs programs of this machine, and is an x86-64");
         return None;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
     let files = ["bzImage", "rig.cpio"].map(|name| folder.join(name));
     let is_there = files.iter().all(|file| file.exists());
     if !is_there {
-        skip("no Linux guest: cargo xtask linux-guest");
+        skip("linux-guest", "not built; run `cargo xtask linux-guest`");
     }
     is_there.then_some(files)
 }
 
-/// Where a program of this machine lies.
+/// Path of a program of the host.
 fn which(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").expect("there is one");
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(program));
     found.find(|file| file.is_file()).expect("it is installed")
 }
 
-/// Puts a program into the guest's `/usr/bin`, without what only a debugger reads, and its
-/// libraries where it looks for them.
+/// Installs a stripped program in the guest's `/usr/bin`, and its libraries where it expects them.
 fn install(program: &Path, root: &Path) {
     let place = |file: &Path, to: PathBuf| {
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");

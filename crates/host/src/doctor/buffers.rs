@@ -1,54 +1,55 @@
-//! Sockets without room for a burst.
+//! Receive buffers of sockets that are too small for a burst.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::net;
 
-/// Receive buffers below this, as the kernel counts, hold some dozens of datagrams.
+/// Receive buffers below this size hold only a few dozen datagrams.
 const SMALL_BYTES: u32 = 64 * 1024;
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
-    let Some(sockets) = notes.ask(scene.system.within(net::udp_sockets)) else { return };
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
+    let Some(sockets) = notes.ask(view.system.within(net::udp_sockets)) else { return };
     for socket in sockets {
         let is_small = socket.receive_buffer_bytes < SMALL_BYTES && socket.port != 0;
         if !is_small && socket.drop_count == 0 {
             continue;
         }
-        let owners = scene.owners();
+        let owners = view.owners();
         let owner = owners.by_inode.get(&u64::from(socket.inode));
-        let owner = owner.map_or("somebody unknown", String::as_str);
+        let owner = owner.map_or("an unknown process", String::as_str);
         let (severity, what) = match socket.drop_count {
-            0 => (Severity::Medium, "has little room"),
+            0 => (Severity::Medium, "has a small receive buffer"),
             _ => (Severity::High, "has dropped datagrams"),
         };
         notes.find(
             finding(severity, format!("UDP port {} of {owner} {what}", socket.port))
                 .read(
                     "sock_diag: SK_MEMINFO_RCVBUF",
-                    format!("{} bytes, with the kernel's own share", socket.receive_buffer_bytes),
+                    format!("{} bytes, including the kernel's overhead", socket.receive_buffer_bytes),
                 )
                 .read("sock_diag: SK_MEMINFO_DROPS", socket.drop_count.to_string())
                 .because(
                     "datagrams that arrive while the program is not running wait there, and each \
-                     takes its socket buffer's size, not its own (socket(7), SO_RCVBUF)",
+                     is charged at its buffer's size, not its own (socket(7), SO_RCVBUF)",
                 )
                 .effect("bursts are kept until the program runs")
-                .risk("memory; and a longer wait where nobody reads")
+                .risk("memory, and longer queueing if the program does not keep up")
                 .change(
                     "SO_RCVBUF (or SO_RCVBUFFORCE) of 4 MiB in the program, and net.core.rmem_max on \
                      the host to allow it (host-only)",
-                    "the program's own setting of before",
+                    "the program's previous setting",
                 ),
         );
     }
-    let overflows = scene.proc_net("snmp").ok().and_then(|text| udp_counter(&text, "RcvbufErrors"));
+    let overflows = view.proc_net("snmp").ok().and_then(|text| udp_counter(&text, "RcvbufErrors"));
     if let Some(count) = overflows.filter(|count| *count > 0) {
         notes.fact(format!(
-            "{count} datagrams were dropped for full sockets since the namespace was made (/proc/net/snmp)"
+            "{count} datagrams were dropped at full sockets since the namespace was created (/proc/net/snmp)"
         ));
     }
 }
 
-/// A counter of UDP out of `/proc/net/snmp`: a line of names and one of numbers.
+/// UDP counter in `/proc/net/snmp`, which has one line of names and one of numbers.
 fn udp_counter(table: &str, name: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let place = lines.next()?.split_whitespace().position(|word| word == name)?;
@@ -60,7 +61,7 @@ mod tests {
     use super::udp_counter;
 
     #[test]
-    fn a_counter_is_found_by_its_name() {
+    fn counter_is_found_by_name() {
         let table = "Ip: a\nIp: 1\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 0 7\n";
         assert_eq!(udp_counter(table, "RcvbufErrors"), Some(7));
         assert_eq!(udp_counter(table, "Other"), None);

@@ -1,24 +1,25 @@
-//! CPUs that sleep deeply, run slowly, or are taken away.
+//! Idle states, frequency and memory settings of CPUs.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::tune::{Profile, Target};
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
-    // What belongs to the machine is judged when the machine is meant, not one of its namespaces.
-    if scene.system.place().netns.is_some() && scene.system.place().root.is_none() {
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
+    // Settings of the machine are not judged if one of its namespaces was named.
+    if view.system.place().netns.is_some() && view.system.place().root.is_none() {
         return;
     }
-    let online = scene.system.online_cpus();
-    let cpus: Vec<usize> = match scene.app_cpu {
+    let online = view.system.online_cpus();
+    let cpus: Vec<usize> = match view.app_cpu {
         Some(cpu) => vec![cpu],
         None => online,
     };
-    let is_quick = scene.is_for(Profile::Latency);
+    let is_quick = view.is_for(Profile::Latency);
     for cpu in &cpus {
         let target = Target::Cpu(*cpu as u32);
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
-        if let Some(governor) = notes.ask(scene.read("governor", &target))
-            && scene.profile.is_some()
+        if let Some(governor) = notes.ask(view.read("governor", &target))
+            && view.profile.is_some()
             && governor != "performance"
         {
             let file = format!("{folder}/cpufreq/scaling_governor");
@@ -26,10 +27,10 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                 finding(Severity::Low, format!("CPU {cpu} changes its frequency"))
                     .read(&file, &governor)
                     .because(
-                        "after a pause the CPU is slow until the governor has noticed \
+                        "after a pause the CPU is slow until the governor reacts \
                          (Documentation/admin-guide/pm/cpufreq.rst)",
                     )
-                    .effect("the first packets after a pause are as quick as the others")
+                    .effect("the first packets after a pause are as fast as the others")
                     .risk("power")
                     .change(
                         format!("echo performance > {file}"),
@@ -38,11 +39,11 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
             );
         }
         if is_quick
-            && let Some(states) = notes.ask(scene.read("idle-states", &target))
+            && let Some(states) = notes.ask(view.read("idle-states", &target))
             && states.split(' ').any(|state| state.ends_with("=0") && !state.starts_with("state0"))
         {
             notes.find(
-                finding(Severity::Low, format!("CPU {cpu} may sleep deeply"))
+                finding(Severity::Low, format!("CPU {cpu} may enter deep idle states"))
                     .read(format!("{folder}/cpuidle/*/disable"), &states)
                     .because(
                         "leaving a deep idle state takes tens to hundreds of microseconds \
@@ -61,21 +62,21 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         return;
     }
     let file = "/sys/kernel/mm/transparent_hugepage/enabled";
-    if notes.ask(scene.read("huge-pages", &Target::Host)).as_deref() == Some("always") {
+    if notes.ask(view.read("huge-pages", &Target::Host)).as_deref() == Some("always") {
         notes.find(
-            finding(Severity::Low, "huge pages are made whenever possible")
+            finding(Severity::Low, "huge pages are used whenever possible")
                 .read(file, "always")
                 .because(
-                    "a page fault may stop to make one \
+                    "a page fault may wait for one to be assembled \
                      (Documentation/admin-guide/mm/transhuge.rst)",
                 )
                 .effect("fewer long pauses")
-                .risk("programs that gain by huge pages must ask for them")
+                .risk("programs that benefit from huge pages must request them")
                 .change(format!("echo madvise > {file}"), format!("echo always > {file}")),
         );
     }
-    if let Some(runtime) = notes.ask(scene.read("sched-rt-runtime", &Target::Host)) {
-        let isolated = scene.system.isolated_cpus();
+    if let Some(runtime) = notes.ask(view.read("sched-rt-runtime", &Target::Host)) {
+        let isolated = view.system.isolated_cpus();
         notes.fact(format!(
             "real-time threads may run {runtime} us of each second; isolated CPUs: {}",
             if isolated.is_empty() { "none".to_owned() } else { format!("{isolated:?}") }

@@ -1,24 +1,25 @@
-//! What a forwarder should and should not do.
+//! Settings of interfaces that forward packets.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::net::ethtool;
 use crate::tune::Profile;
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
     let mut forwards_any = false;
-    for link in scene.interfaces() {
-        // A bridge and a tunnel take over what their ports merged.
+    for link in view.interfaces() {
+        // A bridge or tunnel takes packets as its ports merged them.
         if matches!(link.kind.as_deref(), Some("bridge" | "vxlan" | "gretap")) {
             continue;
         }
-        let Some((source, value)) = scene.forwards(link) else { continue };
+        let Some((source, value)) = view.forwards(link) else { continue };
         forwards_any = true;
-        let offloads = scene.system.within(|| ethtool::offloads(link.index));
+        let offloads = view.system.within(|| ethtool::offloads(link.index));
         let Some(offloads) = notes.ask(offloads) else { continue };
-        let command = format!("{}ethtool -K {}", scene.prefix(), link.name);
+        let command = format!("{}ethtool -K {}", view.prefix(), link.name);
         let features = format!("ethtool features of {}", link.name);
         if offloads.get("rx-gro").is_some_and(|gro| gro.is_offered && !gro.is_on) {
-            // A veth comes like that, and what its other end sends may be large already.
+            // This is the default of a veth, and its peer may already send large packets.
             let severity = match link.kind.as_deref() {
                 Some("veth") => Severity::Low,
                 _ => Severity::Medium,
@@ -31,7 +32,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                         "routing, filtering and bridging cost the same for one packet and for many \
                          that were merged (Documentation/networking/segmentation-offloads.rst)",
                     )
-                    .effect("TCP, and UDP where asked for, is forwarded in large pieces")
+                    .effect("TCP, and UDP if configured, is forwarded in large pieces")
                     .risk("packets wait for the end of a poll")
                     .change(format!("{command} gro on"), format!("{command} gro off")),
             );
@@ -42,31 +43,31 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                     .read(&features, "rx-lro on")
                     .read(&source, &value)
                     .because(
-                        "LRO merges so that headers are lost; what is merged cannot be forwarded \
+                        "LRO loses headers when it merges; merged packets cannot be forwarded \
                          (Documentation/networking/segmentation-offloads.rst)",
                     )
-                    .effect("packets are forwarded as they came")
+                    .effect("packets are forwarded unmodified")
                     .change(format!("{command} lro off"), format!("{command} lro on")),
             );
         }
     }
-    if !(forwards_any && scene.is_for(Profile::Forwarding)) {
+    if !(forwards_any && view.is_for(Profile::Forwarding)) {
         return;
     }
     let file = "net/ipv4/ip_early_demux";
-    if scene.sysctl(file).as_deref() == Some("1") {
+    if view.sysctl(file).as_deref() == Some("1") {
         notes.find(
-            finding(Severity::Low, "sockets are looked for before the route")
+            finding(Severity::Low, "sockets are looked up before the route")
                 .read(format!("/proc/sys/{file}"), "1")
                 .because(
-                    "what is forwarded has no socket here \
+                    "forwarded packets have no socket here \
                      (Documentation/networking/ip-sysctl.rst, ip_early_demux)",
                 )
-                .effect("a look-up less for each packet")
+                .effect("saves a lookup for each packet")
                 .risk("packets for this host itself cost a little more")
                 .change(
-                    format!("{}sysctl -w net.ipv4.ip_early_demux=0", scene.prefix()),
-                    format!("{}sysctl -w net.ipv4.ip_early_demux=1", scene.prefix()),
+                    format!("{}sysctl -w net.ipv4.ip_early_demux=0", view.prefix()),
+                    format!("{}sysctl -w net.ipv4.ip_early_demux=1", view.prefix()),
                 ),
         );
     }

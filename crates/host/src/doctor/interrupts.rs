@@ -1,32 +1,33 @@
-//! Where interrupts go.
+//! CPUs at which interrupts arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
-/// Interrupts below this many say nothing.
+/// Minimum number of interrupts for a judgement.
 const FEW: u64 = 100;
-/// How long counts are watched, and how few of them say nothing.
+/// Observation time of counts, and their minimum for a judgement.
 const WINDOW: Duration = Duration::from_millis(250);
 const FEW_OF_WINDOW: u64 = 10;
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
-    let online = scene.system.online_cpus();
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
+    let online = view.system.online_cpus();
     if online.len() < 2 {
         return;
     }
-    let table = scene.system.read_host("proc/interrupts").unwrap_or_default();
+    let table = view.system.read_host("proc/interrupts").unwrap_or_default();
     let counts = crate::tune::irq_counts(&table);
-    let later = later(scene, &counts);
-    for link in scene.interfaces() {
-        let irqs = scene.system.irqs(&link.name);
+    let later = later(view, &counts);
+    for link in view.interfaces() {
+        let irqs = view.system.irqs(&link.name);
         let rows: Vec<(u32, &Vec<u64>)> =
             irqs.iter().filter_map(|irq| Some((*irq, counts.get(irq)?))).collect();
         for (irq, row) in &rows {
             let now = later.get(irq).unwrap_or(row);
-            spread(scene, notes, &link.name, *irq, (row, now));
+            spread(view, notes, &link.name, *irq, (row, now));
         }
         let busy: Vec<usize> = rows
             .iter()
@@ -34,7 +35,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
             .filter_map(|(_, row)| (0..row.len()).max_by_key(|cpu| row[*cpu]))
             .collect();
         let is_crowded = busy.len() > 1 && busy.iter().all(|cpu| *cpu == busy[0]);
-        if is_crowded && !scene.is_for(Profile::Latency) {
+        if is_crowded && !view.is_for(Profile::Latency) {
             notes.find(
                 finding(
                     Severity::Low,
@@ -55,15 +56,15 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     }
 }
 
-/// The counts a moment later, where that matters.
-fn later(scene: &Scene, counts: &BTreeMap<u32, Vec<u64>>) -> BTreeMap<u32, Vec<u64>> {
-    let mut irqs = scene.interfaces().flat_map(|link| scene.system.irqs(&link.name));
+/// Counts after [`WINDOW`]; empty if they are not needed.
+fn later(view: &HostView, counts: &BTreeMap<u32, Vec<u64>>) -> BTreeMap<u32, Vec<u64>> {
+    let mut irqs = view.interfaces().flat_map(|link| view.system.irqs(&link.name));
     let is_busy = |irq| counts.get(&irq).is_some_and(|row| row.iter().sum::<u64>() >= FEW);
-    if !scene.is_for(Profile::Latency) || !irqs.any(is_busy) {
+    if !view.is_for(Profile::Latency) || !irqs.any(is_busy) {
         return BTreeMap::new();
     }
     std::thread::sleep(WINDOW);
-    crate::tune::irq_counts(&scene.system.read_host("proc/interrupts").unwrap_or_default())
+    crate::tune::irq_counts(&view.system.read_host("proc/interrupts").unwrap_or_default())
 }
 
 /// CPUs with at least a tenth of the interrupts.
@@ -72,11 +73,11 @@ fn share(row: &[u64]) -> Vec<usize> {
     (0..row.len()).filter(|cpu| row[*cpu] > 0 && row[*cpu] * 10 >= total).collect()
 }
 
-/// Where an interrupt arrives, by its counts since the start, those of a moment, and the CPUs that
-/// it may go to: more than one when it wanders.
+/// CPUs at which an interrupt arrives, from its counts since boot, those of the window, and the CPUs
+/// that it may use; more than one if it moves.
 ///
-/// Counts since the start tell of the past: an interrupt that is bound to one CPU now, and that
-/// nobody moves, stays there.
+/// Counts since boot describe the past: an interrupt that is now bound to one CPU, without a process
+/// that moves it, stays there.
 fn places(since_start: &[u64], moment: &[u64], may: &[usize], is_moved_about: bool) -> Vec<usize> {
     let now = if moment.iter().sum::<u64>() >= FEW_OF_WINDOW { share(moment) } else { Vec::new() };
     let past = share(since_start);
@@ -90,34 +91,34 @@ fn places(since_start: &[u64], moment: &[u64], may: &[usize], is_moved_about: bo
 }
 
 fn spread(
-    scene: &Scene,
+    view: &HostView,
     notes: &mut Notes<'_>,
     interface: &str,
     irq: u32,
     (row, later): (&[u64], &[u64]),
 ) {
     let total: u64 = row.iter().sum();
-    if !scene.is_for(Profile::Latency) || total < FEW {
+    if !view.is_for(Profile::Latency) || total < FEW {
         return;
     }
     let file = format!("/proc/irq/{irq}/smp_affinity");
-    let mask = scene.read("irq-affinity", &Target::Irq(irq)).unwrap_or_default();
-    let balancer = irqbalance(scene);
+    let mask = view.read("irq-affinity", &Target::Irq(irq)).unwrap_or_default();
+    let balancer = irqbalance(view);
     let moment: Vec<u64> =
         later.iter().zip(row).map(|(now, before)| now.saturating_sub(*before)).collect();
     let may = mask_to_cpus(&mask).unwrap_or_default();
     let cpus = places(row, &moment, &may, balancer.is_some());
     let shown = |row: &[u64]| row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-    let on_app = scene.app_cpu.filter(|app| cpus.contains(app));
+    let on_app = view.app_cpu.filter(|app| cpus.contains(app));
     let what = match (cpus.len(), on_app) {
-        (2.., _) => format!("interrupt {irq} of {interface} wanders over {} CPUs", cpus.len()),
+        (2.., _) => format!("interrupt {irq} of {interface} moves between {} CPUs", cpus.len()),
         (_, Some(app)) => {
             format!("interrupt {irq} of {interface} arrives on the application's CPU {app}")
         }
         _ => return,
     };
-    let online = scene.system.online_cpus();
-    let beside = online.iter().find(|cpu| Some(**cpu) != scene.app_cpu).copied().unwrap_or(0);
+    let online = view.system.online_cpus();
+    let beside = online.iter().find(|cpu| Some(**cpu) != view.app_cpu).copied().unwrap_or(0);
     let mut found = finding(Severity::Medium, what)
         .read("/proc/interrupts", format!("{irq}: {}", shown(row)))
         .read(format!("/proc/interrupts, growth within {} ms", WINDOW.as_millis()), shown(&moment))
@@ -128,11 +129,11 @@ fn spread(
     notes.find(
         found
             .because(
-                "an interrupt that moves finds cold caches, and one on the application's CPU stops \
-                 it; irqbalance moves them (Documentation/core-api/irq/irq-affinity.rst)",
+                "an interrupt that moves finds cold caches, and one on the application's CPU preempts \
+                 it; irqbalance moves interrupts (Documentation/core-api/irq/irq-affinity.rst)",
             )
             .effect("less jitter")
-            .risk("irqbalance moves it again unless told not to")
+            .risk("irqbalance moves it again unless it is configured not to")
             .change(
                 format!("echo {} > {file}", cpus_to_mask(&[beside])),
                 format!("echo {mask} > {file}"),
@@ -140,11 +141,11 @@ fn spread(
     );
 }
 
-/// Process that moves interrupts about, when there is one.
-fn irqbalance(scene: &Scene) -> Option<String> {
-    let processes = scene.system.list_host("proc").ok()?;
+/// Process id of irqbalance, if it runs.
+fn irqbalance(view: &HostView) -> Option<String> {
+    let processes = view.system.list_host("proc").ok()?;
     processes.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())).find(|pid| {
-        scene.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == "irqbalance")
+        view.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == "irqbalance")
     })
 }
 
@@ -153,15 +154,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_wanders_while_it_is_moved_and_not_because_it_once_was() {
-        // On both CPUs within a moment.
+    fn interrupt_moves_only_while_it_can_be_moved() {
+        // On both CPUs within the window.
         assert_eq!(places(&[500, 500], &[20, 20], &[1], false), [0, 1]);
-        // Both since the start: bound to one now, it stays there; else somebody moves it.
+        // On both since boot: bound to one now, it stays there; otherwise it may move again.
         assert_eq!(places(&[500, 500], &[0, 40], &[1], false), [1]);
         assert_eq!(places(&[500, 500], &[0, 0], &[1], false), [1]);
         assert_eq!(places(&[500, 500], &[0, 40], &[0, 1], false), [0, 1]);
         assert_eq!(places(&[500, 500], &[0, 40], &[1], true), [0, 1]);
-        // It may go to both, and does not.
+        // It may use both, and does not.
         assert_eq!(places(&[500, 3], &[40, 0], &[0, 1], false), [0]);
     }
 }

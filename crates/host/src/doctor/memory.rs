@@ -1,22 +1,23 @@
-//! How long memory takes to answer: a walk along pointers.
+//! Memory latency, measured by pointer chasing.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{Notes, Scene};
+use super::finding::Notes;
+use super::host_view::HostView;
 
-/// Bytes that are walked through; more than most caches.
+/// Size of the walk; larger than most caches.
 const BYTES: usize = 64 << 20;
-/// Reads of one slice, and slices: others take the CPU now and then, and spoil some.
+/// Reads of one slice, and slices: preemption spoils some of them.
 const STEPS: u32 = 10_000;
 const SLICES: usize = 21;
 
-pub(super) fn look(_: &Scene, notes: &mut Notes<'_>) {
+pub(super) fn check(_: &HostView, notes: &mut Notes<'_>) {
     let mut slices_ns = latencies_ns(BYTES / LINE_BYTES);
     slices_ns.sort_by(f64::total_cmp);
     notes.fact(format!(
-        "memory answers in {:.0} ns (median of {SLICES} walks of {STEPS} dependent reads over {} MiB; \
-         the quickest {:.0} ns)",
+        "memory latency is {:.0} ns (median of {SLICES} walks of {STEPS} dependent reads over {} MiB; \
+         fastest {:.0} ns)",
         slices_ns[SLICES / 2],
         BYTES >> 20,
         slices_ns[0]
@@ -25,12 +26,12 @@ pub(super) fn look(_: &Scene, notes: &mut Notes<'_>) {
 
 const LINE_BYTES: usize = 64;
 
-/// One cache line that says where the next one is.
+/// One cache line with the index of the next one.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Line(u32);
 
-/// Mean nanoseconds of a read that the next one depends on, of each slice.
+/// Mean latency of dependent reads in nanoseconds, for each slice.
 ///
 /// Source: McVoy and Staelin, "lmbench: Portable Tools for Performance Analysis", USENIX 1996,
 /// section 6.2.
@@ -48,7 +49,7 @@ fn latencies_ns(lines: usize) -> [f64; SLICES] {
     })
 }
 
-/// One cycle through all lines, in an order that no prefetcher guesses.
+/// One cycle through all lines, in an order that a prefetcher cannot predict.
 fn ring(lines: usize) -> Vec<Line> {
     // Sattolo's shuffle of the identity is a single cycle.
     let mut order: Vec<u32> = (0..lines as u32).collect();

@@ -1,13 +1,14 @@
-//! Softirq runs that do not get done.
+//! Softirq runs that end before their work is done.
 
 use std::time::Duration;
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 
-/// How long counters are watched.
+/// Observation time of counters.
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// Drops and squeezes of each CPU since the start.
+/// Drops and squeezes of each CPU since boot.
 ///
 /// Source: softnet_seq_show of net/core/net-procfs.c: the second and third columns.
 fn parse(table: &str) -> Vec<[u64; 2]> {
@@ -19,12 +20,9 @@ fn parse(table: &str) -> Vec<[u64; 2]> {
     table.lines().filter_map(row).collect()
 }
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
-    let read = || scene.proc_net("softnet_stat").map(|table| parse(&table));
-    let before = match read() {
-        Ok(rows) => rows,
-        Err(why) => return notes.unseen(why),
-    };
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
+    let read = || view.proc_net("softnet_stat").map(|table| parse(&table));
+    let Some(before) = notes.ask(read()) else { return };
     std::thread::sleep(WINDOW);
     let after = read().unwrap_or_default();
     let grown = |column: usize| -> u64 {
@@ -35,7 +33,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         (
             0,
             Severity::High,
-            "packets are dropped before the stack sees them",
+            "packets are dropped before they reach the stack",
             "sysctl -w net.core.netdev_max_backlog=10000   (host-only)",
             "sysctl -w net.core.netdev_max_backlog=1000",
         ),
@@ -48,7 +46,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
         ),
     ] {
         let count = grown(column);
-        // One squeeze now and then is how the budget works.
+        // An occasional squeeze is normal.
         if count <= 10 * column as u64 {
             continue;
         }
@@ -59,7 +57,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
                     format!("{count} more within {} ms", WINDOW.as_millis()),
                 )
                 .because(
-                    "the CPU's backlog or budget is too small for what arrives (ss softnet_data)",
+                    "the CPU's backlog or budget is too small for the packet rate (softnet_data)",
                 )
                 .effect("more packets a run")
                 .risk("other work of that CPU waits longer")
@@ -68,7 +66,7 @@ pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
     }
     let totals = |column: usize| after.iter().map(|row| row[column]).sum::<u64>();
     notes.fact(format!(
-        "softirqs since the start: {} drops, {} runs cut short, over all CPUs of the machine",
+        "softirqs since boot: {} drops, {} runs cut short, over all CPUs of the machine",
         totals(0),
         totals(1)
     ));

@@ -1,37 +1,41 @@
-//! Which CPUs do the work of which queue.
+//! Steering of packets to CPUs and queues.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::net::ethtool;
 use crate::tune::{Profile, Target, cpus_to_mask, mask_to_cpus};
 
 const RPS: &str = "RPS hands each packet to a CPU chosen by its flow and wakes that CPU; all \
                    packets of one flow go to one CPU (Documentation/networking/scaling.rst)";
 
-pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
-    let online = scene.system.online_cpus();
-    for link in scene.interfaces() {
-        let queues = scene.system.queues(&link.name, "rx").unwrap_or_default();
+pub(super) fn receive(view: &HostView, notes: &mut Notes<'_>) {
+    let online = view.system.online_cpus();
+    for link in view.interfaces() {
+        let queues = view.system.queues(&link.name, "rx").unwrap_or_default();
         for queue in &queues {
             let target = Target::RxQueue(link.name.clone(), *queue);
-            let Some(mask) = notes.ask(scene.read("rps-cpus", &target)) else { continue };
+            let Some(mask) = notes.ask(view.read("rps-cpus", &target)) else { continue };
             let cpus = mask_to_cpus(&mask).unwrap_or_default();
             let file = format!("/sys/class/net/{}/queues/rx-{queue}/rps_cpus", link.name);
-            let off = scene.in_sysfs(&format!("echo 0 > {file}"));
-            let undo = scene.in_sysfs(&format!("echo {mask} > {file}"));
-            if scene.is_for(Profile::Latency) && !cpus.is_empty() {
+            let off = view.in_sysfs(&format!("echo 0 > {file}"));
+            let undo = view.in_sysfs(&format!("echo {mask} > {file}"));
+            if view.is_for(Profile::Latency) && !cpus.is_empty() {
                 notes.find(
-                    finding(Severity::Medium, format!("RPS on {target}, which is to be quick"))
-                        .read(&file, &mask)
-                        .because(RPS)
-                        .effect("a wake-up of another CPU less for each packet")
-                        .change(&off, &undo),
+                    finding(
+                        Severity::Medium,
+                        format!("RPS on {target} adds a wake-up to each packet"),
+                    )
+                    .read(&file, &mask)
+                    .because(RPS)
+                    .effect("saves waking another CPU for each packet")
+                    .change(&off, &undo),
                 );
             } else if cpus.len() == 1 && online.len() > 1 {
                 let all = cpus_to_mask(&online);
                 notes.find(
                     finding(
                         Severity::Medium,
-                        format!("RPS of {target} hands all packets to CPU {}", cpus[0]),
+                        format!("RPS of {target} passes all packets to CPU {}", cpus[0]),
                     )
                     .read(&file, &mask)
                     .read("/sys/devices/system/cpu/online", format!("{} CPUs", online.len()))
@@ -41,16 +45,16 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
                     .change(
                         format!(
                             "{}   (or 0 to switch it off)",
-                            scene.in_sysfs(&format!("echo {all} > {file}"))
+                            view.in_sysfs(&format!("echo {all} > {file}"))
                         ),
                         &undo,
                     ),
                 );
             }
         }
-        if scene.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
+        if view.is_for(Profile::Forwarding) && queues.len() == 1 && online.len() > 1 {
             let target = Target::RxQueue(link.name.clone(), 0);
-            let mask = scene.read("rps-cpus", &target).unwrap_or_default();
+            let mask = view.read("rps-cpus", &target).unwrap_or_default();
             let is_nic = link.kind.is_none();
             if is_nic && mask_to_cpus(&mask).is_some_and(|cpus| cpus.is_empty()) {
                 let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", link.name);
@@ -64,8 +68,8 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
                     .effect("many flows use many CPUs; a single flow gains nothing")
                     .risk("packets of different flows may overtake each other")
                     .change(
-                        scene.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
-                        scene.in_sysfs(&format!("echo 0 > {file}")),
+                        view.in_sysfs(&format!("echo {} > {file}", cpus_to_mask(&online))),
+                        view.in_sysfs(&format!("echo 0 > {file}")),
                     ),
                 );
             }
@@ -73,17 +77,17 @@ pub(super) fn receive(scene: &Scene, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn transmit(scene: &Scene, notes: &mut Notes<'_>) {
-    let online = scene.system.online_cpus();
-    for link in scene.interfaces() {
-        let queues = scene.system.queues(&link.name, "tx").unwrap_or_default();
+pub(super) fn transmit(view: &HostView, notes: &mut Notes<'_>) {
+    let online = view.system.online_cpus();
+    for link in view.interfaces() {
+        let queues = view.system.queues(&link.name, "tx").unwrap_or_default();
         if queues.len() < 2 || online.len() < 2 {
             continue;
         }
         let mut masks = Vec::new();
         for queue in queues {
             let target = Target::TxQueue(link.name.clone(), queue);
-            masks.extend(notes.ask(scene.read("xps-cpus", &target)));
+            masks.extend(notes.ask(view.read("xps-cpus", &target)));
         }
         let served: Vec<Vec<usize>> =
             masks.iter().map(|mask| mask_to_cpus(mask).unwrap_or_default()).collect();
@@ -102,7 +106,7 @@ pub(super) fn transmit(scene: &Scene, notes: &mut Notes<'_>) {
                 )
                 .read(&files, masks.join(" "))
                 .because(
-                    "a CPU without a queue of its own sends by one that others use, and waits for \
+                    "a CPU without a queue of its own shares one with others, and waits for \
                      its lock (Documentation/networking/scaling.rst, XPS)",
                 )
                 .effect("less waiting for the queue's lock")
@@ -115,24 +119,24 @@ pub(super) fn transmit(scene: &Scene, notes: &mut Notes<'_>) {
     }
 }
 
-pub(super) fn flow_hash(scene: &Scene, notes: &mut Notes<'_>) {
-    for link in scene.interfaces() {
-        let offloads = scene.system.within(|| ethtool::offloads(link.index));
+pub(super) fn flow_hash(view: &HostView, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        let offloads = view.system.within(|| ethtool::offloads(link.index));
         let Some(offloads) = notes.ask(offloads) else { continue };
         let Some(hash) = offloads.get("rx-hashing") else { continue };
-        let queues = scene.system.queues(&link.name, "rx").unwrap_or_default().len();
+        let queues = view.system.queues(&link.name, "rx").unwrap_or_default().len();
         if hash.is_offered && !hash.is_on && queues > 1 {
             notes.find(
-                finding(Severity::Low, format!("{} does not give flows' hashes", link.name))
+                finding(Severity::Low, format!("{} does not provide flow hashes", link.name))
                     .read(format!("ethtool features of {}", link.name), "rx-hashing off")
                     .because(
                         "without it the kernel computes a hash of each packet for RPS and for \
-                         queues on the way out (Documentation/networking/scaling.rst)",
+                         transmit queues (Documentation/networking/scaling.rst)",
                     )
-                    .effect("some CPU time of each packet")
+                    .effect("saves some CPU time for each packet")
                     .change(
-                        format!("{}ethtool -K {} rxhash on", scene.prefix(), link.name),
-                        format!("{}ethtool -K {} rxhash off", scene.prefix(), link.name),
+                        format!("{}ethtool -K {} rxhash on", view.prefix(), link.name),
+                        format!("{}ethtool -K {} rxhash off", view.prefix(), link.name),
                     ),
             );
         }

@@ -1,6 +1,7 @@
-//! Packet sockets that hear what passes.
+//! Packet sockets that receive copies of packets.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 
 /// One line of `/proc/net/packet`.
 struct Tap {
@@ -21,47 +22,46 @@ fn parse(table: &str) -> Vec<Tap> {
     table.lines().skip(1).filter_map(tap).collect()
 }
 
-pub(super) fn look(scene: &Scene, notes: &mut Notes<'_>) {
-    let table = match scene.proc_net("packet") {
-        Ok(table) => table,
-        Err(why) => return notes.unseen(why),
-    };
+pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
+    let Some(table) = notes.ask(view.proc_net("packet")) else { return };
     for tap in parse(&table) {
         const ALL: u16 = libc::ETH_P_ALL as u16;
-        let hears_path = tap.interface == 0 || scene.path.contains(&tap.interface);
-        // Without a protocol, a packet socket hears nothing: it only sends.
+        let hears_path = tap.interface == 0 || view.path.contains(&tap.interface);
+        // A packet socket without a protocol only sends.
         if !hears_path || tap.protocol == 0 {
             continue;
         }
-        let owners = scene.owners();
+        let owners = view.owners();
         let owner = match owners.by_inode.get(&tap.inode) {
             Some(owner) => owner.clone(),
             None => {
                 if owners.is_partial {
-                    notes.unseen("owners of some packet sockets: their processes are not ours");
+                    notes.unseen(
+                        "owners of some packet sockets: their processes may not be inspected",
+                    );
                 }
-                "somebody unknown".to_owned()
+                "an unknown process".to_owned()
             }
         };
-        let on = match scene.links.get(&tap.interface) {
+        let on = match view.links.get(&tap.interface) {
             Some(link) => link.name.clone(),
             None => "all interfaces".to_owned(),
         };
         let (severity, hears) = match tap.protocol {
-            ALL => (Severity::Medium, "everything".to_owned()),
+            ALL => (Severity::Medium, "all packets".to_owned()),
             other => (Severity::Low, format!("protocol {other:#06x}")),
         };
         notes.find(
-            finding(severity, format!("{owner} hears {hears} on {on}"))
+            finding(severity, format!("{owner} receives {hears} on {on}"))
                 .read("/proc/net/packet", format!("protocol {:04x}, inode {}", tap.protocol, tap.inode))
                 .read("/proc/PID/fd", &owner)
                 .because(
-                    "each packet is cloned for it and runs through its filter, also when that takes \
-                     nothing (packet(7))",
+                    "each packet is cloned for it and passes its filter, even if the filter accepts none \
+                     (packet(7))",
                 )
-                .effect("a clone and a filter less for each packet")
+                .effect("saves a clone and a filter run for each packet")
                 .risk("a DHCP client, a monitor or a capture needs it")
-                .change(format!("end {owner}, or have it hear one protocol alone"), "start it again"),
+                .change(format!("stop {owner}, or restrict it to one protocol"), "start it again"),
         );
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn the_table_of_packet_sockets_is_read_and_nonsense_is_skipped() {
+    fn packet_socket_table_is_parsed_and_invalid_lines_are_skipped() {
         let table = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n\
                      0000000000000000 3      3    0003   2     1 0      0      6543  \n\
                      nonsense\n";

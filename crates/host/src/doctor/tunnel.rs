@@ -1,6 +1,7 @@
-//! Tunnel devices: queues, headroom, size.
+//! Tunnel devices: queues, headroom, MTU.
 
-use super::{Notes, Scene, Severity, finding};
+use super::finding::{Notes, Severity, finding};
+use super::host_view::HostView;
 use crate::net::Link;
 
 fn is_tunnel(link: &Link) -> bool {
@@ -10,9 +11,9 @@ fn is_tunnel(link: &Link) -> bool {
     )
 }
 
-pub(super) fn queues(scene: &Scene, notes: &mut Notes<'_>) {
-    let cpus = scene.system.online_cpus().len();
-    for link in scene.interfaces().filter(|link| is_tunnel(link)) {
+pub(super) fn queues(view: &HostView, notes: &mut Notes<'_>) {
+    let cpus = view.system.online_cpus().len();
+    for link in view.interfaces().filter(|link| is_tunnel(link)) {
         if link.tx_queue_count > 1 || cpus < 2 {
             continue;
         }
@@ -25,20 +26,20 @@ pub(super) fn queues(scene: &Scene, notes: &mut Notes<'_>) {
                     "CPUs that send through it share one queue, and the flow's own queue is not \
                      remembered for the device below (ip-link(8), numtxqueues)",
                 )
-                .effect("CPUs send through it side by side")
-                .risk("the tunnel has to be made anew")
+                .effect("CPUs send through it in parallel")
+                .risk("the tunnel has to be recreated")
                 .change(
-                    format!("make {name} anew with `numtxqueues {cpus}`"),
-                    format!("make {name} anew with `numtxqueues 1`"),
+                    format!("recreate {name} with `numtxqueues {cpus}`"),
+                    format!("recreate {name} with `numtxqueues 1`"),
                 ),
         );
     }
 }
 
-pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
-    for link in scene.interfaces() {
-        behind_bridge(scene, notes, link);
-        let Some(detail) = scene.details.get(&link.index) else { continue };
+pub(super) fn headroom(view: &HostView, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        behind_bridge(view, notes, link);
+        let Some(detail) = view.details.get(&link.index) else { continue };
         let name = &link.name;
         if detail.vxlan_bound_to == Some(0) {
             let asks = detail.headroom_bytes.map_or("?".into(), |bytes| bytes.to_string());
@@ -47,31 +48,31 @@ pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
                     .read(format!("IFLA_VXLAN_LINK of {name}"), "none")
                     .read(format!("IFLA_HEADROOM of {name}"), format!("{asks} bytes"))
                     .because(
-                        "it does not know what headroom the interface below wants, so that whoever \
-                         makes a frame leaves too little and it is copied to get its outer headers \
+                        "it does not know the headroom that the interface below needs, so that frames \
+                         are allocated with too little and copied to add their outer headers \
                          (vxlan_config_apply and skb_cow_head of the kernel)",
                     )
-                    .effect("a copy less for each frame")
-                    .risk("the tunnel goes with its interface, and no longer follows the route")
+                    .effect("saves a copy of each frame")
+                    .risk("the tunnel is deleted with its interface, and no longer follows the route")
                     .change(
-                        format!("make {name} anew with `dev IF`"),
-                        format!("make {name} anew without `dev`"),
+                        format!("recreate {name} with `dev IF`"),
+                        format!("recreate {name} without `dev`"),
                     ),
             );
             continue;
         }
-        // GRE devices learn it from the route, when there is one as they are made.
+        // GRE devices take it from the route, if there is one when they are created.
         let below = detail
             .vxlan_bound_to
             .or_else(|| link.peer.filter(|_| is_tunnel(link)).map(|peer| peer.index));
-        let below = below.and_then(|index| scene.details.get(&index));
+        let below = below.and_then(|index| view.details.get(&index));
         let (Some(own), Some(lower)) =
             (detail.headroom_bytes, below.and_then(|below| below.headroom_bytes))
         else {
             if is_tunnel(link) && detail.headroom_bytes.is_none() {
                 notes.unseen(
-                    "the kernel does not tell the headroom of interfaces (Linux 6.15 does; before, \
-                     it takes BTF, CAP_BPF and CAP_PERFMON)",
+                    "the kernel does not report the headroom of interfaces (Linux 6.15 does; earlier \
+                     versions need BTF, CAP_BPF and CAP_PERFMON)",
                 );
             }
             continue;
@@ -81,11 +82,11 @@ pub(super) fn headroom(scene: &Scene, notes: &mut Notes<'_>) {
                 finding(Severity::Medium, format!("tunnel {name} asks for too little headroom"))
                     .read(format!("IFLA_HEADROOM of {name}"), format!("{own} bytes"))
                     .read("IFLA_HEADROOM of the interface below", format!("{lower} bytes"))
-                    .because("frames are copied to get their outer headers (skb_cow_head)")
-                    .effect("a copy less for each frame")
-                    .risk("the tunnel has to be made anew")
+                    .because("frames are copied to add their outer headers (skb_cow_head)")
+                    .effect("saves a copy of each frame")
+                    .risk("the tunnel has to be recreated")
                     .change(
-                        format!("make {name} anew, after its route is there"),
+                        format!("recreate {name} after its route exists"),
                         "none: it is the same tunnel",
                     ),
             );
@@ -103,45 +104,45 @@ fn left_by_sender(needed: u16) -> u32 {
     (ETHERNET_BYTES + u32::from(needed)) / STEP * STEP + STEP - ETHERNET_BYTES
 }
 
-/// A bridge tells its ports once, when one joins it, what headroom its ports ask for; GRE devices
-/// ask for more when the route changes and a frame has shown it.
+/// A bridge passes the headroom that its ports request to all ports once, when a port joins. GRE
+/// devices request more later, when a frame meets a changed route.
 ///
 /// Source: br_add_if of net/bridge/br_if.c and ip_tunnel_adj_headroom of net/ipv4/ip_tunnel.c.
-fn behind_bridge(scene: &Scene, notes: &mut Notes<'_>, tunnel: &Link) {
-    let headroom = |index: u32| scene.details.get(&index).and_then(|detail| detail.headroom_bytes);
-    let bridge = scene.details.get(&tunnel.index).and_then(|detail| detail.master);
-    let bridge = bridge.and_then(|index| scene.links.get(&index)).filter(|_| is_tunnel(tunnel));
+fn behind_bridge(view: &HostView, notes: &mut Notes<'_>, tunnel: &Link) {
+    let headroom = |index: u32| view.details.get(&index).and_then(|detail| detail.headroom_bytes);
+    let bridge = view.details.get(&tunnel.index).and_then(|detail| detail.master);
+    let bridge = bridge.and_then(|index| view.links.get(&index)).filter(|_| is_tunnel(tunnel));
     let Some(bridge) = bridge.filter(|bridge| bridge.kind.as_deref() == Some("bridge")) else {
         return;
     };
     let (Some(told), Some(asked)) = (headroom(bridge.index), headroom(tunnel.index)) else {
         return;
     };
-    // Of all ports, these obey what they are told; a card leaves room enough by itself.
-    let ports = scene.details.values().filter(|port| port.master == Some(bridge.index));
-    let mut ports = ports.filter_map(|port| scene.links.get(&port.index));
+    // Only these port types use the bridge's headroom; a network card leaves enough by itself.
+    let ports = view.details.values().filter(|port| port.master == Some(bridge.index));
+    let mut ports = ports.filter_map(|port| view.links.get(&port.index));
     let obedient = ports.find(|port| matches!(port.kind.as_deref(), Some("veth" | "tun")));
     let left = left_by_sender(told);
     let Some(port) = obedient.filter(|_| left < u32::from(asked)) else { return };
     let (name, bridge) = (&tunnel.name, &bridge.name);
-    let command = |to: &str| format!("{}ip link set {name} {to}", scene.prefix());
+    let command = |to: &str| format!("{}ip link set {name} {to}", view.prefix());
     notes.find(
         finding(
             Severity::Medium,
-            format!("frames that bridge {bridge} hands to {name} are copied"),
+            format!("frames that bridge {bridge} passes to {name} are copied"),
         )
         .read(format!("needed_headroom of tunnel {name}"), format!("{asked} bytes"))
         .read(
-            format!("needed_headroom of bridge {bridge}, as its port {} was told", port.name),
+            format!("needed_headroom of bridge {bridge}, as set for its port {}", port.name),
             format!("{told} bytes, which leaves {left} in front of a frame"),
         )
         .because(
-            "the tunnel asked for less when it joined the bridge; a frame without room for its \
+            "the tunnel requested less when it joined the bridge; a frame without room for its \
                  outer headers is copied (gre_tap_xmit or vxlan_xmit calls skb_cow_head, and that \
                  pskb_expand_head)",
         )
-        .effect("a copy less for each frame")
-        .risk("the bridge does not use the tunnel for a moment")
+        .effect("saves a copy of each frame")
+        .risk("the bridge briefly stops using the tunnel")
         .change(
             format!("{} && {}", command("nomaster"), command(&format!("master {bridge}"))),
             "none: it is the same tunnel in the same bridge",
@@ -149,23 +150,23 @@ fn behind_bridge(scene: &Scene, notes: &mut Notes<'_>, tunnel: &Link) {
     );
 }
 
-/// Outer Ethernet, IPv4, UDP and VXLAN headers less the outer Ethernet, which the MTU leaves out.
+/// Outer IPv4, UDP and VXLAN headers and the inner Ethernet header; the MTU excludes the outer one.
 const VXLAN_BYTES: u32 = 20 + 8 + 8 + 14;
 
-pub(super) fn mtu(scene: &Scene, notes: &mut Notes<'_>) {
-    for link in scene.interfaces() {
-        let bound = scene.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);
-        let Some(below) = bound.and_then(|index| scene.links.get(&index)) else { continue };
+pub(super) fn mtu(view: &HostView, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        let bound = view.details.get(&link.index).and_then(|detail| detail.vxlan_bound_to);
+        let Some(below) = bound.and_then(|index| view.links.get(&index)) else { continue };
         if link.mtu_bytes + VXLAN_BYTES <= below.mtu_bytes {
             continue;
         }
         let fits = below.mtu_bytes.saturating_sub(VXLAN_BYTES);
-        let command = format!("{}ip link set {} mtu", scene.prefix(), link.name);
+        let command = format!("{}ip link set {} mtu", view.prefix(), link.name);
         notes.find(
             finding(Severity::High, format!("frames of {} do not fit {}", link.name, below.name))
                 .read(format!("IFLA_MTU of {}", link.name), link.mtu_bytes.to_string())
                 .read(format!("IFLA_MTU of {}", below.name), below.mtu_bytes.to_string())
-                .because("outer packets are cut into fragments, or dropped (RFC 7348 section 4.3)")
+                .because("outer packets are fragmented or dropped (RFC 7348 section 4.3)")
                 .effect("one packet for each frame")
                 .risk("hosts behind the tunnel have to know the smaller size")
                 .change(format!("{command} {fits}"), format!("{command} {}", link.mtu_bytes)),

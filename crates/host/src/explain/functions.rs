@@ -1,33 +1,33 @@
-//! Where the CPUs were when a timer looked.
+//! Timer samples of the CPUs, by activity and function.
 
 use super::symbols::Symbols;
 
-/// Samples of CPUs that did one kind of thing.
-#[derive(Debug, Clone, PartialEq)]
+/// Samples of one activity.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlaceRow {
-    /// What they did.
+    /// Activity.
     pub name: &'static str,
-    /// Samples.
     pub count: u64,
-    /// Of all samples.
+    /// Share of all samples.
     pub share: f64,
 }
 
-/// Samples in one function itself.
-#[derive(Debug, Clone, PartialEq)]
+/// Samples in one function, without its callees.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FunctionRow {
-    /// Function of the kernel.
+    /// Kernel function.
     pub name: String,
-    /// Samples.
     pub count: u64,
-    /// Of the samples in which a CPU was not idle.
+    /// Share of the samples in which a CPU was not idle.
     pub share: f64,
 }
 
 const IDLE: &str = "idle";
 
-/// What a call chain with one of these functions in it is about; the first that is found, in this
-/// order, counts.
+/// Activity of a call chain that contains one of these functions; the first match in this order
+/// counts.
 const PLACES: [(&str, &[&str]); 7] = [
     (IDLE, &["do_idle", "cpu_startup_entry", "default_idle_call"]),
     ("receiving, in a softirq", &["net_rx_action"]),
@@ -47,13 +47,13 @@ const PLACES: [(&str, &[&str]); 7] = [
     ("other system calls", &["do_syscall_64", "el0_svc"]),
 ];
 
-/// A sample's kind, and the function itself.
+/// Returns the activity of a sample.
 fn place(chain: &[String]) -> &'static str {
     if chain.is_empty() {
         return "user space";
     }
     let is_in = |names: &[&str]| chain.iter().any(|name| names.contains(&name.as_str()));
-    // A softirq may interrupt the idle loop: what is on top of it counts.
+    // A softirq may interrupt the idle loop: the softirq counts.
     let softirq = is_in(PLACES[1].1) || is_in(PLACES[5].1);
     PLACES
         .iter()
@@ -61,7 +61,7 @@ fn place(chain: &[String]) -> &'static str {
         .map_or("other kernel work", |(name, _)| *name)
 }
 
-pub(super) fn of(
+pub(super) fn rows(
     samples: &[(Vec<u64>, u64)],
     symbols: &Symbols,
 ) -> (Vec<PlaceRow>, Vec<FunctionRow>) {
@@ -98,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn a_softirq_on_top_of_the_idle_loop_is_no_idleness() {
+    fn softirq_on_top_of_the_idle_loop_is_not_idle() {
         assert_eq!(place(&chain(&["udp_rcv", "net_rx_action", "do_idle"])), PLACES[1].0);
         assert_eq!(place(&chain(&["pv_native_safe_halt", "do_idle"])), IDLE);
         assert_eq!(place(&[]), "user space");
         assert_eq!(place(&chain(&["kthread"])), "other kernel work");
-        // Sent on loopback: the receiving half of the way runs inside the system call.
+        // On loopback, the receive path runs inside the system call that sends.
         let looped = chain(&["udp_rcv", "net_rx_action", "__sys_sendto", "do_syscall_64"]);
         assert_eq!(place(&looped), PLACES[1].0);
     }

@@ -1,8 +1,8 @@
-//! Where the time of a packet goes on a live path, and where packets end.
+//! Time of packets between points of the stack on a live path, and drops.
 //!
-//! BPF programs at the stack's tracepoints follow each packet from point to point. That costs CPU
-//! time for every packet, so they are there in windows only, and what they cost is counted by the
-//! kernel and told. No experiment should run meanwhile.
+//! BPF programs at the stack's tracepoints trace each packet from point to point. This costs CPU time
+//! for every packet, so they are attached in windows only, and the kernel counts their cost, which is
+//! reported. No experiment should run at the same time.
 
 mod functions;
 mod stages;
@@ -19,54 +19,54 @@ use sys::bpf::explain::{Explain, Point, RunTimeCounting, Seen};
 
 use symbols::Symbols;
 
-/// What is to be observed.
+/// Options of an observation.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Interfaces and namespaces; everything when empty.
+    /// Interfaces and namespaces; all if empty.
     pub scopes: Vec<Scope>,
-    /// Share of the time in which packets are followed, above 0 and up to 1.
+    /// Share of the time in which packets are traced, above 0 and up to 1.
     pub duty: f64,
-    /// Of so many packets one is timed; all are counted.
+    /// One packet in this many is timed; all are counted.
     pub timed_one_in: u32,
-    /// How often a second each CPU is looked at; 0 for never.
+    /// Samples of each CPU per second; 0 for none.
     pub samples_per_second: u32,
 }
 
-/// From the start of one window to that of the next.
+/// Time between the starts of two windows.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Share of a window in which the kernel counts what the programs take: counting has a price too.
+/// Share of a window in which the kernel counts the programs' cost, because counting has a cost too.
 const COUNTED_SHARE: f64 = 0.1;
 
-/// What the observation itself took while the kernel counted it: the programs alone, without
-/// their entry and exit, and without what counting takes (an empty program tells).
+/// Cost of the observation while the kernel counted it: the programs without their entry and exit,
+/// and without the cost of counting, which an empty program measures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time, nanoseconds.
     pub ns: u64,
     /// Runs of a program.
     pub runs_count: u64,
-    /// Packets that began to be followed meanwhile.
+    /// Packets whose trace began in that time.
     pub packets_count: u64,
 }
 
 impl Cost {
-    /// CPU time a packet, nanoseconds; `None` before the first.
+    /// CPU time per packet in nanoseconds; `None` before the first.
     pub fn ns_per_packet(&self) -> Option<f64> {
         (self.packets_count > 0).then(|| self.ns as f64 / self.packets_count as f64)
     }
 }
 
-/// What was seen.
+/// Results of an observation.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// How long packets were followed.
+    /// Time in which packets were traced.
     pub followed: Duration,
-    /// Packets that began to be followed.
+    /// Packets whose trace began.
     pub packets_count: u64,
-    /// Datagrams read that came before they were followed, or faster than can be kept.
+    /// Datagrams read that arrived before the trace began, or faster than it can keep.
     pub read_unseen_count: u64,
-    /// Packets whose story was cut short because another took their place in the table.
+    /// Packets whose trace ended early because another packet took their place in the table.
     pub evicted_count: u64,
     /// Times from point to point, in the order in which a packet passes them.
     pub stages: Vec<StageRow>,
@@ -76,13 +76,13 @@ pub struct Summary {
     pub places: Vec<PlaceRow>,
     /// Samples by the function that ran, idle CPUs left out, most frequent first.
     pub functions: Vec<FunctionRow>,
-    /// What this took; nothing without CAP_SYS_ADMIN, which counting needs.
+    /// Cost of the observation; zero without CAP_SYS_ADMIN, which counting requires.
     pub cost: Cost,
-    /// What the kernel did not offer.
+    /// Features that the kernel does not offer.
     pub missing: Vec<String>,
 }
 
-/// An observation that goes on until it is dropped.
+/// An observation that runs until it is dropped.
 #[derive(Debug)]
 pub struct Observer {
     explain: Explain,
@@ -90,19 +90,19 @@ pub struct Observer {
     symbols: Symbols,
     followed: Duration,
     counted: Cost,
-    /// Beyond what `explain` misses.
+    /// In addition to those of `explain`.
     missing: Vec<String>,
 }
 
 impl Observer {
-    /// Loads what is needed; nothing is observed yet.
+    /// Loads the programs; tracing has not begun.
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for a share
-    /// out of range or too many scopes; [`BpfError::Load`] where the kernel refuses.
+    /// out of range or too many scopes; [`BpfError::Load`] if the kernel refuses.
     pub fn new(spec: &Spec) -> Result<Observer, BpfError> {
         if !(spec.duty > 0.0 && spec.duty <= 1.0) {
-            let what = format!("packets followed {} % of the time", spec.duty * 100.0);
+            let what = format!("packets traced {} % of the time", spec.duty * 100.0);
             return Err(BpfError::Invalid { what: format!("{what}; give 1 to 100") });
         }
         let explain = Explain::load(&spec.scopes, spec.timed_one_in, spec.samples_per_second)?;
@@ -115,18 +115,18 @@ impl Observer {
         Ok(Observer { explain, duty, symbols, followed, counted: Cost::default(), missing })
     }
 
-    /// Begins to follow packets; [`Self::period`] does it otherwise.
+    /// Begins tracing; otherwise [`Self::period`] does.
     ///
     /// # Errors
-    /// [`BpfError`] when the programs cannot be put in place.
+    /// [`BpfError`] if the programs cannot be attached.
     pub fn start(&mut self) -> Result<(), BpfError> {
         self.explain.start()
     }
 
-    /// Observes for one period; returns early when `stop` says so.
+    /// Observes for one period; returns early if `stop` returns true.
     ///
     /// # Errors
-    /// [`BpfError`] when the programs cannot be put in place or read.
+    /// [`BpfError`] if the programs cannot be attached or read.
     pub fn period(&mut self, at_most: Duration, stop: impl Fn() -> bool) -> Result<(), BpfError> {
         let period = PERIOD.min(at_most);
         let window = period.mul_f64(self.duty);
@@ -134,7 +134,7 @@ impl Observer {
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
         wait(window.saturating_sub(begun.elapsed()), &stop);
-        // At full duty the next window goes on with this one.
+        // At full duty, the next window continues this one.
         if self.duty < 1.0 {
             self.explain.stop();
         }
@@ -145,7 +145,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Has the kernel count what the programs take for a while.
+    /// Makes the kernel count the programs' cost for `time`.
     fn count_cost(&mut self, time: Duration, stop: &impl Fn() -> bool) -> Result<(), BpfError> {
         let counting = match RunTimeCounting::start() {
             Ok(counting) => counting,
@@ -165,7 +165,7 @@ impl Observer {
         let packets = packets_of(&self.explain.seen()?) - packets_before;
         drop((empty, counting));
         let (all, empty) = (after.all.since(&before.all), after.empty.since(&before.empty));
-        // Counting a run takes as long as a run that does nothing.
+        // The cost of counting is that of an empty run.
         let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
         self.counted.packets_count += packets;
         self.counted.ns += all.ns.saturating_sub(floor_ns);
@@ -173,19 +173,19 @@ impl Observer {
         Ok(())
     }
 
-    /// All that was seen so far.
+    /// Returns the results so far.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn summary(&self) -> Result<Summary, BpfError> {
         let seen = self.explain.seen()?;
-        let (places, functions) = functions::of(&seen.samples, &self.symbols);
+        let (places, functions) = functions::rows(&seen.samples, &self.symbols);
         Ok(Summary {
             followed: self.followed,
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,
             evicted_count: seen.evicted_count,
-            stages: stages::of(&seen),
+            stages: stages::rows(&seen),
             drops: stages::drops_of(&seen, &self.symbols),
             places,
             functions,
@@ -195,13 +195,13 @@ impl Observer {
     }
 }
 
-/// Packets that began to be followed.
+/// Packets whose trace began.
 fn packets_of(seen: &Seen) -> u64 {
     let began = seen.stages.iter().filter(|((from, _), _)| *from == Point::Nowhere);
     began.map(|(_, stage)| stage.count).sum()
 }
 
-/// In short sleeps, so that whoever interrupts is heard.
+/// Waits in short sleeps, so that an interruption takes effect quickly.
 fn wait(time: Duration, stop: &impl Fn() -> bool) {
     let begun = Instant::now();
     while !stop() {

@@ -1,25 +1,24 @@
-//! What the times and drops mean.
+//! Names and statistics of stages and drops.
 
 use sys::bpf::explain::{Point, Seen, Stage, bucket_ns, drop_reasons};
 
 use super::symbols::Symbols;
 
 /// Time from one point to the next.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StageRow {
-    /// What happens meanwhile.
+    /// Activity between the two points.
     pub name: &'static str,
-    /// Where it begins.
     pub from: &'static str,
-    /// Where it ends.
     pub to: &'static str,
     /// Packets.
     pub count: u64,
-    /// Those of them that were timed; all that follows is theirs.
+    /// Timed packets, to which all times below refer.
     pub timed_count: u64,
     /// Mean, nanoseconds.
     pub mean_ns: f64,
-    /// Median; with the other quantiles the middle of a bucket, right to 6 %. Nanoseconds.
+    /// Median, nanoseconds. All quantiles are middles of buckets, accurate to 6 %.
     pub p50_ns: f64,
     /// 90th percentile, nanoseconds.
     pub p90_ns: f64,
@@ -30,7 +29,8 @@ pub struct StageRow {
 }
 
 /// Packets dropped for one reason in one place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DropRow {
     /// The kernel's name of the reason (`enum skb_drop_reason`), or its number.
     pub reason: String,
@@ -105,10 +105,10 @@ fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) 
     }
 }
 
-/// Stages in the order of a packet's way; the wake-up, which happens during one of them, last.
-pub(super) fn of(seen: &Seen) -> Vec<StageRow> {
-    let followed = seen.stages.iter().filter(|((from, _), _)| *from != Point::Nowhere);
-    let mut rows: Vec<StageRow> = followed
+/// Stages in the order in which a packet passes them; the wake-up, which is part of one, comes last.
+pub(super) fn rows(seen: &Seen) -> Vec<StageRow> {
+    let traced = seen.stages.iter().filter(|((from, _), _)| *from != Point::Nowhere);
+    let mut rows: Vec<StageRow> = traced
         .map(|((from, to), stage)| {
             row(stage_name(*from, *to), point_name(*from), point_name(*to), stage)
         })
@@ -127,7 +127,7 @@ pub(super) fn drops_of(seen: &Seen, symbols: &Symbols) -> Vec<DropRow> {
     for ((reason, location), count) in &seen.drops {
         let reason = reasons.get(reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
         let function = symbols.name(*location);
-        // Several places of one function are one place to a reader.
+        // Several locations in one function are reported as one.
         match rows.iter_mut().find(|row| row.reason == reason && row.function == function) {
             Some(row) => row.count += count,
             None => rows.push(DropRow { reason, function, count: *count }),
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_lie_in_the_bucket_of_their_rank_and_never_beyond_the_longest() {
+    fn quantiles_are_in_the_bucket_of_their_rank_and_at_most_the_maximum() {
         let mut buckets = vec![0; sys::bpf::explain::BUCKETS];
         buckets[16] = 90; // 16 and 17 ns
         buckets[64] = 10; // 1024 ns and more

@@ -32,12 +32,12 @@ impl Symbols {
         Symbols { by_address }
     }
 
-    /// Whether the kernel keeps its addresses from us.
+    /// True if the kernel hides its addresses.
     pub(super) fn are_hidden(&self) -> bool {
         self.by_address.is_empty()
     }
 
-    /// The function that an address lies in; the address itself where none is known.
+    /// Returns the function that contains an address, or the address if none is known.
     pub(super) fn name(&self, address: u64) -> String {
         let after = self.by_address.partition_point(|(start, _)| *start <= address);
         match after.checked_sub(1).and_then(|at| self.by_address.get(at)) {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_goes_by_the_function_before_it() {
+    fn address_belongs_to_the_function_before_it() {
         let text = "ffffffff81000000 T _text\nffffffff81000100 t second\t[module]\n\
                     ffffffff81000080 D data\nnonsense\n";
         let symbols = Symbols::parse(text);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_are_told_from_known_ones() {
+    fn hidden_addresses_are_detected() {
         assert!(Symbols::parse("0000000000000000 T _text\n").are_hidden());
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong when asking the kernel about interfaces, routes and neighbours.
+//! Errors of netlink requests about interfaces, routes and neighbours.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,76 +6,66 @@ use std::net::Ipv4Addr;
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use thiserror::Error;
 
-/// Why a question to the kernel, or a change, failed.
+/// A request to the kernel failed.
 #[derive(Debug, Error)]
 pub enum NetError {
-    /// The capability is missing.
     #[error(
         "{what} needs CAP_NET_ADMIN: run as root, or grant it with \
          `sudo setcap cap_net_admin,cap_net_raw+ep PROGRAM`"
     )]
     Denied {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: ReplyError,
     },
     /// The kernel or the driver does not offer it.
     #[error("{what} is not offered by this kernel or driver")]
     Unsupported {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
     },
-    /// The kernel refused, and says why as far as it tells.
+    /// The kernel refused the request.
     #[error("{what} failed")]
     Kernel {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: ReplyError,
     },
-    /// No such interface in this network namespace.
-    #[error("there is no interface {interface} here: `ip link` lists those there are")]
+    #[error("there is no interface {interface} here: `ip link` lists the existing ones")]
     NoInterface {
-        /// Name or index asked for.
+        /// Requested name or index.
         interface: String,
     },
-    /// The destination cannot be reached.
     #[error("no route to {destination}: `ip route get {destination}` explains")]
     NoRoute {
-        /// Address asked for.
         destination: Ipv4Addr,
-        /// The kernel's answer.
         #[source]
         source: ReplyError,
     },
-    /// The route leads through another interface than the one asked for.
+    /// The route uses another interface than the requested one.
     #[error(
         "{destination} is reached through {actual}, not {wanted}: name {actual}, or change the \
          route with `ip route add {destination}/32 dev {wanted}`"
     )]
     OtherInterface {
-        /// Address asked for.
         destination: Ipv4Addr,
-        /// Interface asked for.
+        /// Requested interface.
         wanted: String,
         /// Interface of the route.
         actual: String,
     },
-    /// Nobody answered for the next hop.
+    /// The next hop did not answer ARP.
     #[error(
         "{next_hop} does not answer on {interface}: is it up and in the same network? \
          (`ip neigh show dev {interface}`)"
     )]
     NoNeighbour {
-        /// Address whose MAC address is wanted.
         next_hop: Ipv4Addr,
         /// Interface of the route.
         interface: String,
     },
-    /// The interface is not Ethernet.
     #[error("{interface} has no Ethernet addresses: frames cannot be sent on it")]
     NotEthernet {
         /// Interface of the route.
@@ -84,25 +74,21 @@ pub enum NetError {
     /// The interface has no such queue, feature or setting.
     #[error("{interface} has no {what}")]
     Absent {
-        /// Interface.
         interface: String,
-        /// What was asked for.
+        /// Requested queue, feature or setting.
         what: String,
     },
-    /// A feature was set and the driver did not follow.
+    /// The driver accepted a feature without effect.
     #[error("{interface} did not take {what}")]
     NotTaken {
-        /// Interface.
         interface: String,
-        /// What was asked for.
+        /// Requested queue, feature or setting.
         what: String,
     },
-    /// A system call failed.
     #[error("{what} failed")]
     Io {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

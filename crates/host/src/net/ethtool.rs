@@ -1,5 +1,4 @@
-//! What a driver offers beyond the common settings: offloads, channels, rings, coalescing,
-//! time stamping.
+//! Driver settings by ethtool netlink: offloads, channels, rings, coalescing, time stamping.
 //!
 //! Source: the kernel's Documentation/networking/ethtool-netlink.rst.
 
@@ -13,7 +12,7 @@ use sys::sysfs::Sysfs;
 use super::error::{NetError, ask};
 use super::link::link;
 
-/// Names of the offloads that we switch, as `ethtool -k` knows them.
+/// Offloads that labs switch, by their names in `ethtool -k`.
 #[derive(Debug)]
 pub struct Feature;
 
@@ -30,20 +29,17 @@ impl Feature {
     pub const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
 }
 
-/// How many queues an interface uses, and could use.
+/// Queues of an interface: in use and maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Receive queues in use that have no transmit queue with them.
+    /// Receive-only queues in use.
     pub rx: u32,
-    /// Transmit queues in use that have no receive queue with them.
+    /// Transmit-only queues in use.
     pub tx: u32,
     /// Pairs of a receive and a transmit queue in use.
     pub combined: u32,
-    /// Most receive queues.
     pub rx_max: u32,
-    /// Most transmit queues.
     pub tx_max: u32,
-    /// Most pairs.
     pub combined_max: u32,
 }
 
@@ -62,31 +58,26 @@ impl Channels {
 /// Descriptors in a ring of each queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rings {
-    /// Receive descriptors.
     pub rx: u32,
-    /// Most receive descriptors.
     pub rx_max: u32,
-    /// Transmit descriptors.
     pub tx: u32,
-    /// Most transmit descriptors.
     pub tx_max: u32,
 }
 
-/// How long a device gathers packets before it interrupts; `None` where it has no such
-/// setting.
+/// Interrupt coalescing; `None` if the device does not have a setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coalesce {
-    /// Longest wait of a received packet, microseconds.
+    /// Maximum delay of a received packet, microseconds.
     pub rx_us: Option<u32>,
-    /// Received packets that end the wait.
+    /// Received packets that end the delay.
     pub rx_frames: Option<u32>,
-    /// Longest wait of a sent packet's completion, microseconds.
+    /// Maximum delay of a transmit completion, microseconds.
     pub tx_us: Option<u32>,
-    /// Sent packets that end the wait.
+    /// Sent packets that end the delay.
     pub tx_frames: Option<u32>,
-    /// Whether the device adapts the receive wait itself.
+    /// The device adapts the receive delay itself.
     pub is_adaptive_rx: Option<bool>,
-    /// Whether the device adapts the transmit wait itself.
+    /// The device adapts the transmit delay itself.
     pub is_adaptive_tx: Option<bool>,
 }
 
@@ -105,12 +96,11 @@ pub struct Timestamping {
     pub clock_index: Option<u32>,
 }
 
-/// What an interface says of one offload.
+/// State of one offload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Whether it is on.
     pub is_on: bool,
-    /// Whether it can be switched.
+    /// It can be switched.
     pub is_offered: bool,
 }
 
@@ -136,10 +126,10 @@ pub fn offloads(index: u32) -> Result<BTreeMap<String, Offload>, NetError> {
     })
 }
 
-/// Switches offloads on or off by name, and checks that the driver followed.
+/// Switches offloads by name and verifies the result.
 pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError> {
     let before = offloads(index)?;
-    // A feature that is off and not the device's to offer is not listed.
+    // A feature that is off and not offered by the device is not listed.
     let is_on = |offloads: &BTreeMap<String, Offload>, name| {
         offloads.get(name).is_some_and(|offload| offload.is_on)
     };
@@ -190,14 +180,14 @@ pub fn channels(index: u32) -> Result<Channels, NetError> {
     })
 }
 
-/// Sets how many queues an interface uses: those counts of `wanted` that differ from now.
+/// Sets the numbers of queues of `wanted` that differ from the current ones.
 pub fn set_channels(index: u32, wanted: &Channels) -> Result<(), NetError> {
     let now = channels(index)?;
     ask(format!("setting the channels of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_channels_set_do();
         request.header_mut().cmd = CHANNELS_SET;
         let mut encoder = name_device(request.encode().nested_header(), index);
-        // A count that the device does not know is refused even when it is zero.
+        // A count that the device does not support is refused even if it is zero.
         if wanted.rx != now.rx {
             encoder = encoder.push_rx_count(wanted.rx);
         }
@@ -212,7 +202,7 @@ pub fn set_channels(index: u32, wanted: &Channels) -> Result<(), NetError> {
     })
 }
 
-/// Ring sizes, where the driver offers them.
+/// Reads ring sizes.
 pub fn rings(index: u32) -> Result<Rings, NetError> {
     ask(format!("reading the rings of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_rings_get_do();
@@ -229,7 +219,7 @@ pub fn rings(index: u32) -> Result<Rings, NetError> {
     })
 }
 
-/// Interrupt coalescing, where the driver offers it.
+/// Reads interrupt coalescing.
 pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     ask(format!("reading the coalescing of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_coalesce_get_do();
@@ -248,7 +238,7 @@ pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     })
 }
 
-/// Sets the sizes of receive and transmit rings in descriptors; `None` leaves one as it is.
+/// Sets the sizes of receive and transmit rings in descriptors; `None` keeps the current size.
 pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), NetError> {
     ask(format!("setting the rings of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_rings_set_do();
@@ -265,7 +255,7 @@ pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), Net
     })
 }
 
-/// Sets coalescing: those values of `wanted` that are there; the rest stays.
+/// Sets the coalescing values that `wanted` contains.
 pub fn set_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
     ask(format!("setting the coalescing of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_coalesce_set_do();
@@ -314,7 +304,7 @@ pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
     })
 }
 
-/// Name of the driver: that of the device, or the kind of a virtual interface.
+/// Returns the name of the device's driver, or the kind of a virtual interface.
 pub fn driver(index: u32) -> Result<Option<String>, NetError> {
     let link = link(index)?;
     if link.kind.is_some() {
@@ -332,8 +322,8 @@ pub fn driver(index: u32) -> Result<Option<String>, NetError> {
         .map_err(|error| failed(error.into()))
 }
 
-// Numbers of the requests in linux/ethtool_netlink_generated.h. Those of netlink-bindings 0.3.5
-// count the kernel's notifications too and so are too high.
+// Request numbers of linux/ethtool_netlink_generated.h. Those of netlink-bindings 0.3.5 also count the
+// kernel's notifications and are therefore too high.
 const FEATURES_GET: u8 = 11;
 const FEATURES_SET: u8 = 12;
 const RINGS_GET: u8 = 15;
@@ -344,8 +334,8 @@ const COALESCE_GET: u8 = 19;
 const COALESCE_SET: u8 = 20;
 const TSINFO_GET: u8 = 25;
 
-/// Writes which interface a request is about; without an answer beyond the acknowledgement
-/// where there is a choice.
+/// Writes the interface of a request, and asks for no reply beyond the acknowledgement if that is
+/// optional.
 fn name_device<P: Pusher>(header: PushHeader<P>, index: u32) -> P {
     header.push_dev_index(index).push_flags(HeaderFlags::OmitReply as u32).end_nested()
 }

@@ -1,4 +1,4 @@
-//! What stands in a packet's way: how interfaces hang together, firewall chains, sockets' room.
+//! Inspection for checks: relations of interfaces, firewall chains, socket buffers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,16 @@ use netlink_bindings::rt_link::{self, Ifinfomsg};
 
 use super::error::{NetError, ask};
 
-/// How an interface hangs together with others, beyond [`super::Link`].
+/// Relations of an interface to others, beyond [`super::Link`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detail {
-    /// Index.
     pub index: u32,
-    /// Bridge, bond or the like that it is a port of.
+    /// Bridge or bond that it is a port of.
     pub master: Option<u32>,
-    /// Bytes in front of a frame that it asks whoever makes one for; `None` where the kernel does
-    /// not tell (before Linux 6.15).
+    /// Headroom that it requests for frames; `None` if the kernel does not report it (before Linux
+    /// 6.15).
     pub headroom_bytes: Option<u16>,
-    /// Of a VXLAN device, the interface that it is bound to: 0 when to none. `None` for others.
+    /// Interface that a VXLAN device is bound to, 0 for none; `None` for other devices.
     pub vxlan_bound_to: Option<u32>,
 }
 
@@ -47,7 +46,7 @@ pub fn details() -> Result<BTreeMap<u32, Detail>, NetError> {
     })
 }
 
-/// The interface of a VXLAN device, out of its IFLA_LINKINFO; 0 for none.
+/// Returns the interface of a VXLAN device from its IFLA_LINKINFO; 0 for none.
 ///
 /// Source: linux/if_link.h, IFLA_INFO_DATA and IFLA_VXLAN_LINK.
 fn vxlan_link(linkinfo: &[u8]) -> u32 {
@@ -58,10 +57,10 @@ fn vxlan_link(linkinfo: &[u8]) -> u32 {
     link.try_into().map_or(0, u32::from_ne_bytes)
 }
 
-/// The payload of the first attribute of that type.
+/// Returns the payload of the first attribute of that type.
 fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     const HEADER_BYTES: usize = 4;
-    // The upper two bits say that it is nested, or in network byte order.
+    // The upper two bits are flags: nested, network byte order.
     const TYPE: u16 = 0x3fff;
     while let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -75,24 +74,21 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// A chain of nftables that packets meet.
+/// A chain of nftables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// Family: `ip`, `inet`, `bridge`, `netdev` and so on.
     pub family: &'static str,
-    /// Table.
     pub table: String,
-    /// Chain.
     pub name: String,
-    /// Where packets meet it, by the hook's name; `None` when only by a jump.
+    /// Hook; `None` for a chain that is only jumped to.
     pub hook: Option<&'static str>,
-    /// Rules in it.
     pub rule_count: usize,
     /// Kinds of expressions that its rules use, such as `ct`.
     pub expressions: BTreeSet<String>,
 }
 
-/// Every chain of this namespace, with or without rules.
+/// Returns every chain of this namespace, with or without rules.
 ///
 /// Needs CAP_NET_ADMIN.
 pub fn chains() -> Result<Vec<Chain>, NetError> {
@@ -166,14 +162,13 @@ fn hook_name(family: &str, number: u32) -> &'static str {
     }
 }
 
-/// A UDP socket and the room it has.
+/// A UDP socket and its receive buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpSocket {
-    /// Local port.
     pub port: u16,
-    /// Inode number, by which its owners can be found.
+    /// Inode number, which identifies its owners.
     pub inode: u32,
-    /// Receive buffer in bytes, as the kernel counts: twice what was asked for.
+    /// Receive buffer in bytes as the kernel counts: twice the requested size.
     pub receive_buffer_bytes: u32,
     /// Datagrams dropped since it was opened.
     pub drop_count: u32,
@@ -228,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attribute_is_found_and_a_bent_list_is_no_panic() {
+    fn attribute_is_found_and_malformed_list_does_not_panic() {
         let list = [6, 0, 1, 0, 9, 9, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];
         assert_eq!(attribute(&list, 1), Some(&[9, 9][..]));
         assert_eq!(attribute(&list, 2), Some(&[1, 2, 3, 4][..]));

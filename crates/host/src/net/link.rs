@@ -1,4 +1,4 @@
-//! Interfaces: what they are, and the plain settings every one has.
+//! Interfaces and their basic settings.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,9 +15,8 @@ pub type Mac = [u8; 6];
 pub struct Link {
     /// Index, unique in its namespace.
     pub index: u32,
-    /// Name.
     pub name: String,
-    /// MAC address; `None` when it is not Ethernet-like.
+    /// `None` if it is not Ethernet-like.
     pub mac: Option<Mac>,
     /// MTU in bytes, Ethernet header not counted.
     pub mtu_bytes: u32,
@@ -27,7 +26,6 @@ pub struct Link {
     pub is_running: bool,
     /// The other end of the wire is there.
     pub has_carrier: bool,
-    /// Whether it is the loopback interface.
     pub is_loopback: bool,
     /// Kind of a virtual interface, such as `veth`; `None` for hardware and loopback.
     pub kind: Option<String>,
@@ -35,9 +33,9 @@ pub struct Link {
     pub rx_queue_count: u32,
     /// Transmit queues allocated.
     pub tx_queue_count: u32,
-    /// XDP programs attached, at most one a mode.
+    /// Attached XDP programs, at most one for each mode.
     pub xdp: Vec<AttachedXdp>,
-    /// The other end of a veth pair or the interface below; `None` when there is none.
+    /// Other end of a veth pair, or the interface below.
     pub peer: Option<Peer>,
 }
 
@@ -61,12 +59,12 @@ pub enum AttachedMode {
     Offloaded,
 }
 
-/// The other end of a veth pair, or the interface that a virtual one stands on.
+/// Other end of a veth pair, or the interface below a virtual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Index in its own namespace.
     pub index: u32,
-    /// Number by which our namespace knows the peer's; `None` for our own.
+    /// Id of the peer's namespace in this one; `None` if it is this one.
     pub netns_id: Option<i32>,
 }
 
@@ -103,8 +101,8 @@ fn attached_xdp(attributes: &IterableLinkAttrs<'_>) -> Vec<AttachedXdp> {
     let Ok(xdp) = attributes.get_xdp() else {
         return Vec::new();
     };
-    // One program of each mode may be attached; only then are these three given besides
-    // the plain id, but each mode's own id is always there.
+    // One program of each mode may be attached. The kernel always reports the id for each mode, and
+    // the plain id in addition if there is one program.
     [
         (AttachedMode::Native, xdp.get_drv_prog_id()),
         (AttachedMode::Skb, xdp.get_skb_prog_id()),
@@ -132,12 +130,12 @@ pub fn links() -> Result<Vec<Link>, NetError> {
 
 /// The interface of that index.
 pub fn link(index: u32) -> Result<Link, NetError> {
-    get(&of(index), None).map_err(|error| absent(error, &format!("of index {index}")))
+    get(&header_for(index), None).map_err(|error| absent(error, &format!("of index {index}")))
 }
 
 /// The interface of that name.
 pub fn link_named(name: &str) -> Result<Link, NetError> {
-    // A longer one is refused as out of range, which would read as a failure of the kernel.
+    // The kernel refuses a longer name as out of range, which would read as an internal failure.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
         return Err(NetError::NoInterface { interface: name.to_owned() });
     }
@@ -156,7 +154,7 @@ fn get(header: &Ifinfomsg, name: Option<&str>) -> Result<Link, NetError> {
     })
 }
 
-/// Says "no such interface" where the kernel says "no such device".
+/// Maps the kernel's "no such device" to [`NetError::NoInterface`].
 fn absent(error: NetError, interface: &str) -> NetError {
     match &error {
         NetError::Kernel { source, .. }
@@ -168,14 +166,15 @@ fn absent(error: NetError, interface: &str) -> NetError {
     }
 }
 
-pub(crate) fn of(index: u32) -> Ifinfomsg {
+pub(crate) fn header_for(index: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ..Ifinfomsg::new() }
 }
 
 /// Sets an interface up or down.
 pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
     let flag = libc::IFF_UP as u32;
-    let header = Ifinfomsg { ifi_flags: if up { flag } else { 0 }, ifi_change: flag, ..of(index) };
+    let header =
+        Ifinfomsg { ifi_flags: if up { flag } else { 0 }, ifi_change: flag, ..header_for(index) };
     let what = format!("setting interface {index} {}", if up { "up" } else { "down" });
     ask(what, |socket| socket.request(&rt_link::Request::new().op_newlink_do(&header))?.recv_ack())
 }
@@ -183,7 +182,7 @@ pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
 /// Sets the MTU of an interface, in bytes.
 pub fn set_mtu(index: u32, mtu_bytes: u32) -> Result<(), NetError> {
     ask(format!("setting the MTU of interface {index} to {mtu_bytes}"), |socket| {
-        let mut request = rt_link::Request::new().op_newlink_do(&of(index));
+        let mut request = rt_link::Request::new().op_newlink_do(&header_for(index));
         request.encode().push_mtu(mtu_bytes);
         socket.request(&request)?.recv_ack()
     })
@@ -192,12 +191,11 @@ pub fn set_mtu(index: u32, mtu_bytes: u32) -> Result<(), NetError> {
 /// Deletes a virtual interface (and its peer, for a veth).
 pub fn delete(index: u32) -> Result<(), NetError> {
     ask(format!("deleting interface {index}"), |socket| {
-        socket.request(&rt_link::Request::new().op_dellink_do(&of(index)))?.recv_ack()
+        socket.request(&rt_link::Request::new().op_dellink_do(&header_for(index)))?.recv_ack()
     })
 }
 
-/// Gives an interface an IPv4 address of a network of `prefix` bits; the route to that
-/// network comes with it.
+/// Adds an IPv4 address with a prefix of `prefix` bits; the kernel adds the route to that network.
 pub fn add_address(index: u32, ip: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
     ask(format!("adding {ip}/{prefix} to interface {index}"), |socket| {
         let header = rt_addr::Ifaddrmsg {
@@ -212,7 +210,7 @@ pub fn add_address(index: u32, ip: Ipv4Addr, prefix: u8) -> Result<(), NetError>
     })
 }
 
-/// IPv4 addresses of an interface with the length of their prefix in bits, the first one first.
+/// Returns the IPv4 addresses of an interface with their prefix lengths, in the kernel's order.
 pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
     ask(format!("listing the addresses of interface {index}"), |socket| {
         let header = rt_addr::Ifaddrmsg { ifa_family: libc::AF_INET as u8, ..Default::default() };
@@ -230,8 +228,7 @@ pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
     })
 }
 
-/// Enters the MAC address of a neighbour for good, in place of what was known: it is never
-/// asked for on the wire.
+/// Adds a permanent neighbour entry, replacing an existing one: the address is never resolved by ARP.
 pub fn set_neighbour(index: u32, ip: Ipv4Addr, mac: Mac) -> Result<(), NetError> {
     ask(format!("entering neighbour {ip} of interface {index}"), |socket| {
         let header = rt_neigh::Ndmsg {

@@ -1,7 +1,7 @@
 //! Interfaces, routes and neighbours of the calling thread's network namespace.
 //!
-//! Everything speaks rtnetlink and ethtool netlink, one short-lived socket a question, so
-//! that a call made inside [`sys::netns::Netns::run`] is about that namespace.
+//! Each request uses a new rtnetlink or ethtool netlink socket, so that a call inside
+//! [`sys::netns::Netns::run`] applies to that namespace.
 
 mod error;
 pub mod ethtool;

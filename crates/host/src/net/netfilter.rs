@@ -1,19 +1,19 @@
-//! Hooks of nftables: what a firewall costs although no rule of it matters.
+//! Empty chains of nftables, for measuring the cost of hooks.
 
 use netlink_bindings::nftables::{self, Nfgenmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
 use super::error::{NetError, ask};
 
-/// Places in the stack where IPv4 packets meet a chain.
+/// Hooks of IPv4 packets.
 ///
 /// Source: linux/netfilter.h, enum nf_inet_hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Hook {
-    /// Sent by this host, before the route's last word: the outer packets of a tunnel.
+    /// Packets that this host sends, such as the outer packets of a tunnel.
     Output = 3,
-    /// About to leave by an interface.
+    /// Packets that are about to leave on an interface.
     PostRouting = 4,
 }
 
@@ -23,8 +23,8 @@ pub enum Hook {
 const SUBSYSTEM: u16 = 10;
 const NF_ACCEPT: u32 = 1;
 
-/// Makes a table of the calling thread's namespace with `count` chains a hook, which hold no
-/// rule and accept all: the packets meet them, and nothing happens.
+/// Creates a table in the calling thread's namespace with `count` chains for each hook. They have no
+/// rules and accept all packets.
 pub fn create_empty_hooks(table: &str, hooks: &[Hook], count: u32) -> Result<(), NetError> {
     ask(format!("making the nftables table {table}"), |socket| {
         let generation = generation(socket)?;

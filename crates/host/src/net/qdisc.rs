@@ -1,4 +1,4 @@
-//! Queueing disciplines: where frames wait on their way out.
+//! Queueing disciplines.
 
 use netlink_bindings::tc::{self, OptionsMsg, TcFifoQopt, Tcmsg};
 
@@ -9,7 +9,7 @@ use super::error::{NetError, ask};
 pub struct Qdisc {
     /// Kind, such as `noqueue`, `mq`, `pfifo`.
     pub kind: String,
-    /// Whether the kernel put it there unasked, so that removing another brings it back.
+    /// It is the kernel's default, which returns when another one is removed.
     pub is_default: bool,
     /// Longest queue of `pfifo` in packets and of `bfifo` in bytes; `None` for other kinds.
     pub limit: Option<u32>,
@@ -18,7 +18,7 @@ pub struct Qdisc {
 /// Source: linux/pkt_sched.h, TC_H_ROOT.
 const ROOT: u32 = 0xffff_ffff;
 
-/// The root discipline of an interface; `None` while there is none, as on one that is down.
+/// Returns the root discipline of an interface; `None` if there is none, as on one that is down.
 pub fn root_qdisc(index: u32) -> Result<Option<Qdisc>, NetError> {
     ask(format!("reading the queueing discipline of interface {index}"), |socket| {
         let request = tc::Request::new().op_getqdisc_dump(&at_root(index));
@@ -42,7 +42,7 @@ pub fn root_qdisc(index: u32) -> Result<Option<Qdisc>, NetError> {
     })
 }
 
-/// Puts a first-in first-out queue at the root: of `limit` packets, or bytes with `bytes`.
+/// Sets a FIFO as root discipline, limited to `limit` packets, or bytes if `bytes` is set.
 pub fn set_root_fifo(index: u32, limit: u32, bytes: bool) -> Result<(), NetError> {
     ask(format!("setting the queueing discipline of interface {index}"), |socket| {
         let mut request =
@@ -58,7 +58,7 @@ pub fn set_root_fifo(index: u32, limit: u32, bytes: bool) -> Result<(), NetError
     })
 }
 
-/// Puts a discipline without parameters at the root, such as `noqueue` or `fq`.
+/// Sets a root discipline without parameters, such as `noqueue` or `fq`.
 pub fn set_root_qdisc(index: u32, kind: &str) -> Result<(), NetError> {
     ask(format!("setting the queueing discipline of interface {index}"), |socket| {
         let mut request =
@@ -68,7 +68,7 @@ pub fn set_root_qdisc(index: u32, kind: &str) -> Result<(), NetError> {
     })
 }
 
-/// Removes the root discipline: the kernel's default comes back.
+/// Removes the root discipline: the kernel's default returns.
 pub fn remove_root_qdisc(index: u32) -> Result<(), NetError> {
     ask(format!("removing the queueing discipline of interface {index}"), |socket| {
         socket.request(&tc::Request::new().op_delqdisc_do(&at_root(index)))?.recv_ack()

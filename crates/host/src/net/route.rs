@@ -1,4 +1,4 @@
-//! Where a packet to an address goes: route, neighbour, and both together.
+//! Routes and neighbours of an address.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
@@ -9,9 +9,9 @@ use netlink_bindings::{rt_neigh, rt_route};
 use super::error::{NetError, ask};
 use super::link::{Mac, link};
 
-/// How long a neighbour may take to answer.
+/// Timeout of a neighbour's answer.
 const NEIGHBOUR_PATIENCE: Duration = Duration::from_secs(1);
-/// UDP port that discards what it gets.
+/// UDP port of the discard service.
 ///
 /// Source: RFC 863.
 const DISCARD_PORT: u16 = 9;
@@ -19,22 +19,20 @@ const DISCARD_PORT: u16 = 9;
 /// The route to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Interface that it leads through.
     pub ifindex: u32,
-    /// Router on the way; `None` when the address is on the interface's own network.
+    /// Next router; `None` if the address is on the interface's own network.
     pub gateway: Option<Ipv4Addr>,
-    /// Address that the kernel would send from.
+    /// Source address that the kernel would use.
     pub source: Ipv4Addr,
-    /// Whether the address is a broadcast address of the network.
+    /// The address is a broadcast address of the network.
     pub is_broadcast: bool,
 }
 
-/// All that a frame to an address needs.
+/// Addresses of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// Interface to send on.
     pub ifindex: u32,
-    /// Its name.
     pub ifname: String,
     /// Address to send from.
     pub source_ip: Ipv4Addr,
@@ -46,7 +44,7 @@ pub struct Resolved {
     pub mtu_bytes: u32,
 }
 
-/// Asks the routing table, as a plain socket's packet would.
+/// Looks up a route, as for a packet of an unbound socket.
 pub fn route_to(destination: Ipv4Addr) -> Result<Route, NetError> {
     let header =
         rt_route::Rtmsg { rtm_family: libc::AF_INET as u8, rtm_dst_len: 32, ..Default::default() };
@@ -84,7 +82,7 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     )
 }
 
-/// MAC address of a neighbour as far as the kernel knows it now; asks nobody.
+/// Returns the MAC address of a neighbour if the kernel knows it; sends no ARP request.
 pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
     use rt_neigh::NudState;
     const VALID: u16 = NudState::Reachable as u16
@@ -116,17 +114,17 @@ pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
     }
 }
 
-/// Finds all that a frame to `destination` needs, by route and neighbour table.
+/// Resolves the addresses of a frame to `destination` from the route and neighbour tables.
 ///
-/// - `interface`: the one that it must go through, when the caller has a wish.
-/// - A neighbour that is not known yet is made known by one UDP datagram to the
-///   destination's discard port; this waits at most a second for the answer.
-/// - Speaks of the network namespace of the calling thread.
+/// - `interface`: required interface, if any.
+/// - An unknown neighbour is resolved by sending one UDP datagram to the destination's discard port;
+///   this waits at most a second for the answer.
+/// - It applies to the network namespace of the calling thread.
 pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolved, NetError> {
     let route = route_to(destination)?;
     let out = link(route.ifindex)?;
     if let Some(wanted) = interface.filter(|wanted| *wanted != out.name) {
-        // A name that does not exist is another mistake than a wrong one.
+        // A missing interface has an error of its own.
         let wanted = super::link_named(wanted)?.name;
         return Err(NetError::OtherInterface { destination, wanted, actual: out.name });
     }
@@ -158,7 +156,7 @@ pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolve
     })
 }
 
-/// Has the kernel ask for the next hop's MAC address, by sending something there.
+/// Makes the kernel resolve the next hop by sending a datagram.
 fn make_known(
     route: &Route,
     destination: Ipv4Addr,

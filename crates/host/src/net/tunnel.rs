@@ -1,4 +1,4 @@
-//! VXLAN devices and bridges: the kernel's own forwarder, put together from parts.
+//! VXLAN devices and bridges, the parts of the kernel's own forwarder.
 
 use std::net::Ipv4Addr;
 
@@ -7,25 +7,25 @@ use netlink_bindings::traits::Pusher;
 use netlink_bindings::utils::{finalize_nested_header, push_header, push_nested_header};
 
 use super::error::{NetError, ask};
-use super::link::{Mac, link_named, of};
+use super::link::{Mac, header_for, link_named};
 
-/// A VXLAN device to be made.
+/// Description of a VXLAN device.
 #[derive(Debug, Clone, Copy)]
 pub struct VxlanSpec<'a> {
     /// Name in the calling thread's namespace.
     pub name: &'a str,
-    /// MAC address; `None` for one of the kernel's choice.
+    /// `None` lets the kernel choose.
     pub mac: Option<Mac>,
     /// Network identifier, 24 bits.
     pub vni: u32,
-    /// Our address.
+    /// Local address.
     pub local: Ipv4Addr,
-    /// Address that everything goes to.
+    /// Remote address for all frames.
     pub remote: Ipv4Addr,
-    /// UDP port, here and there.
+    /// UDP port of both ends.
     pub port: u16,
-    /// Interface that it is bound to; unbound, the kernel learns of the headroom that the
-    /// interface wants only from the route of each packet, when it is too late to ask for it.
+    /// Interface that it is bound to. Unbound, the kernel learns the headroom that the interface needs
+    /// only from the route of each packet, too late to request it.
     pub bound_to: Option<u32>,
     /// Transmit queues, at least 1.
     pub tx_queues: u32,
@@ -46,9 +46,9 @@ mod vxlan {
     pub(super) const UDP_CSUM: u16 = 18;
 }
 
-/// Makes a VXLAN device, which is down; returns its index.
+/// Creates a VXLAN device, which is down, and returns its index.
 ///
-/// Its outer UDP checksum is zero, as RFC 7348 section 5 asks for.
+/// Its outer UDP checksum is zero, as RFC 7348 section 5 requires.
 pub fn create_vxlan(spec: &VxlanSpec<'_>) -> Result<u32, NetError> {
     ask(format!("making the VXLAN device {}", spec.name), |socket| {
         let mut request =
@@ -62,7 +62,7 @@ pub fn create_vxlan(spec: &VxlanSpec<'_>) -> Result<u32, NetError> {
             attributes = attributes.push_address(mac);
         }
         let mut detail = attributes.nested_linkinfo().push_kind(c"vxlan");
-        // The library knows no attributes of VXLAN.
+        // netlink-bindings has no attributes of VXLAN.
         let bytes = detail.as_vec_mut();
         let data = push_nested_header(bytes, IFLA_INFO_DATA);
         put(bytes, vxlan::ID, &spec.vni.to_ne_bytes());
@@ -80,8 +80,8 @@ pub fn create_vxlan(spec: &VxlanSpec<'_>) -> Result<u32, NetError> {
     Ok(link_named(spec.name)?.index)
 }
 
-/// Makes a bridge, which is down; returns its index. Its ports forward at once: no spanning
-/// tree runs.
+/// Creates a bridge, which is down, and returns its index. Its ports forward at once, without
+/// spanning tree.
 pub fn create_bridge(name: &str) -> Result<u32, NetError> {
     ask(format!("making the bridge {name}"), |socket| {
         let mut request =
@@ -93,10 +93,10 @@ pub fn create_bridge(name: &str) -> Result<u32, NetError> {
     Ok(link_named(name)?.index)
 }
 
-/// Makes an interface a port of a bridge; `None` takes it out of the one that it is in.
+/// Makes an interface a port of a bridge; `None` removes it from its bridge.
 pub fn set_master(index: u32, bridge: Option<u32>) -> Result<(), NetError> {
     ask(format!("putting interface {index} into a bridge"), |socket| {
-        let mut request = rt_link::Request::new().op_newlink_do(&of(index));
+        let mut request = rt_link::Request::new().op_newlink_do(&header_for(index));
         request.encode().push_master(bridge.unwrap_or(0));
         socket.request(&request)?.recv_ack()
     })

@@ -1,4 +1,4 @@
-//! veth pairs: two interfaces joined by a wire of memory.
+//! veth pairs.
 
 use netlink_bindings::rt_link::{self, Ifinfomsg, PushLinkAttrs};
 use netlink_bindings::traits::Pusher;
@@ -9,14 +9,11 @@ use sys::netns::Netns;
 use super::error::{NetError, ask};
 use super::link::Mac;
 
-/// One end of a veth pair to be made.
+/// Description of one end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
-    /// Namespace that it is made in.
     pub netns: &'a Netns,
-    /// Name there.
     pub name: &'a str,
-    /// MAC address.
     pub mac: Mac,
     /// Transmit and receive queues, at least 1.
     pub queues: u32,
@@ -24,9 +21,9 @@ pub struct VethEnd<'a> {
     pub mtu_bytes: u32,
 }
 
-/// Makes a veth pair, each end in its own namespace from the start; both are down.
+/// Creates a veth pair with each end in its own namespace; both are down.
 ///
-/// Nothing appears in the caller's namespace meanwhile.
+/// No interface appears in the caller's namespace at any time.
 ///
 /// Source: VETH_INFO_PEER of linux/veth.h; IFLA_NET_NS_FD of rtnetlink(7).
 pub fn create_veth(one: &VethEnd<'_>, other: &VethEnd<'_>) -> Result<(), NetError> {
@@ -35,8 +32,8 @@ pub fn create_veth(one: &VethEnd<'_>, other: &VethEnd<'_>) -> Result<(), NetErro
         let mut request =
             rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
         let mut detail = encode(request.encode(), one).nested_linkinfo().push_kind(c"veth");
-        // The library knows no attributes of veth: a nested header, a second ifinfomsg and
-        // the attributes of the other end.
+        // netlink-bindings has no attributes of veth: a nested header, a second ifinfomsg and the
+        // attributes of the other end.
         let bytes = detail.as_vec_mut();
         let data = push_nested_header(bytes, IFLA_INFO_DATA);
         let peer = push_nested_header(bytes, VETH_INFO_PEER);

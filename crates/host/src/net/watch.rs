@@ -1,4 +1,4 @@
-//! Notice that an interface goes down or away, which a receive ring does not tell.
+//! Notification of an interface that goes down or is deleted, which a receive ring does not report.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,42 +13,42 @@ use sys::socket;
 use super::error::NetError;
 use super::link::{Link, link};
 
-/// What happened to the interface.
+/// Change of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It was set down or lost its carrier.
+    /// The interface was set down or lost its carrier.
     Down,
     /// It carries traffic again.
     Up,
-    /// It is gone from this namespace: deleted or moved. Nothing comes after this.
+    /// It was deleted or moved to another namespace. No event follows.
     Deleted,
-    /// Something else about it: MTU, MAC address, an XDP program, its queues.
+    /// Another property changed: MTU, MAC address, an XDP program, its queues.
     Changed,
 }
 
-/// Watches one interface of the namespace that it was made in; usable from any thread.
+/// Watches one interface of the namespace in which it was created; usable from any thread.
 ///
-/// [`LinkWatch::poll`] never waits; the descriptor may be waited for by whoever wants to.
+/// [`LinkWatch::poll`] never blocks; the descriptor can be polled.
 #[derive(Debug)]
 pub struct LinkWatch {
     socket: File,
-    /// To look again from whichever thread polls.
+    /// For reading the state from the polling thread.
     netns: Netns,
     index: u32,
     name: String,
     is_running: bool,
     is_deleted: bool,
-    /// Messages of the last read, and how far they were looked at.
+    /// Messages of the last read, and the position of the next one.
     buffer: Box<[u8; BUFFER_BYTES]>,
     filled: usize,
     read: usize,
 }
 
-/// A message about a link with many features is some 1.5 KiB.
+/// A message about a link with many features has about 1.5 KiB.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 impl LinkWatch {
-    /// Starts watching; what happens from here on will be reported.
+    /// Starts watching; later changes are reported.
     pub fn new(index: u32) -> Result<Self, NetError> {
         let failed = |source| NetError::Io { what: format!("watching interface {index}"), source };
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
@@ -61,8 +61,8 @@ impl LinkWatch {
         )
         .map_err(failed)?;
         let mut socket = File::from(socket);
-        // A socket without a port of its own gets no announcement. Sending gives it one, and
-        // the kernel skips a message that says nothing.
+        // A socket without a port gets no notifications. Sending assigns one, and the kernel ignores
+        // an empty message.
         let nothing = Nlmsghdr {
             len: Nlmsghdr::len() as u32,
             r#type: libc::NLMSG_NOOP as u16,
@@ -70,7 +70,7 @@ impl LinkWatch {
         };
         socket.write_all(nothing.as_slice()).map_err(failed)?;
         let netns = Netns::current().map_err(|error| failed(io::Error::other(error)))?;
-        // After joining, so that no change falls between.
+        // After joining the group, so that no change is missed.
         let Link { name, is_running, .. } = link(index)?;
         Ok(LinkWatch {
             socket,
@@ -85,10 +85,10 @@ impl LinkWatch {
         })
     }
 
-    /// The next event, or `None` when nothing has happened.
+    /// Returns the next event, or `None` if there is none.
     ///
-    /// When the kernel could not keep up with us and dropped messages, the state is read
-    /// anew, so that an end state is never missed.
+    /// If the kernel dropped messages because the buffer was full, the state is read again, so that
+    /// the final state is never missed.
     pub fn poll(&mut self) -> Result<Option<LinkEvent>, NetError> {
         loop {
             while let Some((kind, payload)) = self.next_message() {
@@ -113,8 +113,8 @@ impl LinkWatch {
         }
     }
 
-    /// Name, as the watch began, of an interface that has gone from its namespace; whatever else
-    /// happened is passed over.
+    /// Returns the original name of the interface if it has left the namespace; other events are
+    /// discarded.
     pub fn gone(&mut self) -> Option<&str> {
         while let Ok(Some(_)) = self.poll() {}
         self.is_deleted.then_some(&self.name)

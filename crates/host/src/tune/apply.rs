@@ -1,4 +1,4 @@
-//! Doing what a plan says, or nothing of it.
+//! Applying plans: all of their settings, or none.
 
 use std::io;
 use std::path::Path;
@@ -9,120 +9,133 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::error::KnobError;
-use super::journal::{Cell, CellState, Header, Journal, Phase, Record, SCHEMA, Writer};
-use super::knob;
+use super::journal::{Entry, EntryState, Header, Journal, Phase, Record, SCHEMA, Writer};
 use super::plan::{Plan, PlanError, Ready};
-use super::rollback::{self, RollbackError, boot_id, rollback};
+use super::registry;
+use super::rollback::{self, boot_id, rollback};
 use super::store::{Lock, Store, StoreError};
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
 use crate::text::chain;
 
-/// Why a plan was not applied.
+/// A plan was not applied or confirmed.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// It cannot be applied here; nothing was changed.
-    #[error("the plan cannot be applied, and nothing was changed")]
+    #[error("the plan cannot be applied; nothing was changed")]
     Plan(#[from] PlanError),
-    /// The journal could not be read or begun; nothing was changed.
     #[error("nothing was changed")]
     Store(#[from] StoreError),
-    /// Another plan is applied, or one was not finished.
     #[error(
-        "{what}: `wirepath tune rollback` gives back what was changed; nothing was changed now"
+        "another plan ({profile} for {interface}) is applied: undo it with `wirepath tune \
+         rollback`; nothing was changed now"
     )]
-    Unfinished {
-        /// What is.
-        what: String,
-    },
-    /// A step failed, or the user asked to stop, and what was done was undone.
-    #[error("{why}; what was changed was given back")]
-    RolledBack {
-        /// Why.
-        why: String,
-        /// What became of each setting.
-        report: rollback::Report,
-    },
-    /// And undoing failed too.
+    OtherPlan { profile: String, interface: String },
     #[error(
-        "{why}; and not all could be given back: {failure}. `wirepath tune rollback` tries again"
+        "this plan was applied by a process that did not finish: undo it with `wirepath tune \
+         rollback`; nothing was changed now"
     )]
-    Stuck {
-        /// Why it was to be undone.
-        why: String,
-        /// What could not be.
-        failure: String,
-    },
-    /// There is nothing to confirm.
-    #[error("{what}")]
-    NotConfirmed {
-        /// Why not.
-        what: String,
-    },
+    Unfinished,
+    #[error("{}; all changes were rolled back", chain(.cause))]
+    RolledBack { cause: Box<Interruption>, report: rollback::Report },
+    #[error(
+        "{}; rollback also failed: {failure}. `wirepath tune rollback` tries again", chain(.cause)
+    )]
+    Stuck { cause: Box<Interruption>, failure: String },
+    #[error("nothing is applied: there is nothing to confirm")]
+    NothingToConfirm,
+    #[error("the time to confirm has passed: undo the plan with `wirepath tune rollback`")]
+    ConfirmedTooLate,
+    #[error("the plan was not applied to its end: undo it with `wirepath tune rollback`")]
+    ConfirmedTooEarly,
 }
 
-/// What one step came to.
+/// Reason why applied settings were rolled back.
+#[derive(Debug, Error)]
+pub enum Interruption {
+    #[error("stopped before step {next}")]
+    Stopped { next: usize },
+    #[error("stopped after the last step")]
+    StoppedAtEnd,
+    #[error("step {number} ({knob} of {target}) failed")]
+    Step {
+        number: usize,
+        knob: &'static str,
+        target: Target,
+        #[source]
+        source: Box<KnobError>,
+    },
+    #[error("cannot write the journal")]
+    Journal(#[source] io::Error),
+    #[error(transparent)]
+    Unconfirmed(#[from] Unconfirmed),
+}
+
+/// Applied settings were not confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Unconfirmed {
+    #[error("not confirmed in time")]
+    TimedOut,
+    #[error("stopped before it was confirmed")]
+    Stopped,
+}
+
+/// A completed step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Done {
-    /// Id of the knob.
     pub knob: String,
-    /// Where.
     pub target: Target,
-    /// Value from before.
     pub before: Value,
-    /// What it reads now.
+    /// Value read back.
     pub now: Value,
-    /// What could not be verified.
+    /// Part of the effect that could not be verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What applying a plan came to.
+/// Result of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// Everything was so already; no journal was begun.
+    /// All values were already set; no journal was written.
     Nothing,
-    /// This very plan is applied; what has changed since is listed as `(knob, target, wanted,
-    /// found)`.
+    /// This plan is already applied; settings that changed since, as `(knob, target, wanted, found)`.
     Already(Vec<(String, Target, Value, String)>),
-    /// It is done.
     Done {
-        /// Each step that changed something.
+        /// Steps that changed a value.
         steps: Vec<Done>,
-        /// CLOCK_BOOTTIME in milliseconds by which it has to be confirmed.
+        /// Deadline for confirmation, CLOCK_BOOTTIME in milliseconds.
         confirm_by_ms: Option<u64>,
     },
 }
 
-/// Moments at which [`apply`] can be watched; for progress, and for tests that end it there.
+/// Points of [`apply`] that its caller can observe, for progress and for tests that interrupt it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The journal is on disk.
     Journaled,
-    /// A step has been announced in the journal.
+    /// The start of a step is in the journal.
     Announced(usize),
     /// A step's knob has been set and read back.
     Changed(usize),
     /// A step's outcome is in the journal.
     Recorded(usize),
-    /// All is done and recorded.
+    /// All steps are completed and recorded.
     Finished,
 }
 
-/// How to apply.
+/// Options of [`apply`].
 pub struct Options<'a> {
-    /// Ends it, with everything given back, once set.
+    /// When set, all changes are rolled back.
     pub stop: &'a AtomicBool,
-    /// Time by which the user has to confirm.
+    /// Time in which the user has to confirm.
     pub confirm_within: Option<Duration>,
-    /// Is told how far it is.
     pub watch: &'a mut dyn FnMut(Moment),
 }
 
-/// Applies a plan: all of it, or nothing.
+/// Applies all of a plan or nothing.
 ///
-/// With `confirm_within`, whoever called this calls [`await_confirmation`] next.
+/// With `confirm_within`, the caller has to call [`await_confirmation`] next.
 pub fn apply(
     system: &System,
     plan: &Plan,
@@ -138,25 +151,25 @@ pub fn apply(
     if ready.is_empty() {
         return Ok(Applied::Nothing);
     }
-    let cells = cells(system, plan, &ready);
+    let entries = entries(system, plan, &ready);
     let mut records = vec![Record::Begin(header(system, plan)?)];
-    records.extend(cells.iter().cloned().map(Record::Cell));
+    records.extend(entries.iter().cloned().map(Record::Entry));
     records.push(Record::Ready);
     let writer = store.begin(&lock, &records)?;
     (options.watch)(Moment::Journaled);
-    let mut running = Running { system, cells: &cells, writer, watch: options.watch };
+    let mut running = Running { system, entries: &entries, writer, watch: options.watch };
     let confirm_by_ms = options.confirm_within.map(|within| {
         boot_clock_ms().saturating_add(u64::try_from(within.as_millis()).unwrap_or(u64::MAX))
     });
     match running.run(&ready, options.stop, confirm_by_ms) {
         Ok(steps) => Ok(Applied::Done { steps, confirm_by_ms }),
-        Err(why) => Err(give_back(system, store, &lock, why)),
+        Err(cause) => Err(roll_back(system, store, &lock, cause)),
     }
 }
 
 struct Running<'a> {
     system: &'a System,
-    cells: &'a [Cell],
+    entries: &'a [Entry],
     writer: Writer,
     watch: &'a mut dyn FnMut(Moment),
 }
@@ -167,40 +180,42 @@ impl Running<'_> {
         ready: &[Ready],
         stop: &AtomicBool,
         confirm_by_ms: Option<u64>,
-    ) -> Result<Vec<Done>, String> {
+    ) -> Result<Vec<Done>, Interruption> {
         let mut done = Vec::new();
-        for (number, step) in ready.iter().enumerate() {
+        for (index, step) in ready.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
-                return Err(format!("stopped before step {}", number + 1));
+                return Err(Interruption::Stopped { next: index + 1 });
             }
-            let outcome = self.step(number, step);
-            done.push(outcome.map_err(|why| {
-                format!("step {} ({} of {}) failed: {why}", number + 1, step.knob.id(), step.target)
-            })?);
+            done.push(self.step(index, step)?);
         }
         if stop.load(Ordering::Relaxed) {
-            return Err("stopped after the last step".to_owned());
+            return Err(Interruption::StoppedAtEnd);
         }
         self.record(&[Record::Applied { confirm_by_ms }])?;
         (self.watch)(Moment::Finished);
         Ok(done)
     }
 
-    /// The first cells are the steps, in their order.
-    fn step(&mut self, cell: usize, step: &Ready) -> Result<Done, String> {
-        self.record(&[Record::Doing { cell }])?;
-        (self.watch)(Moment::Announced(cell));
-        let said = |error: KnobError| chain(&error);
+    /// - `entry`: number of the step; the first entries are the steps, in their order.
+    fn step(&mut self, entry: usize, step: &Ready) -> Result<Done, Interruption> {
+        self.record(&[Record::Started { entry }])?;
+        (self.watch)(Moment::Announced(entry));
+        let failed = |source| Interruption::Step {
+            number: entry + 1,
+            knob: step.knob.id(),
+            target: step.target.clone(),
+            source: Box::new(source),
+        };
         let found =
-            step.knob.set_and_verify(self.system, &step.target, &step.value).map_err(said)?;
-        let note = step.knob.settled(self.system, &step.target, &step.value).map_err(said)?;
-        (self.watch)(Moment::Changed(cell));
-        let mut records = vec![Record::Did { cell, found: found.clone() }];
+            step.knob.set_and_verify(self.system, &step.target, &step.value).map_err(failed)?;
+        let note = step.knob.settled(self.system, &step.target, &step.value).map_err(failed)?;
+        (self.watch)(Moment::Changed(entry));
+        let mut records = vec![Record::Completed { entry, found: found.clone() }];
         if step.knob.disturbs() {
-            records.extend(self.disturbed(cell));
+            records.extend(self.disturbed(entry));
         }
         self.record(&records)?;
-        (self.watch)(Moment::Recorded(cell));
+        (self.watch)(Moment::Recorded(entry));
         Ok(Done {
             knob: step.knob.id().to_owned(),
             target: step.target.clone(),
@@ -210,30 +225,28 @@ impl Running<'_> {
         })
     }
 
-    /// What else reads otherwise than before.
+    /// Side effects of a step: other entries whose value has changed.
     fn disturbed(&self, by: usize) -> Vec<Record> {
-        let other = self.cells.iter().enumerate().filter(|(number, _)| *number != by);
-        let witnesses = other.filter(|(_, cell)| cell.wanted.is_none());
-        witnesses
-            .filter_map(|(number, cell)| {
-                let found = knob::find(&cell.knob)?.read(self.system, &cell.target).ok()?;
-                (found != cell.before).then_some(Record::Aside { cell: number, found })
+        let other = self.entries.iter().enumerate().filter(|(number, _)| *number != by);
+        let not_steps = other.filter(|(_, entry)| entry.wanted.is_none());
+        not_steps
+            .filter_map(|(number, entry)| {
+                let found = registry::find(&entry.knob)?.read(self.system, &entry.target).ok()?;
+                (found != entry.before).then_some(Record::SideEffect { entry: number, found })
             })
             .collect()
     }
 
-    fn record(&mut self, records: &[Record]) -> Result<(), String> {
-        self.writer
-            .append(records)
-            .map_err(|error| format!("the journal cannot be written: {error}"))
+    fn record(&mut self, records: &[Record]) -> Result<(), Interruption> {
+        self.writer.append(records).map_err(Interruption::Journal)
     }
 }
 
-/// Everything that will be set, in order, and then what that may disturb.
-fn cells(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = ready
+/// Entries of the journal: the steps in order, then all settings that they may disturb.
+fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = ready
         .iter()
-        .map(|step| Cell {
+        .map(|step| Entry {
             knob: step.knob.id().to_owned(),
             target: step.target.clone(),
             before: step.before.clone(),
@@ -241,23 +254,25 @@ fn cells(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Cell> {
         })
         .collect();
     if !ready.iter().any(|step| step.knob.disturbs()) {
-        return cells;
+        return entries;
     }
-    for knob in knob::all() {
-        for target in knob::targets(knob, system, plan.interface.as_deref()).unwrap_or_default() {
+    for knob in registry::all() {
+        for target in registry::targets(knob, system, plan.interface.as_deref()).unwrap_or_default()
+        {
             let is_listed =
-                cells.iter().any(|cell| cell.knob == knob.id() && cell.target == target);
-            // Only what belongs to the interface can be disturbed by it.
-            let is_near = target.interface().is_some() || matches!(target, Target::Irq(_));
-            if is_listed || !is_near {
+                entries.iter().any(|entry| entry.knob == knob.id() && entry.target == target);
+            // Steps disturb settings of the interface alone.
+            let belongs_to_interface =
+                target.interface().is_some() || matches!(target, Target::Irq(_));
+            if is_listed || !belongs_to_interface {
                 continue;
             }
             if let Ok(before) = knob.read(system, &target) {
-                cells.push(Cell { knob: knob.id().to_owned(), target, before, wanted: None });
+                entries.push(Entry { knob: knob.id().to_owned(), target, before, wanted: None });
             }
         }
     }
-    cells
+    entries
 }
 
 fn header(system: &System, plan: &Plan) -> Result<Header, PlanError> {
@@ -275,64 +290,58 @@ fn header(system: &System, plan: &Plan) -> Result<Header, PlanError> {
     })
 }
 
-/// What applying means while there is a journal.
+/// Result of applying a plan while there is a journal.
 fn already(system: &System, plan: &Plan, journal: &Journal) -> Result<Applied, ApplyError> {
-    let unfinished = |what: String| Err(ApplyError::Unfinished { what });
     if journal.header.plan != plan.digest() {
-        return unfinished(format!(
-            "another plan ({} for {}) is applied",
-            journal.header.profile,
-            journal.header.interface.as_deref().unwrap_or("the host")
-        ));
+        let interface = journal.header.interface.as_deref().unwrap_or("the host").to_owned();
+        return Err(ApplyError::OtherPlan { profile: journal.header.profile.clone(), interface });
     }
     match journal.phase {
         Phase::Applied(_) | Phase::Confirmed => {}
-        _ => return unfinished("this plan was applied by a process that did not finish".into()),
+        _ => return Err(ApplyError::Unfinished),
     }
-    let drift = journal.steps().filter_map(|(_, cell)| {
-        let wanted = cell.wanted.clone()?;
-        let knob = knob::find(&cell.knob)?;
-        let found = match knob.read(system, &cell.target) {
+    let drift = journal.steps().filter_map(|(_, entry)| {
+        let wanted = entry.wanted.clone()?;
+        let knob = registry::find(&entry.knob)?;
+        let found = match knob.read(system, &entry.target) {
             Ok(found) if knob.format().agrees(wanted.as_str(), found.as_str()) => return None,
             Ok(found) => found.to_string(),
             Err(error) => chain(&error),
         };
-        Some((cell.knob.clone(), cell.target.clone(), wanted, found))
+        Some((entry.knob.clone(), entry.target.clone(), wanted, found))
     });
     Ok(Applied::Already(drift.collect()))
 }
 
-fn give_back(system: &System, store: &Store, lock: &Lock, why: String) -> ApplyError {
+fn roll_back(system: &System, store: &Store, lock: &Lock, cause: Interruption) -> ApplyError {
     let root = system.place().root.as_deref();
-    match rollback(store, lock, root, &why) {
+    let rolled_back = rollback(store, lock, root, &chain(&cause));
+    let cause = Box::new(cause);
+    match rolled_back {
         Ok(report) => match report.failure() {
-            None => ApplyError::RolledBack { why, report },
-            Some(failure) => ApplyError::Stuck { why, failure },
+            None => ApplyError::RolledBack { cause, report },
+            Some(failure) => ApplyError::Stuck { cause, failure },
         },
-        Err(error) => ApplyError::Stuck { why, failure: chain(&error) },
+        Err(error) => ApplyError::Stuck { cause, failure: chain(&error) },
     }
 }
 
-/// How waiting for a confirmation ended.
+/// End of the wait for a confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Confirmation {
-    /// The user keeps it.
+    /// The user keeps the settings.
     Confirmed,
-    /// Somebody rolled it back meanwhile.
+    /// Another process rolled them back.
     Undone,
-    /// Time passed, or the user asked to stop; it was given back.
     RolledBack {
-        /// Why.
-        why: String,
-        /// What became of each setting.
+        cause: Unconfirmed,
         report: rollback::Report,
     },
 }
 
-/// Waits until what was applied is confirmed, and gives it back when that does not come in time or
-/// `stop` is set.
+/// Waits for a confirmation; rolls back after the deadline or if `stop` is set.
 ///
-/// - `tick`: called every 100 ms with the milliseconds that are left.
+/// - `tick`: called every 100 ms with the remaining milliseconds.
 pub fn await_confirmation(
     store: &Store,
     root: Option<&Path>,
@@ -343,28 +352,28 @@ pub fn await_confirmation(
     loop {
         let left_ms = confirm_by_ms.saturating_sub(boot_clock_ms());
         let is_over = left_ms == 0 || stop.load(Ordering::Relaxed);
-        let why = match left_ms {
-            0 => "it was not confirmed in time",
-            _ => "stopped before it was confirmed",
+        let cause = if left_ms == 0 { Unconfirmed::TimedOut } else { Unconfirmed::Stopped };
+        let stuck = |failure: String| ApplyError::Stuck { cause: Box::new(cause.into()), failure };
+        // A process that confirms or rolls back at this moment holds the lock, and decides.
+        let lock = match is_over.then(|| store.lock()) {
+            None | Some(Err(StoreError::Busy { .. })) => None,
+            Some(Ok(lock)) => Some(lock),
+            Some(Err(error)) => return Err(stuck(chain(&error))),
         };
-        let lost =
-            |error: StoreError| ApplyError::Stuck { why: why.to_owned(), failure: chain(&error) };
-        // Whoever confirms or rolls back at this moment has the lock, and decides.
-        let lock = if is_over { lock_soon(store).map_err(lost)? } else { None };
         match store.read().map(|journal| journal.map(|journal| journal.phase)) {
             Ok(Some(Phase::Confirmed)) => return Ok(Confirmation::Confirmed),
             Ok(None) => return Ok(Confirmation::Undone),
             Ok(Some(_)) => {}
-            // What cannot be opened now may be at the next look, until the time is over.
+            // A file that cannot be opened now is retried until the deadline.
             Err(StoreError::File { .. }) if !is_over => {}
-            Err(error) => return Err(lost(error)),
+            Err(error) => return Err(stuck(chain(&error))),
         }
         if let Some(lock) = lock {
-            let report = rollback(store, &lock, root, why).map_err(stuck(why))?;
-            let why = why.to_owned();
+            let report = rollback(store, &lock, root, &cause.to_string())
+                .map_err(|error| stuck(chain(&error)))?;
             return match report.failure() {
-                None => Ok(Confirmation::RolledBack { why, report }),
-                Some(failure) => Err(ApplyError::Stuck { why, failure }),
+                None => Ok(Confirmation::RolledBack { cause, report }),
+                Some(failure) => Err(stuck(failure)),
             };
         }
         tick(left_ms);
@@ -372,43 +381,15 @@ pub fn await_confirmation(
     }
 }
 
-fn stuck(why: &'static str) -> impl Fn(RollbackError) -> ApplyError {
-    move |error| ApplyError::Stuck { why: why.to_owned(), failure: chain(&error) }
-}
-
-/// The lock, or `None` while somebody else has it.
-fn lock_soon(store: &Store) -> Result<Option<Lock>, StoreError> {
-    match store.lock() {
-        Ok(lock) => Ok(Some(lock)),
-        Err(StoreError::Busy { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Keeps what was applied.
+/// Confirms the applied settings.
 pub fn confirm(store: &Store) -> Result<Journal, ApplyError> {
     let lock = store.lock()?;
-    let refused = |what: String| Err(ApplyError::NotConfirmed { what });
-    let Some(journal) = store.read()? else {
-        return refused("nothing is applied: there is nothing to confirm".to_owned());
-    };
+    let journal = store.read()?.ok_or(ApplyError::NothingToConfirm)?;
     match journal.phase {
         Phase::Confirmed | Phase::Applied(None) => return Ok(journal),
         Phase::Applied(Some(by_ms)) if boot_clock_ms() <= by_ms => {}
-        Phase::Applied(Some(_)) => {
-            return refused(
-                "the time to confirm has passed: `wirepath tune rollback` gives back what was \
-                 changed"
-                    .to_owned(),
-            );
-        }
-        _ => {
-            return refused(
-                "the plan was not applied to its end: `wirepath tune rollback` gives back what was \
-                 changed"
-                    .to_owned(),
-            );
-        }
+        Phase::Applied(Some(_)) => return Err(ApplyError::ConfirmedTooLate),
+        _ => return Err(ApplyError::ConfirmedTooEarly),
     }
     let mut writer = store.resume(&lock, &journal)?;
     writer.append(&[Record::Confirmed]).map_err(|source: io::Error| {
@@ -418,44 +399,42 @@ pub fn confirm(store: &Store) -> Result<Journal, ApplyError> {
     Ok(Journal { phase: Phase::Confirmed, ..journal })
 }
 
-/// One setting of a journal, as it is now.
+/// One step of a journal with its current value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setting {
-    /// Id of the knob.
     pub knob: String,
-    /// Where.
     pub target: Target,
-    /// Value from before.
     pub before: Value,
     /// Value that was set.
     pub wanted: Value,
-    /// Value of now; `None` when it cannot be read, as when its interface is gone.
+    /// Current value; `None` if it cannot be read, for example because the interface is gone.
     pub now: Option<Value>,
-    /// Whether we got as far as this step.
+    /// The step was begun.
     pub was_begun: bool,
 }
 
-/// What a journal's steps read now.
+/// Reads the current values of a journal's steps.
 pub fn settings(journal: &Journal, root: Option<&Path>) -> Result<Vec<Setting>, KnobError> {
     let place = super::Place { netns: journal.header.netns.clone(), root: root.map(Into::into) };
     let system = rollback::find_namespace(journal, &place)?;
-    let of = |(number, cell): (usize, &Cell)| {
-        let now = knob::find(&cell.knob)
+    let setting = |(number, entry): (usize, &Entry)| {
+        let now = registry::find(&entry.knob)
             .zip(system.as_ref())
-            .and_then(|(knob, system)| knob.read(system, &cell.target).ok());
+            .and_then(|(knob, system)| knob.read(system, &entry.target).ok());
         Some(Setting {
-            knob: cell.knob.clone(),
-            target: cell.target.clone(),
-            before: cell.before.clone(),
-            wanted: cell.wanted.clone()?,
+            knob: entry.knob.clone(),
+            target: entry.target.clone(),
+            before: entry.before.clone(),
+            wanted: entry.wanted.clone()?,
             now,
-            was_begun: journal.states[number] != CellState::Untouched,
+            was_begun: journal.states[number] != EntryState::Untouched,
         })
     };
-    Ok(journal.steps().filter_map(of).collect())
+    Ok(journal.steps().filter_map(setting).collect())
 }
 
-/// CLOCK_BOOTTIME in milliseconds: goes on while the machine sleeps, and nobody can set it.
+/// CLOCK_BOOTTIME in milliseconds: it advances while the machine is suspended and cannot be set.
 pub fn boot_clock_ms() -> u64 {
     sys::clock::boottime_ns() / 1_000_000
 }

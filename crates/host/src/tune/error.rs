@@ -1,4 +1,4 @@
-//! Why a knob could not be read or set.
+//! Errors of knobs.
 
 use std::io;
 
@@ -6,123 +6,79 @@ use sys::netns::NetnsError;
 use sys::sysfs::SysfsError;
 use thiserror::Error;
 
-use super::target::Target;
+use super::target::{Scope, Target};
 use crate::net::NetError;
 
-/// Why a knob could not be read or set.
+/// A knob could not be read or set.
 #[derive(Debug, Error)]
 pub enum KnobError {
-    /// The driver or the kernel does not have this setting there.
+    /// The driver or the kernel does not have this setting at the target.
     #[error("{knob} is not offered {by}{}", hint(.needs))]
     NotOffered {
-        /// Id of the knob.
         knob: String,
-        /// Who does not: `by driver veth`, `by this kernel`.
+        /// Driver or kernel, as a phrase: `by driver veth`, `by this kernel or machine`.
         by: String,
-        /// What it would take; empty when nothing helps.
+        /// Missing requirement; empty if none would help.
         needs: &'static str,
     },
-    /// It exists, but in the machine's first network namespace only.
+    /// The setting exists in the machine's first network namespace only.
     #[error(
-        "{knob} is host-only: it does not exist, or cannot be changed, in a network namespace of \
-         its own, and the host's value counts there"
+        "{knob} is host-only: it does not exist or is read-only in this network namespace, where \
+         the host's value applies"
     )]
-    HostOnly {
-        /// Id of the knob.
-        knob: String,
-    },
-    /// No such interface, queue, interrupt or CPU.
+    HostOnly { knob: String },
     #[error("there is no {target} here")]
-    NoTarget {
-        /// What was asked for.
-        target: Target,
-    },
-    /// The capability is missing.
-    #[error("{what} is not permitted: run as root (CAP_NET_ADMIN and CAP_SYS_ADMIN are needed)")]
+    NoTarget { target: Target },
+    #[error("{what} is not permitted: run as root (CAP_NET_ADMIN and CAP_SYS_ADMIN are required)")]
     Denied {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// The file system does not take changes, as in many containers.
+    /// Common in containers.
     #[error("{what} is not possible: the file system is mounted read-only")]
     ReadOnly {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
     },
-    /// The value makes no sense for this knob.
-    #[error("{value:?} is no value of {knob}: give {expected}")]
-    Value {
-        /// Id of the knob.
-        knob: String,
-        /// What was given or read.
-        value: String,
-        /// What would make sense.
-        expected: String,
-    },
+    #[error("invalid value {value:?} for {knob}: expected {expected}")]
+    Value { knob: String, value: String, expected: String },
     /// The kernel or the driver refused the value.
-    #[error("{knob} of {target} does not take {value:?}")]
+    #[error("cannot set {knob} of {target} to {value:?}")]
     Refused {
-        /// Id of the knob.
         knob: String,
-        /// Where.
         target: Target,
-        /// What was to be set.
         value: String,
-        /// The kernel's answer.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It was set without complaint, and reads otherwise.
-    #[error("{knob} of {target} was set to {wanted:?} and reads {found:?}")]
-    NotTaken {
-        /// Id of the knob.
-        knob: String,
-        /// Where.
-        target: Target,
-        /// What was set.
-        wanted: String,
-        /// What is there.
-        found: String,
-    },
-    /// The knob acts on another kind of place.
-    #[error("{knob} acts on one {expected}, not on {target}")]
-    Scope {
-        /// Id of the knob.
-        knob: String,
-        /// What it acts on.
-        expected: super::Scope,
-        /// What was given.
-        target: Target,
-    },
-    /// Reading failed.
+    /// The kernel reported success, but another value reads back.
+    #[error("{knob} of {target} was set to {wanted:?} but reads {found:?}")]
+    NotTaken { knob: String, target: Target, wanted: String, found: String },
+    #[error("{knob} applies to one {expected}, not to {target}")]
+    Scope { knob: String, expected: Scope, target: Target },
     #[error("cannot read {what}")]
     Read {
         /// File or setting.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// A question about interfaces failed.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The namespace could not be entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
-    /// The namespace's sysfs could not be had.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
 }
 
 fn hint(needs: &str) -> String {
-    if needs.is_empty() { String::new() } else { format!(": it takes {needs}") }
+    if needs.is_empty() { String::new() } else { format!(": it requires {needs}") }
 }
 
 impl KnobError {
-    /// Whether the setting does not exist there, for whoever asks.
+    /// True if the setting does not exist there, regardless of privileges.
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
@@ -133,7 +89,7 @@ impl KnobError {
         )
     }
 
-    /// Whether privileges are what is missing.
+    /// True if privileges are missing.
     pub fn is_denied(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
-//! What the fuzz targets hold true of plans and journals.
+//! Properties of plans and journals that the fuzz targets check.
 
 use super::{Journal, Plan};
 
-/// A plan that is read can be written and read again as the same.
+/// A plan that parses survives formatting and parsing.
 pub fn plan(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -12,9 +12,8 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// A journal is read or refused; of one that is read, its whole lines can be read again. The
-/// bytes are taken as they are, and then as lines whose numbers and checksums are made right,
-/// so that what stands behind those is reached.
+/// The complete lines of a journal that parses can be parsed again. The bytes are used unchanged, and
+/// then as lines with correct numbers and checksums, to reach the code behind those checks.
 pub fn journal(bytes: &[u8]) {
     parse(bytes);
     let text = String::from_utf8_lossy(bytes);
@@ -27,7 +26,7 @@ pub fn journal(bytes: &[u8]) {
 
 fn parse(bytes: &[u8]) {
     if let Ok(Some(journal)) = Journal::parse(bytes) {
-        assert_eq!(journal.cells.len(), journal.states.len());
+        assert_eq!(journal.entries.len(), journal.states.len());
         assert!(journal.whole_bytes <= bytes.len());
         let whole = Journal::parse(&bytes[..journal.whole_bytes]);
         assert_eq!(whole.ok().flatten().map(|again| again.phase), Some(journal.phase));
@@ -36,10 +35,9 @@ fn parse(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::inputs;
 
     #[test]
-    fn the_fuzzers_corpus_holds_and_so_does_what_is_bent_of_it() {
+    fn properties_hold_for_the_corpus_and_mutations_of_it() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = move |below: usize| {
             state ^= state << 13;
@@ -48,26 +46,28 @@ mod tests {
             (state % below as u64) as usize
         };
         let mut replay = |folder: &str, target: fn(&[u8])| {
-            let inputs = inputs::of(folder);
+            let inputs = testkit::corpus::inputs(folder);
             assert!(inputs.len() > 2, "{folder}");
             for whole in inputs {
                 target(&whole);
-                // And what a slip of the pen or a bad disk makes of it.
+                // Mutations, like typing errors and disk faults.
                 for _ in 0..2000 {
-                    let mut bent = whole.clone();
+                    let mut mutated = whole.clone();
                     for _ in 0..=random(3) {
-                        let place = random(bent.len());
+                        let place = random(mutated.len());
                         match random(4) {
-                            0 => bent[place] ^= 1 << random(8),
-                            1 => drop(bent.drain(place..(place + random(40)).min(bent.len()))),
-                            2 => bent.insert(place, b"\n \"0=[]{}"[random(9)]),
-                            _ => bent.extend_from_within(place..),
+                            0 => mutated[place] ^= 1 << random(8),
+                            1 => {
+                                drop(mutated.drain(place..(place + random(40)).min(mutated.len())))
+                            }
+                            2 => mutated.insert(place, b"\n \"0=[]{}"[random(9)]),
+                            _ => mutated.extend_from_within(place..),
                         }
-                        if bent.is_empty() {
-                            bent.push(b'\n');
+                        if mutated.is_empty() {
+                            mutated.push(b'\n');
                         }
                     }
-                    target(&bent);
+                    target(&mutated);
                 }
             }
         };

@@ -1,9 +1,9 @@
-//! What was changed, and what was there before: the journal on disk.
+//! Journal of changed settings and their previous values.
 //!
-//! One line a record: eight hexadecimal digits of CRC-32, the record's number, the record as
-//! JSON. The checksum covers number and JSON. All values from before, and all that is to be set, are
-//! on disk before the first change. A last line that was cut off in the middle is what a crash
-//! leaves and is dropped; damage anywhere else is an error.
+//! Each record is one line: eight hexadecimal digits of CRC-32, the record's number, the record as
+//! JSON. The checksum covers number and JSON. All previous values, and all values that will be set,
+//! are on disk before the first change. A truncated last line is the result of a crash and is
+//! ignored; damage anywhere else is an error.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,167 +17,172 @@ use super::value::Value;
 /// Version of the records.
 pub const SCHEMA: u32 = 1;
 
-/// Why a journal makes no sense.
-#[derive(Debug, Error, PartialEq, Eq)]
+/// The journal is invalid.
+#[derive(Debug, Error)]
 pub enum JournalError {
-    /// A line is damaged.
-    #[error("line {line} of the journal is damaged: {why}")]
+    #[error("line {line} of the journal is damaged")]
     Corrupt {
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
-        why: String,
+        #[source]
+        source: RecordError,
     },
-    /// It is longer than any journal of ours.
-    #[error("the journal has {bytes} bytes, more than any of ours")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// Another version of this program wrote it.
+    #[error("the journal has {bytes} bytes, and {BYTES_MAX} are the maximum")]
+    TooLong { bytes: usize },
     #[error(
-        "the journal has schema {found}, and this program knows {SCHEMA}: use the one that wrote it"
+        "the journal has schema {found}, and this program supports {SCHEMA}: use the version that \
+         wrote it"
     )]
-    Schema {
-        /// Its schema.
-        found: u32,
-    },
+    Schema { found: u32 },
 }
 
-/// What the journal is about.
+/// One line of the journal is invalid.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    #[error("not text")]
+    NotText,
+    #[error("no checksum")]
+    NoChecksum,
+    #[error("wrong checksum")]
+    Checksum,
+    #[error("no record number")]
+    NoNumber,
+    #[error("record number {found} instead of {expected}")]
+    Number { found: String, expected: usize },
+    #[error("invalid record")]
+    Syntax(#[from] serde_json::Error),
+    #[error("record out of place")]
+    Misplaced,
+    #[error("it refers to entry {entry}, which does not exist")]
+    NoEntry { entry: usize },
+}
+
+/// First record: context of the changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`SCHEMA`].
     pub schema: u32,
     /// Digest of the plan.
     pub plan: String,
-    /// Profile of the plan.
     pub profile: String,
-    /// Interface of the plan.
     pub interface: Option<String>,
     /// Network namespace, as the plan names it; `None` for the caller's.
     pub netns: Option<String>,
-    /// Its inode number: the same name may come to stand for another namespace.
+    /// Inode number of the namespace: a name may be reused for another namespace.
     pub netns_inode: u64,
-    /// The kernel's id of this boot: nothing that is recorded here outlives it.
+    /// The kernel's boot id: no change that is recorded here survives a reboot.
     pub boot: String,
-    /// Process that applied it.
+    /// Process that applied the plan.
     pub pid: u32,
-    /// When, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub unix_s: u64,
 }
 
-/// A knob at one target, and what it was.
+/// A knob at one target, with its previous value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Id of the knob.
+pub struct Entry {
     pub knob: String,
-    /// Where.
     pub target: Target,
-    /// Value before anything was changed.
+    /// Value before the first change.
     pub before: Value,
-    /// Value to be set; `None` for a witness, which others may disturb.
+    /// Value to set; `None` for a setting that is not part of the plan and may be disturbed by it.
     pub wanted: Option<Value>,
 }
 
-/// One line.
+/// One line of the file.
+///
+/// Tags and field names on disk are those of the first release: a journal outlives an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
-    /// The first.
+    /// Always the first line.
     Begin(Header),
-    /// What will be changed or may be disturbed; cells count from 0 in this order.
-    Cell(Cell),
-    /// All cells are written and on disk: changes begin.
+    /// A setting that will be changed or may be disturbed; numbered from 0 in this order.
+    #[serde(rename = "cell")]
+    Entry(Entry),
+    /// All entries are on disk: changes may begin.
     Ready,
-    /// A cell is about to be set.
-    Doing {
-        /// Its number.
-        cell: usize,
+    /// The entry is about to be set.
+    #[serde(rename = "doing")]
+    Started {
+        #[serde(rename = "cell")]
+        entry: usize,
     },
-    /// A cell was set and reads like this.
-    Did {
-        /// Its number.
-        cell: usize,
-        /// What it reads.
+    /// The entry was set, and reads back as `found`.
+    #[serde(rename = "did")]
+    Completed {
+        #[serde(rename = "cell")]
+        entry: usize,
         found: Value,
     },
-    /// A cell came to read like this because another was set.
-    Aside {
-        /// Its number.
-        cell: usize,
-        /// What it reads.
+    /// The entry reads `found` because another one was set.
+    #[serde(rename = "aside")]
+    SideEffect {
+        #[serde(rename = "cell")]
+        entry: usize,
         found: Value,
     },
-    /// All steps are done.
+    /// All steps are completed.
     Applied {
-        /// CLOCK_BOOTTIME in milliseconds by which it has to be confirmed; `None` when not.
+        /// Deadline for confirmation, CLOCK_BOOTTIME in milliseconds; `None` if not required.
         confirm_by_ms: Option<u64>,
     },
-    /// The user wants to keep it.
+    /// The user keeps the settings.
     Confirmed,
-    /// Values are being given back.
+    /// Rollback has begun.
     RollingBack {
-        /// Why.
         why: String,
-        /// Cells that somebody else had changed meanwhile, with what they were then.
+        /// Entries changed by another process, with the values found before anything was restored.
         foreign: Vec<(usize, Value)>,
     },
 }
 
-/// Bytes of the longest journal that is read: some 200 a record, and steps are hundreds.
+/// Longest journal that is read: a record has about 200 bytes, and a plan has hundreds of steps.
 const BYTES_MAX: usize = 16 << 20;
 
-/// How far an application got.
+/// Progress of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing was changed yet.
+    /// No setting was changed yet.
     Unchanged,
-    /// In the midst of its steps.
+    /// Some steps may be completed.
     Applying,
-    /// All steps are done; by when to confirm, as in [`Record::Applied`].
+    /// All steps are completed; the deadline is that of [`Record::Applied`].
     Applied(Option<u64>),
-    /// Kept.
     Confirmed,
-    /// In the midst of giving back.
     RollingBack,
 }
 
-/// What a journal says.
+/// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// What it is about.
     pub header: Header,
-    /// Everything changed or disturbed.
-    pub cells: Vec<Cell>,
-    /// Of each cell, how far it got.
-    pub states: Vec<CellState>,
-    /// How far the whole got.
+    pub entries: Vec<Entry>,
+    /// State of each entry.
+    pub states: Vec<EntryState>,
     pub phase: Phase,
-    /// Cells changed by somebody else, once rolling back has begun.
+    /// Entries changed by another process; known once rollback has begun.
     pub foreign: Option<Vec<(usize, Value)>>,
-    /// Records read, which is the number of the next.
+    /// Records read; also the number of the next one.
     pub record_count: usize,
-    /// Bytes up to the end of the last whole line.
+    /// Bytes up to the end of the last complete line.
     pub whole_bytes: usize,
-    /// Whether the last line was cut off.
+    /// The last line is truncated.
     pub is_torn: bool,
 }
 
-/// How far one cell got.
+/// Progress of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum CellState {
-    /// Not touched by us.
+pub enum EntryState {
     #[default]
     Untouched,
-    /// It was about to be set, and nobody knows whether it was.
+    /// It was about to be set; the outcome is unknown.
     Begun,
-    /// It was set, or disturbed, and read like this.
+    /// It was set, or disturbed, and read back as this value.
     Changed(Value),
 }
 
 impl Journal {
-    /// Reads one; `None` when it has not even its first line.
+    /// Parses a journal; `None` if its first line is incomplete.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, JournalError> {
         if bytes.len() > BYTES_MAX {
             return Err(JournalError::TooLong { bytes: bytes.len() });
@@ -193,16 +198,16 @@ impl Journal {
             let end = rest.iter().position(|byte| *byte == b'\n');
             let is_last = end.is_none_or(|end| start + end + 1 == bytes.len());
             let text = &rest[..end.unwrap_or(rest.len())];
-            let corrupt = |why: String| JournalError::Corrupt { line, why };
+            let corrupt = |source| JournalError::Corrupt { line, source };
             let record = match decode(text, line - 1) {
                 Ok(record) if end.is_some() => record,
-                // Without its end, even a line that reads well may be the beginning of another.
+                // Without its end, even a valid line may be the beginning of a longer one.
                 _ if is_last => {
                     is_torn = true;
                     break;
                 }
                 Ok(_) => break,
-                Err(why) => return Err(corrupt(why)),
+                Err(source) => return Err(corrupt(source)),
             };
             start += end.map_or(rest.len(), |end| end + 1);
             match (&mut journal, record) {
@@ -212,7 +217,7 @@ impl Journal {
                 (None, Record::Begin(header)) => {
                     return Err(JournalError::Schema { found: header.schema });
                 }
-                (None, _) => return Err(corrupt("the first record is not its beginning".into())),
+                (None, _) => return Err(corrupt(RecordError::Misplaced)),
                 (Some(journal), record) => journal.add(record).map_err(corrupt)?,
             }
             if let Some(journal) = &mut journal {
@@ -229,7 +234,7 @@ impl Journal {
     fn begun(header: Header) -> Self {
         Journal {
             header,
-            cells: Vec::new(),
+            entries: Vec::new(),
             states: Vec::new(),
             phase: Phase::Unchanged,
             foreign: None,
@@ -239,30 +244,28 @@ impl Journal {
         }
     }
 
-    /// Takes the next record; says why when it cannot come here.
-    fn add(&mut self, record: Record) -> Result<(), String> {
-        let misplaced = || Err("this record cannot come here".to_owned());
-        let state = |states: &mut Vec<CellState>, cell: usize, state: CellState| {
-            let place = states.get_mut(cell).ok_or_else(|| format!("there is no cell {cell}"))?;
-            *place = state;
+    fn add(&mut self, record: Record) -> Result<(), RecordError> {
+        let state = |states: &mut Vec<EntryState>, entry: usize, state: EntryState| {
+            *states.get_mut(entry).ok_or(RecordError::NoEntry { entry })? = state;
             Ok(())
         };
         match (&self.phase, record) {
-            (Phase::Unchanged, Record::Cell(cell)) => {
-                self.cells.push(cell);
-                self.states.push(CellState::Untouched);
+            (Phase::Unchanged, Record::Entry(entry)) => {
+                self.entries.push(entry);
+                self.states.push(EntryState::Untouched);
                 Ok(())
             }
             (Phase::Unchanged, Record::Ready) => {
                 self.phase = Phase::Applying;
                 Ok(())
             }
-            (Phase::Applying, Record::Doing { cell }) => {
-                state(&mut self.states, cell, CellState::Begun)
+            (Phase::Applying, Record::Started { entry }) => {
+                state(&mut self.states, entry, EntryState::Begun)
             }
-            (Phase::Applying, Record::Did { cell, found } | Record::Aside { cell, found }) => {
-                state(&mut self.states, cell, CellState::Changed(found))
-            }
+            (
+                Phase::Applying,
+                Record::Completed { entry, found } | Record::SideEffect { entry, found },
+            ) => state(&mut self.states, entry, EntryState::Changed(found)),
             (Phase::Applying, Record::Applied { confirm_by_ms }) => {
                 self.phase = Phase::Applied(confirm_by_ms);
                 Ok(())
@@ -271,38 +274,40 @@ impl Journal {
                 self.phase = Phase::Confirmed;
                 Ok(())
             }
-            (Phase::Unchanged | Phase::RollingBack, Record::RollingBack { .. }) => misplaced(),
+            (Phase::Unchanged | Phase::RollingBack, Record::RollingBack { .. }) => {
+                Err(RecordError::Misplaced)
+            }
             (_, Record::RollingBack { foreign, .. }) => {
-                if foreign.iter().any(|(cell, _)| *cell >= self.cells.len()) {
-                    return Err("it names a cell that there is not".to_owned());
+                if let Some((entry, _)) = foreign.iter().find(|(e, _)| *e >= self.entries.len()) {
+                    return Err(RecordError::NoEntry { entry: *entry });
                 }
                 self.phase = Phase::RollingBack;
                 self.foreign = Some(foreign);
                 Ok(())
             }
-            _ => misplaced(),
+            _ => Err(RecordError::Misplaced),
         }
     }
 
-    /// Cells that are steps, with their numbers.
-    pub fn steps(&self) -> impl Iterator<Item = (usize, &Cell)> {
-        self.cells.iter().enumerate().filter(|(_, cell)| cell.wanted.is_some())
+    /// Returns the entries that are steps of the plan, with their numbers.
+    pub fn steps(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        self.entries.iter().enumerate().filter(|(_, entry)| entry.wanted.is_some())
     }
 }
 
-fn decode(line: &[u8], number: usize) -> Result<Record, String> {
-    let text = std::str::from_utf8(line).map_err(|_| "it is not text".to_owned())?;
-    let (crc, rest) = text.split_once(' ').ok_or("it has no checksum")?;
+fn decode(line: &[u8], expected: usize) -> Result<Record, RecordError> {
+    let text = std::str::from_utf8(line).map_err(|_| RecordError::NotText)?;
+    let (crc, rest) = text.split_once(' ').ok_or(RecordError::NoChecksum)?;
     let is_hex = crc.len() == 8 && crc.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let crc = u32::from_str_radix(crc, 16).ok().filter(|_| is_hex).ok_or("it has no checksum")?;
-    if crc32fast::hash(rest.as_bytes()) != crc {
-        return Err("its checksum does not match".to_owned());
+    let crc = u32::from_str_radix(crc, 16).ok().filter(|_| is_hex);
+    if crc32fast::hash(rest.as_bytes()) != crc.ok_or(RecordError::NoChecksum)? {
+        return Err(RecordError::Checksum);
     }
-    let (own, json) = rest.split_once(' ').ok_or("it has no number")?;
-    if own.parse() != Ok(number) {
-        return Err(format!("it is record {own} and should be {number}"));
+    let (found, json) = rest.split_once(' ').ok_or(RecordError::NoNumber)?;
+    if found.parse() != Ok(expected) {
+        return Err(RecordError::Number { found: found.to_owned(), expected });
     }
-    serde_json::from_str(json).map_err(|error| format!("it is no record: {error}"))
+    Ok(serde_json::from_str(json)?)
 }
 
 fn encode(record: &Record, number: usize) -> io::Result<String> {
@@ -310,7 +315,7 @@ fn encode(record: &Record, number: usize) -> io::Result<String> {
     Ok(format!("{:08x} {text}\n", crc32fast::hash(text.as_bytes())))
 }
 
-/// Adds records to a journal.
+/// Appends records to a journal.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: File,
@@ -318,12 +323,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Goes on after `next` records; the file is at its end.
+    /// Continues after `next` records; the file is positioned at its end.
     pub(super) fn new(file: File, next: usize) -> Self {
         Writer { file, next }
     }
 
-    /// Adds records in one write; they are on disk when this returns.
+    /// Appends records in one write; they are on disk when this returns.
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut text = String::new();
         for (offset, record) in records.iter().enumerate() {
@@ -356,7 +361,7 @@ mod tests {
             unix_s: 1_700_000_000,
         };
         let target = Target::RxQueue("eth0".into(), 0);
-        let cell = |wanted| Cell {
+        let entry = |wanted| Entry {
             knob: "rps-cpus".into(),
             target: target.clone(),
             before: value("0"),
@@ -364,12 +369,12 @@ mod tests {
         };
         vec![
             Record::Begin(header),
-            Record::Cell(cell(Some(value("3")))),
-            Record::Cell(cell(None)),
+            Record::Entry(entry(Some(value("3")))),
+            Record::Entry(entry(None)),
             Record::Ready,
-            Record::Doing { cell: 0 },
-            Record::Did { cell: 0, found: value("3") },
-            Record::Aside { cell: 1, found: value("1") },
+            Record::Started { entry: 0 },
+            Record::Completed { entry: 0, found: value("3") },
+            Record::SideEffect { entry: 1, found: value("1") },
             Record::Applied { confirm_by_ms: Some(12) },
             Record::Confirmed,
             Record::RollingBack { why: "asked".into(), foreign: vec![(1, value("2"))] },
@@ -381,17 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_says_how_far_it_got_after_every_record() {
+    fn phase_is_known_after_every_record() {
         let all = records();
         let phase = |count: usize| {
             let journal = Journal::parse(text(&all[..count]).as_bytes()).unwrap().unwrap();
             (journal.phase, journal.states)
         };
-        assert_eq!(Journal::parse(b""), Ok(None));
-        assert_eq!(phase(3), (Phase::Unchanged, vec![CellState::Untouched; 2]));
+        assert_eq!(Journal::parse(b"").unwrap(), None);
+        assert_eq!(phase(3), (Phase::Unchanged, vec![EntryState::Untouched; 2]));
         assert_eq!(phase(4).0, Phase::Applying);
-        assert_eq!(phase(5).1[0], CellState::Begun);
-        let changed = |text| CellState::Changed(value(text));
+        assert_eq!(phase(5).1[0], EntryState::Begun);
+        let changed = |text| EntryState::Changed(value(text));
         assert_eq!(phase(7), (Phase::Applying, vec![changed("3"), changed("1")]));
         assert_eq!(phase(8).0, Phase::Applied(Some(12)));
         assert_eq!(phase(9).0, Phase::Confirmed);
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_cut_anywhere_reads_as_its_whole_lines() {
+    fn truncated_journal_reads_as_its_complete_lines() {
         let whole = text(&records());
         for cut in 0..whole.len() {
             let journal = Journal::parse(&whole.as_bytes()[..cut]).unwrap();
@@ -413,10 +418,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_before_the_last_line_is_an_error_that_names_the_line() {
+    fn flipped_bit_before_the_last_line_is_an_error_that_names_the_line() {
         let whole = text(&records());
         let last = whole.trim_end().rfind('\n').unwrap() + 1;
-        // Without its end, the line before the last becomes part of one that was cut off.
+        // Without its end, the line before the last becomes part of a truncated one.
         for place in 0..last - 1 {
             for bit in [0, 3, 6] {
                 let mut bytes = whole.clone().into_bytes();
@@ -439,7 +444,7 @@ mod tests {
         let all = records();
         for order in [vec![1], vec![0, 4], vec![0, 3, 1], vec![0, 3, 8], vec![0, 0], vec![0, 9]] {
             let some: Vec<_> = order.iter().map(|number| all[*number].clone()).collect();
-            // Behind it a whole line, so that the wrong one is not the last.
+            // A complete line follows, so that the wrong one is not the last.
             let mut lines = text(&some);
             lines.push_str(&encode(&Record::Ready, some.len()).unwrap());
             assert!(
@@ -448,16 +453,14 @@ mod tests {
             );
         }
         let missing = text(&all[..3]).replacen(&encode(&all[1], 1).unwrap(), "", 1);
-        assert!(Journal::parse((missing + "x\n").as_bytes()).is_err(), "a line was taken out");
+        assert!(Journal::parse((missing + "x\n").as_bytes()).is_err(), "a line is missing");
     }
 
     #[test]
-    fn another_schema_is_told() {
+    fn unknown_schema_is_refused() {
         let Record::Begin(header) = records().remove(0) else { unreachable!() };
         let other = Record::Begin(Header { schema: 9, ..header });
-        assert_eq!(
-            Journal::parse(text(&[other]).as_bytes()),
-            Err(JournalError::Schema { found: 9 })
-        );
+        let error = Journal::parse(text(&[other]).as_bytes()).unwrap_err();
+        assert!(matches!(error, JournalError::Schema { found: 9 }), "{error}");
     }
 }

@@ -1,13 +1,14 @@
-//! What is to be set, for a person to read and change before it is.
+//! Plans: settings to apply, in a file that people can read and edit.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::error::KnobError;
-use super::knob::{self, Knob};
+use super::knob::Knob;
+use super::registry;
 use super::system::System;
 use super::target::Target;
 use super::value::Value;
@@ -15,65 +16,92 @@ use crate::text::chain;
 
 /// Version of the file.
 pub const SCHEMA: u32 = 1;
-/// Bytes of the longest plan that is read.
+/// Longest plan that is read.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Why a plan cannot be read or applied. Nothing was changed.
+/// A plan cannot be read or applied; nothing was changed.
 #[derive(Debug, Error)]
 pub enum PlanError {
-    /// It is not a plan.
-    #[error("it is no plan: {why}")]
-    Syntax {
-        /// What the parser says, with the line.
-        why: String,
-    },
-    /// It was made for another machine.
+    #[error(transparent)]
+    File(#[from] PlanFileError),
     #[error(
-        "the plan was made for machine {plan}, and this is {this}: make one here with \
+        "the plan was made for machine {plan}, and this is {this}: make a new one here with \
          `wirepath tune plan`"
     )]
-    OtherMachine {
-        /// The plan's machine.
-        plan: String,
-        /// This one.
-        this: String,
-    },
-    /// The interface has another driver than when it was planned.
-    #[error("the plan is for {interface} with driver {plan}, which now has {found}: plan anew")]
-    OtherDriver {
-        /// Interface.
-        interface: String,
-        /// The plan's.
-        plan: String,
-        /// That of now.
-        found: String,
-    },
-    /// Some steps make no sense, or cannot be done.
+    OtherMachine { plan: String, this: String },
+    #[error(
+        "the plan was made for {interface} with driver {plan}, which now has {found}: make a new \
+         plan"
+    )]
+    OtherDriver { interface: String, plan: String, found: String },
     #[error("{} of its steps cannot be applied:{}", .problems.len(), list(.problems))]
-    Steps {
-        /// What is wrong, a line each.
-        problems: Vec<String>,
-    },
-    /// The machine could not be looked at.
+    Steps { problems: Vec<StepProblem> },
     #[error(transparent)]
     Knob(#[from] KnobError),
 }
 
-fn list(problems: &[String]) -> String {
-    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+/// The file is not a plan.
+#[derive(Debug, Error)]
+pub enum PlanFileError {
+    #[error("cannot read the plan from {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the plan is not UTF-8 text")]
+    NotText,
+    #[error("the plan has {bytes} bytes, and {BYTES_MAX} are the maximum")]
+    TooLong { bytes: usize },
+    #[error("the plan has schema {found}, and this program supports {SCHEMA}")]
+    Schema { found: u32 },
+    #[error("invalid plan")]
+    Syntax(#[from] toml::de::Error),
 }
 
-/// What is to be set, and why.
+/// A step that cannot be applied.
+#[derive(Debug, Error)]
+#[error("step {number} ({knob})")]
+pub struct StepProblem {
+    /// Counted from 1.
+    pub number: usize,
+    pub knob: String,
+    #[source]
+    pub source: StepError,
+}
+
+/// Reason why a step cannot be applied.
+#[derive(Debug, Error)]
+pub enum StepError {
+    #[error("unknown knob; did you mean {nearest}?")]
+    UnknownKnob { nearest: &'static str },
+    #[error("{target} is set by an earlier step")]
+    Duplicate { target: Target },
+    #[error("it acts on {found}, and the plan is for {expected}")]
+    OtherInterface { found: String, expected: String },
+    #[error("it acts on {found}, and the plan names no interface")]
+    NoInterface { found: String },
+    #[error("interrupt {irq} is not the interface's")]
+    ForeignIrq { irq: u32 },
+    #[error("{target} read {seen:?} when it was planned and reads {now:?} now: make a new plan")]
+    Changed { target: Target, seen: Value, now: Value },
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+}
+
+fn list(problems: &[StepProblem]) -> String {
+    problems.iter().map(|problem| format!("\n  {}", chain(problem))).collect()
+}
+
+/// Settings to apply, with reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
-    /// [`SCHEMA`].
     pub schema: u32,
     /// Machine that it was made for; see [`machine_id`].
     pub machine: String,
-    /// What it is to be good for.
     pub profile: String,
-    /// Interface that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Driver of that interface.
@@ -82,106 +110,89 @@ pub struct Plan {
     /// Network namespace: a name, the number of a process in it, or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// What is to be set, in this order but for settings that disturb others, which come first.
+    /// Settings, applied in this order except that those that disturb others come first.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
-    /// What the profile would have set and cannot here. For the reader alone.
+    /// Settings of the profile that are not possible here; information for the reader.
     #[serde(default, rename = "left-out", skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Step {
-    /// Id of the knob.
     pub knob: String,
-    /// Where.
     pub target: Target,
-    /// Value when it was planned.
+    /// Value at the time of planning.
     pub seen: Value,
-    /// Value to be set.
+    /// Value to set.
     pub value: Value,
-    /// Why.
     pub reason: String,
 }
 
 /// A setting that is not possible here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LeftOut {
-    /// Id of the knob.
     pub knob: String,
-    /// Why not.
     pub why: String,
 }
 
-/// A step that was looked at on the machine, and can be done.
+/// A step that was checked on the machine and can be applied.
 #[derive(Debug)]
 pub struct Ready {
-    /// Its knob.
     pub knob: &'static dyn Knob,
-    /// Where.
     pub target: Target,
-    /// Value of now.
+    /// Current value.
     pub before: Value,
-    /// Value to be set.
+    /// Value to set.
     pub value: Value,
 }
 
 impl Ready {
-    /// Whether it is so already.
+    /// True if the value is already set.
     pub fn is_done(&self) -> bool {
         self.knob.format().agrees(self.value.as_str(), self.before.as_str())
     }
 }
 
 impl Plan {
-    /// Reads the text of a plan, and checks everything that can be without the machine.
+    /// Parses a plan and makes all checks that do not need the machine.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let syntax = |why: String| PlanError::Syntax { why };
         if text.len() > BYTES_MAX {
-            return Err(syntax(format!("it has {} bytes, more than any plan", text.len())));
+            return Err(PlanFileError::TooLong { bytes: text.len() }.into());
         }
-        let plan: Plan = toml::from_str(text).map_err(|error| syntax(error.to_string()))?;
+        let plan: Plan = toml::from_str(text).map_err(PlanFileError::from)?;
         if plan.schema != SCHEMA {
-            let why = format!("schema {} is unknown; this program knows {SCHEMA}", plan.schema);
-            return Err(syntax(why));
+            return Err(PlanFileError::Schema { found: plan.schema }.into());
         }
         let mut problems = Vec::new();
-        for (number, step) in plan.steps.iter().enumerate() {
-            if let Err(problem) = plan.check_step(step) {
-                problems.push(format!("step {} ({}): {problem}", number + 1, step.knob));
-            }
+        for (index, step) in plan.steps.iter().enumerate() {
             let is_same = |other: &Step| other.knob == step.knob && other.target == step.target;
-            if plan.steps[..number].iter().any(is_same) {
-                problems.push(format!(
-                    "step {} ({}): {} is set by an earlier step",
-                    number + 1,
-                    step.knob,
-                    step.target
-                ));
-            }
+            let is_duplicate = plan.steps[..index].iter().any(is_same);
+            let duplicate = StepError::Duplicate { target: step.target.clone() };
+            let found = [plan.check_step(step).err(), is_duplicate.then_some(duplicate)];
+            problems.extend(found.into_iter().flatten().map(|error| step.problem(index, error)));
         }
         if problems.is_empty() { Ok(plan) } else { Err(PlanError::Steps { problems }) }
     }
 
-    fn check_step(&self, step: &Step) -> Result<(), String> {
-        let knob = knob::find(&step.knob)
-            .ok_or_else(|| format!("no such knob; did you mean {}?", knob::nearest(&step.knob)))?;
-        knob.check(&step.target, &step.value).map_err(|error| error.to_string())?;
+    fn check_step(&self, step: &Step) -> Result<(), StepError> {
+        step.knob()?.check(&step.target, &step.value)?;
         match (step.target.interface(), &self.interface) {
-            (Some(of_step), Some(of_plan)) if of_step != of_plan => {
-                Err(format!("it acts on {of_step}, and the plan is for {of_plan}"))
+            (Some(found), Some(expected)) if found != expected => {
+                let (found, expected) = (found.to_owned(), expected.clone());
+                Err(StepError::OtherInterface { found, expected })
             }
-            (Some(of_step), None) => {
-                Err(format!("it acts on {of_step}, and the plan names no interface"))
-            }
+            (Some(found), None) => Err(StepError::NoInterface { found: found.to_owned() }),
             _ => Ok(()),
         }
     }
 
-    /// The text, to be read by people.
+    /// Formats the plan as a file, with instructions as comments.
     pub fn to_text(&self) -> String {
         let body = toml::to_string(self).expect("a plan is tables of text");
         format!(
@@ -191,16 +202,16 @@ impl Plan {
         )
     }
 
-    /// Short name of its content; equal exactly when what is to be set is.
+    /// Hash of the content: 16 hexadecimal digits.
     pub fn digest(&self) -> String {
         let text = toml::to_string(self).expect("a plan is tables of text");
         hex(&Sha256::digest(text.as_bytes())[..8])
     }
 
-    /// Looks at each step on the machine, without changing anything: whether it can be done, and
-    /// whether the value is still the one seen when it was planned.
+    /// Checks each step on the machine, without changing anything: it must be possible, and the
+    /// current value must be the one that was seen at the time of planning.
     ///
-    /// - Returns the steps in the order in which they are to be done.
+    /// Returns the steps in the order in which they are to be applied.
     pub fn check(&self, system: &System) -> Result<Vec<Ready>, PlanError> {
         let this = machine_id(system);
         if self.machine != this {
@@ -223,12 +234,10 @@ impl Plan {
         }
         let mut problems = Vec::new();
         let mut ready = Vec::new();
-        for (number, step) in self.steps.iter().enumerate() {
-            match look(step, system, &irqs) {
+        for (index, step) in self.steps.iter().enumerate() {
+            match step.check(system, &irqs) {
                 Ok(step) => ready.push(step),
-                Err(problem) => {
-                    problems.push(format!("step {} ({}): {problem}", number + 1, step.knob))
-                }
+                Err(error) => problems.push(step.problem(index, error)),
             }
         }
         if !problems.is_empty() {
@@ -239,32 +248,40 @@ impl Plan {
     }
 }
 
-fn look(step: &Step, system: &System, irqs: &[u32]) -> Result<Ready, String> {
-    let knob = knob::find(&step.knob).ok_or("no such knob")?;
-    if let Target::Irq(irq) = step.target
-        && !irqs.contains(&irq)
-    {
-        return Err(format!("interrupt {irq} is not the interface's"));
+impl Step {
+    fn knob(&self) -> Result<&'static dyn Knob, StepError> {
+        let unknown = || StepError::UnknownKnob { nearest: registry::nearest(&self.knob) };
+        registry::find(&self.knob).ok_or_else(unknown)
     }
-    let said = |error: KnobError| chain(&error);
-    let before = knob.read(system, &step.target).map_err(said)?;
-    let ready = Ready { knob, target: step.target.clone(), before, value: step.value.clone() };
-    if ready.is_done() {
-        return Ok(ready);
+
+    fn problem(&self, index: usize, source: StepError) -> StepProblem {
+        StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
-    let (seen, now) = (step.seen.as_str(), ready.before.as_str());
-    if !knob.format().agrees(seen, now) {
-        return Err(format!(
-            "{} read {seen:?} when it was planned and reads {now:?} now: plan anew",
-            step.target
-        ));
+
+    fn check(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
+        let knob = self.knob()?;
+        if let Target::Irq(irq) = self.target
+            && !irqs.contains(&irq)
+        {
+            return Err(StepError::ForeignIrq { irq });
+        }
+        let target = self.target.clone();
+        let before = knob.read(system, &target)?;
+        let ready = Ready { knob, target, before, value: self.value.clone() };
+        if ready.is_done() {
+            return Ok(ready);
+        }
+        if !knob.format().agrees(self.seen.as_str(), ready.before.as_str()) {
+            let (target, seen, now) = (ready.target, self.seen.clone(), ready.before);
+            return Err(StepError::Changed { target, seen, now });
+        }
+        knob.probe(system, &self.target)?;
+        Ok(ready)
     }
-    knob.probe(system, &step.target).map_err(said)?;
-    Ok(ready)
 }
 
-/// Short name of the machine, whatever state it is in: twelve hexadecimal digits over the
-/// machine's id, or its host name where it has none, and the model of its CPU.
+/// Identifies the machine regardless of its settings: twelve hexadecimal digits of a hash over the
+/// machine id, or the host name if there is none, and the CPU model.
 pub fn machine_id(system: &System) -> String {
     let text = |path: &str| system.read_host(path).unwrap_or_default();
     let mut id = text("etc/machine-id");
@@ -283,11 +300,9 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Reads a plan from a file.
 pub fn read(path: &Path) -> Result<Plan, PlanError> {
-    let failed = |why: String| PlanError::Syntax { why };
     let bytes = std::fs::read(path)
-        .map_err(|error| failed(format!("{} cannot be read: {error}", path.display())))?;
-    let text = String::from_utf8(bytes).map_err(|_| failed("it is not text".to_owned()))?;
-    Plan::parse(&text)
+        .map_err(|source| PlanFileError::Read { path: path.to_owned(), source })?;
+    Plan::parse(&String::from_utf8(bytes).map_err(|_| PlanFileError::NotText)?)
 }
 
 #[cfg(test)]
@@ -314,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_comes_back_from_its_text() {
+    fn parsing_the_text_of_a_plan_returns_it() {
         let text = plan().to_text();
         assert_eq!(Plan::parse(&text).unwrap(), plan());
         assert_eq!(Plan::parse(&text).unwrap().digest(), plan().digest());
     }
 
     #[test]
-    fn each_slip_in_a_plan_is_named() {
+    fn each_mistake_in_a_plan_is_named() {
         let text = plan().to_text();
         for (from, to, says) in [
             ("rps-cpus", "rps-cpu", "did you mean rps-cpus"),
@@ -329,14 +344,14 @@ mod tests {
             ("value =", "valeu =", "valeu"),
             ("queue eth0 rx-0", "queue eth1 rx-0", "the plan is for eth0"),
             ("queue eth0 rx-0", "queue eth0 tx-0", "receive queue"),
-            ("queue eth0 rx-0", "queue eth0", "is no target"),
+            ("queue eth0 rx-0", "queue eth0", "invalid target"),
             ("interface = \"eth0\"\n", "", "names no interface"),
             ("schema = 1", "schema = 2", "schema 2"),
             ("[[step]]", "[[steps]]", "steps"),
             ("machine = ", "machine ", ""),
         ] {
             assert!(text.contains(from), "{from}");
-            let error = Plan::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            let error = chain(&Plan::parse(&text.replacen(from, to, 1)).unwrap_err());
             assert!(error.contains(says), "{from} -> {to}: {error}");
         }
         let twice = Plan { steps: [plan().steps, plan().steps].concat(), ..plan() };

@@ -1,27 +1,28 @@
-//! Plans out of what an interface, its namespace and the machine are set to, for a purpose.
+//! Plans for a purpose, made from the current settings.
 
 use super::error::KnobError;
-use super::knob::{self, Knob};
+use super::knob::Knob;
 use super::plan::{LeftOut, Plan, PlanError, SCHEMA, Step, machine_id};
+use super::registry;
 use super::system::System;
 use super::target::{Scope, Target};
 use super::value::{Value, cpus_to_mask, pairs};
 use crate::net::ethtool;
 use crate::text::chain;
 
-/// What settings are to be good for.
+/// Purpose of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Profile {
-    /// Each packet soon.
+    /// Low latency of each packet.
     Latency,
-    /// Many packets to programs of this machine.
+    /// High packet rates to programs of this machine.
     Throughput,
-    /// Many packets through this machine.
+    /// High packet rates through this machine.
     Forwarding,
 }
 
 impl Profile {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Latency => "latency",
@@ -31,26 +32,24 @@ impl Profile {
     }
 }
 
-/// What to plan for.
+/// Options of [`plan`].
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Purpose.
     pub profile: Profile,
     /// The only interface that the plan may touch.
     pub interface: Option<&'a str>,
-    /// CPU of the application that the packets are for.
+    /// CPU of the application that receives the packets.
     pub app_cpu: Option<usize>,
 }
 
-/// Bytes that a socket of a throughput profile may ask for.
+/// Maximum socket buffer of the throughput profile, bytes.
 const SOCKET_BYTES: i64 = 16 << 20;
-/// Flows that RFS follows.
+/// Flows that RFS tracks.
 const FLOWS: i64 = 32_768;
 
-/// Makes a plan; nothing is changed.
+/// Makes a plan without changing anything.
 ///
-/// Settings of the machine are planned only when no namespace was named: whoever names one means
-/// that one.
+/// Settings of the machine are planned only if no namespace was named.
 pub fn plan(system: &System, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
     if let Some(interface) = wanted.interface {
         system.index(interface)?;
@@ -88,22 +87,18 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn latency(&mut self, online: &[usize]) {
         let app = self.wanted.app_cpu;
-        self.wish("coalescing", "each packet is worth an interrupt of its own", |_, now| {
-            at_once(now)
-        });
-        self.wish("lro", "merging holds packets back", |_, _| Some("off".into()));
+        self.wish("coalescing", "each packet raises an interrupt at once", |_, now| at_once(now));
+        self.wish("lro", "merging delays packets", |_, _| Some("off".into()));
         self.wish(
             "rps-cpus",
-            "handing a packet to another CPU costs a wake-up of it, and one flow is never spread",
+            "passing a packet to another CPU costs a wake-up, and one flow is never spread",
             |_, _| Some("0".into()),
         );
-        self.wish("threaded-napi", "a kernel thread has to be woken first", |_, _| {
+        self.wish("threaded-napi", "a kernel thread would have to be woken first", |_, _| {
             Some("0".into())
         });
-        self.wish("gro-flush-timeout", "a timer holds merged packets back", |_, _| {
-            Some("0".into())
-        });
-        self.wish("napi-defer-hard-irqs", "interrupts stay off for that long", |_, _| {
+        self.wish("gro-flush-timeout", "a timer delays merged packets", |_, _| Some("0".into()));
+        self.wish("napi-defer-hard-irqs", "interrupts stay disabled for that long", |_, _| {
             Some("0".into())
         });
         let beside = app.map(|app| self.beside(app, online));
@@ -112,17 +107,17 @@ impl Planner<'_> {
             let why = "interrupts on a CPU near the application's, and not on it";
             self.wish("irq-affinity", why, |_, _| Some(mask.clone()));
         }
-        let why = "whoever waits asks the device instead of sleeping until an interrupt";
+        let why = "a waiting program polls the device instead of sleeping until an interrupt";
         self.wish("busy-poll", why, |_, now| at_least(now, 50));
         self.wish("busy-read", why, |_, now| at_least(now, 50));
-        self.wish("rmem-max", "a program may ask for room for a burst", |_, now| {
+        self.wish("rmem-max", "a program may request a buffer for a burst", |_, now| {
             at_least(now, SOCKET_BYTES / 4)
         });
         let near = |target: &Target| match (target, app) {
             (Target::Cpu(cpu), Some(app)) => *cpu as usize == app || Some(*cpu as usize) == beside,
             _ => true,
         };
-        self.wish("governor", "frequency does not have to rise first", |target, _| {
+        self.wish("governor", "the frequency does not have to rise first", |target, _| {
             near(target).then(|| "performance".into())
         });
         self.wish(
@@ -139,16 +134,16 @@ impl Planner<'_> {
         );
         self.wish(
             "huge-pages",
-            "the kernel does not stop a thread to make a huge page",
+            "a thread does not wait for the kernel to assemble a huge page",
             |_, now| (now == "always").then(|| "madvise".into()),
         );
     }
 
     fn throughput(&mut self, online: &[usize]) {
         self.device(online);
-        self.wish("tso", "the device cuts large TCP packets", |_, _| Some("on".into()));
-        self.wish("gso", "large packets cross the stack whole", |_, _| Some("on".into()));
-        self.wish("gro", "the stack takes many packets of a flow at once", |_, _| {
+        self.wish("tso", "the device splits large TCP packets", |_, _| Some("on".into()));
+        self.wish("gso", "large packets cross the stack in one piece", |_, _| Some("on".into()));
+        self.wish("gro", "the stack processes many packets of a flow at once", |_, _| {
             Some("on".into())
         });
         self.spread(online);
@@ -157,7 +152,7 @@ impl Planner<'_> {
             self.wish("rps-flow-count", why, |_, now| at_least(now, FLOWS));
             self.wish("rps-sock-flow-entries", why, |_, now| at_least(now, FLOWS));
         }
-        let why = "a program may ask for the room that a long or fast path needs";
+        let why = "a program may request the buffer that a long or fast path needs";
         self.wish("rmem-max", why, |_, now| at_least(now, SOCKET_BYTES));
         self.wish("wmem-max", why, |_, now| at_least(now, SOCKET_BYTES));
         let why = "TCP may grow its buffer to what a long or fast path needs";
@@ -174,44 +169,50 @@ impl Planner<'_> {
 
     fn forwarding(&mut self, online: &[usize]) {
         self.device(online);
-        self.wish("lro", "what the device merged cannot be forwarded", |_, _| Some("off".into()));
+        self.wish("lro", "packets that the device merged cannot be forwarded", |_, _| {
+            Some("off".into())
+        });
         self.wish("gro", "packets of a flow are forwarded together", |_, _| Some("on".into()));
         self.spread(online);
-        let why = "what is forwarded has no socket here to look for";
+        let why = "forwarded packets have no socket here to look up";
         for knob in ["ip-early-demux", "udp-early-demux", "tcp-early-demux"] {
             self.wish(knob, why, |_, _| Some("0".into()));
         }
         self.wish("governor", "work is done at full frequency", |_, _| Some("performance".into()));
     }
 
-    /// What helps whenever there are many packets.
+    /// Settings for high packet rates.
     fn device(&mut self, online: &[usize]) {
         let largest =
             self.on_interface(ethtool::rings).map(|r| format!("rx={} tx={}", r.rx_max, r.tx_max));
-        self.wish("rings", "a burst finds room while the CPU is busy", |_, _| largest.clone());
+        self.wish("rings", "a burst fits while the CPU is busy", |_, _| largest.clone());
         let cpus = online.len() as u32;
         let most = self.on_interface(ethtool::channels).map(|now| {
             let pick = |now: u32, max: u32| now.max(max.min(cpus));
-            // Where a device has pairs, they are what counts; some offer both.
+            // Some devices offer pairs and single queues; pairs are preferred.
             if now.combined_max > 0 {
                 return format!("combined={}", pick(now.combined, now.combined_max));
             }
             format!("rx={} tx={}", pick(now.rx, now.rx_max), pick(now.tx, now.tx_max))
         });
         self.wish("channels", "a queue for each CPU", |_, _| most.clone());
-        self.wish("coalescing", "the device gathers what arrives together", |_, now| {
-            let has = pairs(now)?.iter().any(|(name, _)| *name == "adaptive-rx");
-            has.then(|| "adaptive-rx=on".into())
-        });
-        self.wish("tx-queue-len", "a burst finds room on its way out", |_, now| {
-            at_least(now, 1000)
-        });
+        self.wish(
+            "coalescing",
+            "the device reports packets that arrive together at once",
+            |_, now| {
+                let has = pairs(now)?.iter().any(|(name, _)| *name == "adaptive-rx");
+                has.then(|| "adaptive-rx=on".into())
+            },
+        );
+        self.wish("tx-queue-len", "a burst fits the send queue", |_, now| at_least(now, 1000));
         let why = "a burst waits for the CPU instead of being dropped";
         self.wish("netdev-max-backlog", why, |_, now| at_least(now, 10_000));
-        self.wish("netdev-budget", "a softirq run takes more at once", |_, now| at_least(now, 600));
+        self.wish("netdev-budget", "a softirq run processes more packets", |_, now| {
+            at_least(now, 600)
+        });
     }
 
-    /// Queues and CPUs: which does what.
+    /// Assignment of queues to CPUs.
     fn spread(&mut self, online: &[usize]) {
         let isolated = self.system.isolated_cpus();
         let app = self.wanted.app_cpu;
@@ -225,7 +226,7 @@ impl Planner<'_> {
         }
         let queues = self.queue_count("tx");
         if queues > 1 {
-            let why = "each CPU sends by a queue of its own, without a lock that others want";
+            let why = "each CPU sends on a queue of its own, without a shared lock";
             self.wish("xps-cpus", why, |target, _| match target {
                 Target::TxQueue(_, queue) => {
                     let own = online.iter().copied().filter(|cpu| cpu % queues == *queue as usize);
@@ -244,7 +245,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether one receive queue is all there can be.
+    /// True if the interface has one receive queue and cannot have more.
     fn one_queue_many_cpus(&self, online: &[usize]) -> bool {
         let channels = self.on_interface(ethtool::channels).unwrap_or_default();
         let can_have_more = channels.rx_max.max(channels.combined_max) > 1;
@@ -264,7 +265,8 @@ impl Planner<'_> {
         self.system.within(|| ask(index)).ok()
     }
 
-    /// A CPU that shares a cache with `app`, or at least the memory; `app` itself when it is alone.
+    /// Returns a CPU that shares a cache with `app`, or at least memory; `app` itself if it is the only
+    /// one.
     fn beside(&self, app: usize, online: &[usize]) -> usize {
         let isolated = self.system.isolated_cpus();
         let folder = format!("sys/devices/system/cpu/cpu{app}");
@@ -282,29 +284,29 @@ impl Planner<'_> {
         near.into_iter().next().or(any).unwrap_or(app)
     }
 
-    /// Plans a knob at all its targets: `value` says from target and value of now what it should
-    /// be, and nothing where it may stay.
+    /// Plans a knob at all its targets. `value` maps target and current value to the new one, or
+    /// `None` to keep it.
     fn wish(
         &mut self,
         id: &'static str,
         reason: &str,
         value: impl Fn(&Target, &str) -> Option<String>,
     ) {
-        let Some(knob) = knob::find(id) else { return };
+        let Some(knob) = registry::find(id) else { return };
         let is_machines = matches!(knob.scope(), Scope::Host | Scope::Cpu);
         if is_machines && self.system.place().netns.is_some() {
-            return self.leave_out(id, "it belongs to the machine: plan without a namespace");
+            return self.leave_out(id, "it is a setting of the machine: plan without a namespace");
         }
         let needs_interface = !is_machines && knob.scope() != Scope::Netns;
         if needs_interface && self.wanted.interface.is_none() {
             return;
         }
-        match knob::targets(knob, self.system, self.wanted.interface) {
-            Ok(targets) if targets.is_empty() => self.leave_out(id, "there is none here"),
+        match registry::targets(knob, self.system, self.wanted.interface) {
+            Ok(targets) if targets.is_empty() => self.leave_out(id, "no such target here"),
             Ok(targets) => {
                 for target in targets {
-                    if let Err(why) = self.wish_at(knob, target, reason, &value) {
-                        return self.leave_out(id, &why);
+                    if let Err(error) = self.wish_at(knob, target, reason, &value) {
+                        return self.leave_out(id, &chain(&error));
                     }
                 }
             }
@@ -318,17 +320,16 @@ impl Planner<'_> {
         target: Target,
         reason: &str,
         value: &impl Fn(&Target, &str) -> Option<String>,
-    ) -> Result<(), String> {
-        let said = |error: KnobError| chain(&error);
-        let seen = knob.read(self.system, &target).map_err(said)?;
+    ) -> Result<(), KnobError> {
+        let seen = knob.read(self.system, &target)?;
         let wished = value(&target, seen.as_str()).and_then(Value::new);
         let Some(value) = wished.filter(|v| !knob.format().agrees(v.as_str(), seen.as_str()))
         else {
             return Ok(());
         };
         match knob.probe(self.system, &target) {
-            // Who reads the plan may not be who applies it.
-            Err(error) if !error.is_denied() => return Err(said(error)),
+            // The plan may be applied with more privileges than it is made.
+            Err(error) if !error.is_denied() => return Err(error),
             _ => {}
         }
         let (knob, reason) = (knob.id().to_owned(), reason.to_owned());
@@ -341,8 +342,8 @@ impl Planner<'_> {
     }
 }
 
-/// Coalescing with which each received packet is told at once, of what the device has of it.
-pub(super) fn at_once(now: &str) -> Option<String> {
+/// Returns the coalescing that reports each received packet at once, as far as the device supports it.
+fn at_once(now: &str) -> Option<String> {
     let quick = pairs(now)?.into_iter().filter_map(|(name, _)| match name {
         "adaptive-rx" => Some("adaptive-rx=off"),
         "rx-usecs" => Some("rx-usecs=0"),
@@ -353,7 +354,7 @@ pub(super) fn at_once(now: &str) -> Option<String> {
     (!quick.is_empty()).then_some(quick)
 }
 
-/// `least`, unless it is that much already.
+/// Returns the larger of `now` and `least`.
 fn at_least(now: &str, least: i64) -> Option<String> {
     let now: i64 = now.parse().ok()?;
     Some(now.max(least).to_string())

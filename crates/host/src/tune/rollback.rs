@@ -1,4 +1,4 @@
-//! Giving settings back.
+//! Restoring settings from the journal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,20 @@ use sys::netns::Netns;
 use thiserror::Error;
 
 use super::error::KnobError;
-use super::journal::{Cell, CellState, Journal, Phase, Record, Writer};
-use super::knob::{self, Knob};
+use super::journal::{Entry, EntryState, Journal, Phase, Record, Writer};
+use super::knob::Knob;
+use super::registry;
 use super::store::{Lock, Store, StoreError};
 use super::system::{Place, System};
 use super::target::Target;
 use super::value::Value;
 use crate::text::chain;
 
-/// Why nothing could be given back.
+/// No setting was restored.
 #[derive(Debug, Error)]
 pub enum RollbackError {
-    /// There is nothing to give back.
     #[error("nothing is applied: there is no journal at {path}")]
-    Nothing {
-        /// Where it would be.
-        path: String,
-    },
-    /// The journal could not be read or written.
+    Nothing { path: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The namespace or the host could not be opened.
@@ -33,77 +29,78 @@ pub enum RollbackError {
     Knob(#[from] KnobError),
 }
 
-/// What became of one setting.
+/// Outcome of the rollback for one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Given {
-    /// Id of the knob.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RestoredSetting {
     pub knob: String,
-    /// Where.
     pub target: Target,
-    /// Value from before.
+    /// Value before the plan was applied.
     pub before: Value,
-    /// What became of it.
     #[serde(flatten)]
-    pub fate: Fate,
+    pub outcome: RestoreOutcome,
 }
 
-/// What became of one setting.
+/// Outcome of the rollback for one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum Fate {
-    /// It was as before all along.
+pub enum RestoreOutcome {
+    /// The setting already had its previous value.
     Unchanged,
-    /// It is as before again.
     Restored,
-    /// Somebody else changed it meanwhile: it was left, or put back to that.
+    /// Another process changed it to this value, which was kept.
     Foreign {
-        /// What it is.
         found: Value,
     },
-    /// It went with its interface or namespace.
+    /// Its interface or namespace no longer exists.
     Gone,
-    /// It could not be given back.
     Failed {
-        /// Why.
         why: String,
     },
 }
 
-/// What became of all.
+/// Outcome of a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Settings that were changed, or disturbed, or that somebody else changed.
-    pub settings: Vec<Given>,
-    /// Whether the machine was started anew since, so that nothing was left to give back.
+    /// Settings that were changed or disturbed, by the plan or by another process.
+    pub settings: Vec<RestoredSetting>,
+    /// The machine was rebooted since, so that there was nothing to restore.
     pub is_stale: bool,
 }
 
 impl Report {
-    /// Settings that could not be given back; the journal stays while there are any.
-    pub fn failures(&self) -> impl Iterator<Item = &Given> {
-        self.settings.iter().filter(|given| matches!(given.fate, Fate::Failed { .. }))
+    /// Settings that could not be restored; the journal is kept while there are any.
+    pub fn failures(&self) -> impl Iterator<Item = &RestoredSetting> {
+        self.settings
+            .iter()
+            .filter(|setting| matches!(setting.outcome, RestoreOutcome::Failed { .. }))
     }
 
-    /// The first of them, as a sentence.
+    /// Describes the first failure.
     pub fn failure(&self) -> Option<String> {
-        self.settings.iter().find_map(|given| match &given.fate {
-            Fate::Failed { why } => Some(format!("{} of {}: {why}", given.knob, given.target)),
+        self.settings.iter().find_map(|setting| match &setting.outcome {
+            RestoreOutcome::Failed { why } => {
+                Some(format!("{} of {}: {why}", setting.knob, setting.target))
+            }
             _ => None,
         })
     }
 
-    /// Settings that somebody else had changed.
-    pub fn foreign(&self) -> impl Iterator<Item = &Given> {
-        self.settings.iter().filter(|given| matches!(given.fate, Fate::Foreign { .. }))
+    /// Settings that another process had changed.
+    pub fn foreign(&self) -> impl Iterator<Item = &RestoredSetting> {
+        self.settings
+            .iter()
+            .filter(|setting| matches!(setting.outcome, RestoreOutcome::Foreign { .. }))
     }
 }
 
-/// Gives back what the journal of `store` says was changed.
+/// Restores the settings recorded in the journal of `store`.
 ///
 /// - `root`: see [`Place::root`].
-/// - `why`: goes into the journal.
+/// - `why`: reason, recorded in the journal.
 ///
-/// May be interrupted and begun again at any point.
+/// It may be interrupted and repeated at any point.
 pub fn rollback(
     store: &Store,
     lock: &Lock,
@@ -111,7 +108,7 @@ pub fn rollback(
     why: &str,
 ) -> Result<Report, RollbackError> {
     let Some(journal) = store.read()? else {
-        // A journal without its first line was begun and nothing changed since.
+        // A journal without a complete first line was begun, and no setting changed yet.
         if store.journal_file().exists() {
             store.close(lock)?;
             return Ok(Report { settings: Vec::new(), is_stale: false });
@@ -120,7 +117,7 @@ pub fn rollback(
         return Err(RollbackError::Nothing { path });
     };
     let place = Place { netns: journal.header.netns.clone(), root: root.map(Into::into) };
-    let host = System::of(
+    let host = System::from_netns(
         Netns::current().map_err(KnobError::from)?,
         Place { netns: None, ..place.clone() },
     )?;
@@ -129,7 +126,7 @@ pub fn rollback(
         return Ok(Report { settings: Vec::new(), is_stale: true });
     }
     let system = find_namespace(&journal, &place)?;
-    // What cannot be written down is given back all the same.
+    // Settings are restored even if that cannot be recorded.
     let mut writer = store.resume(lock, &journal).ok();
     let report = undo(&journal, system.as_ref(), &host, writer.as_mut(), why);
     if report.failures().next().is_none() {
@@ -138,7 +135,7 @@ pub fn rollback(
     Ok(report)
 }
 
-/// The namespace of a journal; `None` when it is gone, and its settings with it.
+/// Finds the namespace of a journal; `None` if it no longer exists, nor do its settings.
 pub(super) fn find_namespace(
     journal: &Journal,
     place: &Place,
@@ -146,9 +143,9 @@ pub(super) fn find_namespace(
     let inode = journal.header.netns_inode;
     let is_it = |netns: &Netns| netns.inode().is_ok_and(|found| found == inode);
     if let Some(netns) = Netns::open(place.netns_file()).ok().filter(is_it) {
-        return System::of(netns, place.clone()).map(Some);
+        return System::from_netns(netns, place.clone()).map(Some);
     }
-    // The process or the name that stood for it may be gone, and others live in it on or hold it.
+    // The process or name that identified it may be gone while other processes use or hold it.
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let is_process = process.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit());
@@ -158,18 +155,18 @@ pub(super) fn find_namespace(
         let path = process.path();
         let mut files = files_of(&path);
         if let Some(netns) = files.find_map(|file| Netns::open(file).ok().filter(is_it)) {
-            return System::of(netns, place.clone()).map(Some);
+            return System::from_netns(netns, place.clone()).map(Some);
         }
     }
     Ok(None)
 }
 
-/// Files that may stand for namespaces that a process lives in, or holds by a descriptor.
+/// Files that may refer to the namespace of a process or to one that it holds by a descriptor.
 fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
     let held = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let held = held.map(|descriptor| descriptor.path()).filter(|file| {
-        // Where it was opened; `/` when that name is gone. Other files are better not touched: one
-        // on a dead server would hold us up.
+        // Path at which it was opened; `/` if that name is gone. Other files are not opened: one on
+        // an unreachable server would block.
         let target = std::fs::read_link(file).unwrap_or_default();
         let text = target.to_string_lossy();
         text == "/"
@@ -180,14 +177,14 @@ fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(process.join("ns/net")).chain(held)
 }
 
-/// One cell with what it takes to restore it.
+/// State of restoring one entry.
 struct Restored<'a> {
     number: usize,
-    cell: &'a Cell,
+    entry: &'a Entry,
     knob: Option<&'static dyn Knob>,
-    /// `None` when its namespace is gone.
+    /// `None` if its namespace is gone.
     system: Option<&'a System>,
-    /// What it read before anything was undone.
+    /// Value read before the first setting was restored.
     first: Option<Value>,
     foreign: Option<Value>,
     failure: Option<String>,
@@ -195,8 +192,8 @@ struct Restored<'a> {
     was_set: bool,
 }
 
-/// Undoes, in three passes: judge who changed what, undo the steps from the last to the first, and
-/// put right what undoing them disturbed.
+/// Restores settings in three passes: find those that another process changed, undo the steps from
+/// the last to the first, and correct the side effects of undoing them.
 fn undo(
     journal: &Journal,
     system: Option<&System>,
@@ -204,15 +201,15 @@ fn undo(
     writer: Option<&mut Writer>,
     why: &str,
 ) -> Report {
-    let mut cells: Vec<Restored<'_>> = journal
-        .cells
+    let mut entries: Vec<Restored<'_>> = journal
+        .entries
         .iter()
         .enumerate()
-        .map(|(number, cell)| Restored {
+        .map(|(number, entry)| Restored {
             number,
-            cell,
-            knob: knob::find(&cell.knob),
-            system: if cell.target.is_in_netns() { system } else { Some(host) },
+            entry,
+            knob: registry::find(&entry.knob),
+            system: if entry.target.is_in_netns() { system } else { Some(host) },
             first: None,
             foreign: None,
             failure: None,
@@ -220,85 +217,86 @@ fn undo(
             was_set: false,
         })
         .collect();
-    for restored in &mut cells {
-        restored.look();
+    for restored in &mut entries {
+        restored.read_first();
         if journal.phase == Phase::Unchanged {
             continue;
         }
         restored.foreign = match &journal.foreign {
-            // Judged when it was first begun: since then the changes may be ours.
+            // Determined by the first rollback: later changes may be its own.
             Some(foreign) => foreign
                 .iter()
                 .find(|(number, _)| *number == restored.number)
                 .map(|(_, value)| value.clone()),
-            None => restored.judge(journal),
+            None => restored.foreign_value(journal),
         };
     }
     if let Some(writer) = writer
         && journal.foreign.is_none()
         && journal.phase != Phase::Unchanged
     {
-        let foreign = cells.iter().filter_map(|c| Some((c.number, c.foreign.clone()?))).collect();
-        // It is given back even when that cannot be written down.
+        let foreign = entries.iter().filter_map(|c| Some((c.number, c.foreign.clone()?))).collect();
+        // Settings are restored even if that cannot be recorded.
         let _unwritten = writer.append(&[Record::RollingBack { why: why.to_owned(), foreign }]);
     }
     if journal.phase != Phase::Unchanged {
-        for restored in cells.iter_mut().rev().filter(|restored| restored.cell.wanted.is_some()) {
-            let touched = journal.states[restored.number] != CellState::Untouched;
+        for restored in entries.iter_mut().rev().filter(|restored| restored.entry.wanted.is_some())
+        {
+            let touched = journal.states[restored.number] != EntryState::Untouched;
             if touched && restored.foreign.is_none() {
-                restored.put(restored.cell.before.clone());
+                restored.put(restored.entry.before.clone());
             }
         }
-        for restored in &mut cells {
-            let goal = restored.foreign.clone().unwrap_or_else(|| restored.cell.before.clone());
+        for restored in &mut entries {
+            let goal = restored.foreign.clone().unwrap_or_else(|| restored.entry.before.clone());
             restored.put(goal);
         }
     }
-    let settings = cells.into_iter().filter_map(|restored| restored.report(journal)).collect();
+    let settings = entries.into_iter().filter_map(|restored| restored.report(journal)).collect();
     Report { settings, is_stale: false }
 }
 
 impl Restored<'_> {
     fn read(&self) -> Result<Value, KnobError> {
         match (self.knob, self.system) {
-            (Some(knob), Some(system)) => knob.read(system, &self.cell.target),
-            _ => Err(KnobError::NoTarget { target: self.cell.target.clone() }),
+            (Some(knob), Some(system)) => knob.read(system, &self.entry.target),
+            _ => Err(KnobError::NoTarget { target: self.entry.target.clone() }),
         }
     }
 
-    fn look(&mut self) {
+    fn read_first(&mut self) {
         self.first = self.read().ok();
         match (self.knob, self.system) {
             (None, _) => self.failure = Some("this program has no such knob".to_owned()),
             (_, None) => self.is_gone = true,
             (Some(_), Some(system)) => {
-                let interface = self.cell.target.interface();
+                let interface = self.entry.target.interface();
                 self.is_gone = interface.is_some_and(|name| is_gone(system, name));
             }
         }
     }
 
-    /// What somebody else made of it.
-    fn judge(&self, journal: &Journal) -> Option<Value> {
+    /// Returns the value if another process changed it.
+    fn foreign_value(&self, journal: &Journal) -> Option<Value> {
         let first = self.first.as_ref()?;
         let same = |value: &Value| match self.knob {
             Some(knob) => knob.format().agrees(value.as_str(), first.as_str()),
             None => value == first,
         };
-        let is_ours = same(&self.cell.before)
+        let is_ours = same(&self.entry.before)
             || match &journal.states[self.number] {
-                CellState::Changed(found) => same(found),
-                // Being set when we were killed: nobody can tell, and it is likely ours.
-                CellState::Begun => true,
+                EntryState::Changed(found) => same(found),
+                // Interrupted while it was set: the outcome is unknown, and probably this change.
+                EntryState::Begun => true,
                 // The witnesses of a step that was under way may have been disturbed by it.
-                CellState::Untouched => {
-                    self.cell.wanted.is_none() && journal.states.contains(&CellState::Begun)
+                EntryState::Untouched => {
+                    self.entry.wanted.is_none() && journal.states.contains(&EntryState::Begun)
                 }
             };
         (!is_ours).then(|| first.clone())
     }
 
-    /// Sets it to `goal` unless it is that.
+    /// Sets it to `goal`, unless it has that value.
     fn put(&mut self, goal: Value) {
         let (Some(knob), Some(system)) = (self.knob, self.system) else {
             return;
@@ -306,7 +304,7 @@ impl Restored<'_> {
         if self.is_gone {
             return;
         }
-        let target = &self.cell.target;
+        let target = &self.entry.target;
         let outcome = match knob.read(system, target) {
             Ok(now) if now == goal => Ok(()),
             Ok(_) => {
@@ -315,24 +313,30 @@ impl Restored<'_> {
             }
             Err(error) => Err(error),
         };
-        self.failure = outcome.err().map(|error| chain(&error));
+        let failure = outcome.err().map(|error| chain(&error));
+        // The interface may have been deleted since the value was read first.
+        let interface = target.interface().filter(|_| failure.is_some());
+        self.is_gone = interface.is_some_and(|name| is_gone(system, name));
+        self.failure = failure.filter(|_| !self.is_gone);
     }
 
-    fn report(self, journal: &Journal) -> Option<Given> {
-        let fate = match (self.failure, self.foreign) {
-            (None, _) if self.is_gone => Fate::Gone,
-            (Some(why), _) => Fate::Failed { why },
-            (None, Some(found)) => Fate::Foreign { found },
-            (None, None) if self.was_set => Fate::Restored,
-            (None, None) => Fate::Unchanged,
+    fn report(self, journal: &Journal) -> Option<RestoredSetting> {
+        let outcome = match (self.failure, self.foreign) {
+            (None, _) if self.is_gone => RestoreOutcome::Gone,
+            (Some(why), _) => RestoreOutcome::Failed { why },
+            (None, Some(found)) => RestoreOutcome::Foreign { found },
+            (None, None) if self.was_set => RestoreOutcome::Restored,
+            (None, None) => RestoreOutcome::Unchanged,
         };
-        let was_touched = journal.states[self.number] != CellState::Untouched;
-        (was_touched || !matches!(fate, Fate::Unchanged | Fate::Gone)).then(|| Given {
-            knob: self.cell.knob.clone(),
-            target: self.cell.target.clone(),
-            before: self.cell.before.clone(),
-            fate,
-        })
+        let was_touched = journal.states[self.number] != EntryState::Untouched;
+        (was_touched || !matches!(outcome, RestoreOutcome::Unchanged | RestoreOutcome::Gone)).then(
+            || RestoredSetting {
+                knob: self.entry.knob.clone(),
+                target: self.entry.target.clone(),
+                before: self.entry.before.clone(),
+                outcome,
+            },
+        )
     }
 }
 
@@ -344,8 +348,8 @@ fn is_gone(system: &System, interface: &str) -> bool {
     })
 }
 
-/// The kernel's id of this boot.
+/// Returns the kernel's boot id.
 pub(super) fn boot_id() -> String {
-    // Of the machine itself: a folder that stands for `/` is booted with it.
+    // Always of the machine itself, even if another folder stands for `/`.
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

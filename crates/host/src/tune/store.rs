@@ -1,4 +1,4 @@
-//! Where the journal lies, and who may write it.
+//! The journal's folder, and the lock that serialises changes.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,38 +9,31 @@ use thiserror::Error;
 
 use super::journal::{Journal, JournalError, Record, Writer};
 
-/// Where the journal lies unless told.
+/// Default folder of the journal.
 pub const DEFAULT_FOLDER: &str = "/var/lib/wirepath/tune";
 
-/// Why the journal could not be read or written.
+/// The journal could not be locked, read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// Another process is changing settings.
-    #[error("another wirepath (process {pid}) is changing settings: wait for it, or end it")]
+    #[error("another wirepath (process {pid}) is changing settings: wait for it, or stop it")]
     Busy {
-        /// Its number, as it wrote it.
+        /// Process number, read from the lock file.
         pid: String,
     },
-    /// The folder or a file in it cannot be had.
     #[error("cannot {what} {}", path.display())]
     File {
-        /// What was tried.
+        /// Attempted operation.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// The journal makes no sense.
     #[error(
-        "{} cannot be trusted, so nothing was changed; it is text, and says what each setting was \
-         (`before`). Once they are as they should be, remove it", path.display()
+        "{} is damaged, so nothing was changed; it is a text file that lists the previous value of \
+         each setting (`before`). Restore them by hand, then remove the file", path.display()
     )]
     Journal {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         #[source]
         source: JournalError,
     },
@@ -52,35 +45,35 @@ pub struct Store {
     folder: PathBuf,
 }
 
-/// The right to change settings, until dropped.
+/// Exclusive right to change settings, until dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Store {
-    /// That of this folder, which need not exist yet.
+    /// - `folder`: created by the first lock.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Store { folder: folder.into() }
     }
 
-    /// The journal of what is applied.
+    /// Journal of the applied plan.
     pub fn journal_file(&self) -> PathBuf {
         self.folder.join("journal")
     }
 
-    /// The journal of what was applied last and is not any more.
+    /// Journal of the last plan that was rolled back.
     pub fn last_file(&self) -> PathBuf {
         self.folder.join("last")
     }
 
-    /// Makes sure that no other process changes settings by this folder meanwhile.
+    /// Locks the folder against other processes that change settings.
     pub fn lock(&self) -> Result<Lock, StoreError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)
-            .map_err(|source| failed("make the folder", &self.folder, source))?;
+            .map_err(|source| failed("create the folder", &self.folder, source))?;
         let path = self.folder.join("lock");
         let mut file = OpenOptions::new()
             .read(true)
@@ -105,12 +98,12 @@ impl Store {
         Ok(Lock { _file: file })
     }
 
-    /// The journal of what is applied; `None` when nothing is.
+    /// Reads the journal of the applied plan; `None` if no plan is applied.
     pub fn read(&self) -> Result<Option<Journal>, StoreError> {
         self.read_file(&self.journal_file())
     }
 
-    /// The journal of what was applied last and given back.
+    /// Reads the journal of the last plan that was rolled back.
     pub fn read_last(&self) -> Result<Option<Journal>, StoreError> {
         self.read_file(&self.last_file())
     }
@@ -124,13 +117,13 @@ impl Store {
             .map_err(|source| StoreError::Journal { path: path.to_owned(), source })
     }
 
-    /// Begins a journal; the records are on disk when this returns, or there is none.
+    /// Creates a journal; the records are on disk when this returns. On an error there is no journal.
     pub(super) fn begin(&self, _lock: &Lock, records: &[Record]) -> Result<Writer, StoreError> {
         let path = self.journal_file();
         let made = self.create(&path, records);
         if made.is_err() {
-            // Half a journal says that nothing was changed, which is so; but it is in the way.
-            let _in_the_way = fs::remove_file(&path);
+            // An incomplete journal correctly says that nothing was changed, but it blocks a retry.
+            let _may_remain = fs::remove_file(&path);
         }
         made.map_err(|source| failed("write", &path, source))
     }
@@ -139,12 +132,12 @@ impl Store {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let mut writer = Writer::new(file, 0);
         writer.append(records)?;
-        // The name has to be on disk as well.
+        // The directory entry has to be on disk as well.
         File::open(&self.folder)?.sync_all()?;
         Ok(writer)
     }
 
-    /// Goes on with a journal that was read; a line that was cut off is cut away.
+    /// Opens a journal that was read for appending; a truncated last line is removed.
     pub(super) fn resume(&self, _lock: &Lock, journal: &Journal) -> Result<Writer, StoreError> {
         let path = self.journal_file();
         let open = || {
@@ -153,10 +146,10 @@ impl Store {
             file.seek(SeekFrom::End(0))?;
             Ok(Writer::new(file, journal.record_count))
         };
-        open().map_err(|source| failed("go on with", &path, source))
+        open().map_err(|source| failed("append to", &path, source))
     }
 
-    /// Puts the journal aside: nothing is applied any more.
+    /// Renames the journal to [`Self::last_file`]: no plan is applied.
     pub(super) fn close(&self, _lock: &Lock) -> Result<(), StoreError> {
         let path = self.journal_file();
         let close = || {
@@ -165,7 +158,7 @@ impl Store {
         };
         match close() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            closed => closed.map_err(|source| failed("put aside", &path, source)),
+            closed => closed.map_err(|source| failed("rename", &path, source)),
         }
     }
 }
@@ -179,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_told_who_the_first_is() {
+    fn busy_error_names_the_process_that_holds_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().join("new"));
         let first = store.lock().unwrap();
@@ -190,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_journal_is_told_with_its_file() {
+    fn error_of_a_damaged_journal_names_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         assert_eq!(store.read().unwrap(), None);

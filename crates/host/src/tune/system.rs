@@ -1,4 +1,4 @@
-//! The machine, or the part of it, that knobs act on: a network namespace and the host around it.
+//! A network namespace and its host, on which knobs act.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,20 +11,19 @@ use super::error::KnobError;
 use super::target::Target;
 use crate::net::{self, NetError};
 
-/// Which machine, or part of it, is meant.
+/// Selects a network namespace and host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// Network namespace: a name of `/run/netns`, the number of a process in it, or a file;
     /// `None` for that of the caller.
     pub netns: Option<String>,
-    /// Folder that stands for `/` in everything that belongs to the host and not to a network
-    /// namespace: `sys`, `proc`, `etc` are below it. When it has a `sys/class/net`, interfaces
-    /// are looked for there too. `None` for the machine itself.
+    /// Folder that replaces `/` for settings of the host: it contains `sys`, `proc` and `etc`. If it
+    /// has a `sys/class/net`, that replaces the interfaces too. `None` for the machine itself.
     pub root: Option<PathBuf>,
 }
 
 impl Place {
-    /// The file that stands for the namespace.
+    /// File that identifies the namespace.
     pub fn netns_file(&self) -> PathBuf {
         match self.netns.as_deref() {
             None => "/proc/thread-self/ns/net".into(),
@@ -37,7 +36,7 @@ impl Place {
     }
 }
 
-/// Settings of interfaces, wherever they are shown.
+/// Location of the interfaces' sysfs.
 #[derive(Debug)]
 enum Tree {
     Mounted(Sysfs),
@@ -48,24 +47,24 @@ enum Tree {
 #[derive(Debug)]
 pub struct System {
     netns: Netns,
-    /// Whether the namespace is the caller's: entering it would take a privilege for nothing.
+    /// The namespace is the caller's, so that entering it would need a privilege without purpose.
     is_own: bool,
     place: Place,
     tree: Tree,
 }
 
 impl System {
-    /// Opens it. Without the privilege to mount the namespace's sysfs, `/sys` stands in for it,
-    /// when the namespace is the caller's own.
+    /// Opens a namespace. Without the privilege to mount its sysfs, `/sys` is used if the namespace is
+    /// the caller's.
     pub fn open(place: &Place) -> Result<Self, KnobError> {
         let netns = Netns::open(place.netns_file())?;
-        System::of(netns, place.clone())
+        System::from_netns(netns, place.clone())
     }
 
-    /// That of a namespace that has no name.
+    /// Opens a namespace that need not have a name.
     ///
-    /// - `place`: its `netns` is for messages and journals only.
-    pub fn of(netns: Netns, place: Place) -> Result<Self, KnobError> {
+    /// - `place`: its `netns` is used in messages and journals only.
+    pub fn from_netns(netns: Netns, place: Place) -> Result<Self, KnobError> {
         let is_own = is_own(&netns);
         let injected = place.root.as_ref().map(|root| root.join("sys"));
         let tree =
@@ -82,22 +81,20 @@ impl System {
         Ok(System { netns, is_own, place, tree })
     }
 
-    /// The namespace.
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// What it was opened as.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether the namespace is known to be another than the machine's first.
+    /// True if the namespace is not the machine's first one.
     pub fn is_child_netns(&self) -> bool {
         let first = Netns::open("/proc/1/ns/net").and_then(|netns| netns.inode());
         match (first, self.netns.inode()) {
             (Ok(first), Ok(ours)) => first != ours,
-            // Not ours to look at: what the user named is taken for one of its own.
+            // Without permission to compare: a named namespace is assumed to be another one.
             _ => self.place.netns.is_some(),
         }
     }
@@ -107,7 +104,7 @@ impl System {
         if self.is_own { Ok(body()) } else { self.netns.run(body) }
     }
 
-    /// Asks by netlink, inside the namespace.
+    /// Sends a netlink request inside the namespace.
     pub fn within<T: Send>(
         &self,
         ask: impl FnOnce() -> Result<T, NetError> + Send,
@@ -126,7 +123,7 @@ impl System {
         }
     }
 
-    /// Driver of an interface, or what stands in its place; for messages.
+    /// Driver of an interface, or a replacement text, for messages.
     pub fn driver(&self, interface: &str) -> String {
         let asked =
             self.index(interface).and_then(|index| self.within(|| net::ethtool::driver(index)));
@@ -142,7 +139,7 @@ impl System {
         }
     }
 
-    /// Writes such a file.
+    /// Writes a file of sysfs that belongs to an interface.
     pub fn write_net(&self, path: &str, value: &str) -> io::Result<()> {
         let path = format!("class/net/{path}");
         match &self.tree {
@@ -151,7 +148,7 @@ impl System {
         }
     }
 
-    /// Opens such a file for writing, and writes nothing.
+    /// Opens a file of sysfs for writing without writing.
     pub fn probe_net(&self, path: &str) -> io::Result<()> {
         let path = format!("class/net/{path}");
         match &self.tree {
@@ -180,7 +177,7 @@ impl System {
 
     /// Interrupts of an interface's device, ascending; none for a virtual one.
     pub fn irqs(&self, interface: &str) -> Vec<u32> {
-        // Of a virtio card, the device is one below the PCI function that has the interrupts.
+        // The device of a virtio card is one level below the PCI function that has the interrupts.
         let listed = ["device/msi_irqs", "device/../msi_irqs"]
             .iter()
             .find_map(|path| self.list_net(&format!("{interface}/{path}")).ok());
@@ -208,12 +205,12 @@ impl System {
         read(&self.host_path(path))
     }
 
-    /// Writes one.
+    /// Writes a file of the host.
     pub fn write_host(&self, path: &str, value: &str) -> io::Result<()> {
         write(&self.host_path(path), value)
     }
 
-    /// Opens one for writing, and writes nothing.
+    /// Opens a file of the host for writing without writing.
     pub fn probe_host(&self, path: &str) -> io::Result<()> {
         probe(&self.host_path(path))
     }
@@ -223,8 +220,8 @@ impl System {
         list(&self.host_path(path))
     }
 
-    /// Does something with a file of `/proc/sys`, given as `net/core/rmem_max`: in the namespace
-    /// when that is the target, else in the machine's first.
+    /// Calls `act` with a file of `/proc/sys`, such as `net/core/rmem_max`: inside the namespace if
+    /// that is the target, otherwise in the machine's first one.
     pub fn sysctl<T: Send>(
         &self,
         target: &Target,
@@ -247,13 +244,13 @@ impl System {
         }
     }
 
-    /// CPUs that are there and running, ascending.
+    /// Online CPUs, ascending.
     pub fn online_cpus(&self) -> Vec<usize> {
         let listed = self.read_host("sys/devices/system/cpu/online").ok();
         listed.and_then(|text| super::value::list_to_cpus(&text)).unwrap_or_else(|| vec![0])
     }
 
-    /// CPUs taken out of the scheduler's hands by `isolcpus`, ascending.
+    /// CPUs isolated by `isolcpus`, ascending.
     pub fn isolated_cpus(&self) -> Vec<usize> {
         let listed = self.read_host("sys/devices/system/cpu/isolated").ok();
         listed.and_then(|text| super::value::list_to_cpus(&text)).unwrap_or_default()
@@ -274,7 +271,7 @@ fn cause(error: SysfsError) -> io::Error {
 
 /// Reads a file to its end, without trailing white space.
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    // Settings are short; a file that is not is none.
+    // Settings are short.
     const BYTES_MAX: u64 = 1 << 20;
     let mut text = String::new();
     fs::File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
@@ -282,7 +279,7 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Writes a file that is there, in one call.
+/// Writes an existing file in one call.
 pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     match file.write(value.as_bytes())? {
@@ -308,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_goes_by_name_process_or_file() {
+    fn namespace_is_selected_by_name_process_or_file() {
         let file = |text: &str| {
             Place { netns: Some(text.into()), root: None }.netns_file().display().to_string()
         };

@@ -1,27 +1,23 @@
-//! Where a knob acts.
+//! Targets: the places where a knob can be set.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-/// What a knob belongs to; the kind of its targets.
+/// Kind of target that a knob has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The whole machine.
     Host,
-    /// A network namespace.
     Netns,
-    /// An interface.
     Interface,
-    /// A receive queue of an interface.
     RxQueue,
-    /// A transmit queue of an interface.
     TxQueue,
     /// An interrupt of an interface.
     Irq,
-    /// A CPU.
     Cpu,
 }
 
@@ -39,31 +35,35 @@ impl fmt::Display for Scope {
     }
 }
 
-/// One place where a knob acts.
+/// One place where a knob can be set.
 ///
-/// Its text, in plans and journals: `host`, `netns`, `interface eth0`, `queue eth0 rx-0`,
+/// Notation in plans and journals: `host`, `netns`, `interface eth0`, `queue eth0 rx-0`,
 /// `irq 24`, `cpu 3`. Interfaces cannot have blanks in their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 pub enum Target {
-    /// The whole machine.
     Host,
     /// The network namespace of the plan.
     Netns,
     /// An interface of that namespace, by name.
     Interface(String),
-    /// A receive queue of an interface.
     RxQueue(String, u32),
-    /// A transmit queue of an interface.
     TxQueue(String, u32),
-    /// An interrupt, by number.
     Irq(u32),
-    /// A CPU, by number.
     Cpu(u32),
 }
 
+/// The text names no target.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "invalid target {0:?}: write host, netns, interface NAME, queue NAME rx-N, queue NAME tx-N, \
+     irq N or cpu N"
+)]
+pub struct InvalidTarget(String);
+
 impl Target {
-    /// What kind of place it is.
     pub fn scope(&self) -> Scope {
         match self {
             Target::Host => Scope::Host,
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// Interface that it is part of; interrupts do not say.
+    /// Interface that it belongs to; unknown for interrupts.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Target::Interface(name) | Target::RxQueue(name, _) | Target::TxQueue(name, _) => {
@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Whether it goes with a network namespace, and not with the machine.
+    /// True if it belongs to a network namespace and not to the host.
     pub fn is_in_netns(&self) -> bool {
         !matches!(self, Target::Host | Target::Irq(_) | Target::Cpu(_))
     }
@@ -106,7 +106,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Whether the kernel would take this as an interface's name.
+/// True if the kernel accepts this as an interface name.
 ///
 /// Source: dev_valid_name of net/core/dev.c.
 pub fn is_interface_name(name: &str) -> bool {
@@ -116,15 +116,10 @@ pub fn is_interface_name(name: &str) -> bool {
 }
 
 impl FromStr for Target {
-    type Err = String;
+    type Err = InvalidTarget;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "{text:?} is no target: write host, netns, interface NAME, queue NAME rx-N, \
-                 queue NAME tx-N, irq N or cpu N"
-            )
-        };
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        let wrong = || InvalidTarget(text.to_owned());
         let number = |text: &str| {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u32>().ok().filter(|_| is_plain).ok_or_else(wrong)
@@ -147,9 +142,9 @@ impl FromStr for Target {
 }
 
 impl TryFrom<String> for Target {
-    type Error = String;
+    type Error = InvalidTarget;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, InvalidTarget> {
         text.parse()
     }
 }
@@ -165,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_comes_back_from_its_text() {
+    fn parsing_the_text_of_a_target_returns_it() {
         let name = || "eth0.7".to_owned();
         for target in [
             Target::Host,
@@ -181,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_lead_elsewhere_is_no_target() {
+    fn paths_and_malformed_numbers_are_refused() {
         for bad in [
             "",
             "hosts",

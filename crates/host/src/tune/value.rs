@@ -3,38 +3,45 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-/// What a knob is set to, as the kernel wrote it or as it is to be written: one line of text.
+/// Value of a knob: one line of text in the kernel's own notation.
 ///
-/// What was read is kept byte for byte and written back like that, so that nothing of ours
-/// stands between a setting and its restoration.
+/// A value that was read is kept byte for byte and restored unchanged, without a conversion that
+/// could alter it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 pub struct Value(String);
 
 /// Longest value in bytes: masks of 8192 CPUs fit.
 const BYTES_MAX: usize = 4096;
 
 impl Value {
-    /// Takes a line; `None` when it is longer than 4096 bytes or holds control characters other
-    /// than the tabs that some settings come with.
+    /// Returns `None` if the text is longer than 4096 bytes or has control characters other than the
+    /// tabs that some settings contain.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         let is_plain = text.chars().all(|c| c == '\t' || !c.is_control());
         (text.len() <= BYTES_MAX && is_plain).then_some(Value(text))
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl TryFrom<String> for Value {
-    type Error = String;
+/// The text is longer than a value, or has several lines.
+#[derive(Debug, Error)]
+#[error("invalid value: expected one line of at most {BYTES_MAX} bytes")]
+pub struct InvalidValue;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        Value::new(text).ok_or_else(|| "a value is one line of at most 4096 bytes".to_owned())
+impl TryFrom<String> for Value {
+    type Error = InvalidValue;
+
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
+        Value::new(text).ok_or(InvalidValue)
     }
 }
 
@@ -50,34 +57,26 @@ impl fmt::Display for Value {
     }
 }
 
-/// How the text of a knob is to be understood.
+/// Syntax of a knob's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A whole number in this range.
-    Number {
-        /// Smallest.
-        min: i64,
-        /// Largest.
-        max: i64,
-    },
-    /// Whole numbers apart by white space, such as `tcp_rmem`: so many.
-    Numbers {
-        /// How many.
-        count: usize,
-    },
-    /// CPUs or queues as the kernel's mask: 32 bits a word in hexadecimal, highest first.
+    Number { min: i64, max: i64 },
+    /// Whole numbers separated by white space, such as `tcp_rmem`.
+    Numbers { count: usize },
+    /// CPUs or queues as the kernel's mask: hexadecimal words of 32 bits, highest first.
     Mask,
     /// `on` or `off`.
     Switch,
     /// One of these words; any word when the list is empty.
     Word(&'static [&'static str]),
-    /// `name=value` pairs apart by blanks, of these names; what is left out stays as it is.
+    /// `name=value` pairs of these names, separated by blanks; names left out are not changed.
     Pairs(&'static [&'static str]),
 }
 
 impl Format {
-    /// The one spelling of a value: equal exactly when the settings are. `None` when it makes no
-    /// sense.
+    /// Returns the canonical spelling: two values have the same one exactly if they are the same
+    /// setting. `None` if the value is invalid.
     pub fn canonical(self, text: &str) -> Option<String> {
         let text = text.trim();
         match self {
@@ -113,7 +112,7 @@ impl Format {
         }
     }
 
-    /// Whether `found` is what `wanted` asked for. A list of pairs asks only for those it names.
+    /// True if `found` satisfies `wanted`. Pairs that `wanted` does not name are ignored.
     pub fn agrees(self, wanted: &str, found: &str) -> bool {
         match self {
             Format::Pairs(_) => match (pairs(wanted), pairs(found)) {
@@ -127,7 +126,7 @@ impl Format {
         }
     }
 
-    /// What a value looks like, for messages.
+    /// Description of a valid value, for messages.
     pub fn describe(self) -> String {
         match self {
             Format::Number { min, max } => format!("a number from {min} to {max}"),
@@ -141,7 +140,7 @@ impl Format {
     }
 }
 
-/// Splits `a=1 b=2`.
+/// Splits `a=1 b=2`; `None` if a word is no pair.
 pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
     text.split_whitespace()
         .map(|word| {
@@ -150,7 +149,7 @@ pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
         .collect()
 }
 
-/// Words of a mask, highest first, without leading zeros (one word is left).
+/// Words of a mask, highest first, without leading zeros (at least one word).
 fn mask_words(text: &str) -> Option<Vec<u32>> {
     let words: Option<Vec<u32>> = text
         .split(',')
@@ -164,7 +163,7 @@ fn mask_words(text: &str) -> Option<Vec<u32>> {
     Some(words[first..].to_vec())
 }
 
-/// CPUs of a mask, ascending; `None` when it is none.
+/// Returns the CPUs of a mask, ascending; `None` if it is invalid.
 pub fn mask_to_cpus(text: &str) -> Option<Vec<usize>> {
     let words = mask_words(text.trim())?;
     let bits = words.iter().rev().enumerate().flat_map(|(number, word)| {
@@ -173,7 +172,7 @@ pub fn mask_to_cpus(text: &str) -> Option<Vec<usize>> {
     Some(bits.collect())
 }
 
-/// CPUs as a mask.
+/// Formats CPUs as a mask.
 pub fn cpus_to_mask(cpus: &[usize]) -> String {
     let words = cpus.iter().max().map_or(1, |last| last / 32 + 1);
     let word = |number: usize| {
@@ -187,8 +186,8 @@ pub fn cpus_to_mask(cpus: &[usize]) -> String {
     text
 }
 
-/// CPUs of a list such as `0-3,8`, ascending; `None` when it is none. An empty text is an empty
-/// list.
+/// Returns the CPUs of a list such as `0-3,8`, ascending; `None` if it is invalid. An empty text is an
+/// empty list.
 pub fn list_to_cpus(text: &str) -> Option<Vec<usize>> {
     const CPUS_MAX: usize = 1 << 16;
     let mut cpus = Vec::new();
@@ -210,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_of_one_meaning_have_one_spelling() {
+    fn equal_masks_have_one_canonical_spelling() {
         for same in ["3", "03", "00000003", "00000000,00000003", "00000000,00000000,3"] {
             assert_eq!(Format::Mask.canonical(same).as_deref(), Some("00000003"), "{same}");
         }
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_and_masks_convert_both_ways() {
+    fn cpus_convert_to_masks_and_back() {
         for cpus in [vec![], vec![0], vec![0, 1, 31], vec![4, 33, 95]] {
             assert_eq!(mask_to_cpus(&cpus_to_mask(&cpus)), Some(cpus));
         }
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_ask_only_for_what_they_name() {
+    fn pairs_that_are_not_named_are_ignored() {
         let format = Format::Pairs(&["rx", "tx"]);
         assert!(format.agrees("rx=1", "tx=2 rx=1"));
         assert!(!format.agrees("rx=1", "rx=11 tx=2"));
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_their_range_and_values_are_one_line() {
+    fn numbers_are_range_checked_and_values_are_one_line() {
         let percent = Format::Number { min: 0, max: 100 };
         assert_eq!(percent.canonical(" 007 ").as_deref(), Some("7"));
         assert!(["-1", "101", "1.0", "", "1e1"].iter().all(|t| percent.canonical(t).is_none()));

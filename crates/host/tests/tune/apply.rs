@@ -1,4 +1,4 @@
-//! Applying, giving back, and everything that stands in the way.
+//! Applying and rolling back plans, and the errors of both.
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wirepath_host::net::ethtool::Feature;
 use wirepath_host::tune::{
-    self, Applied, ApplyError, Confirmation, Fate, KnobError, Moment, Options, Phase, Place, Plan,
-    PlanError, StoreError, System, Target, await_confirmation, confirm,
+    self, Applied, ApplyError, Confirmation, KnobError, Moment, Options, Phase, Place, Plan,
+    PlanError, RestoreOutcome, StoreError, System, Target, await_confirmation, confirm,
 };
 
 use crate::bench::{Bench, INTERFACE, another, netns_file};
@@ -16,7 +16,7 @@ const RPS: (&str, &str, &str) = ("rps-cpus", "queue wp-near rx-0", "1");
 const LENGTH: (&str, &str, &str) = ("tx-queue-len", "interface wp-near", "777");
 
 #[test]
-fn every_knob_of_a_namespace_is_set_and_given_back_bit_for_bit() {
+fn every_knob_of_a_namespace_is_set_and_restored_bit_for_bit() {
     let bench = Bench::new();
     let mut exercised = Vec::new();
     for knob in tune::all() {
@@ -70,7 +70,7 @@ fn every_knob_of_a_namespace_is_set_and_given_back_bit_for_bit() {
 }
 
 #[test]
-fn a_large_plan_and_all_that_it_disturbs_come_back_together() {
+fn large_plan_is_restored_with_its_side_effects() {
     let bench = Bench::new();
     // What the channels take along when they go.
     let steering = bench.plan(&[
@@ -98,12 +98,12 @@ fn a_large_plan_and_all_that_it_disturbs_come_back_together() {
     let report = bench.rollback();
     assert!(report.failures().next().is_none() && report.foreign().next().is_none(), "{report:?}");
     assert_eq!(bench.everything(), before);
-    let restored = |knob: &str| report.settings.iter().any(|given| given.knob == knob);
+    let restored = |knob: &str| report.settings.iter().any(|setting| setting.knob == knob);
     assert!(restored("rps-cpus") && restored("channels"));
 }
 
 #[test]
-fn applying_twice_changes_nothing_and_tells_what_has_drifted() {
+fn applying_twice_changes_nothing_and_reports_drift() {
     let bench = Bench::new();
     let before = bench.everything();
     let plan = bench.plan(&[RPS, LENGTH]);
@@ -114,7 +114,7 @@ fn applying_twice_changes_nothing_and_tells_what_has_drifted() {
     assert_eq!(drift.len(), 1);
     assert_eq!((drift[0].0.as_str(), drift[0].3.as_str()), ("tx-queue-len", "55"));
     let other = bench.plan(&[("rps-cpus", "queue wp-near rx-1", "1")]);
-    assert!(matches!(bench.apply(&other), Err(ApplyError::Unfinished { .. })));
+    assert!(matches!(bench.apply(&other), Err(ApplyError::OtherPlan { .. })));
     bench.system.write_net("wp-near/tx_queue_len", "777").unwrap();
     bench.rollback();
     assert_eq!(bench.everything(), before);
@@ -125,7 +125,7 @@ fn applying_twice_changes_nothing_and_tells_what_has_drifted() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_told_and_left() {
+fn settings_changed_by_another_process_are_reported_and_kept() {
     let bench = Bench::new();
     let before = bench.everything();
     bench.apply(&bench.plan(&[RPS, LENGTH, ("channels", "interface wp-near", "rx=1")])).unwrap();
@@ -133,7 +133,7 @@ fn what_somebody_else_changed_is_told_and_left() {
     // Nothing of the plan, but the channels might have disturbed it.
     bench.system.write_net("wp-near/gro_flush_timeout", "99").unwrap();
     let report = bench.rollback();
-    let foreign: Vec<_> = report.foreign().map(|given| given.knob.as_str()).collect();
+    let foreign: Vec<_> = report.foreign().map(|setting| setting.knob.as_str()).collect();
     assert_eq!(foreign, ["tx-queue-len", "gro-flush-timeout"], "{report:?}");
     let mut expected = before;
     let key = |knob: &str| (knob.to_owned(), "interface wp-near".to_owned());
@@ -158,7 +158,7 @@ fn a_step_that_fails_undoes_those_before_it() {
 }
 
 #[test]
-fn a_stop_between_any_two_steps_gives_everything_back() {
+fn stop_between_any_two_steps_restores_all_settings() {
     let bench = Bench::new();
     let before = bench.everything();
     let plan = bench.plan(&[LENGTH, RPS, ("gro", "interface wp-near", "off")]);
@@ -177,7 +177,7 @@ fn a_stop_between_any_two_steps_gives_everything_back() {
 }
 
 #[test]
-fn what_is_not_confirmed_in_time_is_given_back_and_what_is_stays() {
+fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
     let bench = Bench::new();
     let before = bench.everything();
     let plan = bench.plan(&[LENGTH, RPS]);
@@ -215,7 +215,7 @@ fn what_is_not_confirmed_in_time_is_given_back_and_what_is_stays() {
     assert!(matches!(ended, Confirmation::RolledBack { .. }), "{ended:?}");
     assert_eq!(bench.everything(), before);
 
-    // Nobody waits any more, and it is too late.
+    // The deadline has passed, and no process waits.
     apply(Duration::from_millis(1));
     std::thread::sleep(Duration::from_millis(20));
     assert!(confirm(&bench.store).unwrap_err().to_string().contains("passed"));
@@ -267,7 +267,7 @@ fn a_plan_that_cannot_be_applied_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_there_says_so_by_its_kind() {
+fn missing_knobs_have_typed_errors() {
     let bench = Bench::new();
     let system = &bench.system;
     let on = |knob: &str, target: &str| {
@@ -283,7 +283,7 @@ fn what_is_not_there_says_so_by_its_kind() {
     }
     let error = on("busy-poll", "netns");
     assert!(matches!(error, KnobError::HostOnly { .. }), "{error}");
-    // Shown in the namespace, but nobody may change it there.
+    // Visible in the namespace, but read-only.
     let error = on("rmem-max", "netns");
     assert!(matches!(error, KnobError::HostOnly { .. }), "{error}");
     let error = on("tx-queue-len", "interface eth77");
@@ -328,7 +328,7 @@ fn a_damaged_journal_is_never_acted_upon() {
     // Cut off in its last line, it is as good as whole.
     fs::write(&path, &whole[..whole.len() - 3]).unwrap();
     let report = bench.rollback();
-    assert_eq!(report.settings.iter().filter(|s| s.fate == Fate::Restored).count(), 2);
+    assert_eq!(report.settings.iter().filter(|s| s.outcome == RestoreOutcome::Restored).count(), 2);
     assert_eq!(bench.read(LENGTH.0, LENGTH.1), "1000");
 }
 
@@ -353,18 +353,18 @@ fn two_processes_cannot_change_settings_at_once() {
 }
 
 #[test]
-fn an_interface_that_is_gone_has_nothing_to_give_back() {
+fn deleted_interface_has_nothing_to_restore() {
     let bench = Bench::new();
     bench.apply(&bench.plan(&[LENGTH, ("udp-rmem-min", "netns", "8192")])).unwrap();
     bench.pair.near.delete_link().unwrap();
     let report = bench.rollback();
-    let fates: Vec<_> = report.settings.iter().map(|given| &given.fate).collect();
-    assert_eq!(fates, [&Fate::Gone, &Fate::Restored]);
+    let outcomes: Vec<_> = report.settings.iter().map(|setting| &setting.outcome).collect();
+    assert_eq!(outcomes, [&RestoreOutcome::Gone, &RestoreOutcome::Restored]);
     assert_eq!(bench.read("udp-rmem-min", "netns"), "4096");
 }
 
 #[test]
-fn a_namespace_that_lost_its_name_and_is_only_held_gets_its_settings_back() {
+fn settings_of_an_unnamed_namespace_are_restored_while_it_is_held() {
     let mut bench = Bench::new();
     let name = bench.pair.near.netns.try_clone().unwrap();
     let place = Place { netns: Some(netns_file(&name)), root: None };
@@ -372,8 +372,8 @@ fn a_namespace_that_lost_its_name_and_is_only_held_gets_its_settings_back() {
     bench.apply(&bench.plan(&[LENGTH])).unwrap();
     drop(name);
     let report = bench.rollback();
-    let fates: Vec<_> = report.settings.iter().map(|given| &given.fate).collect();
-    assert_eq!(fates, [&Fate::Restored]);
+    let outcomes: Vec<_> = report.settings.iter().map(|setting| &setting.outcome).collect();
+    assert_eq!(outcomes, [&RestoreOutcome::Restored]);
     assert_eq!(bench.read(LENGTH.0, LENGTH.1), "1000");
 }
 
@@ -385,5 +385,5 @@ fn a_plan_in_a_file_is_what_was_planned() {
     fs::write(&path, plan.to_text()).unwrap();
     assert_eq!(tune::read_plan(&path).unwrap(), plan);
     let absent = tune::read_plan(&bench.folder.path().join("none.toml")).unwrap_err();
-    assert!(matches!(absent, PlanError::Syntax { .. }), "{absent}");
+    assert!(matches!(absent, PlanError::File(_)), "{absent}");
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicBool;
 
+use lab::{Pair, PairSpec};
 use sys::netns::Netns;
 use tempfile::TempDir;
-use wirepath_host::lab::{Pair, PairSpec};
 use wirepath_host::tune::{
     self, Applied, ApplyError, Format, Knob, Options, PLAN_SCHEMA, Place, Plan, Step, Store,
     System, Target, Value, machine_id,

@@ -46,12 +46,12 @@ fn root() -> Root {
     }
     let netns = Netns::new().unwrap();
     let place = Place { netns: Some(netns_file(&netns)), root: Some(folder.path().into()) };
-    let system = System::of(netns, place).unwrap();
+    let system = System::from_netns(netns, place).unwrap();
     let store = Store::new(folder.path().join("state"));
     Root { folder, system, store }
 }
 
-/// What it holds, white space at the end aside.
+/// Contents, without trailing white space.
 fn contents(folder: &Path) -> Vec<String> {
     let read = |(path, _): &(&str, &str)| fs::read_to_string(folder.join(path)).unwrap();
     FILES.iter().map(|file| read(file).trim_end().to_owned()).collect()
@@ -95,7 +95,7 @@ fn apply(root: &Root, plan: &Plan) -> Result<Applied, ApplyError> {
 }
 
 #[test]
-fn settings_of_the_machine_are_set_and_given_back() {
+fn settings_of_the_machine_are_set_and_restored() {
     let root = root();
     let before = contents(root.folder.path());
     let Applied::Done { steps, .. } = apply(&root, &plan(&root.system, STEPS)).unwrap() else {
@@ -103,7 +103,7 @@ fn settings_of_the_machine_are_set_and_given_back() {
     };
     assert_eq!(steps.len(), STEPS.len());
     let note = steps.iter().find(|step| step.knob == "irq-affinity").unwrap().note.clone();
-    assert!(note.unwrap().contains("not seen"), "no interrupt came");
+    assert!(note.unwrap().contains("not be verified"), "an interrupt arrived");
     let after = contents(root.folder.path());
     let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert_eq!(changed, STEPS.len(), "{after:?}");
@@ -130,11 +130,11 @@ fn a_setting_that_is_absent_or_read_only_stops_the_plan_before_anything_is_chang
 }
 
 #[test]
-fn a_journal_of_an_earlier_boot_has_nothing_to_give_back() {
+fn journal_of_an_earlier_boot_restores_nothing() {
     let root = root();
     apply(&root, &plan(&root.system, STEPS)).unwrap();
     let after = contents(root.folder.path());
-    // The same journal, of another boot: each line with its checksum made anew.
+    // The same journal, of another boot: each line with a new checksum.
     let text = fs::read_to_string(root.store.journal_file()).unwrap();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let other = text.lines().map(|line| {

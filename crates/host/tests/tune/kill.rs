@@ -1,4 +1,4 @@
-//! A process that is killed while it changes settings leaves what it takes to give them back.
+//! The journal of a killed process suffices to restore all settings.
 
 use std::fs;
 use std::io::{Write, stdout};
@@ -17,21 +17,18 @@ const STATE: &str = "WIREPATH_TEST_STATE";
 const MOMENT: &str = "WIREPATH_TEST_MOMENT";
 /// How many random points the test of those tries; `WIREPATH_TEST_KILLS=200` for a long run.
 const KILLS: &str = "WIREPATH_TEST_KILLS";
-/// Set for a process that gives back what is applied.
-const GIVES_BACK: &str = "WIREPATH_TEST_GIVES_BACK";
 const LONG: Duration = Duration::from_secs(20);
 
 fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Not a test by itself: the process that the others kill.
+/// Child process that other tests kill.
 #[test]
+#[ignore = "role of a child process"]
 fn applies_a_plan_until_killed() {
-    let (Some(plan), Some(state)) = (std::env::var_os(PLAN), std::env::var_os(STATE)) else {
-        return;
-    };
-    let plan = read_plan(plan.as_ref()).unwrap();
+    let state = std::env::var_os(STATE).expect("set by the parent");
+    let plan = read_plan(std::env::var_os(PLAN).expect("set by the parent").as_ref()).unwrap();
     let last: usize =
         std::env::var(MOMENT).ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
     let system = System::open(&Place { netns: plan.netns.clone(), root: None }).unwrap();
@@ -52,22 +49,19 @@ fn applies_a_plan_until_killed() {
 fn start(bench: &Bench, plan: &Plan, moment: usize) -> Child {
     let path = bench.folder.path().join("plan.toml");
     fs::write(&path, plan.to_text()).unwrap();
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = testkit::role("kill::applies_a_plan_until_killed");
     command
-        .args(["--exact", "kill::applies_a_plan_until_killed", "--nocapture"])
         .env(PLAN, path)
         .env(STATE, bench.folder.path().join("state"))
         .env(MOMENT, moment.to_string());
     Child::spawn(command, &ChildPlace::default()).unwrap()
 }
 
-/// Not a test by itself: the other process that is killed.
+/// Child process that another test kills.
 #[test]
+#[ignore = "role of a child process"]
 fn gives_back_until_killed() {
-    let (Some(_), Some(state)) = (std::env::var_os(GIVES_BACK), std::env::var_os(STATE)) else {
-        return;
-    };
-    let store = Store::new(state);
+    let store = Store::new(std::env::var_os(STATE).expect("set by the parent"));
     let lock = store.lock().unwrap();
     writeln!(stdout(), "begin").unwrap();
     tune::rollback(&store, &lock, None, "a test").unwrap();
@@ -105,7 +99,7 @@ fn recover(bench: &Bench) -> bool {
 }
 
 #[test]
-fn killed_at_every_step_everything_is_given_back() {
+fn all_settings_are_restored_after_a_kill_at_every_step() {
     let bench = Bench::new();
     // Steering that the channels take along.
     for (path, text) in [("rx-1/rps_cpus", "3"), ("tx-1/xps_cpus", "2"), ("tx-0/xps_cpus", "1")] {
@@ -130,7 +124,7 @@ fn killed_at_every_step_everything_is_given_back() {
 }
 
 #[test]
-fn killed_at_any_time_everything_is_given_back() {
+fn all_settings_are_restored_after_a_kill_at_any_time() {
     let kills: u32 = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let bench = Bench::new();
     let before = bench.everything();
@@ -163,7 +157,7 @@ fn killed_at_any_time_everything_is_given_back() {
 }
 
 #[test]
-fn killed_while_giving_back_the_rest_is_given_back_later() {
+fn rollback_is_completed_after_a_kill() {
     let kills: u32 = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let bench = Bench::new();
     for (path, text) in [("rx-1/rps_cpus", "3"), ("tx-1/xps_cpus", "2"), ("tx-0/xps_cpus", "1")] {
@@ -172,11 +166,8 @@ fn killed_while_giving_back_the_rest_is_given_back_later() {
     let before = bench.everything();
     let plan = plan(&bench);
     let start = || {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "kill::gives_back_until_killed", "--nocapture"])
-            .env(GIVES_BACK, "1")
-            .env(STATE, bench.folder.path().join("state"));
+        let mut command = testkit::role("kill::gives_back_until_killed");
+        command.env(STATE, bench.folder.path().join("state"));
         let child = Child::spawn(command, &ChildPlace::default()).unwrap();
         assert!(child.wait_for_stdout("begin", LONG), "{:?}", child.stdout_so_far());
         child

@@ -1,8 +1,8 @@
-//! Settings are changed as planned and given back bit for bit, however it ends.
+//! Settings are changed as planned and restored bit for bit, whatever ends the process.
 
 mod apply;
 mod bench;
-mod held;
 mod host_wide;
 mod kill;
 mod profile;
+mod scoped;

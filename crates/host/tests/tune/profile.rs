@@ -1,6 +1,6 @@
-//! What each profile plans on an interface of a namespace.
+//! Plans of each profile for an interface of a namespace.
 
-use wirepath_host::lab::{Pair, PairSpec};
+use lab::{Pair, PairSpec};
 use wirepath_host::net::Channels;
 use wirepath_host::net::ethtool::{self, Feature};
 use wirepath_host::tune::{
@@ -18,7 +18,7 @@ fn wanted(profile: Profile) -> Wanted<'static> {
 }
 
 #[test]
-fn latency_undoes_what_holds_packets_back_and_says_what_it_cannot() {
+fn latency_disables_delays_and_names_the_settings_left_out() {
     let bench = Bench::new();
     bench.system.write_net("wp-near/queues/rx-1/rps_cpus", "1").unwrap();
     bench.system.write_net("wp-near/gro_flush_timeout", "20000").unwrap();
@@ -36,7 +36,7 @@ fn latency_undoes_what_holds_packets_back_and_says_what_it_cannot() {
     };
     assert!(why("coalescing").contains("not offered by driver veth"), "{plan:?}");
     assert!(why("busy-poll").contains("host-only"), "{plan:?}");
-    assert!(why("governor").contains("belongs to the machine"), "{plan:?}");
+    assert!(why("governor").contains("setting of the machine"), "{plan:?}");
     assert!(matches!(bench.apply(&plan).unwrap(), Applied::Done { .. }));
     let again = tune::plan(&bench.system, wanted(Profile::Latency)).unwrap();
     assert_eq!(planned(&again), []);

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use sys::packet::{PacketRx, PacketTx};
+use sys::socket;
 use sys::tap::Tap;
 
 use super::{HEADROOM_BYTES, Pool, Port, PortRx, PortTx, Receiver, Sender, Taken};
@@ -13,7 +14,7 @@ use crate::error::IoError;
 const RX_RING_BYTES: usize = 8 << 20;
 /// Slots of the send ring.
 const TX_SLOTS: usize = 2048;
-/// Frames kept at hand, so that the pool is asked once a batch.
+/// Local stock of frames: the pool's lock is taken once a batch.
 const SPARE_FRAMES: usize = 64;
 
 /// Frames of the pool at hand.
@@ -51,7 +52,7 @@ impl<'p> PacketReceiver<'p> {
         let spare = &mut self.spare;
         let mut taken = 0;
         self.ring.take(max, |bytes, whole_bytes, _| {
-            // One that was cut, or merged from several by GRO, is none to forward.
+            // Truncated frames and frames merged by GRO cannot be forwarded.
             if bytes.len() != whole_bytes {
                 return spare.pool.count_oversized();
             }
@@ -139,7 +140,7 @@ impl<'p> TapReceiver<'p> {
             let room = &mut frame.bytes()[HEADROOM_BYTES..];
             let room_bytes = room.len();
             match self.tap.read(room) {
-                // One that fills it was cut: the interface's MTU was raised behind our back.
+                // A frame that fills the room was truncated: the MTU was raised after the check.
                 Ok(len) if len == room_bytes => {
                     self.spare.pool.count_oversized();
                     self.spare.frames.push(frame);
@@ -196,7 +197,7 @@ impl<'p> TapSender<'p> {
 
 /// Opens a port of AF_PACKET rings on an interface of the calling thread's network namespace.
 ///
-/// It hears all frames that arrive, and so does the host's own stack.
+/// The port receives all frames that arrive; the host's stack receives them too.
 pub fn open_packet_port<'p>(
     pool: &'p Pool,
     ifindex: u32,
@@ -233,16 +234,13 @@ pub fn open_tap_port<'p>(pool: &'p Pool, ifname: &str) -> Result<Port<'p>, IoErr
     })
 }
 
-const ENXIO: i32 = 6;
-const ENODEV: i32 = 19;
-
 fn of(source: std::io::Error, what: &'static str, ifname: &str) -> IoError {
     match (source.kind(), source.raw_os_error()) {
         (ErrorKind::PermissionDenied, _) => {
             IoError::Permission { what, capability: "CAP_NET_RAW", source }
         }
         (ErrorKind::NetworkDown, _) => IoError::LinkDown { ifname: ifname.to_owned() },
-        (_, Some(ENXIO | ENODEV)) => IoError::Gone { ifname: ifname.to_owned() },
+        (_, Some(socket::ENXIO | socket::ENODEV)) => IoError::Gone { ifname: ifname.to_owned() },
         _ => IoError::System { what, ifname: ifname.to_owned(), source },
     }
 }

@@ -1,10 +1,10 @@
-//! What is forwarded: the frames of one pool, received on one interface and sent on another.
+//! Forwarding ports: frames of one pool, received on one interface and sent on another.
 //!
-//! With AF_XDP they are sent from where they lie; AF_PACKET and TAP copy them into the pool and
-//! out of it, and everything in between is the same.
+//! AF_XDP sends frames in place; AF_PACKET and TAP copy them into the pool and out of it. Code
+//! between the ports is the same for all.
 //!
-//! No [`Engine`](crate::Engine): those move payloads of one conversation; here whole frames
-//! pass through, and receiving and sending are two halves that two workers may have.
+//! A port is no [`Engine`](crate::Engine): engines move payloads of one flow, ports whole
+//! frames, and the receive and send halves may belong to two workers.
 
 mod copying;
 
@@ -22,7 +22,7 @@ pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatis
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 
-/// Entries of the RX and TX rings: more than anybody gives frames to receive into.
+/// Entries of the RX and TX rings: above any fill target.
 const RING_ENTRIES: u32 = 8192;
 /// Bytes in front of a received frame that the kernel leaves free: room for outer headers.
 ///
@@ -34,9 +34,7 @@ pub const HEADROOM_BYTES: usize = 256;
 pub struct PortSpec {
     /// Interface index in the calling thread's network namespace.
     pub ifindex: u32,
-    /// Its name, for messages.
     pub ifname: String,
-    /// Which of its queues.
     pub queue: u32,
     /// How many queues it has.
     pub queues: u32,
@@ -44,21 +42,18 @@ pub struct PortSpec {
     pub mode: XdpMode,
     /// Copying; the first port of a pool decides.
     pub copying: Copying,
-    /// Which frames are taken; the others go to the stack.
+    /// Frames that the port takes; others go to the stack.
     pub frames: TunnelFrames,
     /// Frames of the pool that the kernel holds to receive into.
     pub fill_target: u32,
 }
 
-/// An open port.
 #[derive(Debug)]
 pub struct Port<'p> {
-    /// What directs frames here, until it is dropped: before the halves, or frames that arrive
-    /// in between are lost. AF_XDP only.
+    /// XDP program that redirects frames to the port (AF_XDP only). Drop it before the halves:
+    /// frames that arrive in between are lost.
     pub filter: Option<PortFilter>,
-    /// What receives.
     pub rx: PortRx<'p>,
-    /// What sends.
     pub tx: PortTx<'p>,
 }
 
@@ -94,7 +89,7 @@ impl<'p> PortRx<'p> {
         }
     }
 
-    /// Gives the kernel frames to receive into; those that do not fit go back to the pool.
+    /// Posts frames to receive into; those that do not fit return to the pool.
     pub fn rx_post(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
         match &mut self.0 {
             Receiver::Xsk(rx) => rx.rx_post(frames),
@@ -105,8 +100,8 @@ impl<'p> PortRx<'p> {
         }
     }
 
-    /// Takes up to `max` frames that have arrived; `each` gets every frame with the place of
-    /// its bytes: offset and length.
+    /// Takes up to `max` arrived frames; `each` gets every frame with the offset and length of its
+    /// bytes.
     pub fn rx_take(&mut self, max: usize, each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
         match &mut self.0 {
             Receiver::Xsk(rx) => rx.rx_take(max, each),
@@ -115,7 +110,7 @@ impl<'p> PortRx<'p> {
         }
     }
 
-    /// The AF_XDP socket, if it is one: other ports of the pool are opened with it.
+    /// AF_XDP half, with which further ports of the pool are opened.
     pub fn xsk(&self) -> Option<&PoolRx<'p>> {
         match &self.0 {
             Receiver::Xsk(rx) => Some(rx),
@@ -123,7 +118,7 @@ impl<'p> PortRx<'p> {
         }
     }
 
-    /// Whether the driver moves frames in and out of the pool without a copy.
+    /// True if the driver moves frames in and out of the pool without a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.xsk().is_some_and(PoolRx::is_zero_copy)
     }
@@ -140,7 +135,7 @@ impl AsFd for PortRx<'_> {
 }
 
 impl<'p> PortTx<'p> {
-    /// Frames that can be sent now; looks anew only when fewer than `want` are known.
+    /// Frames that can be sent now; polls the ring only if fewer than `want` are known to fit.
     pub fn tx_room(&mut self, want: usize) -> usize {
         match &mut self.0 {
             Sender::Xsk(tx) => tx.tx_room(want),
@@ -149,8 +144,9 @@ impl<'p> PortTx<'p> {
         }
     }
 
-    /// Hands a frame over, to be seen with [`Self::tx_publish`]. Gives it back when there is no
-    /// room.
+    /// Queues a frame, visible to the kernel after [`Self::tx_publish`].
+    ///
+    /// Errors: the frame, if there is no room.
     pub fn tx_post(
         &mut self,
         frame: Taken<'p>,
@@ -164,14 +160,14 @@ impl<'p> PortTx<'p> {
         }
     }
 
-    /// Lets the kernel see what was posted.
+    /// Makes posted frames visible to the kernel.
     pub fn tx_publish(&mut self) {
         if let Sender::Xsk(tx) = &mut self.0 {
             tx.tx_publish();
         }
     }
 
-    /// Takes back frames that have been sent.
+    /// Reclaims frames that have been sent.
     pub fn tx_reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
         match &mut self.0 {
             Sender::Xsk(tx) => tx.tx_reap(frames),
@@ -189,8 +185,8 @@ impl<'p> PortTx<'p> {
         }
     }
 
-    /// Wakes the kernel to send, where it wants to be woken. Returns whether it could go on at
-    /// once.
+    /// Notifies the kernel, if it needs a notification, that there are frames to send. Returns false
+    /// if it must be called again.
     ///
     /// Errors: the interface is down or gone.
     pub fn kick(&mut self) -> Result<bool, IoError> {
@@ -202,25 +198,24 @@ impl<'p> PortTx<'p> {
     }
 }
 
-/// What the kernel counts of an AF_XDP socket, by a descriptor of it; `None` for others.
+/// Kernel counters of an AF_XDP socket; `None` for other descriptors.
 pub fn xsk_statistics(socket: BorrowedFd<'_>) -> Option<XskStatistics> {
     sys::xsk::statistics(socket).ok()
 }
 
-/// The XDP program on a port's interface; taken off when dropped.
+/// XDP program on a port's interface; detached on drop.
 #[derive(Debug)]
 pub struct PortFilter(SocketFilter);
 
 impl PortFilter {
-    /// What it has seen.
     pub fn counts(&self) -> Result<FilterCounts, IoError> {
         Ok(self.0.counts()?)
     }
 }
 
-/// Opens a port of AF_XDP, stocks it with frames of the pool, and directs frames to it.
+/// Opens an AF_XDP port, fills its ring from the pool, and attaches the XDP program.
 ///
-/// - `first`: the receiving half of the pool's first port; none to be that.
+/// - `first`: receive half of the pool's first port; `None` for the first.
 pub fn open_port<'p>(
     pool: &'p Pool,
     spec: &PortSpec,
@@ -237,11 +232,7 @@ pub fn open_port<'p>(
         ifname: spec.ifname.clone(),
         queue: spec.queue,
         queues: spec.queues,
-        copying: match spec.copying {
-            Copying::Copy => xsk::Copying::Copy,
-            Copying::PreferZeroCopy => xsk::Copying::PreferZeroCopy,
-            Copying::RequireZeroCopy => xsk::Copying::RequireZeroCopy,
-        },
+        copying: spec.copying,
         need_wakeup: true,
         multi_buffer: pool.spans_chunks(),
         ring_entries: RING_ENTRIES,
@@ -254,13 +245,7 @@ pub fn open_port<'p>(
     pool.take(&mut frames, rx.rx_missing());
     rx.rx_post(&mut frames);
     filter.insert_socket(spec.queue, rx.as_fd())?;
-    filter.attach(
-        spec.ifindex,
-        match spec.mode {
-            XdpMode::Skb => sys::bpf::XdpMode::Skb,
-            XdpMode::Native => sys::bpf::XdpMode::Native,
-        },
-    )?;
+    filter.attach(spec.ifindex, spec.mode)?;
     Ok(Port {
         filter: Some(PortFilter(filter)),
         rx: PortRx(Receiver::Xsk(Box::new(rx))),

@@ -1,24 +1,21 @@
-//! From two outcomes to a comparison.
+//! Comparison of two series of outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ArmComparison, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison, Noise,
-    Run, RunComparison,
+    ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
+    RUNS_MIN, Run, RunComparison,
 };
 use crate::statistics::{self, LEVEL};
 use crate::{
-    ArmKind, ArmOutcome, Ended, Floor, Machine, MetricOutcome, Outcome, Verdict, Warning, is_tally,
-    two_samples,
+    ArmKind, ArmOutcome, Ended, MARGIN, Machine, MetricOutcome, Outcome, Verdict, Warning,
+    is_event_count, two_samples, verdict,
 };
 
-/// Ratio up to which a difference does not matter, as in an experiment.
-const MARGIN: f64 = 1.10;
-
-/// Parameters of a load that say how long was measured and which arms, not what.
+/// Parameters of a load that may differ: duration and choice of arms.
 const ASIDE: [&str; 3] = ["arms", "time_ms", "trial_ms"];
 
-/// Refuses what is not worth a run: that a run of `path` and `load` could never be compared with `old`.
+/// Checks before a run that its path and load can be compared with `old`.
 pub fn comparable(
     old: &Outcome,
     new_id: &str,
@@ -36,7 +33,7 @@ pub fn comparable(
         return Err(different("the path", &old.path, path));
     }
     let names = || old.load.keys().chain(load.keys()).filter(|n| !ASIDE.contains(&n.as_str()));
-    // The kind first: it explains most other differences.
+    // The kind comes first, because it explains most other differences.
     for name in names().filter(|n| *n == "kind").chain(names().filter(|n| *n != "kind")) {
         let value = |load: &BTreeMap<String, String>| load.get(name).cloned();
         let (old_value, new_value) = (value(&old.load), value(load));
@@ -54,71 +51,75 @@ pub fn comparable(
     Ok(())
 }
 
-/// Compares a newer experiment with an older one.
+/// Compares newer experiments with older ones.
 ///
-/// Refuses experiments of different paths, loads, frame sizes or rates. Different machines
-/// are compared, and the difference stands in the result.
-pub fn compare(old: &Outcome, new: &Outcome) -> Result<RunComparison, CompareError> {
-    if old.id == new.id {
-        return Err(CompareError::Same { id: old.id.clone() });
+/// Errors: a side without an experiment, an experiment named twice, different paths, loads, frame sizes
+/// or rates. Different machines are compared, and the difference is part of the result.
+pub fn compare(olds: &[Outcome], news: &[Outcome]) -> Result<RunComparison, CompareError> {
+    let (Some(first), Some(last)) = (olds.first(), news.last()) else {
+        return Err(CompareError::NoRun);
+    };
+    let all = || olds.iter().chain(news);
+    let mut ids = BTreeSet::new();
+    if let Some(twice) = all().find(|outcome| !ids.insert(&outcome.id)) {
+        return Err(CompareError::Same { id: twice.id.clone() });
     }
-    comparable(old, &new.id, &new.path, &new.load)?;
-    let nothing =
-        |what| CompareError::NothingShared { old_id: old.id.clone(), new_id: new.id.clone(), what };
-    let judged: Vec<String> =
-        new.judged.iter().filter(|name| old.judged.contains(name)).cloned().collect();
+    for outcome in all().filter(|outcome| outcome.id != last.id) {
+        comparable(outcome, &last.id, &last.path, &last.load)?;
+    }
+    let is_common = |name: &&String| all().all(|outcome| outcome.judged.contains(name));
+    let judged: Vec<String> = last.judged.iter().filter(is_common).cloned().collect();
     if judged.is_empty() {
-        return Err(nothing("judged figure"));
+        return Err(CompareError::NothingShared { what: "judged figure" });
     }
-    let noise: BTreeMap<String, Noise> =
-        judged.iter().map(|name| (name.clone(), noise(old, new, name))).collect();
-    let mut arms = Vec::new();
-    let mut only_new = Vec::new();
-    for arm in new.arms.iter().filter(|arm| arm.kind != ArmKind::Control) {
-        let Some(before) = old.arms.iter().find(|before| is_same(before, arm)) else {
-            only_new.push(arm.name.clone());
-            continue;
-        };
-        let metrics = judged.iter().filter_map(|name| {
-            let found = metric((old, before), (new, arm), name, &noise[name]);
-            Some((name.clone(), found?))
-        });
-        arms.push(ArmComparison {
-            name: arm.name.clone(),
-            kind: arm.kind,
-            metrics: metrics.collect(),
-        });
-    }
-    if arms.is_empty() {
-        return Err(nothing("arm"));
-    }
-    let only_old = old
-        .arms
+    let (before, now) = (arms_of(olds), arms_of(news));
+    let has = |arms: &[&ArmOutcome], arm: &ArmOutcome| arms.iter().any(|a| is_same(a, arm));
+    let only = |arms: &[&ArmOutcome], others: &[&ArmOutcome]| {
+        arms.iter().filter(|arm| !has(others, arm)).map(|arm| arm.name.clone()).collect()
+    };
+    let mut arms: Vec<ArmComparison> = now
         .iter()
-        .filter(|arm| arm.kind != ArmKind::Control && !new.arms.iter().any(|a| is_same(arm, a)))
-        .map(|arm| arm.name.clone())
+        .filter(|arm| has(&before, arm))
+        .map(|arm| {
+            let found = |name: &String| Some((name.clone(), metric(olds, news, arm, name)?));
+            let metrics = judged.iter().filter_map(found).collect();
+            ArmComparison { name: arm.name.clone(), kind: arm.kind, metrics }
+        })
         .collect();
+    if arms.is_empty() {
+        return Err(CompareError::NothingShared { what: "arm" });
+    }
+    for by in [By::Value, By::Worth] {
+        judge(&mut arms, &judged, by);
+    }
+    let load = last.load.iter().filter(|(k, v)| all().all(|o| o.load.get(*k) == Some(v)));
     let mut comparison = RunComparison {
         comparison: COMPARISON_SCHEMA,
-        old: run(old),
-        new: run(new),
-        path: new.path.clone(),
-        load: new.load.iter().filter(|(k, v)| old.load.get(*k) == Some(v)).map(own).collect(),
-        same_machine: old.machine.id == new.machine.id,
-        differences: differences(old, new),
+        old_runs: olds.iter().map(run).collect(),
+        new_runs: news.iter().map(run).collect(),
+        path: last.path.clone(),
+        load: load.map(|(k, v)| (k.clone(), v.clone())).collect(),
+        same_machine: all().all(|outcome| outcome.machine.id == first.machine.id),
+        differences: differences(olds, news),
         judged,
         arms,
-        only_old,
-        only_new,
-        noise,
+        only_old: only(&before, &now),
+        only_new: only(&now, &before),
         warnings: Vec::new(),
     };
-    comparison.warnings = warnings(&comparison, old, new);
+    comparison.warnings = warnings(&comparison, olds, news);
     Ok(comparison)
 }
 
-fn own((key, value): (&String, &String)) -> (String, String) {
-    (key.clone(), value.clone())
+/// Smallest number of runs a side with which one of `questions` figures can be better or worse.
+pub fn runs_needed(questions: usize) -> usize {
+    (RUNS_MIN..100).find(|&runs| can_decide(runs, runs, questions)).unwrap_or(100)
+}
+
+/// True if so many runs can have a rank-sum p-value below 5 % after correction.
+pub(super) fn can_decide(olds: usize, news: usize, questions: usize) -> bool {
+    let smallest = 2.0 / (1..=olds).map(|k| (news + k) as f64 / k as f64).product::<f64>();
+    olds.min(news) >= RUNS_MIN && smallest * questions as f64 <= 1.0 - LEVEL
 }
 
 fn run(outcome: &Outcome) -> Run {
@@ -132,8 +133,19 @@ fn run(outcome: &Outcome) -> Run {
     }
 }
 
-/// Whether two arms are the same whatever their names: a rung of a ladder and the same
-/// switches asked for by hand.
+/// Different arms of a series, without the control; those of the newest run first.
+fn arms_of(series: &[Outcome]) -> Vec<&ArmOutcome> {
+    let mut found: Vec<&ArmOutcome> = Vec::new();
+    for arm in series.iter().rev().flat_map(|outcome| &outcome.arms) {
+        if arm.kind != ArmKind::Control && !found.iter().any(|known| is_same(known, arm)) {
+            found.push(arm);
+        }
+    }
+    found
+}
+
+/// True if two arms have the same switches, for example a rung of a ladder and the same set given by
+/// hand.
 fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
     let sorted = |arm: &ArmOutcome| {
         let mut switches = arm.switches.clone();
@@ -148,87 +160,99 @@ fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
         }
 }
 
-fn differences(old: &Outcome, new: &Outcome) -> Vec<Difference> {
-    let (a, b) = (&old.machine, &new.machine);
-    let gib = |bytes: u64| format!("{} GiB", bytes.div_ceil(1 << 30));
-    let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
-    let load = |machine: &Machine| f64::from(machine.load_x100) / 100.0;
-    let mut pairs = vec![
-        ("machine", a.id.clone(), b.id.clone()),
-        ("kernel", a.kernel.clone(), b.kernel.clone()),
-        ("CPU", a.cpu.clone(), b.cpu.clone()),
-        ("CPUs used", a.cpus.to_string(), b.cpus.to_string()),
-        ("memory", gib(a.memory_bytes), gib(b.memory_bytes)),
-        ("hypervisor", none(&a.hypervisor), none(&b.hypervisor)),
-        ("governor", none(&a.governor), none(&b.governor)),
-        ("interface", a.nic.clone(), b.nic.clone()),
-        ("wirepath", old.version.clone(), new.version.clone()),
-    ];
-    // Load averages never agree to the hundredth; half a CPU is worth a line.
-    if (load(a) - load(b)).abs() > 0.5 {
-        let said = |machine| format!("{:.2}", load(machine));
-        pairs.push(("load at the start", said(a), said(b)));
+type Property = (String, Box<dyn Fn(&Outcome) -> String>);
+
+/// Properties in which runs may differ besides what they measured.
+fn properties(notes: &BTreeSet<&String>) -> Vec<Property> {
+    fn of(what: &str, value: impl Fn(&Machine) -> String + 'static) -> Property {
+        (what.to_owned(), Box::new(move |outcome| value(&outcome.machine)))
     }
-    let mut found: Vec<(String, String, String)> =
-        pairs.into_iter().map(|(what, a, b)| (what.to_owned(), a, b)).collect();
+    let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
+    let mut all = vec![
+        of("machine", |m| m.id.clone()),
+        of("kernel", |m| m.kernel.clone()),
+        of("CPU", |m| m.cpu.clone()),
+        of("CPUs used", |m| m.cpus.to_string()),
+        of("memory", |m| format!("{} GiB", m.memory_bytes.div_ceil(1 << 30))),
+        of("hypervisor", move |m| none(&m.hypervisor)),
+        of("governor", move |m| none(&m.governor)),
+        of("interface", |m| m.nic.clone()),
+    ];
+    all.push(("wirepath".into(), Box::new(|outcome| outcome.version.clone())));
     let given = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not given".into());
-    let mut names: Vec<&String> = a.notes.keys().chain(b.notes.keys()).collect();
-    names.sort();
-    names.dedup();
-    for name in names {
-        found.push((name.clone(), given(a.notes.get(name)), given(b.notes.get(name))));
+    for name in notes {
+        let name = (*name).clone();
+        all.push(of(&name.clone(), move |m| given(m.notes.get(&name))));
     }
     for name in ASIDE.iter().rev() {
-        let said = |outcome: &Outcome| given(outcome.load.get(*name));
-        found.push(((*name).replace("_ms", " (ms)"), said(old), said(new)));
+        let what = (*name).replace("_ms", " (ms)");
+        all.push((what, Box::new(move |outcome| given(outcome.load.get(*name)))));
     }
-    found
-        .into_iter()
-        .filter(|(_, old, new)| old != new)
-        .map(|(what, old, new)| Difference { what, old, new })
-        .collect()
+    all
 }
 
-fn warnings(comparison: &RunComparison, old: &Outcome, new: &Outcome) -> Vec<Warning> {
+fn differences(olds: &[Outcome], news: &[Outcome]) -> Vec<Difference> {
+    let notes = olds.iter().chain(news).flat_map(|outcome| outcome.machine.notes.keys()).collect();
+    let mut found = Vec::new();
+    for (what, value) in properties(&notes) {
+        let values = |series: &[Outcome]| series.iter().map(&value).collect::<BTreeSet<String>>();
+        let (old, new) = (values(olds), values(news));
+        if old != new {
+            let said = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
+            found.push(Difference { what, old: said(old), new: said(new) });
+        }
+    }
+    // Load averages are never equal; only half a CPU or more is reported.
+    let load = |series: &[Outcome]| {
+        let loads = series.iter().map(|outcome| f64::from(outcome.machine.load_x100) / 100.0);
+        statistics::median(&loads.collect::<Vec<_>>()).unwrap_or(0.0)
+    };
+    let (old, new) = (load(olds), load(news));
+    if (old - new).abs() > 0.5 {
+        let what = "load at the start".to_owned();
+        found.push(Difference { what, old: format!("{old:.2}"), new: format!("{new:.2}") });
+    }
+    found
+}
+
+fn warnings(comparison: &RunComparison, olds: &[Outcome], news: &[Outcome]) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut warn =
         |what: String, advice: &str| found.push(Warning { what, advice: advice.to_owned() });
+    let all: Vec<&Outcome> = olds.iter().chain(news).collect();
+    let needed = runs_needed(comparison.questions(By::Value));
+    if olds.len().min(news.len()) < needed {
+        let what = format!(
+            "{} older and {} newer runs; {needed} a side are needed for a verdict on so many figures",
+            olds.len(),
+            news.len()
+        );
+        warn(what, "run more (`prove --runs N`), or fewer arms");
+    }
     if !comparison.same_machine {
         warn(
-            "the two runs are of different machines".into(),
+            "the runs are of different machines".into(),
             "values tell the machines apart, not the settings; compare what each arm is worth",
         );
     }
-    for outcome in [old, new] {
-        if outcome.ended == Ended::Unfinished {
-            let what = format!("{} is not finished: these are its trials so far", outcome.id);
-            warn(what, "let it end, or run it again");
-        }
-        let control = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Control);
-        let broken = |name: &&String| {
-            let metric = control.and_then(|arm| arm.metrics.get(*name));
-            matches!(metric.and_then(|m| m.verdict), Some(Verdict::Better | Verdict::Worse))
-        };
-        if comparison.judged.iter().any(|name| broken(&name)) {
-            let what = format!("in {} the baseline differs from itself", outcome.id);
-            warn(what, "something else moved the figures; run it again on a quiet machine");
-        }
+    for outcome in all.iter().filter(|outcome| outcome.ended == Ended::Unfinished) {
+        let what = format!("{} is not finished: these are its trials so far", outcome.id);
+        warn(what, "let it end, or run it again");
     }
-    if old.load.get("trial_ms") != new.load.get("trial_ms") {
+    let is_distrusted = |outcome: &&&Outcome| {
+        outcome.distrusted().iter().any(|name| comparison.judged.iter().any(|of| of == name))
+    };
+    let distrusted = all.iter().filter(is_distrusted).count();
+    if distrusted > 0 {
+        let what =
+            format!("in {distrusted} of {} runs the baseline differs from itself", all.len());
+        warn(what, "something else moved the figures; run again on a quiet machine");
+    }
+    if all.iter().any(|outcome| outcome.load.get("trial_ms") != all[0].load.get("trial_ms")) {
         let what = "the trials are not equally long".to_owned();
         warn(what, "rare events have more time in a longer trial; give the same --trial");
     }
-    let moved: Vec<&str> = comparison
-        .values()
-        .filter(|(arm, _, metric)| {
-            arm.kind == ArmKind::Baseline
-                && metric
-                    .value
-                    .as_ref()
-                    .is_some_and(|c| matches!(c.verdict, Verdict::Better | Verdict::Worse))
-        })
-        .map(|(_, name, _)| name)
-        .collect();
+    let moved = comparison.moved_baselines(1.0);
     if !moved.is_empty() {
         warn(
             format!("the baseline itself changed in {}", moved.join(", ")),
@@ -239,124 +263,107 @@ fn warnings(comparison: &RunComparison, old: &Outcome, new: &Outcome) -> Vec<War
     found
 }
 
-/// Values of a metric that may be used: none when it was refused.
-fn values<'a>(arm: &'a ArmOutcome, name: &str) -> &'a [Option<f64>] {
-    match arm.metrics.get(name) {
-        Some(metric) if metric.median.is_some() => &metric.trials,
-        _ => &[],
-    }
-}
-
-fn logs(values: &[Option<f64>]) -> Vec<f64> {
-    values
-        .iter()
-        .flatten()
-        .filter(|v| **v > 0.0)
-        .map(|v| v.ln())
-        .filter(|v| v.is_finite())
-        .collect()
-}
-
-fn arm_of(outcome: &Outcome, kind: ArmKind) -> Option<&ArmOutcome> {
-    outcome.arms.iter().find(|arm| arm.kind == kind)
-}
-
-fn noise(old: &Outcome, new: &Outcome, name: &str) -> Noise {
-    let drift = |outcome: &Outcome| {
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        for kind in [ArmKind::Baseline, ArmKind::Control] {
-            let values = arm_of(outcome, kind).map_or(&[][..], |arm| values(arm, name));
-            let (before, after) = values.split_at(values.len() / 2);
-            first.extend(logs(before));
-            second.extend(logs(after));
-        }
-        two_samples::compare(&second, &first, LEVEL).map(|shift| shift.ratio)
-    };
-    Noise {
-        old_floor: old.floor.get(name).copied(),
-        new_floor: new.floor.get(name).copied(),
-        old_drift: drift(old),
-        new_drift: drift(new),
-    }
-}
-
-impl Noise {
-    /// How far from 1 the floors of both runs reach.
-    fn floors(&self) -> Option<f64> {
-        let reach = |floor: Floor| floor.high.max(1.0 / floor.low).max(1.0);
-        Some(reach(self.old_floor?).max(reach(self.new_floor?)))
-    }
-
-    /// The same for values, which drift as well.
-    fn for_values(&self) -> Option<f64> {
-        let far = |drift: f64| drift.max(1.0 / drift);
-        Some(self.floors()?.max(far(self.old_drift?)).max(far(self.new_drift?)))
-    }
+/// One metric of one arm in each run of a series that has it.
+fn in_series<'a>(series: &'a [Outcome], arm: &ArmOutcome, name: &str) -> Vec<&'a MetricOutcome> {
+    let of =
+        |outcome: &'a Outcome| outcome.arms.iter().find(|a| is_same(a, arm))?.metrics.get(name);
+    series.iter().filter_map(of).collect()
 }
 
 fn metric(
-    (old, before): (&Outcome, &ArmOutcome),
-    (new, after): (&Outcome, &ArmOutcome),
+    olds: &[Outcome],
+    news: &[Outcome],
+    arm: &ArmOutcome,
     name: &str,
-    noise: &Noise,
 ) -> Option<MetricComparison> {
-    let (a, b) = (before.metrics.get(name), after.metrics.get(name));
-    let shape = b.or(a)?;
+    let (before, now) = (in_series(olds, arm, name), in_series(news, arm, name));
+    let shape = *now.first().or(before.first())?;
+    let figures = |of: &[&MetricOutcome], figure: fn(&MetricOutcome) -> Option<f64>| {
+        of.iter().filter_map(|metric| figure(metric)).collect::<Vec<f64>>()
+    };
+    let medians = |of| figures(of, |metric| metric.median);
     let mut result = MetricComparison {
         unit: shape.unit.clone(),
         better: shape.better,
-        old: a.and_then(|metric| metric.median),
-        new: b.and_then(|metric| metric.median),
+        old: statistics::median(&medians(&before)),
+        new: statistics::median(&medians(&now)),
         value: None,
         worth: None,
         why: None,
     };
-    if a.zip(b).is_some_and(|(a, b)| a.unit != b.unit) {
-        result.why = Some("the two runs give it in different units".into());
+    if before.iter().chain(&now).any(|metric| metric.unit != shape.unit) {
+        result.why = Some("the runs give it in different units".into());
         return Some(result);
     }
-    if is_tally(name) {
+    if is_event_count(name) {
         return Some(result);
     }
-    for (metric, when) in [(a, "older"), (b, "newer")] {
-        if metric.is_none_or(|metric| metric.median.is_none()) && result.why.is_none() {
-            let why = metric.and_then(|metric| metric.why.as_deref()).unwrap_or("not measured");
-            result.why = Some(format!("no figure in the {when} run: {why}"));
+    for (of, figure, when) in [(&before, result.old, "older"), (&now, result.new, "newer")] {
+        if figure.is_none() && result.why.is_none() {
+            let why = of.iter().find_map(|metric| metric.why.as_deref()).unwrap_or("not measured");
+            result.why = Some(format!("no figure in the {when} runs: {why}"));
         }
     }
-    if result.why.is_some() {
-        return Some(result);
-    }
-    let (fresh, stale) = (values(after, name), values(before, name));
-    result.value = change(&logs(fresh), &logs(stale), noise.for_values(), shape);
-    if after.kind != ArmKind::Baseline {
-        let ratios = |outcome: &Outcome, of: &[Option<f64>]| {
-            let base = arm_of(outcome, ArmKind::Baseline)?;
-            Some(statistics::log_ratios(of, values(base, name)))
-        };
-        if let (Some(fresh), Some(stale)) = (ratios(new, fresh), ratios(old, stale)) {
-            result.worth = change(&fresh, &stale, noise.floors(), shape);
+    if result.why.is_none() {
+        result.value = change(&medians(&before), &medians(&now));
+        if arm.kind != ArmKind::Baseline {
+            let ratios = |of| figures(of, |metric| metric.ratio);
+            result.worth = change(&ratios(&before), &ratios(&now));
         }
     }
     Some(result)
 }
 
-fn change(new: &[f64], old: &[f64], reach: Option<f64>, shape: &MetricOutcome) -> Option<Change> {
-    let comparison = two_samples::compare(new, old, LEVEL)?;
-    let floor = reach.map(|reach| Floor { low: 1.0 / reach, high: reach });
-    // As many trials as an experiment needs, though a rank sum could do with four.
-    let enough = comparison.pairs >= statistics::PAIRS_MIN;
-    let verdict = match enough {
-        true => statistics::verdict(&comparison, LEVEL, floor, MARGIN, shape.better),
-        false => Verdict::Inconclusive,
+/// The change between two series of figures, still without a verdict.
+fn change(olds: &[f64], news: &[f64]) -> Option<Change> {
+    let logs = |of: &[f64]| -> Vec<f64> {
+        of.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect()
     };
-    let interval = comparison.interval.filter(|_| enough);
+    let (old, new) = (logs(olds), logs(news));
+    let shift = two_samples::compare(&new, &old, LEVEL)?;
+    let is_enough = shift.pairs >= RUNS_MIN;
+    let interval = shift.interval.filter(|_| is_enough);
     Some(Change {
-        ratio: comparison.ratio,
+        ratio: shift.ratio,
         low: interval.map(|interval| interval.low),
         high: interval.map(|interval| interval.high),
-        p: comparison.p,
-        reach,
-        verdict,
+        p: is_enough.then_some(shift.p),
+        p_adjusted: None,
+        old_count: old.len(),
+        new_count: new.len(),
+        verdict: Verdict::Inconclusive,
     })
+}
+
+/// Gives all values, or all worths, their verdicts with Holm's correction.
+fn judge(arms: &mut [ArmComparison], judged: &[String], by: By) {
+    let mut changes = Vec::new();
+    for metric in arms.iter_mut().flat_map(|arm| arm.metrics.iter_mut()) {
+        let (name, metric) = metric;
+        let better = metric.better;
+        let change = match by {
+            By::Value => metric.value.as_mut(),
+            By::Worth => metric.worth.as_mut(),
+        };
+        changes.extend(change.filter(|_| judged.contains(name)).map(|change| (better, change)));
+    }
+    let p: Vec<f64> = changes.iter().map(|(_, change)| change.p.unwrap_or(1.0)).collect();
+    for ((better, change), adjusted) in changes.into_iter().zip(statistics::holm(&p)) {
+        let Some((low, high)) = change.low.zip(change.high) else { continue };
+        change.p_adjusted = Some(adjusted);
+        change.verdict = verdict::between(low, high, adjusted, MARGIN, better);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_figures_need_more_runs() {
+        // 2 of 252 orders of five and five runs are the most extreme; 2 of 3,432 of seven and seven.
+        assert!(can_decide(5, 5, 6) && !can_decide(5, 5, 7));
+        assert!(!can_decide(4, 60, 1), "five runs a side in any case");
+        assert_eq!([1, 6, 7, 39, 85, 86].map(runs_needed), [5, 5, 6, 7, 7, 8]);
+    }
 }

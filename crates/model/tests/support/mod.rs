@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its share")]
 
 use wirepath_model::{
-    Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FAKE_SWITCHES, FakeSource,
-    FakeWorld, MetricOutcome, Outcome, OutcomeHeader, Step, Support, arms,
+    Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
+    MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -19,8 +19,8 @@ pub(crate) fn strong_drift() -> Vec<Drift> {
 }
 
 pub(crate) fn fake_arms(list: &str) -> Vec<(Arm, Support)> {
-    let plan = ArmPlan::parse(list, FAKE_SWITCHES).expect("a good list");
-    arms(&plan, FAKE_SWITCHES, &[], &mut FakeSource::support)
+    let plan = ArmPlan::parse(list, FakeSwitch::SPECS).expect("a good list");
+    arms(&plan, FakeSwitch::SPECS, &[], &mut FakeSource::support)
 }
 
 /// Judged by rtt_ns_p50, one minute, two CPUs.

@@ -1,117 +1,123 @@
-//! The page of a path: what it is, what its switches mean, and what each was worth here.
+//! The page of a path: its switches, and the worth of each on this machine.
 
-use model::{Outcome, Switch};
+use maud::{Markup, html};
+use model::{Outcome, Scope, SwitchSpec};
 
-use super::ladder::{self, BestOf};
-use super::{Shell, escape, readable_time, section, served, verdict_class};
-use crate::{steps, units, words};
+use super::{Shell, class, figure, heading, ratio_chart, section, served, table, terms};
+use crate::page::{self, RatioChart, RatioRow, Worth};
+use crate::screen::Tone;
+use crate::{units, wording};
 
-/// Experiments of which the best arm is shown in time, for each load.
-const RUNS_SHOWN: usize = 12;
+/// Experiments per load in the chart over time.
+const RUNS_MAX: usize = 12;
 
 /// A load of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadText<'a> {
     /// Name on the command line.
     pub name: &'a str,
-    /// What goes over the wire.
+    /// Packets on the wire.
     pub what: &'a str,
-    /// Metrics that it is judged by, the most important first.
+    /// Judged metrics, the most important first.
     pub judged: &'a [&'a str],
 }
 
-/// A path, and what the history has of it.
+/// A path and its experiments in the history.
 #[derive(Debug)]
 pub struct PathPage<'a> {
     /// Name on the command line.
     pub name: &'a str,
-    /// What it is, in one sentence.
+    /// One sentence about the path.
     pub what: &'a str,
     /// Its loads, the default first.
     pub loads: &'a [LoadText<'a>],
     /// Its switches, in the order of the ladder.
-    pub switches: &'a [Switch],
-    /// The machine that the outcomes come from; `None` without any.
+    pub switches: &'a [SwitchSpec],
+    /// Machine of the outcomes; `None` without any.
     pub machine: Option<&'a str>,
     /// Machines to choose from.
     pub machines: &'a [String],
-    /// Its newest experiments on that machine that have an outcome, newest first.
+    /// Newest experiments on that machine that have an outcome, newest first.
     pub outcomes: &'a [Outcome],
-    /// Experiments of it on that machine.
+    /// All experiments of the path on that machine.
     pub total: u64,
 }
 
 impl PathPage<'_> {
-    /// One self-contained HTML file.
+    /// Returns one self-contained HTML file.
     pub fn file(&self) -> String {
         Shell::File.page(&self.title(), &self.body(false))
     }
 
-    /// The same behind `serve`, with links to the experiments.
+    /// Returns the page of `serve`, with links to the experiments.
     pub fn served(&self) -> String {
-        let actions = format!(
-            "<ul class=\"actions\" aria-label=\"more\"><li><a href=\"/?path={}\">Its experiments</a>\
-             </li></ul>\n",
-            served::url(self.name)
-        );
-        Shell::Served { here: "/paths", live: false }
-            .page(&self.title(), &(actions + &self.body(true)))
+        let body = html! {
+            ul.actions aria-label="more" {
+                li { a href={ "/?path=" (served::url(self.name)) } { "Its experiments" } }
+            }
+            (self.body(true))
+        };
+        Shell::Served { here: "/paths", live: false }.page(&self.title(), &body)
     }
 
     fn title(&self) -> String {
         format!("Path {}", self.name)
     }
 
-    fn body(&self, linked: bool) -> String {
-        let mut body = served::heading(&self.title(), self.what);
-        let mut worth = if linked { self.choice() } else { String::new() };
-        worth.push_str(&self.source());
-        let worths: String = self.loads.iter().map(|load| self.worth(load, linked)).collect();
-        worth.push_str(&worths);
-        body.push_str(&section("What each switch was worth here", &worth));
-        let charts: String = self.loads.iter().filter_map(|load| self.over_time(load)).collect();
-        body.push_str(&section("The best arm over time", &charts));
-        body.push_str(&section("Switches", &self.meanings()));
-        body.push_str(&section("Loads", &self.load_table()));
-        body
-    }
-
-    /// Another machine, where there are several.
-    fn choice(&self) -> String {
-        if self.machines.len() < 2 {
-            return String::new();
+    fn body(&self, linked: bool) -> Markup {
+        html! {
+            (heading(&self.title(), self.what))
+            (section("What each switch was worth here", &html! {
+                @if linked { (self.choice()) }
+                (self.source())
+                @for load in self.loads { (self.worth(load, linked)) }
+            }))
+            (section("The best arm over time", &html! {
+                @for load in self.loads { (self.over_time(load)) }
+            }))
+            (section("Switches", &self.meanings()))
+            (section("Loads", &self.load_table()))
         }
-        let option = |id: &String| {
-            let mark = if self.machine == Some(id) { " selected" } else { "" };
-            format!("<option{mark}>{}</option>", escape(id))
-        };
-        format!(
-            "<form class=\"filter\" method=\"get\" action=\"/path/{}\"><label>Machine\
-             <select name=\"machine\">{}</select></label><button type=\"submit\">Show</button></form>",
-            served::url(self.name),
-            self.machines.iter().map(option).collect::<String>()
-        )
     }
 
-    /// Where the figures come from, in one sentence.
-    fn source(&self) -> String {
+    /// Choice of another machine, if there are several.
+    fn choice(&self) -> Markup {
+        html! {
+            @if self.machines.len() > 1 {
+                form.filter method="get" action={ "/path/" (served::url(self.name)) } {
+                    label {
+                        "Machine"
+                        select name="machine" {
+                            @for id in self.machines {
+                                option selected[self.machine == Some(id)] { (id) }
+                            }
+                        }
+                    }
+                    button type="submit" { "Show" }
+                }
+            }
+        }
+    }
+
+    /// Source of the figures, in one sentence.
+    fn source(&self) -> Markup {
         let Some(machine) = self.machine.filter(|_| !self.outcomes.is_empty()) else {
-            return format!(
-                "<p>Nothing was measured here yet: <code>wirepath prove {}</code>.</p>",
-                escape(self.name)
-            );
+            return html! {
+                p { "Nothing was measured here yet: " code { "wirepath prove " (self.name) } "." }
+            };
         };
-        let all = words::counted(self.total as u32, "experiment");
+        let all = units::plural(self.total, "experiment");
         let from = match self.outcomes.len() as u64 {
             count if count < self.total => format!("the newest {count} of {all}"),
             _ => all,
         };
-        format!(
-            "<p>The newest word on each switch, from {from} of this path on machine \
-             <code>{}</code>. A ratio compares two arms of one experiment that differ in this switch \
-             alone; what else was on is told.</p>",
-            escape(machine)
-        )
+        html! {
+            p {
+                "Latest result per switch, from " (from) " of this path on machine " code { (machine) }
+                ". A ratio compares two arms of one experiment that differ in this switch alone; the \
+                 table lists the other switches that were on."
+            }
+        }
     }
 
     fn under<'a>(&'a self, load: &LoadText<'_>) -> impl Iterator<Item = &'a Outcome> {
@@ -119,144 +125,176 @@ impl PathPage<'_> {
         self.outcomes.iter().filter(move |outcome| outcome.load.get("kind") == Some(&kind))
     }
 
-    fn worth(&self, load: &LoadText<'_>, linked: bool) -> String {
-        let Some(name) = load.judged.first() else { return String::new() };
-        let mut rows = String::new();
-        let mut silent = Vec::new();
+    fn worth(&self, load: &LoadText<'_>, linked: bool) -> Markup {
+        const COLUMNS: [(&str, bool); 6] = [
+            ("switch", false),
+            ("ratio", true),
+            ("95 % interval", true),
+            ("verdict", false),
+            ("what else was on", false),
+            ("measured (UTC)", false),
+        ];
+        let Some(name) = load.judged.first() else { return Markup::default() };
+        let mut rows = Vec::new();
+        let mut missing = Vec::new();
         for switch in self.switches {
-            let found = self
+            let latest = self
                 .under(load)
-                .find_map(|outcome| Some((outcome, steps::worth(outcome, switch.id, name)?)));
-            match found {
-                Some((outcome, worth)) => rows.push_str(&row(switch, outcome, &worth, linked)),
-                None => silent.push(switch.id.to_owned()),
+                .find_map(|outcome| Some((outcome, page::worth(outcome, switch.id, name)?)));
+            match latest {
+                Some((outcome, worth)) => rows.push(row(switch, outcome, &worth, linked)),
+                None => missing.push(switch.id.to_owned()),
             }
         }
         if rows.is_empty() {
-            return String::new();
+            return Markup::default();
         }
-        let better = self
-            .under(load)
-            .find_map(|outcome| words::shape(outcome, name))
-            .map_or("", |shape| words::better(shape.better));
-        let silent = match silent.is_empty() {
-            true => String::new(),
-            false => format!(
-                "<p class=\"muted\">Not compared under this load: {}.</p>",
-                escape(&words::listed(&silent))
-            ),
+        let shape = self.under(load).find_map(|outcome| page::shape(outcome, name));
+        let better = shape.map_or("", |shape| wording::better(shape.better));
+        let caption = html! {
+            "Load " (load.name) ": " (super::caption(&wording::metric(name), name)) ", " (better)
         };
-        format!(
-            "<div class=\"scroll\" tabindex=\"0\"><table class=\"worth\"><caption>Load {}: {} \
-             <code>{name}</code>, {better}</caption><thead><tr><th scope=\"col\">switch</th>\
-             <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">95 % interval</th>\
-             <th scope=\"col\">verdict</th><th scope=\"col\">what else was on</th>\
-             <th scope=\"col\">measured (UTC)</th></tr></thead><tbody>{rows}</tbody></table></div>{silent}",
-            escape(load.name),
-            escape(&words::metric(name)),
-        )
+        html! {
+            (table(Some("worth"), &caption, &COLUMNS, &html! { @for row in &rows { (row) } }))
+            @if !missing.is_empty() {
+                p.muted { "Not compared under this load: " (wording::listed(&missing)) "." }
+            }
+        }
     }
 
-    fn over_time(&self, load: &LoadText<'_>) -> Option<String> {
-        let name = load.judged.first()?;
-        let best = |outcome| {
-            let (arm, metric) = words::best(outcome, name)?;
-            Some(BestOf { when: minute(outcome), arm: &arm.name, metric })
-        };
-        let runs: Vec<BestOf<'_>> = self.under(load).filter_map(best).take(RUNS_SHOWN).collect();
-        let chart = ladder::over_time(&runs, name, &format!("time-{}", load.name))?;
-        Some(format!(
-            "<figure><figcaption><h3>Load {}: {}</h3> One line an experiment, newest first: the best \
-             arm of its own, against the baseline of the same run.</figcaption>{chart}</figure>",
-            escape(load.name),
-            escape(&words::metric(name))
-        ))
+    fn over_time(&self, load: &LoadText<'_>) -> Markup {
+        let chart = load.judged.first().and_then(|name| {
+            let best = |outcome| Some((outcome, page::best(outcome, name)?));
+            best_over_time(name, self.under(load).filter_map(best).take(RUNS_MAX))
+        });
+        let title = |name: &str| format!("Load {}: {}", load.name, wording::metric(name));
+        html! {
+            @if let (Some(chart), Some(name)) = (chart, load.judged.first()) {
+                (figure(&title(name), &html! {
+                    "One line per experiment, newest first: its best arm against the baseline of the \
+                     same run."
+                }, &ratio_chart::draw(&chart, &format!("time-{}", load.name))))
+            }
+        }
     }
 
-    fn meanings(&self) -> String {
-        let item = |switch: &Switch| {
-            let scope = match switch.scope {
-                model::Scope::Process => "the process",
-                model::Scope::Interface => "the interface",
-                model::Scope::Host => "the host",
-                model::Scope::Guest => "the guest",
-            };
-            let needs = match switch.needs {
-                "" => String::new(),
-                needs => format!("; needs {needs}"),
-            };
-            format!(
-                "<div><dt><code>{}</code></dt><dd>{}<p>Changes {scope}{}. Described in {}.</p></dd></div>",
-                escape(switch.id),
-                escape(switch.effect),
-                escape(&needs),
-                escape(switch.source)
-            )
+    fn meanings(&self) -> Markup {
+        let scope = |switch: &SwitchSpec| match switch.scope {
+            Scope::Process => "the process",
+            Scope::Interface => "the interface",
+            Scope::Host => "the host",
+            Scope::Guest => "the guest",
         };
-        let items: String = self.switches.iter().map(item).collect();
-        format!(
-            "<p class=\"muted\">In the order of the ladder.</p><dl class=\"switches\">{items}</dl>"
-        )
+        html! {
+            p.muted { "In the order of the ladder." }
+            dl.switches {
+                @for switch in self.switches {
+                    div {
+                        dt { code { (switch.id) } }
+                        dd {
+                            (switch.effect)
+                            p {
+                                "Changes " (scope(switch))
+                                @if !switch.needs.is_empty() { "; needs " (switch.needs) }
+                                ". Described in " (switch.source) "."
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 
-    fn load_table(&self) -> String {
-        let of_load = |load: &LoadText<'_>| {
-            let judged: Vec<String> = load.judged.iter().map(|name| words::metric(name)).collect();
-            (load.name.to_owned(), format!("{}; judged by {}", load.what, words::listed(&judged)))
+    fn load_table(&self) -> Markup {
+        let judged = |load: &LoadText<'_>| {
+            let labels: Vec<String> =
+                load.judged.iter().map(|name| wording::metric(name)).collect();
+            format!("{}; judged by {}", load.what, wording::listed(&labels))
         };
-        super::terms(&self.loads.iter().map(of_load).collect::<Vec<_>>())
+        let texts: Vec<_> = self.loads.iter().map(|load| (load.name, judged(load))).collect();
+        terms(texts.iter().map(|(name, text)| (*name, text.as_str())))
     }
 }
 
-fn row(switch: &Switch, outcome: &Outcome, worth: &steps::Worth, linked: bool) -> String {
-    let (ratio, interval) = match &worth.step {
-        Some(step) => {
-            let (low, high) = (units::digits(step.interval.low), units::digits(step.interval.high));
-            (units::ratio(step.ratio), format!("[{low}, {high}]"))
-        }
-        None => ("–".into(), "–".into()),
-    };
-    let beside = match (&worth.step, worth.beside.is_empty()) {
-        (None, _) => "–".to_owned(),
-        (_, true) => "nothing".to_owned(),
-        (_, false) => worth.beside.join(" "),
-    };
-    let when = minute(outcome);
-    let when = match linked {
-        true => {
-            format!("<a href=\"{}\">{}</a>", served::experiment_url(&outcome.id), escape(&when))
-        }
-        false => format!("{}, <code>{}</code>", escape(&when), escape(&outcome.id)),
-    };
-    format!(
-        "<tr><th scope=\"row\"><code>{}</code></th><td class=\"n\">{ratio}</td>\
-         <td class=\"n\">{interval}</td><td class=\"{}\">{}</td><td class=\"wrap\">{}</td>\
-         <td>{when}</td></tr>",
-        escape(switch.id),
-        verdict_class(Some(worth.verdict)),
-        words::verdict(worth.verdict),
-        escape(&beside),
-    )
+/// `None` for fewer than two experiments.
+fn best_over_time<'a>(
+    name: &str,
+    runs: impl Iterator<Item = (&'a Outcome, (&'a model::ArmOutcome, &'a model::MetricOutcome))>,
+) -> Option<RatioChart> {
+    let runs: Vec<_> = runs.collect();
+    let (_, (_, shape)) = runs.first().filter(|_| runs.len() > 1)?;
+    let mut description = String::new();
+    let mut rows = Vec::new();
+    for (outcome, (arm, metric)) in &runs {
+        let when = wording::minute(&outcome.started);
+        let interval = page::interval(metric).unwrap_or_default();
+        let ratio = metric.ratio.map_or("–".into(), units::ratio);
+        let note = format!("{ratio} {interval} {}", arm.name);
+        description.push_str(&format!("{when}: {note}. "));
+        rows.push(RatioRow {
+            // Without the year, to fit a telephone.
+            name: when.get(5..).unwrap_or(&when).to_owned(),
+            ratio: metric.ratio,
+            interval: metric.low.zip(metric.high),
+            tone: Tone::Good,
+            note,
+            missing: None,
+        });
+    }
+    let label = wording::metric(name);
+    Some(RatioChart {
+        title: format!("{label}: ratio of the best arm to its baseline, newest experiment first"),
+        description,
+        one: "baseline",
+        axis: format!("ratio to baseline (×), {}, 95 % interval", wording::better(shape.better)),
+        notes: "ratio, 95 % interval, arm",
+        floor: None,
+        rows,
+    })
 }
 
-/// `2026-11-21 08:30`.
-fn minute(outcome: &Outcome) -> String {
-    let whole = readable_time(&outcome.started);
-    whole.get(..16).unwrap_or(&whole).to_owned()
+fn row(switch: &SwitchSpec, outcome: &Outcome, worth: &Worth, linked: bool) -> Markup {
+    let (ratio, interval, others) = match &worth.step {
+        None => ("–".into(), "–".into(), "–".into()),
+        Some(step) => (
+            units::ratio(step.ratio),
+            units::interval(step.interval.low, step.interval.high),
+            match worth.beside.is_empty() {
+                true => "nothing".to_owned(),
+                false => worth.beside.join(" "),
+            },
+        ),
+    };
+    let when = wording::minute(&outcome.started);
+    html! {
+        tr {
+            th scope="row" { code { (switch.id) } }
+            td.n { (ratio) }
+            td.n { (interval) }
+            td class=(class(wording::tone(Some(worth.verdict)))) { (wording::verdict(worth.verdict)) }
+            td.wrap { (others) }
+            td {
+                @if linked {
+                    a href=(served::experiment_url(&outcome.id)) { (when) }
+                } @else {
+                    (when) ", " code { (outcome.id) }
+                }
+            }
+        }
+    }
 }
 
-/// All paths, each with a link to its page: name and what it is.
+/// Page of all paths, each a name and one sentence, with links to their pages.
 pub fn paths(all: &[(&str, &str)]) -> String {
-    let mut body = served::heading("Paths", "What can be measured, switch by switch.");
-    let item = |(name, what): &(&str, &str)| {
-        format!(
-            "<div><dt><a href=\"/path/{}\">{}</a></dt><dd>{}</dd></div>",
-            served::url(name),
-            escape(name),
-            escape(what)
-        )
+    let body = html! {
+        (heading("Paths", "What can be measured, switch by switch."))
+        (section("Paths", &html! {
+            dl {
+                @for (name, what) in all {
+                    div { dt { a href={ "/path/" (served::url(name)) } { (name) } } dd { (what) } }
+                }
+            }
+        }))
     };
-    let items: String = all.iter().map(item).collect();
-    body.push_str(&section("Paths", &format!("<dl>{items}</dl>")));
     Shell::Served { here: "/paths", live: false }.page("Paths", &body)
 }

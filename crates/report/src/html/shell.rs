@@ -1,67 +1,73 @@
-//! What is around every page.
+//! Frame of every page.
 
-use super::escape;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// The style sheet of all pages.
+use super::visible;
+
+/// Style sheet of all pages.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The script of a page that follows a run; `serve` hands it out, files have none.
+/// Script of a page that follows a run; only `serve` delivers it, files have no script.
 pub(crate) const LIVE: &str = include_str!("live.js");
 
-/// Where a page will be.
+/// Place of a page.
 #[derive(Debug, Clone, Copy)]
 pub enum Shell<'a> {
-    /// A file of its own: everything is in it, and it may not load anything.
+    /// A file that contains everything and loads nothing.
     File,
-    /// Behind `serve`: the style sheet is a resource of the same origin.
+    /// A page of `serve`; the style sheet is a resource of the same origin.
     Served {
-        /// Which entry of the navigation this is: `/`, `/compare` or `/paths`.
+        /// Entry of the navigation: `/`, `/compare` or `/paths`.
         here: &'a str,
-        /// Whether the page follows a run that is under way.
+        /// True for a page that follows a run under way.
         live: bool,
     },
 }
 
 impl Shell<'_> {
-    /// The whole document; `title` is text, `body` is markup.
-    pub fn page(&self, title: &str, body: &str) -> String {
-        let (head, navigation) = match self {
-            // The policy holds even if a string should ever slip through unescaped.
-            Shell::File => (
-                format!(
-                    "<meta http-equiv=\"Content-Security-Policy\" \
-                     content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-                     <style>\n{STYLE}</style>\n"
-                ),
-                String::new(),
-            ),
-            // Here the server's header says what may be loaded.
-            Shell::Served { here, live } => {
-                let mut head = "<link rel=\"stylesheet\" href=\"/style.css\">\n\
-                                <link rel=\"icon\" href=\"/icon.svg\">\n"
-                    .to_owned();
-                if *live {
-                    head.push_str("<script src=\"/live.js\" defer></script>\n");
+    /// Returns the whole document.
+    pub fn page(&self, title: &str, body: &Markup) -> String {
+        // A second line of defence, should a string ever slip through unescaped. The policy of a
+        // served page is in the server's header.
+        const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+        let document = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) " · Wirepath" }
+                    @match self {
+                        Shell::File => {
+                            meta http-equiv="Content-Security-Policy" content=(POLICY);
+                            style { (PreEscaped(STYLE)) }
+                        }
+                        Shell::Served { live, .. } => {
+                            link rel="stylesheet" href="/style.css";
+                            link rel="icon" href="/icon.svg";
+                            @if *live { script src="/live.js" defer {} }
+                        }
+                    }
                 }
-                (head, navigation(here))
+                body {
+                    @if let Shell::Served { here, .. } = self { (navigation(here)) }
+                    main { (body) }
+                }
             }
         };
-        format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{} · Wirepath</title>\n{head}</head>\n<body>\n{navigation}<main>\n\
-             {body}</main>\n</body>\n</html>\n",
-            escape(title)
-        )
+        visible(&document.into_string()) + "\n"
     }
 }
 
-fn navigation(here: &str) -> String {
-    let mut out = String::from("<nav aria-label=\"pages\"><ul>");
-    for (to, name) in [("/", "Experiments"), ("/compare", "Compare"), ("/paths", "Paths")] {
-        let current = if to == here { " aria-current=\"page\"" } else { "" };
-        out.push_str(&format!("<li><a href=\"{to}\"{current}>{name}</a></li>"));
+fn navigation(here: &str) -> Markup {
+    html! {
+        nav aria-label="pages" {
+            ul {
+                @for (to, name) in [("/", "Experiments"), ("/compare", "Compare"), ("/paths", "Paths")] {
+                    li { a href=(to) aria-current=[(to == here).then_some("page")] { (name) } }
+                }
+            }
+        }
     }
-    out + "</ul></nav>\n"
 }

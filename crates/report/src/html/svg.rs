@@ -1,56 +1,44 @@
-//! A canvas over plotters' SVG backend: scales, ticks, and a text alternative.
+//! A small SVG pen: lines, rectangles, discs and texts; scales and ticks.
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::Write;
 
-use super::escape;
+use maud::{Markup, PreEscaped, html};
 
-/// Backend pixels per pixel of the page: the backend knows whole pixels only, and
-/// a curve drawn on those would show steps.
-const FINE: f64 = 4.0;
+use crate::screen::Tone;
 
-// Colours of the light page. The style sheet finds them by value to turn them
-// for a dark one, so each must differ from all others.
+// Colours of the light page. The style sheet replaces them by value for a dark page, so each must
+// differ from all others.
 /// Text and the baseline.
-pub(super) const INK: RGBColor = RGBColor(0x1C, 0x24, 0x30);
+pub(super) const INK: &str = "#1C2430";
 /// Axis texts.
-pub(super) const MUTED: RGBColor = RGBColor(0x5C, 0x66, 0x73);
+pub(super) const MUTED: &str = "#5C6673";
 /// Grid lines.
-pub(super) const GRID: RGBColor = RGBColor(0xE2, 0xE6, 0xEB);
-/// The noise floor's band.
-pub(super) const FLOOR: RGBColor = RGBColor(0xC9, 0xD6, 0xE6);
-/// The ground that the chart lies on.
-pub(super) const GROUND: RGBColor = RGBColor(0xFF, 0xFF, 0xFE);
-/// Better.
-pub(super) const GOOD: RGBColor = RGBColor(0x1A, 0x7F, 0x4B);
-/// Worse.
-pub(super) const BAD: RGBColor = RGBColor(0xC0, 0x39, 0x2B);
-/// Neither shown.
-pub(super) const DOUBT: RGBColor = RGBColor(0x96, 0x5C, 0x0A);
+pub(super) const GRID: &str = "#E2E6EB";
+/// Band of the noise floor.
+pub(super) const FLOOR: &str = "#C9D6E6";
+/// Background of a chart.
+pub(super) const GROUND: &str = "#FFFFFE";
+const GOOD: &str = "#1A7F4B";
+const BAD: &str = "#C0392B";
+const DOUBT: &str = "#965C0A";
 
-/// Lines of arms: readable on light and dark ground alike.
-pub(super) const LINES: [RGBColor; 12] = [
-    RGBColor(0x3B, 0x6F, 0xD4),
-    RGBColor(0x0F, 0x8F, 0xA8),
-    RGBColor(0x1D, 0x9A, 0x6C),
-    RGBColor(0x6F, 0x93, 0x1D),
-    RGBColor(0xB0, 0x85, 0x12),
-    RGBColor(0xD9, 0x77, 0x2B),
-    RGBColor(0xD4, 0x50, 0x4A),
-    RGBColor(0xC2, 0x47, 0x8F),
-    RGBColor(0x8F, 0x5B, 0xD0),
-    RGBColor(0x66, 0x75, 0xA8),
-    RGBColor(0x8A, 0x6D, 0x57),
-    RGBColor(0x4F, 0x9B, 0xD9),
+/// Lines of arms: readable on light and dark ground.
+pub(super) const LINES: [&str; 12] = [
+    "#3B6FD4", "#0F8FA8", "#1D9A6C", "#6F931D", "#B08512", "#D9772B", "#D4504A", "#C2478F",
+    "#8F5BD0", "#6675A8", "#8A6D57", "#4F9BD9",
 ];
 
-/// `#rrggbb`, as the backend writes it.
-pub(super) fn hex(color: RGBColor) -> String {
-    format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
+pub(super) fn color(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain | Tone::Strong => INK,
+        Tone::Dim => MUTED,
+        Tone::Good => GOOD,
+        Tone::Bad => BAD,
+        Tone::Doubt => DOUBT,
+    }
 }
 
-/// Where a text stands relative to its point.
+/// Side of its point that a text begins or ends at.
 #[derive(Clone, Copy)]
 pub(super) enum At {
     /// To the right of it.
@@ -61,7 +49,7 @@ pub(super) enum At {
     End,
 }
 
-/// For which pages a drawing is made; the style sheet shows the one that fits.
+/// Page that a drawing is made for; the style sheet shows the one that fits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     /// A desktop, and paper.
@@ -87,106 +75,107 @@ impl Page {
 }
 
 /// A drawing in pixels of the page.
-pub(super) struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
+pub(super) struct Canvas(String);
 
-fn fine((x, y): (f64, f64)) -> (i32, i32) {
-    // A point off by light years must not wrap around.
-    let clamp = |v: f64| (v * FINE).round().clamp(-1e6, 1e6) as i32;
-    (clamp(x), clamp(y))
+/// A coordinate; values far outside the drawing must not end up as `NaN` or with an exponent.
+fn px(value: f64) -> String {
+    if !value.is_finite() {
+        return "0".into();
+    }
+    format!("{:.1}", value.clamp(-1e5, 1e5))
 }
 
-impl Canvas<'_> {
-    pub(super) fn line(&self, points: Vec<(f64, f64)>, color: RGBColor, width: f64) {
-        let style = color.stroke_width((width * FINE) as u32);
-        let points: Vec<_> = points.into_iter().map(fine).collect();
-        drawn(self.0.draw(&PathElement::new(points, style)));
+impl Canvas {
+    fn add(&mut self, element: Markup) {
+        self.0.push_str(&element.0);
     }
 
-    pub(super) fn rect(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) {
-        drawn(self.0.draw(&Rectangle::new([fine(from), fine(to)], color.filled())));
+    pub(super) fn line(&mut self, points: &[(f64, f64)], color: &str, width: f64) {
+        let mut list = String::new();
+        for (x, y) in points {
+            let _ = write!(list, "{},{} ", px(*x), px(*y));
+        }
+        let list = list.trim_end();
+        self.add(
+            html! { polyline fill="none" stroke=(color) stroke-width=(width) points=(list) {} },
+        );
     }
 
-    pub(super) fn dot(&self, at: (f64, f64), radius: f64, color: RGBColor) {
-        drawn(self.0.draw(&Circle::new(fine(at), radius * FINE, color.filled())));
+    pub(super) fn rect(&mut self, from: (f64, f64), to: (f64, f64), color: &str) {
+        let size = (px(to.0 - from.0), px(to.1 - from.1));
+        self.add(html! {
+            rect x=(px(from.0)) y=(px(from.1)) width=(size.0) height=(size.1) fill=(color) {}
+        });
     }
 
-    pub(super) fn text(&self, text: &str, at: (f64, f64), size: f64, color: RGBColor, side: At) {
-        self.any_text(text, at, size, color, side, FontTransform::None);
+    pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, color: &str) {
+        self.add(html! { circle cx=(px(at.0)) cy=(px(at.1)) r=(radius) fill=(color) {} });
     }
 
-    /// Read from below to above, for the title of an upright axis.
-    pub(super) fn upright(&self, text: &str, at: (f64, f64), size: f64, color: RGBColor) {
-        self.any_text(text, at, size, color, At::Middle, FontTransform::Rotate270);
+    pub(super) fn text(&mut self, text: &str, at: (f64, f64), size: f64, color: &str, side: At) {
+        self.any_text(text, at, size, color, side, None);
+    }
+
+    /// Text that is read from bottom to top, for the title of a vertical axis.
+    pub(super) fn upright(&mut self, text: &str, at: (f64, f64), size: f64, color: &str) {
+        let turn = format!("rotate(270,{},{})", px(at.0), px(at.1));
+        self.any_text(text, at, size, color, At::Middle, Some(&turn));
     }
 
     fn any_text(
-        &self,
+        &mut self,
         text: &str,
         at: (f64, f64),
         size: f64,
-        color: RGBColor,
+        color: &str,
         side: At,
-        turn: FontTransform,
+        turn: Option<&str>,
     ) {
-        let horizontal = match side {
-            At::Start => HPos::Left,
-            At::Middle => HPos::Center,
-            At::End => HPos::Right,
+        let anchor = match side {
+            At::Start => "start",
+            At::Middle => "middle",
+            At::End => "end",
         };
-        // The backend divides sizes by 1.24, to match other backends' fonts.
-        let font = ("sans-serif", size * FINE * 1.24).into_font().transform(turn);
-        let style = TextStyle::from(font).pos(Pos::new(horizontal, VPos::Center)).color(&color);
-        drawn(self.0.draw(&Text::new(text.to_string(), fine(at), style)));
+        self.add(html! {
+            text x=(px(at.0)) y=(px(at.1)) dy="0.35em" font-size=(size) fill=(color)
+                text-anchor=(anchor) transform=[turn] { (text) }
+        });
     }
 
-    /// A number in a small disc, to tell one line from another without colour.
-    pub(super) fn tag(&self, number: usize, at: (f64, f64), color: RGBColor) {
+    /// A number in a small disc, to tell lines apart without colour.
+    pub(super) fn tag(&mut self, number: usize, at: (f64, f64), color: &str) {
         self.dot(at, 7.5, color);
         self.dot(at, 6.3, GROUND);
         self.text(&number.to_string(), at, 9.0, INK, At::Middle);
     }
 }
 
-/// The SVG backend writes to a string and has nothing to fail at; should it ever,
-/// the page still has every figure in its tables.
-fn drawn<E>(_: Result<(), E>) {}
-
-/// One figure: the drawing for a wide page and the one for a narrow page, with a
-/// title and a text alternative.
+/// Returns the drawing for a wide page and that for a narrow page, with title and text alternative.
 pub(super) fn figure(
     id: &str,
     title: &str,
     description: &str,
     height: impl Fn(Page) -> f64,
-    paint: impl Fn(&Canvas<'_>, Page),
-) -> String {
-    let mut out = String::new();
-    for page in [Page::Wide, Page::Narrow] {
-        let size = (page.width() * FINE, height(page) * FINE);
-        let mut svg = String::new();
-        {
-            let backend = SVGBackend::with_string(&mut svg, (size.0 as u32, size.1 as u32));
-            let area = backend.into_drawing_area();
-            paint(&Canvas(area.clone()), page);
-            drawn(area.present());
-        }
-        // The backend's own opening tag has a fixed size and no names.
-        let body = svg.split_once('>').map_or("", |(_, body)| body);
+    paint: impl Fn(&mut Canvas, Page),
+) -> Markup {
+    let drawing = |page: Page| {
+        let mut canvas = Canvas(String::new());
+        paint(&mut canvas, page);
         let (class, id) = (page.class(), format!("{id}-{}", page.class()));
-        out.push_str(&format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" role=\"img\" \
-             aria-labelledby=\"{id}-t {id}-d\" xmlns=\"http://www.w3.org/2000/svg\">\n\
-             <title id=\"{id}-t\">{}</title>\n<desc id=\"{id}-d\">{}</desc>\n{body}",
-            size.0,
-            size.1,
-            escape(title),
-            escape(description)
-        ));
-    }
-    out
+        let size = format!("0 0 {} {}", page.width(), height(page));
+        html! {
+            svg class=(class) viewBox=(size) role="img" aria-labelledby={ (id) "-t " (id) "-d" }
+                xmlns="http://www.w3.org/2000/svg" {
+                title id={ (id) "-t" } { (title) }
+                desc id={ (id) "-d" } { (description) }
+                (PreEscaped(canvas.0))
+            }
+        }
+    };
+    html! { (drawing(Page::Wide)) (drawing(Page::Narrow)) }
 }
 
-/// A tick's text without idle zeros: `0.0500×` → `0.05×`, `10.0 µs` → `10 µs`.
+/// Text of a tick without trailing zeros: `0.0500×` → `0.05×`, `10.0 µs` → `10 µs`.
 pub(super) fn trimmed(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -196,11 +185,11 @@ pub(super) fn trimmed(text: &str) -> String {
     }
 }
 
-/// Values that are farther from zero are drawn here, and those nearer to it at the inverse: what is
-/// computed of them stays finite.
+/// Largest magnitude that is drawn, and the inverse of the smallest: computations with values beyond
+/// stay finite.
 const FARTHEST: f64 = 1e100;
 
-/// From values to pixels, straight or logarithmic.
+/// Map from values to pixels, linear or logarithmic.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
     low: f64,
@@ -211,8 +200,8 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// `values` → `from..to` pixels, with some room at both ends; logarithmic when
-    /// all are above zero and they span more than `log_from` times.
+    /// Maps `values` to `from..to` pixels with some room at both ends; logarithmic if all are above
+    /// zero and span more than a factor of `log_from`. `None` without a finite value.
     pub(super) fn over(
         values: impl Iterator<Item = f64>,
         (from, to): (f64, f64),
@@ -243,7 +232,6 @@ impl Scale {
         Scale { low, high, log: true, from, to }
     }
 
-    /// Whether it is logarithmic.
     pub(super) fn is_log(&self) -> bool {
         self.log
     }
@@ -253,7 +241,7 @@ impl Scale {
         if self.log { (self.low * self.high).sqrt() } else { (self.low + self.high) / 2.0 }
     }
 
-    /// Pixels of a value; ends are not passed.
+    /// Returns the pixel of a value, never beyond the ends.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -322,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_of_any_values_has_few_finite_ticks_and_places_them() {
+    fn scale_of_extreme_values_has_few_finite_ticks() {
         for values in [[5e-324, f64::MAX], [1.0, f64::MAX], [f64::MIN, f64::MAX], [5e-324, 1.0]] {
             let scale = Scale::over(values.into_iter(), (0.0, 100.0), 3.0).unwrap();
             let ticks = scale.ticks(6);
@@ -334,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_of_one_value_or_of_none_divides_by_nothing() {
+    fn scale_of_one_value_or_none_does_not_divide_by_zero() {
         let scale = Scale::over([0.0].into_iter(), (0.0, 100.0), 3.0).unwrap();
         assert!(scale.at(0.0).is_finite());
         assert!(Scale::over([f64::NAN].into_iter(), (0.0, 1.0), 3.0).is_none());

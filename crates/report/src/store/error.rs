@@ -1,157 +1,113 @@
-//! What can go wrong with the store, and what to do about it.
+//! Errors of the store; each message says what to do.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// Why the store could not do what was asked.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The directory of the file could not be made.
-    #[error("cannot make the results directory {}; choose another with --data-dir", path.display())]
+    #[error("cannot create the results directory {}; choose another with --data-dir", path.display())]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file or its directory may not be written.
+    /// The file or its directory is not writable.
     #[error(
         "cannot write results to {}; check the owner and permissions of the file and of its \
          directory (SQLite writes two files beside it)",
         path.display()
     )]
     NotWritable {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// No room left.
-    #[error("no room left on the disk that holds {}; free some and try again", path.display())]
+    /// The disk is full.
+    #[error("no space left on the disk of {}; free some and try again", path.display())]
     Full {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// The file is something else.
+    /// The file is not a results file.
     #[error("{} is not a Wirepath results file ({why}); name another file or move it away", path.display())]
-    NotOurs {
-        /// The file.
-        path: PathBuf,
-        /// What was seen.
-        why: String,
-    },
-    /// The file is damaged.
+    NotOurs { path: PathBuf, why: String },
+    /// SQLite found the file corrupt.
     #[error(
-        "{} is damaged; keep a copy and recover it with `sqlite3 FILE .recover`, or move it away",
+        "{} is damaged; copy it and recover the copy with `sqlite3 FILE .recover`, or move it away",
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
     /// A newer Wirepath wrote the file.
     #[error(
-        "{} has store version {found}, this Wirepath knows {known} at most; use the newer \
-         Wirepath that wrote it",
+        "{} has store version {found}, but this Wirepath supports up to {known}; use the \
+         newer Wirepath that wrote it",
         path.display()
     )]
     Newer {
-        /// The file.
         path: PathBuf,
-        /// Version in the file.
         found: u32,
         /// Newest version this build knows.
         known: u32,
     },
-    /// Another process holds the file.
+    /// Another process holds the lock on the file.
     #[error(
-        "{} has been locked by another process for too long; see who with `fuser {}`",
+        "{} has been locked by another process for too long; find it with `fuser {}`",
         path.display(), path.display()
     )]
     Locked {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
     /// The store is empty.
-    #[error("no experiment has been saved yet; `wirepath prove` makes one")]
+    #[error("no experiments stored; `wirepath prove` runs and stores one")]
     Empty,
     /// No experiment has this id or prefix.
-    #[error("no experiment has an id that begins with `{wanted}`; `wirepath history` lists them")]
-    NoSuchId {
-        /// What was asked for.
-        wanted: String,
-    },
+    #[error("no experiment id begins with `{wanted}`; `wirepath history` lists the ids")]
+    NoSuchId { wanted: String },
     /// Several have this prefix.
-    #[error("`{wanted}` is the beginning of {count} ids; say more: {}", shown(candidates, *count))]
+    #[error("{count} ids begin with `{wanted}`; give more of it: {}", shown(candidates, *count))]
     Ambiguous {
-        /// What was asked for.
         wanted: String,
         /// Some of the ids, newest first.
         candidates: Vec<String>,
-        /// How many there are.
         count: usize,
     },
-    /// The id is taken, or cannot be one.
+    /// The id is taken or invalid.
     #[error("cannot begin experiment `{id}`: {why}")]
-    BadId {
-        /// The id.
-        id: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A trial with this ordinal was saved before.
-    #[error("trial {ordinal} of experiment `{id}` was saved before")]
-    TrialExists {
-        /// The experiment.
-        id: String,
-        /// The trial.
-        ordinal: u32,
-    },
-    /// A record does not hold what it should.
+    BadId { id: String, why: String },
+    #[error("trial {ordinal} of experiment `{id}` is already stored")]
+    TrialExists { id: String, ordinal: u32 },
+    /// A record has invalid content.
     #[error(
         "{what} of experiment `{id}` cannot be read; delete the experiment or use the Wirepath that wrote it"
     )]
     Unreadable {
-        /// The experiment.
         id: String,
-        /// Which record.
         what: String,
-        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A value could not be encoded.
     #[error("{what} of experiment `{id}` cannot be encoded")]
     Unwritable {
-        /// The experiment.
         id: String,
-        /// Which record.
         what: String,
-        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Anything else that SQLite reports.
+    /// Any other error of SQLite.
     #[error("{} failed while {doing}", path.display())]
     Sqlite {
-        /// The file.
         path: PathBuf,
-        /// What was being done.
         doing: &'static str,
-        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
@@ -166,7 +122,7 @@ fn shown(candidates: &[String], count: usize) -> String {
 }
 
 impl StoreError {
-    /// Sorts an error of SQLite by what the user can do about it.
+    /// Classifies an error of SQLite by its remedy.
     pub(crate) fn from_sqlite(path: &Path, doing: &'static str, source: rusqlite::Error) -> Self {
         let path = path.to_path_buf();
         match source.sqlite_error_code() {

@@ -1,5 +1,4 @@
-//! A measurement as rows: everything but the histograms as one JSON document,
-//! the histograms as bytes.
+//! Rows of a measurement: one JSON document, and the bytes of each histogram.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// [`Measurement`] without its histograms. New fields need a default, so that
-/// older rows stay readable.
+/// [`Measurement`] without its histograms. New fields need a default, so that older rows stay
+/// readable.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -22,6 +21,7 @@ struct Row {
     throughput: Option<Throughput>,
     jitter_ns: Option<u64>,
     costs: BTreeMap<String, Cost>,
+    cores_ns: u64,
     others_cpu_ns: u64,
     steal_ns: u64,
     mode: BTreeMap<String, String>,
@@ -32,8 +32,7 @@ struct Row {
     reported: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// Everything but the histograms, as JSON: readable with SQLite's own JSON
-/// functions, and open to new fields.
+/// Returns everything but the histograms as JSON, which SQLite's JSON functions can query.
 pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
     let m = measurement.clone();
     Ok(serde_json::to_string(&Row {
@@ -42,6 +41,7 @@ pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
         throughput: m.throughput,
         jitter_ns: m.jitter_ns,
         costs: m.costs,
+        cores_ns: m.cores_ns,
         others_cpu_ns: m.others_cpu_ns,
         steal_ns: m.steal_ns,
         mode: m.mode,
@@ -53,7 +53,7 @@ pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
     })?)
 }
 
-/// The measurement that [`to_json`] wrote, with histograms still to be added.
+/// Reads the output of [`to_json`]; the caller adds the histograms.
 pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
     let row: Row = serde_json::from_str(json)?;
     Ok(Measurement {
@@ -63,6 +63,7 @@ pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
         throughput: row.throughput,
         jitter_ns: row.jitter_ns,
         costs: row.costs,
+        cores_ns: row.cores_ns,
         others_cpu_ns: row.others_cpu_ns,
         steal_ns: row.steal_ns,
         mode: row.mode,
@@ -74,15 +75,42 @@ pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
     })
 }
 
-/// A histogram as HdrHistogram's "V2 compressed" bytes, which every HdrHistogram
-/// library reads. See `a_histogram_on_disk_is_small` for how much deflate saves.
+/// A measurement with its histograms as one line of JSON.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    measurement: String,
+    /// HdrHistogram's "V2 compressed" bytes, by segment.
+    segments: BTreeMap<String, Vec<u8>>,
+}
+
+/// Returns a measurement as one line of JSON without a line break, for another process.
+///
+/// Errors: a histogram or a figure cannot be written as JSON.
+pub fn to_line(measurement: &Measurement) -> Result<String, Fault> {
+    let segments = measurement.segments.iter();
+    let packed = segments.map(|(name, of)| Ok((name.clone(), histogram_bytes(of)?)));
+    let segments = packed.collect::<Result<_, Fault>>()?;
+    Ok(serde_json::to_string(&Line { measurement: to_json(measurement)?, segments })?)
+}
+
+/// Reads the output of [`to_line`]. Errors: it is not such a line.
+pub fn from_line(line: &str) -> Result<Measurement, Fault> {
+    let line: Line = serde_json::from_str(line)?;
+    let mut measurement = from_json(&line.measurement)?;
+    for (name, bytes) in line.segments {
+        measurement.segments.insert(name, histogram(&bytes)?);
+    }
+    Ok(measurement)
+}
+
+/// Returns HdrHistogram's "V2 compressed" bytes, which every HdrHistogram library reads.
 pub(crate) fn histogram_bytes(histogram: &Histogram<u64>) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new().serialize(histogram, &mut bytes)?;
     Ok(bytes)
 }
 
-/// The histogram that [`histogram_bytes`] wrote.
+/// Reads the output of [`histogram_bytes`].
 pub(crate) fn histogram(bytes: &[u8]) -> Result<Histogram<u64>, Fault> {
     Ok(Deserializer::new().deserialize(&mut std::io::Cursor::new(bytes))?)
 }
@@ -93,6 +121,26 @@ mod tests {
     use model::latency_histogram;
 
     use super::*;
+
+    #[test]
+    fn a_line_holds_the_whole_measurement_and_anything_else_is_an_error() {
+        let mut rtt = latency_histogram();
+        rtt.record_n(2_700, 40).unwrap();
+        let measurement = Measurement {
+            wall_ns: 7,
+            segments: [("rtt".to_owned(), rtt)].into(),
+            figures: [("x_ns".to_owned(), 1.5)].into(),
+            ..Measurement::default()
+        };
+        let line = to_line(&measurement).unwrap();
+        assert!(!line.contains('\n'));
+        let read = from_line(&line).unwrap();
+        assert_eq!((read.wall_ns, &read.figures), (7, &measurement.figures));
+        assert_eq!(read.segments, measurement.segments);
+        for bad in ["", "{}", "[]", &line[..line.len() - 1], &line.replace("[28", "[29")] {
+            assert!(from_line(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_histogram_on_disk_is_small() {
@@ -115,7 +163,7 @@ mod tests {
         (1..5_000).for_each(|i| whole.record(i * 37).unwrap());
         let bytes = histogram_bytes(&whole).unwrap();
         for cut in 0..bytes.len() {
-            // Only deflate's own trailer may be missing without notice.
+            // Only a missing deflate trailer goes undetected.
             if let Ok(read) = histogram(&bytes[..cut]) {
                 assert_eq!(read, whole, "cut at {cut}");
             }
@@ -127,6 +175,6 @@ mod tests {
     #[test]
     fn a_row_of_an_older_wirepath_is_read_with_defaults() {
         let m = from_json(r#"{"wall_ns": 5}"#).unwrap();
-        assert_eq!((m.wall_ns, m.counters.len()), (5, 0));
+        assert_eq!((m.wall_ns, m.cores_ns, m.counters.len()), (5, 0, 0));
     }
 }

@@ -1,11 +1,10 @@
 //! Experiments on disk: every trial as it ends, and the outcome when there is one.
 //!
-//! [`Store`] is what the rest of Wirepath sees; [`SqliteStore`] is the one file
-//! under the user's data directory. A run that is killed loses at most the trial
-//! it was in.
+//! [`Store`] is the interface; [`SqliteStore`] implements it with one file under the user's data
+//! directory. A killed run loses at most the trial that was under way.
 
-mod care;
 mod error;
+mod maintenance;
 mod measurement;
 mod packed;
 mod reading;
@@ -14,92 +13,68 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 
-use model::{Arm, Ended, Machine, Measurement, Outcome};
+pub use model::TrialRecord;
+use model::{Arm, Ended, Machine, Outcome};
 use serde::{Deserialize, Serialize};
 
-pub use care::{Damage, Prune};
 pub use error::StoreError;
+pub use maintenance::{Damage, Prune};
+pub use measurement::{from_line, to_line};
 pub use sqlite::SqliteStore;
 
-/// What is known of an experiment when it begins.
+/// Description of an experiment, recorded when it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExperimentHeader {
     /// Unique in the store, e.g. `20261121-083000-probe-1f3a`.
     pub id: String,
     /// RFC 3339 UTC time at which it began; the order of [`Store::list`] and `last`.
     pub started: String,
-    /// Path, e.g. `probe`.
     pub path: String,
     /// Load and its parameters, e.g. `kind` → `ping`.
     pub load: BTreeMap<String, String>,
-    /// The machine it runs on.
     pub machine: Machine,
     /// Seed of the schedule.
     pub seed: u64,
-    /// All arms, in the order they were asked for.
+    /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
-    /// Wirepath's version.
     pub version: String,
 }
 
-/// One trial, saved when it ends.
-#[derive(Debug, Clone)]
-pub struct TrialRecord {
-    /// Place in the order of execution, from 0; unique in the experiment.
-    pub ordinal: u32,
-    /// Block it belongs to, from 0.
-    pub block: u32,
-    /// Name of its arm.
-    pub arm: String,
-    /// Whether its block was warm-up, which no figure counts.
-    pub warmup: bool,
-    /// Whether the noise gate marked it.
-    pub noisy: bool,
-    /// Milliseconds from the experiment's start to the trial's.
-    pub started_ms: u64,
-    /// Wall time of the whole trial, set-up included, nanoseconds.
-    pub wall_ns: u64,
-    /// What it saw, or why it failed.
-    pub result: Result<Measurement, String>,
-}
-
-/// Which experiments to list.
+/// Filter for lists of experiments; empty fields let everything through.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only this path.
     pub path: Option<String>,
-    /// Only this machine ([`Machine::id`]).
+    /// [`Machine::id`].
     pub machine: Option<String>,
-    /// Only what began then or later: the beginning of an RFC 3339 UTC time, e.g. `2026-11-21`.
+    /// Earliest start: a prefix of an RFC 3339 UTC time, e.g. `2026-11-21`.
     pub since: Option<String>,
-    /// Only what began then or earlier, in the same form; a day counts whole.
+    /// Latest start, in the same form; a day includes all its hours.
     pub until: Option<String>,
-    /// At most so many, newest first; all when `None`.
+    /// Maximum number of rows, newest first.
     pub limit: Option<u32>,
-    /// Leave out so many of the newest.
+    /// Number of newest rows to skip.
     pub offset: u32,
 }
 
-/// How far an experiment has come.
+/// Progress of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
-    /// Id.
     pub id: String,
-    /// RFC 3339 UTC time at which it began.
+    /// RFC 3339 UTC time.
     pub started: String,
-    /// Why it ended; [`Ended::Unfinished`] while it runs and after a kill.
+    /// [`Ended::Unfinished`] while it runs and after a kill.
     pub ended: Ended,
-    /// Trials saved, warm-up and failed ones included.
+    /// Stored trials, including warm-up and failures.
     pub trials: u32,
-    /// Trials that failed.
     pub failed: u32,
     /// Block of the last trial.
     pub block: u32,
     /// Milliseconds from the start to the end of the last trial.
     pub elapsed_ms: u64,
-    /// Milliseconds from the start until now, by the clock of whoever asks.
+    /// Milliseconds from the start until now, by the clock of the reading process.
     pub since_start_ms: u64,
-    /// Milliseconds that it may take; `None` when it has no limit.
+    /// Time limit in milliseconds.
     pub budget_ms: Option<u64>,
     /// Arm of the last trial.
     pub arm: Option<String>,
@@ -107,64 +82,59 @@ pub struct Progress {
 
 /// One experiment in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
-    /// Id.
     pub id: String,
-    /// RFC 3339 UTC time at which it began.
+    /// RFC 3339 UTC time.
     pub started: String,
-    /// Path.
     pub path: String,
     /// Load and its parameters.
     pub load: BTreeMap<String, String>,
     /// [`Machine::id`].
     pub machine: String,
-    /// Wirepath's version.
     pub version: String,
-    /// Arms asked for.
     pub arms: u32,
-    /// Blocks in which a trial that counts was saved.
+    /// Blocks with a stored trial, without the warm-up.
     pub blocks: u32,
-    /// Trials saved, warm-up and failed ones included.
+    /// Stored trials, including warm-up and failures.
     pub trials: u32,
-    /// Why it ended; [`Ended::Unfinished`] while it runs and after a kill.
+    /// [`Ended::Unfinished`] while it runs and after a kill.
     pub ended: Ended,
-    /// First headline of the outcome, when there is an outcome.
+    /// First headline of the outcome, if there is an outcome.
     pub headline: Option<String>,
 }
 
-/// Everything the store holds of one experiment.
+/// Everything that is stored of one experiment.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    /// What was known at the start.
     pub header: ExperimentHeader,
-    /// Why it ended; [`Ended::Unfinished`] while it runs and after a kill.
+    /// [`Ended::Unfinished`] while it runs and after a kill.
     pub ended: Ended,
-    /// What it came to; `None` when it was killed before that was saved.
+    /// `None` if the run was killed before the outcome was saved.
     pub outcome: Option<Outcome>,
-    /// All trials saved, in order of execution.
+    /// In order of execution.
     pub trials: Vec<TrialRecord>,
 }
 
-/// Where experiments are kept.
+/// Storage of experiments.
 pub trait Store: Send {
-    /// Records that an experiment begins. Fails when its id is taken.
+    /// Records the start of an experiment. Errors: its id is taken.
     fn begin(&mut self, header: &ExperimentHeader) -> Result<(), StoreError>;
 
-    /// Saves one trial of the experiment `id`, at once and for good.
+    /// Saves one trial of the experiment `id`; it is on disk when this returns.
     fn save_trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError>;
 
-    /// Saves what the experiment `outcome.id` came to, in place of any earlier
-    /// outcome, and why it ended.
+    /// Saves the outcome of the experiment `outcome.id`, replacing any earlier one.
     fn save_outcome(&mut self, outcome: &Outcome) -> Result<(), StoreError>;
 
-    /// Closes the experiment `id`: records why it ended, with or without an
-    /// outcome, and folds the log into the database file.
+    /// Records the reason for the end of the experiment `id`, with or without an outcome, and folds
+    /// the log into the database file.
     fn finish(&mut self, id: &str, ended: Ended) -> Result<(), StoreError>;
 
-    /// Experiments, newest first, unfinished ones included.
+    /// Returns experiments, newest first, including unfinished ones.
     fn list(&self, filter: &Filter) -> Result<Vec<Summary>, StoreError>;
 
-    /// One experiment by id, by a prefix that only it has, or `last` for the
-    /// one that began last.
+    /// Returns the experiment with this id or unique prefix, or for `last` the one that began
+    /// last.
     fn load(&self, wanted: &str) -> Result<Stored, StoreError>;
 }

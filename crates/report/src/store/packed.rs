@@ -1,8 +1,7 @@
 //! Documents in the file: text, or deflated text as a blob.
 //!
-//! An outcome of a whole ladder is some 300 kB of JSON, nearly all of it repeated names;
-//! deflated it is an eighth of that. SQLite tells the two apart by their type, so that rows of a
-//! version 1 file stay as they are.
+//! The outcome of a whole ladder is about 300 kB of JSON, mostly repeated names; deflating it leaves
+//! an eighth. The column type tells text and blob apart, so rows of a version 1 file stay unchanged.
 
 use std::io::{Read, Write};
 
@@ -11,17 +10,17 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 
-/// No document of ours comes near; a damaged one must not fill the memory.
+/// Far above any real document; limits the memory that a damaged one can take.
 const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
 
-/// The text, deflated.
+/// Returns the deflated text.
 pub(crate) fn pack(text: &str) -> std::io::Result<Vec<u8>> {
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
     packed.write_all(text.as_bytes())?;
     packed.finish()
 }
 
-/// A document as it stands in a column.
+/// A document in a column.
 pub(crate) struct Document(pub(crate) String);
 
 impl FromSql for Document {

@@ -1,4 +1,4 @@
-//! Reading experiments back.
+//! Reading of experiments.
 
 use rusqlite::{OptionalExtension, Row, named_params, params};
 
@@ -11,17 +11,17 @@ use super::{
 };
 use crate::json;
 
-/// Ids named in an ambiguity error.
+/// Maximum number of ids in an ambiguity error.
 const CANDIDATES_SHOWN: usize = 5;
 
-/// Which rows a filter lets through; `:until` is a prefix, so that a day holds all its hours.
+/// SQL of a [`Filter`]; `:until` is a prefix, so a day includes all its hours.
 const WHERE: &str = "WHERE (:path IS NULL OR e.path = :path)
     AND (:machine IS NULL OR e.machine = :machine)
     AND (:since IS NULL OR e.started >= :since)
     AND (:until IS NULL OR substr(e.started, 1, length(:until)) <= :until)";
 
 impl SqliteStore {
-    /// The full id of what the user asked for.
+    /// Returns the full id for an id, a unique prefix, or `last`.
     pub(super) fn resolve(&self, wanted: &str) -> Result<String, StoreError> {
         let fault = self.sqlite("looking for an experiment");
         if wanted == "last" {
@@ -36,7 +36,7 @@ impl SqliteStore {
                 .map_err(fault)?
                 .ok_or(StoreError::Empty);
         }
-        // substr and not LIKE: `_` and `%` are letters of an id like any other.
+        // substr instead of LIKE, because an id may contain `_` and `%`.
         let mut query = self
             .connection
             .prepare(
@@ -110,7 +110,7 @@ impl SqliteStore {
         Ok(trials)
     }
 
-    /// Columns of those experiments that `filter` and `also` let through, newest first.
+    /// Reads columns of the experiments that match `filter` and `also`, newest first.
     fn experiments<T>(
         &self,
         what: &'static str,
@@ -178,8 +178,7 @@ impl SqliteStore {
             .collect()
     }
 
-    /// What experiments came to, newest first, without their trials; those that have no outcome
-    /// yet, or were killed before, are left out.
+    /// Returns outcomes without trials, newest first; experiments without an outcome are left out.
     pub fn outcomes(&self, filter: &Filter) -> Result<Vec<Outcome>, StoreError> {
         let columns = "e.id, e.outcome";
         let also = "AND e.outcome IS NOT NULL";
@@ -196,7 +195,7 @@ impl SqliteStore {
         rows.into_iter().map(outcome).collect()
     }
 
-    /// An error of reading one record: what is in it, or SQLite's own.
+    /// Converts an error of reading one record.
     fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {
         match source {
             rusqlite::Error::FromSqlConversionFailure(..)
@@ -208,7 +207,7 @@ impl SqliteStore {
         }
     }
 
-    /// How many experiments a filter lets through; its limit and offset do not count.
+    /// Returns the number of experiments that match a filter, ignoring its limit and offset.
     pub fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
         self.connection
             .query_row(
@@ -225,25 +224,25 @@ impl SqliteStore {
             .map_err(self.sqlite("counting experiments"))
     }
 
-    /// Paths of which there are experiments, sorted.
+    /// Returns all paths with experiments, sorted.
     pub fn paths(&self) -> Result<Vec<String>, StoreError> {
-        self.words("SELECT DISTINCT path FROM experiments ORDER BY path")
+        self.column("SELECT DISTINCT path FROM experiments ORDER BY path")
     }
 
-    /// Ids of machines on which experiments ran, sorted.
+    /// Returns the ids of all machines with experiments, sorted.
     pub fn machines(&self) -> Result<Vec<String>, StoreError> {
-        self.words("SELECT DISTINCT machine FROM experiments ORDER BY machine")
+        self.column("SELECT DISTINCT machine FROM experiments ORDER BY machine")
     }
 
-    /// The first column of a query's rows.
-    pub(super) fn words(&self, query: &str) -> Result<Vec<String>, StoreError> {
+    /// Returns the first column of a query's rows.
+    pub(super) fn column(&self, query: &str) -> Result<Vec<String>, StoreError> {
         let fault = self.sqlite("listing experiments");
         let mut query = self.connection.prepare(query).map_err(&fault)?;
         query.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(&fault)
     }
 
     pub(super) fn stored(&self, wanted: &str) -> Result<Stored, StoreError> {
-        // One read transaction: header, outcome and trials of the same moment.
+        // One read transaction, so that header, outcome and trials match.
         let _moment = self
             .connection
             .unchecked_transaction()
@@ -252,7 +251,7 @@ impl SqliteStore {
         self.stored_within(&id)
     }
 
-    /// [`stored`](Self::stored) by its full id, inside a transaction of the caller's.
+    /// [`stored`](Self::stored) by full id, inside the caller's transaction.
     pub(super) fn stored_within(&self, id: &str) -> Result<Stored, StoreError> {
         let (header, ended, outcome) = self
             .connection
@@ -282,7 +281,7 @@ impl SqliteStore {
         })
     }
 
-    /// How far an experiment has come, without reading what it measured.
+    /// Returns the progress of an experiment without reading its measurements.
     pub fn progress(&self, wanted: &str) -> Result<Progress, StoreError> {
         let id = self.resolve(wanted)?;
         let fault = self.sqlite("reading an experiment");
@@ -324,7 +323,7 @@ impl SqliteStore {
             failed,
             block: block.unwrap_or(0),
             elapsed_ms: at.unwrap_or(0).unsigned_abs(),
-            // A start that is no time, or one to come, counts as now.
+            // An invalid or future start counts as now.
             since_start_ms: since_start.unwrap_or(0.0) as u64,
             budget_ms: header.load.get("time_ms").and_then(|ms| ms.parse().ok()),
             arm: last,

@@ -1,4 +1,4 @@
-//! Tables, and how an older file is brought up to date.
+//! Tables of the file, and migrations from older versions.
 
 use std::path::Path;
 
@@ -6,11 +6,10 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::StoreError;
 
-/// `Wire` in ASCII: tells our file from another program's database.
+/// `Wire` in ASCII: distinguishes the file from another program's database.
 pub(crate) const APPLICATION_ID: i32 = 0x5769_7265;
 
-/// Step `n` takes a file from version `n` to `n + 1`. Never edit one that was
-/// released: append.
+/// Step `n` migrates a file from version `n` to `n + 1`. Append steps; never edit a released one.
 pub(crate) const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE experiments (
@@ -55,9 +54,9 @@ pub(crate) const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// Brings the file up to the last of `steps`, all or nothing.
+/// Runs all missing steps in one transaction.
 ///
-/// Two processes may do this at once: the version is read again under the lock.
+/// Two processes may migrate at once, so the version is read again under the lock.
 pub(crate) fn migrate(
     connection: &mut Connection,
     path: &Path,
@@ -91,7 +90,7 @@ pub(crate) fn migrate(
     change.commit().map_err(sqlite)
 }
 
-/// Whether a file that may not be written can be read as it is.
+/// Checks that a read-only file can be read without a migration.
 pub(crate) fn readable(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);
     let (found, known) = (version(connection).map_err(sqlite)?, MIGRATIONS.len() as u32);
@@ -102,7 +101,7 @@ pub(crate) fn readable(connection: &Connection, path: &Path) -> Result<(), Store
     if found > known {
         return Err(StoreError::Newer { path: path.to_path_buf(), found, known });
     }
-    // No step so far changed a table that is read: an older file needs none of them.
+    // No step so far changed a table that is read, so older files are readable too.
     Ok(())
 }
 

@@ -10,16 +10,16 @@ use super::{
     ExperimentHeader, Filter, Store, StoreError, Stored, Summary, TrialRecord, measurement, packed,
     schema,
 };
-use crate::{json, words};
+use crate::{json, page};
 
-/// How long to wait for another process that writes.
+/// Time limit for waiting on another writer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Experiments in one SQLite file.
 ///
-/// Several processes may use the file at once. Each trial is one transaction, in
-/// write-ahead mode with `synchronous=NORMAL`: a killed process loses nothing it
-/// had saved, a power cut may lose the last trials but never the file.
+/// Several processes may use the file at once. Each trial is one transaction, in write-ahead mode
+/// with `synchronous=NORMAL`: a killed process loses no saved trial; a power cut may lose the last
+/// trials, but leaves the file intact.
 #[derive(Debug)]
 pub struct SqliteStore {
     pub(super) connection: Connection,
@@ -27,13 +27,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, makes it and its directory (mode 0700) when they are not
-    /// there, and brings an older file up to date.
+    /// Opens the file, creates it and its directory (mode 0700) if missing, and migrates an older
+    /// file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_waiting(path, PATIENCE)
     }
 
-    /// [`open`](Self::open) with another limit on the wait for other writers.
+    /// [`open`](Self::open) with another time limit for other writers.
     pub fn open_waiting(path: impl AsRef<Path>, patience: Duration) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         make_directory(&path)?;
@@ -42,15 +42,16 @@ impl SqliteStore {
         connection.busy_timeout(patience).map_err(sqlite)?;
         connection.pragma_update(None, "foreign_keys", true).map_err(sqlite)?;
         schema::migrate(&mut connection, &path, schema::MIGRATIONS)?;
-        // After the migration, which refuses a file that is not ours untouched.
+        // After the migration, which refuses a foreign file before changing anything.
         write_ahead(&connection, patience).map_err(sqlite)?;
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(sqlite)?;
         Ok(SqliteStore { connection, path })
     }
 
-    /// Opens the file to look at, also one that may not be written: on a medium that is read
-    /// only, or of another user. Nothing is made: a file that is not there is
-    /// [`StoreError::Empty`].
+    /// Opens the file for reading only; this works on a read-only medium and for another user's
+    /// file.
+    ///
+    /// Errors: [`StoreError::Empty`] if there is no file; none is created.
     pub fn open_reading(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         if !path.exists() {
@@ -69,15 +70,15 @@ impl SqliteStore {
             Err(e @ StoreError::NotWritable { .. }) => {
                 let mut log = path.clone().into_os_string();
                 log.push("-wal");
-                // What is only in the log would be missed without a word.
+                // Data that is only in the log would be silently missing.
                 if std::fs::metadata(log).is_ok_and(|log| log.len() > 0) {
                     return Err(e);
                 }
             }
             readable => return readable.map(|()| store(connection)),
         }
-        // A file in write-ahead mode wants its index beside it. Where that cannot be made nobody
-        // can be writing either, and the file may be taken as it is.
+        // A file in write-ahead mode needs its index beside it. If that cannot be created, no other
+        // process can be writing either, and the file can be read as it is.
         let uri = immutable_uri(&path);
         let flags = flags | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(uri, flags).map_err(sqlite)?;
@@ -85,7 +86,6 @@ impl SqliteStore {
         Ok(store(connection))
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,7 +102,7 @@ impl Store for SqliteStore {
     fn begin(&mut self, header: &ExperimentHeader) -> Result<(), StoreError> {
         let bad = |why: &str| StoreError::BadId { id: header.id.clone(), why: why.into() };
         if header.id.is_empty() || header.id == "last" {
-            return Err(bad("this word cannot be an id"));
+            return Err(bad("it is not a valid id"));
         }
         let body = serde_json::to_string(header)
             .map_err(|source| unwritable(&header.id, "the header", source))?;
@@ -185,7 +185,7 @@ impl Store for SqliteStore {
     }
 
     fn save_outcome(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
-        let headline = words::headlines(outcome).into_iter().next();
+        let headline = page::first_headline(outcome);
         let body = packed::pack(&json::to_json(outcome))
             .map_err(|source| unwritable(&outcome.id, "the outcome", source))?;
         let changed = self
@@ -208,7 +208,7 @@ impl Store for SqliteStore {
             )
             .map_err(&fault)?;
         known(changed, id)?;
-        // PASSIVE: folds in what no other process is reading, and waits for none.
+        // PASSIVE: folds in pages that no other process is reading, without waiting.
         self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(&fault)
     }
 
@@ -221,7 +221,7 @@ impl Store for SqliteStore {
     }
 }
 
-/// SQLite has no unsigned 64-bit integers; 292 years of nanoseconds will do.
+/// SQLite has no unsigned 64-bit integers; a signed one holds 292 years of nanoseconds.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -242,7 +242,7 @@ fn unwritable(
     StoreError::Unwritable { id: id.into(), what: what.into(), source: source.into() }
 }
 
-/// As in the JSON form; `NULL` in the file for an unfinished one.
+/// Word of the JSON form; `NULL` in the file for an unfinished experiment.
 fn ended_word(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Settled => Some("settled"),
@@ -253,7 +253,7 @@ fn ended_word(ended: Ended) -> Option<&'static str> {
     }
 }
 
-/// The file as SQLite's own kind of address, which says that it does not change.
+/// The file as an SQLite URI that declares it immutable.
 fn immutable_uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let escaped = |byte: &u8| match byte {
@@ -266,7 +266,7 @@ fn immutable_uri(path: &Path) -> String {
     format!("file:{path}?immutable=1")
 }
 
-/// Results tell much of a machine, so a directory that we make is the user's alone.
+/// Results reveal much about a machine, so a new directory is accessible to its owner only.
 fn make_directory(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::DirBuilderExt;
     let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) else { return Ok(()) };
@@ -277,8 +277,8 @@ fn make_directory(path: &Path) -> Result<(), StoreError> {
         .map_err(|source| StoreError::Directory { path: parent.to_path_buf(), source })
 }
 
-/// Switches the file to write-ahead mode. The busy handler does not cover this
-/// switch, so two processes that open a new file at once need the loop.
+/// Switches the file to write-ahead mode. SQLite's busy handler does not cover this statement, so two
+/// processes that open a new file at once need the loop.
 fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     let deadline = Instant::now() + patience;
     loop {
@@ -340,11 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named_and_what_was_saved_stays() {
+    fn full_disk_is_reported_and_saved_trials_stay() {
         let (_directory, mut store) = store_with_one_experiment();
         let pages: i64 =
             store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-        // SQLite answers a page beyond this as it does a full disk.
+        // SQLite reports a page beyond this limit like a full disk.
         store
             .connection
             .pragma_update_and_check(None, "max_page_count", pages + 8, |_| Ok(()))
@@ -357,23 +357,23 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_not_be_written_says_so() {
+    fn unwritable_file_is_reported() {
         let (_directory, mut store) = store_with_one_experiment();
-        // Root passes every permission; this has SQLite refuse in the same way.
+        // Root passes every permission check; this makes SQLite refuse in the same way.
         store.connection.pragma_update(None, "query_only", true).unwrap();
         let error = store.save_trial("a", &trial(0)).unwrap_err();
         assert!(matches!(error, StoreError::NotWritable { .. }), "{error}");
     }
 
     #[test]
-    fn writers_use_the_log_and_references_hold() {
+    fn write_ahead_log_is_on_and_foreign_keys_are_enforced() {
         let (_directory, store) = store_with_one_experiment();
         let mode: String =
             store.connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
         assert_eq!(mode, "wal");
         let orphan = store
             .connection
-            .execute("INSERT INTO trials VALUES ('nobody', 0, 0, 'x', 0, 0, 0, 0, NULL, 'y')", []);
+            .execute("INSERT INTO trials VALUES ('missing', 0, 0, 'x', 0, 0, 0, 0, NULL, 'y')", []);
         assert!(is_constraint(&orphan.unwrap_err()));
     }
 }

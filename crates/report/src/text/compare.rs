@@ -1,100 +1,73 @@
-//! Two experiments against each other, in a terminal.
+//! Two series of experiments against each other, in a terminal.
 
-use model::{RunComparison, Verdict};
+use std::collections::BTreeMap;
 
-use super::screen::{Cell, Column, Screen, Tone};
-use super::{Style, tone};
-use crate::{compared, units, words};
+use model::{ArmKind, Outcome, RunComparison};
 
-/// What differs, the answer, a table per judged metric, and all that qualifies them.
+use super::{Style, section};
+use crate::page::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage};
+use crate::screen::{Cell, Column, Screen, Tone};
+use crate::{units, wording};
+
+/// Formats a comparison: differences of the runs, the answer, a table per judged metric, and their
+/// qualifications.
 pub fn compare(comparison: &RunComparison, style: Style) -> String {
+    let page = ComparisonPage::from_comparison(comparison);
     let mut screen = Screen::new(style);
-    screen.heading(&words::subject(&comparison.path, &comparison.load));
-    for (label, run) in [("before  ", &comparison.old), ("now     ", &comparison.new)] {
-        let what = format!(
-            "{} ({}, wirepath {})",
-            run.id,
-            words::counted(run.blocks, "block"),
-            run.version
-        );
-        screen.paragraph(label, &what, Tone::Plain);
+    screen.heading(&page.subject);
+    for (label, run) in [("before  ", &page.old), ("now     ", &page.new)] {
+        screen.paragraph(label, &format!("{} ({})", run.name, run.extent), Tone::Plain);
     }
-    match comparison.same_machine {
+    match page.same_machine {
         true => screen.paragraph("machine ", "the same by its description", Tone::Dim),
         false => screen.paragraph("machine ", "NOT the same", Tone::Bad),
     }
-    for difference in &comparison.differences {
+    for difference in &page.differences {
         let text = format!("{} before, {} now", difference.old, difference.new);
         screen.item(&difference.what, &text, Tone::Doubt);
     }
     screen.blank();
-    for (label, by_worth) in [("values: ", false), ("worth:  ", true)] {
-        let (word, verdict) = compared::verdict(comparison, by_worth);
-        let text = format!("{word}: {}", compared::sentence(comparison, by_worth));
-        screen.paragraph(
-            label,
-            &text,
-            match tone(Some(verdict)) {
-                Tone::Plain => Tone::Strong,
-                tone => tone,
-            },
-        );
+    for (label, answer) in [("values: ", &page.values), ("worth:  ", &page.worth)] {
+        let text = format!("{}: {}", answer.subject, answer.text);
+        screen.paragraph(label, &text, answer.tone);
     }
-    for name in &comparison.judged {
+    for metric in &page.metrics {
         screen.blank();
-        table(&mut screen, comparison, name);
+        table(&mut screen, metric);
     }
-    remarks(&mut screen, comparison);
+    section(&mut screen, "what qualifies this", &page.remarks);
     screen.blank();
     screen.paragraph(
         "value    ",
-        "now over before; counts beyond both A/A floors and both runs' own drift",
+        "now over before, one figure a run; verdicts need five runs a side",
         Tone::Dim,
     );
     screen.paragraph(
         "worth    ",
-        "each arm over its own run's baseline, now over before: free of what moves all arms alike; \
-         counts beyond both A/A floors",
+        "each arm over its own run's baseline, now over before: changes that move all arms alike \
+         cancel",
         Tone::Dim,
     );
     screen.finish()
 }
 
-fn table(screen: &mut Screen, comparison: &RunComparison, name: &str) {
-    let better =
-        comparison.values().find(|(_, n, _)| *n == name).map(|(_, _, metric)| metric.better);
-    let better = better.map_or(String::new(), |better| format!(" ({})", words::better(better)));
-    screen.heading(&format!("{}{better}", words::metric(name)));
-    screen.paragraph("", &compared::noise(comparison, name), Tone::Dim);
-    let mut rows = Vec::new();
-    for arm in &comparison.arms {
-        let Some(metric) = arm.metrics.get(name) else { continue };
-        let figure = |value: Option<f64>| {
-            Cell::plain(&value.map_or("–".into(), |value| units::value(value, &metric.unit)))
-        };
-        let change = |change: &Option<model::Change>| {
-            let Some(change) = change else { return [Cell::plain("–"), Cell::plain("–")] };
-            let word = match change.verdict {
-                Verdict::NoDifferenceShown => "no diff.",
-                verdict => words::verdict(verdict),
-            };
-            [
-                Cell::plain(&units::ratio(change.ratio)),
-                Cell::toned(word, tone(Some(change.verdict))),
-            ]
-        };
-        let [value, value_word] = change(&metric.value);
-        let [worth, worth_word] = change(&metric.worth);
-        rows.push(vec![
-            Cell::plain(&arm.name),
-            figure(metric.old),
-            figure(metric.new),
-            value,
-            value_word,
-            worth,
-            worth_word,
-        ]);
-    }
+fn table(screen: &mut Screen, metric: &ComparedMetric) {
+    let better = metric.better.map_or(String::new(), |better| format!(" ({better})"));
+    screen.heading(&format!("{}{better}", metric.label));
+    let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
+    let change = |change: &Option<ChangeText>| match change {
+        None => [Cell::plain("–"), Cell::plain("–")],
+        Some(change) => {
+            let verdict = change.verdict.replace("no difference shown", "no diff.");
+            [Cell::plain(&change.ratio), Cell::toned(verdict, change.tone)]
+        }
+    };
+    let row = |row: &ComparedRow| {
+        let [value, value_verdict] = change(&row.value);
+        let [worth, worth_verdict] = change(&row.worth);
+        let (old, new) = (figure(&row.old), figure(&row.new));
+        vec![Cell::plain(&row.arm), old, new, value, value_verdict, worth, worth_verdict]
+    };
     screen.table(
         &[
             Column::left("arm").keep(),
@@ -105,30 +78,56 @@ fn table(screen: &mut Screen, comparison: &RunComparison, name: &str) {
             Column::right("worth"),
             Column::left("verdict"),
         ],
-        rows,
+        metric.rows.iter().map(row).collect(),
     );
 }
 
-fn remarks(screen: &mut Screen, comparison: &RunComparison) {
-    let mut items: Vec<(String, String)> = comparison
-        .values()
-        .filter_map(|(arm, name, metric)| {
-            let why = metric.why.as_ref()?;
-            Some((format!("{}, {}", arm.name, words::metric(name)), why.clone()))
-        })
+/// Formats a series of runs of one experiment: for each arm and judged metric, its ratio to the baseline
+/// over the runs, and the number of runs by verdict.
+pub fn repeated(outcomes: &[Outcome], style: Style) -> String {
+    let mut screen = Screen::new(style);
+    let Some(last) = outcomes.last() else { return screen.finish() };
+    for name in &last.judged {
+        screen.blank();
+        let better = last.arms.first().and_then(|arm| arm.metrics.get(name)).map(|m| m.better);
+        let better = better.map_or(String::new(), |b| format!(" ({})", wording::better(b)));
+        let runs = units::plural(outcomes.len() as u32, "run");
+        screen.heading(&format!("{}{better}, ratio over {runs}", wording::metric(name)));
+        let variants =
+            || last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
+        let rows = variants().filter_map(|arm| repeated_row(outcomes, &arm.name, name));
+        screen.table(
+            &[
+                Column::left("arm").keep(),
+                Column::right("median").keep(),
+                Column::right("least").keep(),
+                Column::right("greatest").keep(),
+                Column::left("runs by verdict"),
+            ],
+            rows.collect(),
+        );
+    }
+    screen.finish()
+}
+
+fn repeated_row(outcomes: &[Outcome], arm: &str, metric: &str) -> Option<Vec<Cell>> {
+    let found: Vec<_> = outcomes
+        .iter()
+        .filter_map(|outcome| outcome.arms.iter().find(|a| a.name == arm)?.metrics.get(metric))
         .collect();
-    for (arms, when) in [(&comparison.only_old, "before"), (&comparison.only_new, "now")] {
-        if !arms.is_empty() {
-            items.push((format!("only {when}"), arms.join(", ")));
-        }
+    let mut ratios: Vec<f64> = found.iter().filter_map(|metric| metric.ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    let mut verdicts: BTreeMap<&str, u32> = BTreeMap::new();
+    for verdict in found.iter().filter_map(|metric| metric.verdict) {
+        *verdicts.entry(wording::verdict(verdict)).or_default() += 1;
     }
-    items.extend(comparison.warnings.iter().map(|w| (w.what.clone(), w.advice.clone())));
-    if items.is_empty() {
-        return;
-    }
-    screen.blank();
-    screen.heading("what qualifies this");
-    for (subject, text) in items {
-        screen.item(&subject, &text, Tone::Doubt);
-    }
+    let said: Vec<String> =
+        verdicts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    Some(vec![
+        Cell::plain(arm),
+        Cell::plain(units::ratio(model::statistics::median(&ratios)?)),
+        Cell::plain(units::ratio(*ratios.first()?)),
+        Cell::plain(units::ratio(*ratios.last()?)),
+        Cell::plain(said.join(", ")),
+    ])
 }

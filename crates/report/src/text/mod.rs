@@ -1,257 +1,161 @@
-//! What a person sees in a terminal.
+//! Results in a terminal.
 
 mod compare;
-mod screen;
 
-use model::{ArmKind, ArmOutcome, Ended, MetricOutcome, Outcome, Support, Verdict};
+use model::Outcome;
 
+use crate::page::{Failures, Metric, Page, Remark, Row};
+use crate::screen::{Cell, Column, Screen, Tone};
 use crate::store::Summary;
-use crate::{units, words};
-pub use compare::compare;
-use screen::{Cell, Column, Screen, Tone};
-pub use screen::{ascii, entry};
+use crate::{units, wording};
 
-/// Judged metrics that get a table of their own.
-const TABLES: usize = 3;
+pub use crate::screen::{Style, ascii, entry};
+pub use compare::{compare, repeated};
 
-/// Columns from which on there is room for whole words beside a bar.
+/// Judged metrics that get a table.
+const TABLES_MAX: usize = 3;
+
+/// Columns from which a table has room for whole verdicts.
 const ROOMY: usize = 92;
 
-/// How to write for this terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// Columns; no line is longer. Taken as 40 when it is less.
-    pub width: usize,
-    /// Whether ANSI colours may be used.
-    pub color: bool,
-    /// Whether only ASCII may be written.
-    pub ascii: bool,
-}
-
-impl Default for Style {
-    fn default() -> Self {
-        Style { width: 80, color: false, ascii: false }
-    }
-}
-
-/// An experiment: headlines, a table per judged metric, and all that qualifies them.
+/// Formats an experiment: headlines, a table per judged metric, and their qualifications.
 pub fn ladder(outcome: &Outcome, style: Style) -> String {
+    let page = Page::from_outcome(outcome);
     let mut screen = Screen::new(style);
-    let subject = words::subject(&outcome.path, &outcome.load);
-    screen.heading(&format!("{subject}  {}", outcome.id));
-    for headline in words::headlines(outcome) {
-        screen.paragraph("", &headline, Tone::Strong);
+    screen.heading(&format!("{}  {}", page.subject, page.id));
+    for metric in &page.metrics {
+        screen.paragraph("", &metric.headline, Tone::Strong);
     }
-    if outcome.ended == Ended::Unfinished {
-        screen.paragraph("", "Not finished: figures of the trials so far.", Tone::Bad);
+    for notice in &page.notices {
+        screen.paragraph("", notice, Tone::Bad);
     }
-    for name in outcome.judged.iter().take(TABLES) {
+    let (shown, others) = page.metrics.split_at(page.metrics.len().min(TABLES_MAX));
+    for metric in shown {
         screen.blank();
-        table(&mut screen, outcome, name);
+        table(&mut screen, metric);
     }
-    if outcome.judged.len() > TABLES {
-        let rest: Vec<_> = outcome.judged[TABLES..].iter().map(|n| words::metric(n)).collect();
-        screen.paragraph("also judged: ", &format!("{} (see --json)", rest.join(", ")), Tone::Dim);
+    if !others.is_empty() {
+        let labels: Vec<_> = others.iter().map(|metric| metric.label.as_str()).collect();
+        let text = format!("{} (see --json)", labels.join(", "));
+        screen.paragraph("also judged: ", &text, Tone::Dim);
     }
-    remarks(&mut screen, outcome);
+    let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
+    for (title, remarks) in [
+        ("the best set", &page.members),
+        ("why there is no verdict", &page.reasons),
+        ("delivery", &page.delivery),
+        ("failed trials", &failures),
+        ("mode in use", &page.modes),
+        ("not run here", &page.not_run),
+        ("warnings", &page.warnings),
+    ] {
+        section(&mut screen, title, remarks);
+    }
     screen.blank();
-    screen.paragraph("machine  ", &words::machine(outcome), Tone::Dim);
-    screen.paragraph("method   ", &words::method(outcome), Tone::Dim);
+    screen.paragraph("machine  ", &page.machine_line, Tone::Dim);
+    screen.paragraph("method   ", &page.method, Tone::Dim);
     screen.paragraph(
         "         ",
-        "ratio: arm over baseline, median of paired blocks, 95 % interval; p: permutation test",
+        "ratio: arm over the mean of both baselines, median of blocks, 95 % interval; step: over the rung \
+         with one switch less; p: permutation test, corrected for the number of verdicts",
         Tone::Dim,
     );
     screen.finish()
 }
 
-fn table(screen: &mut Screen, outcome: &Outcome, name: &str) {
-    let Some(shape) = words::shape(outcome, name) else {
-        screen.paragraph(
-            "",
-            &format!("{}: no arm gave this figure", words::metric(name)),
-            Tone::Dim,
-        );
+fn table(screen: &mut Screen, metric: &Metric) {
+    let Some(better) = metric.better else {
+        screen.paragraph("", &format!("{}: no arm gave this figure", metric.label), Tone::Dim);
         return;
     };
-    screen.heading(&format!("{} ({})", words::metric(name), words::better(shape.better)));
-    let floor = match outcome.floor.get(name) {
-        Some(floor) => format!(
-            "A/A floor {} to {}: verdicts count only beyond it",
-            units::ratio(floor.low),
-            units::ratio(floor.high)
-        ),
-        None => "A/A floor not known: take no verdict for more than its interval".into(),
+    screen.heading(&format!("{} ({better})", metric.label));
+    let floor = match &metric.floor {
+        Some(floor) => format!("A/A floor {floor}: the baseline against itself"),
+        None => "A/A floor not known: the control gave no interval".into(),
     };
     screen.paragraph("", &floor, Tone::Dim);
-
-    let longest = outcome
-        .arms
-        .iter()
-        .filter_map(|arm| arm.metrics.get(name)?.median)
-        .filter(|median| median.is_finite())
-        .fold(0.0, f64::max);
-    let mut rows = Vec::new();
-    let brief = screen.width() < ROOMY;
-    for arm in &outcome.arms {
-        rows.push(row(arm, arm.metrics.get(name), longest, brief));
+    if let Some(detectable) = &metric.detectable {
+        let text = format!("differences that this run could find: from {detectable} on");
+        screen.paragraph("", &text, Tone::Dim);
     }
+    let narrow = screen.width() < ROOMY;
+    let figure = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or("–"));
+    let row = |row: &Row| {
+        vec![
+            Cell::plain(&row.arm),
+            figure(&row.median),
+            figure(&row.ratio),
+            match &row.step {
+                Some((step, tone)) => Cell::toned(step, *tone),
+                None => Cell::plain("–"),
+            },
+            figure(&row.interval.as_deref().map(range)),
+            figure(&row.p),
+            Cell::toned(brief(row.verdict, narrow), row.tone),
+            Cell::bar(row.bar, row.tone),
+        ]
+    };
     screen.table(
         &[
             Column::left("arm").keep(),
             Column::right("median").keep(),
             Column::right("ratio").keep(),
+            Column::right("step").keep(),
             Column::left("interval"),
             Column::right("p"),
             Column::left("verdict").keep(),
             Column::bar("median"),
         ],
-        rows,
+        metric.rows.iter().map(row).collect(),
     );
 }
 
-fn row(arm: &ArmOutcome, metric: Option<&MetricOutcome>, longest: f64, brief: bool) -> Vec<Cell> {
-    let Some(metric) = metric else {
-        let none = || Cell::plain("–");
-        let why = match &arm.support {
-            Support::Unsupported { .. } => "unsupported",
-            Support::Refused { .. } => "refused",
-            Support::Yes if arm.trials == 0 => "no trial",
-            Support::Yes => "not measured",
-        };
-        return vec![
-            Cell::plain(&arm.name),
-            none(),
-            none(),
-            none(),
-            none(),
-            Cell::toned(why, Tone::Dim),
-            Cell::bar(0.0, Tone::Dim),
-        ];
-    };
-    let figure = |text: Option<String>| Cell::plain(&text.unwrap_or_else(|| "–".into()));
-    let tone = tone(metric.verdict);
-    let verdict = match (metric.verdict, arm.kind) {
-        (None, ArmKind::Baseline) => "baseline",
-        (None, _) => "not judged",
-        (Some(Verdict::NoDifferenceShown), _) if brief => "no diff. shown",
-        (Some(verdict), _) => words::verdict(verdict),
-    };
-    let range = |low, high| format!("{}–{}", units::digits(low), units::digits(high));
-    let median = metric.median.filter(|m| m.is_finite());
-    vec![
-        Cell::plain(&arm.name),
-        figure(median.map(|m| units::value(m, &metric.unit))),
-        figure(metric.ratio.map(units::ratio)),
-        figure(metric.low.zip(metric.high).map(|(low, high)| range(low, high))),
-        figure(metric.p.map(units::p)),
-        Cell::toned(verdict, tone),
-        Cell::bar(median.map_or(0.0, |m| if longest > 0.0 { m / longest } else { 0.0 }), tone),
-    ]
+/// `[0.988, 1.01]` → `0.988–1.01`, so that the bar fits into 80 columns.
+fn range(interval: &str) -> String {
+    interval.trim_matches(['[', ']']).replace(", ", "–")
 }
 
-fn tone(verdict: Option<Verdict>) -> Tone {
+fn brief(verdict: &'static str, narrow: bool) -> &'static str {
     match verdict {
-        Some(Verdict::Better) => Tone::Good,
-        Some(Verdict::Worse) => Tone::Bad,
-        Some(Verdict::Refused | Verdict::NotEffective | Verdict::Inconclusive) => Tone::Doubt,
-        _ => Tone::Plain,
+        "no difference shown" if narrow => "no diff. shown",
+        verdict => verdict,
     }
 }
 
-/// All that qualifies the tables: only what there is something to say of.
-fn remarks(screen: &mut Screen, outcome: &Outcome) {
-    let mut section = Section { screen, title: None };
-    section.begin("why there is no verdict");
-    for arm in outcome.arms.iter().filter(|arm| arm.support.is_yes()) {
-        for (why, metrics) in words::reasons(arm, &outcome.judged) {
-            section.item(&arm.name, &format!("{} ({})", why, metrics.join(", ")), Tone::Doubt);
-        }
+/// Nothing without remarks.
+fn section(screen: &mut Screen, title: &str, remarks: &[Remark]) {
+    if remarks.is_empty() {
+        return;
     }
-    section.begin("delivery");
-    for arm in &outcome.arms {
-        if let Some(books) = words::Books::of(arm).words() {
-            section.item(&arm.name, &books, Tone::Doubt);
-        }
-    }
-    section.begin("failed trials");
-    for arm in outcome.arms.iter().filter(|arm| !arm.failures.is_empty()) {
-        let text = format!("{} failed, the last: {}", arm.failures.len(), last(&arm.failures));
-        section.item(&arm.name, &text, Tone::Bad);
-    }
-    section.begin("mode in use");
-    for (name, mode, arms) in words::modes(outcome) {
-        section.item(&format!("{name}: {mode}"), &arms.join(", "), Tone::Plain);
-    }
-    section.begin("not run here");
-    for arm in &outcome.arms {
-        match &arm.support {
-            Support::Yes => {}
-            Support::Unsupported { what, needs } => {
-                section.item(&arm.name, &format!("{what}. To run it: {needs}"), Tone::Doubt);
-            }
-            Support::Refused { why } => {
-                section.item(&arm.name, &format!("not run on purpose: {why}"), Tone::Doubt);
-            }
-        }
-    }
-    section.begin("warnings");
-    if let Some(fault) = words::control_fault(outcome) {
-        section.item("A/A control", &format!("{fault}. Repeat on a quieter machine."), Tone::Bad);
-    }
-    for warning in &outcome.warnings {
-        section.item(&warning.what, &warning.advice, Tone::Doubt);
+    screen.blank();
+    screen.heading(title);
+    for remark in remarks {
+        screen.item(&remark.subject, &remark.text, remark.tone);
     }
 }
 
-fn last(failures: &[String]) -> &str {
-    failures.last().map_or("", String::as_str)
-}
-
-/// Writes its title before its first item, and nothing when there is none.
-struct Section<'a> {
-    screen: &'a mut Screen,
-    title: Option<&'static str>,
-}
-
-impl Section<'_> {
-    fn begin(&mut self, title: &'static str) {
-        self.title = Some(title);
-    }
-
-    fn item(&mut self, subject: &str, text: &str, tone: Tone) {
-        if let Some(title) = self.title.take() {
-            self.screen.blank();
-            self.screen.heading(title);
-        }
-        self.screen.item(subject, text, tone);
-    }
-}
-
-/// Experiments in the store, one a line and its headline below.
+/// Formats a list of experiments, each with its headline.
 pub fn list(rows: &[Summary], style: Style) -> String {
     let mut screen = Screen::new(style);
     if rows.is_empty() {
-        screen.paragraph("", "No experiment saved yet. `wirepath prove` makes one.", Tone::Plain);
+        screen.paragraph(
+            "",
+            "No experiments stored; `wirepath prove` runs and stores one.",
+            Tone::Plain,
+        );
         return screen.finish();
     }
     for row in rows {
-        let state = match row.ended {
-            Ended::Settled => ("settled", Tone::Good),
-            Ended::TimeUp => ("time up", Tone::Plain),
-            Ended::BlockLimit => ("block limit", Tone::Plain),
-            Ended::Interrupted => ("interrupted", Tone::Doubt),
-            Ended::Unfinished => ("unfinished", Tone::Doubt),
-        };
+        let (state, tone) = wording::ended_briefly(row.ended);
         screen.heading(&row.id);
         let counts = format!(
             "{} · {} · {} · {} · ",
-            words::subject(&row.path, &row.load),
-            words::counted(row.arms, "arm"),
-            words::counted(row.blocks, "block"),
-            words::counted(row.trials, "trial")
+            wording::subject(&row.path, &row.load),
+            units::plural(row.arms, "arm"),
+            units::plural(row.blocks, "block"),
+            units::plural(row.trials, "trial")
         );
-        screen.item(&counts, state.0, state.1);
+        screen.item(&counts, state, tone);
         if let Some(headline) = &row.headline {
             screen.item("", headline, Tone::Plain);
         }

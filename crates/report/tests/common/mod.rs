@@ -1,4 +1,4 @@
-//! Outcomes as a run on two shared CPUs over veth would give them.
+//! Outcomes like those of a run on two shared CPUs over veth.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
@@ -157,6 +157,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         latency: BTreeMap::new(),
         mode: BTreeMap::new(),
         counters: BTreeMap::new(),
+        reliability: None,
         failures: Vec::new(),
     };
     let mut arms = vec![
@@ -230,7 +231,9 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         blocks: BLOCKS as u32,
         wall_ms: 88_412,
         ended: Ended::Settled,
+        looks: 3,
         judged: plans.iter().map(|plan| plan.metric.to_string()).collect(),
+        search: None,
         arms,
         floor: BTreeMap::new(),
         warnings: vec![
@@ -279,6 +282,9 @@ fn figure(plan: &Plan, arm: usize, ratio: f64, dice: &mut Dice) -> MetricOutcome
             Verdict::Inconclusive => 0.071,
             _ => 0.0002,
         }),
+        p_adjusted: None,
+        detectable: (arm > 1).then_some(1.0 + half),
+        tail: None,
         verdict: (arm > 0).then_some(verdict),
         why: None,
         trials,

@@ -1,32 +1,34 @@
-//! A receiver that counts and drops.
+//! XDP receiver that counts and drops.
 
 use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
 use super::link::{XdpMode, XdpProgram};
-use super::object::{Opened, embedded, sum_per_cpu};
+use super::object::{Opened, embedded, per_cpu, shared_types};
 
-/// What a [`DropCounter`] looks at.
+mod types {
+    super::shared_types!("drop");
+}
+
+/// Settings of a [`DropCounter`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DropSpec {
     /// Accept frames of more than one buffer (jumbo in native mode).
     pub frags: bool,
-    /// Where in the frame a running sequence number lies (32 bits, big endian,
-    /// starting from 0), in bytes; `None` checks none. All frames must arrive
-    /// on one receive queue.
+    /// Byte offset of a running sequence number in the frame (32 bits, big endian, from 0);
+    /// `None` disables the check. All frames must arrive on one receive queue.
     pub sequence_offset: Option<usize>,
-    /// What the four bytes before the number are in the frames of the flow; 0 for anything.
-    /// Frames without it are counted as strays and as nothing else.
+    /// Value of the four bytes before the number; 0 for any. Frames with another value are
+    /// counted as strays only.
     pub tag: u32,
-    /// Where in the frame the time lies at which it was made (64 bits, big endian,
-    /// CLOCK_MONOTONIC nanoseconds), in bytes; `None` measures no delay.
+    /// Byte offset of the send time in the frame (64 bits, big endian, CLOCK_MONOTONIC
+    /// nanoseconds); `None` measures no delay.
     pub stamp_offset: Option<usize>,
 }
 
-/// What a [`DropCounter`] saw since it was loaded, over all CPUs.
+/// Counters of a [`DropCounter`] since it was loaded, over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DropCounts {
-    /// Frames.
     pub frames: u64,
     /// Bytes from the Ethernet header on, without the frame check sequence.
     pub bytes: u64,
@@ -37,7 +39,7 @@ pub struct DropCounts {
     pub reordered: u64,
     /// Frames with a number that had come before, among the last 65,536; 0 when not checked.
     pub duplicated: u64,
-    /// Frames of somebody else: without the tag.
+    /// Frames without the tag.
     pub strays: u64,
 }
 
@@ -49,9 +51,9 @@ pub struct DropCounter {
     delays: MapHandle,
 }
 
-/// How many frames were how long on their way: 16 buckets to each power of two, so that a
-/// bucket is at most a sixteenth of its value wide.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Histogram of frame delays: 16 buckets for each power of two, so that a bucket is at most a
+/// sixteenth of its value wide.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DelayCounts {
     /// Frames by bucket.
     buckets: Vec<u64>,
@@ -60,12 +62,11 @@ pub struct DelayCounts {
 const DELAY_BUCKETS: usize = 704;
 
 impl DelayCounts {
-    /// Frames in all.
     pub fn frame_count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// What came on top since an earlier look.
+    /// Difference from an earlier reading.
     pub fn since(&self, earlier: &DelayCounts) -> DelayCounts {
         let change = |(now, then): (&u64, &u64)| now.saturating_sub(*then);
         DelayCounts { buckets: self.buckets.iter().zip(&earlier.buckets).map(change).collect() }
@@ -102,13 +103,12 @@ impl DropCounter {
     /// [`BpfError::Invalid`] for an offset beyond any frame, [`BpfError::Load`] otherwise.
     pub fn load(spec: &DropSpec) -> Result<Self, BpfError> {
         let offset = sequence_offset(spec.sequence_offset.unwrap_or(0))?;
-        // struct config of drop.bpf.c.
-        let stamp = sequence_offset(spec.stamp_offset.unwrap_or(0))?;
-        let mut config = [0; 16];
-        config[..4].copy_from_slice(&offset.to_ne_bytes());
-        config[4..8].copy_from_slice(&u32::from(spec.sequence_offset.is_some()).to_ne_bytes());
-        config[8..12].copy_from_slice(&spec.tag.to_be_bytes());
-        config[12..].copy_from_slice(&stamp.to_ne_bytes());
+        let config = types::config {
+            sequence_offset_bytes: offset,
+            check_sequence: spec.sequence_offset.is_some().into(),
+            tag: spec.tag.to_be(),
+            stamp_offset_bytes: sequence_offset(spec.stamp_offset.unwrap_or(0))?,
+        };
         let loaded =
             Opened::open("drop", embedded!("drop"))?.config(&config)?.frags(spec.frags).load()?;
         Ok(DropCounter {
@@ -118,9 +118,8 @@ impl DropCounter {
         })
     }
 
-    /// Puts the program on an interface, until [`Self::detach`], drop or the
-    /// end of the process. Call it on a thread in the interface's network
-    /// namespace.
+    /// Attaches the program to an interface until [`Self::detach`], drop or the end of the process.
+    /// Call it on a thread in the interface's network namespace.
     ///
     /// # Errors
     /// See [`BpfError`]; each names the interface and the remedy.
@@ -128,34 +127,42 @@ impl DropCounter {
         self.program.attach(ifindex, mode)
     }
 
-    /// Takes the program off; nothing happens when it is not attached.
+    /// Detaches the program, if it is attached.
     pub fn detach(&mut self) {
         self.program.detach();
     }
 
-    /// What it has seen since it was loaded.
+    /// Counters since loading.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<DropCounts, BpfError> {
-        let [frames, bytes, sequence_breaks, reordered, duplicated, strays] =
-            sum_per_cpu(&self.counts)?;
-        Ok(DropCounts { frames, bytes, sequence_breaks, reordered, duplicated, strays })
+        let mut sum = DropCounts::default();
+        for cpu in per_cpu::<types::counts>(&self.counts, 0)? {
+            sum.frames += cpu.frames;
+            sum.bytes += cpu.bytes;
+            sum.sequence_breaks += cpu.sequence_breaks;
+            sum.reordered += cpu.reordered;
+            sum.duplicated += cpu.duplicated;
+            sum.strays += cpu.strays;
+        }
+        Ok(sum)
     }
-}
 
-impl DropCounter {
-    /// How long frames were on their way, of those that carried a time.
+    /// Delays of the frames that carried a send time.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn delays(&self) -> Result<DelayCounts, BpfError> {
-        let buckets: [u64; DELAY_BUCKETS] = sum_per_cpu(&self.delays)?;
-        Ok(DelayCounts { buckets: buckets.to_vec() })
+        let mut buckets = vec![0; DELAY_BUCKETS];
+        for cpu in per_cpu::<types::delays>(&self.delays, 0)? {
+            buckets.iter_mut().zip(cpu.frames).for_each(|(sum, frames)| *sum += frames);
+        }
+        Ok(DelayCounts { buckets })
     }
 }
 
-/// Largest offset that the verifier takes for one packet pointer.
+/// Largest offset of a packet pointer that the verifier accepts.
 const OFFSET_MAX: usize = u16::MAX as usize - size_of::<u64>();
 
 /// Checks an offset that a program will add to the start of a frame.
@@ -171,7 +178,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_the_upper_ends_of_their_buckets() {
-        // As drop.bpf.c places them: 5 ns, 31 ns, 1000 ns.
+        // Buckets of drop.bpf.c for 5 ns, 31 ns and 1000 ns.
         let mut buckets = vec![0; DELAY_BUCKETS];
         buckets[5] = 50;
         buckets[16 + 15] = 49;

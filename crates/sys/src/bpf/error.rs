@@ -1,24 +1,19 @@
-//! What can go wrong with a BPF program, and what to do about it.
+//! Errors of BPF programs; each message has a remedy.
 
 use std::io;
 
 use super::interface::Interface;
 use super::link::XdpMode;
 
-/// Why a program could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
-    /// Capabilities are missing.
     #[error(
         "{what} needs {missing}, which this process does not have; run it as root, or grant it: \
          sudo setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep \"$(command -v wirepath)\""
     )]
     Permission {
-        /// What was being done.
         what: String,
-        /// Missing capabilities, by name.
         missing: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -26,16 +21,14 @@ pub enum BpfError {
     /// The kernel or libbpf refused the object.
     #[error("BPF program `{program}` was not loaded (kernel 5.18 or newer is needed){log}")]
     Load {
-        /// Name of the object.
         program: &'static str,
-        /// What libbpf said, the verifier's log included; starts with a line break unless empty.
+        /// Messages of libbpf with the verifier's log; starts with a line break unless empty.
         log: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
 
-    /// Another program sits on the interface.
+    /// Another program is attached.
     #[error(
         "{interface} already has an XDP program{}; take it off first: \
          `sudo ip link set dev {} xdp off`, or end the program that holds it \
@@ -44,21 +37,16 @@ pub enum BpfError {
         .interface.name
     )]
     AlreadyAttached {
-        /// Where.
         interface: Interface,
-        /// Id of the program that is there, when it could be read.
+        /// Id of the attached program, if it could be read.
         program_id: Option<u32>,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
 
     /// This program has been attached before.
     #[error("this program is already attached to {interface}; detach it first")]
-    InUse {
-        /// Where it is.
-        interface: Interface,
-    },
+    InUse { interface: Interface },
 
     /// The MTU, or that of a veth peer, does not fit one page.
     #[error(
@@ -68,9 +56,7 @@ pub enum BpfError {
         .interface.name
     )]
     MtuTooBig {
-        /// Where.
         interface: Interface,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -82,9 +68,7 @@ pub enum BpfError {
         .interface.name
     )]
     TooFewQueues {
-        /// Where.
         interface: Interface,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -98,11 +82,8 @@ pub enum BpfError {
         }
     )]
     ModeUnsupported {
-        /// Where.
         interface: Interface,
-        /// The mode asked for.
         mode: XdpMode,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -113,9 +94,7 @@ pub enum BpfError {
          (the index counts in one namespace only)"
     )]
     NoInterface {
-        /// The index.
         ifindex: u32,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -123,11 +102,8 @@ pub enum BpfError {
     /// Any other refusal to attach.
     #[error("{program} could not be attached to {interface}")]
     Attach {
-        /// Name of the program.
         program: &'static str,
-        /// Where.
         interface: Interface,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -139,9 +115,8 @@ pub enum BpfError {
          there: `sudo ethtool -K PEER gro on`"
     )]
     TargetRefuses {
-        /// The target.
         interface: Interface,
-        /// The driver's answer; `None` when it was not even asked.
+        /// Error of the driver; `None` if the redirect failed before it.
         #[source]
         source: Option<io::Error>,
     },
@@ -149,9 +124,7 @@ pub enum BpfError {
     /// A run of the generator failed.
     #[error("the generator could not run into {interface}")]
     Run {
-        /// The target.
         interface: Interface,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -159,7 +132,6 @@ pub enum BpfError {
     /// The socket map has no such slot.
     #[error("queue {queue} is outside the filter, which was loaded for {queues} queues")]
     NoQueue {
-        /// The queue asked for.
         queue: u32,
         /// Queues the filter was loaded for.
         queues: u32,
@@ -168,19 +140,14 @@ pub enum BpfError {
     /// A map could not be read or written.
     #[error("BPF map `{map}` could not be {what}")]
     Map {
-        /// Name of the map.
         map: String,
         /// `read`, `written`.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
 
     /// A parameter makes no sense.
     #[error("{what}")]
-    Invalid {
-        /// What, and what would.
-        what: String,
-    },
+    Invalid { what: String },
 }

@@ -1,4 +1,4 @@
-//! Follows packets through the stack of the running kernel.
+//! Traces packets through the stack of the running kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,40 +7,41 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Typedef};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::object::{Loaded, Opened, embedded, map_error, to_u64};
+use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
 use crate::capability::{Capability, missing};
 use crate::perf::CpuTimer;
 
-/// Interfaces that can be named.
+mod types {
+    super::shared_types!("explain");
+}
+
+/// Most interfaces that can be traced by name.
 pub const SCOPES_MAX: usize = 16;
 /// Buckets of a histogram: eight to a power of two.
 pub const BUCKETS: usize = 256;
 const POINTS: usize = 16;
 
-/// Where a packet was seen.
+/// Tracepoint at which a packet was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// Nowhere before.
     Nowhere,
-    /// Given to an interface's queueing discipline.
+    /// Enqueued in an interface's queueing discipline.
     Queued,
     /// Given to the driver.
     ToDriver,
-    /// In a CPU's backlog, as virtual interfaces do it.
+    /// In a CPU's backlog (virtual interfaces).
     InBacklog,
     /// Given to GRO by a driver.
     InGro,
     /// Given to the protocols.
     Received,
-    /// In its socket, which says so.
+    /// In the socket's queue, after `sk_data_ready`.
     Ready,
-    /// Read by the application.
     Read,
-    /// Done with.
     Consumed,
-    /// Dropped.
     Dropped,
 }
 
@@ -60,7 +61,7 @@ impl Point {
     ];
 }
 
-/// What is followed: packets that are first seen at an interface.
+/// Traced packets: those first seen at this interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
     /// Inode number of the network namespace.
@@ -72,9 +73,8 @@ pub struct Scope {
 /// Time from one point to the next.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// Packets.
     pub count: u64,
-    /// Those of them that were timed.
+    /// Timed packets.
     pub timed_count: u64,
     /// Sum of their times, nanoseconds.
     pub sum_ns: u64,
@@ -84,34 +84,32 @@ pub struct Stage {
     pub buckets: Vec<u64>,
 }
 
-/// A wake-up's key among the stages: nothing goes from one drop to another.
+/// Key of wake-ups among the stages: no packet goes from one drop to another.
 const WAKE_UP: (Point, Point) = (Point::Dropped, Point::Dropped);
-/// Nor from one reading to another.
+/// Key of reads without arrival: no packet goes from one read to another.
 const READ_UNSEEN: (Point, Point) = (Point::Read, Point::Read);
 
-/// All that was seen since loading.
+/// Results since loading.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// By (from, to); from [`Point::Nowhere`] are the packets that began to be followed.
+    /// By (from, to); from [`Point::Nowhere`] for packets seen for the first time.
     pub stages: BTreeMap<(Point, Point), Stage>,
-    /// From a socket's readiness until its reader runs, for readers that slept.
+    /// Time from a socket's readiness until its sleeping reader runs.
     pub wake_up: Option<Stage>,
-    /// Datagrams read of which it was not seen when they came.
+    /// Datagrams read whose arrival was not seen.
     pub read_unseen_count: u64,
-    /// Packets whose story ended because another took their slot.
+    /// Packets lost from the trace because another took their slot.
     pub evicted_count: u64,
-    /// Drops by reason and by the address of the code that dropped.
+    /// Drops by reason and address of the dropping code.
     pub drops: BTreeMap<(u32, u64), u64>,
     /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
     pub samples: Vec<(Vec<u64>, u64)>,
 }
 
-/// Runs of programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Runs {
     /// CPU time, nanoseconds.
     pub ns: u64,
-    /// Runs.
     pub count: u64,
 }
 
@@ -122,12 +120,11 @@ impl Runs {
     }
 }
 
-/// What the programs took by the kernel's account, entry and exit of a program not included.
+/// Run time of the programs as counted by the kernel, without entry and exit of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunTime {
-    /// Those that follow packets.
     pub all: Runs,
-    /// One that does nothing: what it takes is the price of counting.
+    /// An empty program, whose run time is the cost of counting.
     pub empty: Runs,
 }
 
@@ -146,11 +143,11 @@ const TRACEPOINTS: [(&str, &str); 11] = [
     ("switched", "sched_switch"),
 ];
 
-/// Programs at the stack's tracepoints; they see packets only between [`Self::start`] and
-/// [`Self::stop`], and cost nothing outside.
+/// Programs at the stack's tracepoints, attached only between [`Self::start`] and
+/// [`Self::stop`]; they cost nothing otherwise.
 #[derive(Debug)]
 pub struct Explain {
-    // Before the object, so that they are taken off first.
+    // Before the object, so that they are detached first.
     links: Vec<Link>,
     window: u32,
     missing: Vec<String>,
@@ -162,9 +159,9 @@ pub struct Explain {
 impl Explain {
     /// Loads the programs.
     ///
-    /// - `scopes`: what is followed; everything on this machine when empty.
-    /// - `timed_one_in`: of so many packets one is timed; all are counted.
-    /// - `samples_per_second`: how often each CPU is looked at; 0 for never.
+    /// - `scopes`: traced interfaces; all of this machine if empty.
+    /// - `timed_one_in`: one packet in this many is timed; all are counted.
+    /// - `samples_per_second`: samples of each CPU; 0 disables sampling.
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for more
@@ -179,13 +176,13 @@ impl Explain {
                 what: format!("{} interfaces named; there can be {SCOPES_MAX}", scopes.len()),
             });
         }
-        // struct config of explain.bpf.c.
-        let mut config = vec![0; 8 + SCOPES_MAX * 8];
-        config[..4].copy_from_slice(&timed_one_in.max(1).to_ne_bytes());
-        config[4..8].copy_from_slice(&(scopes.len() as u32).to_ne_bytes());
-        for (scope, at) in scopes.iter().zip(config[8..].chunks_exact_mut(8)) {
-            at[..4].copy_from_slice(&scope.netns.to_ne_bytes());
-            at[4..].copy_from_slice(&scope.ifindex.to_ne_bytes());
+        let mut config = types::config {
+            timed_one_in: timed_one_in.max(1),
+            scopes_count: scopes.len() as u32,
+            scopes: [types::scope { netns: 0, ifindex: 0 }; SCOPES_MAX],
+        };
+        for (to, scope) in config.scopes.iter_mut().zip(scopes) {
+            *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
         }
         let absent = absent_tracepoints();
         let left_out: Vec<&str> = absent.iter().map(|(program, _)| *program).collect();
@@ -199,22 +196,19 @@ impl Explain {
         Ok(Explain { links, window: 0, missing, absent, samples_per_second, loaded })
     }
 
-    /// Opens a window: from here on packets are followed. Nothing happens when one is open.
+    /// Opens a window in which packets are traced; does nothing if one is open.
     ///
     /// # Errors
-    /// [`BpfError::Map`], and [`BpfError::Permission`] when the kernel allows no tracing at all.
+    /// [`BpfError::Map`]; [`BpfError::Permission`] if the kernel allows no tracing.
     pub fn start(&mut self) -> Result<(), BpfError> {
         if !self.links.is_empty() {
             return Ok(());
         }
         self.window += 1;
-        self.loaded
-            .map(".bss")?
-            .update(&0_u32.to_ne_bytes(), &self.window.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error(".bss", "written", why))?;
+        write_single(&self.loaded.map(".bss")?, &self.window)?;
         let mut refused = None;
         let there = TRACEPOINTS.iter().filter(|pair| !self.absent.contains(pair));
-        // The ends of a story first: what begins is then seen to its end.
+        // Last stages first, so that a packet seen at the start is seen at the end.
         for (program, tracepoint) in there.rev() {
             match self.loaded.program(program)?.attach_trace() {
                 Ok(link) => self.links.push(link),
@@ -247,12 +241,12 @@ impl Explain {
             let program = self.loaded.program("sample")?;
             let attached = CpuTimer::open(cpu, self.samples_per_second).and_then(|timer| {
                 let link = program.attach_perf_event(timer.as_raw_fd());
-                // The link has taken the descriptor over.
+                // The link owns the descriptor now.
                 link.inspect(|_| timer.give_away()).map_err(io::Error::other)
             });
             match attached {
                 Ok(link) => self.links.push(link),
-                // A CPU that is off has no timer.
+                // An offline CPU has no timer.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(why) => {
                     let what = format!("samples of what CPUs do: {why}");
@@ -265,17 +259,17 @@ impl Explain {
         Ok(())
     }
 
-    /// Closes the window; the programs are off their tracepoints afterwards.
+    /// Closes the window and detaches the programs.
     pub fn stop(&mut self) {
         self.links.clear();
     }
 
-    /// What the kernel did not offer so far, each with its answer.
+    /// Features that the kernel did not offer so far, each with its error.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// All that was seen in all windows so far.
+    /// Results of all windows so far.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -294,14 +288,13 @@ impl Explain {
                 }
             }
         }
-        let [_, _, evicted, _] = super::object::sum_per_cpu::<4>(&self.loaded.map("heres")?)?;
-        seen.evicted_count = evicted;
+        let heres: Vec<types::here> = per_cpu(&self.loaded.map("heres")?, 0)?;
+        seen.evicted_count = heres.iter().map(|here| here.evicted).sum();
         let drops = self.loaded.map("drops")?;
         for key in drops.keys() {
             let Some(count) = lookup(&drops, &key)? else { continue };
-            let reason = key.get(8..12).and_then(|bytes| bytes.try_into().ok());
-            let reason = reason.map(u32::from_ne_bytes).unwrap_or_default();
-            seen.drops.insert((reason, to_u64(&key[..8])), to_u64(&count));
+            let Ok(drop) = types::drop::read_from_bytes(&key) else { continue };
+            seen.drops.insert((drop.reason, drop.location), to_u64(&count));
         }
         Ok(seen)
     }
@@ -323,16 +316,16 @@ impl Explain {
         Ok(all)
     }
 
-    /// A run of an empty program, counted as the others are, from here on: see [`RunTime::empty`].
+    /// Attaches the empty program, whose runs are counted like the others: see [`RunTime::empty`].
     ///
     /// # Errors
-    /// [`BpfError::Map`] when the kernel does not attach it.
+    /// [`BpfError::Map`] if the kernel does not attach it.
     pub fn attach_empty(&mut self) -> Result<EmptyRuns, BpfError> {
         let attached = self.loaded.program("empty")?.attach_trace();
         attached.map(EmptyRuns).map_err(|why| map_error("empty", "attached", why))
     }
 
-    /// What the programs took while the kernel counted it: see [`RunTimeCounting`].
+    /// Run time of the programs while [`RunTimeCounting`] was on.
     ///
     /// # Errors
     /// [`BpfError::Map`].
@@ -362,13 +355,13 @@ impl Explain {
     }
 }
 
-/// Has an empty program run beside the others, as long as it lives.
+/// Keeps the empty program attached until dropped.
 #[derive(Debug)]
 pub struct EmptyRuns(#[expect(dead_code, reason = "attached until it is dropped")] Link);
 
-/// Has the kernel count the run time of all BPF programs of this machine, as long as it lives.
+/// Makes the kernel count the run time of all BPF programs of this machine until dropped.
 ///
-/// That has a price of its own: two looks at the clock a run, which are not in the count.
+/// Counting costs two clock reads a run, which are not in the count.
 #[derive(Debug)]
 pub struct RunTimeCounting(#[expect(dead_code, reason = "counts until it is closed")] OwnedFd);
 
@@ -383,7 +376,7 @@ impl RunTimeCounting {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given it to us.
+        // SAFETY: the call returned a new descriptor without another owner.
         Ok(RunTimeCounting(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
@@ -399,8 +392,8 @@ pub fn bucket_ns(bucket: usize) -> u64 {
     }
 }
 
-/// Names of the running kernel's reasons for a drop, by number, without their common beginning;
-/// empty where the kernel does not tell them.
+/// Names of the running kernel's drop reasons, by number, without their common prefix; empty if
+/// the kernel does not list them.
 ///
 /// Source: `enum skb_drop_reason` of the kernel's type information.
 pub fn drop_reasons() -> BTreeMap<u32, String> {
@@ -416,11 +409,11 @@ pub fn drop_reasons() -> BTreeMap<u32, String> {
     named.collect()
 }
 
-/// Programs whose tracepoint the running kernel does not have, with that.
+/// Programs whose tracepoint the running kernel lacks, with the tracepoint.
 ///
 /// Source: a tracepoint's type is `btf_trace_NAME` in the kernel's type information.
 fn absent_tracepoints() -> Vec<(&'static str, &'static str)> {
-    // Without type information loading fails, and says so.
+    // Without type information loading fails with an error of its own.
     let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
     let is_there = |tracepoint: &str| {
         btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
@@ -428,28 +421,27 @@ fn absent_tracepoints() -> Vec<(&'static str, &'static str)> {
     TRACEPOINTS.into_iter().filter(|(_, tracepoint)| !is_there(tracepoint)).collect()
 }
 
+/// Zero for anything but eight bytes.
+fn to_u64(bytes: &[u8]) -> u64 {
+    u64::read_from_bytes(bytes).unwrap_or_default()
+}
+
 fn lookup(map: &MapHandle, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
     map.lookup(key, MapFlags::ANY)
         .map_err(|why| map_error(&map.name().to_string_lossy(), "read", why))
 }
 
-/// A stage's sums over the CPUs; `None` when nothing went through it.
+/// Sums of a stage over the CPUs; `None` if no packet went through it.
 fn stage(map: &MapHandle, key: u32) -> Result<Option<Stage>, BpfError> {
-    let per_cpu = map
-        .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
-        .map_err(|why| map_error("stages", "read", why))?
-        .unwrap_or_default();
     let mut sum =
         Stage { count: 0, timed_count: 0, sum_ns: 0, max_ns: 0, buckets: vec![0; BUCKETS] };
-    for bytes in &per_cpu {
-        // struct stage of explain.bpf.c.
-        let Some((words, buckets)) = bytes.split_at_checked(32) else { continue };
-        sum.count += to_u64(&words[..8]);
-        sum.timed_count += to_u64(&words[8..16]);
-        sum.sum_ns += to_u64(&words[16..24]);
-        sum.max_ns = sum.max_ns.max(to_u64(&words[24..]));
-        for (sum, bytes) in sum.buckets.iter_mut().zip(buckets.chunks_exact(4)) {
-            *sum += bytes.try_into().map(u32::from_ne_bytes).map_or(0, u64::from);
+    for cpu in per_cpu::<types::stage>(map, key)? {
+        sum.count += cpu.count;
+        sum.timed_count += cpu.timed;
+        sum.sum_ns += cpu.sum_ns;
+        sum.max_ns = sum.max_ns.max(cpu.max_ns);
+        for (sum, count) in sum.buckets.iter_mut().zip(cpu.buckets) {
+            *sum += u64::from(count);
         }
     }
     Ok((sum.count > 0).then_some(sum))

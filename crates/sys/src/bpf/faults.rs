@@ -1,34 +1,36 @@
-//! Known faults between two ends: the truth that counters are held against.
+//! Known faults between two ends, against which counters are checked.
 
 use std::io;
 use std::os::fd::AsFd;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
 use super::interface::Interface;
 use super::link::Link;
-use super::object::{Loaded, Opened, embedded, map_error, read_single, to_u64};
+use super::object::{Loaded, Opened, embedded, read_single, shared_types, write_single};
 
-/// Hits datagram `n`, counted from 0, when `n % every == phase`.
+mod types {
+    super::shared_types!("faults");
+}
+
+/// Hits datagram `n`, counted from 0, if `n % every == phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Period in datagrams, at least 1.
     pub every: u32,
-    /// Which of each period, below `every`.
+    /// Index in each period, below `every`.
     pub phase: u32,
 }
 
-/// What a [`FaultFilter`] does to UDP datagrams (IPv4, whole, at most one VLAN tag).
+/// Faults of UDP datagrams (IPv4, unfragmented, at most one VLAN tag).
 ///
-/// All faults count the same datagrams, so periods that are equal need
-/// different phases to keep out of each other's way. A dropped datagram meets
-/// no other fault; one that is kept back for a swap is not duplicated.
+/// All faults count the same datagrams, so equal periods need different phases to hit different
+/// datagrams. A dropped datagram meets no other fault; one held for a swap is not duplicated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultSpec {
     /// Source or destination port; 0 takes every datagram.
     pub udp_port: u16,
-    /// Datagrams that vanish.
     pub drop: Option<Fault>,
     /// Datagrams that are sent twice.
     pub duplicate: Option<Fault>,
@@ -36,39 +38,35 @@ pub struct FaultSpec {
     pub reorder: Option<Fault>,
 }
 
-/// What a [`FaultFilter`] did since it was loaded, in datagrams.
+/// Counters of a [`FaultFilter`] since it was loaded, in datagrams.
 ///
 /// `seen - dropped + duplicated - held - failed` left by the other interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Came in and could be hit.
     pub seen: u64,
-    /// Taken away.
     pub dropped: u64,
-    /// Sent a second time.
     pub duplicated: u64,
     /// Sent after their successor: one for each swap.
     pub reordered: u64,
-    /// Due for a swap, but longer than can be kept, and so sent in order.
+    /// Due for a swap, but too long to hold, and therefore sent in order.
     pub reorder_skipped: u64,
-    /// Frames that hold several datagrams (GSO, GRO). No single one could be
-    /// hit, so they went through as they were and are not in `seen`: switch
-    /// the offload off when this is not 0.
+    /// Frames of several datagrams (GSO, GRO). They passed unchanged and are not in `seen`: disable
+    /// the offload if this is not 0.
     pub gso_passed: u64,
-    /// Lost by this filter, for want of memory; always 0 where the books are to be trusted.
+    /// Lost by this filter because memory ran out; the other counters are exact only if 0.
     pub failed: u64,
-    /// Kept back for a swap whose partner has not come yet: 0 or 1.
+    /// Held for a swap whose partner has not arrived yet: 0 or 1.
     pub held: u64,
 }
 
-/// tc program that forwards all that enters one interface out of another, with faults.
+/// tc program that forwards all frames from one interface to another, with faults.
 ///
-/// It makes a wire with known faults of a namespace with two interfaces, for
-/// one direction; the other direction takes a second filter. Frames that are
-/// no datagrams of the port are forwarded untouched.
+/// A namespace with two interfaces becomes a wire with known faults, for one direction; the other
+/// direction takes a second filter. Frames other than datagrams of the port pass unchanged.
 #[derive(Debug)]
 pub struct FaultFilter {
-    // Before the object, so that it is taken off first.
+    // Before the object, so that it is detached first.
     link: Option<Link>,
     counts: MapHandle,
     loaded: Loaded,
@@ -82,25 +80,25 @@ impl FaultFilter {
     /// the checksum's state, CAP_PERFMON); [`BpfError::Invalid`] for a period of
     /// 0 or a phase beyond it; [`BpfError::Load`] otherwise.
     pub fn load(spec: &FaultSpec) -> Result<Self, BpfError> {
-        // struct config of faults.bpf.c.
-        let mut config = Vec::with_capacity(28);
-        for fault in [spec.drop, spec.duplicate, spec.reorder] {
-            let Fault { every, phase } = fault.unwrap_or(Fault { every: 0, phase: 0 });
-            if fault.is_some() && phase >= every {
-                return Err(BpfError::Invalid {
-                    what: format!("phase {phase} never comes in a period of {every} datagrams"),
-                });
-            }
-            config.extend(every.to_ne_bytes());
-            config.extend(phase.to_ne_bytes());
-        }
-        config.extend(u32::from(spec.udp_port).to_ne_bytes());
+        let fault = |fault: Option<Fault>| match fault {
+            None => Ok(types::fault { every: 0, phase: 0 }),
+            Some(Fault { every, phase }) if phase < every => Ok(types::fault { every, phase }),
+            Some(Fault { every, phase }) => Err(BpfError::Invalid {
+                what: format!("phase {phase} never comes in a period of {every} datagrams"),
+            }),
+        };
+        let config = types::config {
+            drop: fault(spec.drop)?,
+            duplicate: fault(spec.duplicate)?,
+            reorder: fault(spec.reorder)?,
+            udp_port: spec.udp_port.into(),
+        };
         let loaded = Opened::open("faults", embedded!("faults"))?.config(&config)?.load()?;
         Ok(FaultFilter { link: None, counts: loaded.map("counts")?, loaded })
     }
 
-    /// Forwards what enters `from` out of `to`, until [`Self::detach`], drop or
-    /// the end of the process. Call it on a thread in the namespace of both.
+    /// Forwards frames from `from` to `to` until [`Self::detach`], drop or the end of the process.
+    /// Call it on a thread in the namespace of both.
     ///
     /// # Errors
     /// [`BpfError::InUse`], [`BpfError::NoInterface`] or [`BpfError::Attach`]
@@ -116,40 +114,33 @@ impl FaultFilter {
                 source: io::Error::from_raw_os_error(libc::ENODEV),
             });
         }
-        self.loaded
-            .map(".bss")?
-            .update(&0_u32.to_ne_bytes(), &to_ifindex.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|why| map_error(".bss", "written", why))?;
+        write_single(&self.loaded.map(".bss")?, &to_ifindex)?;
         let name = self.loaded.name();
         let program = self.loaded.program(name)?;
         self.link = Some(Link::tcx_ingress(program.as_fd(), name, from_ifindex)?);
         Ok(())
     }
 
-    /// Takes the program off; a datagram that is still held is lost. Nothing
-    /// happens when it is not attached.
+    /// Detaches the program, if it is attached; a datagram that is still held is lost.
     pub fn detach(&mut self) {
         self.link = None;
     }
 
-    /// What it has done since it was loaded.
+    /// Counters since loading.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn counts(&self) -> Result<FaultCounts, BpfError> {
-        let bytes = read_single(&self.counts)?;
-        // struct counts of faults.bpf.c, in order.
-        let mut words = bytes.chunks_exact(size_of::<u64>()).map(to_u64);
-        let mut word = || words.next().unwrap_or_default();
+        let counts: types::counts = read_single(&self.counts)?;
         Ok(FaultCounts {
-            seen: word(),
-            dropped: word(),
-            duplicated: word(),
-            reordered: word(),
-            reorder_skipped: word(),
-            gso_passed: word(),
-            failed: word(),
-            held: word(),
+            seen: counts.seen,
+            dropped: counts.dropped,
+            duplicated: counts.duplicated,
+            reordered: counts.reordered,
+            reorder_skipped: counts.reorder_skipped,
+            gso_passed: counts.gso_passed,
+            failed: counts.failed,
+            held: counts.held,
         })
     }
 }

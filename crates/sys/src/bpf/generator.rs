@@ -1,4 +1,4 @@
-//! Live frames from the kernel's test run: a load that user space cannot make.
+//! Live frames from BPF_PROG_TEST_RUN: a load that user space cannot generate.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,19 +9,22 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use super::drop::sequence_offset;
 use super::error::BpfError;
 use super::interface::Interface;
-use super::object::{Loaded, Opened, embedded, map_error, read_single, to_u64};
+use super::object::{Loaded, Opened, embedded, map_error, read_single, shared_types, write_single};
 
-/// What a [`Generator`] did since it was made, in frames.
+mod types {
+    super::shared_types!("generator");
+}
+
+/// Counters of a [`Generator`], in frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GeneratorCounts {
-    /// Made and given a sequence number.
+    /// Generated and numbered.
     pub attempted: u64,
-    /// Taken by the target.
     pub sent: u64,
 }
 
 impl GeneratorCounts {
-    /// Refused by the target: its peer's ring was full, or it is down.
+    /// Frames refused by the target: the peer's ring was full, or the target is down.
     pub fn refused(&self) -> u64 {
         self.attempted.saturating_sub(self.sent)
     }
@@ -29,19 +32,18 @@ impl GeneratorCounts {
 
 /// Sends copies of one frame out of an interface, from inside the kernel.
 ///
-/// Every frame carries a running sequence number. One thread drives it; the
-/// receiver's work on a veth is done on the same CPU, between batches.
+/// Every frame carries a running sequence number. One thread runs it; on a veth the receiver's
+/// work is done on the same CPU, between batches.
 ///
 /// The frames are recycled and only the sequence number is written on each
 /// pass: a receiver that changes frames in place (a forwarder that counts down
 /// the TTL, an echo that swaps addresses) changes the template's later copies.
 ///
-/// A veth whose peer has neither an XDP program nor GRO takes no redirected
-/// frame at all. [`Self::run`] notices after the first batch and says so; see
-/// [`super::PassProgram`].
+/// A veth whose peer has no XDP program and no GRO takes no redirected frame: [`Self::run`] fails
+/// after the first batch. See [`super::PassProgram`].
 #[derive(Debug)]
 pub struct Generator {
-    // Before the object: the tracing of the target's answers.
+    // Before the object. Traces the target's return codes.
     _answers: libbpf_rs::Link,
     program: OwnedFd,
     state: MapHandle,
@@ -57,21 +59,21 @@ impl Generator {
     /// Largest batch that the kernel takes, in frames.
     pub const BATCH_MAX: u32 = 256;
 
-    /// A batch that fits a veth's ring (256 entries) with room to spare. Larger
-    /// ones are no faster, and now and then find the ring full.
+    /// Default batch: half of a veth's ring (256 entries). Larger ones are no faster and find the
+    /// ring full now and then.
     pub const BATCH: u32 = 128;
 
-    /// Makes a generator of `template`, a whole frame from the Ethernet header
-    /// on, into an interface of this thread's network namespace.
+    /// Makes a generator of `template`, a whole frame with its Ethernet header, into an interface of
+    /// this thread's network namespace.
     ///
-    /// `sequence_offset` is where in the frame the sequence number goes (32
-    /// bits, big endian, from 0 on), in bytes. A UDP checksum in the template
-    /// must be 0, as it could not stay right.
+    /// - `sequence_offset_bytes`: position of the sequence number (32 bits, big endian, from 0).
+    ///
+    /// A UDP checksum in the template must be 0, because it is not updated.
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON;
-    /// [`BpfError::NoInterface`]; [`BpfError::Invalid`] when the sequence number
-    /// does not fit the frame.
+    /// [`BpfError::NoInterface`]; [`BpfError::Invalid`] if the sequence number does not fit the
+    /// frame.
     pub fn new(
         template: &[u8],
         target_ifindex: u32,
@@ -80,9 +82,9 @@ impl Generator {
         Self::with_stamp(template, target_ifindex, sequence_offset_bytes, None)
     }
 
-    /// The same, of frames that carry the time at which they were made.
+    /// As [`Self::new`], with the send time in each frame.
     ///
-    /// - `stamp_offset_bytes`: where it goes (64 bits, big endian, CLOCK_MONOTONIC
+    /// - `stamp_offset_bytes`: position of the time (64 bits, big endian, CLOCK_MONOTONIC
     ///   nanoseconds).
     ///
     /// # Errors
@@ -110,18 +112,18 @@ impl Generator {
                 ),
             });
         }
-        // struct config of generator.bpf.c.
-        let mut config = [0; 12];
-        config[..4].copy_from_slice(&offset.to_ne_bytes());
-        config[4..8].copy_from_slice(&target_ifindex.to_ne_bytes());
-        config[8..].copy_from_slice(&stamp.to_ne_bytes());
+        let config = types::config {
+            sequence_offset_bytes: offset,
+            target_ifindex,
+            stamp_offset_bytes: stamp,
+        };
         let loaded = Opened::open("generator", embedded!("generator"))?.config(&config)?.load()?;
 
         let target = Interface::read(target_ifindex);
         let key = 0_u32.to_ne_bytes();
         loaded.map("target")?.update(&key, &target_ifindex.to_ne_bytes(), MapFlags::ANY).map_err(
             |why| match why.kind() {
-                // The map looks the interface up and answers EINVAL when there is none.
+                // The map update looks the interface up: EINVAL means that there is none.
                 libbpf_rs::ErrorKind::InvalidInput => BpfError::NoInterface {
                     ifindex: target_ifindex,
                     source: io::Error::new(io::ErrorKind::NotFound, why),
@@ -153,21 +155,19 @@ impl Generator {
         })
     }
 
-    /// Sends `frames` frames, `batch` of them at a time (1 to
-    /// [`Self::BATCH_MAX`]), and returns how long the sending took: from the
-    /// first frame made to the last handed to the target.
+    /// Sends `frames` frames in batches of `batch` (1 to [`Self::BATCH_MAX`]). Returns the time from
+    /// the first generated frame to the last one taken by the target.
     ///
-    /// The call itself takes longer: when a run ends, the kernel sleeps until
-    /// it has all its frames back (22 ms on Linux 6.18, whatever their number).
-    /// That is not in the returned time, and it is why runs should be long.
+    /// The call itself takes longer: at the end of a run the kernel sleeps until it has reclaimed
+    /// all frames (22 ms on Linux 6.18, whatever their number). The returned time excludes it;
+    /// prefer long runs.
     ///
-    /// A signal ends the run early; [`Self::counts`] tells how far it came. Call
-    /// it on a thread in the target's network namespace.
+    /// A signal ends the run early; see [`Self::counts`]. Call it on a thread in the target's
+    /// network namespace.
     ///
     /// # Errors
-    /// [`BpfError::TargetRefuses`] when not one frame was ever taken,
-    /// [`BpfError::Run`] when the kernel refuses (frame too long, too many per
-    /// batch).
+    /// [`BpfError::TargetRefuses`] if the target took no frame at all; [`BpfError::Run`] if the
+    /// kernel refuses (frame too long, batch too large).
     pub fn run(&mut self, frames: u32, batch: u32) -> Result<Duration, BpfError> {
         if batch == 0 || batch > Self::BATCH_MAX {
             return Err(BpfError::Invalid {
@@ -177,7 +177,7 @@ impl Generator {
         let mut sending = Duration::ZERO;
         let mut left = frames;
         while left > 0 {
-            // The first batch tells whether the target takes frames at all.
+            // One batch first, to check that the target takes frames at all.
             let part = if self.counts.sent == 0 { left.min(batch) } else { left };
             let part = part.min(i32::MAX.unsigned_abs());
             self.trace_thread(own_thread())?;
@@ -192,16 +192,16 @@ impl Generator {
         Ok(sending)
     }
 
-    /// Has the runs from now on keep a rate; they wait, in the kernel and with its CPU, for each
-    /// frame's time. A batch goes out when its last frame is made.
+    /// Sets the rate of further runs. The kernel spins until each frame is due; a batch is sent when
+    /// its last frame is generated.
     ///
-    /// - `rate_pps`: frames a second; 0 for as many as can be.
+    /// - `rate_pps`: frames a second; 0 for full speed.
     pub fn set_rate(&mut self, rate_pps: f64) {
         let gap_ps = if rate_pps > 0.0 { 1e12 / rate_pps } else { 0.0 };
         self.gap_ps = gap_ps as u64;
     }
 
-    /// What became of the frames of all runs.
+    /// Counters over all runs.
     pub fn counts(&self) -> GeneratorCounts {
         self.counts
     }
@@ -216,7 +216,7 @@ impl Generator {
         self.counts.attempted as u32
     }
 
-    /// Returns whether a signal ended it.
+    /// Returns true if a signal ended the run.
     fn run_part(&self, frames: u32, batch: u32) -> Result<bool, BpfError> {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -242,28 +242,24 @@ impl Generator {
         }
     }
 
-    /// Takes over what was counted, and lets `thread` alone be counted from now
-    /// on. Returns how long the run that ended was sending.
+    /// Reads the counters and restricts further counting to `thread`. Returns the send time of the
+    /// run that ended.
     fn trace_thread(&mut self, thread: u64) -> Result<Duration, BpfError> {
-        let state = read_single(&self.state)?;
-        let mut words = state.chunks_exact(size_of::<u64>()).map(to_u64);
-        let run: Run = std::array::from_fn(|_| words.next().unwrap_or_default());
-        let [attempted, sent, last_error, _, first_ns, last_ns, ..] = run;
+        let run: types::run = read_single(&self.state)?;
+        let types::run { attempted, sent, last_error, .. } = run;
         self.counts = GeneratorCounts { attempted, sent };
-        self.last_error = last_error.cast_signed();
-        let next: Run = [attempted, sent, last_error, thread, 0, 0, self.gap_ps, attempted];
-        let image: Vec<u8> = next.into_iter().flat_map(u64::to_ne_bytes).collect();
-        self.state
-            .update(&0_u32.to_ne_bytes(), &image, MapFlags::ANY)
-            .map_err(|why| map_error(".bss", "written", why))?;
-        Ok(Duration::from_nanos(last_ns.saturating_sub(first_ns)))
+        self.last_error = last_error;
+        let (gap_ps, begun) = (self.gap_ps, attempted);
+        let next = types::run { thread, first_ns: 0, last_ns: 0, gap_ps, begun, ..run };
+        write_single(&self.state, &next)?;
+        Ok(Duration::from_nanos(run.last_ns.saturating_sub(run.first_ns)))
     }
 
     fn check_taken(&self) -> Result<(), BpfError> {
         if self.counts.attempted == 0 || self.counts.sent > 0 {
             return Ok(());
         }
-        // 0 when the redirect itself failed, so that the driver was not asked.
+        // 0 if the redirect failed before the driver.
         let code = i32::try_from(self.last_error.unsigned_abs()).unwrap_or(libc::EIO);
         Err(BpfError::TargetRefuses {
             interface: self.target.clone(),
@@ -272,14 +268,10 @@ impl Generator {
     }
 }
 
-/// `struct run` of generator.bpf.c: attempted, sent, last error, thread, first and last time, gap,
-/// attempted before.
-type Run = [u64; 8];
-
 const ETHERNET_BYTES: usize = 14;
 
 fn own_thread() -> u64 {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: no argument; cannot fail.
     let thread = unsafe { libc::gettid() };
     u64::from(thread.unsigned_abs())
 }

@@ -1,4 +1,4 @@
-//! What headroom interfaces ask for, where netlink does not tell.
+//! Headroom that interfaces need, which netlink does not report.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,11 @@ use super::hooks::read_inside;
 use super::object::embedded;
 use crate::netns::Netns;
 
-/// Bytes in front of a frame that each interface of a namespace asks for (the kernel's
-/// `needed_headroom`), by its index; of the first 512 interfaces.
+/// `needed_headroom` in bytes of the first 512 interfaces of a namespace, by index.
 ///
 /// # Errors
 /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] where the kernel has
-/// no BTF or no task iterator (before 5.8), or lets nobody read its memory.
+/// no BTF or no task iterator (before 5.8), or is locked down against reading its memory.
 pub fn headrooms(netns: &Netns) -> Result<BTreeMap<u32, u16>, BpfError> {
     let text = read_inside(netns, "headrooms", embedded!("headrooms"))?;
     Ok(text.lines().filter_map(parse).collect())

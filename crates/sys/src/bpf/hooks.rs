@@ -1,4 +1,4 @@
-//! Which functions netfilter calls in a network namespace.
+//! Netfilter hook functions of a network namespace.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ pub struct HookFunction {
     pub family: &'static str,
     /// `prerouting`, `input`, `forward`, `output` or `postrouting`.
     pub hook: &'static str,
-    /// Name of the kernel's function; `more` where there are more than the program lists.
+    /// Name of the kernel function; `more` if there are more than the program lists.
     pub function: String,
 }
 
@@ -25,8 +25,8 @@ impl fmt::Display for HookFunction {
     }
 }
 
-/// Functions hooked into the IP and bridge stacks of a network namespace, in the order in which
-/// packets meet them.
+/// Functions hooked into the IP and bridge stacks of a network namespace, in the order of
+/// execution.
 ///
 /// # Errors
 /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] where the kernel has
@@ -36,8 +36,7 @@ pub fn hook_functions(netns: &Netns) -> Result<Vec<HookFunction>, BpfError> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// What a program prints that iterates over tasks and tells of the reader's namespace, read inside
-/// one.
+/// Output of a task iterator that prints the reader's namespace, read inside `netns`.
 pub(super) fn read_inside(
     netns: &Netns,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! An interface as a message names it.
+//! An interface in messages.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -8,19 +8,18 @@ use std::os::fd::AsRawFd;
 
 const UNKNOWN: &str = "?";
 
-/// An interface of this thread's network namespace, as far as it could be read.
+/// An interface of this thread's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Index.
     pub index: u32,
-    /// Name; `?` when it could not be read.
+    /// Name; `?` if it could not be read.
     pub name: String,
-    /// MTU in bytes, when it could be read.
+    /// MTU in bytes, if it could be read.
     pub mtu_bytes: Option<u32>,
 }
 
 impl Interface {
-    /// Reads name and MTU; never fails, because it serves error messages.
+    /// Reads name and MTU; never fails, because error messages need it.
     ///
     /// Source: netdevice(7), SIOCGIFNAME and SIOCGIFMTU.
     pub fn read(index: u32) -> Self {
@@ -29,7 +28,7 @@ impl Interface {
         Interface { index, name: name.unwrap_or_else(|| UNKNOWN.into()), mtu_bytes }
     }
 
-    /// Whether this namespace has no interface of that index.
+    /// True if this namespace has no interface of that index.
     pub(super) fn is_unknown(&self) -> bool {
         self.name == UNKNOWN
     }
@@ -65,7 +64,7 @@ fn mtu_of(name: &str) -> Option<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the kernel reads ifr_name and writes ifr_mtu of a structure we own.
+    // SAFETY: the kernel reads ifr_name and writes ifr_mtu of `request`, which outlives the call.
     let answer =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if answer != 0 {

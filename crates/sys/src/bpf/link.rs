@@ -1,10 +1,11 @@
-//! Attachments that end with the process.
+//! BPF links: attachments that end with the process.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::{Xdp, XdpFlags};
+use serde::{Deserialize, Serialize};
 
 use super::error::BpfError;
 use super::interface::Interface;
@@ -12,11 +13,13 @@ use super::object::Loaded;
 use crate::capability::{Capability, missing};
 
 /// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
 pub enum XdpMode {
-    /// On socket buffers, after the driver; works with every interface.
+    /// In the stack (generic XDP)
     Skb,
-    /// In the driver, before a socket buffer is made.
+    /// In the driver
     Native,
 }
 
@@ -29,7 +32,7 @@ impl fmt::Display for XdpMode {
     }
 }
 
-/// One attachment; the program is taken off when this is dropped.
+/// One attachment; dropping it detaches the program.
 #[derive(Debug)]
 pub(super) struct Link {
     fd: OwnedFd,
@@ -54,7 +57,7 @@ impl Link {
             .map_err(|source| xdp_error(program, name, ifindex, mode, source))
     }
 
-    /// Attaches a traffic-control program where frames enter from the interface.
+    /// Attaches a traffic-control program to the ingress of an interface.
     ///
     /// Source: bpf(2) BPF_LINK_CREATE with BPF_TCX_INGRESS (kernel 6.6).
     pub(super) fn tcx_ingress(
@@ -66,7 +69,6 @@ impl Link {
             .map_err(|source| attach_error(name, ifindex, source))
     }
 
-    /// Where it is attached.
     pub(super) fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -75,14 +77,14 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // Closing is not enough while a forked child holds a copy of the descriptor.
-        // SAFETY: the descriptor is open and ours; a failure (the interface is
-        // gone) leaves nothing attached either.
+        // SAFETY: `self` owns the open descriptor; a failure (the interface is gone) leaves nothing
+        // attached either.
         let _ = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
     }
 }
 
-/// Takes off an interface whatever XDP program another process left there without a link of its
-/// own. Returns whether the kernel did.
+/// Detaches an XDP program that another process left on an interface without a link. Returns true
+/// if the kernel detached one.
 ///
 /// Call it on a thread in the interface's network namespace.
 pub fn detach_leftover(ifindex: u32) -> bool {
@@ -93,7 +95,7 @@ pub fn detach_leftover(ifindex: u32) -> bool {
 /// A loaded XDP program that carries the name of its object, and its one attachment.
 #[derive(Debug)]
 pub(super) struct XdpProgram {
-    // Before the object, so that it is taken off first.
+    // Before the object, so that it is detached first.
     link: Option<Link>,
     loaded: Loaded,
 }
@@ -137,7 +139,7 @@ fn create(
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the call returned a new descriptor that nobody else owns.
+    // SAFETY: the call returned a new descriptor without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(Link { fd, interface: Interface::read(ifindex) })
 }
@@ -152,9 +154,9 @@ fn xdp_error(
     let interface = Interface::read(ifindex);
     let native = mode == XdpMode::Native;
     match source.raw_os_error() {
-        // XDP answers an unknown index with EINVAL.
+        // XDP returns EINVAL for an unknown index.
         Some(libc::EINVAL) if interface.is_unknown() => BpfError::NoInterface { ifindex, source },
-        // EEXIST: one in the other mode.
+        // EEXIST: a program in the other mode.
         Some(libc::EBUSY | libc::EEXIST) => {
             let program_id = i32::try_from(ifindex)
                 .ok()
@@ -166,7 +168,7 @@ fn xdp_error(
                 });
             BpfError::AlreadyAttached { interface, program_id, source }
         }
-        // veth answers ERANGE; most drivers EINVAL, and nothing else of ours is invalid.
+        // veth returns ERANGE, most drivers EINVAL; no other argument can be invalid.
         Some(libc::ERANGE | libc::EINVAL) if native => BpfError::MtuTooBig { interface, source },
         Some(libc::ENOSPC) if native => BpfError::TooFewQueues { interface, source },
         Some(libc::EOPNOTSUPP) => BpfError::ModeUnsupported { interface, mode, source },

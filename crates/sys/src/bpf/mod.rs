@@ -1,12 +1,11 @@
-//! Our BPF programs: loaded from the binary, attached by `bpf_link`.
+//! BPF programs: embedded in the binary, attached by `bpf_link`.
 //!
-//! A link is a file descriptor, so whatever ends the process takes the program
-//! off its interface. Nothing is pinned and no bpffs is needed. libbpf raises
-//! RLIMIT_MEMLOCK on kernels that charge BPF memory to it (before 5.11) and
-//! carries on elsewhere.
+//! A link is a file descriptor, so the kernel detaches the program when the process ends, however
+//! it ends. Nothing is pinned and no bpffs is needed. libbpf raises RLIMIT_MEMLOCK on kernels that
+//! charge BPF memory to it (before 5.11).
 //!
-//! Interface indexes mean something in one network namespace only: every call
-//! that takes one must be made by a thread in that namespace.
+//! An interface index is valid in one network namespace only: every call that takes one must be
+//! made by a thread in that namespace.
 
 mod drop;
 mod error;

@@ -1,18 +1,20 @@
-//! Object files: embedded, opened, configured, loaded.
+//! BPF object files: embedded, opened, configured, loaded.
 
 use std::cell::RefCell;
+use std::io;
 use std::sync::Once;
-use std::{io, mem};
 
 use libbpf_rs::{
     ErrorKind, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
     ProgramMut,
 };
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 use super::error::BpfError;
 use crate::capability::{Capability, missing};
 
-/// The bytes of an object file, aligned as an ELF reader wants them.
+/// Bytes of an object file, aligned for an ELF reader.
 #[repr(C, align(8))]
 pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 
@@ -27,7 +29,15 @@ macro_rules! embedded {
 }
 pub(super) use embedded;
 
-/// An object that is open and can still be configured.
+/// Structs of `bpf/NAME.bpf.c`, generated from its BTF.
+macro_rules! shared_types {
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".types.rs"));
+    };
+}
+pub(super) use shared_types;
+
+/// An open object that is not loaded yet.
 #[derive(Debug)]
 pub(super) struct Opened {
     name: &'static str,
@@ -36,7 +46,6 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens embedded bytes.
     pub(super) fn open(name: &'static str, bytes: &[u8]) -> Result<Self, BpfError> {
         collect_messages();
         let object = ObjectBuilder::default().open_memory(bytes).map_err(|why| BpfError::Load {
@@ -44,20 +53,23 @@ impl Opened {
             log: take_messages(),
             source: to_io(why),
         })?;
-        // Offsets that a packet tells are added to pointers, which takes CAP_PERFMON.
+        // Programs add offsets from packets to pointers, which takes CAP_PERFMON.
         let needs = &[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon];
         Ok(Opened { name, object, needs })
     }
 
-    /// Names what loading needs, for the message when it is refused.
+    /// Sets the capabilities that loading needs, for the error message.
     pub(super) fn needs(mut self, needs: &'static [Capability]) -> Self {
         self.needs = needs;
         self
     }
 
-    /// Writes the constants: a byte image of the program's `struct config`.
-    pub(super) fn config(mut self, bytes: &[u8]) -> Result<Self, BpfError> {
-        let name = self.name;
+    /// Writes the constants, the program's `struct config`.
+    pub(super) fn config(
+        mut self,
+        config: &(impl IntoBytes + Immutable),
+    ) -> Result<Self, BpfError> {
+        let (name, bytes) = (self.name, config.as_bytes());
         let wrong = |what: String| BpfError::Load {
             program: name,
             log: String::new(),
@@ -76,7 +88,7 @@ impl Opened {
         Ok(self)
     }
 
-    /// Sets a map's size before it is made.
+    /// Sets the size of a map before it is created.
     pub(super) fn map_entries(mut self, map: &str, entries: u32) -> Result<Self, BpfError> {
         let mut found = self
             .object
@@ -87,7 +99,7 @@ impl Opened {
         Ok(self)
     }
 
-    /// Lets all programs see frames of more than one buffer.
+    /// Lets all programs receive frames of more than one buffer.
     pub(super) fn frags(mut self, frags: bool) -> Self {
         if frags {
             for mut program in self.object.progs_mut() {
@@ -97,7 +109,7 @@ impl Opened {
         self
     }
 
-    /// Leaves programs out, by name.
+    /// Excludes programs by name.
     pub(super) fn without(mut self, programs: &[&str]) -> Self {
         for mut program in self.object.progs_mut() {
             if programs.iter().any(|name| program.name() == *name) {
@@ -131,7 +143,7 @@ impl Opened {
     }
 }
 
-/// An object in the kernel; programs and maps go when it is dropped and nothing else holds them.
+/// A loaded object; its programs and maps are freed on drop unless something else holds them.
 #[derive(Debug)]
 pub(super) struct Loaded {
     name: &'static str,
@@ -139,12 +151,10 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Name of the object.
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// One of its programs.
     pub(super) fn program(&self, name: &str) -> Result<ProgramMut<'_>, BpfError> {
         self.object
             .progs_mut()
@@ -152,7 +162,7 @@ impl Loaded {
             .ok_or_else(|| BpfError::Invalid { what: format!("no BPF program `{name}`") })
     }
 
-    /// A handle of its own on one of the maps; a global section goes by its suffix (`.bss`).
+    /// Handle of a map; global sections go by their suffix (`.bss`).
     pub(super) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
         let map = self
             .object
@@ -166,36 +176,35 @@ impl Loaded {
     }
 }
 
-/// Sums a per-CPU map of one entry that is `N` counters of 64 bits.
-pub(super) fn sum_per_cpu<const N: usize>(map: &MapHandle) -> Result<[u64; N], BpfError> {
-    let name = map.name().to_string_lossy().into_owned();
-    let per_cpu = map
-        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
-        .map_err(|why| map_error(&name, "read", why))?
+/// Values of a key of a per-CPU array, one for each CPU.
+pub(super) fn per_cpu<T: FromBytes>(map: &MapHandle, key: u32) -> Result<Vec<T>, BpfError> {
+    let values = map
+        .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&map.name().to_string_lossy(), "read", why))?
         .unwrap_or_default();
-    let mut sums = [0_u64; N];
-    for entry in &per_cpu {
-        for (sum, value) in sums.iter_mut().zip(entry.chunks_exact(mem::size_of::<u64>())) {
-            *sum = sum.wrapping_add(to_u64(value));
-        }
-    }
-    Ok(sums)
+    // The kernel rounds each value up to 8 bytes.
+    Ok(values.iter().filter_map(|bytes| Some(T::read_from_prefix(bytes).ok()?.0)).collect())
 }
 
 /// Reads a global section, or an array map of one entry.
-pub(super) fn read_single(map: &MapHandle) -> Result<Vec<u8>, BpfError> {
+pub(super) fn read_single<T: FromBytes>(map: &MapHandle) -> Result<T, BpfError> {
     let name = map.name().to_string_lossy().into_owned();
-    map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-        .map_err(|why| map_error(&name, "read", why))?
-        .ok_or_else(|| no_map(&name))
+    let bytes = map
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&name, "read", why))?;
+    bytes.and_then(|bytes| T::read_from_bytes(&bytes).ok()).ok_or_else(|| no_map(&name))
 }
 
-/// Eight bytes, host order; zero for anything else.
-pub(super) fn to_u64(bytes: &[u8]) -> u64 {
-    bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default()
+/// Writes a global section, or an array map of one entry.
+pub(super) fn write_single(
+    map: &MapHandle,
+    value: &(impl IntoBytes + Immutable),
+) -> Result<(), BpfError> {
+    map.update(&0_u32.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
+        .map_err(|why| map_error(&map.name().to_string_lossy(), "written", why))
 }
 
-/// A map call that failed.
+/// Error of a map call.
 pub(super) fn map_error(map: &str, what: &'static str, why: libbpf_rs::Error) -> BpfError {
     BpfError::Map { map: map.into(), what, source: to_io(why) }
 }
@@ -221,10 +230,10 @@ thread_local! {
     static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What is kept of libbpf's output; the verifier's log can run to megabytes.
+/// Limit of libbpf's output that is kept: the verifier's log can run to megabytes.
 const MESSAGES_BYTES_MAX: usize = 16 * 1024;
 
-/// Keeps libbpf from writing to stderr: its warnings go into our errors instead.
+/// Redirects libbpf's warnings from stderr into errors.
 fn collect_messages() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! A program that passes everything.
+//! XDP program that passes every frame.
 
 use super::error::BpfError;
 use super::link::{XdpMode, XdpProgram};
@@ -6,9 +6,8 @@ use super::object::{Opened, embedded};
 
 /// XDP program that passes every frame to the stack.
 ///
-/// A veth drops frames that XDP redirects to it unless its peer polls, which
-/// an XDP program on the peer switches on (GRO does so too). This is the
-/// smallest such program.
+/// A veth drops frames that XDP redirects to it unless its peer uses NAPI, which an XDP program on
+/// the peer enables (GRO does too). This is the smallest such program.
 #[derive(Debug)]
 pub struct PassProgram {
     program: XdpProgram,
@@ -24,9 +23,8 @@ impl PassProgram {
         Ok(PassProgram { program: XdpProgram::new(loaded) })
     }
 
-    /// Puts the program on an interface, until [`Self::detach`], drop or the
-    /// end of the process. Call it on a thread in the interface's network
-    /// namespace.
+    /// Attaches the program to an interface until [`Self::detach`], drop or the end of the process.
+    /// Call it on a thread in the interface's network namespace.
     ///
     /// # Errors
     /// See [`BpfError`]; each names the interface and the remedy.
@@ -34,7 +32,7 @@ impl PassProgram {
         self.program.attach(ifindex, mode)
     }
 
-    /// Takes the program off; nothing happens when it is not attached.
+    /// Detaches the program, if it is attached.
     pub fn detach(&mut self) {
         self.program.detach();
     }

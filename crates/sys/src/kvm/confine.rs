@@ -1,8 +1,8 @@
-//! What a thread that runs a guest, or its device, may still ask of the kernel.
+//! System-call filter for threads that run a guest or its device.
 //!
-//! The guest is hostile. Should it ever get hold of such a thread, the thread can do what it did
-//! before, on the descriptors that are open, and little else: it opens nothing, makes no thread,
-//! process or executable memory, and talks to no address.
+//! The guest is hostile. If it takes over such a thread, the thread can use the descriptors that
+//! are open and little else: it cannot open files, create threads, processes or executable memory,
+//! or send to an address.
 
 use seccompiler::{
     BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompRule,
@@ -11,21 +11,21 @@ use seccompiler::{
 use super::KvmError;
 use crate::seccomp::{Confinement, Rules, free, one_of, plain_memory};
 
-/// Calls that are let through with any argument, and what makes them.
+/// Calls allowed with any argument, by caller.
 const FREE: &[libc::c_long] = &[
     // Frames of a TAP; eventfds; the statistics of the processor.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,
     libc::SYS_ppoll,
-    // The clocks of threads; the others do not enter the kernel, where the processor allows it.
+    // CPU clocks of threads; the other clocks are read without a system call on most processors.
     libc::SYS_clock_gettime,
     libc::SYS_getrusage,
-    // Locks, and going on after a signal that came in a wait.
+    // Locks, and restarted waits after a signal.
     libc::SYS_futex,
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigreturn,
-    // Memory of the allocator, and what the thread gives back when it ends.
+    // Memory of the allocator, and release of resources when the thread ends.
     libc::SYS_brk,
     libc::SYS_mremap,
     libc::SYS_munmap,
@@ -53,7 +53,7 @@ const fn ior<T>(number: u64) -> u64 {
 }
 
 /// Requests to KVM while a guest runs: KVM_RUN; KVM_IRQ_LINE; (un)registering coalesced ports;
-/// KVM_IOEVENTFD; and KVM_GET_REGS, to say where it got stuck.
+/// KVM_IOEVENTFD; and KVM_GET_REGS, to report where a guest hangs.
 const REQUESTS: [u64; 6] = [
     io(0x80),
     iow::<kvm_bindings::kvm_irq_level>(0x61),
@@ -64,7 +64,7 @@ const REQUESTS: [u64; 6] = [
 ];
 
 impl Confinement {
-    /// What the threads of a monitor need once all is set up. Another call ends the process.
+    /// Filter for the threads of a monitor after set-up. Any other call ends the process.
     pub fn of_monitor() -> Result<Self, KvmError> {
         let rules = rules().map_err(std::io::Error::other);
         rules.and_then(Confinement::or_kill).map_err(|source| KvmError::Failed {
@@ -78,7 +78,7 @@ fn rules() -> Result<Rules, BackendError> {
     let mut rules = free(FREE);
     rules.push(one_of(libc::SYS_ioctl, 1, &REQUESTS)?);
     rules.extend(plain_memory()?);
-    // A ring's wake-up: no bytes, no address.
+    // Notification of a ring: no data, no address.
     let empty = [1, 2, 4].map(|argument| SeccompCondition::new(argument, Len::Qword, Op::Eq, 0));
     let empty = empty.into_iter().collect::<Result<Vec<_>, _>>()?;
     rules.push((libc::SYS_sendto, vec![SeccompRule::new(empty)?]));

@@ -1,35 +1,27 @@
 use std::io;
 
-/// Why a virtual machine could not be made or run.
 #[derive(Debug, thiserror::Error)]
 pub enum KvmError {
-    /// There is no KVM, or it is not for us.
+    /// KVM is missing or access is denied.
     #[error(
         "/dev/kvm cannot be opened: load the kvm_intel or kvm_amd module, enable virtualisation \
          in the firmware, or join the group that owns the device"
     )]
     Device(#[source] io::Error),
-    /// The kernel's KVM lacks something.
+    /// KVM lacks a capability.
     #[error("this kernel's KVM offers no {what}")]
-    Missing {
-        /// What is missing.
-        what: &'static str,
-    },
-    /// A call failed.
+    Missing { what: &'static str },
     #[error("{what} failed")]
     Failed {
-        /// What was tried.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// Guest memory could not be allocated.
     #[error("{len_bytes} bytes of guest memory cannot be allocated")]
     Memory {
-        /// How much was asked for.
+        /// Requested size.
         len_bytes: usize,
-        /// Why not.
         #[source]
         source: vm_memory::mmap::MmapRegionError,
     },

@@ -1,4 +1,4 @@
-//! Counters that wake whoever polls them.
+//! Eventfds.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -7,28 +7,27 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::KvmError;
 
-/// An eventfd: the kernel, or whoever calls, adds to it; reading takes all.
+/// An eventfd: the kernel or a caller adds to it; reading resets it.
 #[derive(Debug)]
 pub struct Event {
     pub(super) fd: EventFd,
 }
 
 impl Event {
-    /// One that is 0; reads never wait.
+    /// An eventfd of value 0 that never blocks.
     pub fn new() -> Result<Self, KvmError> {
         let fd = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)
             .map_err(|source: io::Error| KvmError::Failed { what: "eventfd", source })?;
         Ok(Event { fd })
     }
 
-    /// Adds one.
     pub fn ring(&self) -> Result<(), KvmError> {
         self.fd.write(1).map_err(|source| KvmError::Failed { what: "write to an eventfd", source })
     }
 
-    /// Takes all that was added since the last time; 0 when nothing was.
+    /// Returns and resets the sum; 0 if nothing was added.
     pub fn take(&self) -> u64 {
-        // The one error that a valid descriptor has is that there is nothing.
+        // The only error of a valid descriptor is WouldBlock.
         self.fd.read().unwrap_or(0)
     }
 }

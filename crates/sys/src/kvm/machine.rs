@@ -1,11 +1,11 @@
-//! A virtual machine: memory, interrupt controller, and what shortens a port access.
+//! A virtual machine: memory, interrupt controller, and shortcuts for port accesses.
 
 use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
 
 use super::{Event, GuestRam, KvmError, Vcpu};
 
-/// Where KVM on Intel may keep three pages of its own: above guest memory, below the firmware.
+/// Address of three pages that KVM needs on Intel: above guest memory, below the firmware.
 const TSS_ADDRESS: usize = 0xfffb_d000;
 
 /// A virtual machine with an in-kernel interrupt controller and timer.
@@ -19,8 +19,8 @@ pub struct Machine {
 impl Machine {
     /// Makes a machine with `ram_bytes` of memory from address 0.
     ///
-    /// Errors: [`KvmError::Device`] without a usable /dev/kvm, [`KvmError::Missing`] when this
-    /// KVM cannot do what the port switches need.
+    /// Errors: [`KvmError::Device`] without a usable /dev/kvm, [`KvmError::Missing`] if KVM lacks
+    /// a capability of the port switches.
     pub fn new(ram_bytes: usize) -> Result<Self, KvmError> {
         let kvm = Kvm::new().map_err(|error| KvmError::Device(error.into()))?;
         for (cap, what) in [
@@ -55,12 +55,11 @@ impl Machine {
         Ok(Machine { kvm, vm, ram })
     }
 
-    /// Guest memory.
     pub fn ram(&self) -> &GuestRam {
         &self.ram
     }
 
-    /// Makes the one processor, with all features that the host's KVM offers.
+    /// Creates the only processor, with all features that the host's KVM offers.
     pub fn vcpu(&self) -> Result<Vcpu, KvmError> {
         let fd = self.vm.create_vcpu(0).map_err(KvmError::of("KVM_CREATE_VCPU"))?;
         let cpuid = self
@@ -71,22 +70,17 @@ impl Machine {
         Vcpu::new(fd, self.vm.run_size(), self.ram.clone())
     }
 
-    /// Sets the level of an interrupt line (0 to 15: of the PIC).
+    /// Sets the level of an interrupt line (0 to 15: PIC).
     pub fn set_irq(&self, line: u32, active: bool) -> Result<(), KvmError> {
         self.vm.set_irq_line(line, active).map_err(KvmError::of("KVM_IRQ_LINE"))
     }
 
-    /// Has each write to `event` pulse an interrupt line.
+    /// Makes each write to `event` pulse an interrupt line.
     pub fn attach_irq(&self, event: &Event, line: u32) -> Result<(), KvmError> {
         self.vm.register_irqfd(&event.fd, line).map_err(KvmError::of("KVM_IRQFD"))
     }
 
-    /// Ends [`Machine::attach_irq`].
-    pub fn detach_irq(&self, event: &Event, line: u32) -> Result<(), KvmError> {
-        self.vm.unregister_irqfd(&event.fd, line).map_err(KvmError::of("KVM_IRQFD"))
-    }
-
-    /// Has writes of the 16-bit `value` to `port` signal `event` instead of leaving the guest.
+    /// Makes guest writes of the 16-bit `value` to `port` signal `event` instead of exiting.
     pub fn attach_doorbell(&self, event: &Event, port: u16, value: u16) -> Result<(), KvmError> {
         self.vm
             .register_ioevent(&event.fd, &IoEventAddress::Pio(u64::from(port)), value)
@@ -100,8 +94,8 @@ impl Machine {
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
-    /// Has writes to `len` ports from `port` collected for [`Vcpu::drain`] instead of leaving
-    /// the guest. Reads still leave it.
+    /// Collects guest writes to `len` ports from `port` for [`Vcpu::drain`] instead of exiting.
+    /// Reads still exit.
     pub fn coalesce(&self, port: u16, len: u32) -> Result<(), KvmError> {
         self.vm
             .register_coalesced_mmio(IoEventAddress::Pio(u64::from(port)), len)

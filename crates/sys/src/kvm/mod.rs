@@ -1,5 +1,4 @@
-//! Virtual machines by KVM: memory, one processor, interrupts, and port accesses that do not
-//! leave the guest.
+//! KVM virtual machines: memory, one processor, interrupts, and port accesses without exits.
 //!
 //! Source: kernel documentation, virt/kvm/api.rst.
 
@@ -12,7 +11,7 @@ mod stats;
 mod stop;
 mod vcpu;
 
-/// The kernel's own structures, for register contents.
+/// Register contents as KVM defines them.
 pub use kvm_bindings as bindings;
 
 pub use crate::seccomp::Confinement;

@@ -8,31 +8,28 @@ use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 
 use super::KvmError;
 
-/// A range that is not all guest memory, or not aligned where it must be.
+/// A range that is outside guest memory or not aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len_bytes} bytes at {at:#x} are not guest memory")]
 pub struct OutsideRam {
-    /// First address.
     pub at: u64,
-    /// Length in bytes.
     pub len_bytes: usize,
 }
 
-/// Guest memory, zeroed at first. Clones share it; the guest may write it at any time.
+/// Guest memory, initially zero. Clones share it; the guest may write it at any time.
 #[derive(Debug, Clone)]
 pub struct GuestRam {
     region: Arc<MmapRegion>,
 }
 
 impl GuestRam {
-    /// Allocates `len_bytes`, a multiple of the page size; pages are faulted in as they are used.
+    /// Allocates `len_bytes`, a multiple of the page size; pages are faulted in on use.
     pub fn new(len_bytes: usize) -> Result<Self, KvmError> {
         let region =
             MmapRegion::new(len_bytes).map_err(|source| KvmError::Memory { len_bytes, source })?;
         Ok(GuestRam { region: Arc::new(region) })
     }
 
-    /// Length in bytes.
     pub fn len_bytes(&self) -> usize {
         self.region.size()
     }

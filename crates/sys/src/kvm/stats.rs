@@ -14,13 +14,12 @@ use super::KvmError;
 
 /// `_IO(KVMIO, 0xce)`.
 const KVM_GET_STATS_FD: libc::c_ulong = 0xaece;
-/// Bytes of the header, and of a descriptor without its name.
+/// Bytes of the header and of a descriptor without its name.
 const HEADER_BYTES: usize = 24;
 const DESCRIPTOR_BYTES: usize = 16;
-/// More than any kernel has; a guard against nonsense.
+/// Limit of descriptors, above that of any kernel, against a malformed header.
 const COUNT_MAX: usize = 4096;
 
-/// Counters of one processor.
 #[derive(Debug)]
 pub struct VcpuStatistics {
     file: File,
@@ -36,14 +35,14 @@ impl VcpuStatistics {
             let source = io::Error::last_os_error();
             return Err(KvmError::Failed { what: "KVM_GET_STATS_FD", source });
         }
-        // SAFETY: `fd` was just returned and nobody else owns it.
+        // SAFETY: the call returned a new descriptor without another owner.
         let file = unsafe { File::from_raw_fd(fd) };
         let counters = describe(&file)
             .map_err(|source| KvmError::Failed { what: "reading KVM statistics", source })?;
         Ok(VcpuStatistics { file, counters })
     }
 
-    /// All counters by the kernel's names (`exits`, `io_exits`, `halt_exits`, ...).
+    /// All counters by the kernel's name (`exits`, `io_exits`, `halt_exits`, ...).
     pub fn read(&self) -> Result<BTreeMap<String, u64>, KvmError> {
         let value = |&(ref name, at): &(String, u64)| {
             let mut word = [0; 8];

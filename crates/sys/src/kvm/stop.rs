@@ -1,4 +1,4 @@
-//! Getting a thread out of the guest.
+//! Interrupting a thread that runs a guest.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use vmm_sys_util::signal::{Killable, SIGRTMIN, register_signal_handler};
 
 use super::KvmError;
 
-/// A signal that nothing else here uses, and whose default would end the process.
+/// A signal that is not used otherwise; its default action ends the process.
 fn number() -> i32 {
     SIGRTMIN() + 3
 }
@@ -20,13 +20,13 @@ pub fn allow_kicks() -> Result<(), KvmError> {
     register_signal_handler(number(), nothing).map_err(KvmError::of("sigaction"))
 }
 
-/// Interrupts whatever the thread does in the kernel, the guest included, until it has ended.
+/// Interrupts the thread's system calls, KVM_RUN included, until it has ended.
 ///
-/// The thread must look at a flag of its own between two runs, and find it set. One signal
-/// could fall between that look and the run; this repeats it.
+/// The thread must check a flag between two runs. A signal may arrive between the check and the
+/// run; therefore it is repeated.
 pub fn kick<T>(thread: JoinHandle<T>) -> std::thread::Result<T> {
     while !thread.is_finished() {
-        // A thread that has just ended is not found: then there is nothing to do.
+        // ESRCH: the thread has just ended.
         let _: Result<(), _> = thread.kill(number()).map_err(io::Error::from);
         std::thread::sleep(Duration::from_millis(1));
     }

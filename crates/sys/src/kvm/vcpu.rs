@@ -1,4 +1,4 @@
-//! The processor: why it leaves the guest, and what it wants to know.
+//! The processor, its exits and their operands.
 
 use std::io;
 use std::ptr::NonNull;
@@ -8,23 +8,19 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use super::{GuestRam, KvmError, VcpuStatistics};
 
-/// Why the guest was left.
+/// Reason of an exit from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// `count` reads of `width_bytes` from a port: answer through [`Vcpu::operand`].
     In {
-        /// Port.
         port: u16,
-        /// Bytes of each access.
         width_bytes: u8,
         /// Accesses; more than one for a string instruction.
         count: u32,
     },
     /// `count` writes of `width_bytes` to a port: values in [`Vcpu::operand`].
     Out {
-        /// Port.
         port: u16,
-        /// Bytes of each access.
         width_bytes: u8,
         /// Accesses; more than one for a string instruction.
         count: u32,
@@ -41,11 +37,11 @@ pub enum Exit {
     },
     /// A signal, or a request for an immediate exit.
     Interrupted,
-    /// A halt that the in-kernel interrupt controller did not take.
+    /// A halt that the in-kernel interrupt controller did not handle.
     Halt,
-    /// A triple fault, or the guest asked for it.
+    /// A triple fault or a shutdown by the guest.
     Shutdown,
-    /// KVM could not go on.
+    /// KVM cannot continue.
     Failed {
         /// KVM's name for it.
         what: &'static str,
@@ -54,14 +50,11 @@ pub enum Exit {
     },
 }
 
-/// A register write that was collected without leaving the guest.
+/// A port write that was collected without an exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coalesced {
-    /// Port.
     pub port: u16,
-    /// Bytes of the access.
     pub width_bytes: u8,
-    /// Value.
     pub value: u32,
 }
 
@@ -71,9 +64,9 @@ pub struct Vcpu {
     fd: VcpuFd,
     /// Bytes of the page shared with the kernel.
     run_bytes: usize,
-    /// Where the last exit's operand lies in that page.
+    /// Offset of the last exit's operand in that page.
     operand: (usize, usize),
-    /// Keeps the guest's memory mapped as long as it may run.
+    /// Keeps guest memory mapped while the guest may run.
     _ram: GuestRam,
 }
 
@@ -83,14 +76,14 @@ impl Vcpu {
         Ok(Vcpu { fd, run_bytes, operand: (0, 0), _ram: ram })
     }
 
-    /// Runs the guest until it is left for something that is ours to do.
+    /// Runs the guest until an exit that user space must handle.
     pub fn run(&mut self) -> Result<Exit, KvmError> {
         enum Kind {
             In(u16, usize),
             Out(u16, usize),
         }
         self.operand = (0, 0);
-        // What the exit borrows is looked up again below, by offset.
+        // The operand that the exit borrows is located again below, by offset.
         let kind = match self.fd.run() {
             Ok(VcpuExit::IoIn(port, bytes)) => Kind::In(port, bytes.len()),
             Ok(VcpuExit::IoOut(port, bytes)) => Kind::Out(port, bytes.len()),
@@ -163,7 +156,7 @@ impl Vcpu {
 
     /// Takes the port writes collected since the last call, oldest first.
     ///
-    /// Call it before looking at any exit: what was collected came first.
+    /// Call it before handling an exit: collected writes happened first.
     pub fn drain(&mut self, mut each: impl FnMut(Coalesced)) -> Result<usize, KvmError> {
         let mut count = 0;
         while let Some(entry) =
@@ -179,22 +172,14 @@ impl Vcpu {
         Ok(count)
     }
 
-    /// Has the next [`Vcpu::run`] return at once with [`Exit::Interrupted`], or not.
-    pub fn set_immediate_exit(&mut self, on: bool) {
-        self.fd.set_kvm_immediate_exit(u8::from(on));
-    }
-
-    /// General registers.
     pub fn registers(&self) -> Result<kvm_regs, KvmError> {
         self.fd.get_regs().map_err(KvmError::of("KVM_GET_REGS"))
     }
 
-    /// Sets the general registers.
     pub fn set_registers(&self, registers: &kvm_regs) -> Result<(), KvmError> {
         self.fd.set_regs(registers).map_err(KvmError::of("KVM_SET_REGS"))
     }
 
-    /// Segment and control registers.
     pub fn system_registers(&self) -> Result<kvm_sregs, KvmError> {
         self.fd.get_sregs().map_err(KvmError::of("KVM_GET_SREGS"))
     }
@@ -209,7 +194,7 @@ impl Vcpu {
         self.fd.get_tsc_khz().map_err(KvmError::of("KVM_GET_TSC_KHZ"))
     }
 
-    /// The kernel's own counters of this processor.
+    /// Kernel counters of this processor.
     pub fn statistics(&self) -> Result<VcpuStatistics, KvmError> {
         VcpuStatistics::open(&self.fd)
     }

@@ -1,9 +1,9 @@
-//! What `wirepath peer` may ask of the kernel once it listens.
+//! System-call filter of `wirepath peer` while it listens.
 //!
-//! Its near ends are strangers until they have proved a secret, and may be ones where there is
-//! none. It opens engines for them again and again, so it keeps sockets, rings and BPF; it loses
-//! all that would make more of a hole in it: programs, files to write, connections, other
-//! processes, namespaces, mounts, modules.
+//! Near ends are untrusted until they prove the secret, and always without one. The peer opens
+//! engines for them repeatedly, so it keeps sockets, rings and BPF. It loses calls that would widen
+//! a compromise: programs, written files, connections, other processes, namespaces, mounts,
+//! modules.
 
 use std::io;
 
@@ -14,9 +14,9 @@ use seccompiler::{
 
 use super::{Confinement, Rules, free, masked, one_of, plain_memory, program};
 
-/// Calls that are let through with any argument.
+/// Calls allowed with any argument.
 const FREE: &[libc::c_long] = &[
-    // Sockets that are open: datagrams, rings, netlink, the control connection.
+    // Open sockets: datagrams, rings, netlink, the control connection.
     libc::SYS_accept4,
     libc::SYS_bind,
     libc::SYS_connect,
@@ -31,7 +31,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
-    // Descriptors that are open.
+    // Open descriptors.
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_dup3,
@@ -45,7 +45,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_ioctl,
-    // What there is to see of the host: files of /proc and /sys.
+    // Information of the host: files of /proc and /sys.
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_getdents64,
@@ -53,7 +53,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_statx,
     libc::SYS_uname,
-    // Threads, their places and their clocks.
+    // Threads, their CPUs and their clocks.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -74,23 +74,23 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_capset,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Signals, to itself.
+    // Signals to itself.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    // Memory; what of it is executed is ruled below.
+    // Memory; execute permission is filtered below.
     libc::SYS_brk,
     libc::SYS_madvise,
-    // A place for a descriptor to come, of libbpf's.
+    // libbpf reserves descriptor numbers.
     libc::SYS_memfd_create,
     libc::SYS_mremap,
     libc::SYS_munmap,
-    // Refused with an answer that the C library knows: it makes threads by `clone` then.
+    // Refused with ENOSYS, so that the C library falls back to `clone`.
     libc::SYS_clone3,
 ];
 
-/// Calls that nothing here makes by mistake: whoever does has taken it over.
+/// Calls that the peer never makes: a thread that makes one is compromised.
 const HOSTILE: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -119,7 +119,7 @@ const HOSTILE: &[libc::c_long] = &[
     libc::SYS_reboot,
 ];
 
-/// Commands of bpf(2): maps, programs, links, BTF, and looking at them.
+/// Commands of bpf(2): maps, programs, links, BTF, and their information.
 ///
 /// Source: the kernel's include/uapi/linux/bpf.h, enum bpf_cmd.
 const BPF_COMMANDS: &[u64] = &[
@@ -138,17 +138,17 @@ const BPF_COMMANDS: &[u64] = &[
 ];
 
 impl Confinement {
-    /// What a peer needs once it listens. Calls that only an intruder makes end the process; all
-    /// others are refused with EPERM.
+    /// Filter of a listening peer. Calls that only an intruder makes end the process; all others fail
+    /// with EPERM.
     pub fn of_peer() -> io::Result<Self> {
         let rules = rules().map_err(io::Error::other)?;
         let errno = |number: i32| SeccompAction::Errno(number as u32);
         Ok(Confinement {
             programs: vec![
                 program(free(HOSTILE), SeccompAction::Allow, SeccompAction::KillProcess)?,
-                // Its flags lie in memory, where a filter cannot look.
+                // Its flags are in memory, which a filter cannot read.
                 program(free(&[libc::SYS_clone3]), SeccompAction::Allow, errno(libc::ENOSYS))?,
-                // Last: it lets no other filter be put on.
+                // Last, because it allows no further filter.
                 program(rules, errno(libc::EPERM), SeccompAction::Allow)?,
             ],
         })
@@ -166,13 +166,13 @@ fn rules() -> Result<Rules, BackendError> {
     rules.push(masked(libc::SYS_openat, 2, changing, libc::O_RDONLY as u64)?);
     rules.push(socket()?);
     rules.push(one_of(libc::SYS_bpf, 0, BPF_COMMANDS)?);
-    // Names of threads and of memory; how late a timer may be.
+    // Names of threads and of memory; timer slack.
     let options = [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_TIMERSLACK];
     rules.push(one_of(libc::SYS_prctl, 0, &options.map(|option| option as u64))?);
     Ok(rules)
 }
 
-/// Datagrams, frames and netlink: no connection to anybody.
+/// Datagrams, frames and netlink; no connections.
 fn socket() -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
     let kinds = [
         (libc::AF_INET, libc::SOCK_DGRAM),
@@ -217,7 +217,6 @@ mod tests {
             refused(TcpStream::connect(at).map(drop));
             refused(Command::new("true").status().map(drop));
             refused(Confinement::of_peer().unwrap().enter().map_err(|error| {
-                // It says so in words.
                 assert!(error.to_string().contains("not permitted"), "{error}");
                 io::Error::from_raw_os_error(libc::EPERM)
             }));
@@ -232,16 +231,18 @@ mod tests {
         assert!(TcpStream::connect(at).is_ok(), "other threads are not confined");
     }
 
+    /// Child process of the next test.
+    #[test]
+    #[ignore = "role of a child process"]
+    fn child_that_becomes_another_program() {
+        Confinement::of_peer().unwrap().enter().unwrap();
+        unreachable!("{}", Command::new("true").exec());
+    }
+
     #[test]
     fn a_program_in_its_place_ends_it() {
-        const CHILD: &str = "WIREPATH_TEST_SECCOMP_CHILD";
-        if std::env::var_os(CHILD).is_some() {
-            Confinement::of_peer().unwrap().enter().unwrap();
-            unreachable!("{}", Command::new("true").exec());
-        }
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "seccomp::peer::tests::a_program_in_its_place_ends_it"]);
-        let output = child.env(CHILD, "1").output().unwrap();
+        let role = "seccomp::peer::tests::child_that_becomes_another_program";
+        let output = testkit::role(role).output().unwrap();
         assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
     }
 }

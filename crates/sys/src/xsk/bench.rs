@@ -1,4 +1,4 @@
-//! A ring over plain memory, so that benchmarks can time it without a kernel at the other end.
+//! A ring over plain memory, to time it without the kernel.
 
 use super::plain::plain;
 use super::ring::{Consumer, Producer};

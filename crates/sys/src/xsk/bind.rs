@@ -1,52 +1,49 @@
-//! Binding an AF_XDP socket to a queue: flags, fall-back, busy queues, and what errors mean.
+//! Binds an AF_XDP socket to a queue: flags, fall-back, busy queues, errors.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use libc::{SOL_XDP, xdp_options};
+use serde::{Deserialize, Serialize};
 
 use super::XskError;
 use crate::socket;
 
 /// XDP_USE_SG: packets may span several frames.
 const XDP_USE_SG: u16 = 1 << 4;
-/// How long a queue that was just closed may stay busy.
+/// Longest time that a queue stays busy after its socket was closed.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
 
-/// Which copying to ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Copying between driver and UMEM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Copying {
-    /// Always copy.
     Copy,
-    /// Zero-copy where the driver has it, else copy.
+    /// Zero-copy if the driver has it, else copy.
     PreferZeroCopy,
-    /// Zero-copy or fail.
     RequireZeroCopy,
 }
 
-/// What a socket is to be bound to, and how.
+/// Queue and mode of a socket.
 #[derive(Debug, Clone)]
 pub struct Bind {
     /// Interface index, in the calling thread's network namespace.
     pub ifindex: u32,
-    /// Its name, for messages.
     pub ifname: String,
-    /// Receive queue.
     pub queue: u32,
     /// Receive queues that the interface has, for messages.
     pub queues: u32,
-    /// Copying.
     pub copying: Copying,
-    /// Whether the kernel may sleep until woken.
+    /// XDP_USE_NEED_WAKEUP: the kernel sleeps until it is notified.
     pub need_wakeup: bool,
-    /// Whether packets may span frames.
+    /// Packets may span frames.
     pub multi_buffer: bool,
     /// Entries of the RX and TX rings; a power of two.
     pub ring_entries: u32,
-    /// Frames given to the fill ring at most; the rest stay for sending.
+    /// Most frames in the fill ring; the rest stay for sending.
     pub fill_target: u32,
-    /// Descriptors that one wake-up may send, where the kernel lets us choose.
+    /// Descriptors sent by one notification, if the kernel lets it be set.
     pub tx_budget: u32,
 }
 
@@ -54,15 +51,15 @@ pub(super) fn system(bind: &Bind, what: &'static str, source: io::Error) -> XskE
     XskError::System { ifname: bind.ifname.clone(), queue: bind.queue, what, source }
 }
 
-/// Binds, falling back from zero-copy to copy where allowed; returns whether the kernel
-/// really runs zero-copy.
+/// Binds, falling back from zero-copy to copy if allowed; returns true if the kernel runs
+/// zero-copy.
 pub(super) fn bind_queue(
     fd: BorrowedFd<'_>,
     bind: &Bind,
     shared: Option<BorrowedFd<'_>>,
 ) -> Result<bool, XskError> {
     let flags = match bind.copying {
-        // A shared UMEM takes the mode of its first socket; asking again is refused.
+        // A shared UMEM has the mode of its first socket; requesting it again is refused.
         _ if shared.is_some() => libc::XDP_SHARED_UMEM,
         Copying::Copy => libc::XDP_COPY,
         Copying::PreferZeroCopy | Copying::RequireZeroCopy => libc::XDP_ZEROCOPY,
@@ -102,8 +99,8 @@ fn is_zero_copy_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP))
 }
 
-/// Binds once the queue is free: a socket that was just closed lets go of it only after a
-/// grace period of the kernel.
+/// Binds when the queue is free: the kernel releases it only a grace period after the last socket
+/// was closed.
 fn try_bind(
     fd: BorrowedFd<'_>,
     bind: &Bind,

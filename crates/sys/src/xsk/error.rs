@@ -1,8 +1,7 @@
-//! What can go wrong with an AF_XDP socket, and what to do about it.
+//! Errors of AF_XDP sockets; each message has a remedy.
 
 use std::io;
 
-/// Why an AF_XDP socket could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum XskError {
     /// The driver has no zero-copy mode for this queue.
@@ -11,59 +10,32 @@ pub enum XskError {
          --require-zero-copy to run in copy mode, or use a driver with AF_XDP zero-copy"
     )]
     ZeroCopyRefused {
-        /// Interface.
         ifname: String,
-        /// Queue.
         queue: u32,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// Another AF_XDP socket has the queue, or had it a moment ago.
+    /// Another AF_XDP socket uses the queue or has just closed.
     #[error(
         "queue {queue} of {ifname} stayed busy for {waited_ms} ms; stop the program that has \
          an AF_XDP socket on it, or choose another queue with -q"
     )]
-    QueueBusy {
-        /// Interface.
-        ifname: String,
-        /// Queue.
-        queue: u32,
-        /// How long we tried.
-        waited_ms: u64,
-    },
+    QueueBusy { ifname: String, queue: u32, waited_ms: u64 },
     /// The interface has no such queue.
     #[error(
         "interface {ifname} has no queue {queue} (it has {queues}); choose one below {queues} \
          with -q, or raise the channel count (ethtool -L {ifname} combined N)"
     )]
-    NoQueue {
-        /// Interface.
-        ifname: String,
-        /// Queue asked for.
-        queue: u32,
-        /// Queues that there are.
-        queues: u32,
-    },
-    /// The interface is down.
+    NoQueue { ifname: String, queue: u32, queues: u32 },
     #[error("interface {ifname} is down; bring it up (ip link set {ifname} up)")]
-    LinkDown {
-        /// Interface.
-        ifname: String,
-    },
-    /// The interface is gone.
+    LinkDown { ifname: String },
     #[error("interface {ifname} no longer exists")]
-    Gone {
-        /// Interface.
-        ifname: String,
-    },
-    /// A capability is missing.
+    Gone { ifname: String },
     #[error(
         "opening an AF_XDP socket needs CAP_NET_RAW; run as root, or grant it: \
          setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)"
     )]
     Permission {
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
@@ -78,9 +50,7 @@ pub enum XskError {
          or use fewer frames"
     )]
     Memory {
-        /// UMEM size.
         umem_bytes: u64,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
@@ -89,25 +59,18 @@ pub enum XskError {
         "a packet of {len_bytes} bytes needs {needed} frames of {frame_bytes} bytes; the most is {most}"
     )]
     TooLong {
-        /// Packet.
         len_bytes: usize,
-        /// Frames that it would need.
+        /// Frames needed.
         needed: usize,
-        /// Frame size.
         frame_bytes: u32,
         /// Most fragments of a packet.
         most: usize,
     },
-    /// Anything else.
     #[error("AF_XDP on {ifname} queue {queue}: {what} failed")]
     System {
-        /// Interface.
         ifname: String,
-        /// Queue.
         queue: u32,
-        /// The call.
         what: &'static str,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },

@@ -1,13 +1,11 @@
 //! AF_XDP sockets: frames shared with the kernel and four rings.
 //!
-//! Frames are owned by the ledger of their socket. What the kernel hands back is checked
-//! before it is used: the address is masked to its frame, the frame must be one that the
-//! kernel had, and the length must fit; anything else is counted and left alone.
+//! Descriptors that the kernel returns are checked before use: the address is masked to its frame,
+//! the kernel must own the frame, and the length must fit. Others are counted and ignored.
 //!
-//! Two ways to own frames: a [`Socket`] with a share of a UMEM to itself, whose frames come
-//! and go with it; and a [`Pool`] whose frames travel between the halves ([`PoolRx`],
-//! [`PoolTx`]) of several
-//! sockets, for what is forwarded.
+//! Frames are owned in one of two ways: by the ledger of a [`Socket`], which has a share of a UMEM
+//! to itself; or by a [`Pool`], whose frames move between the halves ([`PoolRx`], [`PoolTx`]) of
+//! several sockets, for forwarding.
 //!
 //! Source: kernel documentation, networking/af_xdp.rst.
 

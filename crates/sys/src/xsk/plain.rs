@@ -1,11 +1,11 @@
-//! A ring over plain memory, both of its ends ours: for tests and for benchmarks.
+//! A ring over plain memory with both ends in user space, for tests and benchmarks.
 
 use std::sync::Arc;
 
 use super::ring::{Consumer, Layout, Producer};
 use crate::mmap::Mapping;
 
-/// The two ends of a ring whose indexes are where they are said to be.
+/// Both ends of a ring with the given indexes.
 pub(super) fn plain<T: Copy>(
     size: u32,
     producer: u32,
@@ -15,7 +15,7 @@ pub(super) fn plain<T: Copy>(
     let len_bytes = layout.slots + size as usize * size_of::<T>();
     let mapping = Arc::new(Mapping::anonymous(len_bytes).expect("memory for a ring"));
     for (at, index) in [(layout.producer, producer), (layout.consumer, consumer)] {
-        // SAFETY: the place lies in the mapping, aligned, and nobody else knows of it yet.
+        // SAFETY: the place is in the mapping, aligned, and not shared yet.
         unsafe { mapping.at(at, size_of::<u32>()).cast().write(index) };
     }
     (Producer::new(mapping.clone(), layout, size), Consumer::new(mapping, layout, size))

@@ -1,5 +1,5 @@
-//! A UMEM whose frames travel: received by one socket, sent by another, and worked on by any
-//! thread in between.
+//! A UMEM whose frames move between sockets and threads: received by one socket, processed by any
+//! thread, sent by another socket.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -7,19 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::umem::Umem;
 
-/// Where a frame is. With the kernel, also by which socket: whoever has the half of that socket
-/// is the only one who may take it back, and needs no atomic exchange for it.
+/// Owner of a frame. While the kernel owns it, the state also names the socket: only that socket's
+/// half may reclaim it, so a load and a plain store suffice instead of an atomic exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(u8);
 
 impl State {
-    /// In the pool's list.
     const FREE: State = State(0);
-    /// With whoever has its [`Taken`].
+    /// Owned by a [`Taken`].
     const TAKEN: State = State(1);
-    /// Ours, named by its number alone.
+    /// In user space without a [`Taken`], known by its number.
     const PARKED: State = State(2);
-    /// Above: with the kernel. Odd to receive into, even to be sent.
+    /// From here up: owned by the kernel. Odd to receive into, even to be sent.
     const FIRST: u8 = 3;
 
     fn is_receiving(self) -> bool {
@@ -31,31 +30,30 @@ impl State {
     }
 }
 
-/// Sockets of a pool at most, ever.
+/// Most sockets over the life of a pool.
 const SOCKET_COUNT_MAX: u8 = 126;
 
-/// The right to take back the frames that the kernel has through one half of a socket. There is
-/// one of each, and it cannot be copied.
+/// Right to reclaim the frames that the kernel owns through one half of a socket. There is one for
+/// each half; it cannot be copied.
 #[derive(Debug)]
 pub(super) struct Claim(State);
 
 impl Claim {
-    /// The state of the frames that are with the kernel.
+    /// State of the half's frames while the kernel owns them.
     pub(super) fn state(&self) -> State {
         self.0
     }
 }
 
-/// A cache line.
 const LINE_BYTES: usize = 64;
 
-/// The frames, and for each where it is. What the kernel or a number names is checked against
-/// that: a frame is never with two at a time.
+/// Frames and the owner of each. Every frame named by the kernel or by number is checked against
+/// it, so a frame never has two owners.
 #[derive(Debug)]
 pub struct Pool {
     umem: Umem,
     states: Box<[AtomicU8]>,
-    /// Of frames that are being sent: chunks that the kernel has yet to give back.
+    /// Chunks of a frame in transmission that are not completed yet.
     unsent: Box<[AtomicU8]>,
     free: Mutex<Vec<u32>>,
     socket_count: AtomicU8,
@@ -63,27 +61,25 @@ pub struct Pool {
     oversized_count: AtomicU64,
 }
 
-/// How many frames of a [`Pool`] are where.
+/// Frames of a [`Pool`] by owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolBalance {
-    /// All.
     pub frame_count: u64,
-    /// Unused.
     pub free_count: u64,
-    /// With us, as [`Taken`] or by number.
+    /// In user space, as [`Taken`] or parked.
     pub ours_count: u64,
-    /// With the kernel, to receive into.
+    /// Owned by the kernel to receive into.
     pub receiving_count: u64,
-    /// With the kernel, to be sent.
+    /// Owned by the kernel to be sent.
     pub sending_count: u64,
-    /// Frames that the kernel, or a number, named and that were not there.
+    /// Frames named by the kernel or by number that did not have that owner.
     pub violation_count: u64,
-    /// Packets that were dropped because none of the frames could hold one.
+    /// Packets dropped because they did not fit a frame.
     pub oversized_count: u64,
 }
 
 impl PoolBalance {
-    /// Whether every frame is somewhere, and none was misnamed.
+    /// True if every frame has an owner and there was no violation.
     pub fn balances(&self) -> bool {
         let sum = self.free_count + self.ours_count + self.receiving_count + self.sending_count;
         sum == self.frame_count && self.violation_count == 0
@@ -95,14 +91,14 @@ impl Pool {
     /// more than a page in pieces (XDP_USE_SG): of them all but the first are copied into one
     /// frame.
     ///
-    /// Errors: `InvalidInput` for other sizes, none, or 4 GiB and more; what mmap says.
+    /// Errors: `InvalidInput` for other sizes, no frames, or 4 GiB and more; errors of mmap.
     pub fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Pool> {
         let umem = Umem::allocate(frame_bytes, frame_count)?;
         Ok(Pool {
             umem,
             states: (0..frame_count).map(|_| AtomicU8::new(State::FREE.0)).collect(),
             unsent: (0..frame_count).map(|_| AtomicU8::new(0)).collect(),
-            // The lowest frame on top, as in the ledger.
+            // Lowest frame on top, as in the ledger.
             free: Mutex::new((0..frame_count).rev().collect()),
             socket_count: AtomicU8::new(0),
             violation_count: AtomicU64::new(0),
@@ -115,7 +111,7 @@ impl Pool {
         self.umem.frame_bytes
     }
 
-    /// Whether frames have several of the kernel's chunks.
+    /// True if frames consist of several kernel chunks.
     pub fn spans_chunks(&self) -> bool {
         self.umem.chunks() > 1
     }
@@ -135,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// Gives frames back, all at once.
+    /// Frees frames under one lock.
     pub fn give_back<'a>(&self, frames: impl IntoIterator<Item = Taken<'a>>) {
         let mut free = None;
         for frame in frames {
@@ -146,24 +142,23 @@ impl Pool {
         }
     }
 
-    /// The frame that was parked under this number; `None` when there is none, which is
-    /// counted.
+    /// Frame parked under this number. `None` and a counted violation if there is none.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Taken<'_>> {
         let moved = self.states.get(index as usize).is_some_and(|state| {
             let (from, to) = (State::PARKED.0, State::TAKEN.0);
-            // Acquire: what the last owner wrote is there before we look at the frame.
+            // Acquire: writes of the last owner are visible before the frame is read.
             state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
         });
-        // Made only when it is ours: dropping one gives its frame back.
+        // Created only for an owned frame: dropping a `Taken` frees it.
         self.taken_if(moved, index)
     }
 
-    /// How many frames are where. Exact while no other thread moves any.
+    /// Frames by owner. Exact while no other thread moves frames.
     pub fn balance(&self) -> PoolBalance {
         let mut balance = PoolBalance {
             frame_count: self.states.len() as u64,
-            // From the list, not from the states: the two must agree to balance.
+            // From the list, not the states: the two must agree to balance.
             free_count: self.free().len() as u64,
             violation_count: self.violation_count.load(Ordering::Relaxed),
             oversized_count: self.oversized_count.load(Ordering::Relaxed),
@@ -184,8 +179,7 @@ impl Pool {
         &self.umem
     }
 
-    /// The claims of a new socket: what it receives into, and what it sends. `None` when there
-    /// have been too many sockets.
+    /// Receive and send claims of a new socket. `None` after [`SOCKET_COUNT_MAX`] sockets.
     pub(super) fn claims(&self) -> Option<[Claim; 2]> {
         let another = |count: u8| (count < SOCKET_COUNT_MAX).then_some(count + 1);
         let order = Ordering::Relaxed;
@@ -194,13 +188,13 @@ impl Pool {
         Some([Claim(State(first)), Claim(State(first + 1))])
     }
 
-    /// The frame comes to us from the kernel, through the half of a socket that has the claim;
-    /// counted when it is not there.
+    /// Reclaims a frame from the kernel through the socket half that has the claim. `None` and a
+    /// counted violation if the kernel does not own it through that half.
     #[inline]
     pub(super) fn arrive(&self, index: u32, claim: &mut Claim) -> Option<Taken<'_>> {
         let moved = self.states.get(index as usize).is_some_and(|state| {
-            // Nobody else takes a frame out of this state: the claim is borrowed mutably, and
-            // there is one. So what is read stays until it is written over.
+            // The claim is unique and borrowed mutably, so no other thread moves a frame out of this
+            // state between the load and the store.
             let is_there = state.load(Ordering::Acquire) == claim.0.0;
             if is_there {
                 state.store(State::TAKEN.0, Ordering::Relaxed);
@@ -210,7 +204,7 @@ impl Pool {
         self.taken_if(moved, index)
     }
 
-    /// - `moved`: that the caller has put the frame into state Taken.
+    /// - `moved`: the caller has put the frame into state Taken.
     #[inline]
     fn taken_if(&self, moved: bool, index: u32) -> Option<Taken<'_>> {
         if !moved {
@@ -219,11 +213,11 @@ impl Pool {
         moved.then(|| Taken { pool: self, index })
     }
 
-    /// A chunk of the frame has been sent; the frame comes back with the last of them.
+    /// Completes a chunk of the frame; returns the frame with the last chunk.
     #[inline]
     pub(super) fn chunk_sent(&self, index: u32, claim: &mut Claim) -> Option<Taken<'_>> {
         if let Some(unsent) = self.unsent.get(index as usize) {
-            // Who reaps a socket's completions does so alone.
+            // Only one thread reaps a socket's completions.
             let left = unsent.load(Ordering::Relaxed);
             if left > 1 {
                 unsent.store(left - 1, Ordering::Relaxed);
@@ -239,8 +233,8 @@ impl Pool {
         self.umem.index_of(addr)
     }
 
-    /// Has the first bytes of a frame brought near, and the line in front of them, where headers
-    /// go. The kernel wrote them on another CPU, as a rule.
+    /// Prefetches the first bytes of a frame and the line in front of them, for outer headers. The
+    /// kernel usually wrote them on another CPU.
     #[inline]
     pub(super) fn prefetch(&self, index: u32, offset: usize) {
         let at = index as usize * self.umem.frame_bytes as usize + offset;
@@ -255,12 +249,12 @@ impl Pool {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        // A list of numbers is whole at any time, whoever panicked.
+        // A panic cannot leave the list of numbers inconsistent.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A frame that is ours, and nobody else's. Dropped, it is unused again.
+/// Exclusive ownership of a frame in user space; dropping it frees the frame.
 #[derive(Debug)]
 pub struct Taken<'p> {
     pool: &'p Pool,
@@ -268,30 +262,28 @@ pub struct Taken<'p> {
 }
 
 impl<'p> Taken<'p> {
-    /// Its number.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// All its bytes.
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
         let len = self.pool.umem.frame_bytes as usize;
         let at = self.pool.umem.area.at(self.index as usize * len, len);
         // SAFETY: `at` checked that the range lies in the UMEM, which lives as long as the
         // pool. The frame is in state Taken, which is entered by taking it off the list, by a
-        // compare-exchange from Parked, or from a socket's state by who has its only `Claim`:
-        // there is one `Taken` of it, borrowed mutably here, and the kernel has not got it.
+        // compare-exchange from Parked, or from a socket's state through its only `Claim`: there
+        // is one `Taken` of it, borrowed mutably here, and the kernel does not own it.
         unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) }
     }
 
-    /// Leaves the frame under its number, for [`Pool::claim`] by any thread.
+    /// Parks the frame under its number, for [`Pool::claim`] by any thread.
     #[inline]
     pub fn park(self) -> u32 {
         self.leave(State::PARKED)
     }
 
-    /// Goes to the kernel, to be sent in so many chunks.
+    /// Passes the frame to the kernel, to be sent in `chunks` chunks.
     #[inline]
     pub(super) fn leave_to_send(self, chunks: u8, claim: &Claim) -> u32 {
         self.pool.unsent[self.index as usize].store(chunks, Ordering::Relaxed);
@@ -302,7 +294,7 @@ impl<'p> Taken<'p> {
         std::ptr::eq(self.pool, pool)
     }
 
-    /// Goes to another state; whoever enters it next finds all that was written.
+    /// Moves the frame to another state; its next owner sees all writes.
     #[inline]
     pub(super) fn leave(self, to: State) -> u32 {
         let index = self.index;

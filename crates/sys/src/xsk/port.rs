@@ -1,6 +1,5 @@
-//! The two halves of a socket of a [`Pool`], with the four verbs, for frames that come from
-//! anywhere and go anywhere. Two halves, because the worker that receives need not be the one
-//! that sends.
+//! The receive and send halves of a socket of a [`Pool`], with the four verbs. There are two halves
+//! because different workers may receive and send.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::ring::{Consumer, Producer};
 use super::rings::Rings;
 use crate::socket;
 
-/// What receives: the fill ring and the RX ring of one queue of one interface.
+/// Receive half: fill ring and RX ring of a queue.
 #[derive(Debug)]
 pub struct PoolRx<'p> {
     fill: Producer<u64>,
@@ -23,33 +22,33 @@ pub struct PoolRx<'p> {
     shared: Arc<Shared<'p>>,
     claim: Claim,
     receiving: u32,
-    /// A packet whose last piece has not come yet.
+    /// A packet whose last piece has not arrived yet.
     partial: Option<Partial<'p>>,
 }
 
-/// Pieces of a packet, put together in the frame of the first.
+/// Pieces of a packet, reassembled in the frame of the first.
 #[derive(Debug)]
 struct Partial<'p> {
     frame: Taken<'p>,
     offset: usize,
     len: usize,
-    /// Whether there was no room for all of them.
+    /// A piece did not fit or is missing.
     is_cut: bool,
 }
 
-/// What sends: the TX ring and the completion ring of the same queue.
+/// Send half: TX ring and completion ring of a queue.
 #[derive(Debug)]
 pub struct PoolTx<'p> {
     completion: Consumer<u64>,
     tx: Producer<xdp_desc>,
     shared: Arc<Shared<'p>>,
     claim: Claim,
-    /// System calls made so far to wake the kernel.
+    /// System calls made so far to notify the kernel.
     pub wakeup_count: u64,
 }
 
-/// What both halves need. The rings are mappings of the socket, which lives until the last of
-/// them is gone; the pool outlives both.
+/// State of both halves. The rings are mappings of the socket, which stays open until both halves
+/// are dropped; the pool outlives them.
 #[derive(Debug)]
 struct Shared<'p> {
     fd: OwnedFd,
@@ -58,12 +57,12 @@ struct Shared<'p> {
     zero_copy: bool,
 }
 
-/// Opens and binds a socket. The first of a pool passes `shared: None`; the others, on this or
-/// other interfaces, pass the first's half.
+/// Opens and binds a socket. The first socket of a pool passes `shared: None`; the others, on this
+/// or other interfaces, pass the first one's half.
 ///
-/// Must be called in the interface's network namespace. `bind.multi_buffer` must say whether
-/// the pool's frames span chunks: [`XskError::System`] otherwise. Errors name the remedy. Frames
-/// that the kernel still has when the socket closes stay with it: the pool's balance shows them.
+/// Must be called in the interface's network namespace. `bind.multi_buffer` must equal
+/// [`Pool::spans_chunks`]: [`XskError::System`] otherwise. Frames that the kernel owns when the
+/// socket closes are not reclaimed; the pool's balance shows them.
 pub fn open_port<'p>(
     pool: &'p Pool,
     bind: Bind,
@@ -87,23 +86,23 @@ pub fn open_port<'p>(
 }
 
 impl<'p> PoolRx<'p> {
-    /// Whether the kernel really runs this socket in zero-copy mode.
+    /// True if the kernel runs this socket in zero-copy mode.
     pub fn is_zero_copy(&self) -> bool {
         self.shared.zero_copy
     }
 
-    /// Frames that the kernel lacks to receive into, up to the target.
+    /// Frames missing from the fill ring, up to the target.
     pub fn rx_missing(&mut self) -> usize {
         let missing = self.shared.bind.fill_target.saturating_sub(self.receiving);
         missing.min(self.fill.room(missing)) as usize
     }
 
-    /// Gives the kernel frames to receive into, and the pool those that do not fit.
+    /// Posts frames to receive into; frees those that do not fit.
     pub fn rx_post(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
         let frame_bytes = u64::from(self.shared.pool.frame_bytes());
         let mut posted = 0;
         for frame in frames.drain(..) {
-            // Only we push: room that was seen stays.
+            // This is the only producer: room that was seen stays.
             if !frame.is_of(self.shared.pool) || self.fill.room(1) == 0 {
                 continue;
             }
@@ -119,9 +118,8 @@ impl<'p> PoolRx<'p> {
         posted
     }
 
-    /// Takes up to `max` frames that have arrived; `each` gets every frame with the place of
-    /// its bytes: offset and length. Packets that came in pieces are put together; those that are
-    /// too long for that are counted by the pool.
+    /// Takes up to `max` arrived frames; `each` gets every frame with the offset and length of its
+    /// bytes. Packets in pieces are reassembled; the pool counts those that are too long.
     #[inline]
     pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
@@ -140,7 +138,7 @@ impl<'p> PoolRx<'p> {
                 self.spoil();
                 continue;
             };
-            // Whoever looks into it does so when the batch is whole: it is there by then.
+            // Frames are read after the whole batch is taken; the prefetch is done by then.
             pool.prefetch(index, offset);
             let is_last = desc.options & libc::XDP_PKT_CONTD == 0;
             if is_last && self.partial.is_none() {
@@ -167,14 +165,14 @@ impl<'p> PoolRx<'p> {
         taken
     }
 
-    /// A piece is missing from the packet that is put together.
+    /// Marks the packet in reassembly as incomplete.
     fn spoil(&mut self) {
         if let Some(partial) = &mut self.partial {
             partial.is_cut = true;
         }
     }
 
-    /// Sleeps until something arrives, at most `timeout`.
+    /// Sleeps at most `timeout` until a frame arrives.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), XskError> {
         let waited = socket::wait(self.shared.fd.as_fd(), false, timeout);
         waited.map(|_| ()).map_err(|source| system(&self.shared.bind, "poll", source))
@@ -182,7 +180,7 @@ impl<'p> PoolRx<'p> {
 }
 
 impl Partial<'_> {
-    /// With another piece behind it.
+    /// Appends a piece.
     fn with(mut self, mut piece: Taken<'_>, offset: usize, len: usize) -> Self {
         let at = self.offset + self.len;
         let from = piece.bytes().get(offset..offset + len);
@@ -202,15 +200,17 @@ impl AsFd for PoolRx<'_> {
 }
 
 impl<'p> PoolTx<'p> {
-    /// Frames that fit into the send ring; looks anew only when fewer than `want` are known.
+    /// Frames that fit into the TX ring; polls the ring only if fewer than `want` are known to fit.
     pub fn tx_room(&mut self, want: usize) -> usize {
         let chunks = self.shared.pool.umem().chunks();
         let want = u32::try_from(want).unwrap_or(u32::MAX).saturating_mul(chunks);
         (self.tx.room(want) / chunks) as usize
     }
 
-    /// Hands a frame to the kernel, to be seen by it with [`Self::tx_publish`]. Gives it back
-    /// when the ring is full, the place is not within the frame, or it is another pool's.
+    /// Queues a frame, visible to the kernel after [`Self::tx_publish`].
+    ///
+    /// Errors: the frame, if the ring is full, the range is outside the frame, or the frame belongs
+    /// to another pool.
     pub fn tx_post(
         &mut self,
         frame: Taken<'p>,
@@ -243,12 +243,12 @@ impl<'p> PoolTx<'p> {
         Ok(())
     }
 
-    /// Lets the kernel see what was posted.
+    /// Makes posted frames visible to the kernel.
     pub fn tx_publish(&mut self) {
         self.tx.publish();
     }
 
-    /// Takes back frames that have been sent.
+    /// Reclaims frames that have been sent.
     pub fn tx_reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
         let pool = self.shared.pool;
         let ready = self.completion.ready(self.shared.bind.ring_entries);
@@ -267,8 +267,8 @@ impl<'p> PoolTx<'p> {
         self.tx.outstanding() as usize
     }
 
-    /// Wakes the kernel to send, where it wants to be woken. Returns whether it could go on at
-    /// once.
+    /// Notifies the kernel, if it needs a notification, that there are frames to send. Returns false
+    /// if it must be called again.
     pub fn kick(&mut self) -> Result<bool, XskError> {
         let bind = &self.shared.bind;
         if bind.need_wakeup && !self.tx.needs_wakeup() {
@@ -282,13 +282,12 @@ impl<'p> PoolTx<'p> {
     }
 }
 
-/// Number of the frame of a descriptor, and where in it its bytes are.
+/// Frame number, offset and length of a descriptor; `None` if they do not fit.
 fn place_of(pool: &Pool, desc: &xdp_desc) -> Option<(u32, usize, usize)> {
     let frame_bytes = u64::from(pool.frame_bytes());
     let index = pool.index_of(desc.addr);
     let offset = desc.addr.checked_sub(u64::from(index) * frame_bytes)?;
-    // Only the first chunk of a frame is given to receive into. One that is no frame's is not
-    // below it.
+    // Only the first chunk of a frame is posted to receive into; the others fail this check.
     let fits = offset.checked_add(desc.len.into())? <= u64::from(pool.umem().chunk_bytes);
     fits.then_some((index, offset as usize, desc.len as usize))
 }

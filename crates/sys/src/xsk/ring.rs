@@ -1,9 +1,9 @@
-//! The four rings of an AF_XDP socket: single producer, single consumer, one side ours and
-//! the other the kernel's.
+//! The four rings of an AF_XDP socket: single producer, single consumer, one side in user space,
+//! the other in the kernel.
 //!
-//! Each side keeps its own index as a plain number and publishes it; the other side's index
-//! is read only when the last value seen does not suffice, so that the cache line moves
-//! between CPUs once a batch and not once a frame.
+//! Each side keeps its own index as a plain number and publishes it. It reads the other side's
+//! index only if the last value seen does not suffice, so that the cache line moves between CPUs
+//! once a batch and not once a frame.
 //!
 //! Source: kernel documentation, networking/af_xdp.rst, "Rings"; include/uapi/linux/if_xdp.h.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::sync::{AtomicU32, Cell, OBSERVE, Ordering, PUBLISH};
 use crate::mmap::Mapping;
 
-/// Where the parts of a ring lie in its mapping, in bytes.
+/// Byte offsets of the parts of a ring in its mapping.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) producer: usize,
@@ -37,7 +37,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
     /// # Panics
-    /// When `size` is not a power of two or the layout does not fit the mapping.
+    /// If `size` is not a power of two or the layout does not fit the mapping.
     fn new(mapping: Arc<Mapping>, layout: Layout, size: u32) -> Self {
         assert!(size.is_power_of_two(), "ring size must be a power of two");
         let index = |offset| {
@@ -85,7 +85,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// The side that puts entries in: our end of the fill and TX rings.
+/// Producer side: the user-space end of the fill and TX rings.
 #[derive(Debug)]
 pub(crate) struct Producer<T> {
     ring: Ring<T>,
@@ -106,17 +106,17 @@ impl<T: Copy> Producer<T> {
     }
 
     fn refresh(&mut self) {
-        // The consumer has read the slots before it released them to us.
+        // Acquire: the consumer has read the slots before it released them.
         self.seen = self.ring.consumer().load(OBSERVE);
     }
 
     fn used(&self) -> u32 {
-        // The consumer's index is not ours to trust: one that runs ahead of us counts as full.
+        // The consumer's index is not trusted: one ahead of the producer counts as a full ring.
         let used = self.own.wrapping_sub(self.seen);
         used.min(self.ring.size())
     }
 
-    /// Free slots; looks at the consumer's index only when fewer than `want` are known.
+    /// Free slots; reads the consumer's index only if fewer than `want` are known.
     pub(crate) fn room(&mut self, want: u32) -> u32 {
         if self.ring.size() - self.used() < want {
             self.refresh();
@@ -124,8 +124,9 @@ impl<T: Copy> Producer<T> {
         self.ring.size() - self.used()
     }
 
-    /// Writes the next entry; not visible to the consumer before [`publish`](Self::publish).
-    /// Gives it back when the ring is full.
+    /// Writes the next entry, visible to the consumer after [`publish`](Self::publish).
+    ///
+    /// Errors: the entry, if the ring is full.
     pub(crate) fn push(&mut self, entry: T) -> Result<(), T> {
         if self.room(1) == 0 {
             return Err(entry);
@@ -139,7 +140,7 @@ impl<T: Copy> Producer<T> {
 
     /// Makes all pushed entries visible.
     pub(crate) fn publish(&mut self) {
-        // The entries are written before the index that covers them.
+        // Release: the entries are written before the index that covers them.
         self.ring.producer().store(self.own, PUBLISH);
     }
 
@@ -149,13 +150,13 @@ impl<T: Copy> Producer<T> {
         self.used()
     }
 
-    /// Whether the kernel asked to be woken before it looks at this ring again.
+    /// True if the kernel needs a notification before it polls this ring again.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.ring.flags() & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
-/// The side that takes entries out: our end of the RX and completion rings.
+/// Consumer side: the user-space end of the RX and completion rings.
 #[derive(Debug)]
 pub(crate) struct Consumer<T> {
     ring: Ring<T>,
@@ -170,14 +171,14 @@ impl<T: Copy> Consumer<T> {
         Consumer { own, seen: own, ring }
     }
 
-    /// Entries ready to take, at most the ring's size; looks at the producer's index only
-    /// when fewer than `want` are known.
+    /// Entries ready to take, at most the ring's size; reads the producer's index only if fewer than
+    /// `want` are known.
     pub(crate) fn ready(&mut self, want: u32) -> u32 {
         if self.seen.wrapping_sub(self.own) < want {
-            // The entries are read after the index that covers them.
+            // Acquire: the entries are read after the index that covers them.
             self.seen = self.ring.producer().load(OBSERVE);
         }
-        // The producer's index is not ours to trust: never more than the ring can hold.
+        // The producer's index is not trusted: never more entries than the ring can hold.
         self.seen.wrapping_sub(self.own).min(self.ring.size())
     }
 
@@ -193,9 +194,9 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the slots of all taken entries back to the producer.
+    /// Releases the slots of all taken entries to the producer.
     pub(crate) fn release(&mut self) {
-        // The entries were read before the producer may write over them.
+        // Release: the entries were read before the producer may overwrite them.
         self.ring.consumer().store(self.own, PUBLISH);
     }
 }

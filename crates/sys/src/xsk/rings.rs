@@ -14,11 +14,11 @@ use crate::socket;
 
 /// XDP_MAX_TX_SKB_BUDGET (Linux 6.17): descriptors that one `sendto` moves; 32 without it.
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
-/// Where the rings of a UMEM are mapped from; `libc` has these two unsigned.
+/// Mapping offsets of the rings of a UMEM; `libc` has these two unsigned.
 const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
 const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
 
-/// A bound socket with its rings. Whoever holds it keeps the UMEM until after it is dropped.
+/// A bound socket with its rings. Its owner must keep the UMEM until after the drop.
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) fill: Producer<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// - `shared`: the first socket on this UMEM; none to be that and register it.
+    /// - `shared`: first socket on this UMEM; `None` to register the UMEM.
     pub(super) fn open(
         umem: &Umem,
         bind: &Bind,
@@ -54,7 +54,7 @@ impl Rings {
             reg.chunk_size = umem.chunk_bytes;
             socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
         }
-        // The fill ring holds every frame we might post, the completion ring every send.
+        // The fill ring holds every frame that may be posted, the completion ring every send.
         let fill_entries = bind.fill_target.next_power_of_two().max(bind.ring_entries);
         for (name, entries) in [
             (libc::XDP_UMEM_FILL_RING, fill_entries),

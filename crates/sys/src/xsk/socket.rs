@@ -15,15 +15,15 @@ use crate::socket;
 
 /// Fragments of one packet at most (MAX_SKB_FRAGS).
 const FRAGMENTS_MAX: usize = 17;
-/// Frames that are missing from the fill ring before it is restocked.
+/// Frames missing from the fill ring before it is refilled.
 const FILL_BATCH: u32 = 64;
 
-/// What to do with a frame that was taken.
+/// Disposition of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// Give it back to the free frames.
+    /// Free its frames.
     Release,
-    /// Send it as it is now, from where it lies.
+    /// Send it in place.
     Send,
 }
 
@@ -32,11 +32,11 @@ pub enum Then {
 /// Source: XDP_STATISTICS, include/uapi/linux/if_xdp.h.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XskStatistics {
-    /// Dropped for other reasons than the next.
+    /// Dropped for other reasons than those below.
     pub rx_dropped_count: u64,
-    /// Dropped because a descriptor we gave was invalid.
+    /// Dropped because a fill descriptor was invalid.
     pub rx_invalid_descriptor_count: u64,
-    /// Not sent because a descriptor we gave was invalid.
+    /// Not sent because the descriptor was invalid.
     pub tx_invalid_descriptor_count: u64,
     /// Dropped because the RX ring was full.
     pub rx_ring_full_count: u64,
@@ -49,8 +49,8 @@ pub struct XskStatistics {
 /// An AF_XDP socket with its share of frames.
 #[derive(Debug)]
 pub struct Socket {
-    // Field order is drop order: the rings are unmapped before the socket closes, and the
-    // UMEM goes last, when the kernel has let go of it.
+    // Field order is drop order: the rings are unmapped before the socket closes, and the UMEM is
+    // freed last, when the kernel no longer uses it.
     fill: Producer<u64>,
     completion: Consumer<u64>,
     rx: Consumer<xdp_desc>,
@@ -64,7 +64,6 @@ pub struct Socket {
     fragments: Vec<xdp_desc>,
     scratch: Vec<u8>,
     receiving: u32,
-    /// Wake-ups made so far.
     pub wakeup_count: u64,
     /// Echoes dropped because the TX ring was full.
     pub tx_full_count: u64,
@@ -74,7 +73,7 @@ impl Socket {
     /// Opens and binds a socket with its share of a UMEM. The first socket on a UMEM passes
     /// `shared: None` and registers the memory; the others pass the first one.
     ///
-    /// Must be called in the interface's network namespace. Errors name the remedy.
+    /// Must be called in the interface's network namespace.
     pub fn open(frames: Frames, bind: Bind, shared: Option<&Socket>) -> Result<Self, XskError> {
         let shared = shared.map(AsFd::as_fd);
         let Rings { fill, completion, rx, tx, fd, zero_copy, tx_budget_raised } =
@@ -98,25 +97,24 @@ impl Socket {
         })
     }
 
-    /// Whether the kernel really runs this socket in zero-copy mode.
+    /// True if the kernel runs this socket in zero-copy mode.
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
     }
 
-    /// Whether the kernel accepted a larger number of sends a wake-up.
+    /// True if the kernel accepted a larger number of sends for each notification.
     pub fn tx_budget_raised(&self) -> bool {
         self.tx_budget_raised
     }
 
-    /// What it is bound to.
     pub fn bound_to(&self) -> &Bind {
         &self.bind
     }
 
-    /// Keeps the fill ring stocked up to its target; returns how many frames were posted.
+    /// Refills the fill ring to its target; returns how many frames were posted.
     ///
-    /// Does nothing while only a few are missing: each publication takes the ring's cache line
-    /// from the kernel's CPU.
+    /// Does nothing while only a few are missing: each publication takes the ring's cache line from
+    /// the kernel's CPU.
     pub fn rx_post(&mut self) -> usize {
         let missing = self.bind.fill_target.saturating_sub(self.receiving);
         if missing < FILL_BATCH.min(self.bind.fill_target / 4).max(1) {
@@ -140,11 +138,11 @@ impl Socket {
         posted as usize
     }
 
-    /// Takes up to `max` packets. `each` sees a packet's first frame (all of it, unless it
-    /// spans frames) and its whole length in bytes, may edit it, and says what becomes of it.
-    /// Returns the packets taken.
+    /// Takes up to `max` packets; returns how many. `each` gets a packet's first frame (the whole
+    /// packet unless it spans frames) and its length in bytes, may edit it, and returns its
+    /// disposition.
     ///
-    /// Sends ([`Then::Send`]) go out at the next [`kick`](Self::kick).
+    /// The next [`kick`](Self::kick) sends packets of [`Then::Send`].
     pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(&mut [u8], usize) -> Then) -> usize {
         let ready = self.rx.ready(max as u32).min(max as u32);
         if ready == 0 {
@@ -179,7 +177,7 @@ impl Socket {
         packet_count
     }
 
-    /// Sends or frees the fragments of one packet; returns whether they were sent.
+    /// Sends or frees the fragments of one packet; returns true if they were queued for sending.
     fn settle(&mut self, then: Then) -> bool {
         let count = self.fragments.len() as u32;
         let send = then == Then::Send && self.tx.room(count) >= count;
@@ -195,12 +193,12 @@ impl Socket {
         send
     }
 
-    /// Posts up to `want` packets of `len_bytes`, each written by `fill`; returns how many.
-    /// They go out at the next [`kick`](Self::kick). Fewer than asked for means that the
-    /// ring or the frames are used up: kick, reap, and try again.
+    /// Posts up to `want` packets of `len_bytes`, each written by `fill`; returns how many. The next
+    /// [`kick`](Self::kick) sends them. If fewer were posted, ring or frames are used up: kick, reap
+    /// and retry.
     ///
-    /// Errors: a packet longer than the frames of the most fragments, or longer than one
-    /// frame on a socket without multi-buffer.
+    /// Errors: a packet longer than the most fragments hold, or longer than one frame on a socket
+    /// without multi-buffer.
     pub fn tx_post(
         &mut self,
         want: usize,
@@ -256,7 +254,7 @@ impl Socket {
                 let len = part.len() as u32;
                 frame_bytes(&self.frames, addr, len).copy_from_slice(part);
                 let options = if n + 1 < needed { libc::XDP_PKT_CONTD } else { 0 };
-                // Room for all fragments was seen above, and only we push.
+                // Room for all fragments was seen above, and this is the only producer.
                 let pushed = self.tx.push(xdp_desc { addr, len, options });
                 debug_assert!(pushed.is_ok());
             }
@@ -268,7 +266,7 @@ impl Socket {
         Ok(posted)
     }
 
-    /// Takes back frames that were sent; returns how many.
+    /// Reclaims frames that were sent; returns how many.
     pub fn tx_reap(&mut self) -> usize {
         let ready = self.completion.ready(self.bind.ring_entries);
         for _ in 0..ready {
@@ -297,8 +295,8 @@ impl Socket {
         self.ledger.balance().sending_count as usize
     }
 
-    /// Has the kernel send what was posted, if it needs to be told. Returns whether it took
-    /// all it could; `false` means that it asks to be called again.
+    /// Notifies the kernel, if it needs a notification, that there are frames to send. Returns false
+    /// if it must be called again.
     ///
     /// Errors: the device is gone.
     pub fn kick(&mut self) -> Result<bool, XskError> {
@@ -312,13 +310,12 @@ impl Socket {
         })
     }
 
-    /// Has the driver look for arrivals: needed by busy polling, and by a driver that sleeps
-    /// because its fill ring had run empty.
+    /// Makes the driver poll for arrivals: needed by busy polling, and by a driver that sleeps
+    /// because its fill ring was empty.
     pub fn poll_device(&mut self) {
         self.wakeup_count += 1;
-        // Nothing is transferred, and a refusal changes nothing: the next look at the ring
-        // tells whether something came.
-        // SAFETY: no data is passed; the descriptor is ours.
+        // The result is ignored: the next poll of the ring shows whether something arrived.
+        // SAFETY: no data is passed; `self` owns the open descriptor.
         unsafe {
             libc::recvfrom(
                 self.fd.as_raw_fd(),
@@ -331,34 +328,33 @@ impl Socket {
         };
     }
 
-    /// Whether the driver asked to be woken before it fills more frames.
+    /// True if the driver needs a notification before it fills more frames.
     pub fn fill_needs_wakeup(&self) -> bool {
         self.bind.need_wakeup && self.fill.needs_wakeup()
     }
 
-    /// Sleeps until something arrived, at most `timeout`.
+    /// Sleeps at most `timeout` until a packet arrives.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), XskError> {
         self.wakeup_count += 1;
         let waited = socket::wait(self.fd.as_fd(), false, timeout);
         waited.map(|_| ()).map_err(|e| system(&self.bind, "poll", e))
     }
 
-    /// Whether a packet waits in the RX ring.
+    /// True if a packet waits in the RX ring.
     pub fn rx_ready(&mut self) -> bool {
         self.rx.ready(1) > 0
     }
 
-    /// The kernel's counters of this socket.
     pub fn statistics(&self) -> io::Result<XskStatistics> {
         statistics(self.fd.as_fd())
     }
 
-    /// Who owns how many frames.
+    /// Frames by owner.
     pub fn ledger(&self) -> LedgerBalance {
         self.ledger.balance()
     }
 
-    /// The frame that a descriptor lies in, when its length fits behind its address.
+    /// Frame of a descriptor; `None` if it is out of range.
     fn frame_of(&self, desc: &xdp_desc) -> Option<u32> {
         let frame_bytes = u64::from(self.frames.umem.frame_bytes);
         let offset = desc.addr % frame_bytes;
@@ -370,7 +366,7 @@ impl Socket {
 
 /// The kernel's counters of an AF_XDP socket.
 ///
-/// Errors: what it says of other descriptors.
+/// Errors: `socket` is no AF_XDP socket.
 pub fn statistics(socket: BorrowedFd<'_>) -> io::Result<XskStatistics> {
     // SAFETY: xdp_statistics is a plain C struct of integers.
     let s: libc::xdp_statistics = unsafe { socket::get(socket, SOL_XDP, libc::XDP_STATISTICS) }?;
@@ -390,15 +386,15 @@ impl AsFd for Socket {
     }
 }
 
-/// The bytes of a frame that we own, or hold: the ledger let the caller have it.
+/// Bytes of a frame that the ledger has passed to the caller.
 #[expect(
     clippy::mut_from_ref,
     reason = "the frames are shared with the kernel, not with Rust; the ledger makes access exclusive"
 )]
 fn frame_bytes(frames: &Frames, addr: u64, len: u32) -> &mut [u8] {
     let at = frames.umem.area.at(addr as usize, len as usize);
-    // SAFETY: `at` checked that the range lies in the UMEM. The ledger moved this frame to
-    // us and moves it on only after the slice is gone, so neither the kernel nor another
-    // slice touches it; shares of other sockets do not overlap.
+    // SAFETY: `at` checked that the range is in the UMEM. The ledger moved this frame to user space
+    // and moves it on only after the slice is dropped, so the kernel and other slices do not
+    // touch it; shares of other sockets do not overlap.
     unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len as usize) }
 }

@@ -1,32 +1,31 @@
-//! What the rings are made of: indexes, slots, and the orderings that their proof rests on. Apart
-//! from [`super::ring`] so that the model checker can put its own in their place, and weaker
-//! orderings, and compile the very same rings over them (`tests/ring_model`).
+//! Indexes, slots and memory orderings of the rings. Separate from [`super::ring`] so that the
+//! model checker can replace them, also by weaker orderings, under the same ring source
+//! (`tests/ring_model`).
 
 use std::cell::UnsafeCell;
 
 pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How an index is stored: what was done to the slots that it gives away is seen by who sees it.
+/// Store of an index: a thread that reads it sees all accesses to the released slots as done.
 pub(super) const PUBLISH: Ordering = Ordering::Release;
-/// How the other side's index is read: what is done to the slots that it gives comes after.
+/// Load of the other side's index: accesses to the slots that it releases come after.
 pub(super) const OBSERVE: Ordering = Ordering::Acquire;
 
-/// A slot.
 #[repr(transparent)]
 pub(super) struct Cell<T>(UnsafeCell<T>);
 
 impl<T: Copy> Cell<T> {
     /// # Safety
-    /// The slot is ours: the other side neither reads nor writes it until it is given away.
+    /// The caller owns the slot: the other side does not access it until it is released.
     pub(super) unsafe fn write(&self, entry: T) {
-        // SAFETY: nobody else touches it, says the caller.
+        // SAFETY: the caller owns the slot.
         unsafe { self.0.get().write(entry) };
     }
 
     /// # Safety
-    /// As for `write`, and the other side has put an entry in.
+    /// As for `write`, and the other side has written an entry.
     pub(super) unsafe fn read(&self) -> T {
-        // SAFETY: nobody else touches it, says the caller.
+        // SAFETY: the caller owns the slot.
         unsafe { self.0.get().read() }
     }
 }

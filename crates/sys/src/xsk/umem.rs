@@ -1,5 +1,4 @@
-//! UMEM: the frames that an AF_XDP socket shares with the kernel, and the ledger of who
-//! owns each.
+//! UMEM: the frames that an AF_XDP socket shares with the kernel, and the ledger of their owners.
 
 use std::io;
 use std::sync::Arc;
@@ -11,23 +10,23 @@ use crate::mmap::Mapping;
 pub(crate) struct Umem {
     pub(crate) area: Mapping,
     pub(crate) frame_bytes: u32,
-    /// What the kernel takes for a frame: all of one, or a page of it.
+    /// Chunk size of the kernel: a whole frame, or a page of it.
     pub(crate) chunk_bytes: u32,
     chunks: u32,
     pub(crate) frame_count: u32,
 }
 
-/// Largest chunk that the kernel takes: a page.
+/// Largest chunk that the kernel accepts: a page.
 ///
 /// Source: xdp_umem_reg(), net/xdp/xdp_umem.c.
 pub(crate) const CHUNK_BYTES_MAX: u32 = 4096;
-/// Chunks of a frame at most.
+/// Most chunks of a frame.
 const CHUNKS_MAX: u32 = 4;
 
 impl Umem {
     /// Frames of 2048 bytes, or of one to four chunks of 4096.
     ///
-    /// Errors: `InvalidInput` for other sizes, none, or 4 GiB and more; what mmap says.
+    /// Errors: `InvalidInput` for other sizes, no frames, or 4 GiB and more; errors of mmap.
     pub(crate) fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Umem> {
         let chunks = frame_bytes / CHUNK_BYTES_MAX;
         let whole =
@@ -48,7 +47,6 @@ impl Umem {
         Ok(Umem { area, frame_bytes, chunk_bytes, chunks, frame_count })
     }
 
-    /// Chunks of each frame.
     pub(crate) fn chunks(&self) -> u32 {
         self.chunks
     }
@@ -59,14 +57,14 @@ impl Umem {
         self.chunk_bytes.trailing_zeros()
     }
 
-    /// Number of the frame that an address is in; it may not exist.
+    /// Number of the frame that contains an address; it may be out of range.
     ///
     /// By shifts: a division by a variable takes tens of cycles, and there were four a frame.
     #[inline]
     pub(crate) fn index_of(&self, addr: u64) -> u32 {
         let chunk = u32::try_from(addr >> self.chunk_shift()).unwrap_or(u32::MAX);
         match self.chunks {
-            // The top is no frame's, whatever the chunks: 4 GiB are not reached.
+            // No frame has this number, because a UMEM is below 4 GiB.
             _ if chunk == u32::MAX => chunk,
             1 => chunk,
             2 => chunk / 2,
@@ -76,7 +74,7 @@ impl Umem {
     }
 }
 
-/// A share of a UMEM's frames, for one socket; never overlaps another share.
+/// One socket's share of a UMEM; shares never overlap.
 #[derive(Debug)]
 pub struct Frames {
     pub(crate) umem: Arc<Umem>,
@@ -105,40 +103,36 @@ impl Frames {
     }
 }
 
-/// Who owns a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Owner {
-    /// Us, free to use.
     Free,
-    /// The kernel, to receive into (fill ring, device, or RX ring not read yet).
+    /// The kernel, to receive into (fill ring, device, or RX ring before it is read).
     Receiving,
-    /// The kernel, to send (TX ring or completion ring not read yet).
+    /// The kernel, to send (TX ring, or completion ring before it is read).
     Sending,
-    /// Us, holding a received frame.
+    /// User space, holding a received frame.
     Held,
 }
 
-/// Books of one share of frames. Balanced when every frame is with exactly one owner and
-/// the kernel never gave back one that it did not have.
+/// Frames of a share by owner. Balanced if every frame has exactly one owner and the kernel never
+/// returned one that it did not own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LedgerBalance {
-    /// Frames in the share.
     pub frame_count: u64,
-    /// Free.
     pub free_count: u64,
-    /// With the kernel, for receiving.
+    /// Owned by the kernel, to receive into.
     pub receiving_count: u64,
-    /// With the kernel, being sent.
+    /// Owned by the kernel, to be sent.
     pub sending_count: u64,
-    /// Received and not given back by us.
+    /// Received and not freed yet.
     pub held_count: u64,
-    /// Frames given back by the kernel that it did not own, or with bad addresses.
+    /// Frames returned by the kernel that it did not own, or with bad addresses.
     pub violation_count: u64,
 }
 
 impl LedgerBalance {
-    /// Whether no frame was lost and none was there twice.
+    /// True if no frame was lost or duplicated.
     pub fn balances(&self) -> bool {
         let owned = self.free_count + self.receiving_count + self.sending_count + self.held_count;
         owned == self.frame_count && self.violation_count == 0
@@ -159,8 +153,8 @@ impl Ledger {
         Ledger {
             first,
             owners: vec![Owner::Free; count as usize],
-            // The top of the stack is the lowest frame, so that a lightly loaded socket
-            // keeps reusing the same few cache lines.
+            // The top of the stack is the lowest frame, so that a lightly loaded socket keeps reusing
+            // the same few cache lines.
             free: (first..first + count).rev().collect(),
             violation_count: 0,
         }
@@ -170,15 +164,15 @@ impl Ledger {
         self.free.len()
     }
 
-    /// Takes a free frame and notes its new owner.
+    /// Takes a free frame for a new owner.
     pub(crate) fn take_free(&mut self, to: Owner) -> Option<u32> {
         let frame = self.free.pop()?;
         self.owners[(frame - self.first) as usize] = to;
         Some(frame)
     }
 
-    /// Moves a frame that `from` should have to `to`; counts and refuses it otherwise, so
-    /// that a frame can never be in use twice.
+    /// Moves a frame from owner `from` to `to`. Refuses and counts it if `from` is not the owner, so
+    /// that a frame is never in use twice.
     pub(crate) fn pass(&mut self, frame: u32, from: Owner, to: Owner) -> bool {
         let owner = self.owners.get_mut(frame.wrapping_sub(self.first) as usize);
         match owner {
@@ -204,7 +198,7 @@ impl Ledger {
         let count = |owner| self.owners.iter().filter(|o| **o == owner).count() as u64;
         LedgerBalance {
             frame_count: self.owners.len() as u64,
-            // Counted from the stack, not from the owners: the two must agree to balance.
+            // From the stack, not the owners: the two must agree to balance.
             free_count: self.free.len() as u64,
             receiving_count: count(Owner::Receiving),
             sending_count: count(Owner::Sending),

@@ -1,4 +1,4 @@
-//! Attaching, refusals with their remedies, and going away.
+//! Attaching, its errors with their remedies, and detaching.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::lab::{Pair, can_run, ip};
 const SPEC: ProbeFilterSpec =
     ProbeFilterSpec { udp_port: 7000, arp_icmp: true, frags: false, queues: 1 };
 
-/// What `ip` says of the interface; holds `prog/xdp` while a program is on it.
+/// Output of `ip` for the interface; contains `prog/xdp` while a program is attached.
 fn details(name: &str) -> String {
     let out = Command::new("ip").args(["-d", "link", "show", name]).output().expect("ip runs");
     String::from_utf8_lossy(&out.stdout).into_owned()
@@ -155,13 +155,17 @@ fn a_program_on_a_deleted_interface_can_still_be_dropped() {
     });
 }
 
-const CHILD: &str = "WIREPATH_TEST_CHILD";
+const IFINDEX: &str = "WIREPATH_TEST_IFINDEX";
 
-/// Runs one of the tests below in a process of its own, in this thread's namespace.
-fn child(test: &str, argument: &str) -> std::process::Child {
-    Command::new(env::current_exe().expect("own path"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(CHILD, argument)
+/// Interface that the parent names.
+fn index() -> u32 {
+    env::var(IFINDEX).expect("set by the parent").parse().expect("an index")
+}
+
+/// Starts one of the roles below in this thread's namespace.
+fn child(role: &str, index: u32) -> std::process::Child {
+    testkit::role(role)
+        .env(IFINDEX, index.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -169,10 +173,10 @@ fn child(test: &str, argument: &str) -> std::process::Child {
 }
 
 #[test]
+#[ignore = "role of a child process"]
 fn child_that_attaches_and_waits() {
-    let Ok(index) = env::var(CHILD) else { return };
     let mut filter = SocketFilter::for_probe(&SPEC).expect("load");
-    filter.attach(index.parse().expect("index"), XdpMode::Native).expect("attach");
+    filter.attach(index(), XdpMode::Native).expect("attach");
     io::stdout().write_all(b"\nattached\n").expect("told");
     let _ = io::stdin().read(&mut [0]);
 }
@@ -185,7 +189,7 @@ fn kill_minus_nine_takes_the_program_off() {
     let pair = Pair::new();
     let index = pair.far_index;
     pair.far.run(move || {
-        let mut child = child("attach::child_that_attaches_and_waits", &index.to_string());
+        let mut child = child("attach::child_that_attaches_and_waits", index);
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let told = lines.any(|line| line.is_ok_and(|line| line == "attached"));
         assert!(told, "the child did not attach");
@@ -217,11 +221,10 @@ fn tcx_programs(ifindex: u32) -> u32 {
 }
 
 #[test]
+#[ignore = "role of a child process"]
 fn child_that_injects_faults_and_waits() {
-    let Ok(index) = env::var(CHILD) else { return };
-    let index = index.parse().expect("index");
     let mut filter = FaultFilter::load(&FaultSpec::default()).expect("load");
-    filter.attach(index, index).expect("attach");
+    filter.attach(index(), index()).expect("attach");
     io::stdout().write_all(b"\nattached\n").expect("told");
     let _ = io::stdin().read(&mut [0]);
 }
@@ -234,7 +237,7 @@ fn kill_minus_nine_takes_the_fault_filter_off() {
     let pair = Pair::new();
     let index = pair.far_index;
     pair.far.run(move || {
-        let mut child = child("attach::child_that_injects_faults_and_waits", &index.to_string());
+        let mut child = child("attach::child_that_injects_faults_and_waits", index);
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let told = lines.any(|line| line.is_ok_and(|line| line == "attached"));
         assert!(told, "the child did not attach");
@@ -246,10 +249,8 @@ fn kill_minus_nine_takes_the_fault_filter_off() {
 }
 
 #[test]
+#[ignore = "role of a child process"]
 fn child_without_capabilities() {
-    if env::var(CHILD).is_err() {
-        return;
-    }
     // SAFETY: no pointers; it gives up root, and with it every capability.
     let answer = unsafe { libc::setresuid(65_534, 65_534, 65_534) };
     assert_eq!(answer, 0);
@@ -264,7 +265,7 @@ fn child_without_capabilities() {
 
 #[test]
 fn missing_capabilities_are_named_with_the_command() {
-    let out = child("attach::child_without_capabilities", "1").wait_with_output().expect("ran");
+    let out = testkit::role("attach::child_without_capabilities").output().expect("ran");
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success() && text.contains("\nrefused\n"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Faults are exactly those asked for, in both directions.
+//! Faults are exactly those configured, in both directions.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -98,7 +98,7 @@ fn receive(socket: &UdpSocket, count: usize, len: impl Fn(u32) -> usize) -> Vec<
     numbers
 }
 
-/// What the far end must see of datagrams `0..count`; an oracle of a few lines.
+/// Oracle: datagrams of `0..count` that the far end must see.
 fn expected(spec: &FaultSpec, count: u32) -> (Vec<u32>, FaultCounts) {
     let hits = |fault: Option<Fault>, n| fault.is_some_and(|f| n % f.every == f.phase);
     let mut out = Vec::new();
@@ -307,7 +307,7 @@ fn swaps_between_frames_with_and_without_a_finished_checksum_arrive() {
         let out = std::process::Command::new("ethtool").args(["-K", "right", "tx", "off"]).output();
         match out {
             Ok(out) => assert!(out.status.success(), "{out:?}"),
-            Err(why) => crate::lab::skip(&format!("`ethtool` is absent: {why}")),
+            Err(why) => testkit::skip("ethtool", why),
         }
     });
     pair(8, &finished, &socket);

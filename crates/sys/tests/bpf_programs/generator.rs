@@ -164,24 +164,31 @@ fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
         drops
     });
     let index = pair.near_index;
-    let took = pair.near.run(move || {
+    // The first frame goes alone, so that 98 gaps are in the longer part; none is shorter.
+    let paced_s_min = 97.0 / RATE_PPS;
+    let frame_count = pair.near.run(move || {
         let frame = udp_frame(7000, &[0; 18], Shape::default());
         let mut generator =
             Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(stamp_at)).expect("new");
         generator.set_rate(RATE_PPS);
         let took = generator.run(100, 1).expect("run");
+        assert!(took.as_secs_f64() >= paced_s_min, "{took:?}");
         let no_room = Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(frame.len() - 7));
         assert!(no_room.is_err());
-        // And as fast as before once nobody asks for a rate.
+        // Full speed again without a rate: a paced run can never be this short, and a busy machine
+        // stretches some runs only.
         generator.set_rate(0.0);
-        assert!(generator.run(100, 1).expect("run") < took);
-        took
+        let mut frame_count = 100;
+        let is_fast = (0..20).any(|_| {
+            frame_count += 100;
+            generator.run(100, 1).expect("run").as_secs_f64() < paced_s_min
+        });
+        assert!(is_fast, "20 runs without a rate were paced");
+        frame_count
     });
-    // The first frame goes alone, so that 98 gaps are in the longer part; none is shorter.
-    assert!(took.as_secs_f64() >= 97.0 / RATE_PPS, "{took:?}");
-    wait_until(|| drops.counts().expect("counts").frames == 200);
+    wait_until(|| drops.counts().expect("counts").frames == frame_count);
     let delays = drops.delays().expect("delays");
-    assert_eq!(delays.frame_count(), 200);
+    assert_eq!(delays.frame_count(), frame_count);
     let half_ns = delays.quantile_ns(0.5).expect("there are some");
     assert!((1..1_000_000_000).contains(&half_ns), "{half_ns}");
     assert!(delays.quantile_ns(1.0) >= Some(half_ns));
@@ -197,7 +204,7 @@ fn a_peer_with_neither_xdp_nor_gro_is_refused_at_once_with_the_remedy() {
     let frame = udp_frame(7000, &[0; 18], Shape::default());
     pair.near.run(move || {
         let mut generator = Generator::new(&frame, index, SEQUENCE_OFFSET).expect("new");
-        let refused = generator.run(1_000_000, 64).expect_err("nobody polls");
+        let refused = generator.run(1_000_000, 64).expect_err("the peer does not poll");
         assert!(matches!(refused, BpfError::TargetRefuses { .. }), "{refused:?}");
         assert!(refused.to_string().contains("near (index"), "{refused}");
         assert!(refused.to_string().contains("gro on"), "{refused}");

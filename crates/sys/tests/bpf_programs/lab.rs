@@ -57,18 +57,9 @@ impl Drop for Namespace {
     }
 }
 
-/// Whether `ip` is here; says why the test is skipped when not.
+/// True if `ip` is installed; reports a skip otherwise.
 pub(crate) fn can_run() -> bool {
-    let here = Command::new("ip").arg("-V").output().is_ok();
-    if !here {
-        skip("`ip` is absent (package iproute2)");
-    }
-    here
-}
-
-pub(crate) fn skip(why: &str) {
-    use std::io::Write;
-    let _ = writeln!(io::stderr(), "skipped: {why}");
+    testkit::is_installed("ip")
 }
 
 /// Runs `ip` in this thread's namespace.
@@ -117,8 +108,8 @@ impl Pair {
             ip("neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev far nud permanent");
             index_of("far")
         });
-        // Until the kernel's link watch has run, an interface that is up has no queueing
-        // discipline and drops what it is given to send; others who hold the RTNL lock delay it.
+        // Until the kernel's link watch has run, an interface that is up has no queueing discipline
+        // and drops packets; the link watch waits for other holders of the RTNL lock.
         near.run(|| wait_until_running("near"));
         far.run(|| wait_until_running("far"));
         Pair { near, far, near_index, far_index }
@@ -134,7 +125,7 @@ fn wait_until_running(name: &str) {
     assert!(running(), "{name} is not running ten seconds after both ends were set up");
 }
 
-/// Waits until `done`, for at most ten seconds; the caller asserts what it wanted.
+/// Waits until `done` returns true, for at most ten seconds; the caller asserts the result.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() && began.elapsed() < Duration::from_secs(10) {
@@ -172,7 +163,7 @@ pub(crate) fn send_frame(ifindex: u32, frame: &[u8]) {
     unsafe { libc::close(socket) };
 }
 
-/// What [`udp_frame`] can vary.
+/// Variations of [`udp_frame`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) vlan_tags: usize,

@@ -1,7 +1,7 @@
-//! Model of a ring between two sides: loom runs our own source of both ends through every
-//! interleaving and every value that the memory model allows a load to return, and finds neither
-//! two sides in one slot nor an entry out of order; with an ordering of `xsk/sync.rs` weakened, it
-//! finds the fault. The kernel's end is symmetric to ours.
+//! Model of a ring between two sides. Loom runs the source of both ends through every interleaving
+//! and every value that the memory model allows a load to return: no slot has two sides in it and
+//! no entry is out of order. With a weakened ordering of `xsk/sync.rs` it finds the fault. The
+//! kernel's end is symmetric.
 #![expect(unsafe_code, reason = "the rings share memory, and their model does")]
 #![allow(
     clippy::duplicate_mod,
@@ -16,7 +16,7 @@ mod relaxed_observe;
 mod relaxed_publish;
 mod right;
 
-/// What stands for `xsk/sync.rs` under the model checker, but for the orderings.
+/// Replacement of `xsk/sync.rs` under the model checker, without the orderings.
 mod checked {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
@@ -43,7 +43,7 @@ const SIZE: u32 = 2;
 const TURNS: u64 = 3;
 
 /// The scenario over the `ring` module next to it: entries through fewer slots, published and
-/// released so many at a time.
+/// released in groups of a given size.
 #[macro_export]
 macro_rules! scenario {
     () => {
@@ -56,7 +56,7 @@ macro_rules! scenario {
             let mapping = std::sync::Arc::new(Mapping::starting_at(u32::MAX));
             let mut producer = Producer::<u64>::new(mapping.clone(), layout, $crate::SIZE);
             let mut consumer = Consumer::<u64>::new(mapping, layout, $crate::SIZE);
-            // No side waits for the other: who finds no room, or nothing, has had its turn.
+            // No side waits for the other: a side that finds no room, or no entry, ends its turn.
             let other = loom::thread::spawn(move || {
                 let mut pushed = 0;
                 for turn in 1..=$crate::TURNS {
@@ -88,7 +88,7 @@ macro_rules! scenario {
     };
 }
 
-/// The fault found, with so many entries published and released at a time, if any.
+/// The fault found, if any, with `batch` entries published and released at a time.
 fn check(pass: fn(u64), batch: u64) -> Result<(), String> {
     interleavings::check(None, move || pass(batch))
 }

@@ -1,4 +1,4 @@
-//! What stands for `crate::mmap` under the model checker.
+//! Replacement of `crate::mmap` under the model checker.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ struct Memory {
     slots: [Cell<u64>; SIZE as usize],
 }
 
-/// Where producer index, consumer index, flags and slots lie, in bytes.
+/// Byte offsets of producer index, consumer index, flags and slots.
 pub(crate) const PLACES: [usize; 4] = [
     offset_of!(Memory, producer),
     offset_of!(Memory, consumer),
@@ -27,7 +27,7 @@ pub(crate) const PLACES: [usize; 4] = [
 pub(crate) struct Mapping(Box<Memory>);
 
 impl Mapping {
-    /// Both indexes stand there.
+    /// Start value of both indexes.
     pub(crate) fn starting_at(index: u32) -> Self {
         Mapping(Box::new(Memory {
             producer: AtomicU32::new(index),

@@ -1,8 +1,8 @@
-//! AArch64: masking interrupts, and the context switch.
+//! AArch64: interrupt masking and the context switch.
 //!
-//! A switch is a call: it saves what a callee must (AAPCS64: x19 to x30, d8 to d15) on the stack
-//! it leaves. A task that was interrupted lies below its exception frame, which the interrupt's
-//! entry has saved on the same stack; so an interrupt's exit may switch by the same call.
+//! A switch is a function call: it saves callee-saved registers (AAPCS64: x19 to x30, d8 to d15)
+//! on the stack it leaves. Below that of an interrupted task is its exception frame, which the
+//! interrupt entry saved on the same stack, so an interrupt exit may switch by the same call.
 #![expect(unsafe_code, reason = "a context switch moves the stack pointer")]
 
 use core::arch::{asm, naked_asm};
@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{PRIORITIES, Priority};
 
-/// Stack pointers of tasks that do not run.
+/// Stack pointers of tasks that are not running.
 static STACK_POINTERS: [AtomicUsize; PRIORITIES] = [const { AtomicUsize::new(0) }; PRIORITIES];
-/// Where the boot stack's pointer goes; nobody comes back for it.
+/// Slot for the boot stack pointer; it is never resumed.
 static BOOT_STACK_POINTER: AtomicUsize = AtomicUsize::new(0);
 
 /// Words of a saved context: x19 to x30, d8 to d15.
@@ -21,20 +21,20 @@ const CONTEXT_WORDS: usize = 20;
 struct MaskIrq;
 critical_section::set_impl!(MaskIrq);
 
-/// The interrupt mask's bit in DAIF.
+/// The interrupt mask bit of DAIF.
 const MASKED: u64 = 1 << 7;
 
-// Only the outermost section touches the mask: a write to it is dear (an emulator leaves its
-// translated code to look for interrupts), and interrupt handlers are masked anyway.
+// Only the outermost section writes the mask: a write is expensive (an emulator leaves its
+// translated code to check for interrupts), and interrupt handlers run masked anyway.
 //
-// SAFETY: one CPU runs this kernel, so masking its interrupts excludes everybody else.
+// SAFETY: the kernel runs on one CPU, so masking its interrupts excludes all other code.
 unsafe impl critical_section::Impl for MaskIrq {
     unsafe fn acquire() -> critical_section::RawRestoreState {
         let daif: u64;
-        // SAFETY: reads; as no `nomem` is given, it orders memory accesses too.
+        // SAFETY: reads; without `nomem` it also orders memory accesses.
         unsafe { asm!("mrs {}, daif", out(reg) daif, options(nostack)) };
         if daif & MASKED == 0 {
-            // SAFETY: masks.
+            // SAFETY: masks interrupts.
             unsafe { asm!("msr daifset, #2", options(nostack)) };
         }
         daif
@@ -42,15 +42,15 @@ unsafe impl critical_section::Impl for MaskIrq {
 
     unsafe fn release(daif: critical_section::RawRestoreState) {
         if daif & MASKED == 0 {
-            // SAFETY: they were unmasked when `acquire` came.
+            // SAFETY: interrupts were unmasked when `acquire` was called.
             unsafe { asm!("msr daifclr, #2", options(nostack)) };
         }
     }
 }
 
-/// Leaves `from` (the boot stack if none) and runs `to`; returns when `from` runs again.
+/// Switches from `from` (the boot stack if `None`) to `to`. Returns when `from` runs again.
 ///
-/// Interrupts are masked.
+/// Call with interrupts masked.
 pub(crate) fn switch(from: Option<Priority>, to: Priority) {
     let from = from.map_or(&BOOT_STACK_POINTER, |from| &STACK_POINTERS[usize::from(from)]);
     let to = STACK_POINTERS[usize::from(to)].load(Ordering::Relaxed);
@@ -59,11 +59,11 @@ pub(crate) fn switch(from: Option<Priority>, to: Priority) {
     unsafe { switch_context(from.as_ptr(), to) };
 }
 
-/// Lays out the stack of a task that has not run yet, as if it had been left by a switch.
+/// Prepares the stack of a new task as if a switch had left it.
 ///
 /// # Safety
 ///
-/// `stack_end` is the end of a stack of at least a few kilobytes that nobody else uses.
+/// `stack_end` is the end of an unused stack of at least a few kilobytes.
 pub(crate) unsafe fn prepare(
     priority: Priority,
     stack_end: usize,
@@ -76,14 +76,14 @@ pub(crate) unsafe fn prepare(
     context[0] = entry as usize as u64; // x19
     context[1] = argument as u64; // x20
     context[11] = task_start as *const () as u64; // x30
-    // SAFETY: the words lie at the end of the stack, which is the caller's to give.
+    // SAFETY: the words are at the end of the stack, which the caller has handed over.
     unsafe { (pointer as *mut [u64; CONTEXT_WORDS]).write(context) };
     STACK_POINTERS[usize::from(priority)].store(pointer, Ordering::Relaxed);
 }
 
 /// # Safety
 ///
-/// `from` may be written to; `to` is a stack pointer that this function or [`prepare`] has saved.
+/// `from` must be writable; `to` must be a stack pointer saved by this function or [`prepare`].
 #[unsafe(naked)]
 unsafe extern "C" fn switch_context(from: *mut usize, to: usize) {
     naked_asm!(
@@ -116,11 +116,11 @@ unsafe extern "C" fn switch_context(from: *mut usize, to: usize) {
     )
 }
 
-/// First instructions of a task: interrupts on, `entry(argument)`, end.
+/// First instructions of a task: unmask interrupts, call `entry(argument)`, exit.
 ///
 /// # Safety
 ///
-/// Reached only by the first switch to a task whose stack [`prepare`] has laid out; never called.
+/// Only reached by the first switch to a task whose stack [`prepare`] has set up; never called.
 #[unsafe(naked)]
 unsafe extern "C" fn task_start() {
     naked_asm!(

@@ -1,4 +1,4 @@
-//! What differs from one processor to the other.
+//! Processor-specific code.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A scheduler with these tasks, the most urgent of which runs.
+/// A scheduler with these tasks; the most urgent one runs.
 fn running(priorities: &[Priority]) -> Scheduler {
     let mut scheduler = Scheduler::new();
     for priority in priorities {
@@ -15,7 +15,7 @@ fn running(priorities: &[Priority]) -> Scheduler {
 }
 
 #[test]
-fn most_urgent_task_runs_first_and_is_not_left_without_need() {
+fn most_urgent_task_runs_first_and_is_not_preempted_without_need() {
     let mut scheduler = Scheduler::new();
     scheduler.add_task(7);
     scheduler.add_task(3);
@@ -31,7 +31,7 @@ fn priorities_are_unique() {
 }
 
 #[test]
-fn semaphore_given_in_an_interrupt_switches_when_the_outermost_ends() {
+fn semaphore_posted_in_an_interrupt_switches_when_the_outermost_ends() {
     let mut scheduler = running(&[1, 9]);
     let semaphore = scheduler.add_semaphore(0);
     assert_eq!(scheduler.pend(semaphore, 0), Pend::Blocked);
@@ -46,7 +46,7 @@ fn semaphore_given_in_an_interrupt_switches_when_the_outermost_ends() {
 }
 
 #[test]
-fn message_goes_to_the_most_urgent_waiter_whoever_waited_first() {
+fn message_goes_to_the_most_urgent_waiter_regardless_of_order() {
     let mut scheduler = running(&[1, 2, 3]);
     let queue = scheduler.add_queue();
     // 1 waits last.
@@ -59,16 +59,16 @@ fn message_goes_to_the_most_urgent_waiter_whoever_waited_first() {
     assert_eq!(scheduler.schedule(), Some(Switch { from: Some(3), to: 1 }));
     assert_eq!(scheduler.pend(queue, 0), Pend::Blocked);
     scheduler.schedule();
-    scheduler.post(queue, 77).expect("somebody waits");
+    scheduler.post(queue, 77).expect("a task waits");
     assert_eq!(scheduler.schedule(), Some(Switch { from: Some(3), to: 1 }));
     assert_eq!(scheduler.outcome(), Ok(77));
-    // 2 waits still.
+    // 2 still waits.
     assert_eq!(scheduler.pend(queue, 0), Pend::Blocked);
     assert_eq!(scheduler.schedule(), Some(Switch { from: Some(1), to: 3 }));
 }
 
 #[test]
-fn time_out_ends_the_wait_once_and_the_event_forgets_the_task() {
+fn timeout_ends_the_wait_once_and_removes_the_task_from_the_event() {
     let mut scheduler = running(&[1, 2]);
     let semaphore = scheduler.add_semaphore(0);
     scheduler.pend(semaphore, 3);
@@ -79,13 +79,13 @@ fn time_out_ends_the_wait_once_and_the_event_forgets_the_task() {
     scheduler.tick();
     assert_eq!(scheduler.schedule(), Some(Switch { from: Some(2), to: 1 }));
     assert_eq!(scheduler.outcome(), Err(TimedOut));
-    // What is given now is kept, not handed to one that waits no more.
+    // A later post is kept, not delivered to the task that timed out.
     scheduler.post(semaphore, 0).expect("it counts");
     assert_eq!(scheduler.pend(semaphore, 0), Pend::Taken(0));
 }
 
 #[test]
-fn wait_that_succeeds_has_no_time_out_left() {
+fn successful_wait_leaves_no_timeout() {
     let mut scheduler = running(&[1, 2]);
     let semaphore = scheduler.add_semaphore(0);
     scheduler.pend(semaphore, 2);
@@ -99,8 +99,8 @@ fn wait_that_succeeds_has_no_time_out_left() {
 }
 
 #[test]
-fn priority_inversion_is_as_documented_middle_task_keeps_the_urgent_one_waiting() {
-    // 30 holds the lock that 10 wants; 20 needs no lock, and runs before 30 all the same.
+fn priority_inversion_occurs_as_documented() {
+    // 30 holds the lock that 10 waits for; 20 needs no lock, yet runs before 30.
     let mut scheduler = running(&[30]);
     let mutex = scheduler.add_semaphore(1);
     assert_eq!(scheduler.pend(mutex, 0), Pend::Taken(0));
@@ -125,7 +125,7 @@ fn locked_scheduler_switches_only_when_the_task_itself_cannot_run() {
 }
 
 #[test]
-fn task_that_ends_is_never_run_again_and_leaves_its_priority_free() {
+fn ended_task_never_runs_again_and_frees_its_priority() {
     let mut scheduler = running(&[1, 2]);
     scheduler.remove_current();
     assert_eq!(scheduler.schedule(), Some(Switch { from: Some(1), to: 2 }));
@@ -154,7 +154,7 @@ fn interrupt_may_not_wait() {
     scheduler.pend(semaphore, 0);
 }
 
-/// The definition, by lists and without bitmaps.
+/// Reference implementation with lists instead of bitmaps.
 #[derive(Default)]
 struct Oracle {
     /// Task to (queue it waits for, ticks left).

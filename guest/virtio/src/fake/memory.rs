@@ -1,4 +1,4 @@
-//! The memory that it shares, as the driver sees it.
+//! The shared memory, as the driver accesses it.
 
 use std::assert;
 use std::ops::Range;

@@ -1,9 +1,8 @@
 //! A virtio-net device in plain memory, for tests on the host.
 //!
-//! It obeys the specification until told otherwise, and panics when the driver breaks it: a ring
-//! that is not aligned, a receive buffer that is too short, a descriptor that the device has
-//! already, an index that jumps, a slot made available that is still the device's, flags that must
-//! be 0.
+//! By default it obeys the specification, and panics when the driver violates it: a ring that is
+//! not aligned, a receive buffer that is too short, a descriptor that the device already has, an
+//! index that jumps, a slot made available that the device still owns, flags that must be 0.
 
 mod memory;
 mod registers;
@@ -21,19 +20,19 @@ use crate::mmio::{
 use crate::net::{self, FEATURE_MAC, HEADER_BYTES};
 use crate::{packed, split};
 
-/// Where the shared memory lies for the device.
+/// Address of the shared memory for the device.
 pub const BASE: u64 = 0x4000_0000;
 /// Number of the receive queue.
 pub const RX: usize = 0;
 /// Number of the transmit queue.
 pub const TX: usize = 1;
 
-/// An access to ring memory, as the device would see it pass by.
+/// An access to ring memory, as the device observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// A field was read, at this offset.
+    /// Read of the field at this offset.
     Read(usize),
-    /// A field was written.
+    /// Write of the field at this offset.
     Write(usize),
     /// Write barrier.
     WriteBarrier,
@@ -41,36 +40,32 @@ pub enum Access {
     ReadBarrier,
     /// Full barrier.
     FullBarrier,
-    /// The doorbell of a queue was rung.
+    /// Doorbell of a queue.
     Doorbell(u32),
-    /// The interrupt was acknowledged.
+    /// Interrupt acknowledged.
     Acknowledge,
 }
 
-/// What the device does beside the rules.
+/// Behaviour of the device beyond the specification.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
-    /// Features offered.
     pub offered: u64,
-    /// Take FEATURES_OK back.
+    /// Clear FEATURES_OK.
     pub refuse_features: bool,
     /// Reads of the status after a reset before it is 0.
     pub reset_reads: u32,
     /// Reads of the configuration during which its generation changes.
     pub config_changes: u32,
-    /// Largest queues.
     pub queue_frames_max: u32,
-    /// Version of the register window.
     pub version: u32,
     /// Send frames as soon as the doorbell rings.
     pub sends_at_once: bool,
-    /// Withhold interrupts.
     pub silent: bool,
-    /// Ask for no doorbells (without EVENT_IDX).
+    /// Request no doorbells (without EVENT_IDX).
     pub no_notify: bool,
-    /// With EVENT_IDX: take buffers without naming the place of the next doorbell.
+    /// With EVENT_IDX: take buffers without updating the position of the next doorbell.
     pub names_no_place: bool,
-    /// DEVICE_NEEDS_RESET as soon as DRIVER_OK is set.
+    /// Set DEVICE_NEEDS_RESET as soon as DRIVER_OK is set.
     pub fails_at_start: bool,
 }
 
@@ -112,18 +107,16 @@ struct State {
     log: Option<Vec<Access>>,
 }
 
-/// The device's own end, and the test's handle on it.
+/// The device side, and the test's handle on it.
 #[derive(Clone)]
 pub struct FakeDevice(Rc<RefCell<State>>);
 
-/// Its registers.
 pub struct FakeRegisters(Rc<RefCell<State>>);
 
-/// The memory it shares.
 pub struct FakeMemory(Rc<RefCell<State>>);
 
 impl FakeDevice {
-    /// A device, with the two things a driver needs.
+    /// Creates a device with its registers and memory for the driver.
     pub fn new(behaviour: Behaviour) -> (FakeDevice, FakeRegisters, FakeMemory) {
         let state = Rc::new(RefCell::new(State {
             behaviour,
@@ -142,27 +135,26 @@ impl FakeDevice {
         (FakeDevice(state.clone()), FakeRegisters(state.clone()), FakeMemory(state))
     }
 
-    /// Changes the behaviour from now on.
+    /// Changes the behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.0.borrow_mut().behaviour);
     }
 
-    /// Features that the driver chose.
+    /// Features chosen by the driver.
     pub fn chosen(&self) -> u64 {
         self.0.borrow().chosen
     }
 
-    /// Device status.
     pub fn status(&self) -> u32 {
         self.0.borrow().status
     }
 
-    /// Sets status bits, as a device does that has failed.
+    /// Sets status bits, as a failed device does.
     pub fn set_status(&self, bits: u32) {
         self.0.borrow_mut().status |= bits;
     }
 
-    /// Delivers a frame; false when the driver has given no buffer for it.
+    /// Delivers a frame. Returns false if the driver has posted no buffer for it.
     pub fn receive(&self, frame: &[u8]) -> bool {
         let mut state = self.0.borrow_mut();
         let Some(id) = state.next_available(RX) else { return false };
@@ -175,7 +167,7 @@ impl FakeDevice {
         true
     }
 
-    /// Takes the next receive buffer and returns its descriptor, for [`complete`](Self::complete).
+    /// Takes the next receive buffer. Returns its descriptor for [`complete`](Self::complete).
     pub fn take_available(&self, queue: usize) -> Option<u16> {
         self.0.borrow_mut().next_available(queue)
     }
@@ -190,20 +182,20 @@ impl FakeDevice {
         self.0.borrow_mut().complete(queue, elements);
     }
 
-    /// Writes any used element, right or wrong, and shows it. A packed ring has 16 bits for the
-    /// id.
+    /// Writes any used element, valid or not, and publishes it. The id has 16 bits in a packed
+    /// ring.
     pub fn forge_used(&self, queue: usize, id: u32, len_bytes: u32) {
         self.0.borrow_mut().write_used(queue, &[(id, len_bytes)]);
     }
 
-    /// Has the ring run ahead: in a split one the index without elements, in a packed one
-    /// elements of an id that nobody has.
+    /// Advances the ring without completions: in a split ring the index, in a packed one elements
+    /// with an unknown id.
     pub fn forge_index(&self, queue: usize, by: u16) {
         self.0.borrow_mut().run_ahead(queue, by);
     }
 
-    /// Sends all that is available; completions in the order `pick` gives: the number of frames
-    /// waiting to the number of the next one to complete.
+    /// Sends all available frames. `pick` gets the number of frames waiting and returns the
+    /// position of the next one to complete.
     pub fn send_waiting(&self, mut pick: impl FnMut(usize) -> usize) {
         let mut state = self.0.borrow_mut();
         let mut ids = Vec::new();
@@ -219,17 +211,17 @@ impl FakeDevice {
         }
     }
 
-    /// Frames that were sent since the last call, without the header.
+    /// Frames sent since the last call, without the header.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         core::mem::take(&mut self.0.borrow_mut().sent)
     }
 
-    /// Whether the interrupt line is up.
+    /// True if the interrupt line is raised.
     pub fn interrupt_is_up(&self) -> bool {
         self.0.borrow().interrupt != 0
     }
 
-    /// Raises the line for no reason in the rings.
+    /// Raises the line without a cause in the rings.
     pub fn raise_interrupt(&self, bits: u32) {
         self.0.borrow_mut().interrupt |= bits;
     }
@@ -244,40 +236,40 @@ impl FakeDevice {
         self.0.borrow().queues[queue].doorbells
     }
 
-    /// Buffers that the device has taken and not completed, and those it has not taken yet.
+    /// Buffers taken and not completed, and those available but not yet taken.
     pub fn owned_count(&self, queue: usize) -> usize {
         let state = self.0.borrow();
         state.queues[queue].held.len() + usize::from(state.waiting_count(queue))
     }
 
-    /// Starts writing down what passes over ring memory.
+    /// Starts recording accesses to ring memory.
     pub fn start_log(&self) {
         self.0.borrow_mut().log = Some(Vec::new());
     }
 
-    /// What passed since [`start_log`](Self::start_log).
+    /// Accesses recorded since [`start_log`](Self::start_log).
     pub fn take_log(&self) -> Vec<Access> {
         self.0.borrow_mut().log.take().unwrap_or_default()
     }
 
-    /// Where the parts of a split queue lie, as offsets, and its size.
+    /// Offsets of the parts of a split queue, and its size.
     pub fn layout(&self, queue: usize) -> (split::Layout, u16) {
         let state = self.0.borrow();
         (state.split_layout(queue), state.queues[queue].size)
     }
 
-    /// Where the parts of a packed queue lie, as offsets, and its size.
+    /// Offsets of the parts of a packed queue, and its size.
     pub fn packed_layout(&self, queue: usize) -> (packed::Layout, u16) {
         let state = self.0.borrow();
         (state.packed_layout(queue), state.queues[queue].size)
     }
 
-    /// Where the parts of a buffer that the device has taken lie: offset and length each.
+    /// Offset and length of each part of a buffer that the device has taken.
     pub fn parts(&self, queue: usize, id: u16) -> Vec<(usize, usize)> {
         self.0.borrow().held(queue, id).parts.clone()
     }
 
-    /// A 16-bit field of ring memory.
+    /// Reads a 16-bit field of ring memory.
     pub fn peek16(&self, at: usize) -> u16 {
         self.0.borrow().get16(at)
     }

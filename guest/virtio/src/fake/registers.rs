@@ -1,4 +1,4 @@
-//! Its registers.
+//! The registers of the fake device.
 
 use std::{assert, assert_eq, panic};
 
@@ -64,7 +64,7 @@ impl State {
                 self.log(Access::Acknowledge);
                 self.interrupt &= !value;
             }
-            _ => panic!("register {at:#x} is not to be written"),
+            _ => panic!("register {at:#x} is not writable"),
         }
     }
 
@@ -85,7 +85,7 @@ impl State {
                     status::DRIVER_OK
                 }
             },
-            _ => panic!("register {at:#x} is not to be read"),
+            _ => panic!("register {at:#x} is not readable"),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Registers for FakeRegisters {
             state.behaviour.config_changes -= 1;
             state.generation += 1;
         }
-        // 52:54:00:12:34:56, but halfway through a change the bytes are of no use.
+        // 52:54:00:12:34:56; halfway through a change the bytes are useless.
         let byte = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56][at - register::CONFIG];
         if state.behaviour.config_changes > 0 { !byte } else { byte }
     }

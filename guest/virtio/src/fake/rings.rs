@@ -1,7 +1,7 @@
-//! The device's ends of the rings.
+//! The device side of the rings.
 //!
-//! Written from the specification and without the driver's code: places in a packed ring are
-//! counted from the start here, slots and wrap counters follow from that.
+//! Written from the specification, independent of the driver's code: positions in a packed ring
+//! are counted from the start; slots and wrap counters are derived from that.
 
 use std::vec::Vec;
 use std::{assert, assert_eq, assert_ne, panic};
@@ -18,16 +18,16 @@ pub(super) struct Queue {
     pub(super) size: u16,
     pub(super) ready: bool,
     pub(super) addresses: [u64; 3],
-    /// Buffers taken, from the start on.
+    /// Buffers taken since the start.
     pub(super) taken: u64,
-    /// Elements used, from the start on.
+    /// Elements used since the start.
     pub(super) used: u64,
-    /// Buffers that the device has.
+    /// Buffers owned by the device.
     pub(super) held: Vec<Buffer>,
     pub(super) doorbells: u32,
 }
 
-/// A buffer that the device has.
+/// A buffer owned by the device.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
     id: u16,
@@ -37,11 +37,11 @@ pub(super) struct Buffer {
     table: bool,
 }
 
-/// A descriptor as it lies in memory: address, length, and two fields of 16 bits.
+/// A descriptor as stored in memory: address, length, and two fields of 16 bits.
 type Descriptor = (u64, usize, u16, u16);
 
 impl Queue {
-    /// Slot and wrap counter of a place.
+    /// Slot and wrap counter of a position.
     fn place(&self, count: u64) -> (u16, bool) {
         let size = u64::from(self.size);
         ((count % size) as u16, (count / size).is_multiple_of(2))
@@ -62,8 +62,9 @@ impl State {
     }
 
     fn offset(&self, address: u64, len: usize) -> usize {
-        let at = address.checked_sub(BASE).expect("the address lies below our memory") as usize;
-        assert!(at + len <= self.memory.len(), "the address lies behind our memory");
+        let at =
+            address.checked_sub(BASE).expect("the address is below the shared memory") as usize;
+        assert!(at + len <= self.memory.len(), "address beyond the end of memory");
         at
     }
 
@@ -101,7 +102,7 @@ impl State {
         }
     }
 
-    /// Looks where the driver has put a queue, and says whether it wants doorbells.
+    /// Reads the queue addresses, and publishes the device's doorbell request.
     pub(super) fn open(&mut self, queue: usize) {
         let [descriptors, driver, device] = self.queues[queue].addresses;
         assert!(descriptors.is_multiple_of(16), "descriptor table");
@@ -137,7 +138,7 @@ impl State {
         (flags & 1 << 7 != 0) == wrap && (flags & 1 << 15 != 0) != wrap
     }
 
-    /// Takes the next buffer that the driver has made available; returns its id.
+    /// Takes the next available buffer; returns its id.
     pub(super) fn next_available(&mut self, queue: usize) -> Option<u16> {
         if !self.queues[queue].ready {
             return None;
@@ -156,11 +157,14 @@ impl State {
             self.split_buffer(queue, taken)
         };
         let id = buffer.id;
-        assert!(self.queues[queue].held.iter().all(|held| held.id != id), "buffer {id} is ours");
+        assert!(
+            self.queues[queue].held.iter().all(|held| held.id != id),
+            "buffer {id} is already held by the device"
+        );
         self.queues[queue].held.push(buffer);
         self.queues[queue].taken = taken + 1;
         if self.event_idx() && !self.behaviour.names_no_place {
-            // The next doorbell is wanted when the driver adds the next one.
+            // Request a doorbell when the driver adds the next one.
             if self.is_packed() {
                 let at = self.packed_layout(queue).device;
                 let (slot, wrap) = self.queues[queue].place(taken + 1);
@@ -231,7 +235,7 @@ impl State {
         let at = self.offset(address, len);
         let is_table = flags & DESC_INDIRECT != 0;
         let parts = if is_table {
-            assert_ne!(self.chosen & FEATURE_INDIRECT_DESC, 0, "a table was not agreed on");
+            assert_ne!(self.chosen & FEATURE_INDIRECT_DESC, 0, "indirect was not negotiated");
             assert_eq!(flags & DESC_WRITE, 0, "a table to write to");
             assert!(len > 0 && len.is_multiple_of(16), "a table of {len} bytes");
             table(at)
@@ -247,7 +251,7 @@ impl State {
         found.expect("the device has it")
     }
 
-    /// Offset and length of a receive buffer that the device has.
+    /// Offset and length of a receive buffer owned by the device.
     pub(super) fn receive_buffer(&self, id: u16) -> (usize, usize) {
         let buffer = self.held(RX, id);
         let (at, len) = buffer.parts[0];
@@ -280,7 +284,7 @@ impl State {
         self.write_used(queue, &elements);
     }
 
-    /// Writes used elements, shows them all at once, and interrupts if that is wanted.
+    /// Writes used elements, publishes them all at once, and interrupts if the driver asked for it.
     pub(super) fn write_used(&mut self, queue: usize, elements: &[(u32, u32)]) {
         let old = self.queues[queue].used;
         let new = old + elements.len() as u64;
@@ -320,7 +324,7 @@ impl State {
         self.put16(layout.flags(slot), if wrap { 1 << 7 | 1 << 15 } else { 0 });
     }
 
-    /// Whether the driver wants to hear that elements `old..new` were used.
+    /// True if the driver asked for an interrupt for elements `old..new`.
     fn packed_wanted(&self, queue: usize, old: u64, new: u64) -> bool {
         let at = self.packed_layout(queue).driver;
         let (word, flags) = (self.get16(at), self.get16(at + 2));

@@ -1,5 +1,5 @@
-//! What all tests against the fake device share.
-#![allow(dead_code, reason = "each test binary uses its part of it")]
+//! Helpers of all tests against the fake device.
+#![allow(dead_code, reason = "each test binary uses part of it")]
 
 use virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX};
 use virtio::net::{NetDriver, POOL_FRAMES, Settings};
@@ -21,13 +21,13 @@ pub(crate) const PACKED: Settings = Settings { packed: true, ..PLAIN };
 pub(crate) const PACKED_EVENT: Settings = Settings { packed: true, ..EVENT };
 pub(crate) const INDIRECT: Settings = Settings { indirect: true, ..PLAIN };
 
-/// The settings as they are, packed, as tables, and both.
+/// Split, packed, split with tables, and packed with tables.
 pub(crate) fn both_rings(settings: Settings) -> [Settings; 4] {
     [(false, false), (false, true), (true, false), (true, true)]
         .map(|(packed, indirect)| Settings { packed, indirect, ..settings })
 }
 
-/// All settings there are.
+/// All combinations of settings.
 pub(crate) fn every() -> impl Iterator<Item = Settings> {
     [PLAIN, EVENT, SILENT, EVENT_SILENT].into_iter().flat_map(both_rings)
 }
@@ -41,7 +41,7 @@ pub(crate) fn try_start(
 }
 
 pub(crate) fn started(behaviour: Behaviour, settings: Settings) -> (FakeDevice, Driver) {
-    try_start(behaviour, settings).expect("the device is willing")
+    try_start(behaviour, settings).expect("the device starts")
 }
 
 /// Sends a frame that starts with these bytes.
@@ -60,7 +60,7 @@ pub(crate) fn send(driver: &mut Driver, bytes: &[u8]) -> bool {
     }
 }
 
-/// Takes the next frame, returns its bytes, and gives it back to the ring.
+/// Takes the next frame, returns its bytes, and posts it again.
 pub(crate) fn take(driver: &mut Driver) -> Option<Result<Vec<u8>, DeviceFault>> {
     Some(driver.rx_take()?.map(|received| {
         let len = received.len_bytes;
@@ -71,8 +71,8 @@ pub(crate) fn take(driver: &mut Driver) -> Option<Result<Vec<u8>, DeviceFault>> 
     }))
 }
 
-/// All frames are somewhere, none in our hands, and the device has as many as we think.
-pub(crate) fn assert_books_close(device: &FakeDevice, driver: &Driver) {
+/// No frame is lost or held, and device and driver agree on the frames the device owns.
+pub(crate) fn assert_ledger_balances(device: &FakeDevice, driver: &Driver) {
     let ledger = driver.ledger();
     assert_eq!((ledger.total(), ledger.held_count), (POOL_FRAMES as u32, 0));
     assert_eq!(device.owned_count(RX), usize::from(ledger.receive_count));

@@ -1,4 +1,4 @@
-//! A device that keeps to the rules of virtio 1.2, its barriers included.
+//! A device that obeys virtio 1.2, barriers included.
 
 use loom::sync::atomic::{Ordering, fence};
 use virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
@@ -9,17 +9,17 @@ use crate::SIZE;
 use crate::memory::Shared;
 use crate::queue::{PACKED, SPLIT};
 
-/// Address of the buffer of a number.
+/// Address of buffer `n`.
 pub(crate) fn address(n: u16) -> u64 {
     0x1000 * (u64::from(n) + 1)
 }
 
-/// Its length as posted.
+/// Length of buffer `n` as posted.
 pub(crate) fn len_bytes(n: u16) -> u32 {
     u32::from(n) + 60
 }
 
-/// Its length as given back.
+/// Length of buffer `n` as completed.
 pub(crate) fn used_bytes(n: u16) -> u32 {
     u32::from(n) + 1000
 }
@@ -27,13 +27,13 @@ pub(crate) fn used_bytes(n: u16) -> u32 {
 pub(crate) trait Device: Send + 'static {
     fn new(event_idx: bool) -> Self;
 
-    /// Id of the next buffer, which is the one of number `n`, if there is one.
+    /// Takes buffer `n`, the next one, if available. Returns its id.
     fn take(&mut self, memory: &Shared, n: u16) -> Option<u16>;
-    /// Gives it back; whether the driver wants an interrupt.
+    /// Completes it. Returns true if the driver requests an interrupt.
     fn give(&mut self, memory: &Shared, id: u16, n: u16) -> bool;
-    /// Asks for a doorbell; whether there is a buffer already.
+    /// Requests a doorbell. Returns true if a buffer is already available.
     fn arm(&mut self, memory: &Shared) -> bool;
-    /// Asks for none, where that is another wish.
+    /// Withdraws the request, if that is a separate step.
     fn disarm(&mut self, memory: &Shared);
 }
 
@@ -44,7 +44,7 @@ fn assert_fresh(found: (u64, u64), n: u16) {
 /// Section 2.7.
 pub(crate) struct SplitDevice {
     event_idx: bool,
-    /// Available index up to which it has taken.
+    /// Available index up to which buffers were taken.
     taken: u16,
     used: u16,
 }

@@ -1,7 +1,7 @@
 //! Model of a virtqueue between driver and device: loom runs the driver's own source against a
-//! device that keeps to the rules, through the interleavings and the values that the memory model
-//! allows a load to return (within the bound on preemptions). No buffer is seen half-written, and
-//! nobody sleeps on what the other has told of; without any one of the barriers, it finds the fault.
+//! compliant device, through the interleavings and the values that the memory model allows a load
+//! to return (within the bound on preemptions). No buffer is seen half-written, and neither side
+//! sleeps through a notification of the other; without any one of the barriers, it finds the fault.
 
 mod device;
 #[path = "../../../../models/interleavings.rs"]
@@ -22,17 +22,17 @@ use virtio::split::SplitQueue;
 /// Descriptors of a queue.
 const SIZE: u16 = 2;
 
-/// What one iteration of a model is about.
+/// Parameters of one iteration of a model.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     event_idx: bool,
-    /// The barrier that the driver leaves out.
+    /// The barrier that the driver omits.
     without: Option<Barrier>,
-    /// How often a side may lose the processor to the other, but for waiting.
+    /// Maximum preemptions of a side, apart from waiting.
     preemptions: usize,
 }
 
-/// What the two sides have in common.
+/// State shared by the two sides.
 struct Wires {
     memory: Shared,
     doorbell: Notify,
@@ -44,7 +44,7 @@ fn wires(case: Case) -> Arc<Wires> {
     Arc::new(Wires { memory, doorbell: Notify::new(), interrupt: Notify::new() })
 }
 
-/// Buffer `n`: length and address are of its number.
+/// Posts buffer `n`, with length and address derived from `n`.
 fn post<Q: Queue>(queue: &mut Q, wires: &Wires, n: u16) -> bool {
     queue.post(&wires.memory, n, device::address(n), device::len_bytes(n))
 }
@@ -55,7 +55,7 @@ fn publish<Q: Queue>(queue: &mut Q, wires: &Wires) {
     }
 }
 
-/// The device takes so many buffers, asleep whenever there is none, and gives each back at once.
+/// The device takes `count` buffers, sleeping whenever there is none, and completes each at once.
 fn serve<D: Device>(mut device: D, wires: &Wires, count: u16) {
     for n in 0..count {
         let id = loop {
@@ -73,8 +73,8 @@ fn serve<D: Device>(mut device: D, wires: &Wires, count: u16) {
     }
 }
 
-/// The driver takes so many buffers back, from number `from` on, asleep whenever there is none;
-/// awake, it wants no interrupts.
+/// The driver takes `count` completions, from number `from` on, sleeping whenever there is none;
+/// while awake, it requests no interrupts.
 fn collect<Q: Queue>(queue: &mut Q, wires: &Wires, from: u16, count: u16) {
     queue.disable_interrupts(&wires.memory);
     for n in from..from + count {
@@ -92,7 +92,7 @@ fn collect<Q: Queue>(queue: &mut Q, wires: &Wires, from: u16, count: u16) {
     }
 }
 
-/// The driver shows buffers one by one to a device that may go to sleep between them.
+/// The driver publishes buffers one by one to a device that may sleep between them.
 fn doorbells<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
@@ -105,7 +105,7 @@ fn doorbells<Q: Queue, D: Device>(case: Case) {
     device.join().expect("it does not panic");
 }
 
-/// The device gives buffers back one by one to a driver that may go to sleep between them.
+/// The device completes buffers one by one for a driver that may sleep between them.
 fn interrupts<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
@@ -119,7 +119,7 @@ fn interrupts<Q: Queue, D: Device>(case: Case) {
     device.join().expect("it does not panic");
 }
 
-/// A descriptor is used again: the ring goes round.
+/// A descriptor is reused: the ring wraps.
 fn round<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
@@ -137,7 +137,7 @@ fn round<Q: Queue, D: Device>(case: Case) {
     device.join().expect("it does not panic");
 }
 
-/// The fault found in a scenario, if any.
+/// Runs a scenario. Returns the fault found, if any.
 fn check(scenario: fn(Case), case: Case) -> Result<(), String> {
     interleavings::check(Some(case.preemptions), move || scenario(case))
 }
@@ -152,7 +152,7 @@ fn hold(split: fn(Case), packed: fn(Case), preemptions: usize) {
     }
 }
 
-/// The same without a barrier: what is found contains `fault`.
+/// The same without a barrier: the fault found contains `fault`.
 fn caught(split: fn(Case), packed: fn(Case), without: Barrier, fault: &str) {
     for (kind, scenario) in [("split", split), ("packed", packed)] {
         for event_idx in [false, true] {
@@ -177,7 +177,7 @@ fn all_interleavings_miss_no_interrupt_and_see_no_stale_completion() {
 }
 
 #[test]
-fn all_interleavings_use_descriptors_again() {
+fn all_interleavings_reuse_descriptors() {
     hold(round::<Split, SplitDevice>, round::<Packed, PackedDevice>, 2);
 }
 

@@ -1,4 +1,4 @@
-//! Memory that driver and device share under the model checker.
+//! Memory shared by driver and device under the model checker.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ pub(crate) enum Barrier {
     Full,
 }
 
-/// Fields by their offset, each of its own width; two bytes apart at least.
+/// Fields by their offset, each of its own width, at least two bytes apart.
 pub(crate) struct Shared {
     fields: Vec<AtomicU64>,
-    /// The barrier that is left out.
+    /// The barrier that is omitted.
     without: Option<Barrier>,
 }
 

@@ -1,4 +1,4 @@
-//! The driver's end of either kind.
+//! The driver side of either kind of queue.
 
 use virtio::DeviceFault;
 use virtio::packed::{self, PackedQueue};
@@ -10,7 +10,7 @@ use crate::memory::Shared;
 
 pub(crate) const SPLIT: split::Layout = split::Layout::new(0, SIZE);
 pub(crate) const PACKED: packed::Layout = packed::Layout::new(0, SIZE);
-/// Enough for either.
+/// Memory for either kind.
 pub(crate) const BYTES: usize = if SPLIT.end > PACKED.end { SPLIT.end } else { PACKED.end };
 
 pub(crate) trait Queue {

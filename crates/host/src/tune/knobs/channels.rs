@@ -1,17 +1,17 @@
-//! How many queues an interface uses.
+//! Number of queues that an interface uses.
 
-use super::{may_configure, number};
+use super::access::{Access, number};
 use crate::net::ethtool::{self, Channels as Counts};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
 
 /// Receive, transmit and combined channels.
 ///
-/// A channel that goes takes its steering along, and one that comes has none: the journal keeps
-/// the steering of every queue beside this.
+/// Removing a channel discards its steering, and a new one has none. The journal therefore records
+/// the steering of every queue as well.
 ///
 /// Source: ethtool(8), `-L`; Documentation/networking/ethtool-netlink.rst, CHANNELS_SET.
 #[derive(Debug)]
@@ -26,9 +26,7 @@ static ABOUT: About = About {
 
 impl Channels {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Counts), KnobError> {
-        let index = system.index(target.interface().unwrap_or_default())?;
-        let counts = system.within(|| ethtool::channels(index));
-        Ok((index, counts.map_err(|error| Asked::of(self, system, target).net_error(None, error))?))
+        Access::new(self, system, target).get(ethtool::channels)
     }
 }
 
@@ -54,13 +52,12 @@ impl Knob for Channels {
             };
             *place = number(self, value, count)?;
         }
-        let set = system.within(|| ethtool::set_channels(index, &wanted));
-        set.map_err(|error| Asked::of(self, system, target).net_error(Some(value), error))
+        Access::new(self, system, target).change(value, || ethtool::set_channels(index, &wanted))
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
-        may_configure(system)
+        Access::new(self, system, target).may_configure()
     }
 
     fn disturbs(&self) -> bool {

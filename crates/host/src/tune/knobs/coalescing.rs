@@ -1,9 +1,9 @@
-//! How long a device gathers packets before it interrupts.
+//! Interrupt coalescing.
 
-use super::{may_configure, number};
+use super::access::{Access, number};
 use crate::net::ethtool::{self, Coalesce};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -19,19 +19,17 @@ const NAMES: &[&str] =
 
 static ABOUT: About = About {
     id: "coalescing",
-    what: "how long and how many packets a device gathers before it interrupts",
+    what: "time and number of packets that a device collects before it interrupts",
     scope: Scope::Interface,
     format: Format::Pairs(NAMES),
 };
 
 impl Coalescing {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Coalesce), KnobError> {
-        let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked::of(self, system, target);
-        let now = system.within(|| ethtool::coalesce(index));
-        let now = now.map_err(|error| asked.net_error(None, error))?;
+        let access = Access::new(self, system, target);
+        let (index, now) = access.get(ethtool::coalesce)?;
         if now == Coalesce::default() {
-            return Err(asked.not_offered());
+            return Err(access.not_offered());
         }
         Ok((index, now))
     }
@@ -61,7 +59,8 @@ impl Coalescing {
     }
 }
 
-/// Only what differs: drivers refuse a value they do not have even when it is that of now.
+/// Returns the values that differ: drivers refuse a parameter that they do not have, even one that
+/// is unchanged.
 fn difference(wanted: &Coalesce, now: &Coalesce) -> Coalesce {
     fn new<T: PartialEq + Copy>(wanted: Option<T>, now: Option<T>) -> Option<T> {
         wanted.filter(|_| wanted != now)
@@ -104,26 +103,24 @@ impl Knob for Coalescing {
         if wanted == Coalesce::default() {
             return Ok(());
         }
-        let asked = Asked::of(self, system, target);
-        let set = system.within(|| ethtool::set_coalesce(index, &wanted));
-        set.map_err(|error| asked.net_error(Some(value), error))
+        Access::new(self, system, target).change(value, || ethtool::set_coalesce(index, &wanted))
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
+        let access = Access::new(self, system, target);
         if is_fixed_virtio(system, target.interface().unwrap_or_default()) {
             let needs = "a virtio device with VIRTIO_NET_F_NOTF_COAL";
-            return Err(Asked::of(self, system, target).needing(needs).not_offered());
+            return Err(access.needing(needs).not_offered());
         }
-        may_configure(system)
+        access.may_configure()
     }
 }
 
-/// Whether a virtio device has no such setting, although its driver shows one and refuses to
-/// change it.
+/// True for a virtio device without the setting: its driver reports values and refuses changes.
 ///
-/// Source: virtio 1.3, 5.1.3, feature bits 52 and 53; the kernel's `features` of a virtio device is
-/// a digit a bit, from bit 0.
+/// Source: virtio 1.3, 5.1.3, feature bits 52 and 53; the kernel's `features` file of a virtio
+/// device has one digit for each bit, from bit 0.
 fn is_fixed_virtio(system: &System, interface: &str) -> bool {
     let features = system.read_net(&format!("{interface}/device/features"));
     let has_none = |bits: String| bits.get(52..54) == Some("00");

@@ -1,8 +1,8 @@
-//! Settings of the CPUs and of the memory of the host.
+//! Settings of the host's CPUs and memory.
 
-use super::{probe, read, value, write};
+use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -14,7 +14,7 @@ fn cpu_of(target: &Target) -> u32 {
     }
 }
 
-/// Who chooses a CPU's frequency.
+/// Frequency governor of a CPU.
 ///
 /// Source: Documentation/admin-guide/pm/cpufreq.rst.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Governor;
 
 static GOVERNOR: About = About {
     id: "governor",
-    what: "who chooses the CPU's frequency",
+    what: "frequency governor",
     scope: Scope::Cpu,
     format: Format::Word(&[]),
 };
@@ -39,20 +39,20 @@ impl Knob for Governor {
     }
 
     fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
-        read(self, system, target, &Self::path(target))
+        Access::new(self, system, target).read(&Self::path(target))
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
-        write(self, system, target, &Self::path(target), value.as_str())
+        Access::new(self, system, target).write(&Self::path(target), value.as_str())
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.read_at(system, target)?;
-        probe(self, system, target, &Self::path(target))
+        Access::new(self, system, target).probe(&Self::path(target))
     }
 }
 
-/// Which idle states a CPU may not enter: `state2=1` where state 2 is forbidden.
+/// Idle states that a CPU may not enter: `state2=1` disables state 2.
 ///
 /// Source: Documentation/admin-guide/pm/cpuidle.rst, `disable`.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ const STATES: &[&str] = &[
 
 static IDLE_STATES: About = About {
     id: "idle-states",
-    what: "idle states that a CPU may not enter (1) or may (0)",
+    what: "idle states that are disabled (1) or enabled (0)",
     scope: Scope::Cpu,
     format: Format::Pairs(STATES),
 };
@@ -81,7 +81,7 @@ impl IdleStates {
         let mut states = system.list_host(&folder).unwrap_or_default();
         states.retain(|state| STATES.contains(&state.as_str()));
         if states.is_empty() {
-            return Err(Asked::of(self, system, target).not_offered());
+            return Err(Access::new(self, system, target).not_offered());
         }
         Ok(states)
     }
@@ -95,7 +95,7 @@ impl Knob for IdleStates {
     fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
         let mut words = Vec::new();
         for state in self.states(system, target)? {
-            let value = read(self, system, target, &Self::path(target, &state))?;
+            let value = Access::new(self, system, target).read(&Self::path(target, &state))?;
             words.push(format!("{state}={value}"));
         }
         value("idle states", words.join(" "))
@@ -106,7 +106,7 @@ impl Knob for IdleStates {
         let now = pairs(now.as_str()).unwrap_or_default();
         for (state, disable) in pairs(value.as_str()).unwrap_or_default() {
             if !now.contains(&(state, disable)) {
-                write(self, system, target, &Self::path(target, state), disable)?;
+                Access::new(self, system, target).write(&Self::path(target, state), disable)?;
             }
         }
         Ok(())
@@ -114,13 +114,13 @@ impl Knob for IdleStates {
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         for state in self.states(system, target)? {
-            probe(self, system, target, &Self::path(target, &state))?;
+            Access::new(self, system, target).probe(&Self::path(target, &state))?;
         }
         Ok(())
     }
 }
 
-/// A choice that the kernel shows as `always [madvise] never`.
+/// A choice that reads as `always [madvise] never`.
 ///
 /// Source: Documentation/admin-guide/mm/transhuge.rst.
 #[derive(Debug)]
@@ -137,12 +137,12 @@ pub(super) static CHOICES: &[Choice] = &[
     choice(
         "huge-pages",
         "sys/kernel/mm/transparent_hugepage/enabled",
-        "when memory comes in transparent huge pages",
+        "use of transparent huge pages for memory",
     ),
     choice(
         "huge-pages-defrag",
         "sys/kernel/mm/transparent_hugepage/defrag",
-        "when a page fault waits for a huge page to be made",
+        "page faults that wait for a huge page to be assembled",
     ),
 ];
 
@@ -152,18 +152,18 @@ impl Knob for Choice {
     }
 
     fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
-        let all = read(self, system, target, self.path)?;
+        let all = Access::new(self, system, target).read(self.path)?;
         let chosen = all.as_str().split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let chosen = chosen.map_or(all.as_str(), |(chosen, _)| chosen);
         value(self.path, chosen.to_owned())
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
-        write(self, system, target, self.path, value.as_str())
+        Access::new(self, system, target).write(self.path, value.as_str())
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.read_at(system, target)?;
-        probe(self, system, target, self.path)
+        Access::new(self, system, target).probe(self.path)
     }
 }

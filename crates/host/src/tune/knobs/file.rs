@@ -1,8 +1,8 @@
-//! Settings of an interface or queue that are one file of its sysfs.
+//! Settings of an interface or queue that are one file in sysfs.
 
-use super::value;
+use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -26,7 +26,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "tx-queue-len",
-            what: "packets that wait on their way out, of a queueing discipline without its own limit",
+            what: "send queue length in packets, for a queueing discipline without its own limit",
             scope: Scope::Interface,
             format: number(i32::MAX as i64),
         },
@@ -36,7 +36,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "threaded-napi",
-            what: "receive work in kernel threads (1) and not in softirqs (0)",
+            what: "receive work in kernel threads (1) instead of softirqs (0)",
             scope: Scope::Interface,
             format: number(2),
         },
@@ -46,7 +46,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "napi-defer-hard-irqs",
-            what: "empty polls before interrupts are switched on again",
+            what: "empty polls before interrupts are enabled again",
             scope: Scope::Interface,
             format: number(i32::MAX as i64),
         },
@@ -56,7 +56,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "gro-flush-timeout",
-            what: "nanoseconds until merged packets are handed on, and until a deferred poll",
+            what: "nanoseconds until merged packets are passed on, and until a deferred poll",
             scope: Scope::Interface,
             format: number(i64::MAX),
         },
@@ -66,7 +66,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "rps-cpus",
-            what: "CPUs to which a receive queue hands its packets, by flow",
+            what: "CPUs that process a receive queue's packets, by flow",
             scope: Scope::RxQueue,
             format: Format::Mask,
         },
@@ -86,7 +86,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "xps-cpus",
-            what: "CPUs that send by a transmit queue",
+            what: "CPUs that use a transmit queue",
             scope: Scope::TxQueue,
             format: Format::Mask,
         },
@@ -96,7 +96,7 @@ pub(super) static FILES: &[File] = &[
     File {
         about: About {
             id: "xps-rxqs",
-            what: "receive queues whose flows send by a transmit queue",
+            what: "receive queues whose flows use a transmit queue",
             scope: Scope::TxQueue,
             format: Format::Mask,
         },
@@ -114,8 +114,8 @@ impl File {
         }
     }
 
-    fn asked<'a>(&'a self, system: &'a System, target: &'a Target) -> Asked<'a> {
-        Asked::of(self, system, target).needing(self.needs)
+    fn access<'a>(&self, system: &'a System, target: &'a Target) -> Access<'a> {
+        Access::new(self, system, target).needing(self.needs)
     }
 }
 
@@ -128,15 +128,15 @@ impl Knob for File {
         let path = self.path(target);
         let text = system
             .read_net(&path)
-            .map_err(|source| self.asked(system, target).read_error(&path, source))?;
+            .map_err(|source| self.access(system, target).read_error(&path, source))?;
         value(&path, text)
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let path = self.path(target);
-        system
-            .write_net(&path, value.as_str())
-            .map_err(|source| self.asked(system, target).write_error(&path, value.as_str(), source))
+        system.write_net(&path, value.as_str()).map_err(|source| {
+            self.access(system, target).write_error(&path, value.as_str(), source)
+        })
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
@@ -144,6 +144,6 @@ impl Knob for File {
         self.read_at(system, target)?;
         system
             .probe_net(&path)
-            .map_err(|source| self.asked(system, target).write_error(&path, "", source))
+            .map_err(|source| self.access(system, target).write_error(&path, "", source))
     }
 }

@@ -1,10 +1,10 @@
-//! Which CPUs an interrupt may go to.
+//! CPU affinity of interrupts.
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use super::{probe, read, write};
+use super::access::Access;
 use crate::tune::error::KnobError;
 use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
@@ -13,20 +13,20 @@ use crate::tune::value::{Format, Value, mask_to_cpus};
 
 /// `smp_affinity` of an interrupt.
 ///
-/// The kernel moves an interrupt when the next one arrives, and `effective_affinity` lags behind;
-/// so the counts of `/proc/interrupts` tell whether it has moved, when there is traffic.
+/// The kernel moves an interrupt when the next one arrives, and `effective_affinity` lags behind.
+/// The counts of `/proc/interrupts` show that it has moved, if there is traffic.
 ///
 /// Source: Documentation/core-api/irq/irq-affinity.rst.
 #[derive(Debug)]
 pub(super) struct Affinity;
 
-/// How often the counts are looked at before giving up on seeing one, and how far apart.
-const LOOKS: u32 = 10;
+/// Reads of the counts before the check gives up, and the pause between them.
+const READS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(25);
 
 static ABOUT: About = About {
     id: "irq-affinity",
-    what: "CPUs that an interrupt may go to",
+    what: "CPUs that may handle an interrupt",
     scope: Scope::Irq,
     format: Format::Mask,
 };
@@ -47,16 +47,16 @@ impl Knob for Affinity {
     }
 
     fn read_at(&self, system: &System, target: &Target) -> Result<Value, KnobError> {
-        read(self, system, target, &Self::path(target))
+        Access::new(self, system, target).read(&Self::path(target))
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
-        write(self, system, target, &Self::path(target), value.as_str())
+        Access::new(self, system, target).write(&Self::path(target), value.as_str())
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.read_at(system, target)?;
-        probe(self, system, target, &Self::path(target))
+        Access::new(self, system, target).probe(&Self::path(target))
     }
 
     fn settled(
@@ -73,18 +73,18 @@ impl Knob for Affinity {
             let table = system.read_host("proc/interrupts").unwrap_or_default();
             counts(&table).remove(&irq)
         };
-        let mut looks = 0;
+        let mut reads = 0;
         let seen = watch(&cpus, || {
-            looks += 1;
-            if looks > 1 {
+            reads += 1;
+            if reads > 1 {
                 thread::sleep(PAUSE);
             }
-            (looks <= LOOKS).then(counts)
+            (reads <= READS_MAX).then(counts)
         });
         match seen {
             Seen::Moved => Ok(None),
             Seen::Silent => {
-                Ok(Some("no interrupt came since: that it has moved was not seen".to_owned()))
+                Ok(Some("no interrupt arrived since: the move could not be verified".to_owned()))
             }
             Seen::Elsewhere(cpu) => Err(KnobError::NotTaken {
                 knob: ABOUT.id.to_owned(),
@@ -98,22 +98,22 @@ impl Knob for Affinity {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    /// Interrupts came, and in the end only on CPUs of the mask.
+    /// The last interval had interrupts on CPUs of the mask alone.
     Moved,
-    /// None came.
+    /// No interrupt arrived.
     Silent,
-    /// They went on arriving on another CPU.
+    /// Interrupts kept arriving on another CPU.
     Elsewhere(usize),
 }
 
-/// Looks at counts until an interval shows interrupts on `cpus` alone, or looks run out. The
-/// first interrupt after a change may still come to the old CPU: it is what moves it, and when no
-/// other follows nothing is proven.
-fn watch(cpus: &[usize], mut look: impl FnMut() -> Option<Option<Vec<u64>>>) -> Seen {
+/// Reads counts until an interval shows interrupts on `cpus` alone, or `read` returns none. The first
+/// interrupt after a change may still arrive on the old CPU, because the kernel moves it then; if no
+/// other follows, nothing is proven.
+fn watch(cpus: &[usize], mut read: impl FnMut() -> Option<Option<Vec<u64>>>) -> Seen {
     let mut before: Option<Vec<u64>> = None;
     let mut verdict = Seen::Silent;
     let mut strays = 0;
-    while let Some(Some(now)) = look() {
+    while let Some(Some(now)) = read() {
         if let Some(before) = &before {
             let grew: Vec<usize> = (0..now.len())
                 .filter(|&cpu| before.get(cpu).is_some_and(|was| now[cpu] > *was))
@@ -132,10 +132,10 @@ fn watch(cpus: &[usize], mut look: impl FnMut() -> Option<Option<Vec<u64>>>) -> 
     verdict
 }
 
-/// Counts of each numbered interrupt by CPU number, out of `/proc/interrupts`.
+/// Parses `/proc/interrupts`: the counts of each numbered interrupt, indexed by CPU.
 pub(crate) fn counts(table: &str) -> BTreeMap<u32, Vec<u64>> {
     let mut lines = table.lines();
-    // The columns are the CPUs that are online, which need not be all.
+    // Columns are the online CPUs alone.
     let cpus: Vec<usize> = lines
         .next()
         .unwrap_or_default()
@@ -159,20 +159,20 @@ pub(crate) fn counts(table: &str) -> BTreeMap<u32, Vec<u64>> {
 mod tests {
     use super::*;
 
-    fn watched(cpus: &[usize], looks: &[[u64; 2]]) -> Seen {
-        let mut looks = looks.iter();
-        watch(cpus, || looks.next().map(|row| Some(row.to_vec())))
+    fn watched(cpus: &[usize], counts: &[[u64; 2]]) -> Seen {
+        let mut counts = counts.iter();
+        watch(cpus, || counts.next().map(|row| Some(row.to_vec())))
     }
 
     #[test]
-    fn an_interrupt_has_moved_when_it_counts_on_the_new_cpu_alone() {
+    fn interrupt_has_moved_when_only_the_new_cpu_counts() {
         assert_eq!(watched(&[1], &[[5, 0], [5, 0], [6, 0], [6, 3]]), Seen::Moved);
         assert_eq!(watched(&[1], &[[5, 0], [6, 1], [6, 2]]), Seen::Moved);
         assert_eq!(watched(&[0, 1], &[[5, 0], [6, 0]]), Seen::Moved);
     }
 
     #[test]
-    fn silence_and_the_wrong_cpu_are_told_apart() {
+    fn no_interrupt_is_distinguished_from_the_wrong_cpu() {
         assert_eq!(watched(&[1], &[[5, 0], [5, 0], [5, 0]]), Seen::Silent);
         assert_eq!(watched(&[1], &[]), Seen::Silent);
         assert_eq!(watched(&[1], &[[5, 0], [6, 0], [6, 0]]), Seen::Silent);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_interrupts_is_read_by_cpu_number() {
+    fn interrupt_counts_are_indexed_by_cpu_number() {
         let table = "           CPU0       CPU3\n 24:          1          7  PCI-MSI 5-edge  eth0\n\
                      NMI:          0          0   Non-maskable interrupts\n 25: x y\n";
         let counts = counts(table);

@@ -1,21 +1,21 @@
-//! Offloads: what a device, or the stack on its behalf, does to packets.
+//! Offloads: work on packets that the device does for the stack, or the stack does in bulk.
 
-use super::may_configure;
+use super::access::Access;
 use crate::net::ethtool::{self, Offload as State};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
 
-/// One offload. Some depend on others (segmentation on scatter-gather and checksums), so each may
-/// take others along.
+/// One offload. Some depend on others (segmentation on scatter-gather and checksums), so changing one
+/// may change others.
 ///
 /// Source: ethtool(8), `-K`; Documentation/networking/netdev-features.rst.
 #[derive(Debug)]
 pub(super) struct Offload {
     about: About,
-    /// Name of the kernel's.
+    /// The kernel's name for it.
     feature: &'static str,
 }
 
@@ -40,11 +40,9 @@ pub(super) static OFFLOADS: &[Offload] = &[
 
 impl Offload {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, State), KnobError> {
-        let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked::of(self, system, target);
-        let offloads = system.within(|| ethtool::offloads(index));
-        let offloads = offloads.map_err(|error| asked.net_error(None, error))?;
-        Ok((index, offloads.get(self.feature).copied().ok_or_else(|| asked.not_offered())?))
+        let access = Access::new(self, system, target);
+        let (index, offloads) = access.get(ethtool::offloads)?;
+        Ok((index, offloads.get(self.feature).copied().ok_or_else(|| access.not_offered())?))
     }
 }
 
@@ -60,29 +58,26 @@ impl Knob for Offload {
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, _) = self.now(system, target)?;
-        let asked = Asked::of(self, system, target);
         let wanted = [(self.feature, value.as_str() == "on")];
-        let set = system.within(|| ethtool::set_features(index, &wanted));
-        set.map_err(|error| asked.net_error(Some(value), error))
+        Access::new(self, system, target).change(value, || ethtool::set_features(index, &wanted))
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         let (_, state) = self.now(system, target)?;
+        let access = Access::new(self, system, target);
         if !state.is_offered {
-            let needs = "a driver that lets it be switched";
-            return Err(Asked::of(self, system, target).needing(needs).not_offered());
+            return Err(access.needing("a driver that can switch it").not_offered());
         }
-        // The kernel offers it to every interface, and drops it where frames are one piece.
+        // The kernel offers GSO on every interface, and turns it off again without scatter-gather.
         if self.about.id == "gso" && !state.is_on {
             let scattered = OFFLOADS.iter().find(|offload| offload.about.id == "sg");
             let scattered = scattered.map(|offload| offload.now(system, target)).transpose();
             let has_it = |(_, sg): (u32, State)| sg.is_on || sg.is_offered;
             if !scattered.is_ok_and(|sg| sg.is_some_and(has_it)) {
-                let needs = "scatter-gather";
-                return Err(Asked::of(self, system, target).needing(needs).not_offered());
+                return Err(access.needing("scatter-gather").not_offered());
             }
         }
-        may_configure(system)
+        access.may_configure()
     }
 
     fn disturbs(&self) -> bool {

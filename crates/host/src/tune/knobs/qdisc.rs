@@ -1,37 +1,36 @@
-//! Where frames wait on their way out.
+//! Root queueing discipline.
 
-use super::{may_configure, number};
+use super::access::{Access, number};
 use crate::net::{self, Qdisc};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
 
 /// The queueing discipline at the root of an interface.
 ///
-/// Values: `default:KIND` is the kernel's own choice, `pfifo:1000` and `bfifo:15000` a queue of so
-/// many packets or bytes, and `noqueue`, `fq`, `fq_codel` and the like one with its default
-/// parameters. One that somebody set by hand reads as `own:KIND`; its parameters, classes and
-/// filters could not be put back, so it is left alone.
+/// Values: `default:KIND` is the kernel's own choice; `pfifo:1000` and `bfifo:15000` are queues
+/// limited in packets or bytes; `noqueue`, `fq`, `fq_codel` and the like have their default
+/// parameters. A discipline that was set by hand reads as `own:KIND` and is not changed, because its
+/// parameters, classes and filters could not be restored.
 ///
 /// Source: tc(8).
 #[derive(Debug)]
 pub(super) struct RootQdisc;
 
-const NEEDS: &str = "the kernel's default there now; one set by hand could not be put back";
+const NEEDS: &str = "the kernel's default discipline there; one set by hand could not be restored";
 
 static ABOUT: About = About {
     id: "qdisc",
-    what: "queueing discipline that frames wait in on their way out",
+    what: "queueing discipline of frames that are sent",
     scope: Scope::Interface,
     format: Format::Word(&[]),
 };
 
 impl RootQdisc {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Option<Qdisc>), KnobError> {
-        let index = system.index(target.interface().unwrap_or_default())?;
-        Ok((index, system.within(|| net::root_qdisc(index))?))
+        Access::new(self, system, target).get(net::root_qdisc)
     }
 }
 
@@ -45,7 +44,7 @@ fn text(qdisc: Option<&Qdisc>) -> String {
     }
 }
 
-/// Kinds that need no parameters of ours.
+/// Kinds that are set without parameters.
 fn is_plain(kind: &str) -> bool {
     matches!(kind, "noqueue" | "fq" | "fq_codel" | "pfifo_fast" | "mq" | "sfq")
 }
@@ -62,37 +61,35 @@ impl Knob for RootQdisc {
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         let (index, now) = self.now(system, target)?;
-        let asked = Asked::of(self, system, target).needing(NEEDS);
         if text(now.as_ref()) == value.as_str() {
             return Ok(());
         }
-        let set = match value.as_str().split_once(':') {
-            Some(("default", _)) => system.within(|| net::remove_root_qdisc(index)),
+        let access = Access::new(self, system, target).needing(NEEDS);
+        match value.as_str().split_once(':') {
+            Some(("default", _)) => access.change(value, || net::remove_root_qdisc(index)),
             Some((kind @ ("pfifo" | "bfifo"), limit)) => {
                 let limit = number(self, value, limit)?;
-                system.within(|| net::set_root_fifo(index, limit, kind == "bfifo"))
+                access.change(value, || net::set_root_fifo(index, limit, kind == "bfifo"))
             }
             None if is_plain(value.as_str()) => {
-                system.within(|| net::set_root_qdisc(index, value.as_str()))
+                access.change(value, || net::set_root_qdisc(index, value.as_str()))
             }
-            _ => {
-                return Err(KnobError::Value {
-                    knob: ABOUT.id.to_owned(),
-                    value: value.to_string(),
-                    expected: "default:KIND, pfifo:PACKETS, bfifo:BYTES, noqueue, fq, fq_codel, \
-                               pfifo_fast, mq or sfq"
-                        .to_owned(),
-                });
-            }
-        };
-        set.map_err(|error| asked.net_error(Some(value), error))
+            _ => Err(KnobError::Value {
+                knob: ABOUT.id.to_owned(),
+                value: value.to_string(),
+                expected: "default:KIND, pfifo:PACKETS, bfifo:BYTES, noqueue, fq, fq_codel, \
+                           pfifo_fast, mq or sfq"
+                    .to_owned(),
+            }),
+        }
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         let (_, now) = self.now(system, target)?;
+        let access = Access::new(self, system, target);
         if now.is_some_and(|qdisc| !qdisc.is_default) {
-            return Err(Asked::of(self, system, target).needing(NEEDS).not_offered());
+            return Err(access.needing(NEEDS).not_offered());
         }
-        may_configure(system)
+        access.may_configure()
     }
 }

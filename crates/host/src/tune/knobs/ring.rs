@@ -1,17 +1,17 @@
 //! Descriptors of a device's rings.
 
-use super::{may_configure, number};
+use super::access::{Access, number};
 use crate::net::ethtool::{self, Rings as Sizes};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
 
 /// Receive and transmit rings.
 ///
-/// Most drivers take the device down and up again to change them: frames on the way are lost,
-/// and what a driver does not remember is reset.
+/// Most drivers take the device down and up again to resize them. Frames in flight are lost, and
+/// settings that the driver does not keep are reset.
 ///
 /// Source: ethtool(8), `-G`.
 #[derive(Debug)]
@@ -26,13 +26,11 @@ static ABOUT: About = About {
 
 impl Rings {
     fn now(&self, system: &System, target: &Target) -> Result<(u32, Sizes), KnobError> {
-        let index = system.index(target.interface().unwrap_or_default())?;
-        let asked = Asked::of(self, system, target);
-        let sizes = system.within(|| ethtool::rings(index));
-        let sizes = sizes.map_err(|error| asked.net_error(None, error))?;
-        // A driver that answers without rings has none.
+        let access = Access::new(self, system, target);
+        let (index, sizes) = access.get(ethtool::rings)?;
+        // Some drivers without rings answer with zeros.
         if sizes.rx_max == 0 && sizes.tx_max == 0 {
-            return Err(asked.not_offered());
+            return Err(access.not_offered());
         }
         Ok((index, sizes))
     }
@@ -58,14 +56,12 @@ impl Knob for Rings {
         if rx.is_none() && tx.is_none() {
             return Ok(());
         }
-        let asked = Asked::of(self, system, target);
-        let set = system.within(|| ethtool::set_rings(index, rx, tx));
-        set.map_err(|error| asked.net_error(Some(value), error))
+        Access::new(self, system, target).change(value, || ethtool::set_rings(index, rx, tx))
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.now(system, target)?;
-        may_configure(system)
+        Access::new(self, system, target).may_configure()
     }
 
     fn disturbs(&self) -> bool {

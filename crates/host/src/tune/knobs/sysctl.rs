@@ -1,19 +1,19 @@
-//! Settings below `/proc/sys`.
+//! Settings in `/proc/sys`.
 
 use std::io;
 
-use super::value;
+use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Asked, Knob};
+use crate::tune::knob::{About, Knob};
 use crate::tune::system::{self, System};
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
 
-/// One file below `/proc/sys`.
+/// One file in `/proc/sys`.
 ///
-/// Those of the network exist once a machine, once a namespace, or read-only in a namespace; only
-/// the kernel can tell which, and it changes with its version. A knob of scope
-/// [`Scope::Netns`] says [`KnobError::HostOnly`] where the namespace has none of its own.
+/// Network settings exist once for the machine, once for each namespace, or read-only in a namespace,
+/// depending on the kernel version. A knob of scope [`Scope::Netns`] returns [`KnobError::HostOnly`]
+/// if the namespace has no value of its own.
 ///
 /// Source: Documentation/admin-guide/sysctl/net.rst and kernel.rst,
 /// Documentation/networking/ip-sysctl.rst.
@@ -39,42 +39,46 @@ const fn host(id: &'static str, file: &'static str, format: Format, what: &'stat
 }
 
 pub(super) static SYSCTLS: &[Sysctl] = &[
-    // The maximum first: a default above it would be of no use to who asks for more.
+    // Maximum before default: a default above the maximum would have no effect.
     net("rmem-max", "net/core/rmem_max", "largest receive buffer a socket may ask for, bytes"),
     net(
         "rmem-default",
         "net/core/rmem_default",
-        "receive buffer of a socket that asks for none, bytes",
+        "receive buffer of a socket that sets none, bytes",
     ),
     net("wmem-max", "net/core/wmem_max", "largest send buffer a socket may ask for, bytes"),
-    net(
-        "wmem-default",
-        "net/core/wmem_default",
-        "send buffer of a socket that asks for none, bytes",
-    ),
+    net("wmem-default", "net/core/wmem_default", "send buffer of a socket that sets none, bytes"),
     net("optmem-max", "net/core/optmem_max", "ancillary memory of a socket, bytes"),
+    net("netdev-max-backlog", "net/core/netdev_max_backlog", "packets queued for a CPU's softirq"),
     net(
-        "netdev-max-backlog",
-        "net/core/netdev_max_backlog",
-        "packets that wait for a CPU's softirq",
+        "netdev-budget",
+        "net/core/netdev_budget",
+        "packets that one softirq run processes, over all devices",
     ),
-    net("netdev-budget", "net/core/netdev_budget", "packets of one softirq run over all devices"),
     net("netdev-budget-usecs", "net/core/netdev_budget_usecs", "microseconds of one softirq run"),
-    net("dev-weight", "net/core/dev_weight", "packets of the backlog's turn in a softirq run"),
     net(
-        "busy-poll",
-        "net/core/busy_poll",
-        "microseconds that poll() and select() ask the device for",
+        "dev-weight",
+        "net/core/dev_weight",
+        "packets that the backlog processes in one softirq run",
     ),
-    net("busy-read", "net/core/busy_read", "microseconds that a read asks the device for"),
+    net("busy-poll", "net/core/busy_poll", "microseconds that poll() and select() poll the device"),
+    net("busy-read", "net/core/busy_read", "microseconds that a read polls the device"),
     net(
         "rps-sock-flow-entries",
         "net/core/rps_sock_flow_entries",
-        "flows followed by RFS on all queues",
+        "flows tracked by RFS on all queues",
     ),
-    net("gro-normal-batch", "net/core/gro_normal_batch", "packets handed to the stack together"),
-    triple("tcp-rmem", "net/ipv4/tcp_rmem", "receive buffer of TCP: least, first, most bytes"),
-    triple("tcp-wmem", "net/ipv4/tcp_wmem", "send buffer of TCP: least, first, most bytes"),
+    net("gro-normal-batch", "net/core/gro_normal_batch", "packets passed to the stack together"),
+    triple(
+        "tcp-rmem",
+        "net/ipv4/tcp_rmem",
+        "receive buffer of TCP: minimum, initial and maximum bytes",
+    ),
+    triple(
+        "tcp-wmem",
+        "net/ipv4/tcp_wmem",
+        "send buffer of TCP: minimum, initial and maximum bytes",
+    ),
     net(
         "udp-rmem-min",
         "net/ipv4/udp_rmem_min",
@@ -88,7 +92,7 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
     net(
         "ip-early-demux",
         "net/ipv4/ip_early_demux",
-        "look for the socket before the route: a loss when forwarding",
+        "socket lookup before routing: a cost when forwarding",
     ),
     net("udp-early-demux", "net/ipv4/udp_early_demux", "the same for UDP"),
     net("tcp-early-demux", "net/ipv4/tcp_early_demux", "the same for TCP"),
@@ -122,13 +126,13 @@ impl Sysctl {
             (Some(libc::ENOENT), _) if in_child => {
                 KnobError::HostOnly { knob: self.about.id.into() }
             }
-            // Shown in the namespace, but with no write permission for anybody.
+            // Visible in the namespace, but without write permission for any user.
             (Some(libc::EACCES), Some(_)) if in_child && self.is_locked(system) => {
                 KnobError::HostOnly { knob: self.about.id.into() }
             }
-            (_, None) => Asked::of(self, system, target).read_error(&path, source),
+            (_, None) => Access::new(self, system, target).read_error(&path, source),
             (_, Some(value)) => {
-                Asked::of(self, system, target).write_error(&path, value.as_str(), source)
+                Access::new(self, system, target).write_error(&path, value.as_str(), source)
             }
         }
     }

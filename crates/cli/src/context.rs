@@ -1,0 +1,16 @@
+//! Options that apply to every command.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options that apply to every command.
+#[derive(Debug, Args)]
+pub(crate) struct Context {
+    /// One JSON document on standard output instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Folder of the results database
+    #[arg(long, global = true, value_name = "DIR", env = "WIREPATH_DATA")]
+    pub(crate) data_dir: Option<PathBuf>,
+}

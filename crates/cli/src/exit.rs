@@ -1,0 +1,98 @@
+//! Exit codes, and the one place where an error gets its code.
+
+use std::error::Error;
+
+use guest::GuestError;
+use host::explain::BpfError;
+use host::text::chain;
+use host::tune::{KnobError, PlanError};
+use model::PathError;
+
+/// Reason for a failed command; each kind has its own exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The operation failed: code 1.
+    Failed(String),
+    /// Invalid arguments or input: code 2.
+    Usage(String),
+    /// This host does not support it: code 3.
+    Unsupported(String),
+    /// The result is worse than the requested threshold: code 4.
+    Threshold(String),
+}
+
+impl Failure {
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Failure::Failed(text.into())
+    }
+
+    /// An error with its causes in one line, with code 2.
+    pub(crate) fn usage(error: impl Error) -> Self {
+        Failure::Usage(chain(&error))
+    }
+
+    /// An error with its causes in one line, with code 1 whatever its type.
+    pub(crate) fn from_chain(error: &dyn Error) -> Self {
+        Failure::Failed(chain(error))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Failure::Failed(text)
+            | Failure::Usage(text)
+            | Failure::Unsupported(text)
+            | Failure::Threshold(text) => text,
+        }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unsupported(_) => 3,
+            Failure::Threshold(_) => 4,
+        }
+    }
+}
+
+/// Converts any error: its causes in one line, and code 1 unless its type is listed here.
+impl<E: Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error: Box<dyn Error> = match Box::<dyn Error>::from(error).downcast::<GuestError>() {
+            Ok(error) => Box::new(PathError::from(*error)),
+            Err(error) => error,
+        };
+        let text = chain(error.as_ref());
+        if let Some(error) = error.downcast_ref() {
+            return of_path(error)(text);
+        }
+        if let Some(error) = error.downcast_ref() {
+            return of_knob(error)(text);
+        }
+        match (error.downcast_ref(), error.downcast_ref()) {
+            (Some(PlanError::File(_)), _) => Failure::Usage(text),
+            (Some(PlanError::Knob(error)), _) => of_knob(error)(chain(error)),
+            (_, Some(BpfError::Invalid { what })) => Failure::Usage(what.clone()),
+            (_, Some(BpfError::Permission { .. } | BpfError::Load { .. })) => {
+                Failure::Unsupported(text)
+            }
+            _ => Failure::Failed(text),
+        }
+    }
+}
+
+fn of_path(error: &PathError) -> fn(String) -> Failure {
+    match error {
+        PathError::Unsupported { .. } => Failure::Unsupported,
+        PathError::Invalid { .. } => Failure::Usage,
+        _ => Failure::Failed,
+    }
+}
+
+fn of_knob(error: &KnobError) -> fn(String) -> Failure {
+    match error {
+        KnobError::NotOffered { .. } | KnobError::HostOnly { .. } => Failure::Unsupported,
+        KnobError::Value { .. } | KnobError::Scope { .. } => Failure::Usage,
+        _ => Failure::Failed,
+    }
+}

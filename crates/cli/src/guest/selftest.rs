@@ -1,0 +1,66 @@
+//! `wirepath guest selftest`: tests of the firmware's kernel on the machine.
+
+use clap::Args;
+use guest::qemu::System;
+use guest::selftest;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::ImageArgs;
+use crate::console;
+use crate::context::Context;
+use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    command: &'static str,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Row {
+    test: String,
+    passed: bool,
+    figures: String,
+}
+
+pub(super) fn run(context: &Context, args: &SelftestArgs) -> Result<(), Failure> {
+    let System::Firmware { image, .. } = args.image.boot("")?.system else {
+        return Err(Failure::failed("only the firmware has self-tests"));
+    };
+    let figures = |line: &selftest::Line| -> String {
+        let named: Vec<_> =
+            line.figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        named.join(" ")
+    };
+    let mut rows: Vec<Row> = selftest::run(&image)?
+        .into_iter()
+        .map(|line| Row { figures: figures(&line), test: line.name, passed: line.passed })
+        .collect();
+    let overflow = selftest::overflow(&image)?;
+    let passed = overflow.contains("stack overflow: ") && !overflow.contains("FAILED");
+    rows.push(Row { test: "stack-overflow".into(), passed, figures: String::new() });
+    let failed: Vec<String> =
+        rows.iter().filter(|row| !row.passed).map(|row| row.test.clone()).collect();
+    if context.json {
+        let document = Document { schema: model::SCHEMA, command: "guest selftest", rows };
+        console::json(&document)?;
+    } else {
+        let line = |row: &Row| {
+            let verdict = if row.passed { "ok" } else { "FAILED" };
+            format!("{:26} {verdict:6} {}", row.test, row.figures).trim_end().to_owned() + "\n"
+        };
+        console::text(&rows.iter().map(line).collect::<String>())?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::failed(format!("the kernel failed: {}", failed.join(", ")))),
+    }
+}

@@ -1,0 +1,113 @@
+//! Paths, loads, peers and switches by name.
+
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
+use model::{LoadKind, Path};
+
+use crate::exit::Failure;
+use crate::fake;
+
+/// Every path, in the order of `wirepath paths`.
+pub(crate) fn all() -> Vec<Box<dyn Path>> {
+    vec![
+        Box::new(probe::Probe),
+        Box::new(feed::Feed),
+        Box::new(tunnel::TunnelPath),
+        Box::new(vmnic::Vmnic),
+        Box::new(guest::Guest),
+    ]
+}
+
+/// Path with this name, the hidden `fake` included.
+pub(crate) fn find_path(name: &str) -> Result<Box<dyn Path>, Failure> {
+    if name == "fake" {
+        return Ok(Box::new(fake::Fake));
+    }
+    all().into_iter().find(|path| path.name() == name).ok_or_else(|| {
+        let known: Vec<_> = all().iter().map(|path| path.name()).collect();
+        Failure::Usage(format!("no path named {name}; paths: {}", known.join(", ")))
+    })
+}
+
+/// Load of a path with this name; the path's first one unless named.
+pub(crate) fn find_load(path: &dyn Path, name: Option<&str>) -> Result<&'static LoadKind, Failure> {
+    let loads = path.loads();
+    let Some(name) = name else { return Ok(&loads[0]) };
+    let known = loads.iter().map(|l| l.name).collect::<Vec<_>>().join(", ");
+    loads.iter().find(|l| l.name == name).ok_or_else(|| {
+        Failure::Usage(format!("path {} has no load {name}; its loads: {known}", path.name()))
+    })
+}
+
+/// Value parser of a name: shells complete it, and `check` refuses unknown ones.
+#[derive(Clone)]
+pub(crate) struct Name {
+    known: fn() -> Vec<PossibleValue>,
+    check: fn(&str) -> Result<(), Failure>,
+}
+
+/// A path.
+pub(crate) const PATH: Name = Name { known: path_names, check: |name| find_path(name).map(drop) };
+/// A load; checked later, against those of the path.
+pub(crate) const LOAD: Name = Name { known: load_names, check: |_| Ok(()) };
+/// A peer; checked later, against those of the path.
+pub(crate) const PEER: Name = Name { known: peer_names, check: |_| Ok(()) };
+/// Arms; checked later, against the switches of the path.
+pub(crate) const ARMS: Name = Name { known: arm_names, check: |_| Ok(()) };
+
+impl TypedValueParser for Name {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let name = StringValueParser::new().parse_ref(command, arg, value)?;
+        match (self.check)(&name) {
+            Ok(()) => Ok(name),
+            Err(failure) => {
+                let text = format!("{}\n", failure.text());
+                Err(clap::Error::raw(ErrorKind::InvalidValue, text).with_cmd(command))
+            }
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.known)().into_iter()))
+    }
+}
+
+fn path_names() -> Vec<PossibleValue> {
+    let fake = PossibleValue::new("fake").hide(true);
+    all()
+        .iter()
+        .map(|path| PossibleValue::new(path.name()).help(path.what()))
+        .chain([fake])
+        .collect()
+}
+
+fn unique(names: impl Iterator<Item = &'static str>) -> Vec<PossibleValue> {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().map(PossibleValue::new).collect()
+}
+
+fn load_names() -> Vec<PossibleValue> {
+    unique(all().iter().flat_map(|path| path.loads()).map(|load| load.name))
+}
+
+fn peer_names() -> Vec<PossibleValue> {
+    unique(all().iter().flat_map(|path| path.loads()).flat_map(|load| load.peers).copied())
+}
+
+fn arm_names() -> Vec<PossibleValue> {
+    let plans = ["ladder", "alone", "leave-one-out", "best"].map(PossibleValue::new);
+    let switches = unique(all().iter().flat_map(|path| path.switches()).map(|switch| switch.id));
+    plans.into_iter().chain(switches).collect()
+}

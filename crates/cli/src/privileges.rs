@@ -1,0 +1,29 @@
+//! Capabilities that a command drops once it has opened the resources that need them.
+
+use host::text::chain;
+use sys::capability::{self, Capability};
+
+use crate::exit::Failure;
+
+/// Sets `no_new_privs`, so that no child gains privileges from its file or its owner. Skipped for
+/// commands that start other programs, some of them chosen by the user.
+pub(crate) fn restrict(starts_programs: bool) -> Result<(), Failure> {
+    match starts_programs {
+        true => Ok(()),
+        false => capability::no_new_privileges().map_err(|e| Failure::failed(refused(&e))),
+    }
+}
+
+/// Drops all capabilities of the calling thread.
+pub(crate) fn drop_all() -> Result<(), String> {
+    keep_only(&[])
+}
+
+/// Drops all capabilities of the calling thread except `kept`.
+pub(crate) fn keep_only(kept: &[Capability]) -> Result<(), String> {
+    capability::keep(kept).map_err(|e| refused(&e))
+}
+
+fn refused(error: &std::io::Error) -> String {
+    format!("cannot drop privileges: {}", chain(error))
+}

@@ -1,0 +1,201 @@
+//! The command line of `wirepath probe`.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use io::{EngineKind, Stamps, XdpMode};
+use probe::peer::DEFAULT_PORT;
+
+use crate::shared_args::{SecretArgs, parse_bytes, parse_duration};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProbeCommand {
+    /// Send datagrams one way
+    #[command(after_help = "\
+Example:
+  wirepath probe send 192.0.2.7 --engine xdp --mode native --size 1460 -d 10s")]
+    Send(NearArgs),
+    /// Receive datagrams and count losses and reordering
+    #[command(after_help = "\
+Example:
+  wirepath probe receive -i eth1 --engine packet
+  wirepath probe receive --from 192.0.2.7 -d 5s        (its wirepath peer sends)")]
+    Receive(ReceiveArgs),
+    /// Return datagrams to their sender
+    #[command(after_help = "Example:\n  wirepath probe echo -i eth1 --engine xdp --spin")]
+    Echo(FarArgs),
+    /// Measure round trips
+    #[command(after_help = "\
+Example:
+  wirepath probe ping 192.0.2.7 --engine xdp --spin -d 5s
+  wirepath probe ping 192.0.2.7 --rate 10000")]
+    Ping(NearArgs),
+    /// Send frames from the kernel's live-frame generator (veth: the peer needs GRO or XDP)
+    #[command(after_help = "\
+Example:
+  wirepath probe generate --lab           (into a counting XDP_DROP, nothing leaves)
+  wirepath probe generate 192.0.2.7 -d 5s")]
+    Generate(GenerateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Engine
+    #[arg(long, value_enum, default_value = "udp")]
+    pub(crate) engine: EngineKind,
+    /// Interface; default: by the route
+    #[arg(short = 'i', long, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// First receive queue
+    #[arg(short = 'q', long, default_value_t = 0)]
+    pub(crate) queue: u32,
+    /// Queues to use, one thread each (AF_XDP, send and receive)
+    #[arg(long, default_value_t = 1)]
+    pub(crate) queues: u32,
+    /// Native XDP mode (the same as --mode native)
+    #[arg(short = 'N', long)]
+    pub(crate) native: bool,
+    /// SKB XDP mode (the same as --mode skb)
+    #[arg(short = 'S', long, conflicts_with = "native")]
+    pub(crate) skb: bool,
+    /// Where the XDP program runs
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<XdpMode>,
+    /// Zero-copy if the driver supports it, else copy
+    #[arg(short = 'z', long)]
+    pub(crate) zero_copy: bool,
+    /// Zero-copy or fail
+    #[arg(long)]
+    pub(crate) require_zero_copy: bool,
+    /// Sleep in poll() while nothing arrives (default; --spin is the alternative)
+    #[arg(short = 'p', long, conflicts_with = "spin")]
+    pub(crate) poll: bool,
+    /// Poll without sleeping
+    #[arg(long)]
+    pub(crate) spin: bool,
+    /// Poll the device queue from the socket (SO_BUSY_POLL)
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+    /// Let the kernel sleep until woken (XDP_USE_NEED_WAKEUP)
+    #[arg(long)]
+    pub(crate) need_wakeup: bool,
+    /// Datagrams per call or per poll of a ring
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) batch: u16,
+    /// Segmentation offload when sending, coalescing when receiving (udp)
+    #[arg(long)]
+    pub(crate) gso: bool,
+    /// Number of frames in the UMEM
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=262144))]
+    pub(crate) frames: u32,
+    /// Size of a UMEM frame in bytes: 2048 or 4096
+    #[arg(long, default_value_t = 2048)]
+    pub(crate) frame_bytes: u32,
+    /// Packets may span frames (jumbo)
+    #[arg(long)]
+    pub(crate) multi_buffer: bool,
+    /// Receive buffer of a UDP socket in bytes
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) rcvbuf: Option<usize>,
+    /// Receive time stamps: add the segment kernel→app (udp; packet: software only)
+    #[arg(long, value_enum)]
+    pub(crate) stamps: Option<Stamps>,
+    /// Keep CPUs out of deep idle states during the run
+    #[arg(long)]
+    pub(crate) no_idle_states: bool,
+    /// CPU to run on
+    #[arg(long, value_name = "CPU")]
+    pub(crate) pin: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NearArgs {
+    /// Far end's address
+    pub(crate) to: Ipv4Addr,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// UDP port of the far end
+    #[arg(long, default_value_t = 9000)]
+    pub(crate) port: u16,
+    /// Own UDP port
+    #[arg(long, default_value_t = 9001)]
+    pub(crate) source_port: u16,
+    /// UDP payload of each datagram in bytes
+    #[arg(long, default_value = "64", value_parser = parse_bytes)]
+    pub(crate) size: usize,
+    /// Datagrams per second on a fixed schedule; default: as fast as possible
+    #[arg(long)]
+    pub(crate) rate: Option<u64>,
+    /// Datagrams to send
+    #[arg(short = 'c', long)]
+    pub(crate) count: Option<u64>,
+    /// Duration: 10s, 500ms
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Source ports to send from
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) flows: u16,
+    /// TCP port of the far end's `wirepath peer`
+    #[arg(long, default_value_t = DEFAULT_PORT)]
+    pub(crate) peer_port: u16,
+    /// Engine of the far end's peer; default: that of the near end
+    #[arg(long, value_enum)]
+    pub(crate) far_engine: Option<EngineKind>,
+    /// Do not look for a `wirepath peer` at the far end
+    #[arg(long)]
+    pub(crate) no_peer: bool,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FarArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// Own UDP port
+    #[arg(long, default_value_t = 9000)]
+    pub(crate) port: u16,
+    /// Largest UDP payload expected in bytes
+    #[arg(long, default_value = "1472", value_parser = parse_bytes)]
+    pub(crate) size: usize,
+    /// Duration; default: until Ctrl-C
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReceiveArgs {
+    #[command(flatten)]
+    pub(crate) far: FarArgs,
+    /// Request the `wirepath peer` of this host (HOST or HOST:PORT) to send
+    #[arg(long, value_name = "HOST")]
+    pub(crate) from: Option<String>,
+    /// Datagrams per second that it sends; default: as fast as possible
+    #[arg(long, requires = "from")]
+    pub(crate) rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// Far end's address; none with --lab
+    #[arg(required_unless_present = "lab")]
+    pub(crate) to: Option<Ipv4Addr>,
+    /// Run in a lab: a veth pair with an XDP program that counts and drops at its far end
+    #[arg(long, conflicts_with = "to")]
+    pub(crate) lab: bool,
+    /// Interface; default: by the route
+    #[arg(short = 'i', long, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// UDP port of the far end
+    #[arg(long, default_value_t = 9000)]
+    pub(crate) port: u16,
+    /// UDP payload of each datagram in bytes
+    #[arg(long, default_value = "64", value_parser = parse_bytes)]
+    pub(crate) size: usize,
+    /// Duration
+    #[arg(short = 'd', long, default_value = "2s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+}

@@ -1,0 +1,484 @@
+//! `wirepath probe`.
+
+pub(crate) mod args;
+mod generate;
+mod summary;
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use host::idle::NoIdle;
+use host::text::chain;
+use io::{
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
+    XdpMode,
+};
+use model::Measurement;
+use probe::endpoint::{self, Choice};
+use probe::peer::{Far, PeerError};
+use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
+use probe::{Watch, measurement_of, seed};
+use sys::thread::start;
+
+use crate::context::Context;
+use crate::exit::Failure;
+
+use crate::{console, privileges, signals};
+use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
+use summary::{si, summary};
+
+pub(crate) use generate::Document as GenerateDocument;
+pub(crate) use summary::Document;
+
+pub(crate) fn run(context: &Context, command: &ProbeCommand) -> Result<(), Failure> {
+    match command {
+        ProbeCommand::Send(args) => send(context, args),
+        ProbeCommand::Ping(args) => ping(context, args),
+        ProbeCommand::Receive(args) => receive(context, args),
+        ProbeCommand::Echo(args) => echo(context, args),
+        ProbeCommand::Generate(args) => generate::run(context, args),
+    }
+}
+
+fn send(context: &Context, args: &NearArgs) -> Result<(), Failure> {
+    let pace = args.rate.map_or(Pace::Flood, Pace::Rate);
+    near(context, args, Role::Send, Role::Receive, pace)
+}
+
+fn ping(context: &Context, args: &NearArgs) -> Result<(), Failure> {
+    let pace = args.rate.map_or(Pace::PingPong, Pace::Rate);
+    if args.flows > 1 || args.engine.queues > 1 {
+        return Err(Failure::Usage("ping uses one flow and one queue; send has --flows".into()));
+    }
+    near(context, args, Role::Ping, Role::Echo, pace)
+}
+
+fn receive(context: &Context, args: &ReceiveArgs) -> Result<(), Failure> {
+    match &args.from {
+        Some(host) => receive_from(context, args, host),
+        None => far(context, &args.far, Role::Receive),
+    }
+}
+
+/// Receives datagrams that the peer at `host` is requested to send.
+fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(), Failure> {
+    let options = &args.far;
+    let spec = spec(&options.engine, options.size)?;
+    if options.engine.queues > 1 {
+        return Err(Failure::Usage("--from uses one queue".into()));
+    }
+    let _awake = settle(&options.engine)?;
+    let secret = args.secret.read()?;
+    let mut sender = Far::connect(host, secret.as_deref())?;
+    let std::net::IpAddr::V4(ip) = sender.address().ip() else {
+        return Err(Failure::Usage("only IPv4 is measured".into()));
+    };
+    let choice = Choice {
+        ifname: options.engine.interface.clone(),
+        queue: options.engine.queue,
+        port: options.port,
+    };
+    let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
+    check_stamps(&spec, &local)?;
+    let duration = options.duration.unwrap_or(Duration::from_secs(10));
+    let mut task = Task {
+        role: Role::Receive,
+        engine: spec,
+        pace: args.rate.map_or(Pace::Flood, Pace::Rate),
+        payload_bytes: options.size,
+        flows: 1,
+        first_flow: 0,
+        session: Some(seed()),
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    task.check().map_err(|e| Failure::Usage(e.to_string()))?;
+    // Before the peer's: its first datagram needs an open engine.
+    let mut engine = io::open(&task.setup(&local, None))?;
+    privileges::drop_all().map_err(Failure::failed)?;
+    let sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
+    task.duration = None;
+    let stop = AtomicBool::new(false);
+    let (own, sent) = with_live_line(context, |live| {
+        thread::scope(|scope| {
+            let running = start(scope, "receive", || {
+                let watch = Watch::new(local.ifindex, &local.ifname);
+                let steering = Steering { stop: &stop, live: Some(live), watch };
+                role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
+            });
+            let sent = sender.prepare(&sending, options.port, SENDER_PORT).and_then(|_| {
+                let until = Instant::now() + duration;
+                let over = AtomicBool::new(false);
+                sender.watch(&over, signals::stop_requested, || {
+                    while Instant::now() < until
+                        && !running.is_finished()
+                        && !over.load(Ordering::Relaxed)
+                    {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                })?;
+                // Ends by itself only after an error; then the answer may never come.
+                if running.is_finished() { Ok(None) } else { sender.stop().map(Some) }
+            });
+            role::drain(live);
+            stop.store(true, Ordering::Relaxed);
+            (running.end(), sent)
+        })
+    });
+    let own = own.map_err(|why| Failure::failed(format!("near end: {why}")));
+    let Some(sent) = sent? else {
+        return own.and(Err(Failure::failed("near end: ended before it was told to")));
+    };
+    let measurement = swap_ends(measurement_of(Role::Send, sent, Some(own?)));
+    summary(context, Role::Receive, &measurement, options.size, true)
+}
+
+/// UDP port that a peer sends from.
+const SENDER_PORT: u16 = 9001;
+
+/// Names the ends from the receiver's side: the sender is the far end.
+fn swap_ends(mut m: Measurement) -> Measurement {
+    let swap = |name: &str| match name.split_at_checked(4) {
+        Some(("near", rest)) => format!("far{rest}"),
+        _ => match name.split_at_checked(3) {
+            Some(("far", rest)) => format!("near{rest}"),
+            _ => name.to_owned(),
+        },
+    };
+    m.costs = m.costs.into_iter().map(|(end, cost)| (swap(&end), cost)).collect();
+    m.counters = m.counters.into_iter().map(|(name, n)| (swap(&name), n)).collect();
+    m.mode = m.mode.into_iter().map(|(name, value)| (swap(&name), value)).collect();
+    m
+}
+
+fn echo(context: &Context, args: &FarArgs) -> Result<(), Failure> {
+    if args.engine.queues > 1 && args.engine.engine != EngineKind::Xdp {
+        return Err(Failure::Usage("--queues goes with --engine xdp".into()));
+    }
+    far(context, args, Role::Echo)
+}
+
+/// Engine by the options. Errors: an option that the engine does not have.
+fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> {
+    let xdp = args.engine == EngineKind::Xdp;
+    let only = |on: bool, option: &str, engine: &str, has: bool| match on && !has {
+        true => Err(Failure::Usage(format!("{option} goes with --engine {engine}"))),
+        false => Ok(()),
+    };
+    only(args.native || args.mode == Some(XdpMode::Native), "native mode", "xdp", xdp)?;
+    only(args.zero_copy || args.require_zero_copy, "zero-copy", "xdp", xdp)?;
+    only(args.need_wakeup, "--need-wakeup", "xdp", xdp)?;
+    only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
+    only(args.queues > 1, "--queues", "xdp", xdp)?;
+    only(args.gso, "--gso", "udp", args.engine == EngineKind::Udp)?;
+    only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineKind::Udp)?;
+    only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
+    let udp = args.engine == EngineKind::Udp;
+    only(args.stamps == Some(Stamps::Hardware), "--stamps hardware", "udp", udp)?;
+    if payload_bytes < role::PAYLOAD_BYTES_MIN {
+        return Err(Failure::Usage(format!(
+            "--size {payload_bytes} is below the probe's header of {} bytes",
+            role::PAYLOAD_BYTES_MIN
+        )));
+    }
+    let mut spec = EngineSpec::plain(args.engine);
+    spec.wait = if args.spin { Wait::Spin } else { Wait::Block };
+    spec.batch = usize::from(args.batch);
+    spec.gso = args.gso;
+    let native = args.native || args.mode == Some(XdpMode::Native);
+    spec.xdp_mode = if native { XdpMode::Native } else { XdpMode::Skb };
+    spec.copying = match (args.require_zero_copy, args.zero_copy) {
+        (true, _) => Copying::RequireZeroCopy,
+        (_, true) => Copying::PreferZeroCopy,
+        _ => Copying::Copy,
+    };
+    spec.need_wakeup = args.need_wakeup;
+    spec.busy_poll = args.busy_poll;
+    spec.receive_buffer_bytes = args.rcvbuf;
+    spec.frames = args.frames;
+    spec.frame_bytes = args.frame_bytes;
+    spec.multi_buffer = args.multi_buffer;
+    spec.stamps = args.stamps.unwrap_or(Stamps::Off);
+    Ok(spec)
+}
+
+/// Applies the settings of the whole command: idle states, CPU.
+fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
+    if let Some(cpu) = args.pin {
+        sys::affinity::pin_to(&[cpu])
+            .map_err(|e| Failure::Usage(format!("cannot pin to CPU {cpu}: {e}")))?;
+    }
+    args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::from_chain(&e))
+}
+
+/// Errors: the NIC has no hardware time stamps; without this check they would be missing silently.
+fn check_stamps(spec: &EngineSpec, local: &Local) -> Result<(), Failure> {
+    if spec.stamps != Stamps::Hardware {
+        return Ok(());
+    }
+    let offered = host::net::ethtool::timestamping(local.ifindex).is_ok_and(|t| t.hardware_rx);
+    if offered {
+        return Ok(());
+    }
+    Err(Failure::Unsupported(format!(
+        "{} takes no hardware receive time stamps; use --stamps software, or a NIC with a clock \
+         (ethtool -T {})",
+        local.ifname, local.ifname
+    )))
+}
+
+fn near(
+    context: &Context,
+    args: &NearArgs,
+    role: Role,
+    far_role: Role,
+    pace: Pace,
+) -> Result<(), Failure> {
+    let spec = spec(&args.engine, args.size)?;
+    let _awake = settle(&args.engine)?;
+    let session = seed();
+    let choice = Choice {
+        ifname: args.engine.interface.clone(),
+        queue: args.engine.queue,
+        port: args.source_port,
+    };
+    // First: for an unused address the search for a peer would have to time out.
+    endpoint::towards(args.to, args.port, &choice)?;
+    let mut far = find_far(args)?;
+    let mut far_spec = spec.clone();
+    if let Some(kind) = args.far_engine {
+        far_spec.kind = kind;
+    }
+    let mut task = Task {
+        role: far_role,
+        engine: far_spec,
+        pace,
+        payload_bytes: args.size,
+        flows: usize::from(args.flows),
+        first_flow: 0,
+        session: Some(session),
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    let (mut to, mut port) = (args.to, args.port);
+    if let Some(far) = far.as_mut() {
+        let ready = far.prepare(&task, args.source_port, args.port)?;
+        (to, port) = (ready.ip, ready.port);
+        console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
+    }
+    let (local, remote) = endpoint::towards(to, port, &choice)?;
+    check_stamps(&spec, &local)?;
+    task.role = role;
+    task.engine = spec;
+    task.count = args.count;
+    task.duration = args.duration.or(args.count.is_none().then_some(Duration::from_secs(10)));
+    let queues = args.engine.queues;
+    let stop = AtomicBool::new(false);
+    let ran = with_live_line(context, |live| match far.as_ref() {
+        Some(far) => far
+            .watch(&stop, signals::stop_requested, || {
+                run_queues(&task, &local, Some(&remote), queues, &stop, live)
+            })
+            .unwrap_or_else(|e| Err(chain(&e))),
+        None => run_queues(&task, &local, Some(&remote), queues, signals::stop_flag(), live),
+    });
+    // Without the near end's counters those of the far end mean little, and if the interface is gone they
+    // never arrive.
+    let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
+    let far_report = far.as_mut().map(Far::stop).transpose()?;
+    let told = far_report.is_some();
+    let measurement = measurement_of(role, near_report, far_report);
+    summary(context, role, &measurement, args.size, told)?;
+    unanswered(&measurement, role, told, args.to, args.port)
+}
+
+/// Error if no datagram of the run came through, as far as that is known.
+fn unanswered(
+    m: &Measurement,
+    role: Role,
+    told: bool,
+    to: Ipv4Addr,
+    port: u16,
+) -> Result<(), Failure> {
+    let end = if role == Role::Ping { "answered" } else { "received" };
+    let sent = m.counters.get("forward_sent_count").copied().unwrap_or(0);
+    let arrived = m.deliveries.values().map(|d| d.received_count).min();
+    if sent == 0 || arrived != Some(0) {
+        return Ok(());
+    }
+    let remedy = match told {
+        true => "look for a firewall or a full socket between the ends",
+        false => "start `wirepath probe echo` or `wirepath peer` there, or look for a firewall",
+    };
+    Err(Failure::failed(format!("none of {sent} datagrams to {to}:{port} was {end}; {remedy}")))
+}
+
+fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
+    if args.no_peer {
+        return Ok(None);
+    }
+    let at = SocketAddr::from((args.to, args.peer_port));
+    let secret = args.secret.read()?;
+    match Far::connect(&at.to_string(), secret.as_deref()) {
+        Ok(far) => Ok(Some(far)),
+        Err(PeerError::NotThere { .. }) => {
+            console::say(&format!(
+                "no wirepath peer at {at}: the far end's books and CPU time stay unknown \
+                 (`wirepath peer` there tells them)"
+            ));
+            Ok(None)
+        }
+        Err(e) => Err(Failure::from_chain(&e)),
+    }
+}
+
+fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
+    let spec = spec(&args.engine, args.size)?;
+    let _awake = settle(&args.engine)?;
+    if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
+        return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
+    }
+    let choice =
+        Choice { ifname: args.engine.interface.clone(), queue: args.engine.queue, port: args.port };
+    let local = endpoint::listening(&choice)?;
+    check_stamps(&spec, &local)?;
+    let task = Task {
+        role,
+        engine: spec,
+        pace: Pace::Flood,
+        payload_bytes: args.size,
+        flows: 1,
+        first_flow: 0,
+        session: None,
+        count: None,
+        duration: None,
+        one_clock: false,
+    };
+    let stop = AtomicBool::new(false);
+    let until = args.duration.map(|d| Instant::now() + d);
+    let queues = args.engine.queues;
+    let ran = with_live_line(context, |live| {
+        thread::scope(|scope| {
+            let running =
+                start(scope, "far", || run_queues(&task, &local, None, queues, &stop, live));
+            // The engine is opened by the thread above.
+            let given_up = privileges::drop_all();
+            let mut said = false;
+            while !running.is_finished()
+                && given_up.is_ok()
+                && !signals::stop_requested()
+                && until.is_none_or(|until| Instant::now() < until)
+            {
+                // Printed once it is true: scripts wait for this line.
+                if !said && live.is_open.load(Ordering::Acquire) {
+                    said = true;
+                    let port = args.port;
+                    console::say(&format!(
+                        "listening on UDP port {port}; Ctrl-C ends and prints the books"
+                    ));
+                }
+                thread::sleep(Duration::from_millis(if said { 20 } else { 1 }));
+            }
+            stop.store(true, Ordering::Relaxed);
+            let ran = running.end();
+            given_up.and(ran)
+        })
+    });
+    let report = ran.map_err(Failure::failed)?;
+    let mut measurement =
+        measurement_of(role, RoleReport { sent_count: 0, ..report.clone() }, None);
+    if role == Role::Echo {
+        measurement.counters.insert("near_returned_count".into(), report.sent_count);
+    }
+    summary(context, role, &measurement, args.size, false)
+}
+
+/// Runs a task on one queue, or on several with a thread each.
+fn run_queues(
+    task: &Task,
+    local: &Local,
+    remote: Option<&Remote>,
+    queues: u32,
+    stop: &AtomicBool,
+    live: &Live,
+) -> Result<RoleReport, String> {
+    if queues <= 1 {
+        let (mut engine, watch) = role::open(task, local, remote).map_err(|e| chain(&e))?;
+        privileges::drop_all()?;
+        let steering = Steering { stop, live: Some(live), watch };
+        return role::run(&mut engine, task, steering).map_err(|e| chain(&e));
+    }
+    let range = local.queue..local.queue + queues;
+    let engines = XdpEngine::open_port(&task.setup(local, remote), range).map_err(|e| chain(&e))?;
+    privileges::drop_all()?;
+    let run_one = |(n, engine): (usize, XdpEngine)| {
+        let task = Task { first_flow: (n * task.flows) as u8, ..task.clone() };
+        let watch = Watch::new(local.ifindex, &local.ifname);
+        let mut engine = AnyEngine::Xdp(Box::new(engine));
+        let steering = Steering { stop, live: Some(live), watch };
+        role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = engines
+            .into_iter()
+            .enumerate()
+            .map(|numbered| start(scope, "queue", move || run_one(numbered)))
+            .collect();
+        let mut sum: Option<RoleReport> = None;
+        for thread in running {
+            let report = thread.end()?;
+            match sum.as_mut() {
+                Some(sum) => sum.merge(report),
+                None => sum = Some(report),
+            }
+        }
+        sum.ok_or_else(|| "no queue was run".to_owned())
+    })
+}
+
+/// Runs `body`; on a terminal, prints a progress line per second.
+fn with_live_line<R: Send>(context: &Context, body: impl FnOnce(&Live) -> R + Send) -> R {
+    let live = Live::default();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if console::is_watched() && !context.json {
+            // Without the thread there is no progress line; the rest works.
+            start(scope, "line", || privileges::drop_all().map(|()| live_lines(&live, &done)));
+        }
+        let result = body(&live);
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn live_lines(live: &Live, done: &AtomicBool) {
+    let begun = Instant::now();
+    let mut last = (0, 0);
+    let mut next = Duration::from_secs(1);
+    while !done.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(20));
+        if begun.elapsed() < next {
+            continue;
+        }
+        let now =
+            (live.sent_count.load(Ordering::Relaxed), live.received_count.load(Ordering::Relaxed));
+        let mut line = format!("{:>4} s", next.as_secs());
+        for (what, now, last) in [("sent", now.0, last.0), ("received", now.1, last.1)] {
+            if now > 0 {
+                let _ = write!(line, "  {what} {}/s", si(now.saturating_sub(last) as f64));
+            }
+        }
+        let rtt_ns = live.rtt_ns.load(Ordering::Relaxed);
+        if rtt_ns > 0 {
+            let _ = write!(line, "  last rtt {:.1} µs", rtt_ns as f64 / 1000.0);
+        }
+        console::say(&line);
+        last = now;
+        next += Duration::from_secs(1);
+    }
+}

@@ -1,0 +1,170 @@
+//! The results database: opening it, reading outcomes from it and comparing them.
+
+use std::path::PathBuf;
+
+use model::{
+    By, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, RunComparison, Step, Support,
+};
+use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::FailOn;
+
+/// Path of the results database: in `--data-dir`, else in the user's data folder.
+pub(crate) fn database(context: &Context) -> Result<PathBuf, Failure> {
+    let dir = match &context.data_dir {
+        Some(dir) => dir.clone(),
+        None => directories::ProjectDirs::from("", "", "wirepath")
+            .map(|dirs| dirs.data_dir().to_path_buf())
+            .ok_or_else(|| {
+                Failure::failed("no home folder for results; give a folder with --data-dir")
+            })?,
+    };
+    Ok(dir.join("history.db"))
+}
+
+pub(crate) fn open(context: &Context) -> Result<SqliteStore, Failure> {
+    Ok(SqliteStore::open(database(context)?)?)
+}
+
+/// Opens the database read-only, which works without write permission.
+pub(crate) fn open_reading(context: &Context) -> Result<SqliteStore, Failure> {
+    Ok(SqliteStore::open_reading(database(context)?)?)
+}
+
+/// Outcome of a stored experiment; that of a killed one is computed from its trials.
+pub(crate) fn outcome_of(stored: Stored) -> model::Outcome {
+    match stored.outcome {
+        Some(outcome) => outcome,
+        None => recover(stored),
+    }
+}
+
+/// Replays the trials of an experiment that was killed, up to that moment.
+fn recover(stored: Stored) -> model::Outcome {
+    let header = stored.header;
+    let ran = |arm: &model::Arm| stored.trials.iter().any(|t| t.arm == arm.name);
+    let whole_block = stored.trials.iter().any(|t| t.block > 0);
+    let arms = header
+        .arms
+        .iter()
+        .map(|arm| {
+            // An arm without a trial in a whole block was not meant to run.
+            let support = if ran(arm) || !whole_block {
+                Support::Yes
+            } else {
+                Support::unsupported(format!("{} was not run", arm.name), "see the run's output")
+            };
+            (arm.clone(), support)
+        })
+        .collect();
+    let judged = crate::lookup::find_path(&header.path)
+        .iter()
+        .flat_map(|p| p.loads())
+        .find(|l| Some(l.name) == header.load.get("kind").map(String::as_str))
+        .map(|l| l.judged.iter().map(|&m| m.to_owned()).collect())
+        .unwrap_or_default();
+    let mut plan = ExperimentPlan::new(header.seed, arms, judged, u64::MAX, header.machine.cpus);
+    plan.stop_early = false;
+    plan.max_blocks = u32::MAX;
+    let mut experiment = Experiment::new(plan);
+    for trial in stored.trials {
+        let started_ns = trial.started_ms * 1_000_000;
+        match experiment.next(started_ns) {
+            Step::Trial { arm, .. } if experiment.arms()[arm].0.name == trial.arm => {
+                experiment.record(trial.result);
+            }
+            // This version orders trials differently from here on; earlier trials are valid.
+            _ => break,
+        }
+    }
+    let mut outcome = experiment.outcome(OutcomeHeader {
+        id: header.id,
+        started: header.started,
+        version: header.version,
+        machine: header.machine,
+        path: header.path,
+        load: header.load,
+        search: None,
+    });
+    outcome.ended = Ended::Unfinished;
+    outcome
+}
+
+/// Loads a series of experiments, oldest first.
+///
+/// - `wanted`: ids, unique prefixes or `last`, separated by commas; `PREFIX*` is every experiment
+///   whose id begins so.
+///
+/// Errors: one of them is not stored.
+pub(crate) fn series(store: &SqliteStore, wanted: &str) -> Result<Vec<Outcome>, StoreError> {
+    let mut ids = Vec::new();
+    for one in wanted.split(',').map(str::trim) {
+        let Some(prefix) = one.strip_suffix('*') else {
+            ids.push(one.to_owned());
+            continue;
+        };
+        let rows = store.list(&Filter::default())?;
+        let before = ids.len();
+        ids.extend(rows.into_iter().rev().map(|row| row.id).filter(|id| id.starts_with(prefix)));
+        if ids.len() == before {
+            return Err(StoreError::NoSuchId { wanted: one.to_owned() });
+        }
+    }
+    ids.iter().map(|id| Ok(outcome_of(store.load(id)?))).collect()
+}
+
+/// Compares two series of runs. Errors: they are not comparable, which is a usage error.
+pub(crate) fn compare(olds: &[Outcome], news: &[Outcome]) -> Result<RunComparison, Failure> {
+    model::compare(olds, news).map_err(|e| Failure::Usage(e.to_string()))
+}
+
+/// Question that a threshold asks.
+pub(crate) fn by(on: FailOn) -> By {
+    match on {
+        FailOn::Worse => By::Value,
+        FailOn::LessWorth => By::Worth,
+    }
+}
+
+/// Errors: the newer runs are worse in the requested way, or that cannot be decided.
+///
+/// - `least`: smallest ratio above 1 that counts.
+pub(crate) fn judge(
+    comparison: &RunComparison,
+    on: Option<FailOn>,
+    least: f64,
+) -> Result<(), Failure> {
+    let Some(on) = on else { return Ok(()) };
+    let list = |of: Vec<(&str, &str)>| {
+        let of: Vec<String> = of.iter().map(|(arm, metric)| format!("{metric} of {arm}")).collect();
+        of.join(", ")
+    };
+    // A baseline that is worse itself may be a slower machine; no comparison between runs can tell.
+    let worse = comparison.worse(by(on), least);
+    let moved = if on == FailOn::Worse { comparison.moved_baselines(least) } else { Vec::new() };
+    let is_shared = |(_, metric): &(&str, &str)| moved.contains(metric);
+    let (shared, own): (Vec<_>, Vec<_>) = worse.into_iter().partition(is_shared);
+    if !own.is_empty() {
+        let what = if on == FailOn::LessWorth { "worth less than" } else { "worse than" };
+        return Err(Failure::Threshold(format!("{what} in the earlier runs: {}", list(own))));
+    }
+    if !shared.is_empty() {
+        return Err(Failure::Usage(format!(
+            "--fail-on cannot decide {}: the baseline itself changed, so either the machine did or \
+             something that all arms share; compare both states in one run (--against), or ask for \
+             --fail-on less-worth",
+            list(shared)
+        )));
+    }
+    let open = comparison.undecidable(by(on));
+    if open.is_empty() {
+        return Ok(());
+    }
+    let needed = model::runs_needed(comparison.questions(by(on)));
+    Err(Failure::Usage(format!(
+        "--fail-on cannot decide {}: a verdict needs a figure in at least {needed} runs a side",
+        list(open)
+    )))
+}

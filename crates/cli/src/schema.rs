@@ -1,0 +1,92 @@
+//! `wirepath schema`: JSON Schema of the documents that `--json` prints.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+
+use crate::exit::Failure;
+use crate::{
+    console, doctor, explain, guest, history, paths_list, probe, prove, serve, tune, vmnic,
+};
+
+/// Version of every document but a result ([`model::SCHEMA`]); raised when a field changes its meaning.
+pub(crate) const DOCUMENT: u32 = 1;
+
+/// A command's name after `wirepath`, and the schema of its document.
+type Document = (&'static str, fn() -> Schema);
+
+/// One line a command.
+const DOCUMENTS: &[Document] = &[
+    ("doctor", of::<doctor::Document<'_>>),
+    ("explain", of::<explain::Document>),
+    ("feed listen", of::<marketdata::listen::Document<'_>>),
+    ("feed record", of::<marketdata::record::Document>),
+    ("feed replay", of::<marketdata::replay::Document<'_>>),
+    ("guest run", of::<guest::run::Document<'_>>),
+    ("guest selftest", of::<guest::selftest::Document>),
+    ("history check", of::<history::check::Document<'_>>),
+    ("history compare", of::<model::RunComparison>),
+    ("history export", of::<Vec<model::Outcome>>),
+    ("history list", of::<history::ListDocument>),
+    ("history prune", of::<history::prune::Document>),
+    ("history show", of::<model::Outcome>),
+    ("paths", of::<paths_list::Document>),
+    ("probe echo", of::<probe::Document<'_>>),
+    ("probe generate", of::<probe::GenerateDocument>),
+    ("probe ping", of::<probe::Document<'_>>),
+    ("probe receive", of::<probe::Document<'_>>),
+    ("probe send", of::<probe::Document<'_>>),
+    ("prove", of::<prove::Document<'_>>),
+    ("report", of::<model::Outcome>),
+    ("serve", of::<serve::Document>),
+    ("tune apply", of::<tune::apply::Document>),
+    ("tune confirm", of::<tune::apply::Document>),
+    ("tune knobs", of::<tune::show::KnobsDocument>),
+    ("tune plan", of::<host::tune::Plan>),
+    ("tune prove", of::<prove::Document<'_>>),
+    ("tune rollback", of::<tune::apply::Document>),
+    ("tune status", of::<tune::show::StatusDocument>),
+    ("tunnel check", of::<doctor::Document<'_>>),
+    ("vmnic bench streams", of::<vmnic::StreamsDocument>),
+    ("vmnic run", of::<vmnic::Document>),
+];
+
+/// Schema of what is written: fields that may be `null` but are never left out are required.
+fn of<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+/// Prints the schema of a command's document, or the commands that have one.
+pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
+    let wanted = command.join(" ");
+    let names = || DOCUMENTS.iter().map(|(name, _)| *name);
+    if wanted.is_empty() {
+        return console::text(&names().collect::<Vec<_>>().join("\n"));
+    }
+    match DOCUMENTS.iter().find(|(name, _)| *name == wanted) {
+        Some((_, schema)) => console::json(&schema()),
+        None => Err(Failure::Usage(format!(
+            "no schema for {wanted}; `wirepath schema` lists the commands that have one"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_schema_belongs_to_a_command_and_describes_an_object_or_a_list() {
+        for (name, schema) in DOCUMENTS {
+            let mut command = &crate::args::Cli::command();
+            for word in name.split(' ') {
+                command = command.find_subcommand(word).unwrap_or_else(|| panic!("{name}"));
+            }
+            let schema = schema().to_value();
+            assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{name}");
+            assert!(schema["type"] == "object" || schema["type"] == "array", "{name}: {schema:#}");
+        }
+        assert!(DOCUMENTS.is_sorted_by_key(|(name, _)| *name));
+    }
+}

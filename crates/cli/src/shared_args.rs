@@ -1,0 +1,212 @@
+//! Arguments that several commands share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+
+use crate::exit::Failure;
+use crate::lookup;
+
+/// Load and duration of an experiment.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Load; `wirepath paths` lists those of each path
+    #[arg(long, value_parser = lookup::LOAD)]
+    pub(crate) load: Option<String>,
+    /// Time to spend: 60s, 1m30s
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    pub(crate) time: Duration,
+    /// UDP payload of each datagram: 1460, 4KiB; default: the load's own
+    #[arg(long, value_parser = parse_bytes)]
+    pub(crate) size: Option<usize>,
+    /// Datagrams per second of a load with a schedule; default: the load's own
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) rate: Option<u64>,
+    /// Measured part of one trial; default: the load's own
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) trial: Option<Duration>,
+    /// Seed of the order of trials; default: random
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Minimum number of blocks before a verdict, at least 6; default: 8, or as many as the number of
+    /// verdicts needs
+    #[arg(long)]
+    pub(crate) min_blocks: Option<u32>,
+    /// Maximum number of blocks
+    #[arg(long)]
+    pub(crate) max_blocks: Option<u32>,
+    /// Far end on another host (HOST or HOST:PORT of a `wirepath peer`)
+    #[arg(long, value_name = "HOST")]
+    pub(crate) peer: Option<String>,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+    /// Do not store the result
+    #[arg(long)]
+    pub(crate) no_history: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BaselineArgs {
+    /// Compare with these earlier experiments at the end: ids or unique prefixes, separated by commas, or
+    /// 'PREFIX*' for all that begin so
+    #[arg(long, value_name = "IDS", group = "earlier")]
+    pub(crate) baseline: Option<String>,
+    /// Exit with code 4 if the comparison shows it; needs at least 5 runs a side
+    #[arg(long, value_enum, requires = "earlier")]
+    pub(crate) fail_on: Option<FailOn>,
+    #[command(flatten)]
+    pub(crate) threshold: ThresholdArgs,
+    /// Compare even if an earlier experiment ran on another machine
+    #[arg(long, requires = "baseline")]
+    pub(crate) any_machine: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ThresholdArgs {
+    /// Smallest change in per cent for which --fail-on fails; smaller ones are still reported
+    #[arg(
+        long = "threshold",
+        value_name = "PERCENT",
+        default_value_t = 5.0,
+        value_parser = parse_percent
+    )]
+    percent: f64,
+}
+
+impl ThresholdArgs {
+    /// As a ratio above 1.
+    pub(crate) fn ratio(&self) -> f64 {
+        1.0 + self.percent / 100.0
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').parse::<f64>().ok();
+    percent.filter(|p| (0.0..=1000.0).contains(p)).ok_or_else(|| "give 0 to 1000".to_owned())
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SecretArgs {
+    /// File with the shared secret of both ends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+impl SecretArgs {
+    /// Reads the secret from the file, without the line break at its end; `None` without a file.
+    pub(crate) fn read(&self) -> Result<Option<String>, Failure> {
+        let Some(file) = &self.secret_file else { return Ok(None) };
+        let text = std::fs::read_to_string(file).map_err(|e| {
+            Failure::Usage(format!("cannot read the secret in {}: {e}", file.display()))
+        })?;
+        let text = text.trim_end_matches(['\n', '\r']);
+        if text.len() < 8 {
+            let what = format!("the secret in {} is shorter than 8 bytes", file.display());
+            return Err(Failure::Usage(format!(
+                "{what}; try: openssl rand -hex 16 > {}",
+                file.display()
+            )));
+        }
+        Ok(Some(text.to_owned()))
+    }
+}
+
+/// Result of a comparison that ends the command with exit code 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// A judged value of any arm is worse, because of the machine or of a change
+    Worse,
+    /// Any arm is worth less against its own baseline, which cancels the machine
+    LessWorth,
+}
+
+/// A duration such as `60s`, `1m30s`, `500ms`, `100us` or `1.5m`; a bare number is seconds.
+/// Errors: not a duration, 0, or longer than 7 days.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    match read_duration(text) {
+        Some(time) if time > Duration::ZERO && time <= 7 * DAY => Ok(time),
+        Some(_) => Err("give more than 0 and at most 7 days".into()),
+        None => Err(format!("{text:?} is not a duration; use ms, s, m or h, as in 60s or 1m30s")),
+    }
+}
+
+/// An age such as `90d`, `12h` or `30m`. Errors: not a duration, 0, or longer than 100 years.
+pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
+    match read_duration(text) {
+        Some(age) if age > Duration::ZERO && age <= 36_500 * DAY => Ok(age),
+        Some(_) => Err("give more than 0 and at most 36500 days".into()),
+        None => Err(format!("{text:?} is not an age; use d, h or m, as in 90d or 12h")),
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A number with one unit may have a fraction, which humantime does not read.
+fn read_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return humantime::parse_duration(text).ok(),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) => Duration::try_from_secs_f64(number * scale).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    }
+}
+
+/// A number of bytes such as `1460`, `4KiB` or `1.5MB`.
+pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
+    let size: ByteSize = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size; use bytes, KiB or MB, as in 1460 or 4KiB"))?;
+    size.as_u64().try_into().map_err(|_| format!("{text:?} is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_nonsense_is_refused() {
+        let ms = |t: &str| parse_duration(t).map(|d| d.as_millis());
+        assert_eq!(ms("60s"), Ok(60_000));
+        assert_eq!(ms("250ms"), Ok(250));
+        assert_eq!(ms("1.5m"), Ok(90_000));
+        assert_eq!(ms("3"), Ok(3000));
+        assert_eq!(ms("1m30s"), Ok(90_000));
+        assert_eq!(ms("1.5min"), Ok(90_000));
+        assert_eq!(ms("0.5h"), Ok(1_800_000));
+        assert_eq!(parse_duration("100us"), Ok(Duration::from_micros(100)));
+        for bad in ["", "s", "-1s", "0s", "5 parsecs", "nan", "1e99h", "8d", "inf"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ages_are_read_in_days_and_less() {
+        let seconds = |text: &str| parse_age(text).map(|age| age.as_secs());
+        assert_eq!(seconds("90d"), Ok(7_776_000));
+        assert_eq!(seconds("12h"), Ok(43_200));
+        assert_eq!(seconds("1.5d"), Ok(129_600));
+        for bad in ["d", "-1d", "nand", "1e9d", "5 moons"] {
+            assert!(parse_age(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_in_bytes_and_their_multiples() {
+        assert_eq!(parse_bytes("1460"), Ok(1460));
+        assert_eq!(parse_bytes("4KiB"), Ok(4096));
+        assert_eq!(parse_bytes("1.5MB"), Ok(1_500_000));
+        for bad in ["", "-1", "many", "4 parsecs"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

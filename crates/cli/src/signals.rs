@@ -1,0 +1,73 @@
+//! SIGINT and SIGTERM: the first requests a stop, the second ends the process.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::unregister;
+use signal_hook::{SigId, flag};
+
+/// Signals that request a stop.
+pub(crate) const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+/// Exit code of a process that the second signal ended.
+pub(crate) const SECOND_EXIT_CODE: i32 = 130;
+
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Handlers that exit on the second signal.
+static ON_SECOND: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
+
+fn stop() -> &'static Arc<AtomicBool> {
+    STOP.get_or_init(Arc::default)
+}
+
+/// Installs the handlers of both signals.
+pub(crate) fn install() -> io::Result<()> {
+    for signal in SIGNALS {
+        flag::register(signal, stop().clone())?;
+    }
+    exit_on_second()
+}
+
+/// Lets the second signal end the process at once.
+pub(crate) fn exit_on_second() -> io::Result<()> {
+    let first_came = Arc::new(AtomicBool::new(stop_requested()));
+    let mut ids = ON_SECOND.lock().unwrap_or_else(PoisonError::into_inner);
+    for signal in SIGNALS {
+        // Registered first, so that it sees the flag only from the second signal on.
+        ids.push(flag::register_conditional_shutdown(
+            signal,
+            SECOND_EXIT_CODE,
+            first_came.clone(),
+        )?);
+        ids.push(flag::register(signal, first_came.clone())?);
+    }
+    Ok(())
+}
+
+/// Removes the handlers of the second signal, for a caller that must clean up before the exit.
+pub(crate) fn release_second() {
+    for id in ON_SECOND.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        unregister(id);
+    }
+}
+
+/// Requests a stop, as the first signal does.
+pub(crate) fn request_stop() {
+    stop().store(true, Ordering::Relaxed);
+}
+
+/// Treats SIGHUP as a request to stop, too.
+pub(crate) fn stop_on_hangup() -> io::Result<()> {
+    flag::register(SIGHUP, stop().clone()).map(drop)
+}
+
+/// Flag that is set once a stop was requested.
+pub(crate) fn stop_flag() -> &'static AtomicBool {
+    stop()
+}
+
+pub(crate) fn stop_requested() -> bool {
+    stop().load(Ordering::Relaxed)
+}

@@ -1,0 +1,88 @@
+//! `prove --against`: two builds of the program in one run.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use common::{Data, all_text, fail, json, run};
+
+const QUICK: [&str; 7] = ["prove", "fake", "--max-blocks", "12", "--trial", "5ms", "--against"];
+
+/// A build that differs from this one: the program behind a script of the shell.
+fn another_build(data: &Data, script: &str) -> PathBuf {
+    let file = data.path().join("wirepath.old");
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    fs::write(&file, format!("#!/bin/sh\nprogram={program}\n{script}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+#[test]
+fn the_same_build_twice_is_not_worse() {
+    let data = Data::new();
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    let more = ["--arms", "fast", "--fail-on", "worse", "--json"];
+    let doc = json(data.wirepath(&[&QUICK[..], &[program], &more].concat()));
+    let arms = doc["arms"].as_array().unwrap();
+    let names: Vec<&str> = arms.iter().map(|arm| arm["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["old", "old again", "new"]);
+    for arm in arms {
+        assert_eq!(arm["switches"], serde_json::json!(["fast"]), "{arm}");
+        assert_eq!((&arm["trials"], &arm["failures"]), (&doc["blocks"], &serde_json::json!([])));
+        assert!(arm["latency"]["rtt"]["count"].as_u64() > Some(0), "histograms arrive: {arm}");
+    }
+    let against = doc["load"]["against"].as_str().unwrap();
+    assert!(against.contains(program) && against.contains(env!("CARGO_PKG_VERSION")), "{against}");
+}
+
+#[test]
+fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
+    let data = Data::new();
+    let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm fast/')";
+    let faster = another_build(&data, trials);
+    let output = run(data.wirepath(
+        &[&QUICK[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat(),
+    ));
+    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("worse than the old program: rtt_ns_p50"), "{said}");
+    let doc: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "worse");
+    let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm harmful/')";
+    let slower = another_build(&data, trials);
+    let args = [&QUICK[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat();
+    let doc = json(data.wirepath(&args));
+    assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "better");
+}
+
+#[test]
+fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
+    let data = Data::new();
+    let args = |file: &str, more: &[&str]| [&QUICK[..], &[file], more].concat().join(" ");
+    let refused =
+        |args: String, code| fail(data.wirepath(&args.split(' ').collect::<Vec<_>>()), code);
+    let older =
+        another_build(&data, "echo \"error: unrecognized subcommand 'trials'\" >&2; exit 2");
+    let said = refused(args(older.to_str().unwrap(), &[]), 2);
+    assert!(said.contains("unrecognized subcommand") && said.contains("wirepath.old"), "{said}");
+    let other = another_build(&data, "echo '{\"trials\":99,\"version\":\"9\",\"nic\":\"\"}'");
+    assert!(refused(args(other.to_str().unwrap(), &[]), 2).contains("cannot run trials"));
+    assert!(refused(args("/nonexistent/wirepath", &[]), 1).contains("not installed"));
+    let program = env!("CARGO_BIN_EXE_wirepath");
+    let said = refused(args(program, &["--arms", "fast,harmful"]), 2);
+    assert!(said.contains("give one arm"), "{said}");
+    refused(args(program, &["--baseline", "last"]), 2);
+}
+
+#[test]
+fn a_build_that_dies_on_the_way_fails_its_trials_and_ends_the_run() {
+    let data = Data::new();
+    // It answers the first three requests.
+    let dying = another_build(&data, "sed -u 3q | $program \"$@\"");
+    let output = run(data.wirepath(&[&QUICK[..], &[dying.to_str().unwrap()]].concat()));
+    assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+    let said = all_text(&output);
+    assert!(said.contains("given up") || said.contains("no measurement"), "{said}");
+}

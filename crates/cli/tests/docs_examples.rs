@@ -1,0 +1,124 @@
+//! Results in the documentation follow from their own trials by the rules of docs/method.md.
+
+use std::fs;
+use std::path::Path;
+
+use model::pairs::Pairs;
+use model::statistics::LEVEL;
+use model::verdict::{self, Looks, Question};
+use model::{ArmKind, ArmOutcome, MARGIN, MetricOutcome, Outcome};
+use serde_json::Value;
+
+/// Every result in the pages of a folder, with the page's name.
+fn results(folder: &Path) -> Vec<(String, Outcome)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("docs") {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            found.extend(results(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let page = fs::read_to_string(&path).expect("text");
+            for block in page.split("```json\n").skip(1) {
+                let text = block.split("```").next().unwrap_or_default();
+                let doc = serde_json::from_str::<Value>(text).unwrap_or_default();
+                if doc["judged"].is_array() {
+                    let outcome = serde_json::from_value(doc).expect("a result");
+                    found.push((path.display().to_string(), outcome));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn arm(outcome: &Outcome, kind: ArmKind) -> &ArmOutcome {
+    outcome.arms.iter().find(|arm| arm.kind == kind).unwrap_or_else(|| panic!("no {kind:?}"))
+}
+
+/// Figures that follow from trials, rounded as text.
+type Figures = (Option<String>, Option<String>, Option<String>, Option<String>);
+
+fn rounded(value: Option<f64>) -> Option<String> {
+    value.filter(|value| value.is_finite()).map(|value| format!("{value:.4}"))
+}
+
+fn printed(metric: &MetricOutcome) -> Figures {
+    (rounded(metric.ratio), rounded(metric.low), rounded(metric.high), rounded(metric.p))
+}
+
+fn follows(outcome: &Outcome) {
+    let baseline = arm(outcome, ArmKind::Baseline);
+    let control = arm(outcome, ArmKind::Control);
+    let blocks = outcome.blocks as usize;
+    let median = |trials: &[Option<f64>]| {
+        let mut values: Vec<f64> = trials.iter().flatten().copied().collect();
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied();
+        Some((at((values.len().max(1) - 1) / 2)? + at(values.len() / 2)?) / 2.0)
+    };
+    for arm in &outcome.arms {
+        for (name, metric) in &arm.metrics {
+            let name = format!("{}, {name}", arm.name);
+            assert_eq!(metric.trials.len(), blocks, "{name}: a value or null per block");
+            assert_eq!(metric.median, median(&metric.trials), "{name}");
+        }
+    }
+    let (mut places, mut questions) = (Vec::new(), Vec::new());
+    for name in &outcome.judged {
+        let (base, again) = (&baseline.metrics[name], &control.metrics[name]);
+        let pairs = Pairs::new(&again.trials, &base.trials, None, blocks, base.better);
+        let (shown, verdict, _) = verdict::control(&pairs, MARGIN, base.better).expect("pairs");
+        let interval = shown.interval;
+        let figures = (
+            rounded(Some(shown.ratio)),
+            rounded(interval.map(|interval| interval.low)),
+            rounded(interval.map(|interval| interval.high)),
+            rounded(Some(shown.p)),
+        );
+        assert_eq!(printed(again), figures, "the control");
+        assert_eq!(again.verdict, Some(verdict), "the control");
+        let floor = outcome.floor.get(name);
+        let ends = |floor: &model::Floor| (rounded(Some(floor.low)), rounded(Some(floor.high)));
+        assert_eq!(floor.map(ends), interval.as_ref().map(ends), "the floor of {name}");
+        for arm in &outcome.arms {
+            let is_judged = matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
+            let Some(metric) = arm.metrics.get(name).filter(|_| is_judged) else { continue };
+            let control = Some(&again.trials[..]);
+            let pairs = Pairs::new(&metric.trials, &base.trials, control, blocks, metric.better);
+            places.push((&arm.name, metric));
+            questions.push(Question { pairs, better: metric.better, tail_high: None });
+        }
+    }
+    let failing: Vec<_> = outcome.arms.iter().filter_map(|arm| arm.reliability.as_ref()).collect();
+    let p: Vec<f64> = failing.iter().map(|failing| failing.p).collect();
+    let looks = Looks::of(Some(outcome.ended));
+    let (answers, failing_p) = verdict::answers(&questions, &p, LEVEL, MARGIN, looks);
+    for ((name, metric), answer) in places.into_iter().zip(answers) {
+        let shown = answer.comparison.expect("pairs");
+        let figures = (
+            rounded(Some(shown.ratio)),
+            rounded(shown.interval.map(|interval| interval.low)),
+            rounded(shown.interval.map(|interval| interval.high)),
+            rounded(Some(shown.p)),
+        );
+        assert_eq!(printed(metric), figures, "{name}");
+        let more = (rounded(metric.p_adjusted), rounded(metric.detectable), metric.verdict);
+        let wanted = (rounded(answer.p_adjusted), rounded(answer.detectable), Some(answer.verdict));
+        assert_eq!(more, wanted, "{name}");
+        assert_eq!(metric.why, answer.why, "{name}");
+    }
+    for (failing, p) in failing.into_iter().zip(failing_p) {
+        assert_eq!(rounded(Some(failing.p_adjusted)), rounded(Some(p)), "{failing:?}");
+    }
+}
+
+#[test]
+fn every_printed_result_follows_from_its_trials() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let results = results(&docs);
+    assert!(!results.is_empty(), "docs/results.md has one");
+    for (page, outcome) in results {
+        println!("{page}: {}", outcome.id);
+        follows(&outcome);
+    }
+}

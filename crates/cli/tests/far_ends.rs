@@ -1,0 +1,263 @@
+//! Commands whose far end is dead, deaf or half dead: no number stands for another.
+
+mod common;
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{FAR_IP, LONG, Running, Spaces, fail, ip, json, run, until};
+use serde_json::Value;
+use sys::bpf::{DropCounter, DropSpec};
+
+/// Pings by an engine, and the options that it needs.
+const ENGINES: [&[&str]; 3] =
+    [&["--engine", "udp"], &["--engine", "packet", "-i", "va"], &["--engine", "xdp", "-i", "va"]];
+
+/// A socket in the far namespace that takes datagrams and never answers.
+fn deaf(spaces: &Spaces) -> UdpSocket {
+    let at = (FAR_IP.parse::<Ipv4Addr>().expect("an address"), 9000);
+    at_far(spaces, || UdpSocket::bind(at)).expect("a socket")
+}
+
+/// Runs `body` on a thread in the far namespace.
+fn at_far<R: Send>(spaces: &Spaces, body: impl FnOnce() -> R + Send) -> R {
+    let far =
+        sys::netns::Netns::open(format!("/run/netns/{}", spaces.far)).expect("the far namespace");
+    far.run(body).expect("the namespace is entered")
+}
+
+/// Runs a command that must fail with 1 and still print its document.
+fn failed(spaces: &Spaces, args: &[&str]) -> (Value, String) {
+    let output = run(spaces.near(&[args, &["--json"]].concat()));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {told}");
+    (serde_json::from_slice(&output.stdout).expect("a document"), told)
+}
+
+/// Packets that the near interface received (`rx`) or sent (`tx`) so far.
+fn packets(spaces: &Spaces, direction: &str) -> u64 {
+    let link = json(ip(&["-n", &spaces.near, "-s", "-j", "link", "show", "va"]));
+    link[0]["stats64"][direction]["packets"].as_u64().expect("a count")
+}
+
+fn counts(document: &Value, direction: &str) -> [u64; 3] {
+    ["sent_count", "received_count", "lost_count"]
+        .map(|name| document["deliveries"][direction][name].as_u64().expect("a count"))
+}
+
+#[test]
+fn ping_without_an_answer_fails_and_counts_no_arrival() {
+    let spaces = Spaces::new();
+    let mut deaf = Some(deaf(&spaces));
+    // The second time there is no socket at all, and the kernel there refuses the datagrams.
+    for state in ["deaf", "dead"] {
+        for engine in ENGINES {
+            let args = ["probe", "ping", FAR_IP, "--no-peer", "-c", "5"];
+            let (document, told) = failed(&spaces, &[&args[..], engine].concat());
+            let expected = format!("none of 5 datagrams to {FAR_IP}:9000 was answered");
+            assert!(told.contains(&expected), "{state} {engine:?}: {told}");
+            assert!(document["deliveries"]["forward"].is_null(), "{state} {engine:?}: {document}");
+            assert_eq!(counts(&document, "round-trip"), [5, 0, 5], "{state} {engine:?}");
+            assert!(document["metrics"]["rtt_ns_p50"].is_null(), "{state} {engine:?}: {document}");
+            let cost = &document["metrics"]["cpu_ns_per_packet"];
+            assert!(cost["value"].is_null(), "{state} {engine:?}: {cost}");
+        }
+        deaf.take();
+    }
+}
+
+#[test]
+fn ping_whose_far_end_dies_counts_what_was_answered() {
+    let spaces = Spaces::new();
+    let echo = spaces.echo(&[]);
+    let args = ["probe", "ping", FAR_IP, "--no-peer", "--json", "--rate", "2000", "-c", "4000"];
+    let ping = Running::start(spaces.near(&args));
+    let answered = || packets(&spaces, "rx") > 500;
+    assert!(until(LONG, answered), "{}", ping.stderr());
+    drop(echo);
+    let output = ping.finish(LONG).expect("it ends");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let [sent, received, lost] = counts(&document, "round-trip");
+    assert!(sent == 4000 && received > 0 && received < sent, "{document}");
+    assert_eq!(received + lost, sent, "{document}");
+    assert!(document["metrics"]["rtt_ns_max"]["value"].is_null(), "{document}");
+}
+
+#[test]
+fn sender_alone_claims_no_arrival() {
+    let spaces = Spaces::new();
+    let _deaf = deaf(&spaces);
+    for engine in ENGINES {
+        let args = ["probe", "send", FAR_IP, "--no-peer", "--json", "-c", "100"];
+        let document = json(spaces.near(&[&args[..], engine].concat()));
+        assert_eq!(document["deliveries"], serde_json::json!({}), "{engine:?}: {document}");
+        assert_eq!(document["counters"]["forward_sent_count"], 100, "{engine:?}: {document}");
+        for absent in ["lost_count", "received_pps", "goodput_bps"] {
+            assert!(document["metrics"][absent].is_null(), "{engine:?}: {document}");
+        }
+    }
+    let output = run(spaces.near(&["probe", "send", FAR_IP, "--no-peer", "-c", "100"]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("sent 100, arrivals not known"), "{text}");
+}
+
+#[test]
+fn run_whose_peer_dies_fails_without_a_result() {
+    let spaces = Spaces::new();
+    for role in ["ping", "send"] {
+        let peer = spaces.peer(&[]);
+        let near =
+            Running::start(spaces.near(&["probe", role, FAR_IP, "-d", "60s", "--rate", "1000"]));
+        assert!(until(LONG, || packets(&spaces, "tx") > 200), "{role}: {}", near.stderr());
+        drop(peer);
+        let output = near.finish(LONG).expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{role}: {told}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("received"), "{role}");
+    }
+}
+
+#[test]
+fn tunnel_measurement_without_arrivals_has_no_result() {
+    let measure = ["tunnel", "measure", "--sizes", "64", "--trial", "500ms", "--json"];
+    // The kernel's forwarder is half dead, the sink deaf, and our forwarder loses its way out.
+    let broken = [("kernel", "wp-vx"), ("kernel", "wp-far"), ("bypass+batch+prepend", "wp-to-far")];
+    for (forwarder, ifname) in broken {
+        let running =
+            Running::start(common::wirepath(&[&measure[..], &["-f", forwarder]].concat()));
+        let forwards = || running.holdings().received_count() > 20_000;
+        assert!(until(LONG, forwards), "{ifname}: {}", running.stderr());
+        let down = || host::net::set_up(host::net::link_named(ifname)?.index, false);
+        let namespaces = running.namespaces();
+        let done = namespaces.iter().filter(|netns| netns.run(down).is_ok_and(|d| d.is_ok()));
+        assert_eq!(done.count(), 1, "{ifname}");
+        let output = running.finish(LONG).expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{ifname}: {told}");
+        assert!(output.stdout.is_empty(), "{ifname}: no figure of a failure");
+        assert!(told.contains("frames arrived at the sink"), "{ifname}: {told}");
+    }
+}
+
+#[test]
+fn receiver_alone_does_not_call_lost_what_another_program_took() {
+    let spaces = Spaces::new();
+    let receiver = spaces.listening("receive", &[], |_| {});
+    let args = ["probe", "send", FAR_IP, "--no-peer", "--rate", "2000", "-c", "4000"];
+    let sender = Running::start(spaces.near(&args));
+    assert!(until(LONG, || packets(&spaces, "tx") > 500), "{}", sender.stderr());
+    // Takes all frames before they reach the socket, and is gone before the last datagram.
+    let taken = at_far(&spaces, || {
+        let mut taker = DropCounter::load(&DropSpec::default()).expect("a program");
+        let index = host::net::link_named("vb").expect("our link").index;
+        taker.attach(index, sys::bpf::XdpMode::Native).expect("attached");
+        let took = || taker.counts().is_ok_and(|counts| counts.frames > 300);
+        assert!(until(LONG, took), "{}", sender.stderr());
+        taker.counts().expect("counts").frames
+    });
+    sender.finish(LONG).expect("it ends");
+    let output = receiver.end_by("INT", LONG);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("sent at least 4000"), "{text}");
+    let unseen = text.split("not seen here ").nth(1).and_then(|rest| rest.split(' ').next());
+    let unseen = unseen.and_then(|count| count.parse::<u64>().ok()).expect("a count");
+    assert!(unseen >= taken && !text.contains("lost"), "{taken} taken: {text}");
+}
+
+#[test]
+fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
+    let spaces = Spaces::new();
+    let groups = ["--group", "239.77.1.1:10000", "--group-b", "239.77.1.2:20000", "-i", "vb"];
+    for (sends, json_too) in [(false, false), (false, true), (true, false), (true, true)] {
+        let format: &[&str] = if json_too { &["--json"] } else { &[] };
+        let mut listener =
+            Running::start(spaces.far(&[&["feed", "listen"], &groups[..], format].concat()));
+        listener.await_stderr("Ctrl-C ends");
+        if sends {
+            let replay = ["feed", "replay", "--synthetic", "--rate", "2000", "-c", "200"];
+            json(spaces.near(
+                &[&replay[..], &["--to", "239.77.1.1:10000", "-i", "va", "--json"]].concat(),
+            ));
+        }
+        let output = listener.end_by("INT", LONG);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let silent = if sends { 1 } else { 2 };
+        if !json_too {
+            let none = "nothing arrived; messages missing are not known";
+            assert_eq!(text.matches(none).count(), silent, "{text}");
+            assert!(!text.contains("= 0 expected"), "{text}");
+            continue;
+        }
+        let document: Value =
+            serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
+        let is_known = [sends, false];
+        for (line, is_known) in is_known.into_iter().enumerate() {
+            for name in ["expected_count", "missing_count"] {
+                let count = &document["lines"][line][name];
+                assert_eq!(count.is_u64(), is_known, "{name} {document}");
+            }
+        }
+        assert_eq!(document["missing_count"].is_u64(), sends, "{document}");
+    }
+}
+
+/// Runs an experiment with one other program, and kills each of its processes of an age.
+///
+/// - `server`: part of their command line.
+/// - Returns the document.
+fn experiment_with_dying(args: &[&str], server: &str, age: Duration) -> Value {
+    let common = ["prove", "--time", "6s", "--min-blocks", "3", "--no-history", "--json"];
+    let mut running = Running::start(common::wirepath(&[&common[..], args].concat()));
+    let mut seen = std::collections::BTreeMap::new();
+    let ended = until(LONG, || {
+        for (pid, line) in running.descendants() {
+            let since = *seen.entry(pid).or_insert_with(Instant::now);
+            if line.contains(server) && since.elapsed() > age {
+                let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+            }
+        }
+        running.has_ended()
+    });
+    assert!(ended, "{args:?}: {}", running.stderr());
+    let output = running.finish(LONG).expect("it ended");
+    serde_json::from_slice(&output.stdout).expect("a document")
+}
+
+#[test]
+fn program_whose_far_end_dies_has_failed_trials_and_no_figure() {
+    let cases = [
+        ("sockperf", ["probe", "ping", "spin", "250ms"], "sockperf server", 2500),
+        ("iperf3", ["probe", "flood", "spin", "250ms"], "iperf3 -s", 500),
+        ("testpmd", ["tunnel", "flood", "bypass", "3s"], "dpdk-testpmd", 3000),
+    ];
+    for (program, [path, load, arm, trial], server, age_ms) in cases {
+        if !common::is_installed(server.split(' ').next().expect("a word")) {
+            continue;
+        }
+        let args = [path, "--load", load, "--arms", arm, "--trial", trial, "--peers", program];
+        let document = experiment_with_dying(&args, server, Duration::from_millis(age_ms));
+        let arms = document["arms"].as_array().expect("arms");
+        let arm = arms.iter().find(|arm| arm["name"] == program).expect("the program");
+        let failures = arm["failures"].as_array().expect("failures");
+        assert!(!failures.is_empty(), "{program}: {arm}");
+        for failure in failures {
+            let why = failure.as_str().expect("a reason");
+            let is_told = ["ended during the trial", "the client reports:", "the server reports:"]
+                .iter()
+                .any(|reason| why.contains(reason));
+            assert!(why.starts_with(program) && is_told, "{why}");
+        }
+        for (name, metric) in arm["metrics"].as_object().expect("metrics") {
+            assert!(metric["median"].is_null(), "{name}: {arm}");
+        }
+    }
+}
+
+#[test]
+fn experiment_without_a_far_end_is_refused() {
+    let spaces = Spaces::new();
+    let args = ["prove", "probe", "--peer", FAR_IP, "--arms", "spin", "--time", "5s"];
+    let told = fail(spaces.near(&[&args[..], &["--no-history"]].concat()), 1);
+    assert!(told.contains(FAR_IP), "{told}");
+}

@@ -1,0 +1,253 @@
+//! Configuration of the forwarder: parses TOML into checked values, or errors with line, key and
+//! remedy. Reads no files.
+//!
+//! ```toml
+//! workers = 2
+//!
+//! [port]                        # interface of the plain frames
+//! interface = "lan0"
+//!
+//! [underlay]                    # interface of the tunnels
+//! interface = "wan0"
+//! address = "10.0.0.1"
+//!
+//! [[tunnel]]
+//! name = "site-b"
+//! carrier = "vxlan"             # or "gretap"
+//! vni = 42
+//! remote = "10.0.0.2"
+//! ```
+
+mod file;
+#[doc(hidden)]
+pub mod fuzzing;
+mod value;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::decap::DecapSpec;
+use super::fdb::{Fdb, FdbError, FdbSpec, Port};
+use super::order::OrderSpec;
+use super::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
+use super::spec::{Carrier, Field, Outer, Tunnel};
+use crate::forwarder::PolicerSpec;
+
+/// Configuration of the forwarder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Worker threads, 1 to 64.
+    pub workers: usize,
+    /// I/O engine.
+    pub engine: Engine,
+    /// Interface of the plain frames.
+    pub port: Interface,
+    /// Interface of the tunnels.
+    pub underlay: Interface,
+    /// Local UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// True to accept VXLAN over IPv6 without UDP checksum.
+    pub accepts_no_checksum_v6: bool,
+    /// Allowed number of nested tunnels in inner frames.
+    pub nested_max: usize,
+    /// The tunnels, at least one.
+    pub tunnels: Vec<TunnelConfig>,
+    /// Static entries of the forwarding table.
+    pub statics: Vec<StaticConfig>,
+    /// The forwarding table; its seed is 0 until the forwarder chooses one.
+    pub fdb: FdbSpec,
+    /// True to learn addresses in addition to the static ones.
+    pub learns: bool,
+    /// Order restoration.
+    pub order: OrderSpec,
+    /// Ordering domain.
+    pub domain: Domain,
+    /// Shaper and queues into the tunnels.
+    pub qos: QosConfig,
+}
+
+/// I/O engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// AF_XDP sockets.
+    Xdp,
+    /// AF_PACKET rings.
+    Packet,
+    /// A TAP device with the port's name; AF_PACKET for the tunnels.
+    Tap,
+}
+
+/// Configuration of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// IP address; underlay only.
+    pub address: Option<IpAddr>,
+    /// Largest IP packet, in bytes.
+    pub mtu_bytes: u16,
+    /// Number of queues in use.
+    pub queues: u32,
+}
+
+/// Ordering domain: the frames whose order is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Domain {
+    /// All frames of a port.
+    Port,
+    /// Frames of one flow; flows are spread over [`OrderSpec::lanes`].
+    Flow,
+}
+
+/// A tunnel with its name and the rules for its outer headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelConfig {
+    /// Name, used by counters and by `tunnel` in `[[static]]`.
+    pub name: String,
+    /// Ends and carrier.
+    pub tunnel: Tunnel,
+    /// MAC address of the next hop; `None` to resolve it by ARP.
+    pub next_hop: Option<[u8; 6]>,
+    /// Rules for the outer header; its MAC addresses are zero until [`Self::outer`].
+    rules: Outer,
+}
+
+impl TunnelConfig {
+    /// Rules for the outer header with the MAC addresses of the interface and the next hop.
+    pub fn outer(&self, src_mac: [u8; 6], dst_mac: [u8; 6]) -> Outer {
+        Outer { src_mac, dst_mac, ..self.rules }
+    }
+}
+
+/// A static address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaticConfig {
+    /// The address.
+    pub mac: [u8; 6],
+    /// Index of its tunnel.
+    pub tunnel: usize,
+}
+
+/// Policer, shaper, queues and classes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QosConfig {
+    /// Rate in bits per second and burst in bytes; `None` for no limit.
+    pub shaper: Option<(u64, u64)>,
+    /// Policer before the order is restored; `None` for no limit.
+    pub policer: Option<PolicerSpec>,
+    /// Bytes on the wire per frame beyond the frame's own.
+    pub overhead_bytes: u16,
+    /// Queues, first class first, at least one.
+    pub classes: Vec<ClassConfig>,
+}
+
+/// A class of service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassConfig {
+    /// Bounds of its queue.
+    pub queue: QueueSpec,
+    /// DSCPs of the packets in it.
+    pub dscp: Vec<u8>,
+    /// VLAN priorities of the frames in it.
+    pub priority: Vec<u8>,
+}
+
+/// One error of a configuration, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Line number, from 1.
+    pub line: usize,
+    /// Key with its table.
+    pub key: String,
+    /// Message, without the key.
+    pub problem: String,
+    /// Remedy.
+    pub remedy: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConfigError { line, key, problem, remedy } = self;
+        write!(f, "line {line}: {key}: {problem}; {remedy}")
+    }
+}
+
+/// All errors of a configuration, at least one, sorted by line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl Config {
+    /// Reads and checks a configuration.
+    pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
+        file::parse(text)
+    }
+
+    /// Keys that differ from `other` and cannot change while the forwarder runs.
+    pub fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
+        let has_gre = |config: &Config| {
+            config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }))
+        };
+        let differences = [
+            ("workers", self.workers != other.workers),
+            ("engine", self.engine != other.engine),
+            ("port", self.port != other.port),
+            ("underlay", self.underlay != other.underlay),
+            ("vxlan_port", self.vxlan_port != other.vxlan_port),
+            ("order", self.order != other.order || self.domain != other.domain),
+            // Unless GRE was configured at the start, the XDP program leaves it to the stack.
+            ("the first gretap tunnel", !has_gre(self) && has_gre(other)),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
+    /// The forwarding table with its static addresses.
+    ///
+    /// - `seed`: see [`FdbSpec::seed`].
+    pub fn table(&self, seed: u64) -> Result<Fdb, FdbError> {
+        let mut fdb = Fdb::new(FdbSpec { seed, ..self.fdb });
+        for entry in &self.statics {
+            // At most 4096 tunnels.
+            fdb.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
+        }
+        Ok(fdb)
+    }
+
+    /// Assigns frames to classes; frames that no class lists go to the last.
+    pub fn classifier(&self) -> Classifier {
+        // At most eight classes.
+        let last = self.qos.classes.len().saturating_sub(1) as u8;
+        let mut classifier = Classifier::new(last);
+        for (class, found) in (0..).zip(&self.qos.classes) {
+            found.dscp.iter().for_each(|dscp| classifier.set_dscp(*dscp, class));
+            found.priority.iter().for_each(|code| classifier.set_priority(*code, class));
+        }
+        classifier
+    }
+
+    /// Shaper and queues into the tunnels. `None` with neither a rate nor several classes, in which
+    /// case frames are sent directly.
+    pub fn shaper(&self, now_ns: u64) -> Option<Shaper> {
+        let bucket = self.qos.shaper.map(|(rate, burst)| TokenBucket::new(rate, burst, now_ns));
+        let queues: Vec<_> = self.qos.classes.iter().map(|class| class.queue).collect();
+        (bucket.is_some() || queues.len() > 1)
+            .then(|| Shaper::new(bucket, self.qos.overhead_bytes, &queues))
+    }
+
+    /// Configuration of decapsulation.
+    pub fn decap(&self) -> DecapSpec {
+        DecapSpec {
+            tunnels: self.tunnels.iter().map(|tunnel| tunnel.tunnel).collect(),
+            vxlan_port: self.vxlan_port,
+            accepts_no_checksum_v6: self.accepts_no_checksum_v6,
+            // The port's MTU plus the Ethernet header and up to two tags.
+            inner_bytes_max: usize::from(self.port.mtu_bytes) + 22,
+            nested_max: self.nested_max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

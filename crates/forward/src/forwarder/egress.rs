@@ -1,0 +1,206 @@
+//! Transmit side of one direction: shaper, flooding, ring, and a counter for each outcome.
+
+use std::sync::Arc;
+
+use io::IoError;
+use io::forward::{Pool, PortTx, Taken};
+use wire::flow;
+
+use super::counts::{Counts, OutCounts, add, add_many};
+use super::{FLOOD, Rules, place_of};
+use crate::encap::{Mark, Place};
+use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
+use crate::qos::Shaper;
+
+/// State protected by the egress lock.
+#[derive(Debug)]
+pub(super) struct Egress<'p> {
+    tx: PortTx<'p>,
+    pool: &'p Pool,
+    shaper: Option<Shaper>,
+    rules: Arc<Rules>,
+    counts: Arc<Counts>,
+    /// Index in `counts.out`.
+    side: usize,
+    now_ns: u64,
+    flood_sequence: u32,
+    reaped: Vec<Taken<'p>>,
+    recycled: Vec<Taken<'p>>,
+    posted: bool,
+    /// Not in `counts` yet: one atomic addition per batch instead of one per frame.
+    sent_count: u64,
+    pub(super) failed: Option<IoError>,
+}
+
+impl<'p> Egress<'p> {
+    pub(super) fn new(
+        tx: PortTx<'p>,
+        pool: &'p Pool,
+        shaper: Option<Shaper>,
+        rules: Arc<Rules>,
+        counts: Arc<Counts>,
+        side: usize,
+    ) -> Self {
+        Egress {
+            tx,
+            pool,
+            shaper,
+            rules,
+            counts,
+            side,
+            now_ns: 0,
+            flood_sequence: 0,
+            reaped: Vec::with_capacity(2048),
+            recycled: Vec::with_capacity(BATCH_FRAMES_MAX),
+            posted: false,
+            sent_count: 0,
+            failed: None,
+        }
+    }
+
+    /// Reclaims sent frames and sends queued ones.
+    ///
+    /// - `rules`: rules of the worker; `None` if it has not read any.
+    pub(super) fn keep_up(&mut self, rules: Option<&Arc<Rules>>, now_ns: u64) {
+        self.now_ns = now_ns;
+        if let Some(rules) = rules
+            && !Arc::ptr_eq(rules, &self.rules)
+        {
+            self.rules = rules.clone();
+        }
+        self.tx.tx_reap(&mut self.reaped);
+        self.pool.give_back(self.reaped.drain(..));
+        self.pump();
+        // A busy kernel may have left frames in the ring.
+        if self.posted || self.tx.tx_pending() > 0 {
+            self.push_out();
+        }
+    }
+
+    /// Sends the frames that the shaper releases.
+    fn pump(&mut self) {
+        while self.shaper.is_some() && self.tx.tx_room(1) > 0 {
+            let next = self.shaper.as_mut().and_then(|shaper| shaper.dequeue(self.now_ns));
+            let Some(frame) = next else { break };
+            self.post(frame);
+        }
+    }
+
+    fn push_out(&mut self) {
+        self.posted = false;
+        let sent_count = std::mem::take(&mut self.sent_count);
+        add_many(&self.counts().sent_count, sent_count);
+        self.tx.tx_publish();
+        if let Err(error) = self.tx.kick() {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Replaces the shaper. Returns the number of queued frames that did not fit into the new one.
+    pub(super) fn set_shaper(&mut self, shaper: Option<Shaper>, now_ns: u64) -> usize {
+        self.now_ns = now_ns;
+        let waiting = self.shaper.as_mut().map(Shaper::take_all).unwrap_or_default();
+        self.shaper = shaper;
+        let before = self.recycled.len();
+        for frame in waiting {
+            self.forward(frame);
+        }
+        let dropped = self.recycled.len() - before;
+        self.flush();
+        dropped
+    }
+
+    /// Frames in the queues; `None` without a shaper.
+    pub(super) fn queued(&self) -> Option<usize> {
+        self.shaper.as_ref().map(Shaper::frame_count)
+    }
+
+    fn counts(&self) -> &OutCounts {
+        &self.counts.out[self.side]
+    }
+
+    /// Hands a frame to the kernel, or drops it if the ring is full.
+    fn post(&mut self, frame: Frame) {
+        let Some(taken) = self.pool.claim(frame.index()) else { return };
+        self.post_taken(taken, place_of(frame));
+    }
+
+    fn post_taken(&mut self, taken: Taken<'p>, place: Place) {
+        match self.tx.tx_post(taken, place.at, place.len) {
+            Ok(()) => {
+                self.sent_count += 1;
+                self.posted = true;
+            }
+            Err(taken) => {
+                add(&self.counts().ring_full_count);
+                self.recycled.push(taken);
+            }
+        }
+    }
+
+    /// Sends a copy into every tunnel.
+    fn flood(&mut self, frame: Frame) {
+        let Some(mut original) = self.pool.claim(frame.index()) else { return };
+        add(&self.counts.flood_count);
+        let place = place_of(frame);
+        let inner = original.bytes().get(place.at..place.at + place.len).unwrap_or(&[]);
+        let flow_hash = flow::tuple(inner).crc32c();
+        let rules = self.rules.clone();
+        for encap in &rules.encaps {
+            self.pool.take(&mut self.reaped, 1);
+            let Some(mut copy) = self.reaped.pop() else {
+                add(&self.counts().copy_failed_count);
+                continue;
+            };
+            let range = place.at..place.at + place.len;
+            if let (Some(to), Some(from)) =
+                (copy.bytes().get_mut(range.clone()), original.bytes().get(range))
+            {
+                to.copy_from_slice(from);
+            }
+            self.flood_sequence = self.flood_sequence.wrapping_add(1);
+            let mark = Mark { flow_hash, sequence: self.flood_sequence };
+            match encap.prepend(copy.bytes(), place, mark) {
+                Ok(whole) => self.post_taken(copy, whole),
+                Err(reason) => {
+                    add(&self.counts.encap_drops[reason.index()]);
+                    self.recycled.push(copy);
+                }
+            }
+        }
+        self.recycled.push(original);
+    }
+}
+
+impl Sink for Egress<'_> {
+    fn room_frames(&mut self) -> usize {
+        match self.shaper {
+            // Full queues drop their tail instead of blocking the order.
+            Some(_) => usize::MAX,
+            None => self.tx.tx_room(BATCH_FRAMES_MAX),
+        }
+    }
+
+    fn forward(&mut self, frame: Frame) {
+        if frame.class() & FLOOD != 0 {
+            return self.flood(frame);
+        }
+        let Some(shaper) = &mut self.shaper else { return self.post(frame) };
+        if let Err(frame) = shaper.enqueue(frame) {
+            add(&self.counts.out[self.side].tail_drop_count);
+            self.recycled.extend(self.pool.claim(frame.index()));
+        }
+    }
+
+    fn recycle(&mut self, frame: Frame, _: Recycled) {
+        self.recycled.extend(self.pool.claim(frame.index()));
+    }
+
+    fn flush(&mut self) {
+        self.pump();
+        self.pool.give_back(self.recycled.drain(..));
+        if self.posted {
+            self.push_out();
+        }
+    }
+}

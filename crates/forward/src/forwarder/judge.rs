@@ -1,0 +1,259 @@
+//! A worker's decisions on the frames of its batch tickets: destination, drop, and headers to add
+//! or remove.
+
+use std::sync::Arc;
+
+use io::forward::{HEADROOM_BYTES, Pool, Taken};
+use wire::{ethernet, flow};
+
+use super::counts::add;
+use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
+use crate::encap::{Mark, Place};
+use crate::fdb::{Fdb, Learned, Port};
+use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
+
+/// Destination of a frame from the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Drop,
+    Tunnel(u16),
+    Flood,
+}
+
+/// Destination and source of a frame.
+type Macs = ([u8; 6], [u8; 6]);
+
+/// Result of the table's look-up for a frame.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    macs: Macs,
+    /// The source could not be learnt: its bucket was full.
+    is_unlearnt: bool,
+    port: Option<Port>,
+}
+
+/// Frames of a batch ticket while they are processed. Parks them in the pool on drop, also on a
+/// panic.
+struct Held<'w, 'a>(&'w mut Vec<Option<Taken<'a>>>);
+
+impl<'w, 'a> Held<'w, 'a> {
+    fn claim(
+        pool: &'a Pool,
+        token: &BatchTicket<'_>,
+        held: &'w mut Vec<Option<Taken<'a>>>,
+    ) -> Self {
+        let frames = (0..token.len()).map_while(|at| token.frame(at));
+        held.extend(frames.map(|frame| pool.claim(frame.index())));
+        Held(held)
+    }
+}
+
+impl Drop for Held<'_, '_> {
+    fn drop(&mut self) {
+        self.0.drain(..).flatten().for_each(|taken| {
+            taken.park();
+        });
+    }
+}
+
+impl Forwarder<'_> {
+    /// Decides on the destination of each frame and adds the headers.
+    pub(super) fn encapsulate<'a>(
+        &'a self,
+        token: &mut BatchTicket<'a>,
+        worker: &mut Worker<'a>,
+        now_ns: u64,
+    ) {
+        let Worker { rules, worked, spare, held, .. } = worker;
+        // Claimed once per batch: a claim is an atomic exchange.
+        let held = Held::claim(self.pool, token, held);
+        let mut macs = [None; BATCH_FRAMES_MAX];
+        for (at, (macs, taken)) in macs.iter_mut().zip(held.0.iter_mut()).enumerate() {
+            let place = token.frame(at).map(place_of);
+            *macs = taken.as_mut().zip(place).and_then(|(taken, at)| macs_of(taken.bytes(), at));
+        }
+        let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
+        {
+            // The lock is never held while frames are read or headers are written.
+            let mut table = self.table();
+            keep(rules, &table.rules);
+            let Table { fdb, rules, policer } = &mut *table;
+            let mut last = None;
+            for (at, target) in targets.iter_mut().enumerate().take(held.0.len()) {
+                let Some(frame) = token.frame(at) else { break };
+                if held.0[at].is_none() {
+                    // Counted by the pool.
+                    continue;
+                }
+                *target = self.target(fdb, rules, macs[at], &mut last, now_ns);
+                if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
+                    && !policer.take(frame.len_bytes().into(), now_ns)
+                {
+                    add(&self.counts.policed_count);
+                    *target = Target::Drop;
+                }
+            }
+        }
+        let Some(rules) = rules.as_deref() else { return };
+        let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
+        let mut held_at = held.0.iter_mut().zip(targets).enumerate();
+        token.judge(|frame| {
+            let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
+            let sequence = first_sequence.wrapping_add(at as u32);
+            if !self.tuning.work.is_none() {
+                *worked = self.tuning.work.spin(*worked);
+            }
+            let tunnel = match target {
+                Target::Drop => return Verdict::Drop,
+                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
+                Target::Tunnel(tunnel) => tunnel,
+            };
+            let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
+            let Some(taken) = taken else { return Verdict::Drop };
+            let (place, original) = match self.tuning.prepends {
+                true => (place_of(frame), None),
+                false => match self.copied(spare, taken, place_of(frame)) {
+                    Some((copy, place)) => (place, Some(std::mem::replace(taken, copy))),
+                    None => {
+                        add(&self.counts.uncopied_count);
+                        return Verdict::Drop;
+                    }
+                },
+            };
+            let index = taken.index();
+            let bytes = taken.bytes();
+            let inner = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
+            let class = rules.classifier.class_of(inner) & !FLOOD;
+            let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
+            match encap.prepend(bytes, place, mark) {
+                // Dropping `original` frees the buffer of a copied frame.
+                Ok(whole) => {
+                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
+                }
+                Err(reason) => {
+                    add(&self.counts.encap_drops[reason.index()]);
+                    if let Some(original) = original {
+                        *taken = original;
+                    }
+                    Verdict::Drop
+                }
+            }
+        });
+    }
+
+    /// Copies the frame into another buffer of the pool, with room for headers in front; `None` if
+    /// the pool is empty.
+    fn copied<'a>(
+        &'a self,
+        spare: &mut Vec<Taken<'a>>,
+        original: &mut Taken<'_>,
+        from: Place,
+    ) -> Option<(Taken<'a>, Place)> {
+        if spare.is_empty() {
+            self.pool.take(spare, BATCH_FRAMES_MAX);
+        }
+        let mut copy = spare.pop()?;
+        let place = Place { at: HEADROOM_BYTES, len: from.len };
+        let source = original.bytes().get(from.at..from.at + from.len)?;
+        copy.bytes().get_mut(place.at..place.at + place.len)?.copy_from_slice(source);
+        Some((copy, place))
+    }
+
+    /// - `last`: result for the previous frame, reused for the same pair of addresses.
+    fn target(
+        &self,
+        fdb: &mut Fdb,
+        rules: &Rules,
+        macs: Option<Macs>,
+        last: &mut Option<Found>,
+        now_ns: u64,
+    ) -> Target {
+        let Some(macs) = macs else {
+            add(&self.counts.runt_count);
+            return Target::Drop;
+        };
+        let found = match *last {
+            Some(found) if found.macs == macs => found,
+            _ => {
+                let (dst, src) = macs;
+                let is_unlearnt =
+                    rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full;
+                Found { macs, is_unlearnt, port: fdb.lookup(0, dst, now_ns) }
+            }
+        };
+        *last = Some(found);
+        if found.is_unlearnt {
+            add(&self.counts.unlearnt_count);
+        }
+        match found.port {
+            Some(Port::Tunnel(tunnel)) => Target::Tunnel(tunnel),
+            Some(Port::Local(_)) => {
+                add(&self.counts.local_count);
+                Target::Drop
+            }
+            None if rules.encaps.len() == 1 => Target::Tunnel(0),
+            None => Target::Flood,
+        }
+    }
+
+    /// Decapsulates each frame and learns its source.
+    pub(super) fn decapsulate(
+        &self,
+        token: &mut BatchTicket<'_>,
+        worker: &mut Worker<'_>,
+        now_ns: u64,
+    ) {
+        if worker.rules.is_none() {
+            worker.rules = Some(self.table().rules.clone());
+        }
+        let Some(rules) = worker.rules.clone() else { return };
+        let mut sources = [([0; 6], 0); BATCH_FRAMES_MAX];
+        let mut source_count = 0;
+        token.judge(|frame| {
+            let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
+            let bytes = taken.bytes();
+            let verdict = match rules.decap.open(bytes, place_of(frame)) {
+                Ok(inner) => {
+                    if let Some((_, src)) = macs_of(bytes, inner.place) {
+                        sources[source_count] = (src, inner.tunnel as u16);
+                        source_count += 1;
+                    }
+                    if inner.has_odd_ecn {
+                        add(&self.counts.odd_ecn_count);
+                    }
+                    Verdict::Forward(moved(frame, inner.place))
+                }
+                Err(reason) => {
+                    add(&self.counts.decap_drops[reason.index()]);
+                    Verdict::Drop
+                }
+            };
+            taken.park();
+            verdict
+        });
+        let mut table = self.table();
+        // Not learnt after a reload, which may have renumbered the tunnels.
+        if rules.learns && Arc::ptr_eq(&rules, &table.rules) {
+            for (src, tunnel) in sources.iter().take(source_count) {
+                if table.fdb.learn(0, *src, Port::Tunnel(*tunnel), now_ns) == Learned::Full {
+                    add(&self.counts.unlearnt_count);
+                }
+            }
+        }
+        keep(&mut worker.rules, &table.rules);
+    }
+}
+
+/// The frame at another position; buffers are far below 64 KiB.
+fn moved(frame: Frame, place: Place) -> Frame {
+    frame.moved(place.at as u16, place.len as u16)
+}
+
+/// Destination and source of an Ethernet frame; `None` if it is shorter than its header.
+#[inline]
+fn macs_of(bytes: &[u8], place: Place) -> Option<Macs> {
+    let frame = bytes.get(place.at..place.at.checked_add(place.len)?)?;
+    let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
+    let (dst, rest) = header.split_first_chunk::<6>()?;
+    Some((*dst, *rest.first_chunk::<6>()?))
+}

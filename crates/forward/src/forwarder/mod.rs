@@ -1,0 +1,334 @@
+//! The forwarder: moves plain frames from a port into tunnels and back. Each direction keeps its
+//! order with any number of workers.
+//!
+//! A worker owns only its batch tickets: it calls [`Forwarder::turn`] in a loop and passes the
+//! time. Frames stay in place from receipt to transmission.
+
+mod counts;
+mod egress;
+mod judge;
+mod spec;
+mod work;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use io::IoError;
+use io::forward::{Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use wire::flow;
+
+use super::decap::Decap;
+use super::encap::{Encap, Place};
+use super::fdb::{Fdb, Port};
+use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
+use super::qos::{Classifier, Shaper, TokenBucket};
+
+pub use counts::NamedCounts;
+pub use spec::{ForwarderError, ForwarderSpec, PolicerSpec, RulesSpec, Tuning};
+pub use work::Work;
+
+use counts::Counts;
+use egress::Egress;
+
+/// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
+const RESTOCK_FRAMES: usize = 64;
+/// Class bit of a frame to flood: it has no outer headers yet and is copied into every tunnel.
+const FLOOD: u8 = 0x80;
+
+/// A forwarder between two ports.
+#[derive(Debug)]
+pub struct Forwarder<'p> {
+    // Dropped first, so that no frame is redirected to a closed socket.
+    filters: [Option<PortFilter>; 2],
+    into_tunnels: Order<Ingress<'p>, Egress<'p>>,
+    out_of_tunnels: Order<Ingress<'p>, Egress<'p>>,
+    pool: &'p Pool,
+    table: Mutex<Table>,
+    lanes: Lanes,
+    tuning: Tuning,
+    sockets: [OwnedFd; 2],
+    counts: Arc<Counts>,
+}
+
+/// Assignment of frames to lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lanes {
+    /// One lane.
+    One,
+    /// By flow hash.
+    Flow(usize),
+    /// The next lane for each batch: no order is kept.
+    Spray,
+}
+
+/// Rules shared by all workers, read once per batch.
+#[derive(Debug)]
+struct Table {
+    fdb: Fdb,
+    rules: Arc<Rules>,
+    policer: Option<TokenBucket>,
+}
+
+/// Rules in the form that workers use.
+#[derive(Debug)]
+struct Rules {
+    encaps: Vec<Encap>,
+    decap: Decap,
+    learns: bool,
+    classifier: Classifier,
+    policer: Option<PolicerSpec>,
+}
+
+impl From<RulesSpec> for Rules {
+    fn from(spec: RulesSpec) -> Rules {
+        let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
+        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer }
+    }
+}
+
+impl Rules {
+    /// A full bucket; its clock starts with the first frame.
+    fn bucket(&self) -> Option<TokenBucket> {
+        self.policer.map(|p| TokenBucket::new(p.rate_bits_per_s, p.burst_bytes, 0))
+    }
+}
+
+/// State protected by the ingress lock.
+#[derive(Debug)]
+struct Ingress<'p> {
+    rx: PortRx<'p>,
+    pool: &'p Pool,
+    spare: Vec<Taken<'p>>,
+    batch_count: usize,
+}
+
+/// State of a worker between turns: reused vectors, so that no turn allocates, and the rules last
+/// read.
+#[derive(Debug, Default)]
+pub struct Worker<'a> {
+    tokens: Vec<BatchTicket<'a>>,
+    rules: Option<Arc<Rules>>,
+    worked: u64,
+    spare: Vec<Taken<'a>>,
+    held: Vec<Option<Taken<'a>>>,
+    /// Frames processed in both directions.
+    pub frame_count: u64,
+}
+
+impl<'p> Forwarder<'p> {
+    /// Connects the port of plain frames to the port of the tunnels.
+    ///
+    /// Errors: `spec.order` is out of range, or no file descriptor is free.
+    pub fn new(
+        pool: &'p Pool,
+        port: IoPort<'p>,
+        underlay: IoPort<'p>,
+        spec: ForwarderSpec,
+    ) -> Result<Forwarder<'p>, ForwarderError> {
+        let counts = Arc::new(Counts::default());
+        let rules = Arc::new(Rules::from(spec.rules));
+        let sockets = [
+            port.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
+            underlay.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
+        ];
+        let ingress = |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
+        let egress =
+            |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
+        let IoPort { filter: port_filter, rx: port_rx, tx: port_tx } = port;
+        let IoPort { filter: underlay_filter, rx: underlay_rx, tx: underlay_tx } = underlay;
+        let into_egress = egress(underlay_tx, 0, spec.shaper);
+        let out_egress = egress(port_tx, 1, None);
+        let (lanes, order) = match spec.order.lanes {
+            _ if !spec.tuning.is_ordered => {
+                (Lanes::Spray, OrderSpec { lanes: LANE_COUNT_MAX, ..spec.order })
+            }
+            1 => (Lanes::One, spec.order),
+            count => (Lanes::Flow(count), spec.order),
+        };
+        Ok(Forwarder {
+            filters: [port_filter, underlay_filter],
+            into_tunnels: Order::new(order, ingress(port_rx), into_egress)?,
+            out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
+            pool,
+            table: Mutex::new(Table { fdb: spec.fdb, policer: rules.bucket(), rules }),
+            lanes,
+            tuning: spec.tuning,
+            sockets,
+            counts,
+        })
+    }
+
+    /// One turn of a worker in each direction. Returns the number of admitted frames.
+    ///
+    /// Never waits. If it returns 0, the caller may sleep ([`Self::wait`]), but no longer than the
+    /// rings take to fill.
+    ///
+    /// - `now_ns`: a clock that all workers share.
+    pub fn turn<'a>(&'a self, worker: &mut Worker<'a>, now_ns: u64) -> Result<usize, IoError> {
+        let mut taken = self.admit(&self.into_tunnels, worker);
+        let mut tokens = std::mem::take(&mut worker.tokens);
+        for mut token in tokens.drain(..) {
+            self.encapsulate(&mut token, worker, now_ns);
+            token.publish();
+        }
+        worker.tokens = tokens;
+        self.let_out(&self.into_tunnels, worker, now_ns)?;
+        taken += self.admit(&self.out_of_tunnels, worker);
+        let mut tokens = std::mem::take(&mut worker.tokens);
+        for mut token in tokens.drain(..) {
+            self.decapsulate(&mut token, worker, now_ns);
+            token.publish();
+        }
+        worker.tokens = tokens;
+        self.let_out(&self.out_of_tunnels, worker, now_ns)?;
+        worker.frame_count += taken as u64;
+        Ok(taken)
+    }
+
+    /// Sleeps until a frame arrives at either port, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
+        let [port, underlay] = self.sockets();
+        sys::poll::readable(&[port, underlay], timeout).map(drop)
+    }
+
+    /// Receive sockets: port, underlay.
+    pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
+        [self.sockets[0].as_fd(), self.sockets[1].as_fd()]
+    }
+
+    /// Replaces the rules from the next batch on, without losing a frame.
+    ///
+    /// - `fdb`: makes the new forwarding table from the current one.
+    pub fn reload(&self, rules: RulesSpec, fdb: impl FnOnce(&Fdb) -> Fdb) {
+        let rules = Arc::new(Rules::from(rules));
+        let mut table = self.table();
+        table.fdb = fdb(&table.fdb);
+        if rules.policer != table.rules.policer {
+            table.policer = rules.bucket();
+        }
+        table.rules = rules;
+    }
+
+    /// Replaces the shaper into the tunnels; queued frames move to the new one. Waits for the
+    /// egress lock, which workers hold for microseconds.
+    ///
+    /// Returns the number of frames that did not fit the new queues.
+    pub fn set_shaper(&self, mut shaper: Option<Shaper>, now_ns: u64) -> usize {
+        let mut dropped = 0;
+        while !self.into_tunnels.visit(|egress| {
+            dropped = egress.set_shaper(shaper.take(), now_ns);
+        }) {
+            std::thread::yield_now();
+        }
+        dropped
+    }
+
+    /// Known addresses: address, port, and true if static.
+    pub fn addresses(&self, now_ns: u64) -> Vec<([u8; 6], Port, bool)> {
+        self.table().fdb.iter(now_ns).map(|(_, mac, port, fixed)| (mac, port, fixed)).collect()
+    }
+
+    /// Frames in the shaper's queues; `None` without a shaper, or while it is in use.
+    pub fn queued(&self) -> Option<usize> {
+        let mut count = None;
+        self.into_tunnels.visit(|egress| count = egress.queued());
+        count
+    }
+
+    /// Order counters of both directions: into the tunnels, and out of them.
+    pub fn counters(&self) -> [OrderCounters; 2] {
+        [self.into_tunnels.counters(), self.out_of_tunnels.counters()]
+    }
+
+    /// Counters by name.
+    pub fn counts(&self) -> NamedCounts {
+        self.counts.named()
+    }
+
+    /// Counters of the XDP programs of both ports, if they have any.
+    pub fn filters(&self) -> &[Option<PortFilter>; 2] {
+        &self.filters
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // The table is still usable after a panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits frames and issues batch tickets for them.
+    fn admit<'a>(
+        &'a self,
+        order: &'a Order<Ingress<'p>, Egress<'p>>,
+        worker: &mut Worker<'a>,
+    ) -> usize {
+        let mut taken = 0;
+        let lanes = self.lanes;
+        order.admit(&mut worker.tokens, |ingress, intake| {
+            ingress.restock();
+            ingress.batch_count = ingress.batch_count.wrapping_add(1);
+            let sprayed = ingress.batch_count % LANE_COUNT_MAX;
+            let room = intake.room().min(self.tuning.batch_frames.max(1));
+            // Frames are far below 64 KiB.
+            let parked = |frame: Taken<'p>, offset: usize, len: usize| {
+                Frame::new(frame.park(), offset as u16, len as u16, 0)
+            };
+            let refused = |frame: Frame| {
+                // Returns the frame to the pool. Does not happen: at most `room` frames are taken.
+                drop(ingress.pool.claim(frame.index()));
+            };
+            taken = match lanes {
+                Lanes::Flow(count) => ingress.rx.rx_take(room, |mut frame, offset, len| {
+                    let bytes = frame.bytes().get(offset..offset + len).unwrap_or(&[]);
+                    let lane = lane_of(flow::tuple(bytes).crc32c(), count);
+                    intake.push(lane, parked(frame, offset, len)).unwrap_or_else(refused);
+                }),
+                Lanes::One | Lanes::Spray => {
+                    let mut lane = intake.lane(if lanes == Lanes::One { 0 } else { sprayed });
+                    ingress.rx.rx_take(room, |frame, offset, len| {
+                        lane.push(parked(frame, offset, len)).unwrap_or_else(refused);
+                    })
+                }
+            };
+        });
+        taken
+    }
+
+    fn let_out(
+        &self,
+        order: &Order<Ingress<'p>, Egress<'p>>,
+        worker: &Worker<'_>,
+        now_ns: u64,
+    ) -> Result<(), IoError> {
+        let mut failed = None;
+        order.visit(|egress| {
+            egress.keep_up(worker.rules.as_ref(), now_ns);
+            failed = egress.failed.take();
+        });
+        order.drain(now_ns);
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Updates the worker's rules to the shared ones.
+fn keep(seen: &mut Option<Arc<Rules>>, current: &Arc<Rules>) {
+    if !seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, current)) {
+        *seen = Some(current.clone());
+    }
+}
+
+impl Ingress<'_> {
+    /// Refills the fill ring if enough frames are missing.
+    fn restock(&mut self) {
+        let missing = self.rx.rx_missing();
+        if missing >= RESTOCK_FRAMES {
+            let count = missing.min(self.spare.capacity());
+            self.pool.take(&mut self.spare, count);
+            self.rx.rx_post(&mut self.spare);
+        }
+    }
+}
+
+fn place_of(frame: Frame) -> Place {
+    Place { at: frame.offset().into(), len: frame.len_bytes().into() }
+}

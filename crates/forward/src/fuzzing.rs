@@ -1,0 +1,177 @@
+//! Body of the fuzz target `decap`. The committed corpus and the property tests call the same
+//! function.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use wire::{checksum, ethernet, gre, ipv4, ipv6, udp};
+
+use super::decap::{Decap, DecapSpec, DropReason, Inner};
+use super::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
+use super::inner::{self, Ip};
+use super::spec::{Carrier, Field, Outer, Tunnel};
+
+/// IPv4 endpoints of the tunnels below, local first.
+pub const ENDS_V4: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1));
+/// IPv6 endpoints.
+pub const ENDS_V6: (Ipv6Addr, Ipv6Addr) =
+    (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+/// Longest accepted inner frame.
+pub const INNER_BYTES_MAX: usize = 1518;
+/// Bit of the mode byte: correct the checksums first, so that the code behind them is reached.
+pub const MEND: u8 = 1;
+/// Bit of the mode byte: accept VXLAN over IPv6 without checksum.
+pub const NO_CHECKSUM_V6: u8 = 2;
+/// Shift of the mode byte: index of the tunnel that the frame is sent through as well.
+pub const TUNNEL_SHIFT: u32 = 2;
+
+/// Tunnels of the receiver.
+pub fn tunnels() -> Vec<Tunnel> {
+    let v4 = (IpAddr::from(ENDS_V4.0), IpAddr::from(ENDS_V4.1));
+    let v6 = (IpAddr::from(ENDS_V6.0), IpAddr::from(ENDS_V6.1));
+    let carriers = [
+        Carrier::Vxlan { vni: 42 },
+        Carrier::Gretap { key: None },
+        Carrier::Gretap { key: Some(7) },
+    ];
+    [v4, v6]
+        .into_iter()
+        .flat_map(|(local, remote)| carriers.map(|carrier| Tunnel { local, remote, carrier }))
+        .collect()
+}
+
+/// Runs one input: a mode byte ([`MEND`], [`NO_CHECKSUM_V6`], [`TUNNEL_SHIFT`]), then a frame from
+/// the network.
+///
+/// - Opening any frame returns a reason and leaves the buffer untouched, or returns an inner frame
+///   that is in bounds and contains no packet of the tunnel.
+/// - The inner frame is unchanged after another tunnel there and back.
+/// - Any input, taken as an inner frame, is returned unchanged or refused with a reason.
+pub fn decap(input: &[u8]) {
+    let Some((modes, bytes)) = input.split_first() else { return };
+    let mut frame = bytes.to_vec();
+    if modes & MEND != 0 {
+        mend(&mut frame);
+    }
+    let spec = DecapSpec {
+        tunnels: tunnels(),
+        accepts_no_checksum_v6: modes & NO_CHECKSUM_V6 != 0,
+        inner_bytes_max: INNER_BYTES_MAX,
+        ..DecapSpec::default()
+    };
+    let decap = Decap::new(spec);
+    let before = frame.clone();
+    let whole = Place { at: 0, len: frame.len() };
+    match decap.open(&mut frame, whole) {
+        Err(_) => assert_eq!(frame, before, "a dropped frame was changed"),
+        Ok(inner) => {
+            check_opened(&frame, &before, inner);
+            let Place { at, len } = inner.place;
+            there_and_back(&decap, *modes, &frame[at..at + len]);
+        }
+    }
+    there_and_back(&decap, *modes, bytes);
+}
+
+fn check_opened(frame: &[u8], before: &[u8], inner: Inner) {
+    let Place { at, len } = inner.place;
+    assert!((ethernet::HEADER_BYTES..=INNER_BYTES_MAX).contains(&len));
+    assert!(at + len <= frame.len());
+    assert_eq!(frame[..at], before[..at], "outer headers were changed");
+    assert_eq!(frame[at + len..], before[at + len..]);
+    // At most a congestion mark and its checksum may change.
+    let changed = frame.iter().zip(before).filter(|(now, then)| now != then).count();
+    assert!(changed <= 3, "{changed} bytes changed");
+}
+
+/// Sends a frame through a tunnel from the remote end to the local one.
+fn there_and_back(decap: &Decap, modes: u8, frame: &[u8]) {
+    let tunnels = &decap.spec().tunnels;
+    let tunnel = &tunnels[usize::from(modes >> TUNNEL_SHIFT) % tunnels.len()];
+    let back = Tunnel { local: tunnel.remote, remote: tunnel.local, ..*tunnel };
+    let mut outer = Outer::suggested(&back, [2; 6], [4; 6]);
+    outer.has_sequence = frame.len().is_multiple_of(2);
+    outer.has_checksum |= frame.len().is_multiple_of(3);
+    outer.ttl = Field::Inherit(64);
+    outer.mtu_bytes = 9000;
+    let Ok(encap) = Encap::new(back, outer) else {
+        panic!("valid tunnel refused: {back:?}");
+    };
+    let mut buffer = vec![0xcc; HEADERS_BYTES_MAX + frame.len() + 5];
+    buffer[HEADERS_BYTES_MAX..HEADERS_BYTES_MAX + frame.len()].copy_from_slice(frame);
+    let before = buffer.clone();
+    let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+    let mark = Mark { flow_hash: wire::flow::tuple(frame).crc32c(), sequence: 9 };
+    let Ok(whole) = encap.prepend(&mut buffer, place, mark) else {
+        assert_eq!(buffer, before);
+        return;
+    };
+    assert_eq!(whole.at, HEADERS_BYTES_MAX - encap.headers_bytes());
+    assert_eq!(buffer[HEADERS_BYTES_MAX..], before[HEADERS_BYTES_MAX..]);
+    assert_eq!(buffer[..whole.at], before[..whole.at]);
+    match decap.open(&mut buffer, whole) {
+        Ok(inner) => {
+            assert_eq!(inner.place, place);
+            assert_eq!(decap.spec().tunnels[inner.tunnel], *tunnel);
+            assert_eq!(inner.sequence.is_some(), outer.has_sequence && is_gretap(tunnel));
+            assert!(!inner.has_odd_ecn);
+            assert_eq!(buffer[HEADERS_BYTES_MAX..], before[HEADERS_BYTES_MAX..]);
+        }
+        Err(reason) => assert!(
+            matches!(
+                reason,
+                DropReason::NestedTooDeep | DropReason::Looped | DropReason::InnerTooBig
+            ),
+            "an encapsulated frame was dropped at the other end: {reason}"
+        ),
+    }
+}
+
+fn is_gretap(tunnel: &Tunnel) -> bool {
+    matches!(tunnel.carrier, Carrier::Gretap { .. })
+}
+
+/// Corrects the outer checksums, if there are any.
+fn mend(frame: &mut [u8]) -> Option<()> {
+    let ip = inner::ip(frame)?;
+    let (start, end, protocol, pseudo) = match ip {
+        Ip::V4 { at } => {
+            let rest = frame.get_mut(at..)?;
+            let header_bytes = usize::from(rest[0] & 15) * 4;
+            let header = rest.get_mut(..header_bytes.max(20))?;
+            header[ipv4::CHECKSUM_OFFSET..ipv4::CHECKSUM_OFFSET + 2].fill(0);
+            let sum = checksum::checksum(header).to_be_bytes();
+            header[ipv4::CHECKSUM_OFFSET..ipv4::CHECKSUM_OFFSET + 2].copy_from_slice(&sum);
+            let packet = ipv4::Packet::parse(&frame[at..]).ok()?;
+            let header = packet.header();
+            let start = at + header.header_bytes();
+            let pseudo =
+                checksum::pseudo_header_sum(header.src(), header.dst(), header.protocol(), 0);
+            (start, start + header.payload_bytes(), header.protocol(), pseudo)
+        }
+        Ip::V6 { at } => {
+            let rest = &frame[at..];
+            let header = ipv6::Header::parse(rest, rest.len()).ok()?;
+            let start = at + ipv6::HEADER_BYTES;
+            let pseudo = ipv6::pseudo_header_sum(header.src(), header.dst(), header.next(), 0);
+            (start, start + header.payload_bytes(), header.next(), pseudo)
+        }
+    };
+    let packet = frame.get_mut(start..end)?;
+    match protocol {
+        ipv4::PROTOCOL_UDP => {
+            let len = udp::Header::parse(packet, packet.len()).ok()?.payload_bytes();
+            let datagram = packet.get_mut(..udp::HEADER_BYTES + len)?;
+            if datagram[6..8] != [0, 0] {
+                datagram[6..8].fill(0);
+                let sum = checksum::add(pseudo, checksum::sum(datagram));
+                let sum = checksum::add(sum, datagram.len() as u16);
+                datagram[6..8].copy_from_slice(&checksum::finish_udp(sum).to_be_bytes());
+            }
+        }
+        gre::PROTOCOL if packet.first()? & 0x80 != 0 => {
+            gre::fill_checksum(packet).ok()?;
+        }
+        _ => {}
+    }
+    Some(())
+}

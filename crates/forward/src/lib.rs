@@ -1,0 +1,25 @@
+//! A VXLAN and GRETAP forwarder that spreads one flow over several workers and keeps its order.
+//!
+//! Independent parts, each tested alone and without a clock, thread or socket:
+//!
+//! - [`order`]: tickets issued in order, work done in any order, frames delivered in order;
+//! - [`spec`], [`encap`], [`decap`]: outer headers added to a frame, or checked and removed;
+//! - [`fdb`], [`qos`], [`config`]: destination, rate limits and their configuration.
+//!
+//! [`forwarder`] combines them between two ports of [`io::forward`]; [`run`] runs it on the host's
+//! interfaces. The path `tunnel` measures the gain of each optimisation.
+#![warn(missing_docs)]
+
+pub mod config;
+pub mod decap;
+pub mod encap;
+pub mod fdb;
+pub mod forwarder;
+#[doc(hidden)]
+pub mod fuzzing;
+mod inner;
+pub mod order;
+pub mod qos;
+pub mod run;
+pub mod spec;
+mod sync;

@@ -1,0 +1,242 @@
+//! State of a running forwarder as status line, JSON and Prometheus metrics.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use io::forward::{PoolBalance, XskStatistics};
+use serde_json::{Value, json};
+
+use crate::forwarder::NamedCounts;
+use crate::order::OrderCounters;
+
+/// State of a running forwarder.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Time since the start.
+    pub up: Duration,
+    /// Names of the tunnels.
+    pub tunnels: Vec<String>,
+    /// Frames by outcome.
+    pub counts: NamedCounts,
+    /// Order counters: into the tunnels, out of the tunnels.
+    pub books: [OrderCounters; 2],
+    /// Frames of the pool by owner.
+    pub pool: PoolBalance,
+    /// Known addresses.
+    pub address_count: usize,
+    /// Frames by worker.
+    pub worker_frames: Vec<u64>,
+    /// Workers that have panicked.
+    pub dead_workers: usize,
+    /// Failed sends and waits.
+    pub error_count: u64,
+    /// Kernel statistics of the AF_XDP sockets: port, underlay.
+    pub rings: [Option<XskStatistics>; 2],
+}
+
+const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
+const PORTS: [&str; 2] = ["port", "underlay"];
+
+/// Counters that are not drops.
+const SENT: [&str; 5] =
+    ["into_tunnels_sent", "out_of_tunnels_sent", "flooded", "unlearnt", "odd_ecn"];
+
+impl Live {
+    /// Sum of all counters with this name.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+    }
+
+    /// Frames dropped by reason; zeros are left out.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        let is_drop = |(name, count): &&(&'static str, u64)| *count > 0 && !SENT.contains(name);
+        self.counts.iter().filter(is_drop).copied().collect()
+    }
+
+    /// Status line: rates since `before`, drops since the start.
+    pub fn text(&self, before: Option<&Live>) -> String {
+        let elapsed = before.map_or(self.up, |before| self.up.saturating_sub(before.up));
+        let seconds = elapsed.as_secs_f64().max(1e-3);
+        let rate = |name: &str| {
+            let now = self.count(name);
+            let change = now - before.map_or(0, |before| before.count(name)).min(now);
+            change as f64 / seconds
+        };
+        let mut out = format!(
+            "{:>6.0} s  into tunnels {:>9.0}/s  out {:>9.0}/s  {} addresses",
+            self.up.as_secs_f64(),
+            rate("into_tunnels_sent"),
+            rate("out_of_tunnels_sent"),
+            self.address_count
+        );
+        for (name, count) in self.drops() {
+            let _ = write!(out, "  {name} {count}");
+        }
+        for (port, ring) in PORTS.iter().zip(&self.rings) {
+            let lost = ring.map_or(0, |r| r.rx_ring_full_count + r.rx_dropped_count);
+            if lost > 0 {
+                let _ = write!(out, "  {port}_ring_full {lost}");
+            }
+        }
+        if self.pool.oversized_count > 0 {
+            let _ = write!(out, "  oversized {}", self.pool.oversized_count);
+        }
+        if self.dead_workers > 0 {
+            let _ = write!(out, "  {} workers dead", self.dead_workers);
+        }
+        out
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> Value {
+        let mut counts = serde_json::Map::new();
+        for (name, _) in &self.counts {
+            counts.insert((*name).to_owned(), self.count(name).into());
+        }
+        let books = |books: &OrderCounters| {
+            json!({
+                "admitted": books.admitted_frames,
+                "forwarded": books.forwarded_frames,
+                "dropped": books.dropped_frames,
+                "late": books.late_frames,
+                "undelivered": books.undelivered_frames,
+                "in_flight": books.in_flight_frames(),
+                "tickets": books.ticket_count,
+                "holes": books.hole_count,
+                "passed": books.timed_out_count,
+                "window_full": books.refused_count,
+            })
+        };
+        let ring = |ring: &Option<XskStatistics>| {
+            ring.map(|r| {
+                json!({
+                    "rx_dropped": r.rx_dropped_count,
+                    "rx_ring_full": r.rx_ring_full_count,
+                    "fill_ring_empty": r.fill_ring_empty_count,
+                    "rx_invalid": r.rx_invalid_descriptor_count,
+                    "tx_invalid": r.tx_invalid_descriptor_count,
+                })
+            })
+        };
+        json!({
+            "up_s": self.up.as_secs_f64(),
+            "tunnels": self.tunnels,
+            "frames": counts,
+            "into_tunnels": books(&self.books[0]),
+            "out_of_tunnels": books(&self.books[1]),
+            "addresses": self.address_count,
+            "workers": self.worker_frames,
+            "dead_workers": self.dead_workers,
+            "errors": self.error_count,
+            "pool": {
+                "frames": self.pool.frame_count,
+                "free": self.pool.free_count,
+                "misnamed": self.pool.violation_count,
+                "oversized": self.pool.oversized_count,
+            },
+            "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
+        })
+    }
+
+    /// Metrics in Prometheus text format.
+    pub fn prometheus(&self) -> String {
+        let mut out = String::new();
+        let head = |out: &mut String, name: &str, kind: &str, help: &str| {
+            let _ = writeln!(out, "# HELP wirepath_tunnel_{name} {help}");
+            let _ = writeln!(out, "# TYPE wirepath_tunnel_{name} {kind}");
+        };
+        head(&mut out, "frames_total", "counter", "Frames by outcome.");
+        let mut names: Vec<_> = self.counts.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let count = self.count(name);
+            let _ = writeln!(out, "wirepath_tunnel_frames_total{{fate=\"{name}\"}} {count}");
+        }
+        type Of = fn(&OrderCounters) -> u64;
+        let per_direction: [(&str, &str, Of); 5] = [
+            ("admitted_frames_total", "Frames admitted.", |b| b.admitted_frames),
+            ("forwarded_frames_total", "Frames forwarded in order.", |b| b.forwarded_frames),
+            ("holes_total", "Tickets with nothing to send.", |b| b.hole_count),
+            ("passed_total", "Tickets that timed out.", |b| b.timed_out_count),
+            ("window_full_total", "Admissions that found the window full.", |b| b.refused_count),
+        ];
+        for (name, help, of) in per_direction {
+            head(&mut out, name, "counter", help);
+            for (direction, books) in DIRECTIONS.iter().zip(&self.books) {
+                let _ = writeln!(
+                    out,
+                    "wirepath_tunnel_{name}{{direction=\"{direction}\"}} {}",
+                    of(books)
+                );
+            }
+        }
+        head(&mut out, "worker_frames_total", "counter", "Frames by worker.");
+        for (n, count) in self.worker_frames.iter().enumerate() {
+            let _ = writeln!(out, "wirepath_tunnel_worker_frames_total{{worker=\"{n}\"}} {count}");
+        }
+        head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
+        for (port, ring) in PORTS.iter().zip(&self.rings) {
+            if let Some(ring) = ring {
+                let _ = writeln!(
+                    out,
+                    "wirepath_tunnel_ring_full_total{{port=\"{port}\"}} {}",
+                    ring.rx_ring_full_count + ring.rx_dropped_count
+                );
+            }
+        }
+        for (name, kind, help, value) in [
+            ("addresses", "gauge", "Known addresses.", self.address_count as u64),
+            ("dead_workers", "gauge", "Workers that have panicked.", self.dead_workers as u64),
+            ("errors_total", "counter", "Failed sends and waits.", self.error_count),
+            (
+                "oversized_total",
+                "counter",
+                "Packets too large for a frame.",
+                self.pool.oversized_count,
+            ),
+            ("pool_free_frames", "gauge", "Unused frames of the pool.", self.pool.free_count),
+        ] {
+            head(&mut out, name, kind, help);
+            let _ = writeln!(out, "wirepath_tunnel_{name} {value}");
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(up_s: u64, sent: u64) -> Live {
+        Live {
+            up: Duration::from_secs(up_s),
+            tunnels: vec!["b".into()],
+            counts: vec![("into_tunnels_sent", sent), ("looped", 2), ("looped", 3), ("runt", 0)],
+            books: Default::default(),
+            pool: PoolBalance::default(),
+            address_count: 1,
+            worker_frames: vec![7],
+            dead_workers: 0,
+            error_count: 0,
+            rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
+        }
+    }
+
+    #[test]
+    fn status_line_shows_the_last_rate_and_all_drops() {
+        let text = live(11, 5_000).text(Some(&live(10, 3_000)));
+        assert!(text.contains("2000/s"), "{text}");
+        assert!(text.contains("looped 2") && text.contains("looped 3"), "{text}");
+        assert!(text.contains("port_ring_full 4") && !text.contains("runt"), "{text}");
+    }
+
+    #[test]
+    fn counters_with_one_name_become_one_metric() {
+        let text = live(1, 10).prometheus();
+        assert_eq!(text.matches("fate=\"looped\"").count(), 1, "{text}");
+        assert!(text.contains("wirepath_tunnel_frames_total{fate=\"looped\"} 5\n"), "{text}");
+        assert!(text.contains("wirepath_tunnel_worker_frames_total{worker=\"0\"} 7\n"), "{text}");
+        assert_eq!(live(1, 10).json()["frames"]["looped"], 5);
+    }
+}

@@ -1,0 +1,391 @@
+//! `tunnel run`: a forwarder between two interfaces of this host, with a configuration that can be
+//! reloaded while frames pass.
+
+mod live;
+mod ports;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::io::IoError;
+use ::io::forward::{Pool, XskError};
+use host::net::{self, LinkWatch, NetError};
+use sys::clock::monotonic_ns;
+
+use super::config::Config;
+use super::encap::Encap;
+use super::fdb::{FdbError, FdbSpec, Mac, Port};
+use super::spec::TunnelError;
+use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, RulesSpec, Tuning, Worker};
+use host::text::chain;
+
+pub use live::Live;
+
+use ports::Opened;
+
+/// Interval at which the operator is polled.
+const ASK: Duration = Duration::from_millis(50);
+/// Sleep of an idle worker; shorter while frames wait for the shaper.
+const NAP: Duration = Duration::from_millis(20);
+const NAP_SHAPING: Duration = Duration::from_micros(200);
+/// Empty polls before a worker sleeps.
+const IDLE_TURNS: u32 = 100;
+/// Pause of a worker after a failed send, before it retries.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Error that prevents a forwarder from starting, or ends it.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// An interface, route or neighbour.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// A socket or a BPF program.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Configuration not possible on this host.
+    #[error("{key}: {problem}; {remedy}")]
+    Unsupported {
+        /// Key of the configuration.
+        key: String,
+        /// Message, without the key.
+        problem: String,
+        /// Remedy.
+        remedy: String,
+    },
+    /// A tunnel is invalid.
+    #[error("tunnel {name}: {source}")]
+    Tunnel {
+        /// Its name.
+        name: String,
+        /// Cause.
+        source: TunnelError,
+    },
+    /// A static address does not fit into the table.
+    #[error("fdb.entries: {0}")]
+    Fdb(#[from] FdbError),
+    /// The forwarder cannot be created.
+    #[error(transparent)]
+    Forwarder(#[from] ForwarderError),
+    /// A system call for memory, threads or capabilities failed.
+    #[error("{what}")]
+    System {
+        /// Operation that failed.
+        what: String,
+        /// Error of the kernel.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Callbacks of a running forwarder to its operator.
+pub trait Operator {
+    /// True to stop the forwarder; polled twenty times a second.
+    fn wants_end(&mut self) -> bool;
+
+    /// A new configuration, if there is one; polled as often.
+    fn new_config(&mut self) -> Option<Config>;
+
+    /// A message for the user.
+    fn note(&mut self, note: &str);
+
+    /// Called when everything is open and before any thread starts: from here on, only the
+    /// capabilities to read a configuration are needed.
+    fn opened(&mut self) -> io::Result<()>;
+
+    /// Reports the state, once a second and at the end.
+    fn live(&mut self, live: &Live);
+}
+
+/// State shared by the workers and the monitoring thread.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    error_count: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    /// Name of an interface that was removed.
+    gone: OnceLock<String>,
+}
+
+impl Shared {
+    fn failed(&self, error: &IoError) {
+        self.error_count.fetch_add(1, Ordering::Relaxed);
+        if let IoError::Gone { ifname } | IoError::Xsk(XskError::Gone { ifname }) = error {
+            let _ = self.gone.set(ifname.clone());
+        }
+        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(chain(error));
+    }
+
+    fn take_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Forwards until the operator stops it or an interface is removed.
+///
+/// Needs CAP_NET_ADMIN, CAP_NET_RAW and, for AF_XDP, CAP_BPF and CAP_PERFMON.
+pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
+    let pool = ports::pool(&config)?;
+    let opened = ports::open(&pool, &config, operator)?;
+    let Opened { port, underlay, under_mac, xdp_sockets, _silencer } = opened;
+    let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
+    let rules = rules(&config, under_mac, operator)?;
+    let forwarder = Forwarder::new(
+        &pool,
+        port,
+        underlay,
+        ForwarderSpec {
+            rules,
+            fdb: config.table(seed)?,
+            shaper: config.shaper(monotonic_ns()),
+            order: config.order,
+            tuning: Tuning::default(),
+        },
+    )?;
+    let give_up = |source| RunError::System { what: "cannot drop capabilities".into(), source };
+    operator.opened().map_err(give_up)?;
+    let shared = Shared::default();
+    // Waiting on a socket does not report a removed interface.
+    let mut links = [&config.port.name, &config.underlay.name]
+        .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
+    let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
+    let cpus = sys::affinity::allowed_cpus().unwrap_or_default();
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (n, frames) in frames.iter().enumerate() {
+            // Pinned only if every worker has a CPU to itself.
+            let cpu = (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten();
+            let (forwarder, shared) = (&forwarder, &shared);
+            let builder = thread::Builder::new().name(format!("tunnel-{n}"));
+            let started = builder.spawn_scoped(scope, move || work(forwarder, shared, frames, cpu));
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    shared.stop.store(true, Ordering::Relaxed);
+                    return Err(RunError::System { what: "cannot start a worker".into(), source });
+                }
+            }
+        }
+        let mut watch = Watch {
+            config,
+            seed,
+            under_mac,
+            begun: Instant::now(),
+            dead: vec![false; threads.len()],
+            xdp_sockets,
+        };
+        while !operator.wants_end() && shared.gone.get().is_none() {
+            let second = Instant::now();
+            while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
+                thread::sleep(ASK);
+                if let Some(config) = operator.new_config() {
+                    watch.reload(config, &forwarder, operator);
+                }
+                for (n, thread) in threads.iter().enumerate() {
+                    if thread.is_finished() && !std::mem::replace(&mut watch.dead[n], true) {
+                        operator.note(&format!("worker {n} has panicked; the others continue"));
+                    }
+                }
+                if let Some(name) = links.iter_mut().flatten().find_map(LinkWatch::gone) {
+                    let _ = shared.gone.set(name.to_owned());
+                }
+                if shared.gone.get().is_some() {
+                    break;
+                }
+                if let Some(error) = shared.take_error() {
+                    operator.note(&error);
+                }
+            }
+            operator.live(&watch.live(&forwarder, &pool, &shared, &frames));
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            // The panic was reported above; its hole is in the counters.
+            let _ = thread.join();
+        }
+        operator.live(&watch.live(&forwarder, &pool, &shared, &frames));
+        Ok(())
+    })?;
+    match shared.gone.into_inner() {
+        Some(ifname) => Err(IoError::Gone { ifname }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Loop of a worker until the stop flag is set.
+fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        // A failure costs speed only.
+        let _ = sys::affinity::pin_to(&[cpu]);
+    }
+    // Workers need none of the capabilities for reading a configuration.
+    let _ = sys::capability::keep(&[]);
+    let mut worker = Worker::default();
+    let mut idle_turns = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        match forwarder.turn(&mut worker, monotonic_ns()) {
+            Ok(0) if idle_turns >= IDLE_TURNS => {
+                // If the queues are in use, the worker that holds them polls again.
+                let waits = forwarder.queued().is_some_and(|count| count > 0);
+                let nap = if waits { NAP_SHAPING } else { NAP };
+                // An interruption is harmless, and an error recurs at the next turn.
+                let _ = forwarder.wait(nap);
+            }
+            Ok(0) => idle_turns += 1,
+            Ok(_) => {
+                idle_turns = 0;
+                frames.store(worker.frame_count, Ordering::Relaxed);
+            }
+            Err(error) => {
+                shared.failed(&error);
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// Rules for the tunnels of a configuration, with the MAC addresses of their next hops.
+fn rules(
+    config: &Config,
+    under_mac: net::Mac,
+    operator: &mut impl Operator,
+) -> Result<RulesSpec, RunError> {
+    let mut encaps = Vec::with_capacity(config.tunnels.len());
+    for tunnel in &config.tunnels {
+        let next_hop = match (tunnel.next_hop, tunnel.tunnel.remote) {
+            (Some(mac), _) => mac,
+            (None, IpAddr::V4(remote)) => {
+                let found = net::resolve(remote, Some(&config.underlay.name))?;
+                if u32::from(config.underlay.mtu_bytes) > found.mtu_bytes {
+                    operator.note(&format!(
+                        "underlay.mtu is {}, but {} carries {}: larger frames will be lost",
+                        config.underlay.mtu_bytes, found.ifname, found.mtu_bytes
+                    ));
+                }
+                found.next_hop_mac
+            }
+            (None, IpAddr::V6(remote)) => {
+                return Err(RunError::Unsupported {
+                    key: "tunnel.next_hop".into(),
+                    problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
+                    remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
+                });
+            }
+        };
+        let encap = Encap::new(tunnel.tunnel, tunnel.outer(under_mac, next_hop))
+            .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
+        operator.note(&format!(
+            "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
+            tunnel.name,
+            tunnel.tunnel.local,
+            tunnel.tunnel.remote,
+            Mac(next_hop),
+            encap.inner_bytes_max()
+        ));
+        encaps.push(encap);
+    }
+    Ok(RulesSpec {
+        encaps,
+        decap: config.decap(),
+        learns: config.learns,
+        classifier: config.classifier(),
+        policer: config.qos.policer,
+    })
+}
+
+/// State of the monitoring thread.
+struct Watch {
+    config: Config,
+    seed: u64,
+    under_mac: net::Mac,
+    begun: Instant,
+    dead: Vec<bool>,
+    xdp_sockets: bool,
+}
+
+impl Watch {
+    /// Applies a new configuration while frames pass. A configuration with errors, or with a change
+    /// that needs a restart, changes nothing.
+    fn reload(&mut self, new: Config, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        let fixed = self.config.fixed_differences(&new);
+        if !fixed.is_empty() {
+            operator.note(&format!(
+                "not reloaded: {} can change only at a start; restore it, or restart",
+                fixed.join(", ")
+            ));
+            return;
+        }
+        let rules = match rules(&new, self.under_mac, operator) {
+            Ok(rules) => rules,
+            Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
+        };
+        // Checked before any change: all static addresses must fit.
+        if let Err(error) = new.table(self.seed) {
+            return operator.note(&format!("not reloaded: fdb.entries: {error}"));
+        }
+        let old = &self.config;
+        let moved = |index: u16| {
+            let tunnel = old.tunnels.get(usize::from(index))?.tunnel;
+            new.tunnels.iter().position(|other| other.tunnel == tunnel).map(|at| at as u16)
+        };
+        let spec = FdbSpec { seed: self.seed, ..new.fdb };
+        forwarder.reload(rules, |fdb| {
+            let mut table = fdb.rebuilt(spec, moved);
+            for entry in &new.statics {
+                // They fit an empty table (checked above), and replace learnt addresses.
+                let _ = table.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16));
+            }
+            table
+        });
+        if new.qos != self.config.qos {
+            let now_ns = monotonic_ns();
+            let dropped = forwarder.set_shaper(new.shaper(now_ns), now_ns);
+            if dropped > 0 {
+                operator.note(&format!("{dropped} queued frames did not fit the new queues"));
+            }
+        }
+        self.config = new;
+        operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
+    }
+
+    fn live(
+        &self,
+        forwarder: &Forwarder<'_>,
+        pool: &Pool,
+        shared: &Shared,
+        frames: &[AtomicU64],
+    ) -> Live {
+        let addresses = forwarder.addresses(monotonic_ns());
+        let sockets = forwarder.sockets();
+        Live {
+            up: self.begun.elapsed(),
+            tunnels: self.config.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect(),
+            counts: forwarder.counts(),
+            books: forwarder.counters(),
+            pool: pool.balance(),
+            address_count: addresses.len(),
+            worker_frames: frames.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+            dead_workers: self.dead.iter().filter(|dead| **dead).count(),
+            error_count: shared.error_count.load(Ordering::Relaxed),
+            rings: match self.xdp_sockets {
+                true => sockets.map(::io::forward::xsk_statistics),
+                false => [None, None],
+            },
+        }
+    }
+}
+
+/// Binds a socket to the VXLAN port. AF_PACKET only copies frames, so without it the host's stack
+/// would answer each datagram with ICMP port unreachable.
+fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // If another process owns the port, that has the same effect.
+    UdpSocket::bind((address, port)).or_else(|_| UdpSocket::bind((any, port))).ok()
+}

@@ -1,0 +1,165 @@
+//! Opens the interfaces of a configuration.
+
+use std::net::UdpSocket;
+
+use host::net::{self, Link, NetError, ethtool};
+use io::forward::{
+    HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, open_packet_port, open_port,
+    open_tap_port,
+};
+use io::{Copying, IoError, XdpMode};
+
+use super::{Operator, RunError, silencer};
+use crate::config::{Config, Engine};
+use crate::encap::HEADERS_BYTES_MAX;
+use crate::spec::Carrier;
+
+/// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
+const POOL_FRAMES: u32 = 16_384;
+/// Pool size for frames of several pages, of which the send rings hold fewer.
+const POOL_FRAMES_LARGE: u32 = 8192;
+/// Receive frames in the kernel per port: a worker that loses its CPU for 30 ms loses no frame at
+/// 200,000 frames a second.
+const FILL_FRAMES: u32 = 6144;
+/// The same for frames of several pages.
+const FILL_FRAMES_LARGE: u32 = 2048;
+/// Size of a page, the unit that the kernel receives into.
+const PAGE_BYTES: usize = 4096;
+/// End of a page that XDP programs cannot use (struct skb_shared_info), in bytes.
+const TAIL_BYTES: usize = 320;
+/// Maximum number of pages of a frame.
+const PAGES_MAX: usize = 4;
+/// Ethernet header and two VLAN tags.
+const LINK_BYTES: usize = 22;
+/// Maximum MTU.
+pub(super) const MTU_BYTES_MAX: usize = PAGES_MAX * PAGE_BYTES - HEADROOM_BYTES - LINK_BYTES;
+
+/// Both ports and what belongs to them.
+pub(super) struct Opened<'p> {
+    pub(super) port: Port<'p>,
+    pub(super) underlay: Port<'p>,
+    /// MAC address of the underlay interface.
+    pub(super) under_mac: net::Mac,
+    pub(super) xdp_sockets: bool,
+    pub(super) _silencer: Option<UdpSocket>,
+}
+
+/// Allocates a pool of frames large enough for both MTUs.
+pub(super) fn pool(config: &Config) -> Result<Pool, RunError> {
+    let mtu_bytes = config.port.mtu_bytes.max(config.underlay.mtu_bytes);
+    let needed = HEADROOM_BYTES.max(HEADERS_BYTES_MAX) + usize::from(mtu_bytes) + LINK_BYTES;
+    // Frames that do not fit a page with its tail arrive in several buffers.
+    let (frame_bytes, frame_count) = match (needed + TAIL_BYTES).div_ceil(PAGE_BYTES) {
+        _ if needed <= 2048 => (2048, POOL_FRAMES),
+        1 => (PAGE_BYTES, POOL_FRAMES),
+        _ if needed <= PAGES_MAX * PAGE_BYTES => {
+            (needed.div_ceil(PAGE_BYTES).max(2) * PAGE_BYTES, POOL_FRAMES_LARGE)
+        }
+        _ => {
+            let key = if config.port.mtu_bytes == mtu_bytes { "port.mtu" } else { "underlay.mtu" };
+            return Err(RunError::Unsupported {
+                key: key.into(),
+                problem: format!("packets of {mtu_bytes} bytes do not fit into a frame"),
+                remedy: format!("give at most {MTU_BYTES_MAX}"),
+            });
+        }
+    };
+    Pool::allocate(frame_bytes as u32, frame_count)
+        .map_err(|source| RunError::System { what: "cannot allocate frames".into(), source })
+}
+
+/// Opens both ports in the calling thread's namespace.
+pub(super) fn open<'p>(
+    pool: &'p Pool,
+    config: &Config,
+    operator: &mut impl Operator,
+) -> Result<Opened<'p>, RunError> {
+    let under = net::link_named(&config.underlay.name)?;
+    let under_mac = under
+        .mac
+        .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
+    carries(&under, "underlay", config.underlay.mtu_bytes)?;
+    let gre = config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }));
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, gre };
+    let silencer =
+        || config.underlay.address.and_then(|address| silencer(address, config.vxlan_port));
+    let (port, underlay, _silencer) = match config.engine {
+        Engine::Xdp => {
+            let plain = net::link_named(&config.port.name)?;
+            carries(&plain, "port", config.port.mtu_bytes)?;
+            let port = open_xdp(pool, &plain, TunnelFrames::All, None, operator)?;
+            let underlay = open_xdp(pool, &under, tunnels, Some(&port.rx), operator)?;
+            (port, underlay, None)
+        }
+        Engine::Packet => {
+            let plain = net::link_named(&config.port.name)?;
+            carries(&plain, "port", config.port.mtu_bytes)?;
+            let port = open_packet_port(pool, plain.index, &plain.name)?;
+            (port, open_packet_port(pool, under.index, &under.name)?, silencer())
+        }
+        Engine::Tap => {
+            let port = open_tap_port(pool, &config.port.name)?;
+            let tap = net::link_named(&config.port.name)?;
+            net::set_mtu(tap.index, config.port.mtu_bytes.into())?;
+            net::set_up(tap.index, true)?;
+            operator.note(&format!("created TAP device {}", tap.name));
+            (port, open_packet_port(pool, under.index, &under.name)?, silencer())
+        }
+    };
+    let xdp_sockets = config.engine == Engine::Xdp;
+    Ok(Opened { port, underlay, under_mac, xdp_sockets, _silencer })
+}
+
+/// Refuses an interface that would silently drop the largest packets.
+fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
+    if link.mtu_bytes >= mtu_bytes.into() {
+        return Ok(());
+    }
+    Err(RunError::Unsupported {
+        key: format!("{section}.mtu"),
+        problem: format!("{} carries {} bytes, not {mtu_bytes}", link.name, link.mtu_bytes),
+        remedy: format!("ip link set {} mtu {mtu_bytes}, or lower it here", link.name),
+    })
+}
+
+/// Opens an AF_XDP port in native mode if the driver supports it, else in generic mode.
+fn open_xdp<'p>(
+    pool: &'p Pool,
+    link: &Link,
+    frames: TunnelFrames,
+    first: Option<&PortRx<'p>>,
+    operator: &mut impl Operator,
+) -> Result<Port<'p>, RunError> {
+    // A driver without channels has one queue.
+    let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
+    if queues > 1 {
+        return Err(RunError::Unsupported {
+            key: format!("the interface {}", link.name),
+            problem: format!("it has {queues} receive queues, but only one is supported"),
+            remedy: format!("ethtool -L {} combined 1 (or rx 1 tx 1)", link.name),
+        });
+    }
+    let mut spec = PortSpec {
+        ifindex: link.index,
+        ifname: link.name.clone(),
+        queue: 0,
+        queues,
+        mode: XdpMode::Native,
+        copying: Copying::PreferZeroCopy,
+        frames,
+        fill_target: if pool.spans_chunks() { FILL_FRAMES_LARGE } else { FILL_FRAMES },
+    };
+    match open_port(pool, &spec, first) {
+        Ok(port) => Ok(port),
+        Err(error @ IoError::Bpf(_)) => {
+            operator.note(&format!(
+                "{}: no XDP support in the driver ({}); using generic XDP",
+                link.name,
+                host::text::chain(&error)
+            ));
+            spec.mode = XdpMode::Skb;
+            Ok(open_port(pool, &spec, first)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

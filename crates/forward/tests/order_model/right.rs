@@ -1,0 +1,13 @@
+//! The unchanged protocol.
+
+mod sync {
+    pub(super) use crate::checked::*;
+    pub(super) const PUBLISH: Ordering = Ordering::Release;
+    pub(super) const RECHECK: bool = true;
+    pub(super) const NOTIFY: Ordering = Ordering::AcqRel;
+}
+
+#[path = "../../src/order/mod.rs"]
+pub mod order;
+
+crate::scenarios!();

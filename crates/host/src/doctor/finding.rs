@@ -1,0 +1,161 @@
+//! Findings of checks, and the report that collects them.
+
+use serde::Serialize;
+
+use crate::text::chain;
+use crate::tune::KnobError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Has a small or occasional cost.
+    Low,
+    /// Has a cost for every packet.
+    Medium,
+    /// Loses packets, or defeats the purpose.
+    High,
+}
+
+/// A value and where it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Evidence {
+    /// File, netlink attribute or counter.
+    pub source: String,
+    pub value: String,
+}
+
+/// A setting or condition that slows packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Finding {
+    pub check: &'static str,
+    pub severity: Severity,
+    /// Summary in one line.
+    pub what: String,
+    pub evidence: Vec<Evidence>,
+    /// Reason, with its source.
+    pub why: &'static str,
+    /// Expected effect of the change.
+    pub effect: &'static str,
+    /// Possible harm of the change.
+    pub risk: &'static str,
+    /// Command that makes the change.
+    pub change: String,
+    /// Command that undoes it.
+    pub undo: String,
+}
+
+/// A measurement or note that is not a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Fact {
+    pub check: &'static str,
+    /// Text with units.
+    pub text: String,
+}
+
+/// A check that could not run, or not completely.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Unseen {
+    pub check: &'static str,
+    pub why: String,
+}
+
+/// Results of all checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Sorted by severity, highest first.
+    pub findings: Vec<Finding>,
+    pub facts: Vec<Fact>,
+    pub unseen: Vec<Unseen>,
+    /// Checks that ran completely without a finding.
+    pub passed: Vec<&'static str>,
+}
+
+impl Report {
+    /// Highest severity of all findings.
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|finding| finding.severity).max()
+    }
+}
+
+/// Collects the results of one check.
+#[derive(Debug)]
+pub struct Notes<'a> {
+    pub(super) check: &'static str,
+    pub(super) report: &'a mut Report,
+}
+
+impl Notes<'_> {
+    /// Adds a finding; its `check` is filled in.
+    pub(crate) fn find(&mut self, finding: Finding) {
+        self.report.findings.push(Finding { check: self.check, ..finding });
+    }
+
+    pub(crate) fn fact(&mut self, text: String) {
+        self.report.facts.push(Fact { check: self.check, text });
+    }
+
+    pub(crate) fn unseen(&mut self, why: impl Into<String>) {
+        let unseen = Unseen { check: self.check, why: why.into() };
+        if !self.report.unseen.contains(&unseen) {
+            self.report.unseen.push(unseen);
+        }
+    }
+
+    /// Unwraps an answer; an error is noted as unseen, unless the setting does not exist there.
+    pub(crate) fn ask<T>(&mut self, answer: Result<T, KnobError>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) if error.is_absence() => None,
+            Err(error) => {
+                self.unseen(chain(&error));
+                None
+            }
+        }
+    }
+}
+
+/// Begins a finding; the methods below add its parts.
+pub(super) fn finding(severity: Severity, what: impl Into<String>) -> Finding {
+    Finding {
+        check: "",
+        severity,
+        what: what.into(),
+        evidence: Vec::new(),
+        why: "",
+        effect: "",
+        risk: "none known",
+        change: String::new(),
+        undo: String::new(),
+    }
+}
+
+impl Finding {
+    pub(super) fn read(mut self, source: impl Into<String>, value: impl Into<String>) -> Self {
+        self.evidence.push(Evidence { source: source.into(), value: value.into() });
+        self
+    }
+
+    pub(super) fn because(self, why: &'static str) -> Self {
+        Finding { why, ..self }
+    }
+
+    pub(super) fn effect(self, effect: &'static str) -> Self {
+        Finding { effect, ..self }
+    }
+
+    pub(super) fn risk(self, risk: &'static str) -> Self {
+        Finding { risk, ..self }
+    }
+
+    pub(super) fn change(self, change: impl Into<String>, undo: impl Into<String>) -> Self {
+        Finding { change: change.into(), undo: undo.into(), ..self }
+    }
+}

@@ -1,0 +1,199 @@
+//! View of the host for checks: an interface and all that its packets cross in its namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::net::{self, Detail, Link};
+use crate::tune::{KnobError, Profile, System, Target, Value, find};
+
+/// An interface, the interfaces that its packets cross, and the profile to judge them by.
+#[derive(Debug)]
+pub struct HostView {
+    pub(crate) system: System,
+    pub(crate) profile: Option<Profile>,
+    pub(crate) app_cpu: Option<usize>,
+    /// All interfaces of the namespace, by index.
+    pub(crate) links: BTreeMap<u32, Link>,
+    pub(crate) details: BTreeMap<u32, Detail>,
+    /// Interfaces that the packets cross; loopback only if it was named.
+    pub(crate) path: Vec<u32>,
+    owners: std::sync::OnceLock<Owners>,
+}
+
+/// Programs by the inode number of their sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    pub(crate) by_inode: BTreeMap<u64, String>,
+    /// Some processes could not be inspected.
+    pub(crate) is_partial: bool,
+}
+
+impl HostView {
+    /// Reads all interfaces of the namespace.
+    ///
+    /// - `interface`: start of the path; `None` for all interfaces.
+    /// - `profile`: purpose of the packets; without it, settings that suit one purpose and harm
+    ///   another are not judged.
+    pub fn new(
+        system: System,
+        interface: Option<&str>,
+        profile: Option<Profile>,
+        app_cpu: Option<usize>,
+    ) -> Result<Self, KnobError> {
+        let links = system.within(net::links)?;
+        let links: BTreeMap<u32, Link> = links.into_iter().map(|link| (link.index, link)).collect();
+        let mut details = system.within(net::details)?;
+        if details.values().any(|detail| detail.headroom_bytes.is_none()) {
+            // Without BPF, it stays unknown.
+            let known = sys::bpf::headrooms(system.netns()).unwrap_or_default();
+            for detail in details.values_mut() {
+                let found = known.get(&detail.index).copied();
+                detail.headroom_bytes = detail.headroom_bytes.or(found);
+            }
+        }
+        let path = match interface {
+            None => {
+                links.values().filter(|link| !link.is_loopback).map(|link| link.index).collect()
+            }
+            Some(name) => connected(system.index(name)?, &links, &details),
+        };
+        let owners = std::sync::OnceLock::new();
+        Ok(HostView { system, profile, app_cpu, links, details, path, owners })
+    }
+
+    /// Interfaces that the packets cross.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
+        self.path.iter().filter_map(|index| self.links.get(index))
+    }
+
+    /// Reads a knob.
+    pub(crate) fn read(&self, knob: &str, target: &Target) -> Result<String, KnobError> {
+        let no_target = || KnobError::NoTarget { target: target.clone() };
+        let value: Value = find(knob).ok_or_else(no_target)?.read(&self.system, target)?;
+        Ok(value.to_string())
+    }
+
+    /// Reads a file in `/proc/sys` of the namespace.
+    pub(crate) fn sysctl(&self, file: &str) -> Option<String> {
+        let read = |path: &Path| std::fs::read_to_string(path);
+        Some(self.system.sysctl(&Target::Netns, file, read).ok()?.trim().to_owned())
+    }
+
+    /// Reads a file in `/proc/net` of the namespace.
+    pub(crate) fn proc_net(&self, file: &str) -> Result<String, KnobError> {
+        let path = format!("/proc/thread-self/net/{file}");
+        let read = self.system.run(|| std::fs::read_to_string(&path))?;
+        read.map_err(|source| KnobError::Read { what: path, source })
+    }
+
+    /// Returns the setting and value by which packets from this interface are forwarded, by route or
+    /// bridge; `None` if they are not.
+    pub(crate) fn forwards(&self, link: &Link) -> Option<(String, String)> {
+        let file = format!("net/ipv4/conf/{}/forwarding", link.name);
+        if let Some(value) = self.sysctl(&file).filter(|value| value == "1") {
+            return Some((format!("/proc/sys/{file}"), value));
+        }
+        let master = self.details.get(&link.index)?.master?;
+        let master =
+            self.links.get(&master).filter(|link| link.kind.as_deref() == Some("bridge"))?;
+        Some((format!("IFLA_MASTER of {}", link.name), format!("bridge {}", master.name)))
+    }
+
+    pub(crate) fn is_for(&self, profile: Profile) -> bool {
+        self.profile == Some(profile)
+    }
+
+    /// Prefix that runs a command in the namespace.
+    pub(crate) fn prefix(&self) -> String {
+        match &self.system.place().netns {
+            None => String::new(),
+            Some(name) if !name.contains('/') && !name.bytes().all(|b| b.is_ascii_digit()) => {
+                format!("ip netns exec {name} ")
+            }
+            Some(_) => format!("nsenter --net={} ", self.system.place().netns_file().display()),
+        }
+    }
+
+    /// Shell command that runs `command` with the namespace's sysfs, from outside of the namespace.
+    pub(crate) fn in_sysfs(&self, command: &str) -> String {
+        let prefix = self.prefix();
+        match prefix.as_str() {
+            "" => command.to_owned(),
+            // `ip netns exec` mounts the namespace's own sysfs.
+            named if named.starts_with("ip netns") => format!("{named}sh -c '{command}'"),
+            other => {
+                format!("{other}unshare -m sh -c 'mount -t sysfs none /sys && {command}'")
+            }
+        }
+    }
+
+    /// Owners of sockets, as far as `/proc` shows them.
+    pub(crate) fn owners(&self) -> &Owners {
+        self.owners.get_or_init(owners)
+    }
+}
+
+fn owners() -> Owners {
+    let mut owners = Owners::default();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = process.file_name();
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            continue;
+        };
+        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+            // The process has exited, or may not be inspected.
+            owners.is_partial |= process.path().exists();
+            continue;
+        };
+        for descriptor in descriptors.flatten() {
+            let Ok(to) = std::fs::read_link(descriptor.path()) else { continue };
+            let inode = to
+                .to_str()
+                .and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            if let Some(inode) = inode {
+                let comm = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                owners.by_inode.insert(inode, format!("{} (process {pid})", comm.trim()));
+            }
+        }
+    }
+    owners
+}
+
+/// Interfaces connected to `start`: those below and on top of it, its bridge and the bridge's other
+/// ports.
+fn connected(start: u32, links: &BTreeMap<u32, Link>, details: &BTreeMap<u32, Detail>) -> Vec<u32> {
+    let below = |index: u32| {
+        let vxlan = details.get(&index).and_then(|detail| detail.vxlan_bound_to);
+        let stacked = links.get(&index).and_then(|link| {
+            // The peer of a veth is not below it, although it may be in this namespace.
+            let peer = link.peer.filter(|peer| peer.netns_id.is_none())?;
+            (link.kind.as_deref() != Some("veth")).then_some(peer.index)
+        });
+        vxlan.into_iter().chain(stacked).filter(|index| *index != 0)
+    };
+    let mut seen = BTreeSet::from([start]);
+    let mut to_visit = vec![start];
+    let mut path = Vec::new();
+    while let Some(index) = to_visit.pop() {
+        path.push(index);
+        let mut next: Vec<u32> = below(index).collect();
+        next.extend(links.keys().copied().filter(|other| below(*other).any(|low| low == index)));
+        let master = details.get(&index).and_then(|detail| detail.master);
+        next.extend(master);
+        let is_port = |detail: &&Detail| detail.master == Some(index);
+        next.extend(details.values().filter(is_port).map(|detail| detail.index));
+        // A veth pair with both ends in this namespace.
+        let peer = links.get(&index).and_then(|link| link.peer).filter(|p| p.netns_id.is_none());
+        next.extend(peer.map(|peer| peer.index));
+        // An unbound tunnel may use any interface.
+        if !links.get(&index).is_some_and(|link| link.is_loopback) {
+            let unbound = details.values().filter(|detail| detail.vxlan_bound_to == Some(0));
+            next.extend(unbound.map(|detail| detail.index));
+        }
+        to_visit.extend(
+            next.into_iter().filter(|index| links.contains_key(index) && seen.insert(*index)),
+        );
+    }
+    path
+}

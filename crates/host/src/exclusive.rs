@@ -1,0 +1,134 @@
+//! Machine-wide lock: experiments and packet tracing exclude each other.
+//!
+//! Each activity has a file that is locked while a process is active. The kernel releases the lock
+//! however the process ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// An activity that cannot run beside the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// An experiment: its figures include the cost of tracing.
+    Measuring,
+    /// Packet tracing: adds a cost to every packet.
+    Tracing,
+}
+
+/// The other activity is running on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Conflict {
+    #[error(
+        "cannot trace packets while a `wirepath prove` runs on this machine: tracing would distort \
+         its figures; wait for it, or stop it"
+    )]
+    Measuring,
+    #[error(
+        "cannot measure while a `wirepath explain` runs on this machine: tracing would distort the \
+         figures; wait for it, or stop it"
+    )]
+    Tracing,
+}
+
+/// Holds one activity's lock until dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when this is dropped"]
+pub struct ExclusiveLock {
+    /// `None` if the lock file cannot be created; locking is then disabled.
+    _own: Option<File>,
+}
+
+impl ExclusiveLock {
+    /// Locks an activity. Any number of processes may hold the lock of the same one.
+    ///
+    /// The files are in `/run/lock`, or in the folder for temporary files if that is missing;
+    /// `WIREPATH_LOCKS` names another folder.
+    pub fn acquire(activity: Activity) -> Result<ExclusiveLock, Conflict> {
+        let run_lock = Path::new("/run/lock");
+        let chosen = std::env::var_os("WIREPATH_LOCKS").map(PathBuf::from);
+        let folder = chosen.unwrap_or_else(|| match run_lock.is_dir() {
+            true => run_lock.to_owned(),
+            false => std::env::temp_dir(),
+        });
+        ExclusiveLock::acquire_in(&folder, activity)
+    }
+
+    fn acquire_in(folder: &Path, activity: Activity) -> Result<ExclusiveLock, Conflict> {
+        let (own, other, conflict) = match activity {
+            Activity::Measuring => ("wirepath-measuring", "wirepath-following", Conflict::Tracing),
+            Activity::Tracing => ("wirepath-following", "wirepath-measuring", Conflict::Measuring),
+        };
+        // Own lock first: of two processes that start at once, at least one sees the other.
+        let own = open(&folder.join(own)).ok().filter(|own| retry(|| own.try_lock_shared()));
+        if let Ok(other) = open(&folder.join(other))
+            && !retry(|| other.try_lock())
+        {
+            return Err(conflict);
+        }
+        Ok(ExclusiveLock { _own: own })
+    }
+}
+
+/// Tries for 50 ms: other processes lock a file briefly to test it.
+fn retry(try_lock: impl Fn() -> Result<(), TryLockError>) -> bool {
+    (0..10).any(|attempt| {
+        if attempt > 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // A file system without locks refuses no process.
+        !matches!(try_lock(), Err(TryLockError::WouldBlock))
+    })
+}
+
+/// Opens for reading, which suffices to lock; creates only what is missing. In a world-writable
+/// folder the kernel refuses O_CREAT on files of other users.
+///
+/// Source: proc_sys_fs(5), protected_regular.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    options.write(true).create_new(true).mode(0o644);
+    match options.open(path) {
+        // Another process created it first.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => File::open(path),
+        created => created,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activities_exclude_each_other_but_not_themselves() {
+        let folder = tempfile::tempdir().unwrap();
+        let acquire = |activity| ExclusiveLock::acquire_in(folder.path(), activity);
+        let first = acquire(Activity::Measuring).unwrap();
+        let second = acquire(Activity::Measuring).unwrap();
+        assert_eq!(acquire(Activity::Tracing).unwrap_err(), Conflict::Measuring);
+        drop(first);
+        assert_eq!(acquire(Activity::Tracing).unwrap_err(), Conflict::Measuring);
+        drop(second);
+        let tracing = acquire(Activity::Tracing).unwrap();
+        assert_eq!(acquire(Activity::Measuring).unwrap_err(), Conflict::Tracing);
+        drop(tracing);
+        drop(acquire(Activity::Measuring).unwrap());
+    }
+
+    #[test]
+    fn without_a_folder_locking_is_disabled() {
+        let folder = Path::new("/nonexistent/folder");
+        let _measuring = ExclusiveLock::acquire_in(folder, Activity::Measuring).unwrap();
+        let _tracing = ExclusiveLock::acquire_in(folder, Activity::Tracing).unwrap();
+    }
+}

@@ -1,0 +1,164 @@
+//! One end of a wire: an interface with an address in a namespace of its own.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+use sys::netns::Netns;
+use sys::sysfs::Sysfs;
+
+use super::error::LabError;
+use host::net::{self, Mac, VethEnd, ethtool};
+
+/// An interface of a lab, alone in its namespace.
+#[derive(Debug)]
+pub struct End {
+    pub netns: Netns,
+    pub ifname: String,
+    /// Index in that namespace; the other end may have the same index.
+    pub ifindex: u32,
+    pub mac: Mac,
+    /// IPv4 address; unspecified for the middle of a [`super::Triple`], which has none.
+    pub ip: Ipv4Addr,
+    /// Length of the network's prefix in bits.
+    pub prefix: u8,
+    /// Transmit and receive queues in use at the start.
+    pub queues: u32,
+    /// MTU in bytes at the start.
+    pub mtu_bytes: u32,
+}
+
+impl End {
+    /// Runs `body` on a thread inside this end's namespace; see [`Netns::run`].
+    pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, LabError> {
+        Ok(self.netns.run(body)?)
+    }
+
+    /// The sysfs of this end's namespace, for settings that only sysfs offers (steering, NAPI).
+    pub fn sysfs(&self) -> Result<Sysfs, LabError> {
+        Ok(Sysfs::of(&self.netns)?)
+    }
+
+    /// Switches an offload on or off, by its ethtool name (see [`ethtool::Feature`]).
+    pub fn set_feature(&self, feature: &str, on: bool) -> Result<(), LabError> {
+        Ok(self.netns.run(|| ethtool::set_features(self.ifindex, &[(feature, on)]))??)
+    }
+
+    /// Sets the interface up or down; the other end loses or gains its carrier.
+    pub fn set_up(&self, up: bool) -> Result<(), LabError> {
+        Ok(self.netns.run(|| net::set_up(self.ifindex, up))??)
+    }
+
+    /// Current state of the interface.
+    pub fn link(&self) -> Result<net::Link, LabError> {
+        Ok(self.netns.run(|| net::link(self.ifindex))??)
+    }
+
+    /// Removes the interface, and with it the other end of the wire.
+    pub fn delete_link(&self) -> Result<(), LabError> {
+        Ok(self.netns.run(|| net::delete(self.ifindex))??)
+    }
+}
+
+/// Configuration of an end of a lab.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndSpec {
+    pub(super) ifname: &'static str,
+    pub(super) mac: Mac,
+    pub(super) ip: Option<Ipv4Addr>,
+    pub(super) queues: u32,
+    pub(super) mtu_bytes: u32,
+    pub(super) gro: bool,
+    pub(super) tso: bool,
+}
+
+/// Prefix length of every lab network.
+pub(super) const PREFIX: u8 = 24;
+
+/// Creates an empty namespace with loopback up and IPv6 off, so that no router solicitation or
+/// multicast report mixes with the measured traffic.
+pub(super) fn quiet_netns() -> Result<Netns, LabError> {
+    let netns = Netns::new()?;
+    netns.run(|| {
+        for path in [
+            "/proc/sys/net/ipv6/conf/all/disable_ipv6",
+            "/proc/sys/net/ipv6/conf/default/disable_ipv6",
+        ] {
+            match fs::write(path, "1") {
+                Ok(()) => {}
+                // A kernel without IPv6 sends none either.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(LabError::Sysctl { path: path.into(), source }),
+            }
+        }
+        const LOOPBACK: u32 = 1;
+        Ok(net::set_up(LOOPBACK, true)?)
+    })??;
+    Ok(netns)
+}
+
+/// Joins two namespaces by a wire, which is ready to carry traffic on return.
+pub(super) fn join(
+    one: (&Netns, &EndSpec),
+    other: (&Netns, &EndSpec),
+) -> Result<[End; 2], LabError> {
+    let veth = |(netns, spec): (_, &EndSpec)| VethEnd {
+        netns,
+        name: spec.ifname,
+        mac: spec.mac,
+        queues: spec.queues,
+        mtu_bytes: spec.mtu_bytes,
+    };
+    // Created from inside, so that the caller's namespace is not involved.
+    one.0.run(|| net::create_veth(&veth(one), &veth(other)))??;
+    let ends = [configure(one)?, configure(other)?];
+    for end in &ends {
+        wait_until_running(end)?;
+    }
+    Ok(ends)
+}
+
+fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
+    let ifindex = netns.run(|| {
+        let ifindex = net::link_named(spec.ifname)?.index;
+        if let Some(ip) = spec.ip {
+            net::add_address(ifindex, ip, PREFIX)?;
+        }
+        // Up first: a veth whose GRO is enabled while it is down does not poll, and drops frames
+        // that are redirected to it.
+        net::set_up(ifindex, true)?;
+        ethtool::set_features(
+            ifindex,
+            &[
+                (ethtool::Feature::GRO, spec.gro),
+                (ethtool::Feature::TSO, spec.tso),
+                (ethtool::Feature::UDP_SEGMENTATION, spec.tso),
+            ],
+        )?;
+        Ok::<_, LabError>(ifindex)
+    })??;
+    Ok(End {
+        netns: netns.try_clone()?,
+        ifname: spec.ifname.to_owned(),
+        ifindex,
+        mac: spec.mac,
+        ip: spec.ip.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        prefix: if spec.ip.is_some() { PREFIX } else { 0 },
+        queues: spec.queues,
+        mtu_bytes: spec.mtu_bytes,
+    })
+}
+
+/// Waits until the interface can send. The carrier is up at once, but until the kernel's link watch
+/// has run, the interface has no queueing discipline and drops packets.
+fn wait_until_running(end: &End) -> Result<(), LabError> {
+    for _ in 0..1000 {
+        if end.link()?.is_running {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err(LabError::NoCarrier { ifname: end.ifname.clone() })
+}

@@ -1,0 +1,38 @@
+//! Throw-away topologies: network namespaces joined by veth.
+//!
+//! A lab consists of file descriptors. Its namespaces have no name and are held open by the
+//! process, so the kernel removes namespaces and interfaces when the lab is dropped and also when
+//! the process is killed. (Removal is not instant, and a socket, thread or child process inside
+//! keeps its namespace alive.) Nothing is created in the caller's namespace. Only an
+//! [`AttachedNamespace`] creates an interface in an existing namespace, which the caller passes.
+//!
+//! # Receiving by NAPI
+//! A veth passes frames on as socket buffers until its *receiving* end has an XDP program in
+//! native mode or has GRO enabled; from then on that end runs NAPI. Frames that XDP redirects into
+//! a veth (devmap or `bpf_redirect`) arrive at its peer **only while the peer runs NAPI**;
+//! otherwise they are dropped without an error. An end that receives such frames therefore needs
+//! `gro`, an XDP program ([`sys::bpf::PassProgram`] is the smallest), or [`End::set_feature`].
+
+mod accounting;
+mod attached;
+mod end;
+mod error;
+mod load_route;
+mod pair;
+pub mod peers;
+pub mod qemu;
+mod run;
+mod tap;
+mod triple;
+mod tuned;
+
+pub use accounting::{Meter, Placement, Used, cost_of, local, settle, softirqs_missing};
+pub use attached::{AttachedNamespace, Side, Wire};
+pub use end::End;
+pub use error::LabError;
+pub use load_route::{LoadRequest, LoadRoute, NamespaceEnds};
+pub use pair::{Pair, PairSpec};
+pub use run::{Cause, Run, Signals, drain, run};
+pub use tap::{TapEnd, TapHome};
+pub use triple::{Middle, Triple};
+pub use tuned::{TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan, ladder_of_plan};

@@ -1,0 +1,160 @@
+//! Other programs as arms: run in the same lab and in the same blocks, with their output parsed
+//! into a [`Measurement`].
+
+mod iperf3;
+mod sockperf;
+
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Pair;
+use host::child::{Child, ChildUsage, Finished, Place};
+use host::cpu::CpuClock;
+use model::{Cost, Measurement, Support};
+
+use crate::{Cause, Meter, Placement};
+use model::{LoadKind, PathError};
+
+/// UDP and control port of peer programs in a lab.
+const PORT: u16 = 9100;
+
+/// Traffic pattern of a peer program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// Each datagram is sent when the previous one is answered.
+    PingPong,
+    /// As fast as possible.
+    Flood,
+    /// On a fixed schedule.
+    Open {
+        /// Datagrams a second.
+        rate_pps: u64,
+        /// Datagrams that are due together.
+        burst: u64,
+    },
+}
+
+/// Task of a peer program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    pub traffic: Traffic,
+    /// UDP payload of each datagram, bytes.
+    pub size_bytes: usize,
+    /// Segment under which its latency is reported: `rtt` for whole round trips, any other for half
+    /// of one, which peer programs use as one-way latency.
+    pub segment: &'static str,
+}
+
+/// A peer program that can carry a load.
+trait Peer {
+    /// One bounded run. Returns the measurement and the total CPU time of the programs in
+    /// nanoseconds.
+    fn trial(
+        &mut self,
+        pair: &Pair,
+        job: &Job,
+        places: &Placement,
+    ) -> Result<(Measurement, u64), PathError>;
+}
+
+/// The peers of a session, each opened for its first trial and kept until the last.
+#[derive(Default)]
+pub struct Peers {
+    open: BTreeMap<String, Box<dyn Peer>>,
+}
+
+impl Peers {
+    /// Runs one trial of a peer and accounts for the CPU time of its programs and of the kernel.
+    pub fn trial(
+        &mut self,
+        name: &str,
+        job: &Job,
+        pair: &Pair,
+        places: &Placement,
+        clock: &CpuClock,
+    ) -> Result<Measurement, PathError> {
+        let peer = match self.open.entry(name.to_owned()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(open(name, job)?),
+        };
+        let meter = Meter::start(clock, &places.both())?;
+        let (mut m, children_ns) = peer.trial(pair, job, places)?;
+        meter.stop()?.with_children(children_ns).account(&mut m);
+        Ok(m)
+    }
+}
+
+fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
+    match name {
+        "iperf3" => Ok(Box::new(iperf3::Iperf3)),
+        "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
+        _ => Err(PathError::Invalid {
+            what: format!("no peer named {name} for {:?}", job.traffic),
+            remedy: "use iperf3 (floods) or sockperf (all other traffic)".into(),
+        }),
+    }
+}
+
+/// Checks that a peer is installed and can carry a load.
+pub fn support(name: &str, load: &str, loads: &[LoadKind]) -> Support {
+    let known = loads.iter().find(|l| l.name == load).map_or(&[][..], |l| l.peers);
+    if !known.contains(&name) {
+        let carries = if known.is_empty() { "none".into() } else { known.join(", ") };
+        return Support::Refused {
+            why: format!("{name} does not support load {load}; programs that do: {carries}"),
+        };
+    }
+    match Command::new(name).arg("--version").output() {
+        Ok(_) => Support::Yes,
+        Err(_) => Support::unsupported(
+            format!("{name} is not installed"),
+            format!("apt-get install {name}"),
+        ),
+    }
+}
+
+fn failed(program: &str, why: impl Into<Cause>) -> PathError {
+    PathError::at(program, why)
+}
+
+/// Starts the server of a peer in the far namespace.
+fn serve(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
+    let place = Place { netns: Some(&pair.far.netns), cpus: &places.far };
+    Child::spawn(command, &place).map_err(PathError::part)
+}
+
+/// Starts the client of a peer in the near namespace.
+fn start_client(pair: &Pair, places: &Placement, command: Command) -> Result<Child, PathError> {
+    let place = Place { netns: Some(&pair.near.netns), cpus: &places.near };
+    Child::spawn(command, &place).map_err(PathError::part)
+}
+
+/// Waits until a client exits.
+fn finish_client(
+    program: &str,
+    mut child: Child,
+    timeout: Duration,
+) -> Result<Finished, PathError> {
+    let Some(finished) = child.wait(timeout).map_err(PathError::part)? else {
+        return Err(failed(program, format!("no exit within {} s", timeout.as_secs())));
+    };
+    if !finished.status.success() {
+        let text = [&finished.stdout[..], &finished.stderr[..]].concat();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().rev().find(|l| l.to_lowercase().contains("error"));
+        let why = line.unwrap_or("no message").trim().to_owned();
+        return Err(failed(program, format!("{}: {why}", finished.status)));
+    }
+    Ok(finished)
+}
+
+fn cost(usage: &ChildUsage) -> Cost {
+    Cost {
+        user_ns: usage.user_ns,
+        system_ns: usage.system_ns,
+        softirq_ns: None,
+        context_switch_count: usage.voluntary_switch_count + usage.involuntary_switch_count,
+        syscall_count: None,
+    }
+}

@@ -1,0 +1,79 @@
+//! No namespace or interface outlives a lab whose process is killed.
+
+use std::io::{Write, stdout};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use sys::child::{Child, Place};
+use sys::netns::Netns;
+use sys::sysfs::Sysfs;
+use wirepath_lab::{PairSpec, Triple};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Child process of the next test, which kills it.
+#[test]
+#[ignore = "role of a child process"]
+fn holds_a_lab_until_killed() {
+    let lab = Triple::new(&PairSpec::default()).unwrap();
+    let fds = [&lab.near.netns, &lab.middle.netns, &lab.far.netns].map(|n| n.as_fd().as_raw_fd());
+    writeln!(stdout(), "holding {fds:?}").unwrap();
+    thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn a_killed_process_leaves_no_interface_and_no_namespace() {
+    let own_interfaces = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let names = |text: String| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
+    };
+    let before = names(own_interfaces());
+    let role = testkit::role("holds_a_lab_until_killed");
+    let mut child = Child::spawn(role, &Place::default()).unwrap();
+    assert!(child.wait_for_stdout("]\n", LONG), "{:?}", child.wait(Duration::ZERO));
+
+    let said = String::from_utf8(child.stdout_so_far()).unwrap();
+    let (_, list) = said.split_once("holding [").unwrap();
+    let fds = list.split(']').next().unwrap().split(", ").map(|fd| fd.parse::<u32>().unwrap());
+    // A sysfs view of each namespace does not keep the namespace alive.
+    let mut inodes = Vec::new();
+    let views: Vec<Sysfs> = fds
+        .map(|fd| {
+            let netns = Netns::open(format!("/proc/{}/fd/{fd}", child.pid())).unwrap();
+            inodes.push(netns.inode().unwrap());
+            Sysfs::of(&netns).unwrap()
+        })
+        .collect();
+    let interfaces = |view: &Sysfs| view.list("class/net").unwrap_or_default().len();
+    assert_eq!(views.iter().map(interfaces).collect::<Vec<_>>(), [2, 3, 2]);
+    assert!(inodes.iter().all(|inode| is_held(*inode)), "the check must detect a held namespace");
+
+    let killed = Command::new("kill").args(["-9", &child.pid().to_string()]).status().unwrap();
+    assert!(killed.success());
+    child.wait(LONG).unwrap().expect("killed");
+    let all_gone = || views.iter().all(|view| interfaces(view) == 0);
+    let gone = (0..2000).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        all_gone()
+    });
+    assert!(gone, "{:?}", views.iter().map(|view| view.list("class/net")).collect::<Vec<_>>());
+    assert!(!inodes.iter().any(|inode| is_held(*inode)));
+    assert_eq!(names(own_interfaces()), before);
+}
+
+/// True if any process is in that network namespace or holds it open.
+fn is_held(inode: u64) -> bool {
+    let wanted = format!("net:[{inode}]");
+    let leads_there = |path: &std::path::Path| {
+        std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str())
+    };
+    let entries = |path: &std::path::Path| {
+        std::fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+    };
+    entries("/proc".as_ref()).any(|process| {
+        leads_there(&process.join("ns/net"))
+            || entries(&process.join("fd")).any(|fd| leads_there(&fd))
+    })
+}

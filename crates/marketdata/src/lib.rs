@@ -1,0 +1,19 @@
+//! Market data over multicast: listen, arbitrate, recover, record, replay.
+//!
+//! The path `feed` measures a receiver built from these parts.
+
+pub mod arbiter;
+pub mod capture;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+pub mod json;
+pub mod listen;
+pub mod messages;
+pub mod pitfalls;
+pub mod record;
+pub mod recovery;
+pub mod relative_latency;
+pub mod replay;
+pub mod schedule;
+pub mod symbols;
+pub mod synthetic;

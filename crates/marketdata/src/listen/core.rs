@@ -1,0 +1,313 @@
+//! Processing of a datagram: decoding, arbitration, order books, latency.
+
+use market::twse::{Body, Telegram, Telegrams};
+use market::{itch, mold};
+use sys::clock;
+
+use super::interval::{Interval, LineStats, TopRow};
+use super::line::LineTrack;
+use crate::arbiter::{Arbiter, Delivery, Domain, Line};
+use crate::messages::{self, Digest, Protocol};
+use crate::relative_latency::Base;
+use crate::symbols::{SymbolBook, Symbols, Update};
+
+/// Number of message types counted separately: formats of telegrams, letters of ITCH.
+const KINDS: usize = 256;
+
+/// State of a line outside the arbiter.
+#[derive(Debug)]
+pub(super) struct LineState {
+    pub(super) track: LineTrack,
+    pub(super) book: LineStats,
+    /// Time of its last datagram, CLOCK_MONOTONIC.
+    pub(super) heard_ns: Option<u64>,
+}
+
+/// Consumer of delivered messages.
+#[derive(Debug)]
+pub(super) struct Sink {
+    protocol: Protocol,
+    pub(super) symbols: Symbols,
+    pub(super) kinds: Box<[u64; KINDS]>,
+    pub(super) undecoded: u64,
+    pub(super) digests: Option<Vec<(Domain, Digest)>>,
+    pub(super) has_ended: bool,
+    /// CLOCK_REALTIME of the delivery in progress.
+    real_ns: u64,
+    base: Base,
+}
+
+/// A session of MoldUDP64.
+#[derive(Debug)]
+pub(super) struct SessionState {
+    pub(super) session: mold::Session,
+    pub(super) domain: Domain,
+    /// One past the last message sent by the server, from any packet header.
+    pub(super) next_sequence: u64,
+    pub(super) has_ended: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) protocol: Protocol,
+    pub(super) arbiter: Arbiter,
+    pub(super) sink: Sink,
+    pub(super) lines: Vec<LineState>,
+    pub(super) interval: Box<Interval>,
+    pub(super) sessions: Vec<SessionState>,
+    /// Sequences received on lines while recovery is active.
+    pub(super) brought: Vec<u64>,
+    pub(super) wants_brought: bool,
+}
+
+impl Sink {
+    pub(super) fn new(protocol: Protocol, symbols: Symbols, has_digests: bool) -> Self {
+        Sink {
+            protocol,
+            symbols,
+            kinds: Box::new([0; KINDS]),
+            undecoded: 0,
+            digests: has_digests.then(Vec::new),
+            has_ended: false,
+            real_ns: 0,
+            base: Base::default(),
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery<'_>, interval: &mut Interval) {
+        let Delivery::Message { domain, sequence, message, .. } = delivery else { return };
+        if let Some(digests) = &mut self.digests {
+            let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
+                digests.push((domain, Digest::default()));
+                digests.len() - 1
+            });
+            digests[at].1.add(sequence, message);
+        }
+        let matched_ns = match self.protocol {
+            Protocol::Twse => {
+                let Some(Ok(telegram)) = Telegrams::new(message).next() else {
+                    self.undecoded += 1;
+                    return;
+                };
+                self.kinds[usize::from(telegram.format())] += 1;
+                self.has_ended |= self.symbols.update(&telegram) == Update::EndOfFeed;
+                telegram_ns(&telegram)
+            }
+            Protocol::Mold => match itch::Message::parse(message) {
+                Ok(decoded) => {
+                    self.kinds[usize::from(decoded.kind().to_wire())] += 1;
+                    Some(decoded.timestamp.0)
+                }
+                Err(_) => {
+                    self.undecoded += 1;
+                    None
+                }
+            },
+        };
+        if let Some(matched_ns) = matched_ns {
+            let difference = self.base.difference_ns(self.real_ns, matched_ns);
+            interval.match_to_app[2].record(difference);
+        }
+    }
+}
+
+/// Time of the match, nanoseconds of the day; instruments have none.
+#[inline]
+fn telegram_ns(telegram: &Telegram<'_>) -> Option<u64> {
+    let time = match telegram.body() {
+        Body::Quote(quote) => quote.time(),
+        Body::OddLot(odd) => odd.time(),
+        Body::Instrument(_) | Body::Other(_) => None,
+    };
+    time.map(|time| time.micros() * 1000)
+}
+
+/// Splits the borrow of the core between the arbiter and its consumer.
+macro_rules! delivering {
+    ($core:ident, |$arbiter:ident, $deliver:ident| $body:expr) => {{
+        let Core { arbiter: $arbiter, sink, interval, .. } = &mut *$core;
+        let $deliver = &mut |delivery: Delivery<'_>| sink.deliver(delivery, interval);
+        $body
+    }};
+}
+
+impl Core {
+    /// Processes a datagram of a line.
+    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>) {
+        let now_ns = clock::monotonic_ns();
+        let real_ns = clock::realtime_ns();
+        self.sink.real_ns = real_ns;
+        let at = line as usize;
+        let state = &mut self.lines[at];
+        state.heard_ns = Some(now_ns);
+        state.book.datagrams += 1;
+        state.book.payload_bytes += payload.len() as u64;
+        match stamp_ns {
+            Some(stamp_ns) => {
+                self.interval.kernel_to_app[at].saturating_record(real_ns.saturating_sub(stamp_ns))
+            }
+            None => state.book.unstamped += 1,
+        }
+        let (mut count, mut malformed) = (0, 0);
+        match self.protocol {
+            Protocol::Twse => {
+                for telegram in Telegrams::new(payload) {
+                    let Ok(telegram) = telegram else {
+                        malformed += 1;
+                        continue;
+                    };
+                    count += 1;
+                    let domain = messages::domain_of(&telegram);
+                    let matched_ns = telegram_ns(&telegram);
+                    let sequence = telegram.sequence().into();
+                    self.offer(line, domain, sequence, now_ns, telegram.bytes(), matched_ns);
+                }
+            }
+            Protocol::Mold => match mold::Packet::parse(payload) {
+                Ok(packet) => {
+                    let domain = self.session(&packet.header());
+                    for message in packet.messages() {
+                        let Ok(mold::Message { sequence, bytes, .. }) = message else {
+                            malformed += 1;
+                            continue;
+                        };
+                        count += 1;
+                        let decoded = itch::Message::parse(bytes).ok();
+                        let matched_ns = decoded.map(|message| message.timestamp.0);
+                        self.offer(line, domain, sequence, now_ns, bytes, matched_ns);
+                    }
+                }
+                Err(_) => malformed += 1,
+            },
+        }
+        let book = &mut self.lines[at].book;
+        book.malformed += malformed;
+        if count > 0 {
+            let (low, high) = book.messages_per_datagram.unwrap_or((count, count));
+            book.messages_per_datagram = Some((low.min(count), high.max(count)));
+        }
+    }
+
+    #[inline]
+    fn offer(
+        &mut self,
+        line: Line,
+        domain: Domain,
+        sequence: u64,
+        now_ns: u64,
+        message: &[u8],
+        matched_ns: Option<u64>,
+    ) {
+        use crate::arbiter::Arrival::{Delivered, Held, Late};
+        if let Some(matched_ns) = matched_ns {
+            // Before arbitration, which may deliver others first; repeats are too rare to matter.
+            let difference = self.sink.base.difference_ns(self.sink.real_ns, matched_ns);
+            self.interval.match_to_app[line as usize].record(difference);
+        }
+        let arrival = delivering!(self, |arbiter, deliver| {
+            arbiter.offer(line, domain, sequence, now_ns, message, deliver)
+        });
+        let track = &mut self.lines[line as usize].track;
+        track.note(domain, sequence, arrival, self.arbiter.limits());
+        if self.wants_brought && matches!(arrival, Delivered | Held | Late) {
+            self.brought.push(sequence);
+        }
+    }
+
+    /// Processes a retransmission; `None` if it is truncated.
+    pub(super) fn answer(&mut self, payload: &[u8]) -> Option<mold::Header> {
+        let packet = mold::Packet::parse(payload).ok()?;
+        let header = packet.header();
+        if packet.messages().any(|message| message.is_err()) {
+            return None;
+        }
+        let now_ns = clock::monotonic_ns();
+        self.sink.real_ns = clock::realtime_ns();
+        let domain = Domain::mold(&header.session.0);
+        // A session that no line has carried was never requested.
+        if self.sessions.iter().any(|known| known.domain == domain) {
+            for message in packet.messages().flatten() {
+                delivering!(self, |arbiter, deliver| arbiter.offer(
+                    Line::Recovery,
+                    domain,
+                    message.sequence,
+                    now_ns,
+                    message.bytes,
+                    deliver
+                ));
+            }
+        }
+        Some(header)
+    }
+
+    /// Updates the session from a packet header of a line.
+    fn session(&mut self, header: &mold::Header) -> Domain {
+        let domain = Domain::mold(&header.session.0);
+        let at = self.sessions.iter().position(|known| known.domain == domain);
+        let at = at.unwrap_or_else(|| {
+            self.sessions.push(SessionState {
+                session: header.session,
+                domain,
+                next_sequence: 0,
+                has_ended: false,
+            });
+            self.sessions.len() - 1
+        });
+        let state = &mut self.sessions[at];
+        state.next_sequence = state.next_sequence.max(header.next_sequence());
+        state.has_ended |= header.is_end_of_session();
+        domain
+    }
+
+    /// Closes gaps that timed out.
+    pub(super) fn tick(&mut self, now_ns: u64) {
+        if self.arbiter.held() > 0 {
+            self.sink.real_ns = clock::realtime_ns();
+            delivering!(self, |arbiter, deliver| arbiter.tick(now_ns, deliver));
+        }
+    }
+
+    /// Delivers all held messages.
+    pub(super) fn finish(&mut self) {
+        self.sink.real_ns = clock::realtime_ns();
+        delivering!(self, |arbiter, deliver| arbiter.finish(deliver));
+    }
+
+    /// Messages announced by packet headers above the highest of each session.
+    pub(super) fn missing_at_end(&self) -> u64 {
+        let behind = |state: &SessionState| {
+            let book = self.arbiter.books().find(|book| book.domain == state.domain);
+            let highest = book.and_then(|book| book.highest);
+            highest.map_or(0, |highest| state.next_sequence.saturating_sub(highest + 1))
+        };
+        self.sessions.iter().map(behind).sum()
+    }
+
+    /// Names and counts of delivered message types.
+    pub(super) fn kinds(&self) -> Vec<(String, u64)> {
+        let name = |at: usize| match self.protocol {
+            Protocol::Twse => format!("{at:02}"),
+            Protocol::Mold => char::from(at as u8).to_string(),
+        };
+        let counts = self.sink.kinds.iter().enumerate();
+        counts.filter(|(_, count)| **count > 0).map(|(at, count)| (name(at), *count)).collect()
+    }
+
+    pub(super) fn top(&self, count: usize) -> Vec<TopRow> {
+        let of = |level: Option<&market::twse::Level>| level.map(|l| (l.price, l.quantity));
+        let row = |book: &&SymbolBook| TopRow {
+            symbol: book.symbol.as_str().trim_end().to_owned(),
+            business: book.business,
+            quotes: book.quotes,
+            trades: book.trades,
+            last: (book.trade.price, book.trade.quantity),
+            best: [of(book.bids().first()), of(book.asks().first())],
+            cumulative_volume: book.cumulative_volume,
+        };
+        if count == 0 {
+            Vec::new()
+        } else {
+            self.sink.symbols.busiest(count).iter().map(row).collect()
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Data that a receiver passes on once a second: counts since the start, latencies since the last
+//! interval. Two intervals circulate between receiver and watcher, so that neither waits nor
+//! allocates.
+
+use hdrhistogram::Histogram;
+use market::twse::Price;
+use model::latency_histogram;
+
+use crate::arbiter::{Domain, DomainStats, LineCounts, Totals};
+use crate::recovery;
+use crate::relative_latency::RelativeLatency;
+
+/// Accounting of one line since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineStats {
+    pub datagrams: u64,
+    /// Bytes of UDP payload.
+    pub payload_bytes: u64,
+    /// Smallest and largest number of messages in a datagram with any.
+    pub messages_per_datagram: Option<(u64, u64)>,
+    /// Malformed telegrams, packets or messages.
+    pub malformed: u64,
+    /// Datagrams without a kernel time stamp.
+    pub unstamped: u64,
+    /// Datagrams dropped by the kernel for lack of buffer space.
+    pub dropped_datagrams: u64,
+    /// Messages from its first to its last, by sequence.
+    pub expected: u64,
+    /// Expected messages that were received.
+    pub brought: u64,
+    /// Outcomes of the messages.
+    pub counts: LineCounts,
+    /// Receive buffer, as counted by the kernel.
+    pub receive_buffer_bytes: usize,
+    /// System calls made to receive.
+    pub syscalls: u64,
+}
+
+impl LineStats {
+    /// Expected messages that were not received.
+    pub fn missing(&self) -> u64 {
+        self.expected - self.brought
+    }
+
+    /// True if no datagram arrived: messages that were expected are then not known.
+    pub fn is_silent(&self) -> bool {
+        self.datagrams == 0
+    }
+
+    /// Bounds on the messages in the datagrams that the socket dropped; equal if all datagrams
+    /// contain the same number of messages.
+    pub fn dropped_messages(&self) -> (u64, u64) {
+        let (low, high) = self.messages_per_datagram.unwrap_or((0, 0));
+        (self.dropped_datagrams * low, self.dropped_datagrams * high)
+    }
+
+    /// True if received + missing = expected, and every received message has an outcome. Datagrams
+    /// that the socket dropped before the line's first message or after its last have no sequence
+    /// and are not part of the sum.
+    pub fn balances(&self) -> bool {
+        self.counts.balances() && self.brought <= self.expected
+    }
+}
+
+/// Summary of one order book.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopRow {
+    /// Code of the instrument.
+    pub symbol: String,
+    /// 1 TWSE, 2 TPEx.
+    pub business: u8,
+    pub quotes: u64,
+    pub trades: u64,
+    /// Last trade: price and quantity; quantity 0 if none.
+    pub last: (Price, u64),
+    /// Best bid and ask.
+    pub best: [Option<(Price, u64)>; 2],
+    /// Traded today.
+    pub cumulative_volume: u64,
+}
+
+/// All counts since the start.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    /// Lines A and B, or A alone.
+    pub lines: Vec<LineStats>,
+    pub totals: Totals,
+    pub recovery_line: LineCounts,
+    pub domains: Vec<DomainStats>,
+    /// Names of MoldUDP64 domains.
+    pub sessions: Vec<(Domain, String)>,
+    /// The arbiter's counts add up.
+    pub is_balanced: bool,
+    /// Delivered messages by type: `06`, `17`, `A`, `other`.
+    pub kinds: Vec<(String, u64)>,
+    /// Number of order books.
+    pub books: u64,
+    /// Delivered messages of instruments beyond the capacity.
+    pub books_refused: u64,
+    /// Delivered messages that could not be decoded.
+    pub undecoded: u64,
+    pub recovery: Option<recovery::Counts>,
+    /// Messages after the last delivered one, announced by heartbeats or the end of the session.
+    pub missing_at_end: u64,
+    /// Sessions that have ended.
+    pub sessions_ended: u64,
+    /// Digest per domain, in order of first delivery; empty unless enabled.
+    pub digests: Vec<(Domain, String)>,
+    /// The end of the feed was received (telegram 000000).
+    pub has_ended: bool,
+}
+
+/// Data of one second.
+#[derive(Debug)]
+pub struct Interval {
+    /// Since the start.
+    pub elapsed_ns: u64,
+    /// Since the start.
+    pub counts: Counts,
+    /// Kernel to application per line, since the last interval.
+    pub kernel_to_app: [Histogram<u64>; 2],
+    /// Match to application: line A, line B, delivered messages.
+    pub match_to_app: [RelativeLatency; 3],
+    pub top: Vec<TopRow>,
+    pub notes: Vec<String>,
+    /// Interface that was removed, which ends the run.
+    pub gone: Option<String>,
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Interval {
+            elapsed_ns: 0,
+            counts: Counts::default(),
+            kernel_to_app: [latency_histogram(), latency_histogram()],
+            match_to_app: [
+                RelativeLatency::default(),
+                RelativeLatency::default(),
+                RelativeLatency::default(),
+            ],
+            top: Vec::new(),
+            notes: Vec::new(),
+            gone: None,
+        }
+    }
+}
+
+impl Interval {
+    /// Clears it for the next second.
+    pub fn clear(&mut self) {
+        self.kernel_to_app.iter_mut().for_each(Histogram::reset);
+        self.match_to_app.iter_mut().for_each(RelativeLatency::clear);
+        self.top.clear();
+        self.notes.clear();
+    }
+}

@@ -1,0 +1,343 @@
+//! Receiving a feed: one group or an A/B pair, decoded, arbitrated and accounted for.
+//!
+//! One thread does all of it. Once a second it exchanges a full [`Interval`] for an empty one;
+//! display, totals and metrics run on another thread.
+
+mod core;
+mod error;
+mod interval;
+mod line;
+mod no_data_hint;
+mod report;
+mod retransmit;
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use host::net::LinkWatch;
+use io::multicast::{Group, GroupReceiver, GroupTuning};
+use sys::{affinity, capability, clock, poll, sched};
+
+use self::core::{Core, LineState, Sink};
+use self::line::LineTrack;
+use self::no_data_hint::HostCounters;
+use self::retransmit::Retransmit;
+use super::arbiter::{self, Arbiter, Line};
+use super::messages::Protocol;
+use super::pitfalls::{self, ReceiverConfig};
+use super::symbols::Symbols;
+
+pub use self::error::ListenError;
+pub use self::interval::{Counts, Interval, LineStats, TopRow};
+pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
+
+/// Longest sleep between checks of the stop flag.
+const NAP: Duration = Duration::from_millis(20);
+const SECOND_NS: u64 = 1_000_000_000;
+/// Interval between checks that the interfaces still exist.
+const LOOK_NS: u64 = SECOND_NS / 10;
+/// Largest number of batches received after the end of the run.
+const LAST_BATCHES: usize = 256;
+
+/// Groups to receive, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Line A, and line B if there are two.
+    pub groups: Vec<Group>,
+    pub tuning: GroupTuning,
+    pub protocol: Protocol,
+    pub limits: arbiter::Limits,
+    /// Retransmission server (MoldUDP64).
+    pub recover: Option<SocketAddr>,
+    pub spin: bool,
+    /// CPU to run on.
+    pub pin: Option<usize>,
+    /// Real-time priority (SCHED_FIFO), 1 to 99.
+    pub fifo: Option<i32>,
+    /// Capacity for order books; an instrument traded in both lots has two.
+    pub books_max: u32,
+    /// Number of busiest books per interval, found on the receiving thread.
+    pub top: usize,
+    /// Compute a digest of the delivered messages per domain.
+    pub digests: bool,
+    /// Duration of the run.
+    pub duration: Option<Duration>,
+    /// Number of messages to deliver.
+    pub count: Option<u64>,
+    /// Silence of a line after which a note explains it.
+    pub silence: Duration,
+}
+
+/// An open receiver.
+#[derive(Debug)]
+pub struct Listener {
+    plan: Plan,
+    receivers: Vec<GroupReceiver>,
+    core: Core,
+    retransmit: Option<Retransmit>,
+    counters: HostCounters,
+    /// Lines with a note about their silence.
+    silence_noted: [bool; 2],
+    has_noted_drops: bool,
+    /// Detects removal: a group on a removed interface is silent.
+    links: Vec<LinkWatch>,
+}
+
+impl Listener {
+    /// Joins the groups, in the calling thread's network namespace.
+    pub fn open(plan: Plan) -> Result<Self, ListenError> {
+        if !(1..=2).contains(&plan.groups.len()) {
+            return Err(ListenError::Groups { groups: plan.groups.len() });
+        }
+        let retransmit = match plan.recover {
+            Some(_) if plan.protocol == Protocol::Twse => return Err(ListenError::NoRecovery),
+            Some(server) => Some(Retransmit::open(server)?),
+            None => None,
+        };
+        let sink = Sink::new(plan.protocol, Symbols::new(plan.books_max), plan.digests);
+        let domains = plan.limits.domains;
+        let lines = plan.groups.iter().map(|_| LineState {
+            track: LineTrack::with_room(domains),
+            book: LineStats::default(),
+            heard_ns: None,
+        });
+        let core = Core {
+            protocol: plan.protocol,
+            arbiter: Arbiter::new(plan.limits),
+            sink,
+            lines: lines.collect(),
+            interval: Box::default(),
+            sessions: Vec::new(),
+            brought: Vec::with_capacity(1024),
+            wants_brought: retransmit.is_some(),
+        };
+        let counters = HostCounters::now();
+        // Opened last, because their buffers fill from here on.
+        let receivers = plan
+            .groups
+            .iter()
+            .map(|group| GroupReceiver::open(group, &plan.tuning))
+            .collect::<Result<_, _>>()?;
+        let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
+        Ok(Listener {
+            links: plan.groups.iter().filter_map(watch).collect(),
+            plan,
+            receivers,
+            core,
+            retransmit,
+            counters,
+            silence_noted: [false; 2],
+            has_noted_drops: false,
+        })
+    }
+
+    /// Receives until `stop` is set or a limit of the plan is reached. Once a second `swap` may
+    /// exchange the interval for an empty one; otherwise it continues. Returns the last interval,
+    /// after delivering all held messages.
+    pub fn run(
+        mut self,
+        stop: &AtomicBool,
+        mut swap: impl FnMut(&mut Box<Interval>),
+    ) -> Result<Box<Interval>, ListenError> {
+        if let Some(cpu) = self.plan.pin {
+            affinity::pin_to(&[cpu]).map_err(|source| ListenError::Pin { cpu, source })?;
+        }
+        if let Some(priority) = self.plan.fifo {
+            sched::set_fifo(priority).map_err(|source| ListenError::Fifo { priority, source })?;
+        }
+        self.note_pitfalls()?;
+        // The sockets are open; untrusted datagrams are parsed without privileges.
+        capability::keep(&[]).map_err(ListenError::Rights)?;
+        let begun_ns = clock::monotonic_ns();
+        let until_ns = self.plan.duration.map(|d| begun_ns.saturating_add(d.as_nanos() as u64));
+        let (mut next_ns, mut look_ns) = (begun_ns + SECOND_NS, begun_ns);
+        loop {
+            let taken = self.take_all()?;
+            let now_ns = clock::monotonic_ns();
+            self.core.tick(now_ns);
+            self.request_missing(now_ns);
+            if now_ns >= look_ns {
+                self.core.interval.gone = self.gone();
+                look_ns = now_ns + LOOK_NS;
+            }
+            if now_ns >= next_ns {
+                self.close_interval(begun_ns, now_ns);
+                swap(&mut self.core.interval);
+                // No catching up: a missed interval is part of the next.
+                next_ns = now_ns - (now_ns - next_ns) % SECOND_NS + SECOND_NS;
+            }
+            let is_over = self.core.interval.gone.is_some()
+                || until_ns.is_some_and(|until| now_ns >= until)
+                || self.plan.count.is_some_and(|c| self.core.arbiter.totals().delivered >= c);
+            if is_over || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if taken == 0 && !self.plan.spin {
+                self.sleep(now_ns, next_ns)?;
+            }
+        }
+        for _ in 0..LAST_BATCHES {
+            if self.take_all()? == 0 {
+                break;
+            }
+        }
+        self.core.finish();
+        self.close_interval(begun_ns, clock::monotonic_ns());
+        Ok(self.core.interval)
+    }
+
+    /// Adds notes about known pitfalls of this configuration.
+    fn note_pitfalls(&mut self) -> Result<(), ListenError> {
+        let cpus = affinity::allowed_cpus().map_err(ListenError::Wait)?.len();
+        let running = ReceiverConfig {
+            spin: self.plan.spin,
+            pin: self.plan.pin.is_some(),
+            // Set by the plan or by chrt(1).
+            fifo: sched::fifo_priority().is_some(),
+            // Unknown here, because it depends on interrupt affinities; `prove feed` shows it.
+            fed_on_its_cpu: false,
+        };
+        for trap in pitfalls::of(running, cpus) {
+            self.core.interval.notes.push(format!("{}: {}", trap.what, trap.advice));
+        }
+        Ok(())
+    }
+
+    /// Name of a removed interface, if any.
+    fn gone(&mut self) -> Option<String> {
+        self.links.iter_mut().find_map(LinkWatch::gone).map(str::to_owned)
+    }
+
+    fn take_all(&mut self) -> Result<usize, ListenError> {
+        let mut taken = 0;
+        let core = &mut self.core;
+        for (receiver, line) in self.receivers.iter_mut().zip([Line::A, Line::B]) {
+            taken += receiver.take(&mut |datagram| {
+                core.datagram(line, datagram.payload, datagram.stamp_ns);
+            })?;
+        }
+        if let Some(retransmit) = &mut self.retransmit {
+            taken += retransmit.take(core);
+        }
+        Ok(taken)
+    }
+
+    fn sleep(&self, now_ns: u64, next_ns: u64) -> Result<(), ListenError> {
+        let due = [
+            Some(next_ns),
+            self.core.arbiter.deadline_ns(),
+            self.retransmit.as_ref().and_then(|retransmit| retransmit.due_ns(now_ns)),
+        ];
+        let wake_ns = due.into_iter().flatten().min().unwrap_or(next_ns);
+        let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(NAP);
+        let sockets = self.receivers.iter().map(GroupReceiver::as_fd);
+        let mut fds = [self.receivers[0].as_fd(); 3];
+        let mut count = 0;
+        for fd in sockets.chain(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()))
+        {
+            fds[count] = fd;
+            count += 1;
+        }
+        poll::readable(&fds[..count], timeout).map(drop).map_err(ListenError::Wait)
+    }
+
+    fn request_missing(&mut self, now_ns: u64) {
+        if let Some(retransmit) = &mut self.retransmit {
+            retransmit.step(&mut self.core, now_ns);
+        }
+    }
+
+    /// Fills in the counts and adds notes about problems.
+    fn close_interval(&mut self, begun_ns: u64, now_ns: u64) {
+        self.note_silence(begun_ns, now_ns);
+        let counts = self.counts();
+        self.note_drops(&counts);
+        let top = self.core.top(self.plan.top);
+        let interval = &mut self.core.interval;
+        interval.elapsed_ns = now_ns - begun_ns;
+        interval.counts = counts;
+        interval.top = top;
+    }
+
+    fn counts(&self) -> Counts {
+        let core = &self.core;
+        let lines = core.lines.iter().zip(&self.receivers).zip([Line::A, Line::B]);
+        let lines = lines.map(|((state, receiver), line)| {
+            let (expected, brought) = state.track.sums();
+            LineStats {
+                dropped_datagrams: receiver.dropped_count(),
+                receive_buffer_bytes: receiver.receive_buffer_bytes(),
+                syscalls: receiver.syscall_count,
+                expected,
+                brought,
+                counts: *core.arbiter.line(line),
+                ..state.book
+            }
+        });
+        Counts {
+            lines: lines.collect(),
+            totals: *core.arbiter.totals(),
+            recovery_line: *core.arbiter.line(Line::Recovery),
+            domains: core.arbiter.books().collect(),
+            sessions: (core.sessions.iter())
+                .map(|state| (state.domain, state.session.to_string()))
+                .collect(),
+            is_balanced: core.arbiter.balances(),
+            kinds: core.kinds(),
+            books: core.sink.symbols.books().len() as u64,
+            books_refused: core.sink.symbols.refused(),
+            undecoded: core.sink.undecoded,
+            recovery: self.retransmit.as_ref().map(Retransmit::counts),
+            missing_at_end: core.missing_at_end(),
+            sessions_ended: core.sessions.iter().filter(|state| state.has_ended).count() as u64,
+            digests: (core.sink.digests.iter().flatten())
+                .map(|(domain, digest)| (*domain, digest.to_string()))
+                .collect(),
+            has_ended: core.sink.has_ended,
+        }
+    }
+
+    fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
+        let limit_ns = self.plan.silence.as_nanos() as u64;
+        for (at, state) in self.core.lines.iter().enumerate() {
+            let silent_ns = now_ns.saturating_sub(state.heard_ns.unwrap_or(begun_ns));
+            if silent_ns < limit_ns || state.book.datagrams > 0 && self.core.sink.has_ended {
+                self.silence_noted[at] = false;
+            } else if !self.silence_noted[at] {
+                self.silence_noted[at] = true;
+                let now = HostCounters::now();
+                let group = self.receivers[at].group();
+                let seconds = silent_ns / SECOND_NS;
+                let heard = state.book.datagrams;
+                let note = now.explain(&self.counters, group, seconds, heard);
+                self.core.interval.notes.push(note);
+            }
+        }
+    }
+
+    fn note_drops(&mut self, counts: &Counts) {
+        let Some(line) = counts.lines.iter().find(|line| line.dropped_datagrams > 0) else {
+            return;
+        };
+        if self.has_noted_drops {
+            return;
+        }
+        self.has_noted_drops = true;
+        let granted = line.receive_buffer_bytes;
+        let note = match self.plan.tuning.receive_buffer_bytes {
+            Some(asked) if granted < asked.saturating_mul(2) => format!(
+                "the socket's receive buffer overflows: {asked} bytes requested, {granted} granted \
+                 (half is kernel overhead); raise the limit (sysctl -w \
+                 net.core.rmem_max={asked}) or run with CAP_NET_ADMIN"
+            ),
+            _ => format!(
+                "the socket's receive buffer of {granted} bytes overflows; set \
+                 --receive-buffer 8388608, which needs CAP_NET_ADMIN or \
+                 sysctl -w net.core.rmem_max=8388608"
+            ),
+        };
+        self.core.interval.notes.push(note);
+    }
+}

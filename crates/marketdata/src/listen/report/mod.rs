@@ -1,0 +1,197 @@
+//! Totals of a receiver, as text, JSON and Prometheus metrics.
+
+mod live;
+mod prometheus;
+mod summary;
+
+use hdrhistogram::Histogram;
+use io::multicast::Group;
+use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram};
+
+use self::live::Live;
+pub use self::live::LiveDocument;
+pub use self::summary::Document;
+use super::interval::{Counts, Interval, LineStats};
+use crate::arbiter::Domain;
+use crate::messages::domain_name;
+use crate::relative_latency::RelativeLatency;
+
+/// Smallest number of samples in an interval whose fastest is used to estimate clock error.
+const WINDOW_SAMPLES: u64 = 100;
+/// Resolution of a telegram's match time.
+const MATCH_RESOLUTION_NS: i64 = 1_000;
+const LINES: [&str; 2] = ["A", "B"];
+
+/// Named quantiles and the maximum in nanoseconds.
+pub type Percentiles = Result<Vec<(&'static str, u64)>, Refused>;
+
+/// Reason for not reporting percentiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("no sample")]
+    NoSample,
+    #[error(
+        "percentiles refused: {missing} of {expected} messages missing, and a missing message is \
+         slower than every percentile"
+    )]
+    Loss { missing: u64, expected: u64 },
+}
+
+/// Results of one line.
+#[derive(Debug, Clone)]
+pub struct LineReport {
+    /// `A` or `B`.
+    pub name: &'static str,
+    pub book: LineStats,
+    pub kernel_to_app: Percentiles,
+    /// Match to application, relative to the fastest message of all lines.
+    pub match_to_app: Percentiles,
+}
+
+/// Totals since the start.
+#[derive(Debug)]
+pub struct Report {
+    groups: Vec<Group>,
+    elapsed_ns: u64,
+    counts: Counts,
+    kernel_to_app: [Histogram<u64>; 2],
+    match_to_app: [RelativeLatency; 3],
+    /// Lowest and highest of the intervals' fastest match to application.
+    fastest: Option<(i64, i64)>,
+    notes: Vec<String>,
+    /// Difference between the last two intervals.
+    live: Live,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(groups: &[Group]) -> Self {
+        Report {
+            groups: groups.to_vec(),
+            elapsed_ns: 0,
+            counts: Counts::default(),
+            kernel_to_app: [latency_histogram(), latency_histogram()],
+            match_to_app: Default::default(),
+            fastest: None,
+            notes: Vec::new(),
+            live: Live::default(),
+        }
+    }
+
+    /// Adds an interval.
+    pub fn absorb(&mut self, interval: &Interval) {
+        let offset = interval.match_to_app.iter().filter_map(RelativeLatency::smallest_ns).min();
+        let samples = interval.match_to_app.iter().map(RelativeLatency::count).max().unwrap_or(0);
+        if let Some(fastest) = offset.filter(|_| samples >= WINDOW_SAMPLES) {
+            let (low, high) = self.fastest.unwrap_or((fastest, fastest));
+            self.fastest = Some((low.min(fastest), high.max(fastest)));
+        }
+        for (sum, part) in self.kernel_to_app.iter_mut().zip(&interval.kernel_to_app) {
+            // Cannot fail: both have the same bounds.
+            let _ = sum.add(part);
+        }
+        for (sum, part) in self.match_to_app.iter_mut().zip(&interval.match_to_app) {
+            sum.merge(part);
+        }
+        self.live = self.live_of(interval);
+        self.notes.extend(interval.notes.iter().cloned());
+        self.counts = interval.counts.clone();
+        self.elapsed_ns = interval.elapsed_ns;
+    }
+
+    /// The fastest message of all lines.
+    fn offset_ns(&self) -> Option<i64> {
+        self.match_to_app.iter().filter_map(RelativeLatency::smallest_ns).min()
+    }
+
+    /// Upper bound on the drift between the two clocks during the run, nanoseconds: the spread of
+    /// the fastest messages of the seconds. `None` before a second with enough messages.
+    pub fn clock_error_ns(&self) -> Option<u64> {
+        self.fastest.map(|(low, high)| (high - low + MATCH_RESOLUTION_NS).max(0) as u64)
+    }
+
+    /// Delivered messages.
+    pub fn delivered(&self) -> u64 {
+        self.counts.totals.delivered
+    }
+
+    /// All counts.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Messages that no line carried.
+    pub fn missing(&self) -> u64 {
+        self.counts.totals.missing + self.counts.missing_at_end
+    }
+
+    /// True if no line received a datagram: missing messages are then not known.
+    pub fn is_silent(&self) -> bool {
+        self.counts.lines.iter().all(LineStats::is_silent)
+    }
+
+    /// Lines with their percentiles, which are refused for a line with loss.
+    pub fn lines(&self) -> Vec<LineReport> {
+        let line = |(at, book): (usize, &LineStats)| {
+            let lost = (book.missing(), book.expected);
+            LineReport {
+                name: LINES[at],
+                book: *book,
+                kernel_to_app: percentiles(self.kernel_to_app[at].len(), lost, |q| {
+                    self.kernel_to_app[at].value_at_quantile(q)
+                }),
+                match_to_app: self.matched(at, lost),
+            }
+        };
+        self.counts.lines.iter().enumerate().map(line).collect()
+    }
+
+    /// Match to application of delivered messages; refused if any are missing.
+    pub fn delivered_latency(&self) -> Percentiles {
+        let missing = self.missing();
+        self.matched(2, (missing, self.delivered() + missing))
+    }
+
+    fn matched(&self, at: usize, lost: (u64, u64)) -> Percentiles {
+        let offset = self.offset_ns().unwrap_or(0);
+        let excess = &self.match_to_app[at];
+        percentiles(excess.count(), lost, |q| excess.quantile_ns(q, offset))
+    }
+
+    fn name(&self, domain: Domain) -> String {
+        let session = self.counts.sessions.iter().find(|(known, _)| *known == domain);
+        session.map_or_else(|| domain_name(domain), |(_, name)| name.clone())
+    }
+
+    /// True if all counts add up: per line received + missing = expected, per domain delivered +
+    /// missing = expected, and every received message has an outcome.
+    pub fn balances(&self) -> bool {
+        self.counts.is_balanced && self.counts.lines.iter().all(LineStats::balances)
+    }
+}
+
+/// Quantiles and the maximum. Refused with loss, because a lost message is slower than every
+/// percentile; a quantile is omitted without enough samples beyond it.
+fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Percentiles {
+    let (missing, expected) = lost;
+    if missing > 0 {
+        return Err(Refused::Loss { missing, expected });
+    }
+    if count == 0 {
+        return Err(Refused::NoSample);
+    }
+    let enough = |quantile: f64| count as f64 * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
+    let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
+    let known = known.map(|(quantile, suffix)| (*suffix, value(*quantile)));
+    Ok(known.chain([("max", value(1.0))]).collect())
+}
+
+/// A time with three digits.
+fn time(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
+        ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
+        ns => format!("{:.2} µs", ns / 1e3),
+    }
+}

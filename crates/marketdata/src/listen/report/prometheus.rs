@@ -1,0 +1,73 @@
+//! Counts so far as Prometheus metrics.
+
+use model::QUANTILES;
+use report::metrics::{Family, Metrics};
+
+use super::{LINES, Percentiles, Report};
+use crate::listen::interval::LineStats;
+
+impl Report {
+    /// Prometheus text format 0.0.4.
+    pub fn prometheus(&self) -> String {
+        let mut out = Metrics::new("wirepath_feed");
+        let counts = &self.counts;
+        type Of = fn(&LineStats) -> u64;
+        let per_line: [(&str, &str, Of); 9] = [
+            ("datagrams", "Datagrams received.", |l| l.datagrams),
+            ("payload_bytes", "Bytes of UDP payload received.", |l| l.payload_bytes),
+            ("messages", "Messages received, duplicates included.", |l| l.counts.received),
+            ("line_missing", "Expected messages that the line did not carry.", LineStats::missing),
+            ("copies", "Duplicates of the other line.", |l| l.counts.copies),
+            ("repeats", "Duplicates of the same line.", |l| l.counts.repeats),
+            ("reordered", "Messages below the line's highest.", |l| l.counts.reordered),
+            ("malformed", "Malformed messages.", |l| l.malformed),
+            ("dropped_datagrams", "Dropped by the socket.", |l| l.dropped_datagrams),
+        ];
+        for (name, help, of) in per_line {
+            let mut family = out.counter(&format!("{name}_total"), help);
+            let known = |line: &LineStats| name != "line_missing" || !line.is_silent();
+            for (line, name) in counts.lines.iter().zip(LINES).filter(|(line, _)| known(line)) {
+                family.sample(&[("line", name)], of(line));
+            }
+        }
+        let totals = &counts.totals;
+        for (name, help, value) in [
+            ("delivered_total", "Messages delivered.", totals.delivered),
+            ("gaps_total", "Gaps that timed out.", totals.gaps),
+            ("missing_total", "Messages that no line carried.", totals.missing),
+            ("restarts_total", "Sequence restarts.", totals.restarts),
+        ] {
+            out.counter(name, help).sample(&[], value);
+        }
+        if let Some(recovery) = &counts.recovery {
+            let mut family = out.counter("recovered_total", "Retransmitted messages.");
+            family.sample(&[], recovery.recovered);
+        }
+        let help = "Latency since the start; absent for lines with loss.";
+        let mut family = out.summary("latency_seconds", help);
+        for (at, line) in self.lines().iter().enumerate() {
+            let count = self.kernel_to_app[at].len();
+            latency(&mut family, "kernel_to_app", line.name, &line.kernel_to_app, count);
+            let count = self.match_to_app[at].count();
+            latency(&mut family, "match_to_app", line.name, &line.match_to_app, count);
+        }
+        let count = self.match_to_app[2].count();
+        latency(&mut family, "match_to_app", "delivered", &self.delivered_latency(), count);
+        out.finish()
+    }
+}
+
+fn latency(
+    family: &mut Family<'_>,
+    segment: &str,
+    line: &str,
+    percentiles: &Percentiles,
+    count: u64,
+) {
+    let quantile = |name: &str| {
+        QUANTILES.iter().find(|(_, known)| *known == name).map_or(1.0, |(quantile, _)| *quantile)
+    };
+    let known = percentiles.iter().flatten();
+    let values = known.map(|(name, ns)| (quantile(name), *ns as f64 / 1e9));
+    family.quantiles(&[("segment", segment), ("line", line)], values, count);
+}

@@ -1,0 +1,364 @@
+//! Summary of a run as text and JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use io::multicast::Group;
+use serde::Serialize;
+
+use super::{LineReport, Percentiles, Refused, Report, time};
+use crate::arbiter::{DomainStats, LineCounts};
+use crate::recovery;
+
+/// Document of `feed listen --json`: its last line.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Document<'a> {
+    schema: u32,
+    command: &'static str,
+    elapsed_ns: u64,
+    lines: Vec<LineDocument<'a>>,
+    delivered_count: u64,
+    gap_count: u64,
+    /// Absent if nothing arrived.
+    missing_count: Option<u64>,
+    missing_at_end_count: u64,
+    held_count: u64,
+    held_count_max: u64,
+    hold_overflow_count: u64,
+    restart_count: u64,
+    match_to_app: PercentilesDocument,
+    clock: ClockDocument,
+    domains: Vec<DomainDocument>,
+    kinds: BTreeMap<&'a str, u64>,
+    undecoded_count: u64,
+    book_count: u64,
+    book_refused_count: u64,
+    recovery: Option<RecoveryDocument>,
+    digests: BTreeMap<String, &'a str>,
+    sessions_ended_count: u64,
+    feed_ended: bool,
+    balanced: bool,
+    notes: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LineDocument<'a> {
+    line: &'static str,
+    group: String,
+    interface: &'a str,
+    source: Option<Ipv4Addr>,
+    datagram_count: u64,
+    payload_bytes: u64,
+    unstamped_count: u64,
+    malformed_count: u64,
+    /// Absent, as the missing, if nothing arrived on the line.
+    expected_count: Option<u64>,
+    brought_count: u64,
+    missing_count: Option<u64>,
+    dropped_datagram_count: u64,
+    dropped_message_count: Bounds,
+    counts: LineCounts,
+    receive_buffer_bytes: usize,
+    syscall_count: u64,
+    kernel_to_app: PercentilesDocument,
+    match_to_app: PercentilesDocument,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct Bounds {
+    least: u64,
+    most: u64,
+}
+
+/// `{"refused": "…"}`, or quantiles such as `{"p50_ns": 1000, "max_ns": 2000}`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+enum PercentilesDocument {
+    Refused { refused: String },
+    Known(BTreeMap<String, u64>),
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct ClockDocument {
+    method: &'static str,
+    error_bound_ns: Option<u64>,
+    host_error_ns: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct DomainDocument {
+    domain: String,
+    first: Option<u64>,
+    highest: Option<u64>,
+    expected_count: u64,
+    delivered_count: u64,
+    missing_count: u64,
+    restart_count: u32,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct RecoveryDocument {
+    #[serde(flatten)]
+    requests: recovery::Counts,
+    counts: LineCounts,
+}
+
+impl Report {
+    /// Summary as JSON.
+    pub fn summary_document(&self) -> Document<'_> {
+        let counts = &self.counts;
+        let lines = self.lines().into_iter().zip(&self.groups).map(|(line, group)| {
+            let (least, most) = line.book.dropped_messages();
+            let heard = !line.book.is_silent();
+            LineDocument {
+                line: line.name,
+                group: group.address.to_string(),
+                interface: &group.ifname,
+                source: group.source,
+                datagram_count: line.book.datagrams,
+                payload_bytes: line.book.payload_bytes,
+                unstamped_count: line.book.unstamped,
+                malformed_count: line.book.malformed,
+                expected_count: heard.then_some(line.book.expected),
+                brought_count: line.book.brought,
+                missing_count: heard.then(|| line.book.missing()),
+                dropped_datagram_count: line.book.dropped_datagrams,
+                dropped_message_count: Bounds { least, most },
+                counts: line.book.counts,
+                receive_buffer_bytes: line.book.receive_buffer_bytes,
+                syscall_count: line.book.syscalls,
+                kernel_to_app: line.kernel_to_app.into(),
+                match_to_app: line.match_to_app.into(),
+            }
+        });
+        let domain = |book: &DomainStats| DomainDocument {
+            domain: self.name(book.domain),
+            first: book.first,
+            highest: book.highest,
+            expected_count: book.span,
+            delivered_count: book.delivered,
+            missing_count: book.missing,
+            restart_count: book.restarts,
+        };
+        let totals = &counts.totals;
+        Document {
+            schema: model::SCHEMA,
+            command: "feed listen",
+            elapsed_ns: self.elapsed_ns,
+            lines: lines.collect(),
+            delivered_count: totals.delivered,
+            gap_count: totals.gaps,
+            missing_count: (!self.is_silent()).then_some(totals.missing),
+            missing_at_end_count: counts.missing_at_end,
+            held_count: totals.held,
+            held_count_max: totals.held_max,
+            hold_overflow_count: totals.overflows,
+            restart_count: totals.restarts,
+            match_to_app: self.delivered_latency().into(),
+            clock: ClockDocument {
+                method: "excess over the fastest message of all lines",
+                error_bound_ns: self.clock_error_ns(),
+                host_error_ns: sys::clock::host_error_ns(),
+            },
+            domains: counts.domains.iter().map(domain).collect(),
+            kinds: counts.kinds.iter().map(|(kind, count)| (kind.as_str(), *count)).collect(),
+            undecoded_count: counts.undecoded,
+            book_count: counts.books,
+            book_refused_count: counts.books_refused,
+            recovery: (counts.recovery)
+                .map(|requests| RecoveryDocument { requests, counts: counts.recovery_line }),
+            digests: (counts.digests.iter())
+                .map(|(domain, digest)| (self.name(*domain), digest.as_str()))
+                .collect(),
+            sessions_ended_count: counts.sessions_ended,
+            feed_ended: counts.has_ended,
+            balanced: self.balances(),
+            notes: &self.notes,
+        }
+    }
+
+    /// Summary as text.
+    pub fn summary_text(&self) -> String {
+        let counts = &self.counts;
+        let mut out = String::new();
+        for (line, group) in self.lines().iter().zip(&self.groups) {
+            line_text(&mut out, line, group);
+        }
+        let totals = &counts.totals;
+        if self.is_silent() {
+            out.push_str("delivered  nothing\n");
+            return out;
+        }
+        let _ = write!(
+            out,
+            "delivered  {} + missing {} = {} expected by sequence; {} gaps, at most {} held",
+            totals.delivered,
+            totals.missing,
+            totals.delivered + totals.missing,
+            totals.gaps,
+            totals.held_max,
+        );
+        if totals.restarts > 0 {
+            let _ = write!(out, ", {} restarts", totals.restarts);
+        }
+        if counts.missing_at_end > 0 {
+            let _ =
+                write!(out, "; {} more were announced and never arrived", counts.missing_at_end);
+        }
+        out.push('\n');
+        latency_text(&mut out, "match→app", &self.delivered_latency());
+        if self.offset_ns().is_some() {
+            let error = self
+                .clock_error_ns()
+                .map_or("unknown (the run was too short)".to_owned(), |bound| {
+                    format!("at most ± {}", time(bound))
+                });
+            let host = match sys::clock::host_error_ns() {
+                Some(ns) => format!("is synchronised within {} of true time", time(ns)),
+                None => "is not synchronised (no NTP or PTP)".into(),
+            };
+            let _ = writeln!(
+                out,
+                "clock      match→app is relative to the fastest message of all lines; error {error}; \
+                 the host clock {host}"
+            );
+        }
+        if let Some(recovery) = &counts.recovery {
+            let _ = writeln!(
+                out,
+                "recovery   {} missing: {} recovered, {} arrived late, {} abandoned; {} requests, \
+                 {} of them retries",
+                recovery.wanted,
+                recovery.recovered,
+                recovery.filled,
+                recovery.given_up + recovery.refused,
+                recovery.requests,
+                recovery.retries,
+            );
+        }
+        for book in &counts.domains {
+            let _ = writeln!(
+                out,
+                "domain     {}: {} to {}, {} delivered, {} missing",
+                self.name(book.domain),
+                book.first.unwrap_or(0),
+                book.highest.unwrap_or(0),
+                book.delivered,
+                book.missing,
+            );
+        }
+        for (domain, digest) in &counts.digests {
+            let _ = writeln!(out, "digest     {}: {digest}", self.name(*domain));
+        }
+        if counts.books > 0 {
+            let _ = writeln!(out, "books      {} instruments", counts.books);
+        }
+        if counts.books_refused > 0 {
+            let _ = writeln!(
+                out,
+                "books      {} messages of further instruments were not kept (raise --symbols)",
+                counts.books_refused
+            );
+        }
+        if counts.undecoded > 0 {
+            let _ = writeln!(out, "undecoded  {} delivered messages", counts.undecoded);
+        }
+        if !self.balances() {
+            out.push_str("counts     DO NOT ADD UP; this is a bug in wirepath\n");
+        }
+        out
+    }
+}
+
+impl From<Percentiles> for PercentilesDocument {
+    fn from(percentiles: Percentiles) -> Self {
+        match percentiles {
+            Err(why) => PercentilesDocument::Refused { refused: why.to_string() },
+            Ok(known) => PercentilesDocument::Known(
+                known.iter().map(|(name, ns)| (format!("{name}_ns"), *ns)).collect(),
+            ),
+        }
+    }
+}
+
+fn line_text(out: &mut String, line: &LineReport, group: &Group) {
+    let book = &line.book;
+    if book.is_silent() {
+        let _ = writeln!(
+            out,
+            "line {}     {} on {}: nothing arrived; messages missing are not known",
+            line.name, group.address, group.ifname,
+        );
+        if book.dropped_datagrams > 0 {
+            let dropped = book.dropped_datagrams;
+            let _ = writeln!(out, "           the socket dropped {dropped} datagrams");
+        }
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "line {}     {} on {}: {} datagrams, {} messages",
+        line.name, group.address, group.ifname, book.datagrams, book.counts.received,
+    );
+    let _ = write!(
+        out,
+        "           brought {} + missing {} = {} expected by sequence",
+        book.brought,
+        book.missing(),
+        book.expected
+    );
+    let _ = match book.dropped_messages() {
+        _ if book.dropped_datagrams == 0 => writeln!(out, "; none dropped by the socket"),
+        (least, most) if least == most => writeln!(
+            out,
+            "; the socket dropped {} datagrams with {least} messages, {} were lost before it",
+            book.dropped_datagrams,
+            book.missing().saturating_sub(least),
+        ),
+        (least, most) => writeln!(
+            out,
+            "; the socket dropped {} datagrams with {least} to {most} messages",
+            book.dropped_datagrams,
+        ),
+    };
+    let counts = &book.counts;
+    let _ = write!(
+        out,
+        "           {} of them first, {} had come before, {} came twice, {} reordered",
+        counts.first, counts.copies, counts.repeats, counts.reordered
+    );
+    for (count, what) in [
+        (counts.late, "too late"),
+        (counts.forgotten, "too far back"),
+        (counts.refused, "of too many domains"),
+        (book.malformed, "malformed"),
+    ] {
+        if count > 0 {
+            let _ = write!(out, ", {count} {what}");
+        }
+    }
+    out.push('\n');
+    latency_text(out, "kernel→app", &line.kernel_to_app);
+    latency_text(out, "match→app", &line.match_to_app);
+}
+
+fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles) {
+    let _ = match percentiles {
+        Err(Refused::NoSample) => return,
+        Err(why) => writeln!(out, "{segment:<10} {why}"),
+        Ok(known) => {
+            let known: Vec<String> = (known.iter())
+                .map(|(suffix, ns)| format!("{} {}", suffix.replace("p999", "p99.9"), time(*ns)))
+                .collect();
+            writeln!(out, "{segment:<10} {}", known.join(", "))
+        }
+    };
+}

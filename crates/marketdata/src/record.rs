@@ -1,0 +1,334 @@
+//! Recording groups as pcapng with the kernel's time stamps.
+//!
+//! Whole frames are captured by a packet ring, which needs CAP_NET_RAW. Without it, datagrams of the
+//! group's sockets are recorded with generated IPv4 and UDP headers.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use host::net::LinkWatch;
+use io::IoError;
+use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning};
+use serde::Serialize;
+use sys::{clock, poll};
+
+use super::capture::{CaptureError, Interface, LinkType, Writer};
+
+/// Longest sleep between checks of the stop flag.
+const NAP: Duration = Duration::from_millis(20);
+/// Flush interval, for readers that follow the file.
+const FLUSH_NS: u64 = 1_000_000_000;
+/// Interval between checks that the interface still exists.
+const LOOK_NS: u64 = 100_000_000;
+/// Frames per poll of the ring.
+const FRAMES: usize = 256;
+/// Receive buffer of a recording socket.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// Groups to record, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Groups, all on one interface.
+    pub groups: Vec<Group>,
+    pub file: PathBuf,
+    /// Overwrite an existing file.
+    pub overwrite: bool,
+    /// Record from sockets even if the packet ring is available.
+    pub sockets: bool,
+    /// Duration of the run.
+    pub duration: Option<Duration>,
+    /// Number of packets to record.
+    pub count: Option<u64>,
+}
+
+/// Error of a recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Error of the file format or of writing.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error("{} exists; choose another name, or give --overwrite", path.display())]
+    Exists { path: PathBuf },
+    #[error("cannot create {}", path.display())]
+    Create {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// No group, too many groups, or several interfaces.
+    #[error("give one to {} groups, all on one interface", poll::FDS_MAX)]
+    Groups,
+    #[error("waiting for datagrams failed")]
+    Wait(#[source] std::io::Error),
+}
+
+/// Result of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub file: PathBuf,
+    /// `frames` or `sockets`.
+    pub from: &'static str,
+    pub elapsed_ns: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    /// Packets dropped for lack of buffer space.
+    pub dropped: u64,
+    pub cut: u64,
+    /// Packets without a kernel time stamp; they carry the time of reading.
+    pub unstamped: u64,
+    /// First and last time stamp, nanoseconds since 1970.
+    pub stamps_ns: Option<(u64, u64)>,
+    /// Interface that was removed, which ended the recording.
+    pub gone: Option<String>,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Frames(Box<FrameTap>),
+    Sockets(Vec<GroupReceiver>),
+}
+
+/// An open recording.
+#[derive(Debug)]
+pub struct Recorder {
+    plan: Plan,
+    from: Origin,
+    writer: Writer<BufWriter<File>>,
+    report: Report,
+    /// Detects removal: a tap on a removed interface is silent.
+    link: Option<LinkWatch>,
+}
+
+impl Recorder {
+    /// Joins the groups in the calling thread's network namespace and creates the file.
+    pub fn open(plan: Plan) -> Result<Self, RecordError> {
+        let Some(first) = plan.groups.first() else { return Err(RecordError::Groups) };
+        let elsewhere = |group: &Group| group.ifindex != first.ifindex;
+        if plan.groups.len() > poll::FDS_MAX || plan.groups.iter().any(elsewhere) {
+            return Err(RecordError::Groups);
+        }
+        let name = first.ifname.clone();
+        let sockets = || -> Result<Origin, IoError> {
+            let tuning =
+                GroupTuning { receive_buffer_bytes: Some(BUFFER_BYTES), ..Default::default() };
+            let open = |group: &Group| GroupReceiver::open(group, &tuning);
+            Ok(Origin::Sockets(plan.groups.iter().map(open).collect::<Result<_, _>>()?))
+        };
+        let from = if plan.sockets {
+            sockets()?
+        } else {
+            match FrameTap::open(&plan.groups) {
+                Ok(tap) => Origin::Frames(Box::new(tap)),
+                Err(IoError::Permission { .. }) => sockets()?,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let (link, from_name) = match &from {
+            Origin::Frames(_) => (LinkType::Ethernet, "frames"),
+            Origin::Sockets(_) => (LinkType::RawIp, "sockets"),
+        };
+        let file = create(&plan.file, plan.overwrite)?;
+        let application = concat!("wirepath ", env!("CARGO_PKG_VERSION"));
+        let interface = Interface { name: &name, link };
+        let mut writer =
+            Writer::new(BufWriter::with_capacity(1 << 20, file), &interface, application)?;
+        writer.flush()?;
+        let report = Report {
+            file: plan.file.clone(),
+            from: from_name,
+            elapsed_ns: 0,
+            packets: 0,
+            bytes: 0,
+            dropped: 0,
+            cut: 0,
+            unstamped: 0,
+            stamps_ns: None,
+            gone: None,
+        };
+        let link = LinkWatch::new(plan.groups[0].ifindex).ok();
+        Ok(Recorder { plan, from, writer, report, link })
+    }
+
+    /// `frames` or `sockets`.
+    pub fn from(&self) -> &'static str {
+        self.report.from
+    }
+
+    /// Records until `stop` is set or a limit of the plan is reached.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Report, RecordError> {
+        let begun_ns = clock::monotonic_ns();
+        let until_ns = self.plan.duration.map(|d| begun_ns + d.as_nanos() as u64);
+        let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_NS, begun_ns);
+        loop {
+            let is_over = stop.load(Ordering::Relaxed)
+                || until_ns.is_some_and(|until| clock::monotonic_ns() >= until);
+            let taken = self.take()?;
+            if self.left() == 0 || is_over && taken == 0 {
+                break;
+            }
+            let now_ns = clock::monotonic_ns();
+            if now_ns >= flush_ns {
+                self.writer.flush()?;
+                flush_ns = now_ns + FLUSH_NS;
+            }
+            if now_ns >= look_ns {
+                self.report.gone = self.link.as_mut().and_then(LinkWatch::gone).map(str::to_owned);
+                look_ns = now_ns + LOOK_NS;
+            }
+            if self.report.gone.is_some() {
+                break;
+            }
+            if taken == 0 {
+                self.wait()?;
+            }
+        }
+        self.finish(begun_ns)
+    }
+
+    fn left(&self) -> u64 {
+        self.plan.count.map_or(u64::MAX, |count| count.saturating_sub(self.report.packets))
+    }
+
+    fn take(&mut self) -> Result<usize, RecordError> {
+        let left = usize::try_from(self.left()).unwrap_or(usize::MAX).min(FRAMES);
+        let (writer, report) = (&mut self.writer, &mut self.report);
+        let mut result = Ok(());
+        let taken = match &mut self.from {
+            Origin::Frames(tap) => tap.take(left, &mut |bytes, len_bytes, stamp_ns| {
+                if result.is_err() {
+                    return;
+                }
+                report.cut += u64::from(len_bytes > bytes.len());
+                note(report, stamp_ns, bytes.len());
+                result = writer.packet(stamp_ns, bytes);
+            }),
+            Origin::Sockets(receivers) => {
+                let mut taken = 0;
+                for receiver in receivers {
+                    let to = receiver.group().address;
+                    taken += receiver.take(&mut |datagram| {
+                        if result.is_err() || report.packets >= self.plan.count.unwrap_or(u64::MAX)
+                        {
+                            return;
+                        }
+                        report.unstamped += u64::from(datagram.stamp_ns.is_none());
+                        let stamp_ns = datagram.stamp_ns.unwrap_or_else(clock::realtime_ns);
+                        note(report, stamp_ns, datagram.payload.len());
+                        result = writer.datagram(stamp_ns, datagram.from, to, datagram.payload);
+                    })?;
+                }
+                taken
+            }
+        };
+        result?;
+        Ok(taken)
+    }
+
+    fn wait(&mut self) -> Result<(), RecordError> {
+        match &mut self.from {
+            Origin::Frames(tap) => Ok(tap.wait(NAP)?),
+            Origin::Sockets(receivers) => {
+                let fds: Vec<_> = receivers.iter().map(GroupReceiver::as_fd).collect();
+                poll::readable(&fds, NAP).map(drop).map_err(RecordError::Wait)
+            }
+        }
+    }
+
+    fn finish(mut self, begun_ns: u64) -> Result<Report, RecordError> {
+        self.report.dropped = match &mut self.from {
+            Origin::Frames(tap) => tap.statistics()?.drop_count,
+            Origin::Sockets(receivers) => receivers.iter().map(GroupReceiver::dropped_count).sum(),
+        };
+        self.report.elapsed_ns = clock::monotonic_ns() - begun_ns;
+        let received = self.report.packets + self.report.dropped;
+        self.writer.statistics(clock::realtime_ns(), received, self.report.dropped)?;
+        self.writer.flush()?;
+        Ok(self.report)
+    }
+}
+
+fn note(report: &mut Report, stamp_ns: u64, bytes: usize) {
+    report.packets += 1;
+    report.bytes += bytes as u64;
+    let (first, last) = report.stamps_ns.unwrap_or((stamp_ns, stamp_ns));
+    report.stamps_ns = Some((first.min(stamp_ns), last.max(stamp_ns)));
+}
+
+fn create(path: &Path, overwrite: bool) -> Result<File, RecordError> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if overwrite {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    options.open(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => RecordError::Exists { path: path.to_owned() },
+        _ => RecordError::Create { path: path.to_owned(), source },
+    })
+}
+
+/// Document of `feed record --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Document {
+    schema: u32,
+    command: &'static str,
+    file: String,
+    from: &'static str,
+    elapsed_ns: u64,
+    packet_count: u64,
+    bytes: u64,
+    dropped_count: u64,
+    cut_count: u64,
+    unstamped_count: u64,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+}
+
+impl Report {
+    /// Report as JSON.
+    pub fn document(&self) -> Document {
+        Document {
+            schema: model::SCHEMA,
+            command: "feed record",
+            file: self.file.display().to_string(),
+            from: self.from,
+            elapsed_ns: self.elapsed_ns,
+            packet_count: self.packets,
+            bytes: self.bytes,
+            dropped_count: self.dropped,
+            cut_count: self.cut,
+            unstamped_count: self.unstamped,
+            first_ns: self.stamps_ns.map(|(first, _)| first),
+            last_ns: self.stamps_ns.map(|(_, last)| last),
+        }
+    }
+
+    /// Report as text.
+    pub fn text(&self) -> String {
+        let mut out = format!(
+            "recorded   {} packets, {} bytes, from {} in {:.3} s into {}\n",
+            self.packets,
+            self.bytes,
+            self.from,
+            self.elapsed_ns as f64 / 1e9,
+            self.file.display(),
+        );
+        for (count, what) in [
+            (self.dropped, "packets were dropped for lack of buffer space"),
+            (self.cut, "packets were truncated"),
+            (self.unstamped, "packets had no kernel time stamp and carry the time of reading"),
+        ] {
+            if count > 0 {
+                out.push_str(&format!("note       {count} {what}\n"));
+            }
+        }
+        out
+    }
+}

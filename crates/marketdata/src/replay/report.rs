@@ -1,0 +1,164 @@
+//! Report of a replay.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddrV4;
+
+use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE};
+use serde::Serialize;
+
+use super::{LINES, LineCounts, Report};
+use crate::messages::domain_name;
+
+/// Document of `feed replay --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Document<'a> {
+    schema: u32,
+    command: &'static str,
+    elapsed_ns: u64,
+    datagram_count: u64,
+    message_count: u64,
+    malformed_count: u64,
+    lines: Vec<LineDocument>,
+    union: Option<UnionDocument>,
+    lag: BTreeMap<String, u64>,
+    backwards_count: u64,
+    fault_seed: u64,
+    failure: Option<&'a str>,
+    stopped: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LineDocument {
+    line: &'static str,
+    to: String,
+    #[serde(flatten)]
+    counts: LineCounts,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct UnionDocument {
+    carried_count: u64,
+    lost_count: u64,
+    lost_at_end_count: u64,
+    digests: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// Quantiles of the lag with enough samples beyond them, and the maximum, nanoseconds.
+    pub fn lag_ns(&self) -> Vec<(&'static str, u64)> {
+        if self.lag.is_empty() {
+            return Vec::new();
+        }
+        let count = self.lag.len() as f64;
+        let enough = |quantile: f64| count * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
+        let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
+        known
+            .map(|(quantile, suffix)| (*suffix, self.lag.value_at_quantile(*quantile)))
+            .chain([("max", self.lag.max())])
+            .collect()
+    }
+
+    /// Report as JSON.
+    pub fn document(&self) -> Document<'_> {
+        let line = |((to, counts), line): (&(SocketAddrV4, LineCounts), _)| LineDocument {
+            line,
+            to: to.to_string(),
+            counts: *counts,
+        };
+        Document {
+            schema: model::SCHEMA,
+            command: "feed replay",
+            elapsed_ns: self.elapsed_ns,
+            datagram_count: self.datagrams,
+            message_count: self.messages,
+            malformed_count: self.malformed,
+            lines: self.lines.iter().zip(LINES).map(line).collect(),
+            union: self.union.as_ref().map(|union| UnionDocument {
+                carried_count: union.carried,
+                lost_count: union.lost,
+                lost_at_end_count: union.lost_at_end,
+                digests: (union.digests.iter())
+                    .map(|(domain, digest)| (domain_name(*domain), digest.to_string()))
+                    .collect(),
+            }),
+            lag: self.lag_ns().iter().map(|(name, ns)| (format!("{name}_ns"), *ns)).collect(),
+            backwards_count: self.backwards,
+            fault_seed: self.fault_seed,
+            failure: self.failure.as_deref(),
+            stopped: self.was_stopped,
+        }
+    }
+
+    /// Report as text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        let _ = write!(
+            out,
+            "source     {} datagrams, {} messages in {seconds:.3} s",
+            self.datagrams, self.messages
+        );
+        if seconds > 0.0 {
+            let _ = write!(out, " ({:.0} messages/s)", self.messages as f64 / seconds);
+        }
+        if self.malformed > 0 {
+            let _ = write!(out, ", {} malformed", self.malformed);
+        }
+        out.push('\n');
+        for ((to, counts), name) in self.lines.iter().zip(LINES) {
+            let _ = write!(
+                out,
+                "line {name}     to {to}: {} datagrams, {} messages",
+                counts.datagrams, counts.messages
+            );
+            for (count, what) in [
+                (counts.dropped, "dropped"),
+                (counts.dropped_at_end, "of them at the end of their domain"),
+                (counts.duplicated, "duplicated"),
+                (counts.reordered, "reordered"),
+            ] {
+                if count > 0 {
+                    let _ = write!(out, ", {count} {what}");
+                }
+            }
+            if counts.unsent_datagrams > 0 {
+                let _ = write!(out, ", {} DATAGRAMS NOT SENT", counts.unsent_datagrams);
+            }
+            out.push('\n');
+        }
+        if let Some(union) = self.union.as_ref().filter(|union| union.lost > 0) {
+            let _ = writeln!(
+                out,
+                "union      {} messages on at least one line, {} on none ({} of them at the end of \
+                 their domain); fault seed {}",
+                union.carried, union.lost, union.lost_at_end, self.fault_seed
+            );
+        }
+        let lag = self.lag_ns();
+        if lag.is_empty() {
+            out.push_str("lag        none (no schedule)\n");
+        } else {
+            let lag: Vec<String> = (lag.iter())
+                .map(|(suffix, ns)| {
+                    format!("{} {:.1} µs", suffix.replace("p999", "p99.9"), *ns as f64 / 1e3)
+                })
+                .collect();
+            let _ = writeln!(out, "lag        {} behind the intended time", lag.join(", "));
+        }
+        if self.backwards > 0 {
+            let _ = writeln!(
+                out,
+                "note       {} datagrams have earlier time stamps than their predecessors",
+                self.backwards
+            );
+        }
+        if let Some(failure) = &self.failure {
+            let _ = writeln!(out, "note       {failure}");
+        }
+        out
+    }
+}

@@ -1,0 +1,88 @@
+//! Sources of datagrams for a replay.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+
+use super::ReplayError;
+use crate::capture::{CaptureError, Reader};
+use crate::synthetic::{MoldSession, Session};
+
+/// UDP payload of an Ethernet frame of 1,500 bytes.
+const FRAME_PAYLOAD_BYTES: usize = 1472;
+
+/// Source of datagrams.
+#[derive(Debug)]
+pub enum Source {
+    /// A capture, or a file of telegrams.
+    File(Box<Reader<File>>),
+    /// A session of the Taiwan exchanges, and the number of telegrams per datagram.
+    Twse(Box<Session>, usize),
+    /// A session of ITCH in MoldUDP64, and the number of messages per datagram.
+    Mold(Box<MoldSession>, usize),
+}
+
+/// Next datagram of a source, in the buffer.
+pub(super) struct Next {
+    pub(super) bytes: usize,
+    pub(super) stamp_ns: Option<u64>,
+    /// Index of its destination in the filter; `None` if all go to all lines.
+    from: Option<usize>,
+}
+
+impl Next {
+    pub(super) fn lines(&self, lines: usize) -> [bool; 2] {
+        match self.from {
+            None => [true, lines > 1],
+            Some(0) => [true, false],
+            Some(_) => [false, lines > 1],
+        }
+    }
+}
+
+impl Source {
+    pub(super) fn next(
+        &mut self,
+        buffer: &mut [u8],
+        from: &[SocketAddrV4],
+    ) -> Result<Option<Next>, ReplayError> {
+        let made = |bytes| Next { bytes, stamp_ns: None, from: None };
+        let reader = match self {
+            Source::Twse(session, telegrams) => {
+                // Limited to one frame.
+                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
+                return Ok(session
+                    .datagram(&mut buffer[..room], *telegrams)
+                    .map(|written| made(written.bytes)));
+            }
+            Source::Mold(session, messages) => {
+                let room = buffer.len().min(FRAME_PAYLOAD_BYTES);
+                return Ok(session
+                    .datagram(&mut buffer[..room], *messages)
+                    .map(|written| made(written.bytes)));
+            }
+            Source::File(reader) => reader,
+        };
+        loop {
+            let datagram = match reader.next_datagram() {
+                Ok(Some(datagram)) => datagram,
+                Ok(None) => return Ok(None),
+                // Packets of an unsupported link type in between.
+                Err(CaptureError::Link { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let place = match (from.is_empty(), datagram.destination) {
+                (true, _) => None,
+                (false, Some(to)) => match from.iter().position(|wanted| *wanted == to) {
+                    Some(place) => Some(place),
+                    None => continue,
+                },
+                (false, None) => continue,
+            };
+            let bytes = datagram.payload.len();
+            let Some(into) = buffer.get_mut(..bytes) else { continue };
+            into.copy_from_slice(datagram.payload);
+            let stamp_ns = datagram.stamp_ns;
+            return Ok(Some(Next { bytes, stamp_ns, from: place }));
+        }
+    }
+}

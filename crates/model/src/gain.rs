@@ -1,0 +1,122 @@
+//! Worth of each arm of a ladder on top of the arm below it.
+
+use serde::Serialize;
+
+use crate::{ArmKind, ArmOutcome, Outcome, Verdict};
+
+/// One arm over the one below it, in one metric.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Gain {
+    /// The arm.
+    pub arm: String,
+    /// The arm below it.
+    pub over: String,
+    /// The metric.
+    pub metric: String,
+    /// Median ratio of the two.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval of `ratio`.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval of `ratio`.
+    pub high: Option<f64>,
+    /// p-value of `ratio` against 1.
+    pub p: f64,
+    /// Verdict on the difference.
+    pub verdict: Verdict,
+}
+
+impl Outcome {
+    /// Each arm of a ladder over the one below it, by the statistics used against the baseline.
+    ///
+    /// - `whole`: name of the arm with all switches, which is named by its last switch, too.
+    pub fn gains(&self, whole: &str) -> Vec<Gain> {
+        let is_rung = |arm: &&ArmOutcome| arm.kind != ArmKind::Control;
+        let rungs: Vec<&ArmOutcome> = self.arms.iter().filter(is_rung).collect();
+        let mut gains = Vec::new();
+        for metric in &self.judged {
+            for pair in rungs.windows(2) {
+                let Some((found, verdict)) = self.step(pair[0], pair[1], metric) else { continue };
+                let arm = match pair[1].switches.last() {
+                    Some(last) if pair[1].name == whole => format!("+{last} ({whole})"),
+                    _ => pair[1].name.clone(),
+                };
+                gains.push(Gain {
+                    arm,
+                    over: pair[0].name.clone(),
+                    metric: metric.clone(),
+                    ratio: found.ratio,
+                    low: found.interval.map(|interval| interval.low),
+                    high: found.interval.map(|interval| interval.high),
+                    p: found.p,
+                    verdict,
+                });
+            }
+        }
+        gains
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::Support;
+
+    #[test]
+    fn a_setting_is_compared_with_those_below_it_block_by_block() {
+        let arm = |name: &str, kind, switches: &[&str], values: [f64; 8]| ArmOutcome {
+            name: name.to_owned(),
+            kind,
+            switches: switches.iter().map(|&id| id.to_owned()).collect(),
+            support: Support::Yes,
+            trials: 8,
+            metrics: BTreeMap::from([(
+                "rtt_ns_p50".to_owned(),
+                crate::MetricOutcome::unjudged(
+                    "ns",
+                    crate::Better::Lower,
+                    values.map(Some).to_vec(),
+                ),
+            )]),
+            latency: BTreeMap::new(),
+            mode: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            reliability: None,
+            failures: Vec::new(),
+        };
+        // Blocks differ by far more than settings do.
+        let blocks = [1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];
+        let outcome = Outcome {
+            schema: crate::SCHEMA,
+            id: String::new(),
+            started: String::new(),
+            version: String::new(),
+            machine: crate::Machine::default(),
+            path: "probe".into(),
+            load: BTreeMap::new(),
+            seed: 1,
+            blocks: 8,
+            wall_ms: 1,
+            ended: crate::Ended::TimeUp,
+            looks: 0,
+            judged: vec!["rtt_ns_p50".into()],
+            arms: vec![
+                arm("baseline", crate::ArmKind::Baseline, &[], blocks),
+                arm("baseline again", crate::ArmKind::Control, &[], blocks),
+                arm("+gro", crate::ArmKind::Variant, &["gro"], blocks.map(|b| b * 0.5)),
+                arm("plan", crate::ArmKind::Variant, &["gro", "lro"], blocks.map(|b| b * 0.5)),
+            ],
+            floor: BTreeMap::from([("rtt_ns_p50".into(), crate::Floor { low: 0.98, high: 1.02 })]),
+            warnings: Vec::new(),
+            search: None,
+        };
+        let gains = outcome.gains("plan");
+        assert_eq!(gains.len(), 2);
+        assert_eq!((gains[0].arm.as_str(), gains[0].over.as_str()), ("+gro", "baseline"));
+        assert_eq!((gains[0].ratio, gains[0].verdict), (0.5, Verdict::Better));
+        assert_eq!((gains[1].arm.as_str(), gains[1].over.as_str()), ("+lro (plan)", "+gro"));
+        assert_eq!((gains[1].ratio, gains[1].verdict), (1.0, Verdict::NoDifferenceShown));
+    }
+}

@@ -1,0 +1,251 @@
+//! One arm against both baselines, block by block.
+//!
+//! # Reference
+//! The reference of a block is the mean of the logarithms of its two baseline trials. That finds a
+//! true 5 % (3 % noise, 36 verdicts, 24 blocks) in 99.5 % of simulated runs, one baseline alone
+//! in 95 %.
+//!
+//! # p-value
+//! The larger of two, because each relies on something that the other does not:
+//! - the signed-rank test of the log-ratios holds for arms of any noise, but needs symmetric noise.
+//!   With skewed noise, the difference from a **mean** of two has another median than 0: 8 to 16 % of
+//!   null runs were fooled;
+//! - the relabelling test holds for noise of any shape, but needs the arm to be as noisy as the
+//!   baseline: within a block, each of the three trials is as likely to be the arm's. Aligned ranks
+//!   (Hodges and Lehmann 1962, Annals of Mathematical Statistics 33, 482-497).
+//!
+//! # Failed trials
+//! A trial that failed or refused the metric takes the worst rank: an infinite time or a rate of 0.
+//! Leaving it out made an arm that fails half its trials and is 15 % faster in the rest "better"
+//! in 98 % of simulated runs.
+
+use crate::Better;
+use crate::statistics::{self, Comparison};
+
+/// Number of blocks up to which the relabelling test is exact.
+const EXACT_BLOCKS: usize = 20;
+
+/// p-value above which the normal approximation is enough: no verdict depends on it.
+const EXACT_BELOW: f64 = 0.2;
+
+/// Log-ratios of one arm by block.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pairs {
+    /// Logarithm of arm over reference; infinite if one of them failed, 0 if both did.
+    pub log_ratios: Vec<f64>,
+    /// For each block with two baselines: the log-ratio of the arm, the baseline and the control, each
+    /// over the reference made of the two others.
+    pub(crate) relabelled: Vec<[f64; 3]>,
+}
+
+/// Values of one arm: one per block, `None` if the trial failed, or is still to come in a block that is
+/// not complete.
+pub type Values<'a> = &'a [Option<f64>];
+
+impl Pairs {
+    /// Pairs an arm with one or two baselines.
+    ///
+    /// - `complete`: blocks in which every arm ran; `None` means a failure in these, and a missing pair
+    ///   in later ones.
+    pub fn new(
+        arm: Values,
+        baseline: Values,
+        control: Option<Values>,
+        complete: usize,
+        better: Better,
+    ) -> Self {
+        let worst = match better {
+            Better::Lower => f64::INFINITY,
+            Better::Higher => f64::NEG_INFINITY,
+        };
+        let cell = |values: Values, block: usize| match values.get(block).copied().flatten() {
+            Some(value) => Some(value.ln()),
+            None => (block < complete).then_some(worst),
+        };
+        let mut pairs = Pairs::default();
+        for block in 0..arm.len().max(baseline.len()).max(complete) {
+            let (Some(of), Some(base)) = (cell(arm, block), cell(baseline, block)) else {
+                continue;
+            };
+            let Some(again) = control.and_then(|control| cell(control, block)) else {
+                pairs.log_ratios.push(difference(of, base));
+                continue;
+            };
+            pairs.log_ratios.push(difference(of, reference(base, again)));
+            pairs.relabelled.push([
+                difference(of, reference(base, again)),
+                difference(base, reference(of, again)),
+                difference(again, reference(of, base)),
+            ]);
+        }
+        pairs
+    }
+
+    /// Compares at a level; `None` without a pair.
+    pub fn compare(&self, level: f64) -> Option<Comparison> {
+        let comparison = statistics::compare(&self.log_ratios, level)?;
+        let p = comparison.p.max(relabelling_p(&self.relabelled));
+        Some(Comparison { p, ..comparison })
+    }
+}
+
+/// Mean of two logarithms; the other one if one trial failed.
+fn reference(one: f64, other: f64) -> f64 {
+    match (one.is_finite(), other.is_finite()) {
+        (true, false) => one,
+        (false, true) => other,
+        _ => (one + other) / 2.0,
+    }
+}
+
+/// Difference of two logarithms; 0 if both trials failed.
+fn difference(one: f64, other: f64) -> f64 {
+    if one == other { 0.0 } else { one - other }
+}
+
+/// Two-sided p-value of "each of the three trials of a block is as likely to be the arm's"; 0 if there
+/// is no block with two baselines, so that it never decides then.
+fn relabelling_p(blocks: &[[f64; 3]]) -> f64 {
+    if blocks.is_empty() {
+        return 0.0;
+    }
+    let ranks = double_ranks(blocks);
+    // Three times the distance of the arm's rank sum from its mean, which is a whole number.
+    let distance = |of: &[i64; 3], arm: usize| 3 * of[arm] - of.iter().sum::<i64>();
+    let seen: i64 = ranks.iter().map(|of| distance(of, 0)).sum::<i64>().abs();
+    let variance: f64 = ranks
+        .iter()
+        .flat_map(|of| (0..3).map(|arm| (distance(of, arm) as f64).powi(2) / 3.0))
+        .sum();
+    if seen == 0 || variance == 0.0 {
+        return 1.0;
+    }
+    let near = 2.0 * statistics::normal_tail(seen as f64 / variance.sqrt());
+    if blocks.len() > EXACT_BLOCKS || near > EXACT_BELOW {
+        return near.min(1.0);
+    }
+    exact_relabelling(&ranks, seen)
+}
+
+/// Twice the mid-rank of each value among all.
+fn double_ranks(blocks: &[[f64; 3]]) -> Vec<[i64; 3]> {
+    let mut order: Vec<(f64, usize)> =
+        blocks.iter().flatten().copied().enumerate().map(|(at, value)| (value, at)).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut ranks = vec![[0; 3]; blocks.len()];
+    let mut start = 0;
+    for tied in order.chunk_by(|a, b| a.0 == b.0) {
+        let double = (2 * start + tied.len() + 1) as i64;
+        start += tied.len();
+        tied.iter().for_each(|(_, at)| ranks[at / 3][at % 3] = double);
+    }
+    ranks
+}
+
+/// Share of relabellings whose rank sum is at least `seen` thirds from its mean.
+fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
+    // mass[s]: share of relabellings with s above the sum of each block's lowest rank.
+    let lowest: i64 = ranks.iter().flat_map(|of| of.iter().min()).sum();
+    let highest: i64 = ranks.iter().flat_map(|of| of.iter().max()).sum();
+    let mut mass = vec![0.0f64; (highest - lowest) as usize + 1];
+    let mut next = mass.clone();
+    mass[0] = 1.0;
+    let mut reached = 0;
+    for of in ranks {
+        let floor = *of.iter().min().unwrap_or(&0);
+        let steps = of.map(|rank| (rank - floor) as usize);
+        next[..=reached + steps.iter().max().unwrap_or(&0)].fill(0.0);
+        for (sum, share) in mass[..=reached].iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            steps.iter().for_each(|step| next[sum + step] += share / 3.0);
+        }
+        reached += steps.iter().max().unwrap_or(&0);
+        std::mem::swap(&mut mass, &mut next);
+    }
+    let total: i64 = ranks.iter().flatten().sum();
+    let beyond = |sum: usize| (3 * (lowest + sum as i64) - total).abs() >= seen;
+    (0..mass.len()).filter(|&sum| beyond(sum)).map(|sum| mass[sum]).sum::<f64>().min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use crate::statistics::LEVEL;
+
+    fn some(values: &[f64]) -> Vec<Option<f64>> {
+        values.iter().copied().map(Some).collect()
+    }
+
+    #[test]
+    fn reference_is_the_geometric_mean_of_both_baselines() {
+        let pairs = Pairs::new(&some(&[8.0]), &some(&[2.0]), Some(&some(&[8.0])), 1, Better::Lower);
+        assert!((pairs.log_ratios[0] - 2f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn failed_trial_takes_the_worst_rank_in_either_direction() {
+        let (arm, base) = ([None, Some(1.0), None], [Some(1.0), None, None]);
+        let pairs = |better| Pairs::new(&arm, &base, None, 3, better).log_ratios;
+        assert_eq!(pairs(Better::Lower), [f64::INFINITY, f64::NEG_INFINITY, 0.0]);
+        assert_eq!(pairs(Better::Higher), [f64::NEG_INFINITY, f64::INFINITY, 0.0]);
+    }
+
+    #[test]
+    fn failed_baseline_trial_leaves_the_other_as_reference() {
+        let pairs = Pairs::new(&some(&[4.0]), &[None], Some(&some(&[2.0])), 1, Better::Lower);
+        assert!((pairs.log_ratios[0] - 2f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn block_that_is_not_complete_has_no_pair_without_a_value() {
+        let (arm, base) = (some(&[1.0]), some(&[1.0, 1.0]));
+        assert_eq!(Pairs::new(&arm, &base, None, 1, Better::Lower).log_ratios, [0.0]);
+    }
+
+    #[test]
+    fn exact_relabelling_is_that_of_full_enumeration() {
+        let mut random = Random::new(3, 0);
+        let blocks: Vec<[f64; 3]> = (0..6)
+            .map(|_| [random.normal() - 1.5, random.normal(), (random.normal() * 2.0).round()])
+            .collect();
+        let ranks = double_ranks(&blocks);
+        let total: i64 = ranks.iter().flatten().sum();
+        let seen = |pattern: usize| {
+            let label = |block: usize| pattern / 3usize.pow(block as u32) % 3;
+            let sum: i64 = (0..6).map(|block| ranks[block][label(block)]).sum();
+            (3 * sum - total).abs()
+        };
+        let patterns = 3usize.pow(6);
+        let beyond = (0..patterns).filter(|&pattern| seen(pattern) >= seen(0)).count();
+        let expected = beyond as f64 / patterns as f64;
+        let found = exact_relabelling(&ranks, seen(0));
+        assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    }
+
+    #[test]
+    fn approximation_meets_the_exact_sum() {
+        let mut random = Random::new(4, 0);
+        for shift in [0.3, 0.6, 0.9] {
+            let blocks: Vec<[f64; 3]> = (0..EXACT_BLOCKS)
+                .map(|_| [random.normal() + shift, random.normal(), random.normal()])
+                .collect();
+            let exact = relabelling_p(&blocks);
+            let many: Vec<[f64; 3]> = blocks.iter().copied().cycle().take(EXACT_BLOCKS).collect();
+            let ranks = double_ranks(&many);
+            let distance = |of: &[i64; 3]| 3 * of[0] - of.iter().sum::<i64>();
+            let seen = ranks.iter().map(distance).sum::<i64>().abs();
+            let exactly = exact_relabelling(&ranks, seen);
+            assert!((exact - exactly).abs() < 0.02, "{shift}: {exact} {exactly}");
+        }
+    }
+
+    #[test]
+    fn clear_shift_is_found_by_both_tests() {
+        let base = some(&[1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0]);
+        let again = some(&[1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0, 1.01, 0.98, 1.0, 1.0, 1.01]);
+        let arm = some(&[0.8, 0.81, 0.79, 0.82, 0.78, 0.8, 0.81, 0.79, 0.8, 0.82, 0.78, 0.8]);
+        let found = Pairs::new(&arm, &base, Some(&again), 12, Better::Lower);
+        let found = found.compare(LEVEL).unwrap();
+        assert!(found.p < 0.001 && found.interval.unwrap().high < 0.85, "{found:?}");
+    }
+}

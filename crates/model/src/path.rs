@@ -1,0 +1,123 @@
+//! Interface that every path implements.
+
+use std::time::Duration;
+
+use crate::{Arm, Measurement, Support, SwitchSpec};
+
+/// One kind of load that a path can be put under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadKind {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Description in one sentence.
+    pub what: &'static str,
+    /// Metrics of the verdict, most important first.
+    pub judged: &'static [&'static str],
+    /// Default UDP payload of every datagram in bytes; 0 if the messages have sizes of their own.
+    pub size_bytes: usize,
+    /// Default rate in datagrams per second; 0 if the load has none.
+    pub rate_pps: u64,
+    /// Default length of the measured part of a trial.
+    pub trial: Duration,
+    /// Programs that can carry it as peer arms.
+    pub peers: &'static [&'static str],
+}
+
+/// The load of an experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// Name of a [`LoadKind`] of the path.
+    pub kind: String,
+    /// UDP payload of every datagram in bytes; 0 if the messages have sizes of their own.
+    pub size_bytes: usize,
+    /// Datagrams per second; 0 if the load has no schedule.
+    pub rate_pps: u64,
+    /// Length of the measured part of a trial.
+    pub trial: Duration,
+    /// Far end on another host (`HOST` or `HOST:PORT` of a `wirepath peer`); `None` for a lab
+    /// of namespaces.
+    pub far: Option<String>,
+    /// Shared secret of that peer.
+    pub secret: Option<String>,
+}
+
+/// Failure to open a path or to run a trial.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// Something is missing on this host.
+    #[error("{what} is not possible here; {needs}")]
+    Unsupported {
+        /// Unsupported feature.
+        what: String,
+        /// Missing requirement.
+        needs: String,
+    },
+    /// A requested value is invalid.
+    #[error("{what}; {remedy}")]
+    Invalid {
+        /// Invalid value.
+        what: String,
+        /// Valid alternative.
+        remedy: String,
+    },
+    /// A component failed; its message contains the remedy.
+    #[error(transparent)]
+    Part(#[from] Box<dyn std::error::Error + Send + Sync>),
+    /// One end of a run failed.
+    #[error("{end}: {why}")]
+    End {
+        /// `near`, `far` or the name of a peer program.
+        end: String,
+        /// Cause.
+        #[source]
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl PathError {
+    /// Failure of one end. A cause that is a [`PathError`] already is returned unchanged.
+    pub fn at(
+        end: impl Into<String>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        match cause.into().downcast::<PathError>() {
+            Ok(error) => *error,
+            Err(why) => PathError::End { end: end.into(), why },
+        }
+    }
+
+    /// Wraps an error whose own message suffices.
+    pub fn part(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        PathError::Part(Box::new(error))
+    }
+}
+
+/// A route of packets from a source to their consumer.
+pub trait Path {
+    /// Name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Description in one sentence.
+    fn what(&self) -> &'static str;
+
+    /// Switches in the order of the ladder.
+    fn switches(&self) -> &'static [SwitchSpec];
+
+    /// Supported loads; the first is the default.
+    fn loads(&self) -> &'static [LoadKind];
+
+    /// Determines by trying whether an arm can run on this host, and if not, what is missing.
+    fn support(&self, arm: &Arm, load: &Load) -> Support;
+
+    /// Builds the lab for all trials.
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
+}
+
+/// An open lab in which trials can be run.
+pub trait Session {
+    /// Runs one bounded trial of one arm and restores the lab.
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError>;
+
+    /// The interface under test, for the record, e.g. `veth pair, 1 queue, MTU 1500`.
+    fn nic(&self) -> String;
+}

@@ -1,0 +1,274 @@
+//! The loop that runs an experiment: asks for the next trial, runs it and records it.
+//!
+//! Time, trials and storage come in as traits, so the loop is tested without any of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Arm, Experiment, ExperimentPlan, Measurement, Outcome, OutcomeHeader, Step};
+
+/// Blocks' worth of consecutive failed trials after which a run is given up: an error that all
+/// arms share, such as a lost connection to a peer, does not go away.
+const FAILED_BLOCKS_MAX: usize = 3;
+
+/// Time since the start of the experiment.
+pub trait Clock {
+    /// Nanoseconds since the start.
+    fn elapsed_ns(&self) -> u64;
+}
+
+/// Runs single trials.
+pub trait Trials {
+    /// Runs one bounded trial of one arm. Errors: the reason in one line; the experiment goes on.
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String>;
+}
+
+/// Receives an experiment as it runs; an error ends the run.
+pub trait Sink {
+    /// Failure to store.
+    type Error;
+
+    /// Called once, before the first trial.
+    fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), Self::Error>;
+
+    /// Called before each trial; `progress` is the expected share of the run that is over, 0 to 1.
+    fn next(&mut self, block: u32, arm: &Arm, progress: f64);
+
+    /// Called after each trial, warm-up and failures included.
+    fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error>;
+
+    /// Called once, after the last trial.
+    fn finish(&mut self, outcome: &Outcome) -> Result<(), Self::Error>;
+}
+
+/// One trial, as it is stored when it ends.
+#[derive(Debug, Clone)]
+pub struct TrialRecord {
+    /// Place in the order of execution, from 0; unique in the experiment.
+    pub ordinal: u32,
+    /// Block it belongs to; 0 is the warm-up.
+    pub block: u32,
+    /// Name of its arm.
+    pub arm: String,
+    /// True if it belongs to the warm-up, which no figure counts.
+    pub warmup: bool,
+    /// True if other load on the machine was above the noise gate.
+    pub noisy: bool,
+    /// Milliseconds from the experiment's start to the trial's.
+    pub started_ms: u64,
+    /// Wall time of the whole trial, set-up included, nanoseconds.
+    pub wall_ns: u64,
+    /// The measurement, or the reason for the failure.
+    pub result: Result<Measurement, String>,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Finished {
+    /// Verdicts and figures.
+    pub outcome: Outcome,
+    /// True if the run was given up because every trial failed.
+    pub gave_up: bool,
+}
+
+/// Runs an experiment until its plan is fulfilled, `stop` is set or nothing works any more.
+///
+/// Errors: those of `sink`.
+pub fn run<S: Sink>(
+    plan: ExperimentPlan,
+    header: OutcomeHeader,
+    trials: &mut dyn Trials,
+    clock: &dyn Clock,
+    sink: &mut S,
+    stop: &AtomicBool,
+) -> Result<Finished, S::Error> {
+    sink.begin(&header, &plan)?;
+    let arms: Vec<Arm> = plan.arms.iter().map(|(arm, _)| arm.clone()).collect();
+    let mut experiment = Experiment::new(plan);
+    let (mut ordinal, mut failed_in_a_row) = (0, 0);
+    let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
+    let ended = loop {
+        if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
+            experiment.interrupt();
+        }
+        let started_ns = clock.elapsed_ns();
+        let (block, arm, warmup) = match experiment.next(started_ns) {
+            Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
+            Step::Done(why) => break why,
+        };
+        sink.next(block, arm, experiment.progress(started_ns));
+        let result = trials.trial(arm);
+        if result.is_err() && stop.load(Ordering::Relaxed) {
+            // The stop broke it off; it says nothing about the arm.
+            continue;
+        }
+        let record = TrialRecord {
+            ordinal,
+            block,
+            arm: arm.name.clone(),
+            warmup,
+            noisy: result.as_ref().is_ok_and(|m| experiment.is_noisy(m)),
+            started_ms: started_ns / 1_000_000,
+            wall_ns: clock.elapsed_ns().saturating_sub(started_ns),
+            result,
+        };
+        sink.trial(&header.id, &record)?;
+        ordinal += 1;
+        failed_in_a_row = if record.result.is_ok() { 0 } else { failed_in_a_row + 1 };
+        experiment.record(record.result);
+    };
+    let mut outcome = experiment.outcome(header);
+    outcome.ended = ended;
+    outcome.wall_ms = clock.elapsed_ns() / 1_000_000;
+    sink.finish(&outcome)?;
+    Ok(Finished { outcome, gave_up: is_hopeless(failed_in_a_row) })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{ArmPlan, Ended, FakeSource, FakeSwitch, FakeWorld, PathSwitch};
+
+    /// Virtual time that trials advance.
+    #[derive(Default)]
+    pub(crate) struct Virtual(pub(crate) Cell<u64>);
+
+    impl Clock for Virtual {
+        fn elapsed_ns(&self) -> u64 {
+            self.0.get()
+        }
+    }
+
+    struct Fake<'a> {
+        source: FakeSource,
+        clock: &'a Virtual,
+        /// Fails from this trial on.
+        fails_from: u32,
+        /// CPU time of other programs in each trial.
+        others_cpu_ns: u64,
+        trials: u32,
+    }
+
+    impl Trials for Fake<'_> {
+        fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+            self.trials += 1;
+            let mut measurement = self.source.trial(arm);
+            measurement.others_cpu_ns = self.others_cpu_ns;
+            self.clock.0.set(self.source.now_ns());
+            if self.trials > self.fails_from { Err("lost".into()) } else { Ok(measurement) }
+        }
+    }
+
+    #[derive(Default)]
+    struct Memory {
+        begun: u32,
+        trials: Vec<TrialRecord>,
+        progress: Vec<f64>,
+        outcome: Option<Outcome>,
+        /// Trials that fit.
+        room: Option<usize>,
+    }
+
+    impl Sink for Memory {
+        type Error = &'static str;
+
+        fn begin(&mut self, _: &OutcomeHeader, _: &ExperimentPlan) -> Result<(), Self::Error> {
+            self.begun += 1;
+            Ok(())
+        }
+
+        fn next(&mut self, _: u32, _: &Arm, progress: f64) {
+            self.progress.push(progress);
+        }
+
+        fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error> {
+            assert_eq!(id, "one");
+            self.trials.push(trial.clone());
+            if self.room.is_some_and(|room| self.trials.len() > room) {
+                Err("full")
+            } else {
+                Ok(())
+            }
+        }
+
+        fn finish(&mut self, outcome: &Outcome) -> Result<(), Self::Error> {
+            self.outcome = Some(outcome.clone());
+            Ok(())
+        }
+    }
+
+    struct Case {
+        fails_from: u32,
+        others_cpu_ns: u64,
+        sink: Memory,
+        stop: bool,
+    }
+
+    impl Default for Case {
+        fn default() -> Self {
+            Case { fails_from: u32::MAX, others_cpu_ns: 0, sink: Memory::default(), stop: false }
+        }
+    }
+
+    fn ran(case: Case) -> (Result<Finished, &'static str>, Memory) {
+        let arms = crate::arms(&ArmPlan::Alone, FakeSwitch::SPECS, &[], &mut FakeSource::support);
+        let plan = ExperimentPlan::new(1, arms, vec!["rtt_ns_p50".into()], 60_000_000_000, 2);
+        let clock = Virtual::default();
+        let source = FakeSource::new(FakeWorld::default());
+        let (fails_from, others_cpu_ns) = (case.fails_from, case.others_cpu_ns);
+        let mut fake = Fake { source, clock: &clock, fails_from, others_cpu_ns, trials: 0 };
+        let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
+        let (mut sink, stop) = (case.sink, AtomicBool::new(case.stop));
+        let finished = run(plan, header, &mut fake, &clock, &mut sink, &stop);
+        (finished, sink)
+    }
+
+    #[test]
+    fn every_trial_is_recorded_in_order_and_the_outcome_last() {
+        let (finished, sink) = ran(Case::default());
+        let finished = finished.unwrap();
+        assert!(!finished.gave_up);
+        assert_eq!(sink.begun, 1);
+        assert!(sink.trials.iter().enumerate().all(|(n, trial)| trial.ordinal == n as u32));
+        assert!(sink.trials.windows(2).all(|t| t[0].started_ms <= t[1].started_ms));
+        assert!(sink.trials.iter().all(|trial| trial.wall_ns > 0 && !trial.noisy));
+        assert!(sink.progress.is_sorted() && sink.progress.iter().all(|p| (0.0..=1.0).contains(p)));
+        assert_eq!(sink.progress.len(), sink.trials.len());
+        assert_eq!(sink.outcome.unwrap(), finished.outcome);
+        let fast = finished.outcome.arms.iter().find(|arm| arm.name == "fast").unwrap();
+        assert!(fast.metrics.contains_key("rtt_ns_p50"));
+    }
+
+    #[test]
+    fn trials_beside_other_load_are_recorded_as_noisy() {
+        let (_, sink) = ran(Case { others_cpu_ns: 400_000_000, ..Case::default() });
+        assert!(sink.trials.iter().all(|trial| trial.noisy));
+    }
+
+    #[test]
+    fn a_run_whose_trials_all_fail_from_some_point_on_is_given_up() {
+        let (finished, sink) = ran(Case { fails_from: 20, ..Case::default() });
+        let finished = finished.unwrap();
+        assert!(finished.gave_up);
+        assert_eq!(finished.outcome.ended, Ended::Interrupted);
+        let failed = sink.trials.iter().filter(|trial| trial.result.is_err()).count();
+        assert_eq!(failed, FAILED_BLOCKS_MAX * finished.outcome.arms.len());
+    }
+
+    #[test]
+    fn a_stop_ends_the_run_with_an_outcome() {
+        let (finished, sink) = ran(Case { stop: true, ..Case::default() });
+        assert_eq!(finished.unwrap().outcome.ended, Ended::Interrupted);
+        assert!(sink.trials.is_empty() && sink.outcome.is_some());
+    }
+
+    #[test]
+    fn a_trial_that_cannot_be_stored_ends_the_run() {
+        let sink = Memory { room: Some(3), ..Memory::default() };
+        let (finished, sink) = ran(Case { sink, ..Case::default() });
+        assert_eq!(finished.unwrap_err(), "full");
+        assert_eq!(sink.trials.len(), 4);
+        assert!(sink.outcome.is_none());
+    }
+}

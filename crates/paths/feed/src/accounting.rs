@@ -1,0 +1,175 @@
+//! Accounting: combines both sides of a trial into one measurement.
+
+use model::{Delivery, Measurement, NotEffective, latency_histogram};
+
+use super::publisher::Sent;
+use super::receiver::{Arrivals, Received};
+use super::script::Script;
+use marketdata::relative_latency::time_of_day_difference_ns;
+
+/// Zero of calibrated latency, shared by all arms of a run.
+///
+/// Without a common clock, the latency of the fastest quote is unknown: latencies count from it
+/// and are too low by that amount. Both ends of a lab share a clock, so the amount is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Zero {
+    /// Receive time minus match time of the fastest quote, nanoseconds.
+    pub(super) offset_ns: i64,
+    /// Upper bound on the underestimate of latencies, nanoseconds.
+    pub(super) error_ns: u64,
+}
+
+impl Zero {
+    /// The zero of a calibration; `None` if no quote arrived.
+    pub(super) fn of(script: &Script, sent: &Sent, arrivals: &Arrivals) -> Option<Zero> {
+        let arrived = (0..script.len()).filter(|&n| arrivals.app_ns[n] > 0);
+        let fastest = |n: &usize| since_match_ns(script, sent, *n, arrivals.app_ns[*n]);
+        let n = arrived.min_by_key(fastest)?;
+        let app_ns = arrivals.app_ns[n];
+        Some(Zero {
+            offset_ns: since_match_ns(script, sent, n, app_ns),
+            error_ns: app_ns.saturating_sub(sent.begin_ns + script.due_ns(n)),
+        })
+    }
+}
+
+/// Receive time minus match time of datagram `n`, nanoseconds: its latency plus the difference of
+/// the clocks, modulo whole days.
+fn since_match_ns(script: &Script, sent: &Sent, n: usize, app_ns: u64) -> i64 {
+    let matched_ns = script.match_micros(n, sent.begin_ns) as i64 * 1000;
+    // The receiver's clock is UTC; the time zone is part of the offset.
+    app_ns as i64 - matched_ns
+}
+
+/// Segments, counters and costs of a trial.
+pub(super) fn measurement_of(
+    script: &Script,
+    sent: &Sent,
+    received: Received,
+    zero: Zero,
+) -> Measurement {
+    let Received { arrivals, engine, cost } = received;
+    let names = ["schedule→send", "send→kernel", "kernel→app", "schedule→app", "match→app"];
+    let mut histograms = names.map(|_| latency_histogram());
+    let [lag, wire, wake, whole, matched] = &mut histograms;
+    let mut below_zero_count = 0;
+    // Values beyond the range of a histogram are recorded as its maximum.
+    for (n, &at_ns) in sent.at_ns.iter().enumerate() {
+        let (app_ns, kernel_ns) = (arrivals.app_ns[n], arrivals.kernel_ns[n]);
+        let due_ns = sent.begin_ns + script.due_ns(n);
+        lag.saturating_record(at_ns.saturating_sub(due_ns));
+        if app_ns == 0 {
+            continue;
+        }
+        if kernel_ns > 0 {
+            wire.saturating_record(kernel_ns.saturating_sub(at_ns));
+            wake.saturating_record(app_ns.saturating_sub(kernel_ns));
+        }
+        whole.saturating_record(app_ns.saturating_sub(due_ns));
+        let since_match_ns = since_match_ns(script, sent, n, app_ns);
+        let excess_ns = time_of_day_difference_ns(since_match_ns, zero.offset_ns);
+        below_zero_count += u64::from(excess_ns < 0);
+        matched.saturating_record(excess_ns.max(0) as u64);
+    }
+    let sent_count = sent.at_ns.len() as u64;
+    let unique_count = arrivals.unique_count();
+    let wall_ns = sent.at_ns.last().map_or(1, |last| last - sent.begin_ns.min(*last)).max(1);
+    let mut m = Measurement { wall_ns, ..Measurement::default() };
+    m.deliveries.insert(
+        "forward".into(),
+        Delivery {
+            sent_count,
+            received_count: unique_count + arrivals.duplicate_count,
+            duplicated_count: arrivals.duplicate_count,
+            reordered_count: arrivals.reordered_count,
+        },
+    );
+    for (name, histogram) in names.into_iter().zip(histograms) {
+        if !histogram.is_empty() {
+            m.segments.insert(name.into(), histogram);
+        }
+    }
+    m.costs.insert("far".into(), cost);
+    let dropped = |(name, count): &(String, u64)| match name.as_str() {
+        "socket_overflow_count" | "xdp_rx_dropped_count" => Some(*count),
+        _ => None,
+    };
+    let dropped_count: u64 = engine.counters.iter().filter_map(dropped).sum();
+    let missing_count = (sent_count - unique_count).saturating_sub(dropped_count);
+    m.counters.extend([
+        ("sent_count".to_owned(), sent_count),
+        ("received_count".to_owned(), unique_count),
+        ("dropped_by_socket_count".to_owned(), dropped_count),
+        ("missing_count".to_owned(), missing_count),
+        ("stray_count".to_owned(), arrivals.stray_count),
+        ("before_zero_count".to_owned(), below_zero_count),
+    ]);
+    m.counters.extend(engine.counters.into_iter().map(|(name, n)| (format!("far_{name}"), n)));
+    m.mode.extend(engine.mode.into_iter().map(|(name, value)| (format!("far {name}"), value)));
+    let exchange = if sent.is_undisturbed { "real-time" } else { "normal: it may send late" };
+    m.mode.insert("exchange's priority".into(), exchange.into());
+    m.mode.insert(
+        "match→app".into(),
+        format!(
+            "relative to the fastest quote of the calibration; too low by at most {} ns",
+            zero.error_ns
+        ),
+    );
+    m.not_effective = engine
+        .not_effective
+        .into_iter()
+        .map(|(switch, why)| NotEffective { switch, why })
+        .collect();
+    if let Some(ledger) = engine.ledger {
+        let unbalanced = u64::from(!ledger.balances());
+        m.counters.insert("far_ledger_unbalanced_count".into(), unbalanced);
+    }
+    m
+}
+
+#[cfg(test)]
+mod tests {
+    use io::EngineReport;
+    use marketdata::schedule::Schedule;
+    use model::Cost;
+
+    use super::super::publisher::begin_after;
+    use super::super::script::Timing;
+    use super::*;
+
+    const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+    /// Quotes at `rate` a second that arrive 2,000 ns after they were due, and 10 ns later each.
+    fn trial(rate: u64, now_ns: u64) -> (Script, Sent, Received) {
+        let timing = Timing { schedule: Schedule::paced(rate), gap_ns: 0 };
+        let script = Script::new(7, timing, 300);
+        let begin_ns = begin_after(now_ns);
+        let due_ns = (0..script.len()).map(|n| begin_ns + script.due_ns(n));
+        let mut arrivals = Arrivals::new(script.len());
+        for (n, due_ns) in due_ns.clone().enumerate() {
+            arrivals.enter(n, None, due_ns + 2_000 + 10 * n as u64);
+        }
+        let sent = Sent { begin_ns, at_ns: due_ns.collect(), is_undisturbed: true };
+        let received =
+            Received { arrivals, engine: EngineReport::default(), cost: Cost::default() };
+        (script, sent, received)
+    }
+
+    #[test]
+    fn share_within_a_microsecond_does_not_depend_on_the_time_at_which_a_trial_starts() {
+        for calibrated_ns in [0, 300, 900] {
+            let (script, sent, received) = trial(10_000, NOW_NS + calibrated_ns);
+            let zero = Zero::of(&script, &sent, &received.arrivals).expect("quotes arrived");
+            assert_eq!(zero.error_ns, 2_000);
+            // 3,000 a second: the gap is not a whole number of microseconds.
+            for (rate, phase_ns) in [(2_000, 0), (2_000, 300), (2_000, 900), (3_000, 500)] {
+                let (script, sent, received) = trial(rate, NOW_NS + 1_000_000_000 + phase_ns);
+                let metrics = measurement_of(&script, &sent, received, zero).metrics();
+                let share = metrics.iter().find(|m| m.name == "match_to_app_share_within_1us");
+                let share = share.expect("judged").value.clone().expect("no loss");
+                // 100 of 300 arrive within 1,000 ns of the fastest, the last at 990.
+                assert!((share - 1.0 / 3.0).abs() < 0.01, "{calibrated_ns} {phase_ns}: {share}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Support for switches on this host, determined by trying them in a temporary lab.
+
+use std::error::Error;
+use std::sync::LazyLock;
+
+use io::{EngineKind, EngineSpec, Setup};
+use lab::{LabError, Pair, PairSpec};
+use model::{Arm, Support};
+use sys::thread::start;
+
+use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, Switch, contradiction};
+use host::text::chain;
+use lab::local;
+
+/// Result of trying one feature.
+type Attempt = Result<(), Box<dyn Error + Send + Sync>>;
+
+struct Tried {
+    cpu_count: usize,
+    fifo: Attempt,
+    lock_memory: Attempt,
+    lab: Result<TriedInLab, LabError>,
+}
+
+struct TriedInLab {
+    receive_buffer: Attempt,
+    bypass: Attempt,
+}
+
+static TRIED: LazyLock<Tried> = LazyLock::new(|| {
+    let on_a_thread = |attempt: fn() -> std::io::Result<()>| -> Attempt {
+        std::thread::scope(|scope| start(scope, "attempt", move || Ok(attempt()?)).end())
+    };
+    Tried {
+        cpu_count: sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len()),
+        fifo: on_a_thread(|| sys::sched::set_fifo(FIFO_PRIORITY)),
+        lock_memory: on_a_thread(|| sys::sched::LockedMemory::hold().map(drop)),
+        lab: Pair::new(&PairSpec::default()).map(|pair| TriedInLab::of(&pair)),
+    }
+});
+
+impl TriedInLab {
+    fn of(pair: &Pair) -> Self {
+        let udp = EngineSpec {
+            receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+            ..EngineSpec::plain(EngineKind::Udp)
+        };
+        let xdp = EngineSpec { frames: 64, ..EngineSpec::plain(EngineKind::Xdp) };
+        TriedInLab { receive_buffer: opens(pair, &udp), bypass: opens(pair, &xdp) }
+    }
+}
+
+/// Opens and closes a receiver at the far end of a lab.
+fn opens(pair: &Pair, spec: &EngineSpec) -> Attempt {
+    let far = &pair.far;
+    let local = local(far, far.ip, 10_000);
+    Ok(far.run(|| io::open(&Setup::receive(spec, &local, 256)).map(drop))??)
+}
+
+/// Support for the switches of an arm in a lab on this host.
+pub(super) fn support(arm: &Arm) -> Support {
+    if let Some(why) = contradiction(arm) {
+        return Support::Refused { why };
+    }
+    let tried = &*TRIED;
+    let no = |what: &str, needs: &str, why: &dyn Error| {
+        Support::unsupported(format!("{what} ({})", chain(why)), needs)
+    };
+    let lab = match &tried.lab {
+        Ok(lab) => lab,
+        Err(why) => {
+            let needs = "CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root";
+            return no("a lab of network namespaces", needs, why);
+        }
+    };
+    let rules: [(Switch, &str, &str, &Attempt); 4] = [
+        (Switch::Fifo, "SCHED_FIFO", "CAP_SYS_NICE, or room in RLIMIT_RTPRIO", &tried.fifo),
+        (
+            Switch::LockMemory,
+            "mlockall",
+            "CAP_IPC_LOCK, or `ulimit -l unlimited`",
+            &tried.lock_memory,
+        ),
+        (
+            Switch::BigRcvbuf,
+            "a receive buffer of 8 MiB",
+            "CAP_NET_ADMIN, or sysctl net.core.rmem_max=8388608",
+            &lab.receive_buffer,
+        ),
+        (
+            Switch::Bypass,
+            "AF_XDP",
+            "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and Linux 5.9",
+            &lab.bypass,
+        ),
+    ];
+    let on = rules.into_iter().filter(|rule| arm.has(rule.0));
+    let mut failed = on.filter_map(|(_, what, needs, tried)| {
+        tried.as_ref().err().map(|why| no(what, needs, why.as_ref()))
+    });
+    failed.next().unwrap_or_else(|| {
+        let alone = [Switch::Pin, Switch::Rps]
+            .into_iter()
+            .find(|switch| arm.has(*switch) && tried.cpu_count < 2);
+        alone.map_or(Support::Yes, |switch| {
+            Support::unsupported(format!("{switch} with one CPU"), "two CPUs")
+        })
+    })
+}

@@ -1,0 +1,227 @@
+//! Switches of the feed, and the engine that they configure.
+
+use host::tune::{ScopedSettings, cpus_to_mask};
+use io::{EngineKind, EngineSpec, Stamps, Wait};
+use lab::End;
+use marketdata::pitfalls::{self, ReceiverConfig};
+use model::{Arm, Measurement, NotEffective, PathError};
+use sys::sched::LockedMemory;
+
+use super::error::EndError;
+
+/// Datagrams per call with `batch`.
+const BATCH: usize = 64;
+/// Receive buffer of `big-rcvbuf`, bytes.
+pub(super) const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// Priority of `fifo`.
+pub(super) const FIFO_PRIORITY: i32 = 80;
+
+model::switches! {
+    /// Switches of the feed, in the order of the ladder, whose rungs keep earlier switches on.
+    ///
+    /// `rps` and `fifo` harm a spinner: the first adds a hop, the second costs it its CPU for part
+    /// of each second. They come last, so that no other switch is measured beside them, and `fifo`
+    /// after `rps`, because it widens the intervals.
+    pub enum Switch {
+        Quiet {
+            effect: "statistics are kept in memory; off: one line per quote to a terminal",
+            scope: Process,
+            needs: "",
+            source: "tty(4): a write to a terminal is a system call and a lock",
+        },
+        Spin {
+            effect: "the receiver polls its socket without sleeping",
+            scope: Process,
+            needs: "a dedicated CPU",
+            source: "recv(2), MSG_DONTWAIT",
+        },
+        Pin {
+            effect: "the receiver stays on one CPU, other than the sender's",
+            scope: Process,
+            needs: "two CPUs",
+            source: "sched_setaffinity(2)",
+        },
+        BigRcvbuf {
+            effect: "a receive buffer of 8 MiB; off: the host's default (212,992 bytes hold 256 quotes)",
+            scope: Process,
+            needs: "CAP_NET_ADMIN, or net.core.rmem_max of 8 MiB",
+            source: "socket(7), SO_RCVBUFFORCE",
+        },
+        Batch {
+            effect: "up to 64 datagrams per system call",
+            scope: Process,
+            needs: "",
+            source: "recvmmsg(2)",
+        },
+        BusyPoll {
+            effect: "the receiver polls the device queue instead of waiting for its interrupt",
+            scope: Process,
+            needs: "a driver whose queues have a NAPI id",
+            source: "kernel documentation, networking/napi.rst, busy polling",
+        },
+        LockMemory {
+            effect: "no page of the receiver is paged out or faulted in during a trial",
+            scope: Process,
+            needs: "CAP_IPC_LOCK, or room in RLIMIT_MEMLOCK",
+            source: "mlockall(2)",
+        },
+        Bypass {
+            effect: "frames bypass the stack through an AF_XDP ring in shared memory",
+            scope: Interface,
+            needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
+            source: "kernel documentation, networking/af_xdp.rst",
+        },
+        Rps {
+            effect: "the kernel's receive work hops to the receiver's CPU by a softirq, instead of running on the sender's",
+            scope: Interface,
+            needs: "pin, and two CPUs",
+            source: "kernel documentation, networking/scaling.rst, RPS",
+        },
+        Fifo {
+            effect: "the receiver has real-time priority 80",
+            scope: Process,
+            needs: "CAP_SYS_NICE",
+            source: "sched(7), SCHED_FIFO",
+        },
+    }
+}
+
+/// Configuration of a trial. Every switch is read here, once, and nowhere else.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Config {
+    /// Set by `spin`, `big-rcvbuf`, `batch`, `busy-poll` and `bypass`.
+    pub(super) engine: EngineSpec,
+    /// Cleared by `quiet`: one line per quote to a terminal.
+    pub(super) prints: bool,
+    /// CPU of the receiver, set by `pin`.
+    pub(super) cpu: Option<usize>,
+    /// Real-time priority of the receiver, set by `fifo`.
+    pub(super) fifo: Option<i32>,
+    /// CPU to which RPS hands arrivals, set by `rps`: the receiver's.
+    steering: Option<usize>,
+    lock_memory: bool,
+}
+
+/// Host settings of a trial, restored on drop.
+pub(super) struct HostSettings {
+    _interface: ScopedSettings,
+    _memory: Option<LockedMemory>,
+}
+
+impl Config {
+    pub(super) fn of(arm: &Arm, cpus: &[usize]) -> Self {
+        let bypass = arm.has(Switch::Bypass);
+        let mut engine = EngineSpec::plain(if bypass { EngineKind::Xdp } else { EngineKind::Udp });
+        engine.wait = if arm.has(Switch::Spin) { Wait::Spin } else { Wait::Block };
+        engine.batch = if arm.has(Switch::Batch) { BATCH } else { 1 };
+        engine.busy_poll = arm.has(Switch::BusyPoll);
+        engine.receive_buffer_bytes = arm.has(Switch::BigRcvbuf).then_some(RECEIVE_BUFFER_BYTES);
+        // AF_XDP receives frames before the kernel stamps them.
+        engine.stamps = if bypass { Stamps::Off } else { Stamps::Software };
+        let last = |switch| cpus.last().copied().filter(|_| arm.has(switch));
+        Config {
+            engine,
+            prints: !arm.has(Switch::Quiet),
+            cpu: last(Switch::Pin),
+            fifo: arm.has(Switch::Fifo).then_some(FIFO_PRIORITY),
+            steering: last(Switch::Rps),
+            lock_memory: arm.has(Switch::LockMemory),
+        }
+    }
+
+    /// Applies the switches of the interface and of memory, until the result is dropped. Each
+    /// setting of the interface is read back, so one without effect is an error.
+    pub(super) fn apply(&self, far: &End) -> Result<HostSettings, PathError> {
+        let mut interface = ScopedSettings::new(&far.netns).map_err(PathError::part)?;
+        if let Some(cpu) = self.steering {
+            let mask = cpus_to_mask(&[cpu]);
+            interface.set_all("rps-cpus", &far.ifname, &mask).map_err(PathError::part)?;
+        }
+        let locked = self.lock_memory.then(LockedMemory::hold).transpose();
+        let memory = locked.map_err(|e| EndError::LockMemory(e).at("receiver"))?;
+        Ok(HostSettings { _interface: interface, _memory: memory })
+    }
+
+    /// Adds modes, pitfalls and switches without effect to a measurement. The engine reports
+    /// `busy-poll` and `big-rcvbuf` itself.
+    ///
+    /// - `locked_bytes`: locked memory during the trial.
+    /// - `cpu_count`: CPUs of the process.
+    pub(super) fn report(&self, m: &mut Measurement, locked_bytes: u64, cpu_count: usize) {
+        let mut without_effect =
+            |switch, why: &str| m.not_effective.push(NotEffective::new(switch, why));
+        if self.cpu.is_some() && cpu_count < 2 {
+            without_effect(Switch::Pin, "the host has one CPU");
+        }
+        if self.steering.is_some() && cpu_count < 2 {
+            without_effect(Switch::Rps, "the host has one CPU");
+        }
+        if self.fifo.is_some() && !m.mode.contains_key("far scheduling") {
+            without_effect(Switch::Fifo, "the receiver does not run under SCHED_FIFO");
+        }
+        if self.lock_memory && locked_bytes == 0 {
+            without_effect(Switch::LockMemory, "the kernel locked no memory");
+        }
+        if self.lock_memory {
+            m.counters.insert("locked_bytes".into(), locked_bytes);
+        }
+        if let Some(cpu) = self.cpu {
+            m.mode.insert("far CPU".into(), format!("[{cpu}]"));
+        }
+        if self.steering.is_some() && self.engine.kind == EngineKind::Xdp {
+            // SKB mode: the program runs after RPS, which has moved the packet already.
+            m.mode.insert("far steering".into(), "RPS before XDP".into());
+        }
+        let receiver = ReceiverConfig {
+            spin: self.engine.wait == Wait::Spin,
+            pin: self.cpu.is_some(),
+            fifo: self.fifo.is_some(),
+            fed_on_its_cpu: self.steering.is_some(),
+        };
+        m.traps.extend(pitfalls::of(receiver, cpu_count));
+    }
+}
+
+/// Returns the reason if a set of switches is invalid.
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+    (arm.has(Switch::Rps) && !arm.has(Switch::Pin)).then(|| {
+        "rps hands arrivals to the CPU to which the receiver is pinned, and needs pin; use pin+rps"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(switches: &[Switch]) -> Config {
+        Config::of(&Arm::with(switches.iter().copied()), &[0, 1])
+    }
+
+    #[test]
+    fn each_switch_changes_the_configuration() {
+        let base = config(&[]);
+        let engine = &base.engine;
+        assert_eq!((engine.kind, engine.wait, engine.batch), (EngineKind::Udp, Wait::Block, 1));
+        for switch in Switch::ALL {
+            assert_ne!(config(&[*switch]), base, "{switch}");
+        }
+    }
+
+    #[test]
+    fn harmful_switches_are_the_last_of_the_ladder() {
+        assert!(Switch::ALL.ends_with(&[Switch::Rps, Switch::Fifo]));
+    }
+
+    #[test]
+    fn switches_without_effect_are_reported() {
+        let mut m = Measurement::default();
+        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, 0, 1);
+        let switches: Vec<&str> = m.not_effective.iter().map(|n| n.switch.as_str()).collect();
+        assert_eq!(switches, ["pin", "fifo", "lock-memory"]);
+        let mut m = Measurement::default();
+        m.mode.insert("far scheduling".into(), "SCHED_FIFO 80".into());
+        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, 4096, 2);
+        assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
+    }
+}

@@ -1,0 +1,409 @@
+//! Builds a measurement from the wire, QEMU's CPU times and the firmware's counters.
+
+use host::cpu::ThreadTimes;
+use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput};
+use sys::rusage::ThreadUsage;
+use telemetry::{Counter, Snapshot};
+
+use super::echo::Kind;
+use super::flood::Flood;
+use super::ping::Pinged;
+use super::qemu::{PlacementInEffect, QemuTimes};
+use super::tap::Report;
+use crate::switches::Switch;
+
+/// Virtio features that determine the kind of ring. Source: virtio 1.2, section 6.
+const EVENT_IDX: u64 = 1 << 29;
+const RING_PACKED: u64 = 1 << 34;
+
+/// Counters of the firmware that distinguish arms.
+const DIAGNOSTIC: [Counter; 15] = [
+    Counter::Interrupts,
+    Counter::InterruptsIdle,
+    Counter::RxWakes,
+    Counter::TxPollTurns,
+    Counter::TxReaped,
+    Counter::TxRefused,
+    Counter::RxErrors,
+    Counter::TxErrors,
+    Counter::ContextSwitches,
+    Counter::RxDoorbells,
+    Counter::TxShown,
+    Counter::TxDoorbells,
+    Counter::TxTables,
+    Counter::RxPasses,
+    Counter::Ticks,
+];
+/// Interval of the firmware's kernel ticks.
+const TICK_NS: f64 = 1e7;
+
+/// The firmware's counters before and after the measured part.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirmwareCounts {
+    pub(super) before: Snapshot,
+    pub(super) after: Snapshot,
+}
+
+impl FirmwareCounts {
+    fn grown(&self, counter: Counter) -> u64 {
+        self.after.get(counter).wrapping_sub(self.before.get(counter))
+    }
+
+    /// Number of switches that are on in the firmware.
+    pub(super) fn switch_count(&self) -> u32 {
+        self.after.get(Counter::Switches).count_ones()
+    }
+
+    /// Adds the firmware's counters and the kind of ring.
+    pub(super) fn add_to(&self, m: &mut Measurement) {
+        for counter in DIAGNOSTIC {
+            m.counters.insert(format!("guest_{}_count", counter.name()), self.grown(counter));
+        }
+        let due = self.grown(Counter::UptimeNs) as f64 / TICK_NS;
+        if due > 0.0 {
+            let share = self.grown(Counter::Ticks) as f64 / due;
+            m.figures.insert("guest_share_ticks".into(), share);
+        }
+        let features = self.after.get(Counter::Features);
+        let has = |bit: u64| features & bit != 0;
+        let kind = if has(RING_PACKED) { "packed" } else { "split" };
+        let events = if has(EVENT_IDX) { "event index" } else { "flags" };
+        m.mode.insert("ring".into(), format!("{kind}, {events}"));
+    }
+
+    /// Switches of the firmware that were on without effect, by its counters.
+    ///
+    /// `quiet` is judged by the console ([`placement_and_console`]). Thresholds halve the distance
+    /// between an interrupt for each frame, as in the baseline, and none.
+    pub(super) fn not_effective(&self, arm: &Arm, load: &str) -> Vec<NotEffective> {
+        let grown = |counter| self.grown(counter);
+        let has_feature = |bit: u64| self.after.get(Counter::Features) & bit != 0;
+        let (sent, came) = (grown(Counter::TxPackets), grown(Counter::RxPackets));
+        let interrupts = grown(Counter::Interrupts);
+        let tx_interrupts = if arm.has(Switch::NoTxInterrupt) { 0 } else { sent };
+        let mut found = Vec::new();
+        let mut check = |switch: Switch, is_idle: bool, why: String| {
+            if arm.has(switch) && is_idle {
+                found.push(NotEffective::new(switch, why));
+            }
+        };
+        let turns = grown(Counter::TxPollTurns);
+        check(
+            Switch::AsyncTx,
+            turns > 0 || sent == 0,
+            format!("{sent} frames were sent, with {turns} turns of polling for completions"),
+        );
+        check(
+            Switch::LazyReap,
+            grown(Counter::TxReaped) == 0,
+            format!("none of {sent} completions was reaped under load {load}"),
+        );
+        check(
+            Switch::RxTask,
+            grown(Counter::RxWakes) == 0,
+            match arm.has(Switch::PollMode) {
+                true => "in poll mode the polling task handles all frames".into(),
+                false => format!(
+                    "the receive task was never woken: the interrupt answered all {came} frames"
+                ),
+            },
+        );
+        // A full ring enables the interrupt; in poll mode the rule below applies.
+        check(
+            Switch::NoTxInterrupt,
+            !arm.has(Switch::PollMode)
+                && grown(Counter::TxRefused) == 0
+                && interrupts > came + sent / 2,
+            format!(
+                "the device raised {interrupts} interrupts for {came} frames received and {sent} sent, \
+                 although the driver asked it not to for those sent"
+            ),
+        );
+        check(
+            Switch::EventIdx,
+            !has_feature(EVENT_IDX),
+            "the device does not offer VIRTIO_F_EVENT_IDX".into(),
+        );
+        check(
+            Switch::IcmpInIrq,
+            grown(Counter::AnsweredInPlace) == 0,
+            format!("none of {came} frames was an ICMP echo answered in place under load {load}"),
+        );
+        check(
+            Switch::Packed,
+            !has_feature(RING_PACKED),
+            "the device does not offer VIRTIO_F_RING_PACKED".into(),
+        );
+        check(
+            Switch::Indirect,
+            grown(Counter::TxTables) == 0,
+            format!("none of {sent} frames was sent as a table of descriptors"),
+        );
+        // A pass of one frame is the same with and without.
+        check(
+            Switch::Batching,
+            grown(Counter::TxShown) >= sent,
+            format!(
+                "the device was shown {sent} frames in {} batches: no pass found more than one to answer \
+                 under load {load}",
+                grown(Counter::TxShown)
+            ),
+        );
+        check(
+            Switch::PollMode,
+            interrupts > tx_interrupts + came / 2,
+            format!(
+                "the device raised {interrupts} interrupts for {came} frames received, although the \
+                 driver asked it not to"
+            ),
+        );
+        found
+    }
+}
+
+/// Switches judged outside the firmware: placement of QEMU's threads, and the console.
+pub(super) fn placement_and_console(
+    arm: &Arm,
+    placed: &PlacementInEffect,
+    console: &str,
+) -> Vec<NotEffective> {
+    let PlacementInEffect { main_cpus, vcpu_cpus, vcpu_policy } = placed;
+    let lines = console.matches(": rx packet ").count();
+    let checks = [
+        (Switch::Quiet, lines > 0, format!("the firmware printed {lines} lines for packets")),
+        (
+            Switch::VcpuSplit,
+            main_cpus == vcpu_cpus,
+            format!("QEMU's main thread may use CPUs {main_cpus}, and its vCPU too"),
+        ),
+        (
+            Switch::VcpuFifo,
+            vcpu_policy != "1",
+            format!("the vCPU's thread has scheduling policy {vcpu_policy}, not 1 (SCHED_FIFO)"),
+        ),
+    ];
+    let idle = checks.into_iter().filter(|(switch, is_idle, _)| *is_idle && arm.has(*switch));
+    idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
+}
+
+/// Measurement of back-to-back echoes. Without the firmware's counters, each answer counts as an
+/// arrival.
+pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCounts>) -> Measurement {
+    let mut m = Measurement { wall_ns: pinged.wall_ns.max(1), ..Measurement::default() };
+    let came_count = pinged.answered_count + pinged.late_count;
+    let counter = match kind {
+        Kind::Icmp => Counter::AnsweredIcmp,
+        Kind::Udp => Counter::AnsweredUdp,
+    };
+    let taken_count = counts.map_or(came_count, |counts| counts.grown(counter));
+    add_deliveries(&mut m, pinged.sent_count, taken_count, taken_count, came_count);
+    m.segments.insert("rtt".into(), pinged.rtt.clone());
+    m.costs.insert("near".into(), own_cost(&pinged.usage));
+    m
+}
+
+/// Measurement of a flood of UDP echoes.
+pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
+    let wall_ns = (flood.duration.as_nanos() as u64).max(1);
+    let mut m = Measurement { wall_ns, ..Measurement::default() };
+    // The second request for the counters is received before they are read.
+    let taken_count = flood.grown(Counter::RxPackets).saturating_sub(1);
+    // Frames that the firmware refused to send count as lost on the way back.
+    add_deliveries(&mut m, flood.sent_count, taken_count, taken_count, flood.answered_count);
+    m.throughput = Some(Throughput {
+        interval_ns: flood.arriving.as_nanos() as u64,
+        received_count: flood.answered_count,
+        payload_bytes: flood.answered_count * payload_bytes as u64,
+    });
+    m.costs.insert("near".into(), own_cost(&flood.usage));
+    m
+}
+
+/// Measurement of a run of ping(8).
+pub(super) fn of_report(report: &Report) -> Measurement {
+    let mut m = Measurement { wall_ns: report.wall_ns.max(1), ..Measurement::default() };
+    let (sent, came) = (report.sent_count, report.received_count);
+    add_deliveries(&mut m, sent, came, came, came + report.duplicated_count);
+    if let Some(back) = m.deliveries.get_mut("return") {
+        back.duplicated_count = report.duplicated_count;
+    }
+    let mut rtt = model::latency_histogram();
+    for time_ns in &report.times_ns {
+        rtt.saturating_record(*time_ns);
+    }
+    m.segments.insert("rtt".into(), rtt);
+    if let Some(summary) = report.summary.filter(|_| came == sent) {
+        m.figures.insert("rtt_ns_min".into(), summary.min_ns);
+        m.figures.insert("rtt_ns_mean".into(), summary.mean_ns);
+        m.figures.insert("rtt_ns_mdev".into(), summary.mdev_ns);
+    }
+    m
+}
+
+fn add_deliveries(m: &mut Measurement, sent: u64, taken: u64, answered: u64, came: u64) {
+    let delivery =
+        |sent_count, received_count| Delivery { sent_count, received_count, ..Delivery::default() };
+    m.deliveries.insert("forward".into(), delivery(sent, taken));
+    m.deliveries.insert("return".into(), delivery(answered, came));
+    m.counters.insert("forward_sent_count".into(), sent);
+    m.counters.insert("return_sent_count".into(), answered);
+}
+
+/// Adds the CPU time of QEMU's threads, and the time that its main thread waited for a CPU.
+pub(super) fn add_qemu(m: &mut Measurement, times: &QemuTimes) {
+    m.costs.insert("main".into(), thread_cost(&times.main));
+    m.costs.insert("vcpu".into(), thread_cost(&times.vcpu));
+    for (name, thread) in [("main", &times.main), ("vcpu", &times.vcpu)] {
+        m.counters.insert(format!("{name}_cpu_ns"), thread.scheduled.run_ns);
+        m.counters.insert(format!("{name}_wait_ns"), thread.scheduled.wait_ns);
+    }
+    let first = |one: &Delivery| one.received_count.saturating_sub(one.duplicated_count);
+    let packets: u64 = m.deliveries.values().map(first).sum();
+    if packets > 0 {
+        let wait_ns = times.main.scheduled.wait_ns as f64;
+        m.figures.insert("main_wait_ns_per_packet".into(), wait_ns / packets as f64);
+    }
+}
+
+fn own_cost(usage: &ThreadUsage) -> Cost {
+    Cost {
+        user_ns: usage.user_ns,
+        system_ns: usage.system_ns,
+        context_switch_count: usage.context_switch_count,
+        ..Cost::default()
+    }
+}
+
+fn thread_cost(times: &ThreadTimes) -> Cost {
+    Cost {
+        user_ns: times.scheduled.run_ns.saturating_sub(times.system_ns),
+        system_ns: times.system_ns,
+        context_switch_count: times.context_switch_count,
+        ..Cost::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::cpu::Scheduled;
+
+    use super::*;
+
+    fn counts(counters: &[(Counter, u64)]) -> FirmwareCounts {
+        let before = Snapshot([0; telemetry::COUNTERS]);
+        let mut after = before;
+        for (counter, value) in counters {
+            after.0[*counter as usize] = *value;
+        }
+        FirmwareCounts { before, after }
+    }
+
+    fn pinged(sent_count: u64, answered_count: u64) -> Pinged {
+        let mut rtt = model::latency_histogram();
+        rtt.record_n(50_000, answered_count).unwrap();
+        let usage = ThreadUsage::default();
+        Pinged { sent_count, answered_count, late_count: 0, rtt, wall_ns: 1, usage }
+    }
+
+    #[test]
+    fn answer_lost_on_the_way_back_counts_in_the_return_delivery() {
+        let counts = counts(&[(Counter::AnsweredIcmp, 2000), (Counter::Features, EVENT_IDX)]);
+        let mut m = of_ping(&pinged(2000, 1999), Kind::Icmp, Some(&counts));
+        counts.add_to(&mut m);
+        assert_eq!(m.deliveries["forward"].lost_count(), 0);
+        assert_eq!(m.deliveries["return"].lost_count(), 1);
+        assert_eq!(m.mode["ring"], "split, event index");
+        let of_linux = of_ping(&pinged(2000, 1999), Kind::Icmp, None);
+        assert_eq!(of_linux.lost_count(), 1);
+    }
+
+    #[test]
+    fn wait_of_the_main_thread_is_reported_per_packet() {
+        let mut m = of_ping(&pinged(1000, 1000), Kind::Icmp, None);
+        let waited = Scheduled { run_ns: 9_000_000, wait_ns: 5_000_000 };
+        let main = ThreadTimes { scheduled: waited, system_ns: 4_000_000, context_switch_count: 7 };
+        add_qemu(&mut m, &QemuTimes { main, vcpu: ThreadTimes::default() });
+        let metrics = m.metrics();
+        let value = |name: &str| {
+            metrics.iter().find(|metric| metric.name == name).unwrap().value.clone().unwrap()
+        };
+        assert_eq!(value("main_wait_ns_per_packet"), 2500.0);
+        assert_eq!(value("cpu_ns_per_packet"), 4500.0);
+        assert_eq!(m.costs["main"].user_ns, 5_000_000);
+        assert_eq!(m.counters["main_wait_ns"], 5_000_000);
+    }
+
+    #[test]
+    fn switches_without_effect_are_found_in_the_counters() {
+        let arm = Arm::with([Switch::RxTask, Switch::IcmpInIrq]);
+        let idle = counts(&[]).not_effective(&arm, "udp-ping");
+        let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
+        assert_eq!(names, ["rx-task", "icmp-in-irq"]);
+        let busy = counts(&[(Counter::AnsweredInPlace, 5), (Counter::RxWakes, 5)]);
+        assert!(busy.not_effective(&arm, "ping").is_empty());
+        let arm = Arm::with([Switch::AsyncTx, Switch::Packed, Switch::Indirect, Switch::Batching]);
+        let frames = [(Counter::TxPackets, 100), (Counter::TxShown, 100)];
+        let idle = counts(&frames).not_effective(&arm, "ping");
+        let names: Vec<&str> = idle.iter().map(|found| found.switch.as_str()).collect();
+        assert_eq!(names, ["packed", "indirect", "batching"]);
+        assert!(idle[2].why.contains("under load ping"), "{}", idle[2].why);
+        let busy = counts(&[
+            (Counter::Features, RING_PACKED),
+            (Counter::TxTables, 100),
+            (Counter::TxPackets, 100),
+            (Counter::TxShown, 99),
+        ]);
+        assert!(busy.not_effective(&arm, "flood").is_empty());
+    }
+
+    #[test]
+    fn interrupts_and_polling_show_switches_without_effect() {
+        use Counter::{Interrupts, RxPackets, TxPackets, TxPollTurns};
+        let idle = |switch: Switch, counters: &[(Counter, u64)]| {
+            !counts(counters).not_effective(&Arm::with([switch]), "ping").is_empty()
+        };
+        let frames = |interrupts| [(RxPackets, 100), (TxPackets, 100), (Interrupts, interrupts)];
+        assert!(idle(Switch::NoTxInterrupt, &frames(151)));
+        assert!(!idle(Switch::NoTxInterrupt, &frames(150)));
+        assert!(idle(Switch::PollMode, &frames(200)));
+        assert!(!idle(Switch::PollMode, &frames(100)));
+        assert!(idle(Switch::AsyncTx, &[(TxPackets, 100), (TxPollTurns, 1)]));
+        assert!(idle(Switch::AsyncTx, &[]));
+        assert!(!idle(Switch::AsyncTx, &[(TxPackets, 100)]));
+        assert!(idle(Switch::LazyReap, &[]));
+        assert!(!idle(Switch::LazyReap, &[(Counter::TxReaped, 1)]));
+    }
+
+    #[test]
+    fn console_and_placement_show_switches_without_effect() {
+        let arm = Arm::with([Switch::Quiet, Switch::VcpuSplit, Switch::VcpuFifo]);
+        let placed = |main: &str, vcpu: &str, policy: &str| PlacementInEffect {
+            main_cpus: main.into(),
+            vcpu_cpus: vcpu.into(),
+            vcpu_policy: policy.into(),
+        };
+        let reasons = |placed: &PlacementInEffect, console: &str| -> Vec<String> {
+            placement_and_console(&arm, placed, console).into_iter().map(|one| one.why).collect()
+        };
+        let idle = reasons(&placed("0-1", "0-1", "0"), "virtio-net: rx packet 1, 98 bytes");
+        assert_eq!(
+            idle,
+            [
+                "the firmware printed 1 lines for packets",
+                "QEMU's main thread may use CPUs 0-1, and its vCPU too",
+                "the vCPU's thread has scheduling policy 0, not 1 (SCHED_FIFO)",
+            ]
+        );
+        assert_eq!(reasons(&placed("0", "1", "1"), ""), [""; 0]);
+    }
+
+    #[test]
+    fn share_of_ticks_is_that_of_the_kernels_ticks_that_were_due() {
+        let mut m = Measurement::default();
+        counts(&[(Counter::UptimeNs, 400_000_000), (Counter::Ticks, 30)]).add_to(&mut m);
+        assert_eq!(m.figures["guest_share_ticks"], 0.75);
+        let mut unknown = Measurement::default();
+        counts(&[]).add_to(&mut unknown);
+        assert!(!unknown.figures.contains_key("guest_share_ticks"));
+    }
+}

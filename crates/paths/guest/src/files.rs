@@ -1,0 +1,121 @@
+//! Locates the firmware's image and the Linux guest's files.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::error::GuestError;
+
+pub(super) const QEMU: &str = "qemu-system-aarch64";
+/// File name of the firmware.
+pub const IMAGE: &str = "wirepath-guest-virt.elf";
+/// Output folder of `cargo xtask` for images, relative to the project's root.
+const BUILT: &str = "target/firmware";
+/// Folder of a package's images, relative to the program's.
+const PACKAGED: &str = "../share/wirepath";
+/// File name of the reference firmware.
+const REFERENCE: &str = "wirepath-guest-reference.elf";
+const IMAGE_VARIABLE: &str = "WIREPATH_GUEST_IMAGE";
+const REFERENCE_VARIABLE: &str = "WIREPATH_GUEST_REFERENCE";
+const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
+
+/// Finds the firmware: `WIREPATH_GUEST_IMAGE`, or the image next to the program, or the one built by
+/// `cargo xtask firmware`.
+pub fn image() -> Result<PathBuf, GuestError> {
+    let named = env::var_os(IMAGE_VARIABLE);
+    find(named, &folders(), IMAGE).ok_or_else(|| missing(IMAGE, IMAGE_VARIABLE, "firmware"))
+}
+
+/// Finds the reference firmware, with third-party driver and stack: `WIREPATH_GUEST_REFERENCE`, or the
+/// same places as [`image`].
+pub fn reference() -> Result<PathBuf, GuestError> {
+    let named = env::var_os(REFERENCE_VARIABLE);
+    let missing = || missing(REFERENCE, REFERENCE_VARIABLE, "firmware");
+    find(named, &folders(), REFERENCE).ok_or_else(missing)
+}
+
+/// Files of a Linux guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinuxFiles {
+    /// An uncompressed arm64 `Image`.
+    pub kernel: PathBuf,
+    /// A cpio archive.
+    pub initramfs: PathBuf,
+}
+
+/// Finds the Linux guest: in the folder `WIREPATH_LINUX_GUEST`, next to the program, or in the output of
+/// `cargo xtask linux-guest`.
+pub fn linux() -> Result<LinuxFiles, GuestError> {
+    let named = env::var_os(LINUX_VARIABLE);
+    let found = |name: &str| {
+        let named = named.as_ref().map(|folder| Path::new(folder).join(name).into_os_string());
+        let name = Path::new("linux").join(name);
+        let name = name.to_string_lossy();
+        find(named, &folders(), &name).ok_or_else(|| missing(&name, LINUX_VARIABLE, "linux-guest"))
+    };
+    Ok(LinuxFiles { kernel: found("Image")?, initramfs: found("initramfs.cpio")? })
+}
+
+/// A file named by the user is the only candidate.
+fn find(named: Option<OsString>, folders: &[PathBuf], file: &str) -> Option<PathBuf> {
+    let found = match named {
+        Some(named) => vec![PathBuf::from(named)],
+        None => folders.iter().map(|folder| folder.join(file)).collect(),
+    };
+    found.into_iter().find(|path| path.is_file())
+}
+
+/// Next to the program; a package's folder; `target/firmware` above the program or in the current
+/// folder; at the project's root, for programs run by cargo.
+fn folders() -> Vec<PathBuf> {
+    let program = env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent);
+    let above = beside.into_iter().flat_map(Path::ancestors).skip(1).take(3);
+    let mut folders: Vec<PathBuf> = beside.map(Path::to_path_buf).into_iter().collect();
+    folders.extend(beside.map(|folder| folder.join(PACKAGED)));
+    folders.extend(above.map(|folder| folder.join("firmware")));
+    folders.push(PathBuf::from(BUILT));
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    folders.extend(package.map(|package| package.join("../../..").join(BUILT)));
+    folders
+}
+
+fn missing(file: &str, variable: &str, chore: &str) -> GuestError {
+    let what = match env::var(variable) {
+        Ok(named) => format!("{named} (named by {variable})"),
+        Err(_) => file.to_owned(),
+    };
+    let remedy = format!("build it with `cargo xtask {chore}`, or set {variable}");
+    GuestError::Missing { what, remedy }
+}
+
+/// True if a program is in the search path.
+pub(super) fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_file_is_the_only_candidate_and_otherwise_the_first_found_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join("b");
+        std::fs::create_dir(&here).unwrap();
+        std::fs::write(here.join("x.elf"), "").unwrap();
+        let folders = [folder.path().join("a"), here.clone()];
+        assert_eq!(find(None, &folders, "x.elf"), Some(here.join("x.elf")));
+        assert_eq!(find(None, &folders, "y.elf"), None);
+        let named = |name: &str| Some(folder.path().join(name).into_os_string());
+        assert_eq!(find(named("b/x.elf"), &[], "-"), Some(here.join("x.elf")));
+        assert_eq!(find(named("b/y.elf"), &folders, "x.elf"), None, "no other in its place");
+    }
+
+    #[test]
+    fn missing_file_is_reported_with_a_remedy() {
+        let text = missing("image", "WIREPATH_NO_SUCH_VARIABLE", "firmware").to_string();
+        assert!(text.contains("image is missing") && text.contains("`cargo xtask firmware`"));
+    }
+}

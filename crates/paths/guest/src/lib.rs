@@ -1,0 +1,26 @@
+//! Path `guest`: a bare-metal ARMv8 virtio-net driver in QEMU.
+//!
+//! The firmware is a separate workspace (`guest/`). This crate has the machine it runs in, the wire
+//! to it, and the loads.
+
+mod accounting;
+mod dump;
+pub mod echo;
+mod error;
+pub mod files;
+pub mod flood;
+pub mod link;
+mod path;
+pub mod ping;
+pub mod qemu;
+pub mod selftest;
+mod session;
+mod support;
+mod switches;
+pub mod tap;
+
+pub use error::GuestError;
+pub use path::Guest;
+pub use switches::Switch;
+/// Counters and trace of the firmware.
+pub use telemetry;

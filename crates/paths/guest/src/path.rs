@@ -1,0 +1,104 @@
+//! The path and its loads.
+
+use std::time::Duration;
+
+use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
+
+use super::switches::Switch;
+use super::{echo, session, support, tap};
+
+/// Peer on the same QEMU and wire: Debian's arm64 kernel.
+pub(super) const LINUX: &str = "linux";
+/// Peer on the same QEMU and wire: firmware with driver `virtio-drivers` and protocols `smoltcp`.
+pub(super) const REFERENCE: &str = "virtio-drivers";
+
+const RTT: &[&str] = &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
+
+pub(super) static LOADS: [LoadKind; 5] = [
+    LoadKind {
+        name: "ping",
+        what: "ICMP echoes back to back: the next when the answer has arrived (closed loop)",
+        judged: RTT,
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[LINUX, REFERENCE],
+    },
+    LoadKind {
+        name: "udp-ping",
+        what: "UDP echoes back to back",
+        judged: RTT,
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[REFERENCE],
+    },
+    LoadKind {
+        name: "flood",
+        what: "UDP echoes, as many as the card accepts; answers count as received",
+        judged: &["received_pps", "cpu_ns_per_packet", "main_wait_ns_per_packet"],
+        size_bytes: 18,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[],
+    },
+    LoadKind {
+        name: tap::LOAD,
+        what: "ping(8) through a TAP interface in a namespace, 20 echoes a second",
+        judged: &["rtt_ns_mean", "rtt_ns_p50", "main_wait_ns_per_packet", "rtt_ns_mdev"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(1250),
+        peers: &[LINUX, REFERENCE],
+    },
+    LoadKind {
+        name: "ping-uart-115200",
+        what: "as ping, with the console as slow as a 115,200 baud line",
+        judged: &["rtt_ns_p50", "main_wait_ns_per_packet", "cpu_ns_per_packet"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: &[],
+    },
+];
+
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Guest;
+
+impl Path for Guest {
+    fn name(&self) -> &'static str {
+        "guest"
+    }
+
+    fn what(&self) -> &'static str {
+        "a virtio-net driver in bare-metal firmware, in QEMU: from an echo to its answer"
+    }
+
+    fn switches(&self) -> &'static [SwitchSpec] {
+        Switch::SPECS
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        support::support(arm, load)
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        if load.far.is_some() {
+            return Err(PathError::Invalid {
+                what: "the guest runs in its own machine".into(),
+                remedy: "omit --peer".into(),
+            });
+        }
+        if load.size_bytes > echo::BYTES_MAX {
+            return Err(PathError::Invalid {
+                what: format!("a payload of {} bytes", load.size_bytes),
+                remedy: format!("give --size of at most {}", echo::BYTES_MAX),
+            });
+        }
+        Ok(Box::new(session::GuestSession::open(load)?))
+    }
+}

@@ -1,0 +1,474 @@
+//! A QEMU machine with a guest.
+
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use host::cpu::{ThreadClock, ThreadTimes};
+use host::scratch::Scratch;
+use lab::qemu::{Monitor, NAMED_THREADS, Qemu, QemuError, listen};
+use sys::child::{Finished, Place};
+use sys::netns::Netns;
+
+use super::error::GuestError;
+use super::files::{LinuxFiles, QEMU};
+use super::link::Link;
+use model::PathSwitch;
+
+use super::switches::Switch;
+
+/// Time limit for the firmware to get ready, on a busy machine.
+const FIRMWARE_READY_MAX: Duration = Duration::from_secs(20);
+const LINUX_READY_MAX: Duration = Duration::from_secs(120);
+/// Time limit for QEMU to connect to its monitor and console.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Console output of a guest that is ready.
+const READY: [&str; 2] = ["wirepath-guest ready ", "wirepath-linux ready "];
+/// Name of the TAP interface that QEMU creates.
+pub const TAP_IFNAME: &str = "wp-tap";
+
+/// A guest system.
+#[derive(Debug, Clone)]
+pub enum System {
+    Firmware {
+        image: PathBuf,
+        /// Comma-separated names of switches; empty for the baseline.
+        switches: String,
+    },
+    /// The same board and kernel with third-party driver and protocols.
+    Reference(PathBuf),
+    /// Debian's kernel with an initramfs that answers echoes.
+    Linux(LinuxFiles),
+}
+
+/// Parameters of a boot.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    pub system: System,
+    pub ip: Ipv4Addr,
+    /// Additional words for the guest's command line.
+    pub more: String,
+    /// Additional arguments for QEMU.
+    pub arguments: Vec<String>,
+}
+
+impl Boot {
+    /// Boots the firmware with comma-separated switches on.
+    pub fn firmware(image: &Path, switches: impl Into<String>) -> Boot {
+        let system = System::Firmware { image: image.to_owned(), switches: switches.into() };
+        Boot::new(system)
+    }
+
+    fn new(system: System) -> Boot {
+        Boot { system, ip: super::link::GUEST_IP, more: String::new(), arguments: Vec::new() }
+    }
+
+    pub fn reference(image: PathBuf) -> Boot {
+        Boot::new(System::Reference(image))
+    }
+
+    pub fn linux(files: LinuxFiles) -> Boot {
+        Boot::new(System::Linux(files))
+    }
+
+    /// Adds words to the guest's command line.
+    pub fn with_words(mut self, words: &str) -> Boot {
+        self.more = format!("{} {words}", self.more).trim().to_owned();
+        self
+    }
+
+    fn append(&self) -> String {
+        let ip = self.ip;
+        let own = match &self.system {
+            System::Firmware { switches, .. } => format!("wirepath.switches={switches} ip={ip}"),
+            System::Reference(_) => format!("ip={ip}"),
+            // Quiet, because printing takes time; without IPv6, whose traffic would interfere.
+            System::Linux(_) => format!(
+                "console=ttyAMA0 quiet loglevel=3 ipv6.disable=1 nokaslr panic=-1 wirepath.ip={ip}"
+            ),
+        };
+        format!("{own} {}", self.more).trim().to_owned()
+    }
+
+    /// The network card. Only arms that ask for packed rings are offered them; cards are otherwise
+    /// equal.
+    fn card(&self) -> &'static str {
+        match &self.system {
+            System::Firmware { switches, .. }
+                if switches.split(',').any(|id| id == Switch::Packed.id()) =>
+            {
+                "virtio-net-device,netdev=n,packed=on"
+            }
+            _ => "virtio-net-device,netdev=n",
+        }
+    }
+
+    fn ready_max(&self) -> Duration {
+        match self.system {
+            System::Firmware { .. } | System::Reference(_) => FIRMWARE_READY_MAX,
+            System::Linux(_) => LINUX_READY_MAX,
+        }
+    }
+
+    fn command(&self, wire: &str, console: &str, monitor: &Path) -> Command {
+        let (kernel, memory_mib) = match &self.system {
+            System::Firmware { image, .. } | System::Reference(image) => (image, "64"),
+            System::Linux(files) => (&files.kernel, "256"),
+        };
+        let mut command = Command::new(QEMU);
+        command
+            .args(["-M", "virt,gic-version=3", "-cpu", "cortex-a57", "-m", memory_mib])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-global", "virtio-mmio.force-legacy=false", "-serial", console])
+            .args(["-netdev", wire, "-device", self.card()])
+            .args(["-qmp", &format!("unix:{}", monitor.display())])
+            .args(NAMED_THREADS)
+            .arg("-kernel")
+            .arg(kernel)
+            .args(["-append", &self.append()])
+            .args(&self.arguments);
+        if let System::Linux(files) = &self.system {
+            command.arg("-initrd").arg(&files.initramfs);
+        }
+        command
+    }
+}
+
+/// A running machine. Killed when it is dropped, and when the thread that booted it ends.
+#[derive(Debug)]
+pub struct Machine {
+    qemu: Qemu,
+    folder: Scratch,
+    monitor: Option<Monitor>,
+    threads: Option<Threads>,
+    /// Time from the start of QEMU until the guest was ready; zero before.
+    pub ready_after: Duration,
+}
+
+/// Measured threads of QEMU.
+#[derive(Debug)]
+struct Threads {
+    vcpu: u32,
+    main_clock: ThreadClock,
+    vcpu_clock: ThreadClock,
+}
+
+/// CPU time of QEMU's threads since their start, or between two readings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QemuTimes {
+    /// Main thread: moves frames between the wire and the device's rings.
+    pub main: ThreadTimes,
+    /// Thread that runs the guest.
+    pub vcpu: ThreadTimes,
+}
+
+impl QemuTimes {
+    /// Difference to an earlier reading.
+    pub fn since(&self, earlier: &QemuTimes) -> QemuTimes {
+        let (main, vcpu) = (self.main.since(&earlier.main), self.vcpu.since(&earlier.vcpu));
+        QemuTimes { main, vcpu }
+    }
+}
+
+/// CPUs of QEMU's threads; empty for any.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Placement {
+    pub(super) main: Vec<usize>,
+    pub(super) vcpu: Vec<usize>,
+    /// Real-time priority of the vCPU's thread.
+    pub(super) vcpu_fifo: Option<i32>,
+}
+
+/// Scheduling of QEMU's threads, as the kernel reports it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PlacementInEffect {
+    /// CPUs allowed to the main thread, such as `0-1`.
+    pub(super) main_cpus: String,
+    /// CPUs allowed to the vCPU's thread.
+    pub(super) vcpu_cpus: String,
+    /// Scheduling policy of the vCPU's thread; 1 is SCHED_FIFO.
+    pub(super) vcpu_policy: String,
+}
+
+impl Machine {
+    /// Boots with the network card on a pair of datagram sockets. Returns when the guest is ready: the
+    /// firmware has announced its address, other guests have printed it.
+    pub fn boot(boot: &Boot) -> Result<(Machine, Link), GuestError> {
+        let folder = folder()?;
+        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
+        let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
+        let wire = dgram(&near, &card);
+        let (mut machine, listener, started) = Machine::start(boot, folder, &wire, None, None)?;
+        let link = Link::new(bound, card)?;
+        match boot.system {
+            System::Firmware { .. } => {
+                while !link.is_announced()? {
+                    machine.check(boot, started)?;
+                }
+            }
+            // These send no announcement.
+            System::Reference(_) | System::Linux(_) => machine.await_console(boot, started)?,
+        }
+        machine.ready_after = started.elapsed();
+        link.connect()?;
+        machine.attach(&listener)?;
+        Ok((machine, link))
+    }
+
+    /// Boots in a namespace, in which QEMU creates the TAP interface [`TAP_IFNAME`].
+    ///
+    /// The guest may be ready before the interface is, so its announcement may be lost.
+    pub fn boot_on_tap(boot: &Boot, netns: &Netns) -> Result<Machine, GuestError> {
+        let wire = tap();
+        let (mut machine, listener, started) =
+            Machine::start(boot, folder()?, &wire, Some(netns), None)?;
+        machine.await_console(boot, started)?;
+        machine.ready_after = started.elapsed();
+        machine.attach(&listener)?;
+        Ok(machine)
+    }
+
+    /// Starts with the console on a stream instead of a file, without waiting for the guest: with a
+    /// TAP interface in `netns`, or on a pair of sockets if that is `None`.
+    pub fn start_with_console(
+        boot: &Boot,
+        netns: Option<&Netns>,
+    ) -> Result<(Machine, UnixStream, Option<Link>), GuestError> {
+        let folder = folder()?;
+        let at = folder.path().join("serial");
+        let console_listener = listen(&at)?;
+        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
+        let (link, wire) = match netns {
+            Some(_) => (None, tap()),
+            None => {
+                let doing = "binding the wire's end";
+                let bound = UnixDatagram::bind(&near).map_err(GuestError::io(doing))?;
+                (Some(Link::new(bound, card.clone())?), dgram(&near, &card))
+            }
+        };
+        let console = format!("unix:{}", at.display());
+        let (mut machine, listener, _) =
+            Machine::start(boot, folder, &wire, netns, Some(&console))?;
+        let stream = machine.qemu.accept(&console_listener, CONNECT_MAX);
+        let stream = stream.map_err(|error| machine.explained(error))?;
+        machine.attach(&listener)?;
+        Ok((machine, stream, link))
+    }
+
+    /// Boots a guest that powers itself off. Returns its output.
+    pub fn run_to_end(boot: &Boot, at_most: Duration) -> Result<String, GuestError> {
+        let folder = folder()?;
+        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
+        let _bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
+        // The monitor's connection stays open, unused.
+        let (mut machine, _listener, _) =
+            Machine::start(boot, folder, &dgram(&near, &card), None, None)?;
+        match machine.qemu.wait(at_most)? {
+            Some(_) => Ok(machine.said()),
+            None => {
+                let what = "did not power off";
+                Err(GuestError::Boot { what, said: machine.last_words() })
+            }
+        }
+    }
+
+    fn start(
+        boot: &Boot,
+        folder: Scratch,
+        wire: &str,
+        netns: Option<&Netns>,
+        console: Option<&str>,
+    ) -> Result<(Machine, UnixListener, Instant), GuestError> {
+        let at = folder.path().join("monitor");
+        let listener = listen(&at)?;
+        let file = format!("file:{}", folder.path().join("console").display());
+        let command = boot.command(wire, console.unwrap_or(&file), &at);
+        let started = Instant::now();
+        let qemu = Qemu::start(command, &Place { netns, cpus: &[] }, Stdio::null())?;
+        let machine =
+            Machine { qemu, folder, monitor: None, threads: None, ready_after: Duration::ZERO };
+        Ok((machine, listener, started))
+    }
+
+    /// Connects to the monitor and finds the threads.
+    fn attach(&mut self, listener: &UnixListener) -> Result<(), GuestError> {
+        let attached = self.monitor_and_threads(listener);
+        let (monitor, threads) = attached.map_err(|error| self.explained(error))?;
+        (self.monitor, self.threads) = (Some(monitor), Some(threads));
+        Ok(())
+    }
+
+    fn monitor_and_threads(
+        &mut self,
+        listener: &UnixListener,
+    ) -> Result<(Monitor, Threads), QemuError> {
+        let monitor = Monitor::open(self.qemu.accept(listener, CONNECT_MAX)?)?;
+        let vcpu = self.qemu.vcpu_thread()?;
+        let main_clock = self.qemu.thread_clock(self.qemu.pid())?;
+        let vcpu_clock = self.qemu.thread_clock(vcpu)?;
+        Ok((monitor, Threads { vcpu, main_clock, vcpu_clock }))
+    }
+
+    fn await_console(&mut self, boot: &Boot, started: Instant) -> Result<(), GuestError> {
+        loop {
+            let said = self.said();
+            if READY.iter().any(|words| said.contains(words)) {
+                return Ok(());
+            }
+            self.check(boot, started)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Errors: QEMU has ended, or the guest's time limit has passed.
+    fn check(&mut self, boot: &Boot, started: Instant) -> Result<(), GuestError> {
+        let ended = !self.is_running();
+        if ended || started.elapsed() > boot.ready_max() {
+            return Err(GuestError::Boot { what: "did not get ready", said: self.last_words() });
+        }
+        Ok(())
+    }
+
+    /// Reports the end of QEMU in place of an error that it caused.
+    fn explained(&mut self, error: QemuError) -> GuestError {
+        match self.is_running() {
+            true => error.into(),
+            false => GuestError::Boot { what: "ended at once", said: self.last_words() },
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.qemu.is_running()
+    }
+
+    /// Console output, if the console is a file, and QEMU's messages once it has ended.
+    pub fn said(&mut self) -> String {
+        let mut text = Vec::new();
+        if let Ok(mut file) = std::fs::File::open(self.folder.path().join("console")) {
+            // A partial read is still useful.
+            let _ = file.read_to_end(&mut text);
+        }
+        if let Ok(Some(Finished { stderr, .. })) = self.qemu.wait(Duration::ZERO) {
+            text.extend_from_slice(&stderr);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Last lines of the output, for an error message.
+    fn last_words(&mut self) -> String {
+        let said = self.said();
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        match lines[lines.len().saturating_sub(3)..] {
+            [] => "no output".to_owned(),
+            ref last => last.join(" / "),
+        }
+    }
+
+    /// CPU time of QEMU's threads since their start.
+    pub fn times(&self) -> Result<QemuTimes, GuestError> {
+        let Some(threads) = &self.threads else { return Ok(QemuTimes::default()) };
+        Ok(QemuTimes { main: threads.main_clock.now()?, vcpu: threads.vcpu_clock.now()? })
+    }
+
+    /// CPU time of all threads so far.
+    pub fn cpu_ns(&self) -> u64 {
+        self.qemu.cpu_ns()
+    }
+
+    /// Pins the threads to their CPUs and sets the vCPU's priority.
+    pub(super) fn place(&self, placement: &Placement) -> Result<(), GuestError> {
+        let Some(threads) = &self.threads else { return Ok(()) };
+        let moves = [(self.pid(), &placement.main), (threads.vcpu, &placement.vcpu)];
+        for (thread, cpus) in moves.into_iter().filter(|(_, cpus)| !cpus.is_empty()) {
+            sys::affinity::pin_thread(thread, cpus)
+                .map_err(GuestError::io("pinning a thread of QEMU"))?;
+        }
+        let Some(priority) = placement.vcpu_fifo else { return Ok(()) };
+        sys::sched::set_fifo_thread(threads.vcpu, priority)
+            .map_err(GuestError::io("setting SCHED_FIFO on the vCPU's thread"))
+    }
+
+    /// Reads the placement of the threads from the kernel.
+    ///
+    /// Source: proc(5), `Cpus_allowed_list` of status; field 41 of stat, the policy.
+    pub(super) fn placement_in_effect(&self) -> Result<PlacementInEffect, GuestError> {
+        let Some(threads) = &self.threads else { return Ok(PlacementInEffect::default()) };
+        let pid = self.pid();
+        let read = |thread: u32, file: &str| {
+            std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}"))
+                .map_err(GuestError::io("reading the placement of QEMU's threads"))
+        };
+        let cpus = |thread: u32| -> Result<String, GuestError> {
+            let status = read(thread, "status")?;
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            Ok(line.map_or_else(String::new, |list| list.trim().to_owned()))
+        };
+        let stat = read(threads.vcpu, "stat")?;
+        let policy = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(38));
+        Ok(PlacementInEffect {
+            main_cpus: cpus(pid)?,
+            vcpu_cpus: cpus(threads.vcpu)?,
+            vcpu_policy: policy.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Pauses the guest, including its clock, until [`resume`](Self::resume).
+    pub fn pause(&mut self) -> Result<(), GuestError> {
+        Ok(self.monitor.as_mut().map_or(Ok(()), Monitor::pause)?)
+    }
+
+    /// Ends a pause.
+    pub fn resume(&mut self) -> Result<(), GuestError> {
+        Ok(self.monitor.as_mut().map_or(Ok(()), Monitor::resume)?)
+    }
+
+    /// Folder of the sockets and the console; deleted with the machine.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+}
+
+fn folder() -> Result<Scratch, GuestError> {
+    Scratch::new().map_err(GuestError::io("creating a folder for QEMU's sockets"))
+}
+
+fn dgram(near: &Path, card: &Path) -> String {
+    format!(
+        "dgram,id=n,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+        card.display(),
+        near.display()
+    )
+}
+
+fn tap() -> String {
+    format!("tap,id=n,ifname={TAP_IFNAME},script=no,downscript=no,vhost=off")
+}
+
+/// QEMU's version, such as `7.2.22`; `None` if it is not installed.
+pub fn version() -> Option<&'static str> {
+    static VERSION: OnceLock<Option<String>> = OnceLock::new();
+    let read = || {
+        let output = Command::new(QEMU).arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(text.split_whitespace().nth(3).unwrap_or("of unknown version").to_owned())
+    };
+    VERSION.get_or_init(read).as_deref()
+}
+
+/// True if this QEMU's card can offer packed rings.
+pub(super) fn offers_packed_rings() -> bool {
+    static OFFERS: OnceLock<bool> = OnceLock::new();
+    let query = || {
+        let output = Command::new(QEMU).args(["-device", "virtio-net-device,help"]).output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("packed="))
+    };
+    *OFFERS.get_or_init(query)
+}

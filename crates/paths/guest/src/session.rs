@@ -1,0 +1,247 @@
+//! Trials of the guest: a new machine for each, and one Linux machine for all.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use host::cpu::CpuClock;
+use model::{Arm, ArmKind, Measurement};
+
+use super::accounting::{self, FirmwareCounts};
+use super::echo::Kind;
+use super::error::GuestError;
+use super::link::{Endpoint, Link};
+use super::path::{LINUX, REFERENCE};
+use super::ping::Until;
+use super::qemu::{self, Boot, Machine, Placement};
+use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
+use super::tap::{INTERVAL, LOAD as TAP_LOAD, TapMachine};
+use super::{files, flood, ping};
+use lab::Meter;
+use model::{Load, PathError, Session};
+
+/// Duration of the echoes before the measured part, so that code is translated, addresses are
+/// resolved and caches are warm.
+const WARM_UP: Duration = Duration::from_millis(40);
+const TAP_WARM_UP_COUNT: u64 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Traffic {
+    Echo(Kind),
+    Flood,
+    Tap,
+}
+
+/// A machine with one of the two kinds of wire.
+enum Booted {
+    Dgram(Machine, Link),
+    Tap(TapMachine),
+}
+
+impl Booted {
+    fn machine(&mut self) -> &mut Machine {
+        match self {
+            Booted::Dgram(machine, _) => machine,
+            Booted::Tap(tap) => &mut tap.machine,
+        }
+    }
+}
+
+pub(super) struct GuestSession {
+    load: Load,
+    traffic: Traffic,
+    image: PathBuf,
+    cpus: Vec<usize>,
+    clock: Rc<CpuClock>,
+    /// Booted for its first trial, and paused between trials, because it takes seconds to boot.
+    linux: Option<Booted>,
+}
+
+impl GuestSession {
+    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+        let traffic = match load.kind.as_str() {
+            "udp-ping" => Traffic::Echo(Kind::Udp),
+            "flood" => Traffic::Flood,
+            TAP_LOAD => Traffic::Tap,
+            _ => Traffic::Echo(Kind::Icmp),
+        };
+        Ok(GuestSession {
+            load: load.clone(),
+            traffic,
+            image: files::image()?,
+            cpus: sys::affinity::allowed_cpus().map_err(PathError::part)?,
+            clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
+            linux: None,
+        })
+    }
+
+    fn boot(&self, boot: &Boot) -> Result<Booted, GuestError> {
+        match self.traffic {
+            Traffic::Tap => TapMachine::boot(boot).map(Booted::Tap),
+            _ => Machine::boot(boot).map(|(machine, link)| Booted::Dgram(machine, link)),
+        }
+    }
+
+    fn firmware(&self, arm: &Arm) -> Boot {
+        let boot = Boot::firmware(&self.image, firmware_switches(arm));
+        match self.load.kind.as_str() {
+            "ping-uart-115200" => boot.with_words("wirepath.uart=115200"),
+            _ => boot,
+        }
+    }
+
+    fn placement(&self, arm: &Arm) -> Placement {
+        let split = arm.has(Switch::VcpuSplit) && self.cpus.len() > 1;
+        let only = |cpu: Option<&usize>| cpu.filter(|_| split).copied().into_iter().collect();
+        Placement {
+            main: only(self.cpus.first()),
+            vcpu: only(self.cpus.last()),
+            vcpu_fifo: arm.has(Switch::VcpuFifo).then_some(FIFO_PRIORITY),
+        }
+    }
+
+    fn variant(&self, arm: &Arm) -> Result<(Measurement, u64), GuestError> {
+        let mut booted = self.boot(&self.firmware(arm))?;
+        booted.machine().place(&self.placement(arm))?;
+        let mut m = self.measure(&mut booted, Some(arm))?;
+        let placed = booted.machine().placement_in_effect()?;
+        let console = booted.machine().said();
+        m.not_effective.extend(accounting::placement_and_console(arm, &placed, &console));
+        let ready_ns = booted.machine().ready_after.as_nanos() as f64;
+        m.figures.insert("ready_ns".into(), ready_ns);
+        m.mode.insert("guest".into(), "firmware".into());
+        Ok((m, booted.machine().cpu_ns()))
+    }
+
+    fn reference(&self) -> Result<(Measurement, u64), GuestError> {
+        let mut booted = self.boot(&Boot::reference(files::reference()?))?;
+        let mut m = self.measure(&mut booted, None)?;
+        let ready_ns = booted.machine().ready_after.as_nanos() as f64;
+        m.figures.insert("ready_ns".into(), ready_ns);
+        m.mode.insert("guest".into(), "virtio-drivers and smoltcp".into());
+        Ok((m, booted.machine().cpu_ns()))
+    }
+
+    fn linux(&mut self) -> Result<(Measurement, u64), GuestError> {
+        let mut before_ns = 0;
+        let mut booted = match self.linux.take() {
+            Some(mut booted) => {
+                before_ns = booted.machine().cpu_ns();
+                booted.machine().resume()?;
+                booted
+            }
+            None => self.boot(&Boot::linux(files::linux()?))?,
+        };
+        let mut m = self.measure(&mut booted, None)?;
+        booted.machine().pause()?;
+        m.mode.insert("guest".into(), "Linux".into());
+        let used_ns = booted.machine().cpu_ns() - before_ns;
+        self.linux = Some(booted);
+        Ok((m, used_ns))
+    }
+
+    /// Warms up, then measures. The firmware's counters are read if `arm` is given.
+    fn measure(&self, booted: &mut Booted, arm: Option<&Arm>) -> Result<Measurement, GuestError> {
+        match booted {
+            Booted::Dgram(machine, link) => {
+                let peer = link.resolve(super::link::GUEST_IP)?;
+                self.on_sockets(machine, link, &peer, arm)
+            }
+            Booted::Tap(tap) => {
+                tap.ping(TAP_WARM_UP_COUNT, self.load.size_bytes)?;
+                let count = self.load.trial.as_nanos() / INTERVAL.as_nanos();
+                let snapshot = |token| arm.map(|_| tap.counters(token)).transpose();
+                let before = snapshot(1)?;
+                let times = tap.machine.times()?;
+                let report = tap.ping((count as u64).max(1), self.load.size_bytes)?;
+                let times = tap.machine.times()?.since(&times);
+                let counts = before.zip(snapshot(2)?);
+                let mut m = accounting::of_report(&report);
+                accounting::add_qemu(&mut m, &times);
+                let counts = counts.map(|(before, after)| FirmwareCounts { before, after });
+                self.with_counts(m, counts.as_ref(), arm)
+            }
+        }
+    }
+
+    fn on_sockets(
+        &self,
+        machine: &Machine,
+        link: &Link,
+        peer: &Endpoint,
+        arm: Option<&Arm>,
+    ) -> Result<Measurement, GuestError> {
+        let (bytes, until) = (self.load.size_bytes, Until::Time(self.load.trial));
+        let kind = match self.traffic {
+            Traffic::Echo(kind) => kind,
+            _ => Kind::Udp,
+        };
+        ping::run(link, peer, kind, bytes, Until::Time(WARM_UP))?;
+        if self.traffic == Traffic::Flood {
+            let times = machine.times()?;
+            let flood = flood::run(link, peer, bytes, until)?;
+            let times = machine.times()?.since(&times);
+            let counts = FirmwareCounts { before: flood.before, after: flood.after };
+            let mut m = accounting::of_flood(&flood, bytes);
+            accounting::add_qemu(&mut m, &times);
+            return self.with_counts(m, Some(&counts), arm);
+        }
+        let snapshot = |token| arm.map(|_| link.counters(peer, token)).transpose();
+        let before = snapshot(1)?;
+        let times = machine.times()?;
+        let pinged = ping::run(link, peer, kind, bytes, until)?;
+        let times = machine.times()?.since(&times);
+        let counts =
+            before.zip(snapshot(2)?).map(|(before, after)| FirmwareCounts { before, after });
+        let mut m = accounting::of_ping(&pinged, kind, counts.as_ref());
+        accounting::add_qemu(&mut m, &times);
+        self.with_counts(m, counts.as_ref(), arm)
+    }
+
+    fn with_counts(
+        &self,
+        mut m: Measurement,
+        counts: Option<&FirmwareCounts>,
+        arm: Option<&Arm>,
+    ) -> Result<Measurement, GuestError> {
+        let Some(counts) = counts else { return Ok(m) };
+        counts.add_to(&mut m);
+        let Some(arm) = arm else { return Ok(m) };
+        // One image serves all arms: check that the requested arm ran.
+        let asked = firmware_switches(arm).split(',').filter(|id| !id.is_empty()).count();
+        if counts.switch_count() as usize != asked {
+            let wanted = format!("switch word with {asked} switches on");
+            return Err(GuestError::Print { program: "the firmware", wanted });
+        }
+        m.not_effective = counts.not_effective(arm, &self.load.kind);
+        Ok(m)
+    }
+}
+
+impl Session for GuestSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let clock = Rc::clone(&self.clock);
+        let meter = Meter::start(&clock, &[])?;
+        let (mut m, qemu_ns) = match arm.kind {
+            ArmKind::Peer if arm.name == LINUX => self.linux()?,
+            ArmKind::Peer if arm.name == REFERENCE => self.reference()?,
+            ArmKind::Peer => {
+                let what = format!("no peer named {}", arm.name);
+                return Err(PathError::Invalid {
+                    what,
+                    remedy: format!("use {LINUX} or {REFERENCE}"),
+                });
+            }
+            _ => self.variant(arm)?,
+        };
+        // The firmware's machine is already killed, so its CPU time is passed to the meter.
+        meter.stop()?.with_children(qemu_ns).account(&mut m);
+        Ok(m)
+    }
+
+    fn nic(&self) -> String {
+        let version = qemu::version().unwrap_or("of unknown version");
+        let wire = if self.traffic == Traffic::Tap { "TAP" } else { "UNIX datagram sockets" };
+        format!("virtio-net (MMIO) of QEMU {version}, TCG, cortex-a57, 1 vCPU; wire: {wire}")
+    }
+}

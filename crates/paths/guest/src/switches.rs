@@ -1,0 +1,154 @@
+//! The switches of the guest: for the firmware, read at boot, and for QEMU's threads on the host.
+
+use model::{Arm, PathSwitch};
+
+/// Priority of `vcpu-fifo`: any value precedes every normal thread.
+pub(super) const FIFO_PRIORITY: i32 = 10;
+
+/// Switches of the host, unknown to the firmware.
+const HOST_SWITCHES: [Switch; 2] = [Switch::VcpuSplit, Switch::VcpuFifo];
+
+model::switches! {
+    /// Switches of the guest, in the order of the ladder; those of the firmware in the order of its
+    /// switch word.
+    pub enum Switch {
+        Quiet {
+            effect: "no line per packet on the console; off: two. Counters and trace are kept in either state",
+            scope: Guest,
+            needs: "",
+            source: "PrimeCell UART (PL011) manual: one character at a time, each waited for",
+        },
+        AsyncTx {
+            effect: "kick and return, refuse when the ring is full; off: poll for the completion",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 2.7.13 and 2.7.14",
+        },
+        LazyReap {
+            effect: "completions reaped when frames arrive and before the next send; off: each in an interrupt",
+            scope: Guest,
+            needs: "async-tx: polling has already reaped",
+            source: "virtio 1.2, 5.1.6.2",
+        },
+        RxTask {
+            effect: "frames handled in a task that the interrupt wakes, with other interrupts allowed; off: in the interrupt",
+            scope: Guest,
+            needs: "",
+            source: "field practice: short interrupts, work in tasks",
+        },
+        NoTxInterrupt {
+            effect: "the device is asked not to interrupt for frames sent, unless the ring is full",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 2.7.7, VIRTQ_AVAIL_F_NO_INTERRUPT",
+        },
+        EventIdx {
+            effect: "interrupts and doorbells only at the index named by the other side",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 2.7.10, VIRTIO_F_EVENT_IDX",
+        },
+        IcmpInIrq {
+            effect: "ICMP echoes answered in place, in the interrupt",
+            scope: Guest,
+            needs: "a load of ICMP echoes",
+            source: "field practice; the source tried it and rejected it",
+        },
+        VcpuSplit {
+            effect: "QEMU's main thread and its vCPU pinned to a CPU each; off: placed by the scheduler",
+            scope: Host,
+            needs: "two CPUs",
+            source: "sched_setaffinity(2)",
+        },
+        VcpuFifo {
+            effect: "the vCPU's thread has real-time priority 10",
+            scope: Host,
+            needs: "CAP_SYS_NICE",
+            source: "sched(7), SCHED_FIFO",
+        },
+        Packed {
+            effect: "one ring for both directions, used elements overwrite descriptors; off: split ring",
+            scope: Guest,
+            needs: "QEMU 4.2 or later, which these arms start with packed=on",
+            source: "virtio 1.2, 2.8, VIRTIO_F_RING_PACKED",
+        },
+        Indirect {
+            effect: "a frame is sent as a table of header and frame; off: one descriptor for both",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 2.7.5.3, VIRTIO_F_INDIRECT_DESC",
+        },
+        Batching {
+            effect: "one doorbell for the answers and one refill per pass of up to 16 frames; off: per frame",
+            scope: Guest,
+            needs: "async-tx: polling has already kicked; several frames at once, as under flood",
+            source: "virtio 1.2, 2.7.13: a driver may make a batch available at once",
+        },
+        PollMode {
+            effect: "the idle CPU polls the receive ring; no receive interrupts, no sleep",
+            scope: Guest,
+            needs: "a CPU to spare: the vCPU never sleeps",
+            source: "field practice: poll-mode drivers; virtio 1.2, 2.7.7",
+        },
+    }
+}
+
+/// Names of the firmware's switches in an arm, comma-separated, for its command line.
+pub(super) fn firmware_switches(arm: &Arm) -> String {
+    let guest_switches = |switch: &&Switch| !HOST_SWITCHES.contains(switch) && arm.has(**switch);
+    let names: Vec<&str> =
+        Switch::ALL.iter().filter(guest_switches).map(|switch| switch.id()).collect();
+    names.join(",")
+}
+
+/// Reason why a set of switches is contradictory; `None` if it is not.
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+    if arm.has(Switch::AsyncTx) {
+        return None;
+    }
+    let done = [
+        (Switch::LazyReap, "polling reaps each completion"),
+        (
+            Switch::Batching,
+            "each completion is polled for before the next frame, so no frame can wait for a doorbell",
+        ),
+    ];
+    let (id, why) = done.iter().find(|(switch, _)| arm.has(*switch))?;
+    Some(format!("without async-tx {why}; try async-tx+{id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Scope;
+
+    use super::*;
+
+    #[test]
+    fn firmware_gets_only_its_own_switches_in_their_order() {
+        assert_eq!(firmware_switches(&Arm::baseline()), "");
+        assert_eq!(
+            firmware_switches(&Arm::with([Switch::VcpuFifo, Switch::EventIdx, Switch::Quiet])),
+            "quiet,event-idx"
+        );
+        let guest_switches = Switch::SPECS.iter().filter(|spec| spec.scope == Scope::Guest);
+        let guest_switches: Vec<&str> = guest_switches.map(|spec| spec.id).collect();
+        assert_eq!(
+            firmware_switches(&Arm::with(Switch::ALL.iter().copied())),
+            guest_switches.join(",")
+        );
+        assert_eq!(guest_switches.len() + HOST_SWITCHES.len(), Switch::ALL.len());
+    }
+
+    #[test]
+    fn switches_that_polling_makes_useless_are_refused_with_a_remedy() {
+        for id in [Switch::LazyReap, Switch::Batching] {
+            let why = contradiction(&Arm::with([Switch::Quiet, id])).unwrap();
+            assert!(why.contains(&format!("try async-tx+{id}")), "{why}");
+            assert!(contradiction(&Arm::with([Switch::AsyncTx, id])).is_none());
+        }
+        for id in [Switch::Packed, Switch::Indirect] {
+            assert!(contradiction(&Arm::with([id])).is_none());
+        }
+        assert!(contradiction(&Arm::baseline()).is_none());
+    }
+}

@@ -1,0 +1,237 @@
+//! ping(8) through a TAP interface.
+
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lab::TapHome;
+use sys::child::{Child, Place};
+use telemetry::{Entry, Snapshot};
+
+use super::dump::{self, UdpTransport};
+use super::error::GuestError;
+use super::qemu::{Boot, Machine, TAP_IFNAME};
+
+pub(super) const LOAD: &str = "tap-ping";
+pub(super) const PING: &str = "ping";
+/// Interval between echoes, `ping -i 0.05`.
+pub const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Summary of the round trips by ping(8).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    pub min_ns: f64,
+    pub mean_ns: f64,
+    pub max_ns: f64,
+    /// Standard deviation.
+    pub mdev_ns: f64,
+}
+
+/// Report of a run of ping(8).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub sent_count: u64,
+    /// Answers, without duplicates.
+    pub received_count: u64,
+    pub duplicated_count: u64,
+    /// Round trips in the order of the answers. ping prints three digits, and none for a payload of
+    /// less than 16 bytes.
+    pub times_ns: Vec<u64>,
+    pub summary: Option<Summary>,
+    pub wall_ns: u64,
+}
+
+impl Report {
+    pub fn lost_count(&self) -> u64 {
+        self.sent_count.saturating_sub(self.received_count)
+    }
+}
+
+/// A machine whose wire ends in a TAP interface.
+#[derive(Debug)]
+pub struct TapMachine {
+    /// Declared first, so that it is killed before its namespace is released.
+    pub machine: Machine,
+    pub home: TapHome,
+}
+
+impl TapMachine {
+    /// Boots a guest with the address reserved for it in the namespace.
+    pub fn boot(boot: &Boot) -> Result<TapMachine, GuestError> {
+        let home = TapHome::new()?;
+        let boot = Boot { ip: home.guest_ip, ..boot.clone() };
+        let machine = Machine::boot_on_tap(&boot, &home.netns)?;
+        home.adopt(TAP_IFNAME)?;
+        Ok(TapMachine { machine, home })
+    }
+
+    /// Boots with the console on a stream, without waiting until the guest is ready.
+    pub fn start_with_console(boot: &Boot) -> Result<(TapMachine, UnixStream), GuestError> {
+        let home = TapHome::new()?;
+        let boot = Boot { ip: home.guest_ip, ..boot.clone() };
+        let (machine, console, _) = Machine::start_with_console(&boot, Some(&home.netns))?;
+        home.adopt(TAP_IFNAME)?;
+        Ok((TapMachine { machine, home }, console))
+    }
+
+    pub fn counters(&self, token: u16) -> Result<Snapshot, GuestError> {
+        dump::counters(&mut self.requests()?, token)
+    }
+
+    /// The trace ring, oldest entry first.
+    pub fn trace(&self, token: u16) -> Result<Vec<Entry>, GuestError> {
+        dump::trace(&mut self.requests()?, token)
+    }
+
+    fn requests(&self) -> Result<UdpTransport, GuestError> {
+        let opened = self.home.netns.run(|| UdpTransport::to(self.home.guest_ip));
+        opened.map_err(lab::LabError::from)?
+    }
+
+    /// Runs ping(8) in the namespace.
+    pub fn ping(&self, count: u64, payload_bytes: usize) -> Result<Report, GuestError> {
+        ping(&self.home, self.home.guest_ip, count, payload_bytes)
+    }
+}
+
+fn ping(
+    home: &TapHome,
+    to: Ipv4Addr,
+    count: u64,
+    payload_bytes: usize,
+) -> Result<Report, GuestError> {
+    let mut command = Command::new(PING);
+    command.env("LC_ALL", "C").args(["-n", "-i", &INTERVAL.as_secs_f64().to_string()]).args([
+        "-c",
+        &count.to_string(),
+        "-s",
+        &payload_bytes.to_string(),
+        &to.to_string(),
+    ]);
+    let begun = Instant::now();
+    let mut child = Child::spawn(command, &Place { netns: Some(&home.netns), cpus: &[] })?;
+    // ping waits up to ten seconds for the last answer.
+    let at_most = INTERVAL * u32::try_from(count).unwrap_or(u32::MAX) + Duration::from_secs(15);
+    let wanted = || format!("report within {} s", at_most.as_secs());
+    let finished = child.wait(at_most)?;
+    let finished = finished.ok_or_else(|| GuestError::Print { program: PING, wanted: wanted() })?;
+    let wall_ns = begun.elapsed().as_nanos() as u64;
+    let said = [&finished.stdout[..], &finished.stderr[..]].concat();
+    parse(&String::from_utf8_lossy(&said), wall_ns)
+}
+
+/// Parses the output of iputils' ping.
+pub fn parse(text: &str, wall_ns: u64) -> Result<Report, GuestError> {
+    let end = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
+    let none = |what: &str| GuestError::Print {
+        program: PING,
+        wanted: format!("{what}; it ended with {end:?}"),
+    };
+    let counts = text.lines().find(|line| line.contains(" packets transmitted, "));
+    let counts = counts.ok_or_else(|| none("line \"N packets transmitted\""))?;
+    let count = |what: &str| -> Option<u64> {
+        let part = counts.split(", ").find(|part| part.ends_with(what))?;
+        part.trim_start_matches('+').split(' ').next()?.parse().ok()
+    };
+    let times_ns = text.lines().filter_map(time_ns).collect();
+    let summary = text.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
+    let summary = match summary {
+        Some(figures) => {
+            Some(parse_summary(figures).ok_or_else(|| none("summary that can be read"))?)
+        }
+        None => None,
+    };
+    Ok(Report {
+        sent_count: count(" packets transmitted").ok_or_else(|| none("count of echoes"))?,
+        received_count: count(" received").ok_or_else(|| none("count of answers"))?,
+        duplicated_count: count(" duplicates").unwrap_or(0),
+        times_ns,
+        summary,
+        wall_ns,
+    })
+}
+
+/// Round trip in the line of an answer; `None` for a duplicate.
+fn time_ns(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(" time=")?;
+    let (ms, after) = rest.split_once(" ms")?;
+    after.is_empty().then(|| nanoseconds(ms))?.map(|ns| ns.round() as u64)
+}
+
+fn parse_summary(figures: &str) -> Option<Summary> {
+    let (figures, _) = figures.split_once(" ms")?;
+    let mut figures = figures.split('/').map(nanoseconds);
+    let mut next = || figures.next().flatten();
+    let summary = Summary { min_ns: next()?, mean_ns: next()?, max_ns: next()?, mdev_ns: next()? };
+    figures.next().is_none().then_some(summary)
+}
+
+fn nanoseconds(ms: &str) -> Option<f64> {
+    ms.parse::<f64>().ok().filter(|ms| (0.0..1e9).contains(ms)).map(|ms| ms * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "\
+PING 10.77.0.2 (10.77.0.2) 56(84) bytes of data.
+64 bytes from 10.77.0.2: icmp_seq=1 ttl=64 time=0.413 ms
+64 bytes from 10.77.0.2: icmp_seq=2 ttl=64 time=1.20 ms
+64 bytes from 10.77.0.2: icmp_seq=2 ttl=64 time=1.31 ms (DUP!)
+
+--- 10.77.0.2 ping statistics ---
+3 packets transmitted, 2 received, +1 duplicates, 33.3333% packet loss, time 101ms
+rtt min/avg/max/mdev = 0.413/0.806/1.200/0.393 ms
+";
+
+    #[test]
+    fn counts_times_and_summary_are_parsed() {
+        let report = parse(WHOLE, 7).unwrap();
+        assert_eq!((report.sent_count, report.received_count), (3, 2));
+        assert_eq!((report.duplicated_count, report.lost_count()), (1, 1));
+        assert_eq!(report.times_ns, [413_000, 1_200_000]);
+        let summary = report.summary.unwrap();
+        assert!((summary.mean_ns - 806_000.0).abs() < 1.0 && summary.mdev_ns < 400_000.0);
+    }
+
+    #[test]
+    fn short_payload_has_no_times_and_dead_guest_no_answers() {
+        let short = "1 packets transmitted, 1 received, 0% packet loss, time 0ms\n";
+        let report = parse(short, 0).unwrap();
+        assert_eq!((report.received_count, report.times_ns.len(), report.summary), (1, 0, None));
+        let dead = "5 packets transmitted, 0 received, +5 errors, 100% packet loss, time 4ms\n";
+        assert_eq!(parse(dead, 0).unwrap().lost_count(), 5);
+    }
+
+    #[test]
+    fn malformed_report_is_an_error_with_its_last_line() {
+        let error = parse("ping: socket: Operation not permitted\n", 0).unwrap_err().to_string();
+        assert!(error.contains("Operation not permitted"), "{error}");
+        assert!(parse("", 0).is_err());
+        let bent = WHOLE.replace("0.806", "x");
+        assert!(parse(&bent, 0).unwrap_err().to_string().contains("summary"));
+        assert!(parse("x packets transmitted, 1 received", 0).is_err());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn corrupt_report_is_parsed_or_refused_and_never_panics(
+            at in 0..WHOLE.len(),
+            len in 0..12_usize,
+            put in ".{0,6}",
+        ) {
+            let mut bent = WHOLE.to_owned();
+            bent.replace_range(at..(at + len).min(WHOLE.len()), &put);
+            if let Ok(report) = parse(&bent, 0) {
+                proptest::prop_assert!(report.times_ns.len() <= 3);
+            }
+        }
+    }
+}

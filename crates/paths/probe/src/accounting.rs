@@ -1,0 +1,86 @@
+//! Converts the reports of both ends into one measurement.
+
+use io::Role;
+use lab::Used;
+use model::{Delivery, Measurement, NotEffective};
+
+use crate::role::RoleReport;
+
+/// Round trips counted by the end that pings: what was sent, and what was answered.
+pub const ROUND_TRIP: &str = "round-trip";
+
+/// Combines the reports of both ends.
+///
+/// - `role`: of the near end.
+///
+/// Without the far end's report the arrivals there are not known. Pings are then counted as round trips;
+/// a sender alone has no delivery; for a receiver alone the highest sequence number of each flow says
+/// how many were sent at least.
+pub fn measurement_of(role: Role, near: RoleReport, far: Option<RoleReport>) -> Measurement {
+    let mut m = Measurement { wall_ns: near.wall_ns.max(1), ..Measurement::default() };
+    let pings = role == Role::Ping;
+    let echoed = pings || far.as_ref().is_some_and(|f| f.sent_count > 0);
+    let of_near = |sent_count| Delivery { sent_count, ..near.arrived };
+    match &far {
+        Some(far) => {
+            m.deliveries
+                .insert("forward".into(), Delivery { sent_count: near.sent_count, ..far.arrived });
+            if echoed {
+                m.deliveries.insert("return".into(), of_near(far.sent_count));
+            }
+        }
+        None if pings => {
+            m.deliveries.insert(ROUND_TRIP.into(), of_near(near.sent_count));
+        }
+        None if role == Role::Send => {}
+        None => {
+            m.deliveries.insert("forward".into(), of_near(near.expected_count));
+        }
+    }
+    if near.sent_count > 0 {
+        m.counters.insert("forward_sent_count".into(), near.sent_count);
+    }
+    for (direction, delivery) in &m.deliveries {
+        if direction != ROUND_TRIP {
+            m.counters.insert(format!("{direction}_sent_count"), delivery.sent_count);
+        }
+    }
+    let mut reports = vec![("near", near)];
+    reports.extend(far.map(|far| ("far", far)));
+    for (end, report) in reports {
+        let receives = if echoed { end == "near" } else { report.arrived.received_count > 0 };
+        if receives {
+            m.jitter_ns = report.jitter_ns;
+            m.segments = report.segments;
+            if !echoed {
+                m.throughput = Some(report.throughput);
+            }
+        }
+        m.costs.insert(end.into(), report.cost);
+        m.counters.insert(format!("{end}_too_old_count"), report.too_old_count);
+        let engine = report.engine;
+        for (name, value) in engine.mode {
+            m.mode.insert(format!("{end} {name}"), value);
+        }
+        for (name, value) in engine.counters {
+            m.counters.insert(format!("{end}_{name}"), value);
+        }
+        if let Some(ledger) = engine.ledger {
+            let unbalanced = u64::from(!ledger.balances());
+            m.counters.insert(format!("{end}_ledger_unbalanced_count"), unbalanced);
+        }
+        for (switch, why) in engine.not_effective {
+            if !m.not_effective.iter().any(|n| n.switch == switch) {
+                m.not_effective.push(NotEffective { switch, why: format!("{end} end: {why}") });
+            }
+        }
+    }
+    m
+}
+
+/// As [`measurement_of`], with the CPU time of the kernel and of other processes.
+pub(super) fn combine(role: Role, near: RoleReport, far: RoleReport, used: &Used) -> Measurement {
+    let mut m = measurement_of(role, near, Some(far));
+    used.account(&mut m);
+    m
+}

@@ -1,0 +1,20 @@
+//! Path `probe`: packet I/O engines side by side.
+
+mod accounting;
+pub mod endpoint;
+mod far_end;
+mod path;
+pub mod peer;
+mod remote;
+pub mod role;
+mod session;
+mod storm;
+mod support;
+mod switches;
+mod watch;
+
+pub use accounting::{ROUND_TRIP, measurement_of};
+pub use path::{Probe, between};
+pub use session::seed;
+pub use switches::{Switch, engine_of};
+pub use watch::Watch;

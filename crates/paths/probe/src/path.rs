@@ -1,0 +1,134 @@
+//! The path: its loads, and the sessions that it opens.
+
+use std::time::Duration;
+
+use host::net::Mac;
+use lab::{Pair, peers};
+use model::{
+    Arm, ArmKind, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec,
+};
+
+use crate::{Switch, remote, role, session, support, switches};
+
+static LOADS: [LoadKind; 4] = [
+    LoadKind {
+        name: "ping",
+        what: "one datagram at a time, the next when its echo has arrived (closed loop)",
+        judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
+        trial: Duration::from_millis(100),
+        peers: &["sockperf"],
+    },
+    LoadKind {
+        name: "paced",
+        what: "echoed datagrams on a fixed schedule, timed from their due time (open loop)",
+        judged: &["rtt_ns_p50", "rtt_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 10_000,
+        trial: Duration::from_millis(200),
+        peers: &["sockperf"],
+    },
+    LoadKind {
+        name: "flood",
+        what: "as many datagrams as the sending engine can send, one way",
+        judged: &["received_pps", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
+        trial: Duration::from_millis(100),
+        peers: &["iperf3"],
+    },
+    LoadKind {
+        name: "storm",
+        what: "more datagrams than any receiver can take, from the kernel's live-frame generator",
+        judged: &["received_pps", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
+        trial: Duration::from_millis(200),
+        peers: &[],
+    },
+];
+
+/// The path.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Probe;
+
+/// Trials between two existing ends, in place of a lab's.
+///
+/// - `router`: MAC address of the router between the ends; `None` if one wire joins them. Nothing
+///   returns through a router, so it needs a one-way load.
+/// - `nic`: description of the wire, for the record.
+///
+/// Errors: [`PathError::Invalid`] for a load that needs a lab.
+pub fn between(
+    pair: Pair,
+    router: Option<Mac>,
+    nic: String,
+    load: &Load,
+) -> Result<Box<dyn Session>, PathError> {
+    let remedy = match (load.kind.as_str(), router) {
+        ("storm", _) => "use ping, paced or flood: storm needs the veth of a lab",
+        (kind, Some(_)) if kind != "flood" => "use flood: a router returns nothing to the near end",
+        _ => {
+            check_size(load)?;
+            return Ok(Box::new(session::LabSession::of(pair, router, nic, load)?));
+        }
+    };
+    let what = format!("load {} between existing ends", load.kind);
+    Err(PathError::Invalid { what, remedy: remedy.to_owned() })
+}
+
+fn check_size(load: &Load) -> Result<(), PathError> {
+    if (role::PAYLOAD_BYTES_MIN..=8972).contains(&load.size_bytes) {
+        return Ok(());
+    }
+    Err(PathError::Invalid {
+        what: format!("a payload of {} bytes", load.size_bytes),
+        remedy: format!(
+            "use --size between {} (the probe's header) and 8972 (MTU 9000)",
+            role::PAYLOAD_BYTES_MIN
+        ),
+    })
+}
+
+impl Path for Probe {
+    fn name(&self) -> &'static str {
+        "probe"
+    }
+
+    fn what(&self) -> &'static str {
+        "packet I/O engines: UDP sockets, segmentation offload, AF_XDP in all its modes"
+    }
+
+    fn switches(&self) -> &'static [SwitchSpec] {
+        Switch::SPECS
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        if load.far.is_some() {
+            return match (remote::support(arm), switches::contradiction(arm)) {
+                (Support::Yes, Some(why)) => Support::Refused { why },
+                (support, _) => support,
+            };
+        }
+        if arm.kind == ArmKind::Peer {
+            return peers::support(&arm.name, &load.kind, &LOADS);
+        }
+        if let Some(why) = switches::contradiction(arm) {
+            return Support::Refused { why };
+        }
+        support::support(arm)
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        check_size(load)?;
+        match &load.far {
+            Some(host) => Ok(Box::new(remote::RemoteSession::open(load, host)?)),
+            None => Ok(Box::new(session::LabSession::open(load)?)),
+        }
+    }
+}

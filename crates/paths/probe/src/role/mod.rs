@@ -1,0 +1,208 @@
+//! The four roles of an end: task, loops and report.
+//!
+//! The same code runs a thread of a lab, one side of `wirepath peer`, and the `probe` commands.
+
+mod end;
+mod one_way;
+mod ping;
+mod report;
+mod schedule;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use io::{AnyEngine, Engine, EngineSpec, Role, Setup};
+use serde::{Deserialize, Serialize};
+use wire::probe::HEADER_BYTES;
+
+pub use report::RoleReport;
+
+use self::end::End;
+use super::watch::Watch;
+
+/// A run is over when nothing arrives for this long.
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
+/// Maximum time of draining.
+pub(crate) const GRACE_MAX: Duration = Duration::from_millis(500);
+
+/// Smallest payload that carries the header.
+pub const PAYLOAD_BYTES_MIN: usize = HEADER_BYTES;
+/// Largest payload of a UDP datagram over IPv4.
+pub const PAYLOAD_BYTES_MAX: usize = 65_507;
+
+/// When to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pace {
+    /// As fast as the engine takes them.
+    Flood,
+    /// The next after the answer to the last (closed loop).
+    PingPong,
+    /// Datagrams a second, on a fixed schedule (open loop).
+    Rate(u64),
+}
+
+/// Work of one end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub role: Role,
+    pub engine: EngineSpec,
+    pub pace: Pace,
+    /// UDP payload of every datagram in bytes, at least [`HEADER_BYTES`].
+    pub payload_bytes: usize,
+    /// Source ports to send from.
+    pub flows: usize,
+    /// Number of the first flow, if several ends send to one.
+    pub first_flow: u8,
+    /// Identifies the datagrams of this run; others are strays. `None`: follow any sender.
+    pub session: Option<u32>,
+    /// Maximum number of datagrams; `None` for no limit.
+    pub count: Option<u64>,
+    /// Maximum time of sending; `None` until stopped.
+    pub duration: Option<Duration>,
+    /// True if both ends share a clock, so that one-way latencies are valid.
+    pub one_clock: bool,
+}
+
+impl Task {
+    /// A task of one flow without limits; it follows any sender.
+    pub fn new(role: Role, engine: EngineSpec, pace: Pace, payload_bytes: usize) -> Task {
+        Task {
+            role,
+            engine,
+            pace,
+            payload_bytes,
+            flows: 1,
+            first_flow: 0,
+            session: None,
+            count: None,
+            duration: None,
+            one_clock: false,
+        }
+    }
+
+    /// Set-up of its engine at `local`.
+    pub fn setup<'a>(&'a self, local: &'a io::Local, remote: Option<&'a io::Remote>) -> Setup<'a> {
+        let Task { engine: spec, role, flows, payload_bytes, .. } = self;
+        Setup { spec, role: *role, local, remote, flows: *flows, payload_bytes: *payload_bytes }
+    }
+
+    /// Checks sizes before anything is opened: tasks also come from near ends over the network.
+    pub fn check(&self) -> Result<(), RoleError> {
+        let spec = &self.engine;
+        let within = |what, value, low, high| match (low..=high).contains(&value) {
+            true => Ok(()),
+            false => Err(RoleError::OutOfRange { what, value, low, high }),
+        };
+        within("payload size", self.payload_bytes, PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX)?;
+        within("flow count", self.flows, 1, 256)?;
+        within("batch", spec.batch, 1, 1024)?;
+        within("frame count", spec.frames as usize, 64, 262_144)?;
+        within("frame size", spec.frame_bytes as usize, 2048, 4096)?;
+        let buffer = spec.receive_buffer_bytes.unwrap_or(0);
+        within("receive buffer", buffer, 0, 1 << 30)
+    }
+}
+
+/// Failure of a role.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    #[error("{what} {value} is out of range; give {low} to {high}")]
+    OutOfRange { what: &'static str, value: usize, low: usize, high: usize },
+    /// The engine could not be opened, or failed.
+    #[error(transparent)]
+    Io(#[from] io::IoError),
+}
+
+/// Counters that another thread may read while a role runs.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Datagrams sent.
+    pub sent_count: AtomicU64,
+    /// Datagrams received.
+    pub received_count: AtomicU64,
+    /// The last round trip in nanoseconds.
+    pub rtt_ns: AtomicU64,
+    /// Set once the engine is open: from then on, no arrival is missed.
+    pub is_open: AtomicBool,
+}
+
+/// Control of a running role.
+pub struct Steering<'a> {
+    /// Ends the run when set.
+    pub stop: &'a AtomicBool,
+    /// Counters for other threads.
+    pub live: Option<&'a Live>,
+    pub watch: Option<Watch>,
+}
+
+/// Runs a role on an open engine.
+pub fn run(
+    engine: &mut AnyEngine,
+    task: &Task,
+    steering: Steering<'_>,
+) -> Result<RoleReport, RoleError> {
+    if let Some(live) = steering.live {
+        live.is_open.store(true, Ordering::Release);
+    }
+    match engine {
+        AnyEngine::Udp(engine) => run_on(&mut **engine, task, steering),
+        AnyEngine::Packet(engine) => run_on(&mut **engine, task, steering),
+        AnyEngine::Xdp(engine) => run_on(&mut **engine, task, steering),
+    }
+}
+
+/// Opens the engine of a task and runs the task, in the calling thread's network namespace.
+pub fn open_and_run(
+    task: &Task,
+    local: &io::Local,
+    remote: Option<&io::Remote>,
+    stop: &AtomicBool,
+    live: Option<&Live>,
+) -> Result<RoleReport, RoleError> {
+    let (mut engine, watch) = open(task, local, remote)?;
+    run(&mut engine, task, Steering { stop, live, watch })
+}
+
+/// Opens the engine of a task and a watch of its interface, in the calling thread's network
+/// namespace.
+pub fn open(
+    task: &Task,
+    local: &io::Local,
+    remote: Option<&io::Remote>,
+) -> Result<(AnyEngine, Option<Watch>), RoleError> {
+    task.check()?;
+    let mut spec = task.engine.clone();
+    if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
+        // The open loop sleeps itself until the next datagram is due.
+        spec.wait = io::Wait::Spin;
+    }
+    let setup = Setup { spec: &spec, ..task.setup(local, remote) };
+    let engine = io::open(&setup)?;
+    let watch = (local.ifindex != 0).then(|| Watch::new(local.ifindex, &local.ifname)).flatten();
+    Ok((engine, watch))
+}
+
+fn run_on<E: Engine>(
+    engine: &mut E,
+    task: &Task,
+    steering: Steering<'_>,
+) -> Result<RoleReport, RoleError> {
+    let mut end = End::new(task, steering);
+    let ran = match (task.role, task.pace) {
+        (Role::Send, _) => end.send(engine),
+        (Role::Receive, _) => end.receive(engine),
+        (Role::Echo, _) => end.echo(engine),
+        (Role::Ping, Pace::Rate(rate_pps)) => end.ping_open_loop(engine, rate_pps),
+        (Role::Ping, _) => end.ping_pong(engine),
+    };
+    // The engine is drained even after a failure, so that its counters are complete.
+    let engine = engine.finish();
+    ran?;
+    Ok(end.into_report(engine))
+}
+
+/// Waits until the receiver of `live` has received nothing for a while.
+pub fn drain(live: &Live) {
+    lab::drain(&live.received_count, u64::MAX, GRACE, GRACE_MAX);
+}

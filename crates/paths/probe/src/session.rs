@@ -1,0 +1,206 @@
+//! Trials in a lab of two namespaces, or against a peer on another host.
+
+use std::sync::atomic::AtomicBool;
+
+use host::cpu::CpuClock;
+use host::net::Mac;
+use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
+use io::{EngineKind, Remote, Role};
+use lab::peers::{Job, Peers, Traffic};
+use lab::{End, Meter, Pair, PairSpec, Placement, settle};
+use model::{Arm, ArmKind, Load, Measurement, PathError, Session};
+
+use crate::accounting::combine;
+use crate::far_end::{ends, with_far};
+use crate::role::{self, Pace, RoleReport, Task};
+use crate::storm;
+use crate::switches::Config;
+
+/// A near and a far end in namespaces: those of a lab, or existing ones.
+pub(super) struct LabSession {
+    pair: Pair,
+    /// Router between the ends; `None` if one wire joins them.
+    router: Option<Mac>,
+    nic: String,
+    load: Load,
+    cpus: Vec<usize>,
+    clock: CpuClock,
+    run: u32,
+    peers: Peers,
+}
+
+impl LabSession {
+    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+        let mtu = mtu_for(load.size_bytes);
+        // The generator's frames reach a veth only when it polls: GRO switches that on, as an
+        // XDP program would, and so every engine meets the same interface.
+        let gro = load.kind == "storm";
+        // With segmentation offload a veth would pass the bundles of `gso` whole, and no datagram
+        // would cross it.
+        let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ..PairSpec::default() };
+        let pair = Pair::new(&spec).map_err(PathError::part)?;
+        let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload");
+        LabSession::of(pair, None, nic, load)
+    }
+
+    pub(super) fn of(
+        pair: Pair,
+        router: Option<Mac>,
+        nic: String,
+        load: &Load,
+    ) -> Result<Self, PathError> {
+        let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+        let clock = CpuClock::open().map_err(PathError::part)?;
+        let peers = Peers::default();
+        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, run: seed(), peers })
+    }
+
+    /// Half of the CPUs for each end: the ends represent two hosts, which never share one. Without
+    /// this placement, a trial of blocking ends is ten times faster or slower, depending on whether
+    /// the scheduler puts both on one CPU. With `pin`, each end gets one CPU of its half.
+    fn placement(&self, pin: bool) -> Placement {
+        let half = self.cpus.len() / 2;
+        let (near, far) = self.cpus.split_at(half);
+        let most = if pin { 1 } else { usize::MAX };
+        let first = |cpus: &[usize]| cpus.iter().copied().take(most).collect();
+        match half {
+            0 => Placement::default(),
+            _ => Placement { near: first(near), far: first(far) },
+        }
+    }
+
+    /// Processes each end's arrivals on that end's CPUs until the guards drop.
+    fn steer(&self, places: &Placement) -> Result<[ScopedSettings; 2], PathError> {
+        let steer = |end: &End, cpus: &[usize]| -> Result<ScopedSettings, KnobError> {
+            let mut scoped = ScopedSettings::new(&end.netns)?;
+            scoped.set_all("rps-cpus", &end.ifname, &cpus_to_mask(cpus))?;
+            Ok(scoped)
+        };
+        let near = steer(&self.pair.near, &places.near).map_err(PathError::part)?;
+        let far = steer(&self.pair.far, &places.far).map_err(PathError::part)?;
+        Ok([near, far])
+    }
+
+    fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        self.run = self.run.wrapping_add(1);
+        let config = Config::of(arm, self.load.size_bytes);
+        let storm = self.load.kind == "storm";
+        let (near_role, far_role, pace) = roles_of(&self.load);
+        let task = |role| Task {
+            session: Some(self.run),
+            duration: (role == near_role).then_some(self.load.trial),
+            ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
+        };
+        let awake = config.stay_awake()?;
+        let places = self.placement(config.is_pinned);
+        let steering = config.steers.then(|| self.steer(&places)).transpose()?;
+        let meter = Meter::start(&self.clock, &places.both())?;
+        let (near, far) = if storm {
+            storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
+        } else {
+            let mut near = task(near_role);
+            if self.router.is_some() {
+                // Its frames are addressed to the router; sockets would need a route in a namespace
+                // that exists already.
+                near.engine.kind = EngineKind::Packet;
+            }
+            run_pair(&self.pair, self.router, &near, &task(far_role), &places)?
+        };
+        let used = meter.stop()?;
+        drop((awake, steering));
+        let mut measurement = combine(near_role, near, far, &used);
+        measurement.not_effective.extend(config.not_effective(self.cpus.len()));
+        Ok(measurement)
+    }
+}
+
+impl Session for LabSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        if arm.kind != ArmKind::Peer {
+            return self.variant(arm);
+        }
+        let places = self.placement(false);
+        self.peers.trial(&arm.name, &job(&self.load), &self.pair, &places, &self.clock)
+    }
+
+    fn nic(&self) -> String {
+        self.nic.clone()
+    }
+}
+
+/// The load as a task of a peer program.
+fn job(load: &Load) -> Job {
+    let traffic = match load.kind.as_str() {
+        "ping" => Traffic::PingPong,
+        "paced" => Traffic::Open { rate_pps: load.rate_pps, burst: 1 },
+        _ => Traffic::Flood,
+    };
+    Job { traffic, size_bytes: load.size_bytes, segment: "rtt" }
+}
+
+/// Roles of the near and the far end under a load, and the near end's pace.
+pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
+    match load.kind.as_str() {
+        "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
+        "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
+        _ => (Role::Send, Role::Receive, Pace::Flood),
+    }
+}
+
+/// Smallest usual MTU that carries a payload in one packet.
+fn mtu_for(size_bytes: usize) -> u32 {
+    let packet = size_bytes as u32 + 28;
+    [1500, 3400, 9000].into_iter().find(|mtu| packet <= *mtu).unwrap_or(65_535)
+}
+
+/// Number that differs between runs, so that strays of an earlier run are detected.
+pub fn seed() -> u32 {
+    (sys::clock::realtime_ns() >> 10) as u32 ^ std::process::id().rotate_left(16)
+}
+
+fn run_pair(
+    pair: &Pair,
+    router: Option<Mac>,
+    near_task: &Task,
+    far_task: &Task,
+    places: &Placement,
+) -> Result<(RoleReport, RoleReport), PathError> {
+    let ((near_local, far), _) = ends(pair);
+    let near_remote = Remote { mac: router.unwrap_or(far.mac), ..far };
+    with_far(pair, far_task, places, || {
+        settle(&pair.near, &places.near)?;
+        let stop = AtomicBool::new(false);
+        Ok(role::open_and_run(near_task, &near_local, Some(&near_remote), &stop, None)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use testkit::alone;
+
+    use super::*;
+    use crate::Switch;
+
+    /// Frames that have crossed the wire to the far end.
+    fn frame_count(session: &LabSession) -> u64 {
+        let far = &session.pair.far;
+        let path = format!("class/net/{}/statistics/rx_packets", far.ifname);
+        far.sysfs().expect("the lab").read(path).expect("a counter").parse().expect("a number")
+    }
+
+    #[test]
+    fn every_datagram_of_a_bundle_crosses_the_wire_in_a_frame_of_its_own() {
+        let _alone = alone();
+        let load = testkit::arms::load(&crate::Probe, "flood", Duration::from_millis(50));
+        let mut session = LabSession::open(&load).expect("a lab");
+        let before = frame_count(&session);
+        let m = session.trial(&Arm::with([Switch::Batch, Switch::Gso])).expect("it runs");
+        let datagrams = m.deliveries["forward"].sent_count;
+        assert!(datagrams > 1000, "{datagrams}");
+        // Datagrams of the last bundle may be sent and not counted, if it failed.
+        let frames = frame_count(&session) - before;
+        assert!(frames >= datagrams, "{frames} frames of {datagrams} datagrams");
+    }
+}

@@ -1,0 +1,91 @@
+//! Support for switches on this host, determined by trying them in a temporary lab.
+
+use std::sync::OnceLock;
+
+use host::idle::NoIdle;
+use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
+use lab::{Pair, PairSpec};
+use model::{Arm, Support};
+use sys::thread::start;
+
+use super::far_end::ends;
+use super::switches::Switch;
+use host::text::chain;
+use lab::settle;
+
+/// Results of the attempts, with the reasons of failures.
+#[derive(Debug, Clone)]
+struct Capabilities {
+    lab: Result<(), String>,
+    skb: Result<(), String>,
+    native: Result<(), String>,
+    zero_copy: Result<(), String>,
+    idle: Result<(), String>,
+    cpus: usize,
+}
+
+static TRIED: OnceLock<Capabilities> = OnceLock::new();
+
+fn tried() -> &'static Capabilities {
+    TRIED.get_or_init(|| {
+        let cpus = sys::affinity::allowed_cpus().map_or(1, |c| c.len());
+        let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
+        match Pair::new(&PairSpec::default()) {
+            Err(error) => {
+                let why = chain(&error);
+                let no = || Err(why.clone());
+                Capabilities { lab: no(), skb: no(), native: no(), zero_copy: no(), idle, cpus }
+            }
+            Ok(pair) => Capabilities {
+                lab: Ok(()),
+                skb: try_xdp(&pair, XdpMode::Skb, Copying::Copy),
+                native: try_xdp(&pair, XdpMode::Native, Copying::Copy),
+                zero_copy: try_xdp(&pair, XdpMode::Native, Copying::RequireZeroCopy),
+                idle,
+                cpus,
+            },
+        }
+    })
+}
+
+/// Opens and closes an AF_XDP engine at the far end of a lab.
+fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
+    let mut spec = EngineSpec::plain(EngineKind::Xdp);
+    (spec.xdp_mode, spec.copying, spec.frames) = (mode, copying, 64);
+    let (_, (local, _)) = ends(pair);
+    std::thread::scope(|scope| {
+        let tried = start(scope, "xdp", || {
+            settle(&pair.far, &[]).map_err(|e| chain(&e))?;
+            let opened = io::open(&Setup::receive(&spec, &local, 64));
+            opened.map(drop).map_err(|e| chain(&e))
+        });
+        tried.end()
+    })
+}
+
+/// Support for an arm in a lab on this host.
+pub(super) fn support(arm: &Arm) -> Support {
+    let t = tried();
+    let no = |what: &str, why: &Result<(), String>| match why {
+        Ok(()) => None,
+        Err(why) => Some(Support::unsupported(what, why.clone())),
+    };
+    let lab = no("a lab of network namespaces", &t.lab);
+    let no_zero_copy = || {
+        let why = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
+        let needs = "a NIC whose driver supports it: run wirepath peer on another host and prove with \
+                     --peer HOST";
+        Support::unsupported(why, needs)
+    };
+    let needs_two = |switch: Switch| {
+        (arm.has(switch) && t.cpus < 2)
+            .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
+    };
+    lab.or_else(|| arm.has(Switch::Bypass).then(|| no("AF_XDP", &t.skb)).flatten())
+        .or_else(|| arm.has(Switch::Native).then(|| no("native XDP on veth", &t.native)).flatten())
+        .or_else(|| (arm.has(Switch::ZeroCopy) && t.zero_copy.is_err()).then(no_zero_copy))
+        .or_else(|| arm.has(Switch::NoIdleStates).then(|| no("no-idle-states", &t.idle)).flatten())
+        .or_else(|| needs_two(Switch::Pin))
+        .or_else(|| needs_two(Switch::Rps))
+        .unwrap_or(Support::Yes)
+}

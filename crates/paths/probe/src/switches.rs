@@ -1,0 +1,197 @@
+//! Switches of the probe, and the engine configuration of an arm.
+
+use host::idle::NoIdle;
+use io::{Copying, EngineKind, EngineSpec, Wait, XdpMode};
+use model::{Arm, NotEffective, PathError};
+
+/// Datagrams per system call or ring poll when batching.
+const BATCH: usize = 64;
+
+model::switches! {
+    /// Switches of the probe, in the order of the ladder.
+    pub enum Switch {
+        Spin {
+            effect: "the receiver polls instead of sleeping until it is woken",
+            scope: Process,
+            needs: "a CPU of its own",
+            source: "socket(7), O_NONBLOCK",
+        },
+        Batch {
+            effect: "64 datagrams per system call or ring poll; a spinning one-way receiver waits 5 µs for a batch",
+            scope: Process,
+            needs: "",
+            source: "recvmmsg(2), sendmmsg(2)",
+        },
+        Gso {
+            effect: "one send call carries up to 64 datagrams, which the kernel (in the lab) or the NIC cuts apart behind the stack",
+            scope: Process,
+            needs: "Linux 4.18 (UDP_SEGMENT), 5.0 (UDP_GRO); sockets, so nothing under bypass",
+            source: "udp(7), UDP_SEGMENT and UDP_GRO",
+        },
+        Bypass {
+            effect: "frames bypass the stack through AF_XDP rings in shared memory",
+            scope: Interface,
+            needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
+            source: "kernel documentation, networking/af_xdp.rst",
+        },
+        Native {
+            effect: "the XDP program runs in the driver, before a socket buffer is allocated",
+            scope: Interface,
+            needs: "bypass, and a driver with native XDP",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_DRV",
+        },
+        ZeroCopy {
+            effect: "the device reads and writes packets in the shared memory, without a copy",
+            scope: Interface,
+            needs: "bypass and native, and a driver with AF_XDP zero-copy",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_ZEROCOPY",
+        },
+        BusyPoll {
+            effect: "the receiver polls the device queue instead of waiting for its interrupt",
+            scope: Process,
+            needs: "a driver whose queue has a NAPI instance that sockets can name",
+            source: "kernel documentation, networking/napi.rst, busy polling",
+        },
+        NeedWakeup {
+            effect: "a system call only when the ring requests one",
+            scope: Process,
+            needs: "bypass",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_USE_NEED_WAKEUP",
+        },
+        NoIdleStates {
+            effect: "idle CPUs stay awake: no time to leave a deep idle state",
+            scope: Host,
+            needs: "/dev/cpu_dma_latency, writable",
+            source: "kernel documentation, power/pm_qos_interface.rst",
+        },
+        Pin {
+            effect: "each end is pinned to one CPU of its half",
+            scope: Process,
+            needs: "four CPUs; with two, each end of the lab already has one",
+            source: "sched_setaffinity(2)",
+        },
+        Rps {
+            effect: "received packets are processed on the receiver's CPU instead of the sender's",
+            scope: Interface,
+            needs: "two CPUs; no effect under bypass and native, which take packets before it",
+            source: "kernel documentation, networking/scaling.rst, RPS",
+        },
+    }
+}
+
+/// Engine configuration of an arm, computed once per trial.
+pub fn engine_of(arm: &Arm) -> EngineSpec {
+    let bypass = arm.has(Switch::Bypass);
+    let kind = if bypass { EngineKind::Xdp } else { EngineKind::Udp };
+    let mut spec = EngineSpec::plain(kind);
+    spec.wait = if arm.has(Switch::Spin) { Wait::Spin } else { Wait::Block };
+    spec.batch = if arm.has(Switch::Batch) { BATCH } else { 1 };
+    spec.gso = arm.has(Switch::Gso) && !bypass;
+    spec.xdp_mode = if arm.has(Switch::Native) { XdpMode::Native } else { XdpMode::Skb };
+    spec.copying = if arm.has(Switch::ZeroCopy) { Copying::PreferZeroCopy } else { Copying::Copy };
+    spec.busy_poll = arm.has(Switch::BusyPoll);
+    spec.need_wakeup = arm.has(Switch::NeedWakeup);
+    spec
+}
+
+/// Configuration of a trial. Every switch is read here or in [`engine_of`], and its requirements are
+/// checked in `support`.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) engine: EngineSpec,
+    /// Each end stays on one CPU.
+    pub(super) is_pinned: bool,
+    /// Each end's arrivals are processed on that end's CPUs.
+    pub(super) steers: bool,
+    stays_awake: bool,
+}
+
+impl Config {
+    pub(super) fn of(arm: &Arm, payload_bytes: usize) -> Config {
+        let mut engine = engine_of(arm);
+        fit(&mut engine, payload_bytes);
+        Config {
+            engine,
+            is_pinned: arm.has(Switch::Pin),
+            steers: arm.has(Switch::Rps),
+            stays_awake: arm.has(Switch::NoIdleStates),
+        }
+    }
+
+    /// Keeps the CPUs out of idle states until the guard drops, if the arm has the switch.
+    pub(super) fn stay_awake(&self) -> Result<Option<NoIdle>, PathError> {
+        self.stays_awake.then(NoIdle::hold).transpose().map_err(PathError::part)
+    }
+
+    /// Switches without effect in a lab with `cpu_count` CPUs. The engines report their own
+    /// (`EngineReport::not_effective`).
+    pub(super) fn not_effective(&self, cpu_count: usize) -> Vec<NotEffective> {
+        let is_native =
+            self.engine.kind == EngineKind::Xdp && self.engine.xdp_mode == XdpMode::Native;
+        let pin = (self.is_pinned && cpu_count < 4).then(|| {
+            let why = format!("with {cpu_count} CPUs each end of the lab has a CPU of its own");
+            NotEffective::new(Switch::Pin, why)
+        });
+        let rps = (self.steers && is_native).then(|| {
+            let why = "the driver's XDP program redirects packets before RPS sees them";
+            NotEffective::new(Switch::Rps, why)
+        });
+        pin.into_iter().chain(rps).collect()
+    }
+}
+
+/// Sizes the frames of an AF_XDP engine for the payload: larger frames, or several per packet.
+fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
+    // Headers of 42 bytes behind the kernel's headroom of 256.
+    let needed = payload_bytes + 42 + 256;
+    spec.frame_bytes = if needed > 2048 { 4096 } else { 2048 };
+    spec.multi_buffer = needed > 4096;
+}
+
+/// Returns the reason if a set of switches is invalid.
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+    let of_af_xdp = [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup];
+    let alone = of_af_xdp.into_iter().find(|switch| arm.has(*switch) && !arm.has(Switch::Bypass));
+    if let Some(id) = alone {
+        return Some(format!("{id} is an AF_XDP setting and needs bypass; use bypass+{id}"));
+    }
+    if arm.has(Switch::ZeroCopy) && !arm.has(Switch::Native) {
+        return Some("zero-copy needs native mode; use bypass+native+zero-copy".into());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_baseline_is_a_blocking_socket_one_datagram_a_call() {
+        let spec = engine_of(&Arm::baseline());
+        assert_eq!(spec, EngineSpec::plain(EngineKind::Udp));
+        assert_eq!((spec.wait, spec.batch), (Wait::Block, 1));
+    }
+
+    #[test]
+    fn each_engine_switch_changes_the_engine() {
+        let base = engine_of(&Arm::with([Switch::Bypass, Switch::Native]));
+        for id in
+            [Switch::Spin, Switch::Batch, Switch::ZeroCopy, Switch::BusyPoll, Switch::NeedWakeup]
+        {
+            assert_ne!(engine_of(&Arm::with([Switch::Bypass, Switch::Native, id])), base, "{id}");
+        }
+        assert_ne!(engine_of(&Arm::with([Switch::Gso])), engine_of(&Arm::baseline()));
+        assert_eq!(engine_of(&Arm::with([Switch::Bypass])).xdp_mode, XdpMode::Skb);
+    }
+
+    #[test]
+    fn af_xdp_switches_without_bypass_are_refused_with_the_way_to_ask() {
+        for id in [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup] {
+            assert!(contradiction(&Arm::with([id])).unwrap().contains("bypass+"), "{id}");
+        }
+        assert!(
+            contradiction(&Arm::with([Switch::Bypass, Switch::Native, Switch::ZeroCopy])).is_none()
+        );
+        assert!(contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy])).is_some());
+    }
+}

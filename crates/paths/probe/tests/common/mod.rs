@@ -1,0 +1,166 @@
+//! The two ends of a lab, each on its own thread, opened and run as by the commands.
+
+#![allow(dead_code, reason = "each test uses its own part")]
+
+pub(crate) mod truth;
+
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use testkit::engines::{FAR_PORT, NEAR_PORT, engines, local, packet, remote, udp, xdp};
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use testkit::{alone, ip, note, skip};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use io::{AnyEngine, EngineSpec, Local, Remote, Role, Setup, Wait, XdpEngine};
+use lab::{End, Pair};
+use sys::xsk::LedgerBalance;
+use wirepath_probe::Watch;
+use wirepath_probe::role::{self, Live, Pace, RoleReport, Steering, Task};
+
+/// Polls `done` for at most ten seconds; returns its last answer.
+pub(crate) fn until(done: impl FnMut() -> bool) -> bool {
+    testkit::until(Duration::from_secs(10), done)
+}
+
+/// Session id for the datagrams of a run, unique within the process.
+pub(crate) fn session() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0x5eed_0000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Tasks of both ends of a run with one engine.
+pub(crate) fn tasks(
+    near_role: Role,
+    engine: &EngineSpec,
+    pace: Pace,
+    payload_bytes: usize,
+    count: Option<u64>,
+) -> (Task, Task) {
+    let near = Task {
+        session: Some(session()),
+        count,
+        ..Task::new(near_role, engine.clone(), pace, payload_bytes)
+    };
+    let role = if near_role == Role::Ping { Role::Echo } else { Role::Receive };
+    let far = Task { role, count: None, ..near.clone() };
+    (near, far)
+}
+
+/// State of an end after its run, successful or not.
+pub(crate) struct Outcome {
+    pub(crate) ran: Result<RoleReport, String>,
+    /// Frame ledger after the run.
+    pub(crate) ledger: Option<LedgerBalance>,
+    /// Finished but still open.
+    pub(crate) engine: AnyEngine,
+}
+
+/// A running end.
+pub(crate) struct Running {
+    stop: Arc<AtomicBool>,
+    pub(crate) live: Arc<Live>,
+    thread: JoinHandle<Outcome>,
+}
+
+impl Running {
+    /// Opens an end on a thread in its namespace. The engine is open on return.
+    pub(crate) fn start(
+        end: &End,
+        local: Local,
+        remote: Option<Remote>,
+        task: Task,
+    ) -> Result<Self, String> {
+        let netns = end.netns.try_clone().map_err(|e| e.to_string())?;
+        let (stop, live) = (Arc::new(AtomicBool::new(false)), Arc::new(Live::default()));
+        let (tell, told) = mpsc::channel();
+        let (stop_too, live_too) = (stop.clone(), live.clone());
+        let thread = thread::spawn(move || {
+            let opened = netns.enter().map_err(|e| e.to_string()).and_then(|()| {
+                let mut engine = task.engine.clone();
+                if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
+                    // As in `open_and_run`: a paced sender sleeps by itself.
+                    engine.wait = Wait::Spin;
+                }
+                let setup = Setup { spec: &engine, ..task.setup(&local, remote.as_ref()) };
+                io::open(&setup).map_err(|e| host::text::chain(&e))
+            });
+            let watch = Watch::new(local.ifindex, &local.ifname);
+            let mut engine = match opened {
+                Ok(engine) => engine,
+                Err(why) => {
+                    let _ = tell.send(Some(why.clone()));
+                    panic!("the end is not open: {why}");
+                }
+            };
+            let _ = tell.send(None);
+            let steering = Steering { stop: &stop_too, live: Some(&live_too), watch };
+            let ran = role::run(&mut engine, &task, steering).map_err(|e| host::text::chain(&e));
+            let ledger = match &engine {
+                AnyEngine::Xdp(engine) => Some(XdpEngine::ledger(engine)),
+                _ => None,
+            };
+            Outcome { ran, ledger, engine }
+        });
+        match told.recv() {
+            Ok(None) => Ok(Running { stop, live, thread }),
+            Ok(Some(why)) => {
+                let _ = thread.join();
+                Err(why)
+            }
+            Err(_) => Err("the end's thread died".into()),
+        }
+    }
+
+    /// Opens both ends of a pair, the far one first.
+    pub(crate) fn both(pair: &Pair, near: Task, far: Task) -> Result<(Self, Self), String> {
+        let answering = Running::start(&pair.far, local(&pair.far, FAR_PORT), None, far)?;
+        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+        Ok((Running::start(&pair.near, from, Some(to), near)?, answering))
+    }
+
+    /// Waits for the end of the run.
+    pub(crate) fn join(self) -> Outcome {
+        self.thread.join().expect("the end does not panic")
+    }
+
+    /// Stops the run.
+    pub(crate) fn stop(self) -> Outcome {
+        self.stop.store(true, Ordering::Relaxed);
+        self.join()
+    }
+
+    /// Stops the run once arrivals have ceased.
+    pub(crate) fn drained(self) -> Outcome {
+        role::drain(&self.live);
+        self.stop()
+    }
+}
+
+/// Runs both tasks; the far end is open before the near end starts.
+pub(crate) fn run(
+    near: &End,
+    far: &End,
+    near_task: &Task,
+    far_task: &Task,
+) -> Result<(RoleReport, RoleReport), String> {
+    let answering = Running::start(far, local(far, FAR_PORT), None, far_task.clone())?;
+    let ran = near
+        .run(|| {
+            let stop = AtomicBool::new(false);
+            let (from, to) = (local(near, NEAR_PORT), remote(far, FAR_PORT));
+            role::open_and_run(near_task, &from, Some(&to), &stop, None)
+                .map_err(|e| host::text::chain(&e))
+        })
+        .map_err(|e| e.to_string());
+    let answered = answering.drained();
+    Ok((ran?.map_err(|e| format!("near: {e}"))?, answered.ran.map_err(|e| format!("far: {e}"))?))
+}
+
+/// A counter of a report; 0 if absent.
+pub(crate) fn counter(report: &RoleReport, name: &str) -> u64 {
+    report.engine.counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
+}

@@ -1,0 +1,66 @@
+//! The counts that each engine reports, in each direction, match to the datagram the faults that a
+//! filter between the ends injected.
+
+mod common;
+
+use common::truth::{self, LOSS, ORDER};
+use common::{alone, engines};
+use sys::bpf::FaultSpec;
+
+fn one_way_is_true(faults: &FaultSpec) {
+    let _alone = alone();
+    for (name, engine) in engines() {
+        let judged = truth::one_way(faults, &engine).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(judged.mismatch().is_none(), "{name}: {}", judged.mismatch().unwrap_or_default());
+        let hit = judged.injected.dropped + judged.injected.reordered;
+        assert_eq!(hit, 104, "{name}: unexpected number of injected faults: {judged:?}");
+    }
+}
+
+fn echo_is_true(faults: &FaultSpec) {
+    let _alone = alone();
+    for (name, engine) in engines() {
+        let both = truth::echo(faults, &engine).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (direction, judged) in ["forward", "return"].iter().zip(both) {
+            let mismatch = judged.mismatch();
+            assert!(mismatch.is_none(), "{name}, {direction}: {}", mismatch.unwrap_or_default());
+            let hit = judged.injected.dropped + judged.injected.reordered;
+            assert_eq!(hit, 80, "{name}, {direction}: unexpected fault count: {judged:?}");
+        }
+    }
+}
+
+#[test]
+fn lost_and_duplicated_datagrams_are_counted_to_the_datagram_one_way() {
+    one_way_is_true(&LOSS);
+}
+
+#[test]
+fn lost_and_duplicated_datagrams_are_counted_to_the_datagram_in_each_direction() {
+    echo_is_true(&LOSS);
+}
+
+#[test]
+fn reordered_datagrams_are_counted_to_the_datagram_one_way() {
+    one_way_is_true(&ORDER);
+}
+
+#[test]
+fn reordered_datagrams_are_counted_to_the_datagram_in_each_direction() {
+    echo_is_true(&ORDER);
+}
+
+#[test]
+fn counts_that_are_off_by_one_are_detected() {
+    use model::Delivery;
+    use sys::bpf::FaultCounts;
+    let injected = FaultCounts { seen: 100, dropped: 4, duplicated: 4, ..Default::default() };
+    let reported =
+        Delivery { sent_count: 100, received_count: 100, duplicated_count: 4, reordered_count: 0 };
+    assert_eq!(truth::Judged { injected, reported }.mismatch(), None);
+    // The fault of iperf3: a duplicate cancels a loss.
+    let netted = Delivery { duplicated_count: 0, ..reported };
+    assert!(truth::Judged { injected, reported: netted }.mismatch().is_some());
+    let one_short = Delivery { received_count: 99, ..reported };
+    assert!(truth::Judged { injected, reported: one_short }.mismatch().is_some());
+}

@@ -1,0 +1,243 @@
+//! Accounting of the frames of a trial: counts between source and sink, and the frames that none of
+//! them explains.
+
+use std::collections::BTreeMap;
+
+use host::sysfs::Sysfs;
+use lab::Triple;
+use model::{Arm, Delivery, Measurement, NotEffective, Trap};
+
+use super::kernel::{BRIDGE, VXLAN};
+use super::source::Sent;
+use super::user::UserReport;
+use crate::switches::Switch;
+use crate::topology::Limit;
+use model::PathError;
+
+/// Counters of the interfaces in the middle that frames can be lost at.
+pub(super) struct Losses(Sysfs);
+
+/// Their values, by name.
+pub(super) type Lost = BTreeMap<String, u64>;
+
+impl Losses {
+    pub(super) fn open(lab: &Triple) -> Result<Losses, PathError> {
+        Ok(Losses(Sysfs::of(&lab.middle.netns).map_err(PathError::part)?))
+    }
+
+    /// Losses since the interfaces were created.
+    pub(super) fn now(&self, lab: &Triple) -> Lost {
+        let middle = &lab.middle;
+        let places = [
+            // What XDP could not redirect, and the backlog of another CPU.
+            (middle.near_if.ifname.as_str(), "rx_dropped", "port_rx_dropped_count"),
+            (BRIDGE, "rx_dropped", "bridge_rx_dropped_count"),
+            (VXLAN, "tx_dropped", "vxlan_tx_dropped_count"),
+            (VXLAN, "tx_errors", "vxlan_tx_error_count"),
+            // The ring at the other end of the veth.
+            (middle.far_if.ifname.as_str(), "tx_dropped", "underlay_tx_dropped_count"),
+        ];
+        let read = |(ifname, file, name): (&str, &str, &str)| {
+            let path = format!("class/net/{ifname}/statistics/{file}");
+            // The bridge and the device are there only while the kernel forwards.
+            let count = self.0.read(path).ok()?.trim().parse().ok()?;
+            Some((name.to_owned(), count))
+        };
+        places.into_iter().filter_map(read).collect()
+    }
+}
+
+/// Increase from `before` to `after`.
+pub(super) fn since(before: &Lost, after: &Lost) -> Lost {
+    let change = |(name, count): (&String, &u64)| {
+        (name.clone(), count.saturating_sub(before.get(name).copied().unwrap_or(0)))
+    };
+    after.iter().map(change).collect()
+}
+
+/// Counts of a trial.
+pub(super) struct Counted {
+    pub(super) sent: Sent,
+    pub(super) arrived: sys::bpf::DropCounts,
+    pub(super) lost: Lost,
+    pub(super) user: Option<UserReport>,
+}
+
+/// Enters deliveries, costs and counters; `missing_count` is the number of frames that were sent,
+/// did not arrive and appear in no drop counter.
+pub(super) fn enter(m: &mut Measurement, counted: Counted) {
+    let Counted { sent, arrived, lost, user } = counted;
+    let delivery = Delivery {
+        sent_count: sent.sent_count,
+        received_count: arrived.frames,
+        duplicated_count: arrived.duplicated,
+        reordered_count: arrived.reordered,
+    };
+    m.deliveries.insert("forward".into(), delivery);
+    m.costs.insert("source".into(), sent.cost);
+    let mut dropped_count: u64 = lost.values().sum();
+    let counters = &mut m.counters;
+    counters.insert("sent_count".into(), sent.sent_count);
+    counters
+        .insert("received_count".into(), arrived.frames - arrived.duplicated.min(arrived.frames));
+    counters.insert("generator_attempted_count".into(), sent.attempted_count);
+    counters.extend(lost);
+    if let Some(user) = user {
+        dropped_count += user_drops(&user);
+        let [books, back] = user.books;
+        counters.extend(
+            [
+                ("admitted_count", books.admitted_frames),
+                ("ticket_count", books.ticket_count),
+                ("hole_count", books.hole_count),
+                ("passed_count", books.timed_out_count),
+                ("late_count", books.late_frames),
+                ("window_full_count", books.refused_count),
+                ("in_flight_count", books.in_flight_frames() + back.in_flight_frames()),
+                ("pool_unbalanced_count", u64::from(!user.balance.balances())),
+            ]
+            .map(|(name, count)| (name.to_owned(), count)),
+        );
+        if let Some(statistics) = user.statistics {
+            counters.insert("ring_full_count".into(), statistics.rx_ring_full_count);
+            counters.insert("fill_ring_empty_count".into(), statistics.fill_ring_empty_count);
+        }
+        for (name, count) in user.counts.into_iter().filter(|(_, count)| *count > 0) {
+            *counters.entry(format!("forwarder_{name}_count")).or_default() += count;
+        }
+        for (n, (cost, frame_count)) in user.workers.iter().enumerate() {
+            m.costs.insert(format!("worker {n}"), *cost);
+            m.counters.insert(format!("worker_{n}_frame_count"), *frame_count);
+        }
+        let copying = if user.is_zero_copy { "zero-copy" } else { "copy" };
+        m.mode.insert("xdp".into(), format!("native, {copying}"));
+    }
+    let arrived_count = delivery.received_count.saturating_sub(delivery.duplicated_count);
+    let missing_count =
+        delivery.sent_count.saturating_sub(arrived_count).saturating_sub(dropped_count);
+    m.counters.insert("missing_count".into(), missing_count);
+}
+
+/// Counter of the inter-processor interrupts by which CPUs hand steered frames over.
+pub(super) const STEERED: &str = "rps_interrupt_count";
+
+/// Switches of the arm that had no effect in its trial, with the evidence.
+pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
+    const BYPASSED: &str =
+        "under bypass AF_XDP takes the frames before steering, hooks and packet sockets";
+    const ONE_WORKER: &str = "one worker took every frame";
+    let count = |name: &str| m.counters.get(name).copied().unwrap_or(0);
+    let is_bypassed = arm.has(Switch::Bypass);
+    let workers =
+        (0..m.costs.len()).filter(|n| count(&format!("worker_{n}_frame_count")) > 0).count();
+    let is_unsteered = m.counters.get(STEERED) == Some(&0);
+    let is_single = count("ticket_count") >= count("admitted_count");
+    let rules = [
+        (Switch::Rps, is_bypassed, BYPASSED),
+        (Switch::Rps, is_unsteered, "no CPU was handed a frame by another (softnet_stat)"),
+        (Switch::NoNetfilter, is_bypassed, BYPASSED),
+        (Switch::NoCapture, is_bypassed, BYPASSED),
+        (Switch::Batch, is_single, "no batch had more than one frame"),
+        (Switch::Parallel, workers < 2, ONE_WORKER),
+        (Switch::Ordered, workers < 2, ONE_WORKER),
+    ];
+    let idle = rules.into_iter().filter(|(switch, is_idle, _)| *is_idle && arm.has(*switch));
+    idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
+}
+
+/// Shares of the admitted frames that a limit of half the rate may drop: bursts pass, and frames that
+/// a busy machine delivers late find no credit.
+const HALF: std::ops::RangeInclusive<f64> = 0.4..=0.6;
+
+/// Condition that the load's limit did not drop half of the frames, if so.
+pub(super) fn not_half(m: &Measurement, limit: Limit) -> Option<Trap> {
+    let (name, counter) = match limit {
+        Limit::Policer => ("policer", "forwarder_policed_count"),
+        Limit::Shaper => ("shaper", "forwarder_into_tunnels_tail_drop_count"),
+    };
+    let count = |counter| m.counters.get(counter).copied().unwrap_or(0) as f64;
+    let share = count(counter) / count("admitted_count").max(1.0);
+    // The same text in each trial: equal warnings are printed once.
+    (!HALF.contains(&share)).then(|| Trap {
+        what: format!(
+            "in some trials the {name} did not drop half of the frames that it was given"
+        ),
+        advice: "the source or the forwarder did not keep up: give a lower --rate, or stop other \
+                 work on this machine"
+            .into(),
+    })
+}
+
+/// Frames into the tunnel that Wirepath's forwarder dropped, for any reason.
+fn user_drops(user: &UserReport) -> u64 {
+    let into_tunnels = user.books[0];
+    // Drops of its workers are in the order's counters; drops after the order are not.
+    let behind = ["into_tunnels_ring_full", "into_tunnels_tail_drop", "into_tunnels_copy_failed"];
+    let counted = user.counts.iter().filter(|(name, _)| behind.contains(name));
+    into_tunnels.dropped_frames
+        + into_tunnels.late_frames
+        + into_tunnels.undelivered_frames
+        + counted.map(|(_, count)| count).sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Cost;
+
+    use super::*;
+
+    fn with(counters: &[(&str, u64)]) -> Measurement {
+        let named = |(name, count): &(&str, u64)| ((*name).to_owned(), *count);
+        let ends = ["source", "worker 0", "worker 1"];
+        Measurement {
+            counters: counters.iter().map(named).collect(),
+            costs: ends.map(|end| (end.into(), Cost::default())).into(),
+            ..Measurement::default()
+        }
+    }
+
+    #[test]
+    fn each_switch_without_effect_is_named() {
+        use Switch::{Batch, Bypass, NoCapture, NoNetfilter, Ordered, Parallel, Prepend, Rps};
+        let named = |switches: &[Switch], counters: &[(&str, u64)]| {
+            let found = not_effective(&Arm::with(switches.iter().copied()), &with(counters));
+            found.into_iter().map(|report| report.switch).collect::<Vec<_>>().join(" ")
+        };
+        let busy = [
+            ("admitted_count", 640),
+            ("ticket_count", 10),
+            ("worker_0_frame_count", 320),
+            ("worker_1_frame_count", 320),
+        ];
+        let idle = [("admitted_count", 9), ("ticket_count", 9), ("worker_0_frame_count", 9)];
+        let own = [Bypass, Batch, Prepend, Parallel, Ordered];
+        assert_eq!(named(&own, &busy), "");
+        assert_eq!(named(&own, &idle), "batch parallel ordered");
+        assert_eq!(named(&[Bypass, Prepend], &idle), "");
+        let kernels = [Rps, NoNetfilter, NoCapture];
+        assert_eq!(named(&kernels, &[(STEERED, 1)]), "");
+        assert_eq!(named(&kernels, &[(STEERED, 0)]), "rps");
+        // Cannot be read.
+        assert_eq!(named(&kernels, &[]), "");
+        let both = [Rps, NoNetfilter, NoCapture, Bypass];
+        assert_eq!(named(&both, &busy), "rps no-netfilter no-capture");
+    }
+
+    #[test]
+    fn limit_that_drops_something_else_than_half_is_reported() {
+        let seen = |counter: &str, dropped_count| {
+            with(&[("admitted_count", 1000), (counter, dropped_count)])
+        };
+        for (limit, counter) in [
+            (Limit::Policer, "forwarder_policed_count"),
+            (Limit::Shaper, "forwarder_into_tunnels_tail_drop_count"),
+        ] {
+            for (dropped_count, is_reported) in [(0, true), (390, true), (480, false), (650, true)]
+            {
+                let found = not_half(&seen(counter, dropped_count), limit);
+                assert_eq!(found.is_some(), is_reported, "{limit:?}: {dropped_count}");
+            }
+        }
+        assert!(not_half(&Measurement::default(), Limit::Policer).is_some());
+    }
+}

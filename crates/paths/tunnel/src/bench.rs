@@ -1,0 +1,180 @@
+//! Trials at a rate, with a forwarder that stays up from one to the next.
+
+use std::thread;
+use std::time::Duration;
+
+use host::cpu::CpuClock;
+use lab::Triple;
+use model::{Arm, ArmKind, Measurement, Support};
+use sys::bpf::Generator;
+use sys::thread::start;
+
+use super::kernel::{KernelForwarder, KernelSpec};
+use super::session::{VXLAN_HEADERS_BYTES, places_of};
+use super::sink::Sink;
+use super::source::SmallFlow;
+use super::user::{self, UserSpec};
+use crate::measure::Observed;
+use crate::measure::search::Trial;
+use crate::path::LOADS;
+use crate::switches::{Switch, tuning_of, workers_of};
+use lab::{Cause, Meter, settle};
+use model::PathError;
+
+/// Maximum frames of a trial.
+const FRAMES_MAX: f64 = 50_000_000.0;
+/// Size of a batch of frames that leave together, and its duration. With smaller batches the source
+/// cannot catch up after a lost time slice.
+const BATCH_FRAMES_MIN: f64 = 16.0;
+const BATCH_FRAMES_MAX: f64 = 64.0;
+const BATCH: Duration = Duration::from_micros(20);
+/// Frames of a batch are generated together, so delays are measured on single frames, up to the
+/// rate that single frames reach.
+const ALONE_PPS_MAX: f64 = 300_000.0;
+
+/// The lab, with the forwarder chosen.
+pub(crate) struct Bench {
+    lab: Triple,
+    arm: Arm,
+    cpus: Vec<usize>,
+    clock: CpuClock,
+}
+
+/// A trial at a rate (0 for the maximum), of single frames or small batches.
+type RunTrial<'a> = dyn FnMut(f64, bool) -> Result<Observed, Cause> + 'a;
+
+impl Bench {
+    /// Errors: the arm is not supported on this host, with its needs; the lab cannot be built.
+    pub(crate) fn open(arm: &Arm) -> Result<Bench, PathError> {
+        match crate::support::support(arm, LOADS[0].name, &LOADS) {
+            Support::Yes => {}
+            Support::Unsupported { what, needs } => {
+                return Err(PathError::Unsupported { what, needs });
+            }
+            Support::Refused { why } => {
+                let remedy = "choose another forwarder".to_owned();
+                return Err(PathError::Invalid { what: why, remedy });
+            }
+        }
+        if arm.kind == ArmKind::Peer && arm.name != "kernel" {
+            return Err(PathError::Invalid {
+                what: format!("{} is measured by prove alone", arm.name),
+                remedy: "give kernel, or switches such as bypass+batch+prepend".into(),
+            });
+        }
+        let lab = crate::topology::build()?;
+        let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+        let clock = CpuClock::open().map_err(PathError::part)?;
+        Ok(Bench { lab, arm: arm.clone(), cpus, clock })
+    }
+
+    /// Sets the forwarder up, runs `body` for trials of one frame size, and removes it.
+    ///
+    /// - `size_bytes`: with the frame check sequence.
+    pub(crate) fn with_forwarder<T: Send>(
+        &self,
+        size_bytes: usize,
+        duration: Duration,
+        body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
+    ) -> Result<T, PathError> {
+        let flow = SmallFlow::new(&self.lab, size_bytes)?;
+        let sink = Sink::open_with(&self.lab.far, &flow.seen_behind(VXLAN_HEADERS_BYTES))?;
+        let workers =
+            if self.arm.has(Switch::Bypass) { workers_of(&self.arm, self.cpus.len()) } else { 0 };
+        let places = places_of(&self.cpus, workers);
+        // One thread is the source from the first trial to the last.
+        let run = || {
+            let ran = thread::scope(|scope| {
+                let source = start(scope, "source", || {
+                    settle(&self.lab.near, &places.source)?;
+                    let mut generator = flow.generator(self.lab.near.ifindex)?;
+                    body(&mut |rate_pps, is_alone| {
+                        let batch = batch_of(rate_pps, is_alone);
+                        self.trial(&mut generator, &sink, rate_pps, batch, duration)
+                    })
+                });
+                source.end()
+            });
+            ran.map_err(|why| PathError::at("source", why))
+        };
+        if self.arm.has(Switch::Bypass) {
+            let tuning = tuning_of(&self.arm);
+            let workers = places.workers.clone();
+            let spec = UserSpec { tuning, policer: None, shaper: None, workers };
+            return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
+        }
+        let spec = match self.arm.kind {
+            ArmKind::Peer => KernelSpec::BEST,
+            _ => KernelSpec::of(&self.arm),
+        };
+        let steer_to = self.arm.has(Switch::Rps).then_some(places.others.as_slice());
+        let forwarder = KernelForwarder::new(&self.lab, &spec, steer_to)?;
+        let ran = run();
+        drop(forwarder);
+        ran
+    }
+
+    /// On the source's thread.
+    fn trial(
+        &self,
+        generator: &mut Generator,
+        sink: &Sink,
+        rate_pps: f64,
+        batch: u32,
+        duration: Duration,
+    ) -> Result<Observed, Cause> {
+        let meter = Meter::start(&self.clock, &[])?;
+        let (before, delays_before) = (sink.counts()?, sink.delays()?);
+        let begun = generator.counts();
+        // As many as a fast source makes; the trial ends after them, not after a time.
+        let nominal_pps = if rate_pps > 0.0 { rate_pps } else { 1e6 };
+        let frames = (nominal_pps * duration.as_secs_f64()).clamp(100.0, FRAMES_MAX) as u32;
+        generator.set_rate(rate_pps);
+        let took = generator.run(frames, batch)?;
+        let made = generator.counts();
+        let sent_count = made.sent - begun.sent;
+        sink.drain(before.frames + sent_count)?;
+        let (after, delays) = (sink.counts()?, sink.delays()?);
+        let mut used = Measurement::default();
+        meter.stop()?.account(&mut used);
+        let received_count = after.frames - before.frames;
+        let duplicated_count = after.duplicated - before.duplicated;
+        // From the first frame to the last there is one gap less than there are frames.
+        let spans = (sent_count.max(2) - 1) as f64;
+        let machine_ns = (took.as_nanos() as f64).max(1.0) * self.cpus.len() as f64;
+        Ok(Observed {
+            trial: Trial {
+                asked_pps: rate_pps,
+                offered_pps: spans / took.as_secs_f64().max(1e-9),
+                sent_count,
+                lost_count: sent_count.saturating_sub(received_count - duplicated_count),
+                disturbed_share: (used.steal_ns + used.others_cpu_ns) as f64 / machine_ns,
+            },
+            received_count,
+            reordered_count: after.reordered - before.reordered,
+            duplicated_count,
+            delays: delays.since(&delays_before),
+        })
+    }
+}
+
+/// Frames generated and sent together at a rate.
+pub(super) fn batch_of(rate_pps: f64, is_alone: bool) -> u32 {
+    match rate_pps {
+        0.0 => Generator::BATCH,
+        rate if is_alone && rate <= ALONE_PPS_MAX => 1,
+        rate => (rate * BATCH.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_last_no_longer_than_they_may_and_delays_are_of_single_frames() {
+        assert_eq!(batch_of(0.0, false), Generator::BATCH);
+        assert_eq!((batch_of(1_000.0, false), batch_of(2_000_000.0, false)), (16, 40));
+        assert_eq!((batch_of(9e9, false), batch_of(200_000.0, true)), (64, 1));
+    }
+}

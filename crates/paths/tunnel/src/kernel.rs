@@ -1,0 +1,143 @@
+//! The kernel's own forwarder: a bridge between the source's interface and a VXLAN device, with the
+//! obstacles that slow it down on a real host.
+
+use host::net::{self, Hook, NetError, VxlanSpec};
+use host::netns::Netns;
+use host::tune::{ScopedSettings, cpus_to_mask};
+use lab::Triple;
+use model::Arm;
+use sys::packet::PacketRx;
+
+use crate::switches::EMPTY_CHAINS;
+use crate::switches::Switch;
+use crate::topology::{FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
+use model::PathError;
+
+pub(super) const BRIDGE: &str = "wp-br";
+pub(super) const VXLAN: &str = "wp-vx";
+const TABLE: &str = "wirepath";
+
+/// Obstacles of a host for the kernel's forwarder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KernelSpec {
+    pub(super) has_netfilter: bool,
+    pub(super) has_capture: bool,
+}
+
+impl KernelSpec {
+    /// By an arm's switches.
+    pub(super) fn of(arm: &Arm) -> KernelSpec {
+        KernelSpec {
+            has_netfilter: !arm.has(Switch::NoNetfilter),
+            has_capture: !arm.has(Switch::NoCapture),
+        }
+    }
+
+    /// No obstacles.
+    pub(super) const BEST: KernelSpec = KernelSpec { has_netfilter: false, has_capture: false };
+}
+
+/// The kernel's forwarder in the middle of a lab; gone when dropped.
+pub(super) struct KernelForwarder {
+    netns: Netns,
+    links: Vec<u32>,
+    has_table: bool,
+    _captures: Vec<PacketRx>,
+    _steering: Option<ScopedSettings>,
+}
+
+impl KernelForwarder {
+    /// - `steer_to`: CPUs of receive packet steering, if it is wanted.
+    pub(super) fn new(
+        lab: &Triple,
+        spec: &KernelSpec,
+        steer_to: Option<&[usize]>,
+    ) -> Result<Self, PathError> {
+        let middle = &lab.middle;
+        let mut forwarder = KernelForwarder {
+            netns: middle.netns.try_clone().map_err(PathError::part)?,
+            links: Vec::new(),
+            has_table: false,
+            _captures: Vec::new(),
+            _steering: None,
+        };
+        // A partial set-up is removed with `forwarder`.
+        let made = middle.netns.run(|| forwarder.build(lab, spec)).map_err(PathError::part)?;
+        made.map_err(PathError::part)?;
+        if spec.has_capture {
+            let captures = middle.netns.run(|| {
+                [&middle.near_if, &middle.far_if].map(|end| PacketRx::open_deaf(end.ifindex))
+            });
+            for capture in captures.map_err(PathError::part)? {
+                let capture = capture
+                    .map_err(|e| PathError::at("forwarder", format!("a packet socket: {e}")))?;
+                forwarder._captures.push(capture);
+            }
+        }
+        if let Some(cpus) = steer_to {
+            let mut held = ScopedSettings::new(&middle.netns).map_err(PathError::part)?;
+            held.set_all("rps-cpus", &middle.near_if.ifname, &cpus_to_mask(cpus))
+                .map_err(PathError::part)?;
+            forwarder._steering = Some(held);
+        }
+        Ok(forwarder)
+    }
+
+    fn build(&mut self, lab: &Triple, spec: &KernelSpec) -> Result<(), NetError> {
+        let bridge = net::create_bridge(BRIDGE)?;
+        self.links.push(bridge);
+        let vxlan = net::create_vxlan(&VxlanSpec {
+            name: VXLAN,
+            mac: None,
+            vni: VNI,
+            local: FORWARDER_IP,
+            remote: SINK_IP,
+            port: wire::vxlan::PORT,
+            bound_to: Some(lab.middle.far_if.ifindex),
+            tx_queues: 1,
+            mtu_bytes: UNDERLAY_MTU - 50,
+        })?;
+        self.links.push(vxlan);
+        net::set_master(vxlan, Some(bridge))?;
+        net::set_master(lab.middle.near_if.ifindex, Some(bridge))?;
+        net::set_up(vxlan, true)?;
+        net::set_up(bridge, true)?;
+        if spec.has_netfilter {
+            net::create_empty_hooks(TABLE, &[Hook::Output, Hook::PostRouting], EMPTY_CHAINS)?;
+            self.has_table = true;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for KernelForwarder {
+    fn drop(&mut self) {
+        let (links, has_table) = (std::mem::take(&mut self.links), self.has_table);
+        // They may be gone with the lab.
+        let _ = self.netns.run(|| {
+            for link in links.into_iter().rev() {
+                let _ = net::delete(link);
+            }
+            if has_table {
+                let _ = net::delete_table(TABLE);
+            }
+        });
+    }
+}
+
+/// Gives the forwarder an address on the underlay, and a static neighbour entry of the sink.
+pub(super) fn prepare(lab: &Triple) -> Result<(), PathError> {
+    let far_if = &lab.middle.far_if;
+    let prepared = lab.middle.netns.run(|| {
+        net::add_address(far_if.ifindex, FORWARDER_IP, PREFIX)?;
+        net::set_neighbour(far_if.ifindex, SINK_IP, lab.far.mac)
+    });
+    prepared.map_err(PathError::part)?.map_err(PathError::part)
+}
+
+const PREFIX: u8 = 24;
+
+/// Tries the kernel's forwarder. Errors: the reason why it is not possible.
+pub(super) fn try_kernel(lab: &Triple, spec: &KernelSpec) -> Result<(), String> {
+    KernelForwarder::new(lab, spec, None).map(drop).map_err(|e| host::text::chain(&e))
+}

@@ -1,0 +1,270 @@
+//! Results of `tunnel measure` as a table and as JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::search::{Found, SearchBooks};
+use super::{MeasureSpec, Observed};
+
+/// Preamble, start of frame and gap between frames on an Ethernet wire, in bytes.
+const WIRE_BYTES: usize = 20;
+
+/// Result at one frame size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SizeReport {
+    /// Frame size, the frame check sequence counted.
+    pub size_bytes: usize,
+    /// Maximum rate of the source, frames a second.
+    pub flood_pps: f64,
+    /// Highest rate without loss.
+    pub ndr: Found,
+    /// Highest rate with the loss that was allowed.
+    pub pdr: Found,
+    /// Delays below it.
+    pub latencies: Vec<LatencyReport>,
+    /// Frames that arrived in the trials of the search and of the delays.
+    pub received_count: u64,
+    /// Of those, reordered (RFC 4737 section 3.3).
+    pub reordered_count: u64,
+    /// Of those, second ones.
+    pub duplicated_count: u64,
+    /// How the search went.
+    pub books: SearchBooks,
+}
+
+/// Delays at one rate, nanoseconds from a frame's making to its arrival at the sink; buckets are a
+/// sixteenth wide.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatencyReport {
+    /// Share of the rate without loss, 0.0 to 1.0.
+    pub share: f64,
+    /// Rate that was offered, frames a second.
+    pub offered_pps: f64,
+    /// Lost meanwhile, 0.0 to 1.0.
+    pub loss: f64,
+    /// Half of the frames were no longer on their way.
+    pub delay_ns_p50: Option<u64>,
+    /// 99 of a hundred.
+    pub delay_ns_p99: Option<u64>,
+    /// All.
+    pub delay_ns_max: Option<u64>,
+}
+
+impl LatencyReport {
+    pub(super) fn of(share: f64, observed: &Observed) -> Self {
+        LatencyReport {
+            share,
+            offered_pps: observed.trial.offered_pps,
+            loss: observed.trial.loss(),
+            delay_ns_p50: observed.delays.quantile_ns(0.5),
+            delay_ns_p99: observed.delays.quantile_ns(0.99),
+            delay_ns_max: observed.delays.quantile_ns(1.0),
+        }
+    }
+}
+
+impl SizeReport {
+    /// Reordered share of what arrived, 0.0 to 1.0; `None` when nothing did.
+    pub fn reordered_share(&self) -> Option<f64> {
+        let received = self.received_count;
+        (received > 0).then(|| self.reordered_count as f64 / received as f64)
+    }
+
+    /// A rate in bits a second on an Ethernet wire, gaps and preambles counted.
+    pub fn wire_bits_per_s(&self, rate_pps: f64) -> f64 {
+        rate_pps * ((self.size_bytes + WIRE_BYTES) * 8) as f64
+    }
+}
+
+fn rate(found: &Found) -> String {
+    match (found.rate_pps, found.beyond_pps) {
+        (None, Some(_)) => "none".into(),
+        // The source kept to none of the rates.
+        (None, None) => "unknown".into(),
+        (Some(rate), None) => format!("> {rate:.0}"),
+        (Some(rate), Some(_)) => format!("{rate:.0}"),
+    }
+}
+
+fn micros(delay_ns: Option<u64>) -> String {
+    delay_ns.map_or_else(|| "-".into(), |ns| format!("{:.1}", ns as f64 / 1e3))
+}
+
+/// A table for people.
+pub fn text(spec: &MeasureSpec, sizes: &[SizeReport]) -> String {
+    let mut out = format!("forwarder: {}\n", spec.arm.name);
+    let _ = writeln!(
+        out,
+        "{:>6}  {:>10}  {:>10}  {:>8}  {:>10}  {:>10}  {:>9}  {:>6}  {:>9}",
+        "bytes",
+        "source pps",
+        "NDR pps",
+        "Mbit/s",
+        "PDR pps",
+        "reordered",
+        "repeated",
+        "trials",
+        "disturbed"
+    );
+    for size in sizes {
+        let mbit = |pps| format!("{:.1}", size.wire_bits_per_s(pps) / 1e6);
+        let mbit = size.ndr.rate_pps.map_or_else(|| "-".into(), mbit);
+        let _ = writeln!(
+            out,
+            "{:>6}  {:>10.0}  {:>10}  {:>8}  {:>10}  {:>10}  {:>9}  {:>6}  {:>9}",
+            size.size_bytes,
+            size.flood_pps,
+            rate(&size.ndr),
+            mbit,
+            rate(&size.pdr),
+            size.reordered_count,
+            size.duplicated_count,
+            size.books.trial_count,
+            size.books.accepted_disturbed_count,
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\n{:>6}  {:>5}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}",
+        "bytes", "% NDR", "pps", "loss %", "p50 us", "p99 us", "max us"
+    );
+    for size in sizes {
+        for at in &size.latencies {
+            let _ = writeln!(
+                out,
+                "{:>6}  {:>5.0}  {:>10.0}  {:>7.3}  {:>8}  {:>8}  {:>8}",
+                size.size_bytes,
+                at.share * 100.0,
+                at.offered_pps,
+                at.loss * 100.0,
+                micros(at.delay_ns_p50),
+                micros(at.delay_ns_p99),
+                micros(at.delay_ns_max),
+            );
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\nNDR: no frame lost; PDR: at most {} % lost; \"> N\": N is met, and the source offers no \
+         more;\nunknown: the source kept to no rate, something else had its CPU. Sizes with the frame check sequence; Mbit/s with preamble and gap. Disturbed: \
+         trials that count\nthough something else had more than {:.0} % of the CPU time.",
+        spec.partial_loss * 100.0,
+        spec.search.disturbed_share_max * 100.0,
+    );
+    out
+}
+
+/// One JSON object.
+pub fn json(spec: &MeasureSpec, sizes: &[SizeReport]) -> Value {
+    let found = |found: &Found| {
+        json!({
+            "pps": found.rate_pps,
+            "beyond_pps": found.beyond_pps,
+            "source_limited": found.rate_pps.is_some() && found.beyond_pps.is_none(),
+        })
+    };
+    let latency = |at: &LatencyReport| {
+        json!({
+            "share_of_ndr": at.share,
+            "offered_pps": at.offered_pps,
+            "loss": at.loss,
+            "delay_ns_p50": at.delay_ns_p50,
+            "delay_ns_p99": at.delay_ns_p99,
+            "delay_ns_max": at.delay_ns_max,
+        })
+    };
+    let size = |size: &SizeReport| {
+        json!({
+            "size_bytes": size.size_bytes,
+            "source_pps": size.flood_pps,
+            "ndr": found(&size.ndr),
+            "pdr": found(&size.pdr),
+            "latency": size.latencies.iter().map(latency).collect::<Vec<_>>(),
+            "received_count": size.received_count,
+            "reordered_count": size.reordered_count,
+            "reordered_share": size.reordered_share(),
+            "duplicated_count": size.duplicated_count,
+            "trials": {
+                "count": size.books.trial_count,
+                "repeated_for_disturbance": size.books.disturbed_count,
+                "accepted_disturbed": size.books.accepted_disturbed_count,
+                "rate_not_offered": size.books.unoffered_count,
+            },
+        })
+    };
+    json!({
+        "forwarder": spec.arm.name,
+        "trial_s": spec.trial.as_secs_f64(),
+        "pdr_loss": spec.partial_loss,
+        "resolution": spec.search.resolution,
+        "disturbed_share_max": spec.search.disturbed_share_max,
+        "sizes": sizes.iter().map(size).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::Arm;
+
+    use crate::Switch;
+
+    use super::*;
+
+    fn report() -> (MeasureSpec, SizeReport) {
+        let spec = MeasureSpec {
+            arm: Arm::with([Switch::Bypass]),
+            sizes_bytes: vec![64],
+            trial: Duration::from_millis(100),
+            partial_loss: 0.005,
+            latency_shares: vec![0.5],
+            search: Default::default(),
+        };
+        let size = SizeReport {
+            size_bytes: 64,
+            flood_pps: 2e6,
+            ndr: Found { rate_pps: Some(1e6), beyond_pps: Some(1.01e6) },
+            pdr: Found { rate_pps: Some(1.9e6), beyond_pps: None },
+            latencies: vec![LatencyReport {
+                share: 0.5,
+                offered_pps: 5e5,
+                loss: 0.0,
+                delay_ns_p50: Some(12_345),
+                delay_ns_p99: None,
+                delay_ns_max: None,
+            }],
+            received_count: 1000,
+            reordered_count: 10,
+            duplicated_count: 0,
+            books: SearchBooks::default(),
+        };
+        (spec, size)
+    }
+
+    #[test]
+    fn rates_are_of_the_wire_and_bounds_of_the_source_are_marked() {
+        let (spec, size) = report();
+        let text = text(&spec, std::slice::from_ref(&size));
+        // 84 bytes of a wire each: 672 Mbit/s at a million a second.
+        assert!(text.contains("672.0") && text.contains("> 1900000"), "{text}");
+        assert!(text.contains("12.3") && text.contains("0.5 % lost"), "{text}");
+        let json = json(&spec, &[size]);
+        assert_eq!(json["sizes"][0]["ndr"]["source_limited"], false);
+        assert_eq!(json["sizes"][0]["pdr"]["source_limited"], true);
+        assert_eq!(json["sizes"][0]["reordered_share"], 0.01);
+    }
+
+    #[test]
+    fn size_without_a_rate_has_no_bits_either() {
+        let (spec, size) = report();
+        for (beyond_pps, rate) in [(Some(1000.0), "none"), (None, "unknown")] {
+            let size = SizeReport { ndr: Found { rate_pps: None, beyond_pps }, ..size.clone() };
+            let text = text(&spec, &[size]);
+            let row = text.lines().nth(2).expect("a row");
+            let cells: Vec<_> = row.split_whitespace().collect();
+            assert_eq!(cells[2..4], [rate, "-"], "{row}");
+        }
+    }
+}

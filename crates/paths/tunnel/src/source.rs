@@ -1,0 +1,181 @@
+//! Where the frames come from: one flow from the kernel's live-frame generator.
+
+use std::time::Duration;
+
+use io::{Remote, Template};
+use lab::{End, Triple};
+use model::Cost;
+use sys::bpf::{DropSpec, Generator};
+use sys::clock::monotonic_ns;
+use sys::rusage::ThreadUsage;
+use wire::frame::{HEADERS_BYTES, UdpMeta, UdpTemplate};
+use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
+
+use lab::{Cause, cost_of, local, settle};
+use model::PathError;
+
+use super::bench::batch_of;
+
+/// UDP ports of the flow.
+const PORTS: (u16, u16) = (9001, 9000);
+/// Minimum frames of a run: each run ends with a pause of the kernel.
+const FRAMES_MIN: u32 = 20_000;
+/// Frames of the first run of a trial whose rate is unknown.
+const FRAMES_FIRST: u32 = 50_000;
+const FRAMES_MAX: f64 = 20_000_000.0;
+
+/// The frame that is sent repeatedly.
+pub(super) struct Flow {
+    frame: Vec<u8>,
+    /// Offset of the sequence number.
+    pub(super) sequence_at: usize,
+    /// The probe's session, just before it.
+    pub(super) session: u32,
+}
+
+/// Report of the source.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Sent {
+    /// Frames accepted by the wire.
+    pub(super) sent_count: u64,
+    /// Frames generated.
+    pub(super) attempted_count: u64,
+    /// CLOCK_MONOTONIC nanoseconds when the longest run began and ended.
+    pub(super) run_ns: (u64, u64),
+    /// Time of sending, without pauses between runs.
+    pub(super) sending_ns: u64,
+    /// Frames a second while sending.
+    pub(super) rate_pps: f64,
+    pub(super) cost: Cost,
+}
+
+impl Flow {
+    /// - `payload_bytes`: UDP payload, at least the probe's header.
+    pub(super) fn new(lab: &Triple, payload_bytes: usize, session: u32) -> Result<Flow, PathError> {
+        let near = local(&lab.near, lab.near.ip, PORTS.0);
+        let remote = Remote { mac: lab.far.mac, ip: lab.far.ip, port: PORTS.1 };
+        let template = Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
+        let mut frame = vec![0; template.frame_bytes()];
+        let header =
+            Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
+        // No checksum: IPv4 allows it, and the sequence number changes in every frame.
+        let payload = template.build_unchecked(&mut frame, &mut |p| {
+            let written = header.write(p);
+            debug_assert!(written.is_ok());
+        });
+        Ok(Flow { frame, sequence_at: payload.start + SEQUENCE_OFFSET, session })
+    }
+
+    /// Bytes of a frame from its Ethernet header on.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// Sends for about `trial`, on a thread of its own that ends with it.
+    ///
+    /// - `rate_pps`: frames a second; 0 for as many as the interface takes.
+    /// - `rate_hint_pps`: rate of the last trial of this kind; then one run is enough.
+    pub(super) fn send(
+        &self,
+        near: &End,
+        cpus: &[usize],
+        trial: Duration,
+        rate_pps: f64,
+        rate_hint_pps: Option<f64>,
+    ) -> Result<Sent, Cause> {
+        settle(near, cpus)?;
+        let mut generator = Generator::new(&self.frame, near.ifindex, self.sequence_at)?;
+        let begun = ThreadUsage::now();
+        let mut sent = Sent::default();
+        let mut sending = Duration::ZERO;
+        generator.set_rate(rate_pps);
+        let is_flood = rate_pps == 0.0;
+        let frames_min = if is_flood { FRAMES_MIN } else { 1 };
+        let mut rate = if is_flood { rate_hint_pps } else { Some(rate_pps) };
+        while sending < trial.mul_f64(0.9) {
+            let frames = match rate {
+                None => FRAMES_FIRST,
+                Some(rate) => {
+                    let left_s = (trial.saturating_sub(sending)).as_secs_f64();
+                    ((rate * left_s).min(FRAMES_MAX) as u32).max(frames_min)
+                }
+            };
+            let before = generator.counts().attempted;
+            let from_ns = monotonic_ns();
+            let took = generator.run(frames, batch_of(rate_pps, false))?;
+            let to_ns = from_ns + took.as_nanos() as u64;
+            if to_ns - from_ns > sent.run_ns.1 - sent.run_ns.0 {
+                sent.run_ns = (from_ns, to_ns);
+            }
+            sending += took;
+            let made = (generator.counts().attempted - before) as f64;
+            rate = Some(made / took.as_secs_f64().max(1e-6));
+        }
+        let used = ThreadUsage::now().since(&begun);
+        sent.cost = cost_of(&used);
+        sent.rate_pps = generator.counts().attempted as f64 / sending.as_secs_f64().max(1e-6);
+        sent.sending_ns = sending.as_nanos() as u64;
+        sent.sent_count = generator.sent();
+        sent.attempted_count = generator.counts().attempted;
+        Ok(sent)
+    }
+}
+
+/// The frame check sequence, which a veth leaves out.
+const FCS_BYTES: usize = 4;
+/// Payload of a [`SmallFlow`]: tag, sequence number, time.
+const TAG_BYTES: usize = 4;
+const STAMP_AT: usize = TAG_BYTES + 4;
+const MARKS_BYTES: usize = STAMP_AT + 8;
+
+/// One flow of frames from 64 bytes on, too small for the probe's header.
+pub(super) struct SmallFlow {
+    frame: Vec<u8>,
+    tag: u32,
+}
+
+impl SmallFlow {
+    /// - `size_bytes`: of a frame, its check sequence counted.
+    pub(super) fn new(lab: &Triple, size_bytes: usize) -> Result<SmallFlow, PathError> {
+        let sizes = HEADERS_BYTES + MARKS_BYTES + FCS_BYTES
+            ..=HEADERS_BYTES + crate::topology::PAYLOAD_BYTES_MAX + FCS_BYTES;
+        if !sizes.contains(&size_bytes) {
+            return Err(PathError::Invalid {
+                what: format!("a frame of {size_bytes} bytes"),
+                remedy: format!("give {} to {}", sizes.start(), sizes.end()),
+            });
+        }
+        let meta = UdpMeta {
+            src_mac: lab.near.mac,
+            dst_mac: lab.far.mac,
+            src_ip: lab.near.ip,
+            dst_ip: lab.far.ip,
+            src_port: PORTS.0,
+            dst_port: PORTS.1,
+        };
+        let mut frame = vec![0; size_bytes - FCS_BYTES];
+        let template =
+            UdpTemplate::new(meta, frame.len() - HEADERS_BYTES).map_err(PathError::part)?;
+        template.write_into(&mut frame).map_err(PathError::part)?;
+        let tag = monotonic_ns() as u32 | 1;
+        frame[HEADERS_BYTES..HEADERS_BYTES + TAG_BYTES].copy_from_slice(&tag.to_be_bytes());
+        Ok(SmallFlow { frame, tag })
+    }
+
+    /// Generator of its frames, for a thread in the source's namespace.
+    pub(super) fn generator(&self, ifindex: u32) -> Result<Generator, sys::bpf::BpfError> {
+        let (sequence_at, stamp_at) = (HEADERS_BYTES + TAG_BYTES, HEADERS_BYTES + STAMP_AT);
+        Generator::with_stamp(&self.frame, ifindex, sequence_at, Some(stamp_at))
+    }
+
+    /// Specification of a sink behind `headers_bytes` of outer headers.
+    pub(super) fn seen_behind(&self, headers_bytes: usize) -> DropSpec {
+        let at = headers_bytes + HEADERS_BYTES;
+        DropSpec {
+            sequence_offset: Some(at + TAG_BYTES),
+            tag: self.tag,
+            stamp_offset: Some(at + STAMP_AT),
+            ..DropSpec::default()
+        }
+    }
+}

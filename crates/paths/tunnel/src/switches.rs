@@ -1,0 +1,168 @@
+//! The switches of the tunnel, and the forwarder that a set of them makes.
+
+use model::{Arm, PathSwitch, SwitchSet};
+
+use forward::forwarder::Tuning;
+use forward::order::BATCH_FRAMES_MAX;
+
+/// Empty chains at each of two hooks while `no-netfilter` is off.
+pub(super) const EMPTY_CHAINS: u32 = 3;
+/// Workers of `parallel` at most.
+const WORKERS_MAX: usize = 4;
+
+model::switches! {
+    /// Switches of the tunnel, in the order of the ladder.
+    pub enum Switch {
+        Rps {
+            effect: "received frames are forwarded on another CPU than the one that takes them in",
+            scope: Interface,
+            needs: "two CPUs; no effect under bypass, which takes frames before it",
+            source: "kernel documentation, networking/scaling.rst, RPS",
+        },
+        NoNetfilter {
+            effect: "no netfilter hook in the way; off, three empty chains each at output and postrouting",
+            scope: Host,
+            needs: "nftables in the kernel; no effect under bypass",
+            source: "nft(8), hooks",
+        },
+        NoCapture {
+            effect: "no packet socket hears the interfaces; off, one on each whose filter matches nothing",
+            scope: Host,
+            needs: "no effect under bypass",
+            source: "packet(7), ETH_P_ALL",
+        },
+        Bypass {
+            effect: "our forwarder over AF_XDP instead of the kernel's bridge and VXLAN device",
+            scope: Process,
+            needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
+            source: "kernel documentation, networking/af_xdp.rst",
+        },
+        Batch {
+            effect: "64 frames a turn; off, one",
+            scope: Process,
+            needs: "bypass",
+            source: "kernel documentation, networking/af_xdp.rst",
+        },
+        Prepend {
+            effect: "outer headers go into the headroom; off, the frame is copied into another first",
+            scope: Process,
+            needs: "bypass",
+            source: "XDP_PACKET_HEADROOM of linux/bpf.h",
+        },
+        Parallel {
+            effect: "as many workers as CPUs, up to four, for the one flow",
+            scope: Process,
+            needs: "bypass, and two CPUs",
+            source: "RFC 4737 for what it does to the order",
+        },
+        Ordered {
+            effect: "frames leave in the order of arrival; off, each batch as soon as it is done",
+            scope: Process,
+            needs: "bypass and parallel, without which nothing gets out of order",
+            source: "RFC 4737 section 3.3",
+        },
+    }
+}
+
+/// Those of our own forwarder.
+pub(super) const OWN: [Switch; 4] =
+    [Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered];
+
+/// How our forwarder works under an arm's switches; read once, when a trial begins.
+pub(super) fn tuning_of(arm: &Arm) -> Tuning {
+    Tuning {
+        batch_frames: if arm.has(Switch::Batch) { BATCH_FRAMES_MAX } else { 1 },
+        is_ordered: arm.has(Switch::Ordered),
+        prepends: arm.has(Switch::Prepend),
+        ..Tuning::default()
+    }
+}
+
+/// How many workers an arm has.
+pub(super) fn workers_of(arm: &Arm, cpus: usize) -> usize {
+    if arm.has(Switch::Parallel) { cpus.clamp(1, WORKERS_MAX) } else { 1 }
+}
+
+/// Why an arm says nothing under a load that is work inside our own forwarder, if so, and what to
+/// ask for instead. `bypass` beside switches of that forwarder may be said again.
+pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
+    let on = Switch::ALL.iter().copied().filter(|switch| arm.has(*switch));
+    let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(|switch| OWN.contains(switch));
+    let is_said_again = others == [Switch::Bypass] && !own.is_empty();
+    let other = others.iter().find(|switch| **switch != Switch::Bypass).or(others.first())?;
+    let instead = match own.is_empty() {
+        true => format!("switches that do: {}", OWN.map(Switch::id).join(", ")),
+        false => own.into_iter().collect::<SwitchSet>().joined(),
+    };
+    (!is_said_again).then(|| {
+        format!(
+            "under load {load} every arm, the baseline too, is our own forwarder, and {other} \
+             changes nothing; take {instead}; for a second worker give --arms \
+             batch+prepend,batch+prepend+parallel+ordered"
+        )
+    })
+}
+
+/// Why a set of switches makes no sense, if it does not.
+pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+    let without_bypass = OWN.into_iter().find(|id| arm.has(*id) && !arm.has(Switch::Bypass));
+    if let Some(id) = without_bypass {
+        return Some(format!(
+            "{id} is a property of our own forwarder and means nothing without bypass; try \
+             bypass+{id}"
+        ));
+    }
+    (arm.has(Switch::Ordered) && !arm.has(Switch::Parallel)).then(|| {
+        "one worker keeps the order whatever it does; try bypass+parallel+ordered".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_switch_of_our_forwarder_changes_it() {
+        let base = tuning_of(&Arm::with([Switch::Bypass]));
+        assert_eq!((base.batch_frames, base.is_ordered, base.prepends), (1, false, false));
+        for id in [Switch::Batch, Switch::Prepend, Switch::Ordered] {
+            assert_ne!(tuning_of(&Arm::with([Switch::Bypass, id])), base, "{id}");
+        }
+        assert_eq!(workers_of(&Arm::with([Switch::Bypass]), 8), 1);
+        assert_eq!(workers_of(&Arm::with([Switch::Bypass, Switch::Parallel]), 8), 4);
+        assert_eq!(workers_of(&Arm::with([Switch::Bypass, Switch::Parallel]), 2), 2);
+    }
+
+    #[test]
+    fn switches_of_our_forwarder_without_it_are_refused_with_the_way_to_ask() {
+        for id in OWN {
+            assert!(contradiction(&Arm::with([id])).unwrap().contains("bypass+"), "{id}");
+        }
+        assert!(contradiction(&Arm::with([Switch::Bypass, Switch::Ordered])).is_some());
+        assert!(
+            contradiction(&Arm::with([Switch::Bypass, Switch::Parallel, Switch::Ordered]))
+                .is_none()
+        );
+        assert!(contradiction(&Arm::with([Switch::Rps, Switch::NoCapture])).is_none());
+    }
+
+    #[test]
+    fn under_a_load_of_extra_work_arms_that_change_nothing_are_refused_with_what_to_take() {
+        let refusal = |ids: &[Switch]| misplaced(&Arm::with(ids.to_vec()), "work-35");
+        use Switch::{Batch, Bypass, Ordered, Parallel, Prepend, Rps};
+        for fine in [&[][..], &[Batch], &[Bypass, Batch], &[Batch, Parallel, Ordered]] {
+            assert_eq!(refusal(fine), None, "{fine:?}");
+        }
+        assert!(refusal(&[Bypass]).unwrap().contains("take switches that do: batch, prepend"));
+        let said = refusal(&[Rps, Bypass, Batch, Prepend]).unwrap();
+        assert!(said.contains("rps changes nothing; take batch+prepend;"), "{said}");
+    }
+
+    #[test]
+    fn every_prefix_of_the_ladder_makes_sense() {
+        for n in 0..=Switch::ALL.len() {
+            let rung = Arm::with(Switch::ALL[..n].iter().copied());
+            assert_eq!(contradiction(&rung), None, "{}", rung.name);
+        }
+    }
+}

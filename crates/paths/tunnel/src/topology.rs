@@ -1,0 +1,70 @@
+//! Trials of the tunnel: a source, a forwarder that puts its flow into a VXLAN tunnel, and a
+//! sink at the tunnel's other end, in three namespaces.
+
+use std::net::Ipv4Addr;
+
+use lab::{PairSpec, Triple};
+use model::{Arm, PathError};
+
+use crate::kernel;
+use crate::switches::Switch;
+
+/// The tunnel's ends, and its network.
+pub(crate) const FORWARDER_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub(crate) const SINK_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+pub(crate) const VNI: u32 = 42;
+/// Inner packets of 1500 bytes fit with their outer headers.
+pub(crate) const UNDERLAY_MTU: u32 = 1600;
+/// Largest UDP payload whose packet is within 1500 bytes.
+pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
+
+/// Extra work of the forwarder under a load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    pub(crate) work_ns: u64,
+    pub(crate) limit: Option<Limit>,
+}
+
+/// Token bucket that passes half of the offered rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Inside the ordered section: its drops leave holes.
+    Policer,
+    /// After the order is restored, behind a queue with tail drop.
+    Shaper,
+}
+
+impl Extra {
+    pub(crate) fn of(load: &str) -> Extra {
+        let none = Extra::default();
+        match load {
+            "work-35" => Extra { work_ns: 35, ..none },
+            "work-100" => Extra { work_ns: 100, ..none },
+            "police-50" => Extra { limit: Some(Limit::Policer), ..none },
+            "shape-50" => Extra { limit: Some(Limit::Shaper), ..none },
+            _ => none,
+        }
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Extra::default()
+    }
+}
+
+pub(crate) fn build() -> Result<Triple, PathError> {
+    // GRO: the generator's frames reach a veth only when it polls, and every forwarder is to
+    // meet the same interfaces.
+    let spec = PairSpec { mtu_bytes: UNDERLAY_MTU, gro: true, tso: false, ..PairSpec::default() };
+    let lab = Triple::new(&spec).map_err(PathError::part)?;
+    kernel::prepare(&lab)?;
+    Ok(lab)
+}
+
+/// The arm with the switches that its load implies.
+pub(crate) fn effective(arm: &Arm, load: &str) -> Arm {
+    let mut arm = arm.clone();
+    if !Extra::of(load).is_none() {
+        arm.switches.insert(Switch::Bypass);
+    }
+    arm
+}

@@ -1,0 +1,198 @@
+//! Wirepath's forwarder over AF_XDP in the middle of the lab.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use io::forward::{Pool, PoolBalance, PortSpec, TunnelFrames, XskStatistics, open_port};
+use io::{Copying, XdpMode};
+use lab::{End, Triple};
+use model::Cost;
+use sys::rusage::ThreadUsage;
+use sys::thread::start;
+
+use crate::topology::{FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
+use forward::decap::DecapSpec;
+use forward::encap::Encap;
+use forward::fdb::{Fdb, FdbSpec};
+use forward::forwarder::{
+    Forwarder, ForwarderSpec, NamedCounts, PolicerSpec, RulesSpec, Tuning, Worker,
+};
+use forward::order::{OrderCounters, OrderSpec};
+use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
+use forward::spec::{Carrier, Outer, Tunnel};
+use host::text::chain;
+use lab::{Cause, cost_of, settle};
+use model::PathError;
+
+/// Frames of the pool, and of those the kernel has to receive into at each port.
+const POOL_FRAMES: u32 = 8192;
+const FILL_FRAMES: u32 = 2048;
+const FRAME_BYTES: u32 = 2048;
+/// Empty polls before a worker sleeps: about 50 µs.
+const IDLE_TURNS: u32 = 200;
+const NAP: Duration = Duration::from_millis(1);
+/// Maximum turns that find no frame while the queue empties after the end of a trial: about a second. Not
+/// a time, because a worker may lose its CPU for longer.
+const DRAIN_TURNS_MAX: u32 = 1000;
+/// Time-out of a batch ticket: on a shared CPU a worker may have to wait for its time slice.
+const STUCK_AFTER_NS: u64 = 500_000_000;
+/// Of a shaper: a few milliseconds at the rate of `shape-50`.
+const QUEUE: QueueSpec = QueueSpec { frame_count_max: 256, byte_count_max: 1 << 20 };
+/// Preamble, frame check sequence and gap of a frame on an Ethernet wire.
+pub(super) const WIRE_BYTES: u16 = 24;
+
+/// Report of the forwarder on a trial.
+#[derive(Debug)]
+pub(super) struct UserReport {
+    pub(super) counts: NamedCounts,
+    pub(super) books: [OrderCounters; 2],
+    pub(super) balance: PoolBalance,
+    pub(super) statistics: Option<XskStatistics>,
+    /// CPU time and frames of each worker.
+    pub(super) workers: Vec<(Cost, u64)>,
+    pub(super) is_zero_copy: bool,
+}
+
+/// Forwarder of an arm and a load.
+#[derive(Debug, Clone)]
+pub(super) struct UserSpec {
+    pub(super) tuning: Tuning,
+    /// Inside the ordered section.
+    pub(super) policer: Option<PolicerSpec>,
+    /// After the order is restored: bucket of the outer frames.
+    pub(super) shaper: Option<TokenBucket>,
+    /// CPUs of each worker; empty for anywhere.
+    pub(super) workers: Vec<Vec<usize>>,
+}
+
+/// Tries AF_XDP in the lab. Errors: the reason why it is not possible.
+pub(super) fn try_user(lab: &Triple) -> Result<(), String> {
+    let tuning = Tuning::default();
+    let spec = UserSpec { tuning, policer: None, shaper: None, workers: Vec::new() };
+    run(lab, &spec, || Ok(())).map(drop).map_err(|e| chain(&e))
+}
+
+/// Forwards while `body` runs. Returns its result and the forwarder's report.
+pub(super) fn run<T>(
+    lab: &Triple,
+    spec: &UserSpec,
+    body: impl FnOnce() -> Result<T, PathError>,
+) -> Result<(T, UserReport), PathError> {
+    let failed = |why: Cause| PathError::at("forwarder", why);
+    let pool = Pool::allocate(FRAME_BYTES, POOL_FRAMES)
+        .map_err(|e| failed(format!("16 MiB of frames: {e}").into()))?;
+    let middle = &lab.middle;
+    let ports = middle.netns.run(|| {
+        let near = open_port(&pool, &port(&middle.near_if, TunnelFrames::All), None)?;
+        let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, gre: false };
+        let far = open_port(&pool, &port(&middle.far_if, tunnels), Some(&near.rx))?;
+        Ok::<_, io::IoError>((near, far))
+    });
+    let (near, far) = ports.map_err(PathError::part)?.map_err(PathError::part)?;
+    let is_zero_copy = near.rx.is_zero_copy();
+    let forwarder =
+        Forwarder::new(&pool, near, far, forwarder_spec(lab, spec)?).map_err(PathError::part)?;
+    let stop = AtomicBool::new(false);
+    let (result, workers) = thread::scope(|scope| {
+        let threads: Vec<_> = spec
+            .workers
+            .iter()
+            .map(|cpus| {
+                let (forwarder, stop) = (&forwarder, &stop);
+                start(scope, "worker", move || {
+                    let settled = settle(&middle.near_if, cpus).map_err(Cause::from);
+                    let worked = settled.and_then(|()| work(forwarder, stop));
+                    // The others stop when one worker fails.
+                    stop.store(stop.load(Ordering::Relaxed) || worked.is_err(), Ordering::Relaxed);
+                    worked
+                })
+            })
+            .collect();
+        let result = body();
+        stop.store(true, Ordering::Relaxed);
+        let workers: Result<Vec<_>, PathError> = threads
+            .into_iter()
+            .map(|thread| thread.end().map_err(|why| PathError::at("a worker", why)))
+            .collect();
+        (result, workers)
+    });
+    let workers = workers?;
+    let report = UserReport {
+        counts: forwarder.counts(),
+        books: forwarder.counters(),
+        balance: pool.balance(),
+        statistics: io::forward::xsk_statistics(forwarder.sockets()[0]),
+        workers,
+        is_zero_copy,
+    };
+    drop(forwarder);
+    Ok((result?, report))
+}
+
+/// Loop of a worker until the stop flag is set and no frame waits: a worker that had lost its CPU at the
+/// end of a trial finds the last frames in the ring. Returns its CPU time and its frames.
+fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Cause> {
+    let begun = ThreadUsage::now();
+    let mut worker = Worker::default();
+    let mut idle_turns = 0;
+    let mut drain_turns = 0;
+    loop {
+        let taken = forwarder.turn(&mut worker, sys::clock::monotonic_ns())?;
+        if taken == 0 && stop.load(Ordering::Relaxed) {
+            // An underlay that takes no more frames leaves some in the queue for ever.
+            if forwarder.queued().unwrap_or(0) == 0 || drain_turns >= DRAIN_TURNS_MAX {
+                break;
+            }
+            drain_turns += 1;
+        }
+        match taken {
+            0 if idle_turns >= IDLE_TURNS => {
+                forwarder.wait(NAP).map_err(|e| format!("waiting for frames: {e}"))?;
+            }
+            0 => idle_turns += 1,
+            _ => idle_turns = 0,
+        }
+    }
+    let used = ThreadUsage::now().since(&begun);
+    Ok((cost_of(&used), worker.frame_count))
+}
+
+fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathError> {
+    let tunnel = Tunnel {
+        local: FORWARDER_IP.into(),
+        remote: SINK_IP.into(),
+        carrier: Carrier::Vxlan { vni: VNI },
+    };
+    let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
+    let outer = Outer { mtu_bytes: UNDERLAY_MTU as u16, ..suggested };
+    let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+    let now_ns = sys::clock::monotonic_ns();
+    let shaper = spec.shaper.clone().map(|bucket| Shaper::new(Some(bucket), WIRE_BYTES, &[QUEUE]));
+    Ok(ForwarderSpec {
+        rules: RulesSpec {
+            encaps: vec![encap],
+            decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
+            learns: true,
+            classifier: Classifier::new(0),
+            policer: spec.policer,
+        },
+        fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: now_ns }),
+        shaper,
+        order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: STUCK_AFTER_NS },
+        tuning: spec.tuning,
+    })
+}
+
+fn port(end: &End, frames: TunnelFrames) -> PortSpec {
+    PortSpec {
+        ifindex: end.ifindex,
+        ifname: end.ifname.clone(),
+        queue: 0,
+        queues: 1,
+        mode: XdpMode::Native,
+        copying: Copying::Copy,
+        frames,
+        fill_target: FILL_FRAMES,
+    }
+}

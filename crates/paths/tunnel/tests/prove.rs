@@ -1,0 +1,212 @@
+//! The tunnel's arms in their lab: every one carries the flow, keeps its order or is seen not to,
+//! and accounts for each frame.
+
+use std::time::Duration;
+use wirepath_tunnel::Switch;
+
+use model::{Arm, ArmPlan, Measurement};
+use model::{Load, Path, Session};
+use testkit::alone;
+use testkit::arms::{self, counter};
+
+fn tunnel() -> Box<dyn Path> {
+    Box::new(wirepath_tunnel::TunnelPath)
+}
+
+fn load(kind: &str) -> Load {
+    arms::load(tunnel().as_ref(), kind, Duration::from_millis(120))
+}
+
+/// Every frame that was sent arrived or appears in a drop counter.
+#[track_caller]
+fn balances(name: &str, m: &Measurement) {
+    let delivery = m.deliveries["forward"];
+    assert!(delivery.balances(), "{name}: {delivery:?}");
+    assert!(delivery.received_count > 1000, "{name}: {delivery:?} {:?}", m.counters);
+    assert_eq!(delivery.duplicated_count, 0, "{name}: {delivery:?}");
+    assert_eq!(counter(m, "missing_count"), 0, "{name}: {delivery:?} {:?}", m.counters);
+    for zero in ["in_flight_count", "pool_unbalanced_count", "passed_count", "late_count"] {
+        assert_eq!(m.counters.get(zero).copied().unwrap_or(0), 0, "{name}: {:?}", m.counters);
+    }
+}
+
+fn supported(arm: &Arm, load: &Load) -> bool {
+    arms::supported(tunnel().as_ref(), arm, load)
+}
+
+fn open(load: &Load) -> Option<Box<dyn Session>> {
+    supported(&Arm::baseline(), load).then(|| tunnel().open(load).expect("a lab"))
+}
+
+#[test]
+fn every_arm_of_the_ladder_carries_the_flow_and_accounts_for_each_frame() {
+    let _alone = alone();
+    let load = load("flood");
+    let path = tunnel();
+    let peers = ["kernel".to_owned()];
+    let listed =
+        model::arms(&ArmPlan::Ladder, path.switches(), &peers, &mut |arm| path.support(arm, &load));
+    let Some(mut session) = open(&load) else { return };
+    let mut ran = 0;
+    for (arm, _) in &listed {
+        if !supported(arm, &load) {
+            continue;
+        }
+        // Twice: the second time the source knows its rate.
+        for _ in 0..2 {
+            let m = session.trial(arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+            balances(&arm.name, &m);
+            // What workers do to the order without restoration has a test of its own; the
+            // kernel's steering moves a flow as a whole.
+            if arm.name != "+parallel" {
+                let reordered = m.deliveries["forward"].reordered_count;
+                assert_eq!(reordered, 0, "{}: {:?}", arm.name, m.counters);
+            }
+            ran += 1;
+        }
+    }
+    assert!(ran >= 20, "the ladder has its rungs: {listed:?}");
+}
+
+#[test]
+fn switches_act_where_they_are_measured_or_are_reported() {
+    let _alone = alone();
+    let load = load("flood");
+    let Some(mut session) = open(&load) else { return };
+    use Switch::{Batch, Bypass, NoCapture, NoNetfilter, Prepend, Rps};
+    for (switches, idle) in [
+        (&[Rps, NoNetfilter, NoCapture][..], ""),
+        (&[Bypass, Batch, Prepend], ""),
+        (&[Rps, NoNetfilter, NoCapture, Bypass], "rps no-netfilter no-capture"),
+    ] {
+        let arm = Arm::with(switches.iter().copied());
+        if supported(&arm, &load) {
+            let m = session.trial(&arm).expect("it runs");
+            let named: Vec<_> = m.not_effective.iter().map(|found| &*found.switch).collect();
+            assert_eq!(named.join(" "), idle, "{:?}", m.counters);
+            // Softirqs that RPS moved are in no thread's CPU time.
+            let is_missing = m.traps.contains(&lab::softirqs_missing());
+            assert!(is_missing || !arm.has(Rps) || !idle.is_empty(), "{m:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not() {
+    let _alone = alone();
+    let load = load("work-100");
+    let Some(mut session) = open(&load) else { return };
+    let loose = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel]);
+    if !supported(&loose, &load) {
+        return;
+    }
+    let kept = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered]);
+    let mut reordered_count = 0;
+    for _ in 0..20 {
+        let m = session.trial(&loose).expect("it runs");
+        balances("unordered", &m);
+        reordered_count += m.deliveries["forward"].reordered_count;
+        let m = session.trial(&kept).expect("it runs");
+        balances("ordered", &m);
+        assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
+        let both_worked = ["worker_0_frame_count", "worker_1_frame_count"];
+        assert!(both_worked.iter().all(|name| counter(&m, name) > 0), "{:?}", m.counters);
+        if reordered_count > 0 {
+            return;
+        }
+    }
+    panic!("the meter saw no disorder in twenty trials that keep none");
+}
+
+/// Runs a load whose limit is to drop half of its frames until it does: on a busy machine the source
+/// or a worker may lose its CPU.
+fn halves(kind: &str, dropped: &str) {
+    let _alone = alone();
+    let load = load(kind);
+    let Some(mut session) = open(&load) else { return };
+    let ordered = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered]);
+    if !supported(&ordered, &load) {
+        return;
+    }
+    let mut seen = Vec::new();
+    for _ in 0..50 {
+        let m = session.trial(&ordered).expect("it runs");
+        balances(kind, &m);
+        assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
+        let dropped_count = m.counters.get(dropped).copied().unwrap_or(0);
+        let counts = (dropped_count, counter(&m, "admitted_count"));
+        let share = counts.0 as f64 / counts.1 as f64;
+        let is_half = m.traps.iter().all(|trap| *trap == lab::softirqs_missing());
+        assert_eq!(is_half, (0.4..=0.6).contains(&share), "{counts:?} {:?}", m.traps);
+        if is_half {
+            return;
+        }
+        seen.push(counts);
+    }
+    panic!("no trial of fifty dropped half of the admitted frames: {seen:?}");
+}
+
+#[test]
+fn policer_inside_the_ordered_section_drops_half_and_stalls_nothing() {
+    halves("police-50", "forwarder_policed_count");
+}
+
+#[test]
+fn shaper_behind_the_order_drops_half_at_its_tail_and_stalls_nothing() {
+    halves("shape-50", "forwarder_into_tunnels_tail_drop_count");
+}
+
+#[test]
+fn limit_without_a_rate_is_refused_with_the_remedy() {
+    let load = Load { rate_pps: 0, ..load("police-50") };
+    let error = tunnel().open(&load).err().expect("refused").to_string();
+    assert!(error.contains("--rate"), "{error}");
+}
+
+#[test]
+fn testpmd_forwards_the_flow_in_order_and_its_cost_is_its_own() {
+    let _alone = alone();
+    let load = load("flood");
+    let Some(mut session) = open(&load) else { return };
+    for name in ["testpmd", "testpmd-packet"] {
+        let peer = Arm::peer(name);
+        if !supported(&peer, &load) {
+            continue;
+        }
+        for _ in 0..2 {
+            let m = session.trial(&peer).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let delivery = m.deliveries["forward"];
+            assert!(delivery.balances() && delivery.received_count > 1000, "{name}: {delivery:?}");
+            assert_eq!((delivery.reordered_count, delivery.duplicated_count), (0, 0), "{name}");
+            let cost = m.costs["worker 0"];
+            // It polls: as long as the trial, give or take its turns on a busy CPU.
+            assert!(cost.user_ns > 0 && cost.user_ns < 4 * m.wall_ns, "{name}: {cost:?}");
+        }
+        // And leaves the interfaces to the next.
+        balances("after testpmd", &session.trial(&Arm::baseline()).expect("it runs"));
+    }
+}
+
+#[test]
+fn arms_leave_the_lab_as_they_found_it() {
+    let _alone = alone();
+    let load = load("flood");
+    let Some(mut session) = open(&load) else { return };
+    // Each after the other kind, twice: what one left behind would be in the other's way.
+    use Switch::{Batch, Bypass, NoCapture, NoNetfilter};
+    for switches in [&[][..], &[Bypass, Batch], &[NoNetfilter, NoCapture], &[Bypass], &[]] {
+        let arm = Arm::with(switches.iter().copied());
+        if supported(&arm, &load) {
+            balances(&arm.name, &session.trial(&arm).expect("it runs"));
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_the_lab_are_refused() {
+    for (size_bytes, needle) in [(8, "24"), (1473, "1472")] {
+        let load = Load { size_bytes, ..load("flood") };
+        let error = tunnel().open(&load).err().expect("refused").to_string();
+        assert!(error.contains(needle), "{error}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Search for the guest's image.
+
+use std::path::{Path, PathBuf};
+
+/// Overrides the search.
+const VARIABLE: &str = "WIREPATH_VMNIC_IMAGE";
+const FILE: &str = "wirepath-vmnic-nettest.elf";
+/// Location in a package, relative to the executable's folder.
+const PACKAGED: &str = "../share/wirepath/wirepath-vmnic-nettest.elf";
+
+/// Error of the search.
+#[derive(Debug, thiserror::Error)]
+pub enum MissingImage {
+    #[error(
+        "the guest's image {FILE} is neither beside the executable nor in target/firmware: build \
+         it by `cargo xtask firmware`, or set {VARIABLE}"
+    )]
+    NotFound,
+    #[error("cannot read the guest's image {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Reads the image: the one named by `WIREPATH_VMNIC_IMAGE`, else one beside the executable, else
+/// a package's, else what `cargo xtask firmware` has built.
+pub fn load() -> Result<Vec<u8>, MissingImage> {
+    let path = match std::env::var_os(VARIABLE) {
+        Some(named) => PathBuf::from(named),
+        None => find(std::env::current_exe().ok().as_deref()).ok_or(MissingImage::NotFound)?,
+    };
+    std::fs::read(&path).map_err(|source| MissingImage::Read { path, source })
+}
+
+fn find(executable: Option<&Path>) -> Option<PathBuf> {
+    let folders = executable.into_iter().flat_map(|path| path.ancestors().skip(1));
+    // Beside the executable, in a package, or for a cargo build some folders above, in `target`.
+    let beside =
+        folders.clone().take(1).flat_map(|folder| [folder.join(FILE), folder.join(PACKAGED)]);
+    let built = folders.take(4).map(|folder| folder.join("firmware").join(FILE));
+    let here = std::iter::once(Path::new("target/firmware").join(FILE));
+    beside.chain(built).chain(here).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_beside_the_executable_comes_before_a_built_one() {
+        let target = tempfile::tempdir().unwrap();
+        let release = target.path().join("release");
+        let firmware = target.path().join("firmware");
+        std::fs::create_dir_all(&release).unwrap();
+        std::fs::create_dir_all(&firmware).unwrap();
+        let executable = release.join("wirepath");
+        std::fs::write(firmware.join(FILE), "built").unwrap();
+        assert_eq!(find(Some(&executable)), Some(firmware.join(FILE)));
+        let share = target.path().join("share/wirepath");
+        std::fs::create_dir_all(&share).unwrap();
+        std::fs::write(share.join(FILE), "packaged").unwrap();
+        assert_eq!(find(Some(&executable)), Some(release.join(PACKAGED)));
+        std::fs::write(release.join(FILE), "beside").unwrap();
+        assert_eq!(find(Some(&executable)), Some(release.join(FILE)));
+    }
+}

@@ -1,0 +1,135 @@
+//! Loads and peers of the path, and where it runs.
+
+use std::time::Duration;
+
+use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
+
+use crate::switches::Switch;
+
+/// Native loops, which write the same back ends, and the same guest on another device.
+const PEERS: &[&str] =
+    &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net", "qemu-virtio-net-kvm"];
+/// Peers that keep to a link's rate.
+const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
+/// Peers with a TCP/IP stack.
+const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
+
+static LOADS: [LoadKind; 4] = [
+    LoadKind {
+        name: "stream",
+        what: "raw frames from the guest to the host as fast as they go",
+        judged: &["vcpu_ns_per_packet", "cpu_ns_per_packet", "goodput_bps"],
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial: Duration::from_millis(300),
+        peers: PEERS,
+    },
+    LoadKind {
+        name: "paced",
+        what: "the same into a link of 100 Mbit/s: idle share of the guest",
+        judged: &["guest_share_idle", "vcpu_ns_per_packet", "goodput_bps"],
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
+        peers: PACED_PEERS,
+    },
+    LoadKind {
+        name: "tcp",
+        what: "a TCP stream from the guest to a socket of the host; SHA-256 compared before the first trial",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: STREAM_PEERS,
+    },
+    LoadKind {
+        name: "tcp-receive",
+        what: "a TCP stream from a socket of the host to the guest; SHA-256 compared before the first trial",
+        judged: STREAM_JUDGED,
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(500),
+        peers: STREAM_PEERS,
+    },
+];
+
+const STREAM_JUDGED: &[&str] = &["vcpu_ns_per_packet", "goodput_bps", "cpu_ns_per_packet"];
+
+/// The path `vmnic`.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Vmnic;
+
+impl Path for Vmnic {
+    fn name(&self) -> &'static str {
+        "vmnic"
+    }
+
+    fn what(&self) -> &'static str {
+        "a virtual machine's NIC, an emulated Lance: from the guest's driver to the host's network"
+    }
+
+    fn switches(&self) -> &'static [SwitchSpec] {
+        Switch::SPECS
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &LOADS
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        if arm.kind == model::ArmKind::Peer {
+            let kind = LOADS.iter().find(|kind| kind.name == load.kind);
+            let peers = kind.map_or(PEERS, |kind| kind.peers);
+            let name = arm.name.as_str();
+            if !peers.contains(&name) {
+                let carry = peers.join(", ");
+                let why = format!(
+                    "peer {name} does not support load {}; peers of that load: {carry}",
+                    load.kind
+                );
+                return Support::Refused { why };
+            }
+            return match crate::qemu::Card::of_arm(name) {
+                Some(card) => crate::qemu::support(card),
+                None => crate::support::native(name),
+            };
+        }
+        crate::support::support(arm)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        if load.far.is_some() {
+            return Err(PathError::Invalid {
+                what: "path vmnic runs in its own lab only".into(),
+                remedy: "omit --peer".into(),
+            });
+        }
+        let (sizes, remedy) = match load.kind.as_str() {
+            "tcp" | "tcp-receive" => (1..=65_536, "a write has 1 to 65,536 bytes"),
+            _ => (60..=1514, "a frame has 60 to 1514 bytes without its check sequence"),
+        };
+        if !sizes.contains(&load.size_bytes) {
+            let what =
+                format!("{} bytes is not a valid size for load {}", load.size_bytes, load.kind);
+            return Err(PathError::Invalid { what, remedy: remedy.into() });
+        }
+        Ok(Box::new(crate::session::VmnicSession::open(load)?))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn support(&self, _: &Arm, _: &Load) -> Support {
+        Support::unsupported(NOT_X86, NEEDS_X86)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn open(&self, _: &Load) -> Result<Box<dyn Session>, PathError> {
+        Err(PathError::Unsupported { what: NOT_X86.into(), needs: NEEDS_X86.into() })
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+const NOT_X86: &str = "a virtual PC on a processor that is not x86-64";
+#[cfg(not(target_arch = "x86_64"))]
+const NEEDS_X86: &str = "x86-64 with KVM";

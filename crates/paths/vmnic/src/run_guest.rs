@@ -1,0 +1,66 @@
+//! Running a guest to its end.
+
+use std::time::{Duration, Instant};
+
+use host::text::chain;
+use model::PathError;
+use vmm::{self, End, Outcome, Receiver, Sender, Snapshot, Spec};
+
+/// Memory of a guest.
+pub(super) const RAM_BYTES: usize = 32 << 20;
+/// Descriptors of both rings, as a power of two: a TCP window fits, and the buffers fit into a cache.
+pub(super) const RING_LOG2: u64 = 7;
+/// Time limit beyond the measured part, for boot and drain.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Interval at which the waiting thread checks if this process itself was stopped.
+const PULSE: Duration = Duration::from_millis(100);
+/// A pulse this late means that the process or the machine was stopped.
+const STILL: Duration = Duration::from_secs(2);
+
+/// Waits for a guest. Time in which this process was stopped does not count, since the guest was stopped
+/// with it. Returns true if the guest has ended, and the stopped time.
+fn wait(running: &vmm::Running, patience: Duration) -> (bool, Duration) {
+    let (mut waited, mut still) = (Duration::ZERO, Duration::ZERO);
+    while waited < patience {
+        let begun = Instant::now();
+        let done = running.wait(PULSE.min(patience - waited));
+        let took = begun.elapsed();
+        if took >= STILL {
+            still += took;
+        } else {
+            waited += took;
+        }
+        if done {
+            return (true, still);
+        }
+    }
+    (false, still)
+}
+
+/// Runs a guest until it is done and returns the counters of its measured part. An error has the state of
+/// the guest, the device and the monitor.
+pub(super) fn run_guest(
+    spec: &Spec<'_>,
+    sender: Box<dyn Sender>,
+    receiver: Box<dyn Receiver>,
+    patience: Duration,
+) -> Result<Snapshot, PathError> {
+    let failed = |why: String| PathError::at("guest", why);
+    let running = vmm::start(spec, sender, receiver).map_err(PathError::part)?;
+    let (done, still) = wait(&running, patience);
+    let outcome = running.stop().map_err(|e| failed(chain(&e)))?;
+    let Outcome { end, measured, total, condition } = outcome;
+    let why = match (end, measured) {
+        (End::Done, Some(measured)) => return Ok(measured),
+        (End::Done, None) => "no measured part".to_owned(),
+        (_, _) if !done => "it timed out".to_owned(),
+        (end, _) => format!("it ended by {end:?}"),
+    };
+    let stopped = match still {
+        Duration::ZERO => String::new(),
+        still => format!("; this process was stopped for {:.1} s", still.as_secs_f64()),
+    };
+    let report = vmm::FailureReport { condition: &condition, total: &total };
+    Err(failed(format!("{why}{stopped}\n{report}")))
+}

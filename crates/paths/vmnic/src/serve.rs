@@ -1,0 +1,94 @@
+//! A guest that serves TCP, UDP and ICMP in the lab.
+
+use std::net::Ipv4Addr;
+
+use host::netns::Netns;
+use model::Arm;
+use wire::nettest::Mode;
+
+use super::run_guest::{RAM_BYTES, RING_LOG2};
+use super::topology::{BackEnd, MAC, Topology, Wire};
+use super::{image, switches};
+use host::text::chain;
+use model::PathError;
+use vmm::{self, Running, Spec, Task};
+
+/// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
+///
+/// Drop ends the guest, then the lab.
+pub struct Served {
+    running: Running,
+    ends: Topology,
+    back_end: BackEnd,
+    guest_ip: Ipv4Addr,
+}
+
+/// Counters of a guest that served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    pub tx_frame_count: u64,
+    pub rx_frame_count: u64,
+    /// Exits to the monitor.
+    pub exit_count: u64,
+    /// CPU time of the vCPU's thread.
+    pub vcpu_ns: u64,
+    /// CPU time of the device's thread.
+    pub device_ns: u64,
+}
+
+impl Served {
+    /// Builds a lab and starts a guest with the switches of `arm`.
+    ///
+    /// Errors: missing support on this host, with its remedy.
+    pub fn start(arm: &Arm) -> Result<Self, PathError> {
+        let image = image::load().map_err(PathError::part)?;
+        let switches = switches::of_arm(arm);
+        let (ends, back_end) = (Topology::new()?, BackEnd::of(&switches));
+        let (running, guest_ip) = {
+            let Wire { sender, receiver, far, guest_ip, .. } = ends.open(back_end)?;
+            let task = Task {
+                mode: Mode::Serve,
+                tx_ring_log2: RING_LOG2,
+                rx_ring_log2: RING_LOG2,
+                ip: guest_ip,
+                peer_ip: far.ip,
+                ..Task::send(1460, 0)
+            };
+            let spec = Spec { image: &image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            let running = vmm::start(&spec, sender, receiver).map_err(PathError::part)?;
+            (running, guest_ip)
+        };
+        Ok(Served { running, ends, back_end, guest_ip })
+    }
+
+    pub fn guest_ip(&self) -> Ipv4Addr {
+        self.guest_ip
+    }
+
+    /// The namespace from which it is reached.
+    pub fn netns(&self) -> &Netns {
+        &self.ends.far(self.back_end).netns
+    }
+
+    /// True if the guest has ended by itself, which is an error.
+    pub fn has_ended(&self) -> bool {
+        self.running.wait(std::time::Duration::ZERO)
+    }
+
+    /// Topology it.
+    pub fn stop(self) -> Result<Summary, PathError> {
+        let failed = |why: String| PathError::at("guest", why);
+        let outcome = self.running.stop().map_err(|e| failed(chain(&e)))?;
+        if outcome.end != vmm::End::Stopped {
+            return Err(failed(format!("ended by {:?}", outcome.end)));
+        }
+        let seen = outcome.total;
+        Ok(Summary {
+            tx_frame_count: seen.lance.tx_frame_count,
+            rx_frame_count: seen.lance.rx_frame_count,
+            exit_count: seen.exits.count(),
+            vcpu_ns: seen.vcpu.user_ns + seen.vcpu.system_ns,
+            device_ns: seen.device_cpu_ns,
+        })
+    }
+}

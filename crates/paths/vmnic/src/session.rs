@@ -1,0 +1,251 @@
+//! Trials of the virtual NIC in a lab: a guest that sends, and a host that receives.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use host::cpu::CpuClock;
+use lab::End as LabEnd;
+use model::{Arm, ArmKind, Measurement};
+use wire::nettest::report;
+
+use super::host_stream::{Direction, Length, Passed};
+use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::sink::SinkError;
+use super::stream::Stream;
+use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
+use super::{accounting, image, native, qemu, sink, switches};
+use lab::{Meter, Run, Signals, Used};
+use model::{Load, PathError, Session};
+use vmm::{self, PacedSender, Spec, Task};
+
+/// Frames before the measured part: pages are faulted in, threads are awake.
+const WARM_UP: u64 = 16;
+/// Silence at the sink that ends a trial, and the time limit for it.
+const GRACE: Duration = Duration::from_millis(25);
+const GRACE_MAX: Duration = Duration::from_secs(2);
+/// Link of the load `paced`.
+const LINK_BPS: u64 = 100_000_000;
+
+/// The lab and the state that trials share.
+pub(super) struct VmnicSession {
+    ends: Topology,
+    image: Vec<u8>,
+    load: Load,
+    clock: Rc<CpuClock>,
+    /// Cost of an exit on this host; `None` without KVM.
+    exit_cost_ns: Option<u64>,
+    /// Arms of which a stream's SHA-256 was compared at both ends.
+    compared: BTreeSet<String>,
+}
+
+impl VmnicSession {
+    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+        Ok(VmnicSession {
+            ends: Topology::new()?,
+            // Native loops do not need the image.
+            image: image::load().unwrap_or_default(),
+            load: load.clone(),
+            clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
+            exit_cost_ns: vmm::exit_cost_ns().ok(),
+            compared: BTreeSet::new(),
+        })
+    }
+
+    /// A back end, behind a link of the load's rate.
+    fn backend(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
+        let wire = self.ends.open(back_end)?;
+        if self.load.kind != "paced" {
+            return Ok(wire);
+        }
+        let sender = Box::new(PacedSender::new(wire.sender, LINK_BPS));
+        Ok(Wire { sender, ..wire })
+    }
+
+    /// Runs `source` while the sink at `far` receives; `source` returns its result and the number of
+    /// frames sent.
+    fn with_sink<R: Send>(
+        &self,
+        far: &LabEnd,
+        warm_up: u64,
+        source: impl FnOnce() -> Result<(R, u64), PathError> + Send,
+    ) -> Result<(R, sink::Received, Used, u64), PathError> {
+        let lost_before = lost_on_wire(far)?;
+        let seen = &AtomicU64::new(0);
+        let size_bytes = self.load.size_bytes;
+        let ends = Run {
+            receiver: "sink",
+            sender: "source",
+            received_count: seen,
+            grace: GRACE,
+            grace_max: GRACE_MAX,
+        };
+        let meter = Meter::start(&self.clock, &[])?;
+        let receive = |signals: &Signals<'_>| {
+            far.netns.enter().map_err(SinkError::Netns)?;
+            let sink = sink::Sink::open(far).map_err(SinkError::Socket)?;
+            signals.ready();
+            let received = sink.receive(size_bytes, warm_up, signals.stop, seen);
+            Ok(received.map_err(SinkError::Receive)?)
+        };
+        let (ran, received) = lab::run(&ends, receive, || Ok(source()?))?;
+        let used = meter.stop()?;
+        let lost_count = lost_on_wire(far)?.saturating_sub(lost_before);
+        Ok((ran, received, used, lost_count))
+    }
+
+    fn task(&self, far: &LabEnd) -> Task {
+        Task {
+            count: 0,
+            warm_up: WARM_UP,
+            duration_us: self.load.trial.as_micros() as u64,
+            peer_mac: far.mac,
+            tx_ring_log2: RING_LOG2,
+            rx_ring_log2: RING_LOG2,
+            ..Task::send(self.load.size_bytes as u64, 0)
+        }
+    }
+
+    fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let switches = switches::of_arm(arm);
+        let wire = self.backend(BackEnd::of(&switches))?;
+        let task = self.task(wire.far);
+        let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+        let (sender, receiver) = (wire.sender, wire.receiver);
+        let (measured, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
+            let measured = run_guest(&spec, sender, receiver, self.load.trial + PATIENCE)?;
+            let sent_count = WARM_UP + measured.report[report::TX_FRAMES];
+            Ok((measured, sent_count))
+        })?;
+        let mut m =
+            accounting::of_guest(&measured, &received, self.load.size_bytes, WARM_UP, lost_count);
+        used.account(&mut m);
+        m.mode.insert("back end".into(), wire.mode.into());
+        m.not_effective = accounting::not_effective(arm, &measured);
+        Ok(m)
+    }
+
+    /// A TCP stream between the guest's stack and a Linux socket.
+    fn stream(&mut self, arm: &Arm, direction: Direction) -> Result<Measurement, PathError> {
+        let compared_bytes = self.compare_digests(&arm.name, direction, |session, stream| {
+            Ok(stream.through(&session.ends, &session.image, arm)?.1)
+        })?;
+        let meter = Meter::start(&self.clock, &[])?;
+        let stream = self.stream_of(direction, false);
+        let (measured, passed, mode) = stream.through(&self.ends, &self.image, arm)?;
+        let used = meter.stop()?;
+        let mut m = accounting::of_stream(&measured, &passed);
+        used.account(&mut m);
+        m.mode.insert("back end".into(), mode.into());
+        m.not_effective = accounting::not_effective(arm, &measured);
+        m.counters.insert("digest_compared_bytes".into(), compared_bytes);
+        Ok(m)
+    }
+
+    fn stream_of(&self, direction: Direction, is_digested: bool) -> Stream {
+        let length = Length::For(self.load.trial);
+        Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
+    }
+
+    /// Before an arm's first trial: a stream by `run`, not measured, whose SHA-256 is compared at both
+    /// ends. Returns its bytes; 0 if it was done before. Errors: the ends differ.
+    fn compare_digests(
+        &mut self,
+        arm: &str,
+        direction: Direction,
+        run: impl FnOnce(&Self, &Stream) -> Result<Passed, PathError>,
+    ) -> Result<u64, PathError> {
+        if self.compared.contains(arm) {
+            return Ok(0);
+        }
+        let passed = run(self, &self.stream_of(direction, true))?;
+        self.compared.insert(arm.to_owned());
+        Ok(passed.bytes)
+    }
+
+    /// The guest on QEMU's device, frames to the same TAP.
+    fn qemu(&self, card: qemu::Card) -> Result<Measurement, PathError> {
+        let (tap, _) = self.ends.tap();
+        let far = self.ends.far(BackEnd::Tap);
+        let task = self.task(far);
+        let (image, patience) = (&self.image, self.load.trial + PATIENCE);
+        let (ran, received, used, lost_count) = self.with_sink(far, WARM_UP, || {
+            let ran = qemu::run(card, image, &task, tap, patience)?;
+            let sent_count = WARM_UP + ran.report[report::TX_FRAMES];
+            Ok((ran, sent_count))
+        })?;
+        let size_bytes = self.load.size_bytes;
+        let mut m = accounting::of_qemu(&ran, &received, size_bytes, WARM_UP, lost_count);
+        used.with_children(ran.total_ns).account(&mut m);
+        Ok(m)
+    }
+
+    fn qemu_stream(
+        &mut self,
+        arm: &str,
+        card: qemu::Card,
+        direction: Direction,
+    ) -> Result<Measurement, PathError> {
+        let compared_bytes = self.compare_digests(arm, direction, |session, stream| {
+            Ok(stream.through_qemu(card, &session.ends, &session.image)?.1)
+        })?;
+        let meter = Meter::start(&self.clock, &[])?;
+        let stream = self.stream_of(direction, false);
+        let (ran, passed) = stream.through_qemu(card, &self.ends, &self.image)?;
+        let used = meter.stop()?;
+        let mut m = accounting::of_qemu_stream(&ran, &passed);
+        used.with_children(ran.total_ns).account(&mut m);
+        m.counters.insert("digest_compared_bytes".into(), compared_bytes);
+        Ok(m)
+    }
+
+    fn native(&self, name: &str) -> Result<Measurement, PathError> {
+        let back_end = match name {
+            "native-tap" => BackEnd::Tap,
+            "native-xdp" => BackEnd::XdpRing,
+            _ => BackEnd::PacketRing,
+        };
+        let Wire { mut sender, receiver, far, mode, .. } = self.backend(back_end)?;
+        // A native loop does not receive.
+        drop(receiver);
+        let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
+        let (ran, received, used, lost_count) = self.with_sink(far, 0, || {
+            let ran = native::run(sender.as_mut(), far.mac, MAC, size_bytes, trial);
+            let sent_count = ran.sent_count;
+            Ok((ran, sent_count))
+        })?;
+        let refused_count = sender.refused_count();
+        let mut m = accounting::of_native(&ran, &received, size_bytes, lost_count, refused_count);
+        used.account(&mut m);
+        m.mode.insert("back end".into(), mode.into());
+        Ok(m)
+    }
+}
+
+impl Session for VmnicSession {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let direction = match self.load.kind.as_str() {
+            "tcp" => Some(Direction::ToHost),
+            "tcp-receive" => Some(Direction::ToGuest),
+            _ => None,
+        };
+        match (arm.kind, qemu::Card::of_arm(&arm.name), direction) {
+            (ArmKind::Peer, Some(card), None) => self.qemu(card),
+            (ArmKind::Peer, Some(card), Some(direction)) => {
+                self.qemu_stream(&arm.name, card, direction)
+            }
+            (ArmKind::Peer, None, _) => self.native(&arm.name),
+            (_, _, None) => self.variant(arm),
+            (_, _, Some(direction)) => self.stream(arm, direction),
+        }
+    }
+
+    fn nic(&self) -> String {
+        let exit = match self.exit_cost_ns {
+            Some(ns) => format!("an exit costs {:.1} µs", ns as f64 / 1000.0),
+            None => "no KVM".into(),
+        };
+        format!("Lance over a TAP or a veth, MTU 1500; {exit}")
+    }
+}

@@ -1,0 +1,196 @@
+//! TCP streams between the guest's stack and a Linux socket, digested at both ends if asked to.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use lab::End;
+use model::Arm;
+use wire::nettest::{Mode, STREAM_PORT, report};
+
+use super::host_stream::{self, Passed};
+pub use super::host_stream::{Direction, Length};
+use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::topology::{BackEnd, MAC, Topology, Wire};
+use super::{image, qemu, switches};
+use host::text::chain;
+use model::PathError;
+use vmm::{Snapshot, Spec, Task};
+
+/// Time limit of a stream of given length.
+const LONG: Duration = Duration::from_secs(600);
+const WRITE_BYTES: usize = 50_000;
+
+/// Counts and digests of a stream at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streamed {
+    pub host_bytes: u64,
+    pub guest_bytes: u64,
+    /// SHA-256 at the host; zeros, as in the guest, if the stream was not digested.
+    pub host_digest: [u8; 32],
+    /// SHA-256 in the guest.
+    pub guest_digest: [u8; 32],
+    /// Duration at the host.
+    pub wall_ns: u64,
+    pub backend: &'static str,
+}
+
+impl Streamed {
+    /// True if both ends have the same bytes.
+    pub fn is_equal(&self) -> bool {
+        self.host_bytes == self.guest_bytes && self.host_digest == self.guest_digest
+    }
+
+    fn new(page: &[u64; report::LEN], passed: &Passed, backend: &'static str) -> Self {
+        let mut guest_digest = [0; 32];
+        let words = &page[report::DIGEST..report::DIGEST + 4];
+        for (bytes, word) in guest_digest.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Streamed {
+            host_bytes: passed.bytes,
+            guest_bytes: page[report::STREAM_BYTES],
+            host_digest: passed.digest,
+            guest_digest,
+            wall_ns: passed.wall_ns,
+            backend,
+        }
+    }
+}
+
+/// Sends `bytes`, rounded up to whole writes, in one direction through a new lab and guest with the
+/// switches of `arm`. The caller compares both ends.
+///
+/// Errors: missing support on this host; an end that failed.
+pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
+    let image = image::load().map_err(PathError::part)?;
+    let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
+    let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true };
+    let (measured, passed, mode) = stream.pass(&Topology::new()?, &image, arm)?;
+    Ok(Streamed::new(&measured.report, &passed, mode))
+}
+
+/// Parameters of a TCP stream.
+pub(super) struct Stream {
+    pub(super) direction: Direction,
+    /// Bytes of a write.
+    pub(super) size_bytes: usize,
+    pub(super) length: Length,
+    /// Both ends compute the SHA-256 of the stream. In the guest it takes longer than the rest of the
+    /// fast arms, so judged trials go without.
+    pub(super) is_digested: bool,
+}
+
+impl Stream {
+    /// Runs the stream with the switches of an arm. Errors: the ends differ.
+    pub(super) fn through(
+        &self,
+        ends: &Topology,
+        image: &[u8],
+        arm: &Arm,
+    ) -> Result<(Snapshot, Passed, &'static str), PathError> {
+        let (measured, passed, mode) = self.pass(ends, image, arm)?;
+        agreed(&Streamed::new(&measured.report, &passed, mode))?;
+        Ok((measured, passed, mode))
+    }
+
+    /// Runs the stream with the guest on QEMU's device. Errors: the ends differ.
+    pub(super) fn through_qemu(
+        &self,
+        card: qemu::Card,
+        ends: &Topology,
+        image: &[u8],
+    ) -> Result<(qemu::Ran, Passed), PathError> {
+        let (tap, guest_ip) = ends.tap();
+        let far = ends.far(BackEnd::Tap);
+        let (ran, passed) = self.between(far, guest_ip, |task, patience| {
+            qemu::run(card, image, &task, tap, patience)
+        })?;
+        agreed(&Streamed::new(&ran.report, &passed, "TAP"))?;
+        Ok((ran, passed))
+    }
+
+    fn pass(
+        &self,
+        ends: &Topology,
+        image: &[u8],
+        arm: &Arm,
+    ) -> Result<(Snapshot, Passed, &'static str), PathError> {
+        let switches = switches::of_arm(arm);
+        let wire = ends.open(BackEnd::of(&switches))?;
+        let Wire { sender, receiver, far, guest_ip, mode } = wire;
+        let (measured, passed) = self.between(far, guest_ip, |task, patience| {
+            let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            run_guest(&spec, sender, receiver, patience)
+        })?;
+        Ok((measured, passed, mode))
+    }
+
+    /// Runs the host's end at `far` and a guest by `run`.
+    fn between<G>(
+        &self,
+        far: &End,
+        guest_ip: Ipv4Addr,
+        run: impl FnOnce(Task, Duration) -> Result<G, PathError>,
+    ) -> Result<(G, Passed), PathError> {
+        let address = (far.ip, STREAM_PORT);
+        let listener = far.run(|| TcpListener::bind(address)).map_err(PathError::part)?;
+        let listener = listener.map_err(PathError::part)?;
+        let (count, time, patience) = match self.length {
+            Length::Writes(count) => (count, Duration::ZERO, LONG),
+            Length::For(time) => (0, time, time + PATIENCE),
+        };
+        let task = Task {
+            mode: match self.direction {
+                Direction::ToHost => Mode::TcpSend,
+                Direction::ToGuest => Mode::TcpReceive,
+            },
+            count,
+            duration_us: time.as_micros() as u64,
+            digest: self.is_digested,
+            tx_ring_log2: RING_LOG2,
+            rx_ring_log2: RING_LOG2,
+            ip: guest_ip,
+            peer_ip: far.ip,
+            ..Task::send(self.size_bytes as u64, 0)
+        };
+        let (ran, passed) = thread::scope(|scope| {
+            let end = scope.spawn(|| {
+                let &Stream { direction, size_bytes, length, is_digested } = self;
+                host_stream::serve(&listener, direction, size_bytes, length, is_digested)
+            });
+            let ran = run(task, patience);
+            if ran.is_err() {
+                // Ends accept() at the host.
+                let _ = far.run(|| TcpStream::connect(address).map(drop));
+            }
+            (ran, end.join())
+        });
+        let passed = passed
+            .map_err(|_| host_end("panicked".into()))
+            .and_then(|passed| passed.map_err(|e| host_end(chain(&e))));
+        match (ran, passed) {
+            (Ok(ran), Ok(passed)) => Ok((ran, passed)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+            // Either may have caused the other.
+            (Err(ran), Err(passed)) => {
+                let why = format!("{}; {}", chain(&passed), chain(&ran));
+                Err(PathError::at("stream", why))
+            }
+        }
+    }
+}
+
+fn agreed(streamed: &Streamed) -> Result<(), PathError> {
+    if streamed.is_equal() {
+        return Ok(());
+    }
+    let Streamed { host_bytes, guest_bytes, .. } = streamed;
+    Err(host_end(format!(
+        "the stream differs: {host_bytes} bytes at the host, {guest_bytes} in the guest"
+    )))
+}
+
+fn host_end(why: String) -> PathError {
+    PathError::at("host", why)
+}

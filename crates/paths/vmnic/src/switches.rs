@@ -1,0 +1,104 @@
+//! Switches of the path.
+
+model::switches! {
+    /// Switches of the virtual NIC, in the order of the ladder.
+    pub enum Switch {
+        RapInKernel {
+            effect: "writes of the address register are recorded by the kernel instead of leaving the guest",
+            scope: Guest,
+            needs: "",
+            source: "kernel documentation, virt/kvm/api.rst, KVM_CAP_COALESCED_PIO",
+        },
+        TdmdDoorbell {
+            effect: "the transmit demand wakes a thread of the device instead of leaving the guest",
+            scope: Guest,
+            needs: "",
+            source: "kernel documentation, virt/kvm/api.rst, KVM_IOEVENTFD",
+        },
+        SendCombining {
+            effect: "frames stay in the ring until there are three, or a millisecond has passed",
+            scope: Process,
+            needs: "",
+            source: "USENIX 2001, a hosted virtual machine monitor's I/O devices",
+        },
+        SharedRing {
+            effect: "frames go through rings in shared memory (TPACKET_V3 on a veth); off: a TAP, a write a frame, poll() before each read",
+            scope: Process,
+            needs: "CAP_NET_RAW",
+            source: "kernel documentation, networking/packet_mmap.rst",
+        },
+        CombineMore {
+            effect: "sixteen frames go together instead of three, still within a millisecond; brings send-combining with it",
+            scope: Process,
+            needs: "",
+            source: "send-combining with another limit: three was right for a world switch of microseconds",
+        },
+        IntModeration {
+            effect: "an interrupt that tells only of frames sent waits for sixteen of them, or a millisecond",
+            scope: Process,
+            needs: "",
+            source: "Intel 8254x software developer's manual, Interrupt Throttling Register",
+        },
+        OwnPolling {
+            effect: "the device looks at its ring without being told, and the guest tells it only after a pause",
+            scope: Guest,
+            needs: "a CPU to itself while frames flow",
+            source: "AMD publication 19436, transmit polling",
+        },
+        TxIntMask {
+            effect: "the guest masks the transmit interrupt and takes descriptors back when it sends",
+            scope: Guest,
+            needs: "",
+            source: "AMD publication 19436, CSR3 TINTM",
+        },
+        IrqFd {
+            effect: "interrupts are raised by a pulse that needs no call to take back",
+            scope: Guest,
+            needs: "",
+            source: "kernel documentation, virt/kvm/api.rst, KVM_IRQFD",
+        },
+        XdpRing {
+            effect: "the shared rings are AF_XDP's instead of TPACKET_V3's; brings shared-ring with it",
+            scope: Process,
+            needs: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
+            source: "kernel documentation, networking/af_xdp.rst",
+        },
+    }
+}
+
+/// The monitor's switches that an arm has on.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
+    vmm::Switches {
+        rap_in_kernel: arm.has(Switch::RapInKernel),
+        tdmd_doorbell: arm.has(Switch::TdmdDoorbell),
+        send_combining: arm.has(Switch::SendCombining) || arm.has(Switch::CombineMore),
+        combine_more: arm.has(Switch::CombineMore),
+        shared_ring: arm.has(Switch::SharedRing) || arm.has(Switch::XdpRing),
+        xdp_ring: arm.has(Switch::XdpRing),
+        int_moderation: arm.has(Switch::IntModeration),
+        own_polling: arm.has(Switch::OwnPolling),
+        tx_int_mask: arm.has(Switch::TxIntMask),
+        irq_fd: arm.has(Switch::IrqFd),
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use model::Arm;
+
+    use super::*;
+
+    #[test]
+    fn each_switch_of_the_path_is_one_of_the_monitor() {
+        let mut seen = vec![of_arm(&Arm::baseline())];
+        assert_eq!(seen[0], vmm::Switches::default());
+        for switch in Switch::ALL.iter().copied() {
+            let one = of_arm(&Arm::with([switch]));
+            assert!(!seen.contains(&one), "{switch} changes nothing of its own");
+            seen.push(one);
+        }
+        let all = Arm::with(Switch::ALL.iter().copied());
+        assert_eq!(of_arm(&all), vmm::Switches::ALL);
+    }
+}

@@ -1,0 +1,106 @@
+//! Builds the guest's image and runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use testkit::skip;
+use vmm::{self, MonitorError, Outcome, Receiver, Running, Sender, Spec, Switches, Task};
+
+pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
+const RAM_BYTES: usize = 32 << 20;
+/// Far more than any guest of these tests takes; a guard against one that hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The image, built once from this source tree; else, where there is no compiler for it, one that
+/// was built before; else nothing, with the reason on stderr.
+pub(crate) fn image() -> Option<&'static [u8]> {
+    static IMAGE: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| {
+        let load =
+            |why| wirepath_vmnic::image::load().map_err(|error| format!("{why}, and {error}"));
+        build().or_else(load)
+    });
+    image.as_deref().inspect_err(|why| skip("nettest", why)).ok()
+}
+
+/// Puts the image where the path looks for it first: beside this executable.
+pub(crate) fn image_beside_us() -> Option<()> {
+    static PUT: OnceLock<()> = OnceLock::new();
+    let image = image()?;
+    PUT.get_or_init(|| {
+        let executable = std::env::current_exe().unwrap();
+        let folder = executable.parent().unwrap();
+        // Written whole, then named: another run of the tests may be reading it.
+        let partial = folder.join(format!("nettest.{}", std::process::id()));
+        std::fs::write(&partial, image).unwrap();
+        std::fs::rename(partial, folder.join("wirepath-vmnic-nettest.elf")).unwrap();
+    });
+    Some(())
+}
+
+fn build() -> Result<Vec<u8>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../guest-x86");
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest-x86");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--locked", "--target-dir"])
+        .arg(&target)
+        // QEMU reads the configuration in that folder only.
+        .current_dir(folder)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output()
+        .map_err(|error| format!("cargo does not run ({error})"))?;
+    if !built.status.success() {
+        let text = String::from_utf8_lossy(&built.stderr).into_owned();
+        // A guest that does not compile is a failure; a compiler that is not there is none.
+        let missing = ["may not be installed", "can't find crate for `core`", "No such file"];
+        assert!(missing.iter().any(|words| text.contains(words)), "{text}");
+        return Err("the guest cannot be built (`rustup target add x86_64-unknown-none`)".into());
+    }
+    std::fs::read(target.join("x86_64-unknown-none/release/nettest")).map_err(|e| e.to_string())
+}
+
+/// Starts a guest; `None`, with the reason on stderr, where there is no KVM.
+pub(crate) fn start(
+    task: Task,
+    switches: Switches,
+    sender: Box<dyn Sender>,
+    receiver: Box<dyn Receiver>,
+) -> Option<Running> {
+    start_image(image()?, task, switches, sender, receiver)
+}
+
+/// As [`start`], of another image.
+pub(crate) fn start_image(
+    image: &[u8],
+    task: Task,
+    switches: Switches,
+    sender: Box<dyn Sender>,
+    receiver: Box<dyn Receiver>,
+) -> Option<Running> {
+    let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+    match vmm::start(&spec, sender, receiver) {
+        Ok(running) => Some(running),
+        Err(MonitorError::Kvm(
+            error @ (host::kvm::KvmError::Device(_) | host::kvm::KvmError::Missing { .. }),
+        )) => {
+            skip("kvm", error);
+            None
+        }
+        Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+    }
+}
+
+/// Runs a guest until it is done.
+pub(crate) fn run(
+    task: Task,
+    switches: Switches,
+    sender: Box<dyn Sender>,
+    receiver: Box<dyn Receiver>,
+) -> Option<Outcome> {
+    let running = start(task, switches, sender, receiver)?;
+    running.wait(PATIENCE);
+    Some(running.stop().expect("the monitor runs to its end"))
+}

@@ -1,0 +1,180 @@
+//! The path as `prove` runs it: every arm of the ladder, and books that close.
+
+use std::time::Duration;
+
+use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
+use model::{Load, Path};
+use wirepath_vmnic::{Switch, Vmnic};
+
+use crate::guest;
+
+fn load(kind: &str) -> Load {
+    let kind = Vmnic.loads().iter().find(|load| load.name == kind).expect("a load of the path");
+    Load {
+        kind: kind.name.into(),
+        size_bytes: kind.size_bytes,
+        rate_pps: 0,
+        trial: Duration::from_millis(60),
+        far: None,
+        secret: None,
+    }
+}
+
+/// The ladder and the peers.
+fn arms(peers: &[&str], load: &Load) -> Vec<(Arm, Support)> {
+    let peers: Vec<String> = peers.iter().map(|peer| (*peer).to_owned()).collect();
+    model::arms(&ArmPlan::Ladder, Switch::SPECS, &peers, &mut |arm| Vmnic.support(arm, load))
+}
+
+/// Runs each arm once; nothing where there is no KVM or no image.
+fn trials(kind: &str, peers: &[&str]) -> Vec<(Arm, Measurement)> {
+    if guest::image_beside_us().is_none() {
+        return Vec::new();
+    }
+    let load = load(kind);
+    let arms = arms(peers, &load);
+    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
+        testkit::skip("kvm", format!("{what}; it needs {needs}"));
+        return Vec::new();
+    }
+    let mut session = Vmnic.open(&load).unwrap();
+    arms.into_iter()
+        .filter_map(|(arm, support)| {
+            if let Support::Unsupported { what, needs } = &support
+                && arm.name.starts_with("qemu")
+            {
+                testkit::skip("qemu-system-x86_64", format!("{what}; it needs {needs}"));
+                return None;
+            }
+            if let Support::Refused { why } = &support {
+                testkit::skip("kernel", format!("{}: {why}", arm.name));
+                return None;
+            }
+            assert_eq!(support, Support::Yes, "{}", arm.name);
+            let measurement = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+            Some((arm, measurement))
+        })
+        .collect()
+}
+
+fn books_close(arm: &Arm, m: &Measurement) {
+    let count = |name: &str| m.counters[name];
+    let (sent, received) = (count("sent_count"), count("received_count"));
+    assert!(sent > 0 && received > 0, "{}: {sent} sent, {received} received", arm.name);
+    let refused = m.counters.get("refused_by_back_end_count").copied().unwrap_or(0);
+    let told = refused + count("lost_on_wire_count") + count("dropped_by_sink_count");
+    assert_eq!(count("missing_count"), 0, "{}: {:?}", arm.name, m.counters);
+    assert_eq!(count("wrong_count"), 0, "{}", arm.name);
+    assert!(sent <= received + told, "{}: {:?}", arm.name, m.counters);
+    let delivery = m.deliveries["forward"];
+    assert!(delivery.balances() && delivery.duplicated_count == 0, "{delivery:?}");
+    assert_eq!(delivery.reordered_count, 0, "{}", arm.name);
+    if arm.name == "qemu-pcnet" {
+        // The driver does there what it does in the baseline.
+        assert_eq!(count("guest_port_access_count") / sent, 12, "{:?}", m.counters);
+    }
+    if arm.name == "qemu-virtio-net" {
+        // Some are sent without telling; each that arrives or frees a ring costs an interrupt at most.
+        assert!(count("guest_port_access_count") <= 3 * sent, "{:?}", m.counters);
+    }
+    if arm.name.starts_with("qemu") {
+        assert_eq!(count("guest_error_count"), 0, "{}", arm.name);
+    }
+    if arm.kind != ArmKind::Peer {
+        assert_eq!(count("device_frame_count"), sent, "{}", arm.name);
+        assert_eq!(count("guest_error_count"), 0, "{}", arm.name);
+    }
+}
+
+#[test]
+fn every_rung_of_the_ladder_runs_and_its_books_close() {
+    let peers = ["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net"];
+    for (arm, m) in trials("stream", &peers) {
+        books_close(&arm, &m);
+        assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
+        // Frames that come one by one are not combined; from `tx-int-mask` on there is hardly an
+        // interrupt.
+        let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd"];
+        assert!(m.not_effective.iter().all(|said| of_load.contains(&&*said.switch)), "{m:?}");
+        // All exits are at least those to the process, where the kernel counts them.
+        if let Some(all) = m.figures.get("kvm_exits_per_packet") {
+            assert!(*all >= 0.99 * m.figures["exits_per_packet"], "{}: {:?}", arm.name, m.figures);
+        }
+        let xdp = arm.has(Switch::XdpRing) || arm.name == "native-xdp";
+        let ring = arm.has(Switch::SharedRing) && !xdp || arm.name == "native";
+        assert_eq!(m.mode["back end"].contains("TPACKET"), ring, "{}", arm.name);
+        assert_eq!(m.mode["back end"].contains("AF_XDP"), xdp, "{}", arm.name);
+        let judged = Vmnic.loads()[0].judged;
+        let metrics = m.metrics();
+        for name in judged {
+            let metric = metrics.iter().find(|metric| metric.name == *name);
+            assert!(metric.is_some_and(|metric| metric.value.is_ok()), "{}: {name}", arm.name);
+        }
+    }
+}
+
+#[test]
+fn link_of_a_hundred_megabits_is_never_exceeded() {
+    for (arm, m) in trials("paced", &["native"]) {
+        books_close(&arm, &m);
+        let share = m.figures["guest_share_idle"];
+        assert!((0.0..=1.0).contains(&share), "{}: {share}", arm.name);
+        // 1,538 bytes each on the wire; what the link's queue takes at once, 4 ms, comes on top.
+        let frames_max = (m.wall_ns + 4_000_000) / 123_040 + 2;
+        assert!(m.counters["sent_count"] <= frames_max, "{}: {:?}", arm.name, m.counters);
+    }
+}
+
+#[test]
+fn streams_of_every_rung_are_the_same_at_both_ends() {
+    for kind in ["tcp", "tcp-receive"] {
+        // A trial fails when the digests differ, which are compared in a stream before it.
+        for (arm, m) in trials(kind, &["qemu-pcnet", "qemu-virtio-net"]) {
+            let throughput = m.throughput.expect("a stream has one");
+            assert!(throughput.payload_bytes > 0, "{}", arm.name);
+            assert!(throughput.received_count > 0, "{}", arm.name);
+            assert!(m.counters["digest_compared_bytes"] > 0, "{}: {:?}", arm.name, m.counters);
+            assert_eq!(m.counters["digested_bytes"], 0, "{}: {:?}", arm.name, m.counters);
+        }
+    }
+}
+
+#[test]
+fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not() {
+    if guest::image_beside_us().is_none() {
+        return;
+    }
+    let reasons = |kind: &str, arm: &Arm| {
+        let load = load(kind);
+        if let Support::Unsupported { what, needs } = Vmnic.support(arm, &load) {
+            testkit::skip("kernel", format!("{what}; it needs {needs}"));
+            return None;
+        }
+        let m = Vmnic.open(&load).unwrap().trial(arm).unwrap();
+        Some(m.not_effective.iter().map(|found| found.switch.clone()).collect::<Vec<_>>())
+    };
+    // In the baseline each frame is demanded and sent by itself, and none is received.
+    let alone = Arm::with([Switch::SharedRing]);
+    let Some(found) = reasons("stream", &alone) else { return };
+    assert_eq!(found, ["shared-ring"]);
+    let found = reasons("tcp-receive", &alone);
+    assert_eq!(found, Some(Vec::new()));
+}
+
+#[test]
+fn digests_are_compared_once_an_arm_and_are_no_part_of_a_judged_stream() {
+    let arm = Arm::with([Switch::SharedRing]);
+    let load = load("tcp");
+    if guest::image_beside_us().is_none() || !Vmnic.support(&arm, &load).is_yes() {
+        testkit::skip("kvm", format!("{:?}", Vmnic.support(&arm, &load)));
+        return;
+    }
+    let mut session = Vmnic.open(&load).unwrap();
+    let mut bytes = || {
+        let m = session.trial(&arm).unwrap();
+        assert_eq!(m.counters["digested_bytes"], 0, "{:?}", m.counters);
+        m.counters["digest_compared_bytes"]
+    };
+    assert!(bytes() > 0);
+    assert_eq!(bytes(), 0);
+}

@@ -1,0 +1,258 @@
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use vmm::lance::Sent;
+use vmm::{
+    COMBINE_FRAMES, COMBINE_MORE_FRAMES, End, Outcome, Receiver, Sender, Silence, Snapshot,
+    Switches, Task,
+};
+use wire::nettest::report;
+
+use crate::guest;
+
+/// Frames by sequence number, checked against what the guest is to send.
+#[derive(Default)]
+struct Checker {
+    next: u64,
+    wrong: u64,
+}
+
+struct CheckingSender(Arc<Mutex<Checker>>, usize);
+
+impl Sender for CheckingSender {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        let mut checker = self.0.lock().unwrap();
+        let body = |i: usize| (i * 7 + i / 256) as u8;
+        let right = frame.len() == self.1
+            && frame[..6] == [0xff; 6]
+            && frame[6..12] == guest::MAC
+            && frame[14..22] == checker.next.to_be_bytes()
+            && (22..frame.len()).all(|i| frame[i] == body(i));
+        checker.wrong += u64::from(!right);
+        checker.next += 1;
+        Sent::Taken
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}
+
+const COUNT: u64 = 300;
+
+/// A wire that has a frame for the guest whenever the device asks.
+struct Flood;
+
+impl Receiver for Flood {
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        into[..60].fill(0);
+        into[..6].copy_from_slice(&guest::MAC);
+        Ok(Some(60))
+    }
+
+    fn looks(&self) -> Option<bool> {
+        Some(true)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}
+
+fn per_frame(count: u64) -> f64 {
+    count as f64 / COUNT as f64
+}
+
+fn send(switches: Switches, size_bytes: u64) -> Option<(Outcome, Snapshot)> {
+    send_beside(switches, size_bytes, Box::new(Silence))
+}
+
+/// As [`send`], with frames from `receiver` meanwhile.
+fn send_beside(
+    switches: Switches,
+    size_bytes: u64,
+    receiver: Box<dyn Receiver>,
+) -> Option<(Outcome, Snapshot)> {
+    let checker = Arc::new(Mutex::new(Checker::default()));
+    let sender = Box::new(CheckingSender(checker.clone(), size_bytes as usize));
+    let outcome = guest::run(Task::send(size_bytes, COUNT), switches, sender, receiver)?;
+    assert_eq!(outcome.end, End::Done, "{switches:?} {:?}", outcome.total);
+    let measured = outcome.measured.clone().expect("the guest marks its measured part");
+    assert_eq!(measured.lance.tx_frame_count, COUNT, "{switches:?}");
+    let checker = checker.lock().unwrap();
+    assert_eq!((checker.next, checker.wrong), (COUNT + COUNT / 10, 0), "{switches:?}");
+    Some((outcome, measured))
+}
+
+#[test]
+fn baseline_leaves_the_guest_twelve_times_a_frame_and_interrupts_it_once() {
+    let Some((_, measured)) = send(Switches::default(), 1514) else { return };
+    let exits = &measured.exits;
+    assert!((10.0..=12.5).contains(&per_frame(exits.device_count())), "{exits:?}");
+    assert!((0.9..=1.1).contains(&per_frame(measured.report[report::INTERRUPTS])));
+    assert_eq!(exits.demand_count, COUNT);
+    // The guest counted the same accesses.
+    let accesses = measured.report[report::PORT_ACCESSES];
+    assert!(accesses.abs_diff(exits.device_count()) <= 12, "{accesses} {exits:?}");
+}
+
+#[test]
+fn kernel_agrees_about_the_exits_within_a_hundredth() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    let count = |name: &str| measured.kernel.get(name).copied().unwrap_or(0);
+    // Where the guest's ports are emulated, they are counted as instructions. Either count has
+    // the accesses that the kernel answers itself: those of the PIC.
+    let kernel = if count("io_exits") > 0 { count("io_exits") } else { count("insn_emulation") };
+    if kernel == 0 {
+        return testkit::skip("kernel", "KVM counts no exits here");
+    }
+    let ours = measured.exits.count() + measured.report[report::PIC_ACCESSES];
+    assert!(ours.abs_diff(kernel) * 100 <= kernel, "{ours} here, {kernel} there");
+}
+
+#[test]
+fn rap_in_kernel_takes_the_writes_of_the_address_register_off() {
+    let switches = Switches { rap_in_kernel: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert_eq!(measured.exits.rap_write_count, 0);
+    assert!((5.0..=6.5).contains(&per_frame(measured.exits.coalesced_count)), "{measured:?}");
+    assert!((5.0..=6.5).contains(&per_frame(measured.exits.device_count())), "{measured:?}");
+}
+
+#[test]
+fn tdmd_doorbell_takes_the_demand_off() {
+    let switches = Switches { rap_in_kernel: true, tdmd_doorbell: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert_eq!(measured.exits.demand_count, 0);
+    assert!(measured.work.doorbell_count >= COUNT - COUNT / 10, "{measured:?}");
+}
+
+#[test]
+fn send_combining_lets_frames_go_together() {
+    for tdmd_doorbell in [false, true] {
+        let switches = Switches { send_combining: true, tdmd_doorbell, ..Switches::default() };
+        let Some((_, measured)) = send(switches, 60) else { return };
+        assert!(measured.work.combined_count > 0, "{measured:?}");
+        let passes = measured.lance.tx_pass_with_frames_count;
+        assert!(passes < COUNT, "{measured:?}");
+        // Combined frames share an interrupt; one may be from before the measured part.
+        assert!(measured.work.interrupt_count <= passes + 1, "{measured:?}");
+        assert!(measured.report[report::INTERRUPTS] <= passes + 1, "{measured:?}");
+    }
+}
+
+#[test]
+fn combine_more_lets_more_than_three_go_together() {
+    let combining = Switches { rap_in_kernel: true, send_combining: true, ..Switches::default() };
+    let Some((_, three)) = send(combining, 60) else { return };
+    assert!(three.lance.tx_pass_frames_max <= COMBINE_FRAMES, "{three:?}");
+    let switches = Switches { combine_more: true, ..combining };
+    let Some((_, more)) = send(switches, 60) else { return };
+    assert!(more.lance.tx_pass_frames_max > COMBINE_FRAMES, "{more:?}");
+    assert!(more.lance.tx_pass_frames_max <= COMBINE_MORE_FRAMES, "{more:?}");
+}
+
+#[test]
+fn int_moderation_tells_of_many_frames_at_once() {
+    for tdmd_doorbell in [false, true] {
+        let switches = Switches {
+            rap_in_kernel: true,
+            tdmd_doorbell,
+            int_moderation: true,
+            ..Switches::default()
+        };
+        let Some((_, measured)) = send(switches, 60) else { return };
+        // Frames still go out in passes of their own, more of them than there are interrupts.
+        let passes = measured.lance.tx_pass_with_frames_count;
+        assert!(passes > measured.report[report::INTERRUPTS], "{measured:?}");
+        assert!(measured.work.moderated_count > 0, "{measured:?}");
+        assert!(measured.report[report::INTERRUPTS] < COUNT, "{measured:?}");
+    }
+}
+
+#[test]
+fn irq_fd_takes_no_call_to_lower_the_line() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    assert!(measured.work.interrupt_call_count > measured.work.interrupt_count);
+    let switches = Switches { irq_fd: true, ..Switches::default() };
+    let Some((outcome, measured)) = send(switches, 60) else { return };
+    let all = outcome.total.work;
+    assert!(all.interrupt_count > 0, "{all:?}");
+    assert_eq!(all.interrupt_call_count, all.interrupt_count);
+    // The kernel injects it from a worker of its own: one may stand for many frames, even for all of
+    // the measured part, and one raised before that part may come within it.
+    let taken = measured.report[report::INTERRUPTS];
+    let raised = measured.work.interrupt_count;
+    assert!(taken <= raised + 1, "{taken} of {raised}: {measured:?}");
+}
+
+#[test]
+fn tx_int_mask_leaves_few_interrupts() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    assert_eq!(measured.work.masked_frame_count, 0, "{measured:?}");
+    let switches = Switches { tx_int_mask: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    // With the ring full the guest unmasks it, and sleeps.
+    assert!(measured.work.masked_frame_count > COUNT / 2, "{measured:?}");
+    assert!(per_frame(measured.report[report::INTERRUPTS]) < 0.3, "{measured:?}");
+}
+
+#[test]
+fn own_polling_leaves_few_demands() {
+    let Some((_, measured)) = send(Switches::default(), 60) else { return };
+    assert_eq!(measured.work.polled_frame_count, 0, "{measured:?}");
+    let switches = Switches { own_polling: true, tx_int_mask: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 60) else { return };
+    assert!(per_frame(measured.exits.demand_count) < 0.6, "{measured:?}");
+    assert!(measured.work.polled_frame_count > 0, "{measured:?}");
+}
+
+#[test]
+fn flood_from_the_wire_does_not_stop_what_the_guest_sends() {
+    for switches in [
+        Switches { shared_ring: true, ..Switches::default() },
+        Switches { tdmd_doorbell: true, shared_ring: true, ..Switches::default() },
+        Switches {
+            tdmd_doorbell: true,
+            send_combining: true,
+            shared_ring: true,
+            ..Switches::default()
+        },
+        Switches { own_polling: true, shared_ring: true, ..Switches::default() },
+    ] {
+        let Some((outcome, _)) = send_beside(switches, 60, Box::new(Flood)) else { return };
+        let lance = &outcome.total.lance;
+        assert!(lance.rx_frame_count + lance.rx_missed_count > COUNT, "{switches:?}: {lance:?}");
+    }
+}
+
+#[test]
+fn every_arm_delivers_every_frame_in_order() {
+    for bits in 0..128u32 {
+        // Half of the combinations that matter: each pair of switches in each state.
+        if bits.count_ones() % 2 == 1 {
+            continue;
+        }
+        let on = |bit: u32| bits & 1 << bit != 0;
+        let switches = Switches {
+            rap_in_kernel: on(0),
+            tdmd_doorbell: on(1),
+            send_combining: on(2),
+            combine_more: on(2) && on(5),
+            shared_ring: false,
+            int_moderation: on(6),
+            own_polling: on(3),
+            tx_int_mask: on(4),
+            irq_fd: on(5),
+            xdp_ring: false,
+        };
+        if send(switches, 200).is_none() {
+            return;
+        }
+    }
+}

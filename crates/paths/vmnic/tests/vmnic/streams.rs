@@ -1,0 +1,73 @@
+//! `nettest` over TCP in every arm: what one end sent is what the other end has, by SHA-256.
+//!
+//! `WIREPATH_VMNIC_STREAM_BYTES` is the length of each stream; `wirepath vmnic bench streams` does
+//! the same with 100 MB.
+
+use model::{Arm, ArmPlan, PathSwitch, Support};
+use model::{Load, Path};
+use wirepath_vmnic::stream::{Direction, Streamed, run};
+use wirepath_vmnic::{Switch, Vmnic};
+
+use crate::guest;
+
+/// Enough for every window and ring to fill and wrap, many times.
+const BYTES: u64 = 2_000_000;
+
+fn bytes() -> u64 {
+    let variable = std::env::var("WIREPATH_VMNIC_STREAM_BYTES");
+    variable.map_or(BYTES, |text| text.parse().expect("a number of bytes"))
+}
+
+/// The arms of a plan that differ from each other; none where there is no KVM or no image.
+fn arms(plan: &ArmPlan) -> Vec<Arm> {
+    if guest::image_beside_us().is_none() {
+        return Vec::new();
+    }
+    let load = Load {
+        kind: "tcp".into(),
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: std::time::Duration::ZERO,
+        far: None,
+        secret: None,
+    };
+    let arms = model::arms(plan, Switch::SPECS, &[], &mut |arm| Vmnic.support(arm, &load));
+    if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
+        testkit::skip("kvm", format!("{what}; it needs {needs}"));
+        return Vec::new();
+    }
+    let runs = |(arm, _): (Arm, Support)| (arm.kind != model::ArmKind::Control).then_some(arm);
+    arms.into_iter().filter_map(runs).collect()
+}
+
+fn both_ends_agree(arm: &Arm, direction: Direction) -> Streamed {
+    let asked = bytes();
+    let seen = run(arm, direction, asked)
+        .unwrap_or_else(|error| panic!("{} {direction:?}: {error:?}", arm.name));
+    assert!(seen.is_equal(), "{} {direction:?}: {seen:?}", arm.name);
+    assert!((asked..asked + 50_000).contains(&seen.host_bytes), "{} {seen:?}", arm.name);
+    // That of nothing at all would be equal too.
+    assert_ne!(seen.guest_digest, [0; 32], "{}", arm.name);
+    seen
+}
+
+#[test]
+fn every_rung_of_the_ladder_streams_the_same_bytes_to_both_ends() {
+    let mut digests = Vec::new();
+    for arm in arms(&ArmPlan::Ladder) {
+        for direction in [Direction::ToHost, Direction::ToGuest] {
+            digests.push(both_ends_agree(&arm, direction).host_digest);
+        }
+    }
+    // Guest and host make the same bytes.
+    assert!(digests.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn every_switch_alone_streams_the_same_bytes_to_both_ends() {
+    for arm in arms(&ArmPlan::Alone) {
+        for direction in [Direction::ToHost, Direction::ToGuest] {
+            both_ends_agree(&arm, direction);
+        }
+    }
+}

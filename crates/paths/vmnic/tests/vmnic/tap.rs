@@ -1,0 +1,101 @@
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::{Pair, PairSpec, TapEnd};
+use vmm::{Receiver, Sender, Switches, Task, ring_backend, tap_backend, xdp_backend};
+use wire::nettest::Mode;
+
+use crate::guest;
+
+fn echo(guest: std::net::Ipv4Addr, host: std::net::Ipv4Addr) -> Task {
+    Task { mode: Mode::Echo, ip: guest, peer_ip: host, ..Task::send(1514, 0) }
+}
+
+/// Asks the guest for an echo of datagrams of many sizes, and has the host's own ping ask too.
+pub(crate) fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
+    let answers = netns
+        .run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.connect((guest_ip, 7)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            let mut answers = 0;
+            for i in 0..100usize {
+                let sent: Vec<u8> = (0..1 + i * 14).map(|k| (i + k) as u8).collect();
+                let mut answer = [0; 2000];
+                // The first may be lost while the guest starts.
+                for _ in 0..5 {
+                    socket.send(&sent).unwrap();
+                    match socket.recv(&mut answer) {
+                        Ok(len) => {
+                            assert_eq!(answer[..len], sent);
+                            answers += 1;
+                            break;
+                        }
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            answers
+        })
+        .unwrap();
+    assert_eq!(answers, 100);
+    let mut ping = Command::new("ping");
+    ping.args(["-c", "3", "-i", "0.05", "-W", "2"]).arg(guest_ip.to_string());
+    match netns.run(|| ping.output()).unwrap() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains(" 0% packet loss"), "{text}");
+        }
+        Err(error) => testkit::skip("ping", error),
+    }
+}
+
+#[test]
+fn guest_answers_ping_and_udp_echo_through_a_tap() {
+    for switches in [Switches::default(), Switches::SOURCE, Switches::ALL] {
+        let lab = TapEnd::new().expect("the test runs as root");
+        let (sender, receiver) = tap_backend(&lab.tap).unwrap();
+        let task = echo(lab.guest_ip, lab.host.ip);
+        let Some(running) = guest::start(task, switches, Box::new(sender), Box::new(receiver))
+        else {
+            return;
+        };
+        ask(lab.guest_ip, &lab.host.netns);
+        running.stop().expect("it stops");
+    }
+}
+
+/// A ring of either kind at the near end.
+pub(crate) fn ring(lab: &Pair, xdp: bool) -> (Box<dyn Sender>, Box<dyn Receiver>) {
+    let near = &lab.near;
+    if xdp {
+        let opened = near.run(|| xdp_backend(near.ifindex, &near.ifname)).unwrap();
+        let (sender, receiver) = opened.unwrap();
+        return (Box::new(sender), Box::new(receiver));
+    }
+    let (sender, receiver) = near.run(|| ring_backend(near.ifindex)).unwrap().unwrap();
+    (Box::new(sender), Box::new(receiver))
+}
+
+#[test]
+fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
+    let xdp = |switches| Switches { xdp_ring: true, ..switches };
+    let packet = [Switches::default(), Switches::SOURCE];
+    for switches in packet.into_iter().chain(packet.map(xdp)).chain([Switches::ALL]) {
+        // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
+        let lab = Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).unwrap();
+        lab.far.set_feature("tx-checksum-ip-generic", false).unwrap();
+        lab.far
+            .run(|| host::net::set_neighbour(lab.far.ifindex, lab.near.ip, guest::MAC))
+            .unwrap()
+            .unwrap();
+        let (sender, receiver) = ring(&lab, switches.xdp_ring);
+        let task = echo(lab.near.ip, lab.far.ip);
+        let Some(running) = guest::start(task, switches, sender, receiver) else { return };
+        ask(lab.near.ip, &lab.far.netns);
+        running.stop().expect("it stops");
+    }
+}

@@ -1,0 +1,127 @@
+//! Metrics for Prometheus, in its text format 0.0.4.
+
+use std::fmt::{Display, Write};
+
+/// Value of `Content-Type` for a response that holds [`Metrics`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Text of several metric families; every name begins with the same prefix.
+///
+/// ```
+/// use wirepath_report::metrics::Metrics;
+/// let mut metrics = Metrics::new("wirepath_feed");
+/// let mut gaps = metrics.counter("gaps_total", "Gaps that were given up.");
+/// gaps.sample(&[("line", "a")], 3).sample(&[("line", "b")], 0);
+/// assert!(metrics.finish().ends_with("\nwirepath_feed_gaps_total{line=\"b\"} 0\n"));
+/// ```
+#[derive(Debug)]
+pub struct Metrics {
+    prefix: &'static str,
+    text: String,
+}
+
+impl Metrics {
+    /// No metrics yet.
+    pub fn new(prefix: &'static str) -> Self {
+        Metrics { prefix, text: String::new() }
+    }
+
+    /// A value that only grows; by convention its name ends in `_total`.
+    pub fn counter(&mut self, name: &str, help: &str) -> Family<'_> {
+        self.family(name, "counter", help)
+    }
+
+    /// A value that grows and shrinks.
+    pub fn gauge(&mut self, name: &str, help: &str) -> Family<'_> {
+        self.family(name, "gauge", help)
+    }
+
+    /// Quantiles and the number of samples; see [`Family::quantiles`].
+    pub fn summary(&mut self, name: &str, help: &str) -> Family<'_> {
+        self.family(name, "summary", help)
+    }
+
+    /// The document.
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    fn family(&mut self, name: &str, kind: &str, help: &str) -> Family<'_> {
+        let name = format!("{}_{name}", self.prefix);
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        Family { name, text: &mut self.text }
+    }
+}
+
+/// Samples of one name.
+#[derive(Debug)]
+pub struct Family<'a> {
+    name: String,
+    text: &'a mut String,
+}
+
+impl Family<'_> {
+    /// Adds one sample.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+        self.line("", labels, value)
+    }
+
+    /// Adds the samples of a summary: one per (quantile, value), and the count.
+    pub fn quantiles(
+        &mut self,
+        labels: &[(&str, &str)],
+        values: impl IntoIterator<Item = (f64, f64)>,
+        count: u64,
+    ) -> &mut Self {
+        for (quantile, value) in values {
+            let quantile = quantile.to_string();
+            self.sample(&[labels, &[("quantile", &quantile)]].concat(), value);
+        }
+        self.line("_count", labels, count)
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+        let labels: Vec<String> =
+            labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
+        let labels = match labels.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", labels.join(",")),
+        };
+        let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
+        self
+    }
+}
+
+/// A label's value may hold anything, but these three need a backslash.
+fn escape(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_follow_the_head_of_their_family() {
+        let mut metrics = Metrics::new("w");
+        metrics.counter("a_total", "As.").sample(&[], 7);
+        let latency = [(0.5, 0.001), (0.99, 0.25)];
+        metrics.summary("b_seconds", "Bs.").quantiles(&[("line", "x")], latency, 12);
+        assert_eq!(
+            metrics.finish(),
+            "# HELP w_a_total As.\n# TYPE w_a_total counter\nw_a_total 7\n\
+             # HELP w_b_seconds Bs.\n# TYPE w_b_seconds summary\n\
+             w_b_seconds{line=\"x\",quantile=\"0.5\"} 0.001\n\
+             w_b_seconds{line=\"x\",quantile=\"0.99\"} 0.25\n\
+             w_b_seconds_count{line=\"x\"} 12\n"
+        );
+    }
+
+    #[test]
+    fn label_value_cannot_end_its_line() {
+        let mut metrics = Metrics::new("w");
+        metrics.gauge("up", "Up.").sample(&[("name", "a\"} 1\nb \\")], 1);
+        let text = metrics.finish();
+        assert_eq!(text.lines().last(), Some(r#"w_up{name="a\"} 1\nb \\"} 1"#));
+    }
+}

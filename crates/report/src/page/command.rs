@@ -1,0 +1,95 @@
+//! The command line that repeats an experiment.
+
+use model::{ArmKind, Outcome};
+
+/// Returns the command, as far as the outcome records its arguments.
+pub(crate) fn command(outcome: &Outcome) -> String {
+    let mut words = vec!["wirepath".to_string()];
+    match outcome.load.get("plan") {
+        // The arms are settings of a plan, measured under the path's load.
+        Some(plan) => words.extend(["tune prove".into(), quoted(plan), "--path".into()]),
+        None => words.push("prove".into()),
+    }
+    words.push(quoted(&outcome.path));
+    for (name, value) in &outcome.load {
+        words.push(match name.as_str() {
+            "from" => format!("--from {}", quoted(value)),
+            "forward" => "--forward".into(),
+            "kind" => format!("--load {}", quoted(value)),
+            "size_bytes" => format!("--size {}", quoted(value)),
+            "rate_pps" => format!("--rate {}", quoted(value)),
+            "trial_ms" => format!("--trial {}", quoted(&format!("{value}ms"))),
+            "time_ms" => format!("--time {}", quoted(&format!("{value}ms"))),
+            "peer" | "far" => format!("--peer {}", quoted(value)),
+            _ => continue,
+        });
+    }
+    let variants = || outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+    // An arm that cannot run is part of no later rung.
+    let ran: Vec<_> =
+        variants().filter(|arm| arm.support.is_yes()).map(|arm| arm.switches.as_slice()).collect();
+    let sets: Vec<_> = variants()
+        .filter(|arm| !arm.switches.is_empty())
+        .map(|arm| arm.switches.join("+"))
+        .collect();
+    if let Some(asked) = outcome.load.get("arms") {
+        words.push(format!("--arms {}", quoted(asked)));
+    } else if is_ladder(&ran) {
+        words.push("--arms ladder".into());
+    } else if !sets.is_empty() {
+        words.push(format!("--arms {}", quoted(&sets.join(","))));
+    }
+    let peers = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Peer);
+    let peers: Vec<_> = peers.map(|arm| arm.name.as_str()).collect();
+    if !peers.is_empty() {
+        words.push(format!("--peers {}", quoted(&peers.join(","))));
+    }
+    if !outcome.load.contains_key("time_ms") {
+        words.push(format!("--time {}s", outcome.wall_ms.div_ceil(1000)));
+    }
+    words.push(format!("--seed {}", outcome.seed));
+    words.join(" ")
+}
+
+/// True if each arm has the switches of the one before and one more.
+fn is_ladder(variants: &[&[String]]) -> bool {
+    variants.len() > 1
+        && variants[0].len() == 1
+        && variants.windows(2).all(|pair| {
+            pair[1].len() == pair[0].len() + 1 && pair[0].iter().all(|s| pair[1].contains(s))
+        })
+}
+
+/// Quotes a word for a POSIX shell where necessary.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-_.,:/@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_word_cannot_leave_its_quotes() {
+        assert_eq!(quoted("ping"), "ping");
+        assert_eq!(quoted("a; rm -rf '/'"), r"'a; rm -rf '\''/'\'''");
+    }
+
+    #[test]
+    fn ladder_is_recognised_among_sets_of_arms() {
+        let ladder = |arms: &[&str]| {
+            let owned: Vec<Vec<String>> =
+                arms.iter().map(|arm| arm.split('+').map(str::to_string).collect()).collect();
+            is_ladder(&owned.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        assert!(ladder(&["spin", "spin+batch", "spin+batch+gso"]));
+        assert!(!ladder(&["spin", "batch", "gso"]));
+        assert!(!ladder(&["spin", "spin+batch+gso"]));
+        assert!(!ladder(&["spin"]));
+    }
+}

@@ -1,0 +1,292 @@
+//! Two series of experiments against each other.
+
+use model::{
+    ArmComparison, ArmKind, Better, By, Change, Difference, MetricComparison, RunComparison,
+    Verdict,
+};
+
+use super::{RatioChart, RatioRow, Remark};
+use crate::screen::Tone;
+use crate::{units, wording};
+
+/// A comparison of two series of experiments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparisonPage {
+    /// Path and load in one line.
+    pub subject: String,
+    pub old: SeriesText,
+    pub new: SeriesText,
+    pub same_machine: bool,
+    pub differences: Vec<Difference>,
+    /// Verdict over all judged metrics by value, and by worth.
+    pub values: Remark,
+    pub worth: Remark,
+    /// Judged metrics, most important first.
+    pub metrics: Vec<ComparedMetric>,
+    /// Missing figures, arms of only one run, and warnings.
+    pub remarks: Vec<Remark>,
+}
+
+/// One of the two series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeriesText {
+    /// Ids, oldest first.
+    pub ids: Vec<String>,
+    /// First id, and the last if there are several.
+    pub name: String,
+    /// Number of runs and blocks, and the versions that ran them.
+    pub extent: String,
+    /// Start of the first run, numbers of runs and blocks, and reasons for the end.
+    pub course: String,
+}
+
+impl SeriesText {
+    fn new(runs: &[model::Run]) -> Self {
+        let distinct = |of: &dyn Fn(&model::Run) -> String| {
+            let mut values: Vec<String> = runs.iter().map(of).collect();
+            values.sort();
+            values.dedup();
+            values.join(", ")
+        };
+        let count = units::plural(runs.len() as u32, "run");
+        let blocks = units::plural(runs.iter().map(|run| run.blocks).sum::<u32>(), "block");
+        let versions = distinct(&|run| run.version.clone());
+        let ended = distinct(&|run| wording::ended(run.ended).to_owned());
+        let ids: Vec<String> = runs.iter().map(|run| run.id.clone()).collect();
+        let started = runs.first().map_or(String::new(), |run| wording::time(&run.started));
+        let name = match ids.as_slice() {
+            [first, .., last] => format!("{first} to {last}"),
+            [only] => only.clone(),
+            [] => String::new(),
+        };
+        SeriesText {
+            name,
+            ids,
+            extent: format!("{count}, {blocks}, wirepath {versions}"),
+            course: format!("{started}, {count}, {blocks}, {ended}"),
+        }
+    }
+}
+
+/// A judged metric of both runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedMetric {
+    pub name: String,
+    pub label: String,
+    pub better: Option<&'static str>,
+    /// One row per arm.
+    pub rows: Vec<ComparedRow>,
+    pub values: Option<RatioChart>,
+    pub worth: Option<RatioChart>,
+}
+
+/// An arm of both runs, by one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedRow {
+    pub arm: String,
+    pub old: Option<String>,
+    pub new: Option<String>,
+    pub value: Option<ChangeText>,
+    pub worth: Option<ChangeText>,
+    /// The whole row in one sentence, in the tone of its value.
+    pub sentence: String,
+    pub tone: Tone,
+}
+
+/// A change between the runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeText {
+    pub ratio: String,
+    pub interval: Option<String>,
+    pub verdict: &'static str,
+    pub tone: Tone,
+    /// Corrected p-value.
+    pub p: Option<String>,
+}
+
+impl ChangeText {
+    fn new(change: &Change) -> Self {
+        ChangeText {
+            ratio: units::ratio(change.ratio),
+            interval: change.low.zip(change.high).map(|(low, high)| units::interval(low, high)),
+            verdict: wording::verdict(change.verdict),
+            tone: wording::tone(Some(change.verdict)),
+            p: change.p_adjusted.map(units::p),
+        }
+    }
+
+    /// `1.31× [1.27, 1.35] worse`.
+    fn text(&self) -> String {
+        match &self.interval {
+            Some(interval) => format!("{} {interval} {}", self.ratio, self.verdict),
+            None => format!("{} {}", self.ratio, self.verdict),
+        }
+    }
+}
+
+impl ComparisonPage {
+    /// Computes everything that text and HTML show of a comparison.
+    pub fn from_comparison(comparison: &RunComparison) -> ComparisonPage {
+        ComparisonPage {
+            subject: wording::subject(&comparison.path, &comparison.load),
+            old: SeriesText::new(&comparison.old_runs),
+            new: SeriesText::new(&comparison.new_runs),
+            same_machine: comparison.same_machine,
+            differences: comparison.differences.clone(),
+            values: answer(comparison, By::Value),
+            worth: answer(comparison, By::Worth),
+            metrics: comparison.judged.iter().map(|name| metric(comparison, name)).collect(),
+            remarks: remarks(comparison),
+        }
+    }
+}
+
+/// All changes in one word and one sentence.
+fn answer(comparison: &RunComparison, by: By) -> Remark {
+    let changes: Vec<_> = comparison
+        .values()
+        .filter_map(|(arm, name, metric)| Some((arm, name, metric.change(by)?)))
+        .collect();
+    let count = |verdict| changes.iter().filter(|(.., change)| change.verdict == verdict).count();
+    // The order in which verdicts are listed; the first one that occurs is that of the whole.
+    const ORDER: [Verdict; 7] = [
+        Verdict::Worse,
+        Verdict::Better,
+        Verdict::Inconclusive,
+        Verdict::NoDifferenceShown,
+        Verdict::NotEffective,
+        Verdict::Unsupported,
+        Verdict::Refused,
+    ];
+    let counts: Vec<_> = ORDER
+        .into_iter()
+        .map(|verdict| (verdict, count(verdict)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let overall = counts.first().map_or(Verdict::Refused, |(verdict, _)| *verdict);
+    let word = match overall {
+        Verdict::Worse if count(Verdict::Better) > 0 => "mixed",
+        verdict => wording::verdict(verdict),
+    };
+    let tone = wording::tone(Some(overall));
+    if changes.is_empty() {
+        return Remark::new(word, "no figure is in both series", tone);
+    }
+    let parts: Vec<String> = counts
+        .iter()
+        .map(|(verdict, count)| format!("{count} {}", wording::verdict(*verdict)))
+        .collect();
+    let mut text = format!("of {} figures, {}", changes.len(), parts.join(", "));
+    let distance = |change: &Change| change.ratio.ln().abs();
+    let most = changes
+        .iter()
+        .filter(|(.., change)| change.verdict.differs())
+        .reduce(|most, next| if distance(next.2) > distance(most.2) { next } else { most });
+    if let Some((arm, name, change)) = most {
+        let change = ChangeText::new(change).text();
+        let label = wording::metric(name);
+        text.push_str(&format!("; the largest change: {label} of {}, {change}", arm.name));
+    }
+    Remark::new(word, text, tone)
+}
+
+fn metric(comparison: &RunComparison, name: &str) -> ComparedMetric {
+    let arms = || comparison.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?)));
+    let better = arms().next().map(|(_, metric)| metric.better);
+    let chart = |by| better.and_then(|better| ratio_chart(comparison, name, better, by));
+    ComparedMetric {
+        name: name.to_owned(),
+        label: wording::metric(name),
+        better: better.map(wording::better),
+        rows: arms().map(|(arm, metric)| row(arm, metric)).collect(),
+        values: chart(By::Value),
+        worth: chart(By::Worth),
+    }
+}
+
+fn row(arm: &ArmComparison, metric: &MetricComparison) -> ComparedRow {
+    let verdict = metric.value.as_ref().map_or(Verdict::Refused, |change| change.verdict);
+    let figure = |value: Option<f64>| value.map(|value| units::value(value, &metric.unit));
+    ComparedRow {
+        arm: arm.name.clone(),
+        old: figure(metric.old),
+        new: figure(metric.new),
+        value: metric.value.as_ref().map(ChangeText::new),
+        worth: metric.worth.as_ref().map(ChangeText::new),
+        sentence: sentence(arm, metric),
+        tone: wording::tone(Some(verdict)),
+    }
+}
+
+fn sentence(arm: &ArmComparison, metric: &MetricComparison) -> String {
+    if let Some(why) = &metric.why {
+        return format!("No verdict: {why}.");
+    }
+    let figure = |value: Option<f64>| {
+        value.map_or("no figure".into(), |value| units::value(value, &metric.unit))
+    };
+    let mut text = format!("{} before, {} now", figure(metric.old), figure(metric.new));
+    if let Some(value) = &metric.value {
+        text.push_str(&format!(": {}", ChangeText::new(value).text()));
+    }
+    if let Some(worth) = &metric.worth {
+        let worth = ChangeText::new(worth).text();
+        text.push_str(&format!("; worth against its own baseline {worth}"));
+    } else if arm.kind == ArmKind::Baseline {
+        text.push_str("; the baseline itself");
+    }
+    text + "."
+}
+
+fn ratio_chart(
+    comparison: &RunComparison,
+    name: &str,
+    better: Better,
+    by: By,
+) -> Option<RatioChart> {
+    let change = |arm: &ArmComparison| arm.metrics.get(name)?.change(by).cloned();
+    // Every worth of the baseline is 1.
+    let arms =
+        || comparison.arms.iter().filter(|arm| by == By::Value || arm.kind != ArmKind::Baseline);
+    let row = |arm: &ArmComparison| {
+        let change = change(arm);
+        let text = change.as_ref().map(ChangeText::new);
+        RatioRow {
+            name: arm.name.clone(),
+            ratio: change.as_ref().map(|change| change.ratio),
+            interval: change.as_ref().and_then(|change| change.low.zip(change.high)),
+            tone: text.as_ref().map_or(Tone::Dim, |text| text.tone),
+            note: text.as_ref().map_or("no figure".into(), ChangeText::text),
+            missing: change.is_none().then_some("no figure"),
+        }
+    };
+    let what = if by == By::Worth { "worth" } else { "value" };
+    let chart = RatioChart {
+        title: format!("{}: {what} of each arm, newer runs over older", wording::metric(name)),
+        description: String::new(),
+        one: "no change",
+        axis: format!("{what}, newer over older (×), {}, 95 % interval", wording::better(better)),
+        notes: "ratio, 95 % interval, verdict",
+        floor: None,
+        rows: arms().map(row).collect(),
+    };
+    chart.of_rows()
+}
+
+fn remarks(comparison: &RunComparison) -> Vec<Remark> {
+    let mut remarks: Vec<Remark> = comparison
+        .values()
+        .filter_map(|(arm, name, metric)| {
+            let subject = format!("{}, {}", arm.name, wording::metric(name));
+            Some(Remark::new(subject, metric.why.as_ref()?, Tone::Doubt))
+        })
+        .collect();
+    for (arms, when) in [(&comparison.only_old, "before"), (&comparison.only_new, "now")] {
+        if !arms.is_empty() {
+            remarks.push(Remark::new(format!("only {when}"), arms.join(", "), Tone::Doubt));
+        }
+    }
+    let warnings = comparison.warnings.iter();
+    remarks.extend(warnings.map(|w| Remark::new(&w.what, &w.advice, Tone::Doubt)));
+    remarks
+}

@@ -1,0 +1,77 @@
+//! Helpers that tests of several crates share. A dev-dependency, never part of the program.
+
+pub mod arms;
+pub mod corpus;
+#[cfg(feature = "engines")]
+pub mod engines;
+mod skips;
+
+pub use skips::{NEEDS, is_installed, skip};
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Time limit for events that must happen on a busy machine.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// Reports a result of a long test on standard error.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Returns a command that runs a test of this program in a process of its own: a test marked
+/// `#[ignore = "role of a child process"]`, which thus runs in no other way.
+///
+/// - `test`: its whole name.
+///
+/// # Panics
+/// If this program has no such role.
+#[track_caller]
+pub fn role(test: &str) -> Command {
+    let own = std::env::current_exe().expect("own path");
+    let roles = Command::new(&own).args(["--ignored", "--list"]).output().expect("it runs");
+    let roles = String::from_utf8_lossy(&roles.stdout).into_owned();
+    assert!(
+        roles.lines().any(|line| line == format!("{test}: test")),
+        "{test} is none of\n{roles}"
+    );
+    let mut command = Command::new(own);
+    command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Polls `condition` until it holds; returns false if `limit` is over first.
+///
+/// The limit counts polls, at least a millisecond apart: time in which this process was stopped
+/// does not count against it.
+pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let interval = limit.min(Duration::from_millis(10)).max(Duration::from_millis(1)) / 2;
+    let polls_max = limit.as_nanos() / interval.as_nanos();
+    for _ in 0..polls_max {
+        if condition() {
+            return true;
+        }
+        thread::sleep(interval);
+    }
+    condition()
+}
+
+/// Runs `ip` in the namespace of the calling thread; returns its standard output.
+///
+/// # Panics
+/// If it fails.
+#[track_caller]
+pub fn ip(arguments: &str) -> String {
+    let out = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs");
+    assert!(out.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Locks the lab for one test of this test program: two ends that spin use every CPU there is.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static LAB: Mutex<()> = Mutex::new(());
+    LAB.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,229 @@
+//! Where the guest was left, and what that cost.
+
+use std::collections::BTreeMap;
+
+use sys::rusage::ThreadUsage;
+
+use crate::lance;
+
+/// Exits to this process by what was accessed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exits {
+    /// Reads of the address register.
+    pub rap_read_count: u64,
+    /// Writes of the address register that left the guest.
+    pub rap_write_count: u64,
+    /// Reads of the data register, by CSR.
+    pub csr_read_counts: [u64; 128],
+    /// Writes of the data register, by CSR.
+    pub csr_write_counts: [u64; 128],
+    /// Writes of CSR0 with the transmit demand, of those above.
+    pub demand_count: u64,
+    /// Other registers of the device: bus control, reset, address PROM.
+    pub other_device_count: u64,
+    /// PCI configuration.
+    pub configuration_count: u64,
+    /// The guest's signals.
+    pub signal_count: u64,
+    /// Ports and addresses that nothing answers.
+    pub stray_count: u64,
+    /// Halts that came to this process.
+    pub halt_count: u64,
+    /// Signals and requests for an exit.
+    pub interrupted_count: u64,
+    /// Writes of the address register that the kernel collected.
+    pub coalesced_count: u64,
+}
+
+impl Default for Exits {
+    fn default() -> Self {
+        Exits {
+            rap_read_count: 0,
+            rap_write_count: 0,
+            csr_read_counts: [0; 128],
+            csr_write_counts: [0; 128],
+            demand_count: 0,
+            other_device_count: 0,
+            configuration_count: 0,
+            signal_count: 0,
+            stray_count: 0,
+            halt_count: 0,
+            interrupted_count: 0,
+            coalesced_count: 0,
+        }
+    }
+}
+
+impl Exits {
+    /// Exits for the device's ports.
+    pub fn device_count(&self) -> u64 {
+        let csrs = self.csr_read_counts.iter().chain(&self.csr_write_counts).sum::<u64>();
+        csrs + self.rap_read_count + self.rap_write_count + self.other_device_count
+    }
+
+    /// All exits to this process.
+    pub fn count(&self) -> u64 {
+        self.device_count()
+            + self.configuration_count
+            + self.signal_count
+            + self.stray_count
+            + self.halt_count
+            + self.interrupted_count
+    }
+
+    fn since(&self, earlier: &Exits) -> Exits {
+        let each = |now: [u64; 128], then: [u64; 128]| std::array::from_fn(|i| now[i] - then[i]);
+        Exits {
+            rap_read_count: self.rap_read_count - earlier.rap_read_count,
+            rap_write_count: self.rap_write_count - earlier.rap_write_count,
+            csr_read_counts: each(self.csr_read_counts, earlier.csr_read_counts),
+            csr_write_counts: each(self.csr_write_counts, earlier.csr_write_counts),
+            demand_count: self.demand_count - earlier.demand_count,
+            other_device_count: self.other_device_count - earlier.other_device_count,
+            configuration_count: self.configuration_count - earlier.configuration_count,
+            signal_count: self.signal_count - earlier.signal_count,
+            stray_count: self.stray_count - earlier.stray_count,
+            halt_count: self.halt_count - earlier.halt_count,
+            interrupted_count: self.interrupted_count - earlier.interrupted_count,
+            coalesced_count: self.coalesced_count - earlier.coalesced_count,
+        }
+    }
+}
+
+/// Counters of the device's side of the monitor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Transmit demands that came as a doorbell.
+    pub doorbell_count: u64,
+    /// Wake-ups of the device's thread by doorbells.
+    pub doorbell_wake_count: u64,
+    /// Times that the interrupt line was raised.
+    pub interrupt_count: u64,
+    /// System calls that raised or lowered it.
+    pub interrupt_call_count: u64,
+    /// System calls of the device's thread that waited.
+    pub wait_call_count: u64,
+    /// System calls that wake the other thread or read a doorbell.
+    pub event_call_count: u64,
+    /// System calls of the back end that moved frames or found none.
+    pub backend_call_count: u64,
+    /// Frames that the back end took and the kernel refused.
+    pub refused_count: u64,
+    /// Demands that were put off to go with others.
+    pub combined_count: u64,
+    /// Frames sent whose interrupt was delayed.
+    pub moderated_count: u64,
+    /// Frames sent that the device found by reading its ring, without a demand.
+    pub polled_frame_count: u64,
+    /// Frames sent while the guest masked the transmit interrupt.
+    pub masked_frame_count: u64,
+    /// Frames received without a poll() before them, because shared memory showed them.
+    pub received_unpolled_count: u64,
+    /// Wall time that the vCPU's thread spent emulating the device, nanoseconds, without the next two.
+    pub emulate_ns: u64,
+    /// Wall time that it spent in the back end.
+    pub transmit_ns: u64,
+    /// Wall time that it spent raising and lowering the interrupt line.
+    pub notify_ns: u64,
+    /// Wall time that the device's thread spent receiving frames and passing them to the device.
+    pub receive_ns: u64,
+}
+
+impl Work {
+    /// System calls of both threads beside KVM_RUN, of which there is one an exit.
+    pub fn call_count(&self) -> u64 {
+        self.interrupt_call_count
+            + self.wait_call_count
+            + self.event_call_count
+            + self.backend_call_count
+    }
+
+    fn since(&self, earlier: &Work) -> Work {
+        Work {
+            doorbell_count: self.doorbell_count - earlier.doorbell_count,
+            doorbell_wake_count: self.doorbell_wake_count - earlier.doorbell_wake_count,
+            interrupt_count: self.interrupt_count - earlier.interrupt_count,
+            interrupt_call_count: self.interrupt_call_count - earlier.interrupt_call_count,
+            wait_call_count: self.wait_call_count - earlier.wait_call_count,
+            event_call_count: self.event_call_count - earlier.event_call_count,
+            backend_call_count: self.backend_call_count - earlier.backend_call_count,
+            refused_count: self.refused_count - earlier.refused_count,
+            combined_count: self.combined_count - earlier.combined_count,
+            moderated_count: self.moderated_count - earlier.moderated_count,
+            polled_frame_count: self.polled_frame_count - earlier.polled_frame_count,
+            masked_frame_count: self.masked_frame_count - earlier.masked_frame_count,
+            received_unpolled_count: self.received_unpolled_count - earlier.received_unpolled_count,
+            emulate_ns: self.emulate_ns - earlier.emulate_ns,
+            transmit_ns: self.transmit_ns - earlier.transmit_ns,
+            notify_ns: self.notify_ns - earlier.notify_ns,
+            receive_ns: self.receive_ns - earlier.receive_ns,
+        }
+    }
+}
+
+/// All counters at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub at_ns: u64,
+    /// Exits by reason.
+    pub exits: Exits,
+    /// The device's side.
+    pub work: Work,
+    /// The device itself; its maxima are since the start.
+    pub lance: lance::Counters,
+    /// CPU time and switches of the processor's thread, inside the guest and out.
+    pub vcpu: ThreadUsage,
+    /// CPU time of the device's thread, nanoseconds.
+    pub device_cpu_ns: u64,
+    /// Time that the processor's thread spent handling exits, nanoseconds.
+    pub handling_ns: u64,
+    /// The kernel's counters of the processor.
+    pub kernel: BTreeMap<String, u64>,
+    /// The guest's report page, by [`wire::nettest::report`].
+    pub report: [u64; wire::nettest::report::LEN],
+}
+
+impl Snapshot {
+    /// Difference between `earlier` and `self`. The report page is copied as it is: the guest clears
+    /// it when the measured part begins.
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+        let (lance, then) = (self.lance, earlier.lance);
+        Snapshot {
+            at_ns: self.at_ns - earlier.at_ns,
+            exits: self.exits.since(&earlier.exits),
+            work: self.work.since(&earlier.work),
+            lance: lance::Counters {
+                tx_frame_count: lance.tx_frame_count - then.tx_frame_count,
+                tx_bytes: lance.tx_bytes - then.tx_bytes,
+                tx_pass_count: lance.tx_pass_count - then.tx_pass_count,
+                tx_pass_with_frames_count: lance.tx_pass_with_frames_count
+                    - then.tx_pass_with_frames_count,
+                tx_pass_frames_max: lance.tx_pass_frames_max,
+                tx_dropped_count: lance.tx_dropped_count - then.tx_dropped_count,
+                tx_torn_count: lance.tx_torn_count - then.tx_torn_count,
+                tx_stray_count: lance.tx_stray_count - then.tx_stray_count,
+                tx_collision_count: lance.tx_collision_count - then.tx_collision_count,
+                rx_frame_count: lance.rx_frame_count - then.rx_frame_count,
+                rx_bytes: lance.rx_bytes - then.rx_bytes,
+                rx_missed_count: lance.rx_missed_count - then.rx_missed_count,
+                rx_filtered_count: lance.rx_filtered_count - then.rx_filtered_count,
+                rx_torn_count: lance.rx_torn_count - then.rx_torn_count,
+                rx_malformed_count: lance.rx_malformed_count - then.rx_malformed_count,
+                bus_error_count: lance.bus_error_count - then.bus_error_count,
+            },
+            vcpu: self.vcpu.since(&earlier.vcpu),
+            device_cpu_ns: self.device_cpu_ns - earlier.device_cpu_ns,
+            handling_ns: self.handling_ns - earlier.handling_ns,
+            kernel: self
+                .kernel
+                .iter()
+                .map(|(name, &value)| {
+                    let before = earlier.kernel.get(name).copied().unwrap_or(0);
+                    (name.clone(), value.saturating_sub(before))
+                })
+                .collect(),
+            report: self.report,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The device as the monitor's two threads share it: under one lock, with its wire and its
+//! interrupt line.
+
+use std::sync::Arc;
+
+use host::kvm::{Event, GuestRam, KvmError, Machine};
+use sys::clock::monotonic_ns;
+
+use super::backend::{Sender, SenderWire};
+use super::condition::Condition;
+use super::counters::Work;
+use super::moderation::Moderation;
+use super::switches::{COMBINE_TICK_US, Switches};
+use crate::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
+
+/// Longest time that anything is put off here.
+const TICK_NS: u64 = COMBINE_TICK_US * 1000;
+
+impl GuestMemory for GuestRam {
+    fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
+        let len_bytes = into.len();
+        GuestRam::read(self, u64::from(at), into).map_err(|_| BusError { at, len_bytes })
+    }
+
+    fn write(&self, at: u32, from: &[u8]) -> Result<(), BusError> {
+        let len_bytes = from.len();
+        GuestRam::write(self, u64::from(at), from).map_err(|_| BusError { at, len_bytes })
+    }
+
+    fn load_u32(&self, at: u32) -> Result<u32, BusError> {
+        GuestRam::load_u32(self, u64::from(at)).map_err(|_| BusError { at, len_bytes: 4 })
+    }
+
+    fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError> {
+        GuestRam::store_u32(self, u64::from(at), value).map_err(|_| BusError { at, len_bytes: 4 })
+    }
+}
+
+/// The device's line to the interrupt controller.
+///
+/// The controller's inputs are edge triggered: a level that rises is one interrupt, and a pulse
+/// is as good as a level.
+#[derive(Debug)]
+pub(super) struct IrqLine {
+    machine: Arc<Machine>,
+    line: u32,
+    pulse: Option<Event>,
+    level: bool,
+}
+
+impl IrqLine {
+    /// A line of the machine; by pulses of `pulse`, when there is one.
+    pub(super) fn new(
+        machine: Arc<Machine>,
+        line: u32,
+        pulse: Option<Event>,
+    ) -> Result<Self, KvmError> {
+        if let Some(pulse) = &pulse {
+            machine.attach_irq(pulse, line)?;
+        }
+        Ok(IrqLine { machine, line, pulse, level: false })
+    }
+
+    fn set(&mut self, level: bool, work: &mut Work) -> Result<(), KvmError> {
+        if level == self.level {
+            return Ok(());
+        }
+        self.level = level;
+        work.interrupt_count += u64::from(level);
+        match &self.pulse {
+            Some(pulse) => {
+                if level {
+                    work.interrupt_call_count += 1;
+                    pulse.ring()?;
+                }
+                Ok(())
+            }
+            None => {
+                work.interrupt_call_count += 1;
+                self.machine.set_irq(self.line, level)
+            }
+        }
+    }
+}
+
+/// Device, wire and line.
+pub(super) struct Device {
+    pub(super) lance: Lance,
+    pub(super) sender: Box<dyn Sender>,
+    pub(super) work: Work,
+    /// System calls of the receiving half, which the device's thread has.
+    pub(super) receive_call_count: u64,
+    /// The vCPU's thread holds the device now.
+    pub(super) is_guest_waiting: bool,
+    ram: GuestRam,
+    line: IrqLine,
+    /// Delayed interrupts; `None` without `int-moderation`.
+    moderation: Option<Moderation>,
+    /// Demands that go together at most.
+    combine_frames: u64,
+    /// Demands that wait for others.
+    pending: u64,
+    first_pending_ns: u64,
+    last_demand_ns: u64,
+    /// Since when the back end has frames that the kernel has not taken.
+    left_since_ns: Option<u64>,
+}
+
+impl Device {
+    pub(super) fn new(
+        lance: Lance,
+        sender: Box<dyn Sender>,
+        ram: GuestRam,
+        line: IrqLine,
+        switches: &Switches,
+    ) -> Self {
+        Device {
+            lance,
+            sender,
+            work: Work::default(),
+            receive_call_count: 0,
+            is_guest_waiting: false,
+            ram,
+            line,
+            moderation: switches.int_moderation.then(Moderation::default),
+            combine_frames: switches.combine_frames(),
+            pending: 0,
+            first_pending_ns: 0,
+            last_demand_ns: 0,
+            left_since_ns: None,
+        }
+    }
+
+    /// All that was done so far.
+    pub(super) fn work(&self) -> Work {
+        Work {
+            backend_call_count: self.receive_call_count + self.sender.call_count(),
+            refused_count: self.sender.refused_count(),
+            ..self.work
+        }
+    }
+
+    /// How things stand.
+    pub(super) fn condition(&self) -> Condition {
+        Condition {
+            lance: self.lance.state(&self.ram),
+            pending_demand_count: self.pending,
+            unsent_count: self.sender.unsent_count(),
+        }
+    }
+
+    /// Has the device do something, hands over what it sent, and sets the line.
+    fn with<R>(
+        &mut self,
+        body: impl FnOnce(&mut Lance, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
+    ) -> Result<R, KvmError> {
+        let sent_before = self.lance.counters.tx_frame_count;
+        // On the processor's thread the guest waits, and where the time goes is what this path is
+        // about; an exit costs far more than a few reads of the clock.
+        let timed = self.is_guest_waiting;
+        let now_ns = || if timed { monotonic_ns() } else { 0 };
+        let send_ns = timed.then_some(0);
+        let mut wire = SenderWire { sender: self.sender.as_mut(), send_ns };
+        let begin_ns = now_ns();
+        let result = body(&mut self.lance, &mut Bus { memory: &self.ram, wire: &mut wire });
+        let send_ns = wire.send_ns.unwrap_or(0);
+        let emulated_ns = now_ns();
+        let sent_count = self.lance.counters.tx_frame_count - sent_before;
+        if sent_count > 0 {
+            self.sender.flush();
+            if self.lance.masks_tx_interrupt() {
+                self.work.masked_frame_count += sent_count;
+            }
+        }
+        let flushed_ns = now_ns();
+        self.set_line(sent_count)?;
+        if timed {
+            let work = &mut self.work;
+            work.emulate_ns += (emulated_ns - begin_ns).saturating_sub(send_ns);
+            work.transmit_ns += send_ns + (flushed_ns - emulated_ns);
+            work.notify_ns += monotonic_ns() - flushed_ns;
+        }
+        Ok(result)
+    }
+
+    /// Sets the interrupt line as the device has it, or later; `sent_count` frames were just sent.
+    fn set_line(&mut self, sent_count: u64) -> Result<(), KvmError> {
+        let mut level = self.lance.irq();
+        if let Some(moderation) = &mut self.moderation {
+            // A line that is up tells of these as well.
+            if self.line.level || !self.lance.irq_tells_only_of_sent() {
+                moderation.clear();
+            } else if moderation.puts_off(sent_count, monotonic_ns()) {
+                self.work.moderated_count += sent_count;
+                level = false;
+            }
+        }
+        self.line.set(level, &mut self.work)
+    }
+
+    /// A read of one of the device's ports.
+    pub(super) fn read(&mut self, offset: u8, width: crate::lance::Width) -> Result<u32, KvmError> {
+        self.with(|lance, _| lance.read(offset, width))
+    }
+
+    /// A write to one of the device's ports; a demand may be put off.
+    pub(super) fn write(
+        &mut self,
+        offset: u8,
+        width: crate::lance::Width,
+        value: u32,
+        now_ns: u64,
+    ) -> Result<(), KvmError> {
+        use crate::lance::Port;
+        let is_status = self.lance.port(offset, width) == Some(Port::Rdp) && self.lance.rap() == 0;
+        let demand =
+            is_status && value & u32::from(csr0::TDMD | csr0::STOP) == u32::from(csr0::TDMD);
+        if self.combine_frames > 1 && demand && self.lance.can_transmit() {
+            let rest = value & !u32::from(csr0::TDMD);
+            self.with(|lance, bus| lance.write(bus, offset, width, rest))?;
+            return self.demand(1, now_ns);
+        }
+        if is_status && value & u32::from(csr0::STOP) != 0 {
+            self.pending = 0;
+        }
+        self.with(|lance, bus| lance.write(bus, offset, width, value))
+    }
+
+    /// `count` demands, which go at once or with others.
+    pub(super) fn demand(&mut self, count: u64, now_ns: u64) -> Result<(), KvmError> {
+        if self.pending == 0 {
+            self.first_pending_ns = now_ns;
+        }
+        self.pending += count;
+        // Fewer than one per tick: no other demand would arrive in time to be combined.
+        let busy = now_ns.saturating_sub(self.last_demand_ns) < TICK_NS;
+        self.last_demand_ns = now_ns;
+        if busy && self.pending < self.combine_frames && !self.is_overdue(now_ns) {
+            self.work.combined_count += count;
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    fn is_overdue(&self, now_ns: u64) -> bool {
+        self.pending > 0 && now_ns.saturating_sub(self.first_pending_ns) >= TICK_NS
+    }
+
+    /// Sends what has waited for a tick, and tells the guest of it.
+    pub(super) fn tick(&mut self, now_ns: u64) -> Result<(), KvmError> {
+        if self.moderation.as_ref().is_some_and(|moderation| moderation.is_overdue(now_ns)) {
+            self.set_line(0)?;
+        }
+        if self.sender.unsent_count() == 0 {
+            self.left_since_ns = None;
+        } else if now_ns.saturating_sub(*self.left_since_ns.get_or_insert(now_ns)) >= TICK_NS {
+            // Asked again at once it would refuse again, and a thread that spins would do so.
+            self.left_since_ns = None;
+            self.sender.flush();
+        }
+        if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
+    }
+
+    /// True if an interrupt is delayed.
+    pub(super) fn puts_off_interrupt(&self) -> bool {
+        self.moderation.as_ref().is_some_and(Moderation::is_waiting)
+    }
+
+    /// True if demands are being combined, an interrupt is delayed, the back end is full, or the kernel
+    /// has frames left.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.pending > 0
+            || self.lance.has_demand()
+            || self.puts_off_interrupt()
+            || self.sender.unsent_count() > 0
+    }
+
+    /// Looks at the ring now.
+    pub(super) fn flush(&mut self) -> Result<(), KvmError> {
+        self.pending = 0;
+        self.with(|lance, bus| lance.demand(bus))
+    }
+
+    /// Looks at the ring as the chip does by itself; returns whether it found anything.
+    pub(super) fn poll(&mut self) -> Result<bool, KvmError> {
+        let before = self.lance.counters.tx_frame_count;
+        self.with(|lance, bus| lance.poll(bus))?;
+        let found_count = self.lance.counters.tx_frame_count - before;
+        self.work.polled_frame_count += found_count;
+        Ok(found_count > 0)
+    }
+
+    /// A frame from the network; what waits to be sent goes with it.
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Received, KvmError> {
+        if self.pending > 0 {
+            self.flush()?;
+        }
+        self.with(|lance, bus| lance.receive(bus.memory, frame))
+    }
+}

@@ -1,0 +1,136 @@
+//! Interfaces of the device: guest memory on one side, a network on the other.
+
+use std::cell::RefCell;
+
+/// A DMA transfer to no memory: the range is outside guest memory, or the guest has
+/// not allowed bus mastering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no guest memory for {len_bytes} bytes at {at:#x}")]
+pub struct BusError {
+    /// First bus address of the transfer.
+    pub at: u32,
+    /// Length in bytes.
+    pub len_bytes: usize,
+}
+
+/// Guest memory as the device's 32-bit bus sees it.
+///
+/// Every address and length comes from the guest: an implementation checks each, in release
+/// builds too, and touches nothing when the range does not fit whole. The guest may write the
+/// memory at the same time.
+pub trait GuestMemory {
+    /// Copies `into.len()` bytes from bus address `at`.
+    fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError>;
+
+    /// Copies `from` to bus address `at`.
+    fn write(&self, at: u32, from: &[u8]) -> Result<(), BusError>;
+
+    /// Loads a little-endian word. Acquire: what the guest wrote before it stored the word is
+    /// visible after. `at` is a multiple of 4.
+    fn load_u32(&self, at: u32) -> Result<u32, BusError>;
+
+    /// Stores a little-endian word. Release: all that was written before is visible to a guest
+    /// that sees the word. `at` is a multiple of 4.
+    fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError>;
+}
+
+impl<M: GuestMemory + ?Sized> GuestMemory for &M {
+    fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
+        (**self).read(at, into)
+    }
+
+    fn write(&self, at: u32, from: &[u8]) -> Result<(), BusError> {
+        (**self).write(at, from)
+    }
+
+    fn load_u32(&self, at: u32) -> Result<u32, BusError> {
+        (**self).load_u32(at)
+    }
+
+    fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError> {
+        (**self).store_u32(at, value)
+    }
+}
+
+/// Result of sending a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// On its way, or lost as a wire loses frames.
+    Taken,
+    /// No room just now: the descriptor stays the device's, and the frame comes again.
+    Busy,
+}
+
+/// The network side.
+pub trait Wire {
+    /// Sends one frame, from the destination address to the last byte before the check sequence.
+    fn send(&mut self, frame: &[u8]) -> Sent;
+}
+
+impl<W: Wire + ?Sized> Wire for &mut W {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        (**self).send(frame)
+    }
+}
+
+/// Both sides, for one operation of the device.
+#[derive(Debug)]
+pub struct Bus<'a, M, W> {
+    /// Guest memory.
+    pub memory: &'a M,
+    /// Network.
+    pub wire: &'a mut W,
+}
+
+/// Guest memory from address 0 in a plain vector: for tests, without a guest that runs.
+#[derive(Debug)]
+pub struct PlainMemory {
+    bytes: RefCell<Vec<u8>>,
+    access_count: RefCell<u64>,
+}
+
+impl PlainMemory {
+    /// `len_bytes` of zeros.
+    pub fn new(len_bytes: usize) -> Self {
+        PlainMemory { bytes: RefCell::new(vec![0; len_bytes]), access_count: RefCell::new(0) }
+    }
+
+    /// Accesses since the last call, failed ones included.
+    pub fn take_access_count(&self) -> u64 {
+        self.access_count.take()
+    }
+
+    fn with<R>(
+        &self,
+        at: u32,
+        len_bytes: usize,
+        body: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, BusError> {
+        *self.access_count.borrow_mut() += 1;
+        let start = at as usize;
+        let end = start.checked_add(len_bytes);
+        let mut bytes = self.bytes.borrow_mut();
+        let range = end.and_then(|end| bytes.get_mut(start..end));
+        range.map(body).ok_or(BusError { at, len_bytes })
+    }
+}
+
+impl GuestMemory for PlainMemory {
+    fn read(&self, at: u32, into: &mut [u8]) -> Result<(), BusError> {
+        self.with(at, into.len(), |bytes| into.copy_from_slice(bytes))
+    }
+
+    fn write(&self, at: u32, from: &[u8]) -> Result<(), BusError> {
+        self.with(at, from.len(), |bytes| bytes.copy_from_slice(from))
+    }
+
+    fn load_u32(&self, at: u32) -> Result<u32, BusError> {
+        let mut word = [0; 4];
+        self.read(at, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError> {
+        self.write(at, &value.to_le_bytes())
+    }
+}
