@@ -180,6 +180,14 @@ fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
                 &[&replay[..], &["--to", "239.77.1.1:10000", "-i", "va", "--json"]].concat(),
             ));
         }
+        let document = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+        if json_too && !sends {
+            assert!(until(LONG, || listener.stdout().contains('\n')), "no line of a second");
+            let stdout = listener.stdout();
+            let live = document(stdout.lines().next().expect("a line"));
+            assert!(live["live"] == true && live["missing_count"].is_null(), "{live}");
+            assert!(live["lines"][0]["missing_count"].is_null(), "{live}");
+        }
         let output = listener.end_by("INT", LONG);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let silent = if sends { 1 } else { 2 };
@@ -189,8 +197,7 @@ fn listener_to_a_silent_line_does_not_claim_that_nothing_is_missing() {
             assert!(!text.contains("= 0 expected"), "{text}");
             continue;
         }
-        let document: Value =
-            serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
+        let document = document(text.lines().last().expect("a summary"));
         let is_known = [sends, false];
         for (line, is_known) in is_known.into_iter().enumerate() {
             for name in ["expected_count", "missing_count"] {

@@ -79,7 +79,10 @@ impl Report {
             }
         }
         let _ = write!(out, "  delivered {:.0}/s", rate(live.delivered));
-        let _ = write!(out, "  missing {}", self.missing());
+        let _ = match self.known_missing() {
+            Some(missing) => write!(out, "  missing {missing}"),
+            None => write!(out, "  nothing arrived yet"),
+        };
         if live.dropped > 0 {
             let _ = write!(out, "  DROPPED {}", live.dropped);
         }
@@ -115,7 +118,7 @@ impl Report {
         let line = |(at, line): (usize, &LineStats)| LiveLine {
             line: LINES[at],
             messages_per_second: rate(live.messages[at]),
-            missing_count: line.missing(),
+            missing_count: (!line.is_silent()).then(|| line.missing()),
             dropped_datagram_count: line.dropped_datagrams,
             kernel_to_app: live.kernel_to_app[at],
         };
@@ -128,7 +131,7 @@ impl Report {
             delivered_per_second: rate(live.delivered),
             delivered_count: self.delivered(),
             gap_count: self.counts.totals.gaps,
-            missing_count: self.missing(),
+            missing_count: self.known_missing(),
             match_to_app: live.match_to_app,
             top: live.top.iter().map(TopDocument::of).collect(),
         }
@@ -147,7 +150,8 @@ pub struct LiveDocument<'a> {
     delivered_per_second: f64,
     delivered_count: u64,
     gap_count: u64,
-    missing_count: u64,
+    /// Absent if nothing arrived yet.
+    missing_count: Option<u64>,
     match_to_app: Option<Quick>,
     top: Vec<TopDocument<'a>>,
 }
@@ -157,7 +161,8 @@ pub struct LiveDocument<'a> {
 struct LiveLine {
     line: &'static str,
     messages_per_second: f64,
-    missing_count: u64,
+    /// Absent if nothing arrived on the line yet.
+    missing_count: Option<u64>,
     dropped_datagram_count: u64,
     kernel_to_app: Option<Quick>,
 }

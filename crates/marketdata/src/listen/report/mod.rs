@@ -130,6 +130,11 @@ impl Report {
         self.counts.lines.iter().all(LineStats::is_silent)
     }
 
+    /// Messages that no line carried; `None` if nothing arrived.
+    pub fn known_missing(&self) -> Option<u64> {
+        (!self.is_silent()).then(|| self.missing())
+    }
+
     /// Lines with their percentiles, which are refused for a line with loss.
     pub fn lines(&self) -> Vec<LineReport> {
         let line = |(at, book): (usize, &LineStats)| {

@@ -37,7 +37,10 @@ impl Report {
             ("missing_total", "Messages that no line carried.", totals.missing),
             ("restarts_total", "Sequence restarts.", totals.restarts),
         ] {
-            out.counter(name, help).sample(&[], value);
+            let mut family = out.counter(name, help);
+            if name != "missing_total" || !self.is_silent() {
+                family.sample(&[], value);
+            }
         }
         if let Some(recovery) = &counts.recovery {
             let mut family = out.counter("recovered_total", "Retransmitted messages.");
