@@ -41,7 +41,14 @@ pub enum Conflict {
 #[must_use = "the lock is released when this is dropped"]
 pub struct ExclusiveLock {
     /// `None` if the lock file cannot be created; locking is then disabled.
-    _own: Option<File>,
+    own: Option<File>,
+}
+
+impl Drop for ExclusiveLock {
+    fn drop(&mut self) {
+        // A child that was just forked has the descriptor until it executes its program.
+        let _closing_unlocks_too = self.own.as_ref().map(File::unlock);
+    }
 }
 
 impl ExclusiveLock {
@@ -71,7 +78,7 @@ impl ExclusiveLock {
         {
             return Err(conflict);
         }
-        Ok(ExclusiveLock { _own: own })
+        Ok(ExclusiveLock { own })
     }
 }
 

@@ -48,7 +48,14 @@ pub struct Store {
 /// Exclusive right to change settings, until dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked has the descriptor until it executes its program.
+        let _closing_unlocks_too = self.file.unlock();
+    }
 }
 
 impl Store {
@@ -95,7 +102,7 @@ impl Store {
         file.set_len(0)
             .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
             .map_err(|source| failed("write", &path, source))?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     /// Reads the journal of the applied plan; `None` if no plan is applied.
@@ -170,6 +177,16 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_ends_although_a_forked_child_has_its_descriptor() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let lock = store.lock().unwrap();
+        let _of_the_child = lock.file.try_clone().unwrap();
+        drop(lock);
+        store.lock().unwrap();
+    }
 
     #[test]
     fn busy_error_names_the_process_that_holds_the_lock() {
