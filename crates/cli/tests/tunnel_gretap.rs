@@ -108,6 +108,17 @@ sequence = true
 remote = "10.99.0.2"
 "#;
 
+/// Prints the guest's console when a test fails.
+struct Console<'a>(&'a str);
+
+impl Drop for Console<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("guest's console: {}", fs::read_to_string(self.0).unwrap_or_default());
+        }
+    }
+}
+
 /// Sends bytes and checks their echo.
 fn echoes(stream: &mut TcpStream, len: usize) {
     let sent: Vec<u8> = (0..len).map(|n| (n ^ n >> 8) as u8).collect();
@@ -135,6 +146,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
     let [plain, ours] = &lab.names;
     let data = Data::new();
     let serial = data.file("serial");
+    let _printed = Console(&serial);
     let console = format!("file:{serial}");
     let (kernel, initrd) = (kernel.display().to_string(), initrd.display().to_string());
     let mut qemu = Running::start(common::enter(
