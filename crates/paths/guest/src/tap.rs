@@ -38,6 +38,8 @@ pub struct Report {
     /// Round trips in the order of the answers. ping prints three digits, and none for a payload of
     /// less than 16 bytes.
     pub times_ns: Vec<u64>,
+    /// Sequence number of the last answer.
+    pub last_answered: Option<u16>,
     pub summary: Option<Summary>,
     pub wall_ns: u64,
 }
@@ -45,6 +47,14 @@ pub struct Report {
 impl Report {
     pub fn lost_count(&self) -> u64 {
         self.sent_count.saturating_sub(self.received_count)
+    }
+
+    /// Leaves out the echoes sent after the last one that was answered: ping ends with the answer that
+    /// completes its count, whether or not others are under way.
+    fn up_to_last_answer(self) -> Report {
+        let under_way =
+            self.last_answered.map_or(0, |last| (self.sent_count as u16).wrapping_sub(last));
+        Report { sent_count: self.sent_count.saturating_sub(under_way.into()), ..self }
     }
 }
 
@@ -101,24 +111,28 @@ fn ping(
     count: u64,
     payload_bytes: usize,
 ) -> Result<Report, GuestError> {
+    let deadline = INTERVAL * u32::try_from(count).unwrap_or(u32::MAX) + Duration::from_secs(10);
     let mut command = Command::new(PING);
     command.env("LC_ALL", "C").args(["-n", "-i", &INTERVAL.as_secs_f64().to_string()]).args([
         "-c",
         &count.to_string(),
+        // Without a deadline ping waits for its last answer no longer than two round trips or one interval.
+        "-w",
+        &deadline.as_secs().to_string(),
         "-s",
         &payload_bytes.to_string(),
         &to.to_string(),
     ]);
     let begun = Instant::now();
     let mut child = Child::spawn(command, &Place { netns: Some(&home.netns), cpus: &[] })?;
-    // ping waits up to ten seconds for the last answer.
-    let at_most = INTERVAL * u32::try_from(count).unwrap_or(u32::MAX) + Duration::from_secs(15);
+    let at_most = deadline + Duration::from_secs(5);
     let wanted = || format!("report within {} s", at_most.as_secs());
     let finished = child.wait(at_most)?;
     let finished = finished.ok_or_else(|| GuestError::Print { program: PING, wanted: wanted() })?;
     let wall_ns = begun.elapsed().as_nanos() as u64;
     let said = [&finished.stdout[..], &finished.stderr[..]].concat();
-    parse(&String::from_utf8_lossy(&said), wall_ns)
+    let report = parse(&String::from_utf8_lossy(&said), wall_ns)?;
+    Ok(if report.received_count >= count { report.up_to_last_answer() } else { report })
 }
 
 /// Parses the output of iputils' ping.
@@ -135,6 +149,7 @@ pub fn parse(text: &str, wall_ns: u64) -> Result<Report, GuestError> {
         part.trim_start_matches('+').split(' ').next()?.parse().ok()
     };
     let times_ns = text.lines().filter_map(time_ns).collect();
+    let last_answered = text.lines().rev().find_map(sequence);
     let summary = text.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
     let summary = match summary {
         Some(figures) => {
@@ -147,9 +162,16 @@ pub fn parse(text: &str, wall_ns: u64) -> Result<Report, GuestError> {
         received_count: count(" received").ok_or_else(|| none("count of answers"))?,
         duplicated_count: count(" duplicates").unwrap_or(0),
         times_ns,
+        last_answered,
         summary,
         wall_ns,
     })
+}
+
+/// Sequence number in the line of an answer.
+fn sequence(line: &str) -> Option<u16> {
+    let (_, rest) = line.split_once(" bytes from ")?.1.split_once(" icmp_seq=")?;
+    rest.split(' ').next()?.parse().ok()
 }
 
 /// Round trip in the line of an answer; `None` for a duplicate.
@@ -194,6 +216,21 @@ rtt min/avg/max/mdev = 0.413/0.806/1.200/0.393 ms
         assert_eq!(report.times_ns, [413_000, 1_200_000]);
         let summary = report.summary.unwrap();
         assert!((summary.mean_ns - 806_000.0).abs() < 1.0 && summary.mdev_ns < 400_000.0);
+    }
+
+    #[test]
+    fn echo_under_way_when_the_last_answer_came_is_not_lost() {
+        let report = parse(WHOLE, 7).unwrap();
+        assert_eq!(report.last_answered, Some(2));
+        let report = report.up_to_last_answer();
+        assert_eq!((report.sent_count, report.lost_count()), (2, 0));
+        // Sequence numbers have 16 bits.
+        let wrapped = Report { sent_count: 65_537, last_answered: Some(65_535), ..report.clone() };
+        assert_eq!(wrapped.up_to_last_answer().sent_count, 65_535);
+        let whole = Report { sent_count: 65_537, last_answered: Some(1), ..report.clone() };
+        assert_eq!(whole.up_to_last_answer().sent_count, 65_537);
+        let silent = Report { sent_count: 5, last_answered: None, ..report };
+        assert_eq!(silent.up_to_last_answer().sent_count, 5);
     }
 
     #[test]
