@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// List paths with their loads and switches, and whether this host supports them
     #[command(after_help = "Example:\n  wirepath paths")]
     Paths,
-    /// Prove what switches are worth, by interleaved trials of all arms in one run
+    /// Measure the effect of switches by interleaved trials of all arms in one run
     #[command(after_help = "\
 Example:
   wirepath prove probe --load flood --arms ladder --peers iperf3 --time 60s
@@ -75,7 +75,7 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(TunnelCommand),
-    /// Find what slows packets on this host, with evidence and remedy; changes nothing
+    /// Find settings that slow packets on this host, with evidence and remedy; changes nothing
     #[command(after_help = "\
 Example:
   wirepath doctor --interface eth1 --profile latency --app-cpu 3

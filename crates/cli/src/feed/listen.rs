@@ -81,7 +81,7 @@ pub(crate) struct ListenArgs {
     /// Poll the device queue from the socket (SO_BUSY_POLL)
     #[arg(long)]
     busy_poll: bool,
-    /// Silence of a line after which to explain it
+    /// Report the likely cause when a line receives nothing for this long
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     silence: Duration,
 }

@@ -36,7 +36,7 @@ Example:
   wirepath tune apply plan.toml --dry-run
   wirepath tune apply plan.toml --confirm-within 60s")]
     Apply(apply::ApplyArgs),
-    /// Prove what a plan and each of its settings are worth under a load
+    /// Measure the effect of a plan, and of each of its settings, under a load
     #[command(after_help = "\
 Example:
   wirepath tune prove plan.toml --from red --load ping

@@ -29,7 +29,7 @@ pub(crate) struct MeasureArgs {
     /// Loss allowed at the partial drop rate, percent
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = parse_percent)]
     pdr_loss: f64,
-    /// Distance of the bounds at which the search ends, percent
+    /// Stop searching when the upper bound is within this of the lower bound, percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_percent)]
     resolution: f64,
     /// Shares of the rate without loss at which delays are measured, percent

@@ -34,13 +34,13 @@ model::switches! {
             source: "send-combining with another limit: three was right for a world switch of microseconds",
         },
         IntModeration {
-            effect: "an interrupt that tells only of frames sent waits for sixteen of them, or a millisecond",
+            effect: "an interrupt for sent frames alone waits for sixteen of them, or a millisecond",
             scope: Process,
             needs: "",
             source: "Intel 8254x software developer's manual, Interrupt Throttling Register",
         },
         OwnPolling {
-            effect: "the device looks at its ring without being told, and the guest tells it only after a pause",
+            effect: "the device polls its ring; the guest rings the doorbell only after a pause",
             scope: Guest,
             needs: "a CPU to itself while frames flow",
             source: "AMD publication 19436, transmit polling",
@@ -52,7 +52,7 @@ model::switches! {
             source: "AMD publication 19436, CSR3 TINTM",
         },
         IrqFd {
-            effect: "interrupts are raised by a pulse that needs no call to take back",
+            effect: "interrupts are raised by a pulse, which needs no second call to lower the line",
             scope: Guest,
             needs: "",
             source: "kernel documentation, virt/kvm/api.rst, KVM_IRQFD",
