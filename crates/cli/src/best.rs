@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, Clock, Ended, Load, LoadKind, Path, Search, SearchPlan, SearchStep, is_event_count,
+    Arm, Clock, Ended, Load, LoadKind, Path, Search, SearchPlan, SearchStep, Session, Support,
+    SwitchId, is_event_count,
 };
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{Proof, ProveArgs, Proven, SessionTrials, Since, conduct, lock, progress_bar};
-use crate::shared_args::RunArgs;
+use crate::prove::{
+    Proof, ProveArgs, Proven, SessionTrials, Since, conduct, lock, parameters, progress_bar,
+};
+use crate::shared_args::LimitArgs;
 use crate::signals;
 
 /// Word for `--arms`.
@@ -18,10 +21,7 @@ pub(crate) const BEST: &str = "best";
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;
 
-/// Searches in half of the time, then measures the set and the set without each member, and drops members
-/// until leaving out any of the rest makes it worse.
-///
-/// Returns the last of those experiments.
+/// Finds and measures the best set of a path's switches; see [`find`].
 pub(crate) fn prove(
     context: &Context,
     args: &ProveArgs,
@@ -36,51 +36,69 @@ pub(crate) fn prove(
                 .into(),
         ));
     }
-    let metric = kind.judged.iter().find(|name| !is_event_count(name));
-    let metric = metric.ok_or_else(|| {
-        Failure::Usage(format!("load {} has no judged figure to search by", kind.name))
-    })?;
     let _lock = lock()?;
     let mut session = path.open(load)?;
-    let mut support = |arm: &Arm| path.support(arm, load);
+    let proof = Proof {
+        path: path.name(),
+        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
+        load: parameters(load, &args.run.limits),
+        arms: Vec::new(),
+        search: None,
+    };
+    let switches = model::ids(path.switches());
+    let support = &mut |arm: &Arm| path.support(arm, load);
+    find(context, &args.run.limits, &proof, &switches, support, session.as_mut())
+}
+
+/// Searches in half of the time, then measures the set and the set without each member, and drops members
+/// until leaving out any of the rest makes it worse.
+///
+/// - `proof`: without arms.
+///
+/// Returns the last of those experiments. Errors: no judged metric is a figure to search by.
+pub(crate) fn find(
+    context: &Context,
+    limits: &LimitArgs,
+    proof: &Proof<'_>,
+    switches: &[SwitchId],
+    support: &mut dyn FnMut(&Arm) -> Support,
+    session: &mut dyn Session,
+) -> Result<Proven, Failure> {
+    let metric = proof.judged.iter().find(|name| !is_event_count(name));
+    let metric = metric.ok_or_else(|| {
+        Failure::Usage(format!("{} has no judged figure to search by", proof.path))
+    })?;
     let clock = Since(Instant::now());
     let bar = progress_bar();
-    let seed = args
-        .run
-        .seed
-        .unwrap_or_else(|| time::OffsetDateTime::now_utc().unix_timestamp_nanos() as u64);
-    let until = args.run.time / 2;
+    let now = || time::OffsetDateTime::now_utc().unix_timestamp_nanos() as u64;
+    let seed = limits.seed.unwrap_or_else(now);
+    let until = limits.time / 2;
     let mut found = {
-        let plan = SearchPlan {
-            switches: path.switches(),
-            metric,
-            seed,
-            until_ns: until.as_nanos() as u64,
-        };
-        let mut trials = SessionTrials(session.as_mut());
+        let plan = SearchPlan { switches, metric, seed, until_ns: until.as_nanos() as u64 };
+        let mut trials = SessionTrials(session);
         let mut next = |arm: &Arm| {
             let done = clock.elapsed_ns() as f64 / until.as_nanos().max(1) as f64;
             bar.set_position((done * 1000.0).min(1000.0) as u64);
             bar.set_message(format!("search: {}", arm.name));
         };
         let stop = signals::stop_flag();
-        model::search(&plan, &mut support, &mut trials, &clock, stop, &mut next)
+        model::search(&plan, support, &mut trials, &clock, stop, &mut next)
     };
     bar.finish_and_clear();
     loop {
-        let arms = model::confirming_arms(&found.set, path.switches(), &mut support);
-        let questions = arms.len() * kind.judged.len();
+        let arms = model::confirming_arms(&found.set, switches, support);
+        let questions = arms.len() * proof.judged.len();
         let least = model::verdict::blocks_min(questions).max(BLOCKS_MIN);
-        let run = RunArgs {
-            time: (args.run.time / 4).max(Duration::from_secs(1)),
+        let run = LimitArgs {
+            time: (limits.time / 4).max(Duration::from_secs(1)),
             seed: Some(seed.wrapping_add(found.steps.len() as u64)),
-            min_blocks: args.run.min_blocks.or(args.run.max_blocks).or(Some(least)),
-            ..args.run.clone()
+            min_blocks: limits.min_blocks.or(limits.max_blocks).or(Some(least)),
+            ..limits.clone()
         };
-        let parameters = [("arms".to_owned(), BEST.to_owned())].into();
-        let search = Some(found.clone());
-        let proof = Proof { path: path.name(), kind, load, arms, parameters, search };
-        let proven = conduct(context, &run, proof, session.as_mut())?;
+        let mut proof = Proof { arms, search: Some(found.clone()), ..proof.clone() };
+        proof.load.insert("arms".to_owned(), BEST.to_owned());
+        proof.load.insert("time_ms".to_owned(), run.time.as_millis().to_string());
+        let proven = conduct(context, &run, proof, session, None)?;
         let is_broken_off = proven.gave_up || proven.outcome.ended == Ended::Interrupted;
         match proven.outcome.idle_member() {
             Some(idle) if !is_broken_off => drop_member(&mut found, idle),

@@ -9,8 +9,8 @@ use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
-    Arm, ArmPlan, Clock, Ended, ExperimentPlan, Finished, Gain, Measurement, Member, Outcome,
-    OutcomeHeader, RunComparison, Search, Sink, Support, TrialRecord, Trials,
+    Arm, ArmPlan, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Measurement, Member,
+    Outcome, OutcomeHeader, Replayed, RunComparison, Search, Sink, Support, TrialRecord, Trials,
 };
 use model::{Load, LoadKind, Path, Session};
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
@@ -25,7 +25,7 @@ use crate::best::{self, BEST};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
-use crate::shared_args::{BaselineArgs, RunArgs, parse_duration};
+use crate::shared_args::{BaselineArgs, LimitArgs, RunArgs, parse_duration};
 use crate::trials::one_arm;
 use crate::{console, machine, results, series, signals};
 
@@ -80,22 +80,21 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         }
         return proven.verdict();
     }
-    let plan = ArmPlan::parse(args.arms(), path.switches()).map_err(Failure::usage)?;
+    let switches = model::ids(path.switches());
+    let plan = ArmPlan::parse(args.arms(), &switches).map_err(Failure::usage)?;
     let arms = match &args.against {
         Some(_) => against::arms(&one_arm(&plan)?),
-        None => {
-            model::arms(&plan, path.switches(), &args.peers, &mut |arm| path.support(arm, &load))
-        }
+        None => model::arms(&plan, &switches, &args.peers, &mut |arm| path.support(arm, &load)),
     };
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     check_peers(path.as_ref(), &args.peers)?;
-    let parameters = BTreeMap::from([("arms".to_owned(), args.arms().to_owned())]);
-    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, search: None };
+    let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
+    proof.load.insert("arms".to_owned(), args.arms().to_owned());
     let earlier = series::earlier(context, args, &proof)?;
     let proven = match args.runs {
-        1 => vec![once(context, args, path.as_ref(), proof)?],
+        1 => vec![once(context, args, path.as_ref(), &load, proof)?],
         _ => series::repeat(context, args)?,
     };
     let Some(last) = proven.last() else {
@@ -137,31 +136,55 @@ fn once(
     context: &Context,
     args: &ProveArgs,
     path: &dyn Path,
+    load: &Load,
     mut proof: Proof<'_>,
 ) -> Result<Proven, Failure> {
     let _lock = lock()?;
     let mut session: Box<dyn Session> = match &args.against {
-        None => path.open(proof.load)?,
+        None => path.open(load)?,
         Some(old) => {
-            let builds = Builds::start(old, proof.path, proof.load, &proof.arms[0].0)?;
+            let builds = Builds::start(old, proof.path, load, &proof.arms[0].0)?;
             let which = format!("{} ({})", old.display(), builds.old_version());
-            proof.parameters.insert("against".to_owned(), which);
+            proof.load.insert("against".to_owned(), which);
             Box::new(builds)
         }
     };
-    conduct(context, &args.run, proof, session.as_mut())
+    conduct(context, &args.run.limits, proof, session.as_mut(), None)
 }
 
 /// An experiment to run: arms of a path under a load.
+#[derive(Clone)]
 pub(crate) struct Proof<'a> {
     pub(crate) path: &'a str,
-    pub(crate) kind: &'a LoadKind,
-    pub(crate) load: &'a Load,
+    /// Metrics of the verdict, most important first.
+    pub(crate) judged: Vec<String>,
+    /// The load's parameters, which are stored with the result.
+    pub(crate) load: BTreeMap<String, String>,
     pub(crate) arms: Vec<(Arm, Support)>,
-    /// Stored with the result, beside those of the load.
-    pub(crate) parameters: BTreeMap<String, String>,
     /// The search that chose the arms.
     pub(crate) search: Option<Search>,
+}
+
+impl<'a> Proof<'a> {
+    /// Arms under one of a path's loads.
+    pub(crate) fn new(
+        path: &'a str,
+        kind: &LoadKind,
+        load: &Load,
+        arms: Vec<(Arm, Support)>,
+        limits: &LimitArgs,
+    ) -> Self {
+        let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
+        Proof { path, judged, load: parameters(load, limits), arms, search: None }
+    }
+}
+
+/// An experiment that goes on after its last stored trial.
+pub(crate) struct Resumed {
+    pub(crate) header: OutcomeHeader,
+    pub(crate) seed: u64,
+    /// In order of execution.
+    pub(crate) trials: Vec<TrialRecord>,
 }
 
 /// A finished experiment.
@@ -190,7 +213,7 @@ pub(crate) struct Document<'a> {
 }
 
 /// Sets the limits given on the command line; a maximum alone lowers the minimum.
-fn limit_blocks(plan: &mut ExperimentPlan, args: &RunArgs) {
+fn limit_blocks(plan: &mut ExperimentPlan, args: &LimitArgs) {
     let least = model::statistics::PAIRS_MIN as u32;
     let max = args.max_blocks.unwrap_or(plan.max_blocks).max(least);
     plan.min_blocks = args.min_blocks.unwrap_or(plan.min_blocks.min(max)).max(least);
@@ -198,24 +221,50 @@ fn limit_blocks(plan: &mut ExperimentPlan, args: &RunArgs) {
 }
 
 /// Runs a proof in an open session, from its first trial to its verdicts.
+///
+/// - `resumed`: the experiment that is continued; `None` for a new one.
+///
+/// Errors: the trials of a resumed experiment are not those that the proof orders.
 pub(crate) fn conduct(
     context: &Context,
-    args: &RunArgs,
+    args: &LimitArgs,
     proof: Proof<'_>,
     session: &mut dyn Session,
+    resumed: Option<Resumed>,
 ) -> Result<Proven, Failure> {
-    let (header, started_ns) = header(&proof, args, session.nic())?;
-    let seed = args.seed.unwrap_or(started_ns);
-    let judged = proof.kind.judged.iter().map(|&m| m.to_owned()).collect();
+    let (header, stored, seed) = match resumed {
+        Some(Resumed { header, seed, trials }) => (header, trials, seed),
+        None => {
+            let (header, started_ns) = header(&proof, session.nic())?;
+            (header, Vec::new(), args.seed.unwrap_or(started_ns))
+        }
+    };
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
-    let mut plan = ExperimentPlan::new(seed, proof.arms, judged, budget_ns, cpus);
+    let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
     limit_blocks(&mut plan, args);
     let store = if args.no_history { None } else { Some(results::open(context)?) };
     let is_stored = store.is_some();
     let mut recorder = Recorder { store, bar: progress_bar(), seconds: args.time.as_secs() };
-    let (mut trials, clock) = (SessionTrials(session), Since(Instant::now()));
+    let mut trials = SessionTrials(session);
+    let stop = signals::stop_flag();
+    let Some(last) = stored.last() else {
+        let clock = Since(Instant::now());
+        let Finished { outcome, gave_up } =
+            model::run(plan, header, &mut trials, &clock, &mut recorder, stop)?;
+        return Ok(Proven { outcome, is_stored, gave_up });
+    };
+    let before_ns = last.started_ms * 1_000_000 + last.wall_ns;
+    let mut experiment = Experiment::new(plan);
+    experiment.replay(stored).map_err(|Replayed { trials }| {
+        Failure::failed(format!(
+            "trial {trials} of {} is not the one that this version orders there, so it cannot be \
+             resumed; start a new experiment",
+            header.id
+        ))
+    })?;
+    let clock = Continued { before_ns, since: Instant::now() };
     let Finished { outcome, gave_up } =
-        model::run(plan, header, &mut trials, &clock, &mut recorder, signals::stop_flag())?;
+        model::resume(experiment, header, &mut trials, &clock, &mut recorder, stop)?;
     Ok(Proven { outcome, is_stored, gave_up })
 }
 
@@ -224,6 +273,18 @@ pub(crate) struct Since(pub(crate) Instant);
 impl Clock for Since {
     fn elapsed_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// Time of a resumed experiment: up to the end of its last stored trial, and from now on.
+struct Continued {
+    before_ns: u64,
+    since: Instant,
+}
+
+impl Clock for Continued {
+    fn elapsed_ns(&self) -> u64 {
+        self.before_ns + self.since.elapsed().as_nanos() as u64
     }
 }
 
@@ -352,11 +413,9 @@ fn size_bytes(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-/// Parameters that are stored with the result.
-pub(crate) fn parameters(proof: &Proof<'_>, args: &RunArgs) -> BTreeMap<String, String> {
-    let load = proof.load;
-    let mut parameters = proof.parameters.clone();
-    parameters.extend([
+/// Parameters of a load that are stored with the result.
+pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, String> {
+    let mut parameters = BTreeMap::from([
         ("kind".to_owned(), load.kind.clone()),
         ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
         ("time_ms".to_owned(), args.time.as_millis().to_string()),
@@ -374,7 +433,7 @@ pub(crate) fn parameters(proof: &Proof<'_>, args: &RunArgs) -> BTreeMap<String, 
 }
 
 /// Description of the experiment, and the nanoseconds since 1970 at which it starts.
-fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<(OutcomeHeader, u64), Failure> {
+fn header(proof: &Proof<'_>, nic: String) -> Result<(OutcomeHeader, u64), Failure> {
     let now = OffsetDateTime::now_utc();
     let format =
         |e: time::error::Format| Failure::failed(format!("cannot format the system time: {e}"));
@@ -389,7 +448,7 @@ fn header(proof: &Proof<'_>, args: &RunArgs, nic: String) -> Result<(OutcomeHead
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine::describe(nic),
         path: proof.path.to_owned(),
-        load: parameters(proof, args),
+        load: proof.load.clone(),
         search: proof.search.clone(),
     };
     Ok((header, started_ns))

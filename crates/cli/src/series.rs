@@ -9,7 +9,7 @@ use sys::child::{Child, Place};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{Proof, ProveArgs, Proven, parameters};
+use crate::prove::{Proof, ProveArgs, Proven};
 use crate::{console, machine, results, signals};
 
 /// Runs the experiment as often as asked, until it is interrupted.
@@ -30,7 +30,7 @@ pub(crate) fn repeat(context: &Context, args: &ProveArgs) -> Result<Vec<Proven>,
         console::say(&format!("run {} of {}", at + 1, args.runs));
         let outcome = in_own_process(&arguments(context, args, at))?;
         let is_last = outcome.ended == Ended::Interrupted;
-        proven.push(Proven { outcome, is_stored: !args.run.no_history, gave_up: false });
+        proven.push(Proven { outcome, is_stored: !args.run.limits.no_history, gave_up: false });
         if is_last {
             break;
         }
@@ -76,17 +76,17 @@ fn arguments(context: &Context, args: &ProveArgs, at: u32) -> Vec<OsString> {
     add("--peers", (!args.peers.is_empty()).then(|| args.peers.join(",").into()));
     add("--against", args.against.clone().map(Into::into));
     add("--load", run.load.clone().map(Into::into));
-    add("--time", Some(duration(run.time)));
+    add("--time", Some(duration(run.limits.time)));
     add("--size", run.size.and_then(|size| text(size.to_string())));
     add("--rate", run.rate.and_then(|rate| text(rate.to_string())));
     add("--trial", run.trial.map(duration));
-    add("--seed", run.seed.and_then(|seed| text((seed + u64::from(at)).to_string())));
-    add("--min-blocks", run.min_blocks.and_then(|blocks| text(blocks.to_string())));
-    add("--max-blocks", run.max_blocks.and_then(|blocks| text(blocks.to_string())));
+    add("--seed", run.limits.seed.and_then(|seed| text((seed + u64::from(at)).to_string())));
+    add("--min-blocks", run.limits.min_blocks.and_then(|blocks| text(blocks.to_string())));
+    add("--max-blocks", run.limits.max_blocks.and_then(|blocks| text(blocks.to_string())));
     add("--peer", run.peer.clone().map(Into::into));
     add("--secret-file", run.secret.secret_file.clone().map(Into::into));
     add("--data-dir", context.data_dir.clone().map(Into::into));
-    if run.no_history {
+    if run.limits.no_history {
         all.push("--no-history".into());
     }
     all
@@ -109,9 +109,8 @@ pub(crate) fn earlier(
 ) -> Result<Option<Vec<Outcome>>, Failure> {
     let Some(wanted) = &args.baseline.baseline else { return Ok(None) };
     let olds = results::series(&results::open_reading(context)?, wanted)?;
-    let load = parameters(proof, &args.run);
     for old in &olds {
-        model::comparable(old, "this run", proof.path, &load)
+        model::comparable(old, "this run", proof.path, &proof.load)
             .map_err(|e| Failure::Usage(e.to_string()))?;
     }
     let here = machine::describe(String::new());
@@ -123,13 +122,13 @@ pub(crate) fn earlier(
         _ => true,
     };
     let arms = proof.arms.iter().filter(|(arm, can)| counts(arm) && *can == Support::Yes).count();
-    let needed = model::runs_needed(arms * proof.kind.judged.len());
+    let needed = model::runs_needed(arms * proof.judged.len());
     if olds.len().min(args.runs as usize) < needed {
         return Err(Failure::Usage(format!(
             "--fail-on needs at least {needed} runs a side for a verdict on {arms} arms by {} figures; \
              here are {} earlier and {} new runs: give --runs {needed}, a baseline of {needed} runs \
              (ID,ID,… or 'PREFIX*'), or fewer arms",
-            proof.kind.judged.len(),
+            proof.judged.len(),
             olds.len(),
             args.runs
         )));

@@ -15,9 +15,6 @@ pub(crate) struct RunArgs {
     /// Load; `wirepath paths` lists those of each path
     #[arg(long, value_parser = lookup::LOAD)]
     pub(crate) load: Option<String>,
-    /// Time to spend: 60s, 1m30s
-    #[arg(long, default_value = "60s", value_parser = parse_duration)]
-    pub(crate) time: Duration,
     /// UDP payload of each datagram: 1460, 4KiB; default: the load's own
     #[arg(long, value_parser = parse_bytes)]
     pub(crate) size: Option<usize>,
@@ -27,6 +24,21 @@ pub(crate) struct RunArgs {
     /// Measured part of one trial; default: the load's own
     #[arg(long, value_parser = parse_duration)]
     pub(crate) trial: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Far end on another host (HOST or HOST:PORT of a `wirepath peer`)
+    #[arg(long, value_name = "HOST")]
+    pub(crate) peer: Option<String>,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+}
+
+/// Limits of an experiment, and its seed.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LimitArgs {
+    /// Time to spend: 60s, 1m30s
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    pub(crate) time: Duration,
     /// Seed of the order of trials; default: random
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -37,11 +49,6 @@ pub(crate) struct RunArgs {
     /// Maximum number of blocks
     #[arg(long)]
     pub(crate) max_blocks: Option<u32>,
-    /// Far end on another host (HOST or HOST:PORT of a `wirepath peer`)
-    #[arg(long, value_name = "HOST")]
-    pub(crate) peer: Option<String>,
-    #[command(flatten)]
-    pub(crate) secret: SecretArgs,
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,

@@ -92,7 +92,8 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<(), Failure> {
         far: None,
         secret: None,
     };
-    let arm = one_arm(&ArmPlan::parse(&args.arm, path.switches()).map_err(Failure::usage)?)?;
+    let arm =
+        one_arm(&ArmPlan::parse(&args.arm, &model::ids(path.switches())).map_err(Failure::usage)?)?;
     if let Support::Unsupported { what, needs } = path.support(&arm, &load) {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }

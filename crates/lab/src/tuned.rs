@@ -38,7 +38,7 @@ fn plan_arms<'a>(
     knobs: &[&str],
     parts: impl Iterator<Item = (String, &'a [&'a str])>,
 ) -> Vec<(Arm, Support)> {
-    let set = |knobs: &[&str]| knobs.iter().map(|&knob| SwitchId::knob(knob)).collect();
+    let set = |knobs: &[&str]| knobs.iter().map(|&knob| SwitchId::named(knob)).collect();
     let mut arms = vec![Arm::baseline(), Arm::control()];
     // A single knob is the whole plan.
     if knobs.len() > 1 {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Arm, Support, SwitchId, SwitchSet, SwitchSpec};
+use crate::{Arm, Support, SwitchId, SwitchSet};
 
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl ArmPlan {
     ///
     /// In a list, commas separate arms and `+` joins switches. The word `baseline`
     /// is accepted and ignored, since the baseline is always there.
-    pub fn parse(text: &str, switches: &[SwitchSpec]) -> Result<Self, ArmPlanError> {
+    pub fn parse(text: &str, switches: &[SwitchId]) -> Result<Self, ArmPlanError> {
         match text.trim() {
             "ladder" => return Ok(ArmPlan::Ladder),
             "alone" => return Ok(ArmPlan::Alone),
@@ -78,14 +78,14 @@ impl ArmPlan {
 }
 
 /// One arm of a list, put into the path's order.
-fn parse_set(arm: &str, text: &str, switches: &[SwitchSpec]) -> Result<SwitchSet, ArmPlanError> {
+fn parse_set(arm: &str, text: &str, switches: &[SwitchId]) -> Result<SwitchSet, ArmPlanError> {
     let mut set: Vec<usize> = Vec::new();
     for id in arm.split('+').map(str::trim) {
         if id.is_empty() {
             return Err(ArmPlanError::Empty { text: text.into() });
         }
-        let Some(place) = switches.iter().position(|switch| switch.id == id) else {
-            let known: Vec<&str> = switches.iter().map(|switch| switch.id).collect();
+        let Some(place) = switches.iter().position(|switch| switch.as_str() == id) else {
+            let known: Vec<&str> = switches.iter().map(SwitchId::as_str).collect();
             return Err(ArmPlanError::UnknownSwitch { switch: id.into(), known: known.join(", ") });
         };
         if set.contains(&place) {
@@ -94,7 +94,7 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchSpec]) -> Result<SwitchSet
         set.push(place);
     }
     set.sort_unstable();
-    Ok(set.into_iter().map(|place| &switches[place]).collect())
+    Ok(set.into_iter().map(|place| switches[place].clone()).collect())
 }
 
 /// The arms of an experiment: baseline, control, variants, peers.
@@ -104,7 +104,7 @@ fn parse_set(arm: &str, text: &str, switches: &[SwitchSpec]) -> Result<SwitchSet
 ///   and of `all`.
 pub fn arms(
     plan: &ArmPlan,
-    switches: &[SwitchSpec],
+    switches: &[SwitchId],
     peers: &[String],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
@@ -122,15 +122,15 @@ pub fn arms(
             let mut on = SwitchSet::default();
             for switch in switches {
                 let mut rung = on.clone();
-                rung.insert(switch);
-                if list(Arm::variant(format!("+{}", switch.id), rung.clone())) {
+                rung.insert(switch.clone());
+                if list(Arm::variant(format!("+{switch}"), rung.clone())) {
                     on = rung;
                 }
             }
         }
         ArmPlan::Alone => {
             for switch in switches {
-                list(Arm::with([switch]));
+                list(Arm::with([switch.clone()]));
             }
         }
         ArmPlan::List(sets) => {
@@ -151,17 +151,17 @@ pub fn arms(
 /// `all`, then `all -id` for each switch; a switch that `all` cannot hold is listed
 /// with the reason it cannot.
 fn leave_one_out(
-    switches: &[SwitchSpec],
+    switches: &[SwitchId],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
     let mut all = SwitchSet::default();
-    let mut missing: Vec<(&str, Support)> = Vec::new();
+    let mut missing: Vec<(&SwitchId, Support)> = Vec::new();
     for switch in switches {
         let mut more = all.clone();
-        more.insert(switch);
+        more.insert(switch.clone());
         match support(&Arm::variant("all", more.clone())) {
             Support::Yes => all = more,
-            answer => missing.push((switch.id, answer)),
+            answer => missing.push((switch, answer)),
         }
     }
     if all.is_empty() {
@@ -173,8 +173,8 @@ fn leave_one_out(
     }
     let mut listed = vec![(Arm::variant("all", all.clone()), Support::Yes)];
     for switch in switches {
-        let arm = Arm::variant(format!("all -{}", switch.id), all.without(&SwitchId::from(switch)));
-        let answer = match missing.iter().find(|(id, _)| *id == switch.id) {
+        let arm = Arm::variant(format!("all -{switch}"), all.without(switch));
+        let answer = match missing.iter().find(|(id, _)| *id == switch) {
             Some((_, answer)) => answer.clone(),
             None if arm.switches.is_empty() => {
                 Support::Refused { why: "without its only switch this arm is the baseline".into() }
@@ -189,7 +189,7 @@ fn leave_one_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PathSwitch;
+    use crate::{PathSwitch, ids};
 
     crate::switches! {
         enum Switch {
@@ -200,12 +200,14 @@ mod tests {
         }
     }
 
-    const SWITCHES: &[SwitchSpec] = Switch::SPECS;
+    fn switches() -> Vec<SwitchId> {
+        ids(Switch::SPECS)
+    }
 
     #[test]
     fn every_switch_has_a_specification() {
-        let ids: Vec<&str> = Switch::ALL.iter().map(|switch| switch.id()).collect();
-        assert_eq!(ids, SWITCHES.iter().map(|spec| spec.id).collect::<Vec<_>>());
+        let all: Vec<SwitchId> = Switch::ALL.iter().map(|switch| SwitchId::from(*switch)).collect();
+        assert_eq!(all, switches());
     }
 
     fn without_zc(arm: &Arm) -> Support {
@@ -216,9 +218,9 @@ mod tests {
     }
 
     fn listed(plan: &str) -> Vec<(String, String, bool)> {
-        let plan = ArmPlan::parse(plan, SWITCHES).unwrap();
+        let plan = ArmPlan::parse(plan, &switches()).unwrap();
         let peers = ["sockperf".to_owned()];
-        arms(&plan, SWITCHES, &peers, &mut without_zc)
+        arms(&plan, &switches(), &peers, &mut without_zc)
             .into_iter()
             .map(|(arm, answer)| (arm.name, arm.switches.joined(), answer.is_yes()))
             .collect()
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn leave_one_out_of_a_single_switch_does_not_run_the_baseline_a_third_time() {
         let plan = ArmPlan::LeaveOneOut;
-        let listed = arms(&plan, &SWITCHES[..1], &[], &mut |_| Support::Yes);
+        let listed = arms(&plan, &switches()[..1], &[], &mut |_| Support::Yes);
         assert_eq!(listed[2].0.name, "all");
         assert!(matches!(listed[3].1, Support::Refused { .. }));
     }
@@ -283,13 +285,13 @@ mod tests {
 
     #[test]
     fn unknown_switch_is_named_with_the_known_ones() {
-        let error = ArmPlan::parse("spin,warp", SWITCHES).unwrap_err();
+        let error = ArmPlan::parse("spin,warp", &switches()).unwrap_err();
         assert_eq!(error.to_string(), "unknown switch `warp`; this path has: spin, batch, zc, pin");
     }
 
     #[test]
     fn duplicates_and_empty_arms_are_errors() {
-        let parse = |text| ArmPlan::parse(text, SWITCHES).unwrap_err();
+        let parse = |text| ArmPlan::parse(text, &switches()).unwrap_err();
         assert!(matches!(parse("spin+pin,pin+spin"), ArmPlanError::DuplicateArm { .. }));
         assert!(matches!(parse("spin+spin"), ArmPlanError::DuplicateSwitch { .. }));
         assert!(matches!(parse("spin,,pin"), ArmPlanError::Empty { .. }));

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{self, Comparison, LEVEL};
 use crate::{
-    Arm, Better, Clock, Outcome, Support, SwitchId, SwitchSet, SwitchSpec, Trials, Verdict,
-    always_valid, order,
+    Arm, Better, Clock, Outcome, Support, SwitchId, SwitchSet, Trials, Verdict, always_valid, order,
 };
 
 /// Most blocks of one stage.
@@ -71,7 +70,7 @@ pub struct Member {
 /// Conditions of a search.
 pub struct SearchPlan<'a> {
     /// Switches of the path.
-    pub switches: &'a [SwitchSpec],
+    pub switches: &'a [SwitchId],
     /// The metric that decides.
     pub metric: &'a str,
     /// Seed of the order of trials.
@@ -95,14 +94,14 @@ pub fn search(
     let mut found = Search { metric: plan.metric.to_owned(), ..Search::default() };
     let mut set = SwitchSet::default();
     loop {
-        let with = |switch: &SwitchSpec| {
+        let with = |switch: &SwitchId| {
             let mut more = set.clone();
-            more.insert(switch);
+            more.insert(switch.clone());
             Arm::with(more.iter().cloned())
         };
-        let missing = plan.switches.iter().filter(|s| !set.contains(&SwitchId::from(*s)));
+        let missing = plan.switches.iter().filter(|s| !set.contains(s));
         let candidates: Vec<(SwitchId, Arm)> = missing
-            .map(|switch| (SwitchId::from(switch), with(switch)))
+            .map(|switch| (switch.clone(), with(switch)))
             .filter(|(_, arm)| support(arm).is_yes())
             .collect();
         if candidates.is_empty() {
@@ -130,8 +129,8 @@ pub fn search(
             break;
         }
     }
-    let is_in = |switch: &&SwitchSpec| set.contains(&SwitchId::from(*switch));
-    found.set = plan.switches.iter().filter(is_in).map(|switch| switch.id.to_owned()).collect();
+    let is_in = |switch: &&SwitchId| set.contains(switch);
+    found.set = plan.switches.iter().filter(is_in).map(SwitchId::to_string).collect();
     found
 }
 
@@ -141,10 +140,11 @@ pub fn search(
 /// - `support`: as for [`crate::arms()`].
 pub fn confirming_arms(
     set: &[String],
-    switches: &[SwitchSpec],
+    switches: &[SwitchId],
     support: &mut dyn FnMut(&Arm) -> Support,
 ) -> Vec<(Arm, Support)> {
-    let members: SwitchSet = switches.iter().filter(|s| set.iter().any(|id| id == s.id)).collect();
+    let is_member = |switch: &&SwitchId| set.iter().any(|id| id == switch.as_str());
+    let members: SwitchSet = switches.iter().filter(is_member).cloned().collect();
     let mut arms = vec![Arm::baseline(), Arm::control()];
     if !members.is_empty() {
         arms.push(Arm::with(members.iter().cloned()));
@@ -302,7 +302,7 @@ impl Race {
 mod tests {
     use super::*;
     use crate::runner::tests::Virtual;
-    use crate::{FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch};
+    use crate::{FakeSource, FakeSwitch, FakeWorld, Measurement, PathSwitch, ids};
 
     struct Fake<'a>(FakeSource, &'a Virtual);
 
@@ -319,7 +319,7 @@ mod tests {
         let world = FakeWorld { seed, noise: 0.02, samples: 500, ..FakeWorld::default() };
         let mut fake = Fake(FakeSource::new(world), &clock);
         let plan = SearchPlan {
-            switches: FakeSwitch::SPECS,
+            switches: &ids(FakeSwitch::SPECS),
             metric: "rtt_ns_p50",
             seed,
             until_ns: until_s * 1_000_000_000,
@@ -356,7 +356,7 @@ mod tests {
         let mut race =
             Race::new([vec![Arm::baseline()], arms.map(|id| Arm::with([id])).into()].concat(), 3);
         let plan = SearchPlan {
-            switches: FakeSwitch::SPECS,
+            switches: &ids(FakeSwitch::SPECS),
             metric: "rtt_ns_p50",
             seed: 3,
             until_ns: u64::MAX,

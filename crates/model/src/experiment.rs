@@ -9,7 +9,7 @@ use crate::judge::{Table, tail_of};
 use crate::tail::Samples;
 use crate::{
     Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
-    Trap, Verdict, Warning, is_event_count, order, statistics, verdict,
+    Trap, TrialRecord, Verdict, Warning, is_event_count, order, statistics, verdict,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
@@ -127,6 +127,13 @@ pub struct Trial {
     pub result: Result<Vec<Metric>, String>,
 }
 
+/// Extent of [`Experiment::replay`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// Trials that were recorded.
+    pub trials: usize,
+}
+
 /// Metadata of an outcome; see the fields of [`Outcome`].
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
@@ -162,7 +169,7 @@ pub(crate) struct Pool {
 ///
 /// ```
 /// use wirepath_model::*;
-/// let arms = arms(&ArmPlan::Alone, FakeSwitch::SPECS, &[], &mut FakeSource::support);
+/// let arms = arms(&ArmPlan::Alone, &ids(FakeSwitch::SPECS), &[], &mut FakeSource::support);
 /// let mut fake = FakeSource::new(FakeWorld { seed: 1, ..FakeWorld::default() });
 /// let plan = ExperimentPlan::new(1, arms.clone(), vec!["rtt_ns_p50".into()], 60_000_000_000, 2);
 /// let mut experiment = Experiment::new(plan);
@@ -286,6 +293,22 @@ impl Experiment {
         self.trials.push(trial);
     }
 
+    /// Records trials that ran before, in their order.
+    ///
+    /// Errors: a trial is not the next one of this plan. Those before it are recorded.
+    pub fn replay(&mut self, stored: Vec<TrialRecord>) -> Result<Replayed, Replayed> {
+        for trial in stored {
+            let step = self.next(trial.started_ms * 1_000_000);
+            let is_same = matches!(step, Step::Trial { block, arm, .. }
+                if block == trial.block && self.plan.arms[arm].0.name == trial.arm);
+            if !is_same {
+                return Err(Replayed { trials: self.trials.len() });
+            }
+            self.record(trial.result);
+        }
+        Ok(Replayed { trials: self.trials.len() })
+    }
+
     /// True if a trial with this measurement is above the noise gate.
     pub fn is_noisy(&self, measurement: &Measurement) -> bool {
         self.plan.noise_of(measurement) > self.plan.noise_gate
@@ -297,7 +320,7 @@ impl Experiment {
     }
 
     /// Returns the trials so far in order of execution, including warm-up and failures.
-    pub fn trials(&self) -> impl ExactSizeIterator<Item = &Trial> {
+    pub fn trials(&self) -> impl ExactSizeIterator<Item = &Trial> + DoubleEndedIterator {
         self.trials.iter()
     }
 

@@ -15,7 +15,7 @@ use crate::{
 /// One metric of one arm over all blocks that count.
 #[derive(Debug)]
 pub(crate) struct Series<'a> {
-    pub(crate) unit: &'static str,
+    pub(crate) unit: &'a str,
     pub(crate) better: Better,
     pub(crate) values: Vec<Option<f64>>,
     /// Trials in which it was refused, and the last reason.
@@ -92,7 +92,7 @@ impl<'a> Table<'a> {
             for metric in trial.result.iter().flatten() {
                 let series =
                     arms[trial.arm].entry(metric.name.as_str()).or_insert_with(|| Series {
-                        unit: metric.unit,
+                        unit: &metric.unit,
                         better: metric.better,
                         values: vec![None; blocks],
                         refused: 0,

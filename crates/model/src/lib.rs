@@ -38,12 +38,12 @@ pub use compare::{
     ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
     RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,
 };
-pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Step, Trial};
+pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, Trial};
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE, Throughput, Trap, latency_histogram,
+    SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram,
 };
 pub use metrics::{describe, distribution, is_event_count, segment_stem};
 pub use outcome::{
@@ -52,8 +52,10 @@ pub use outcome::{
 };
 pub use path::{Load, LoadKind, Path, PathError, Session};
 pub use random::Random;
-pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, run};
+pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::order;
 pub use sequence::{Arrival, Jitter, SequenceCounts};
-pub use switch::{PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, kebab, kebab_len};
+pub use switch::{
+    PathSwitch, Scope, Support, SwitchId, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
+};
 pub use tail::{Estimate, Tail};

@@ -1,5 +1,6 @@
 //! Measurement of one trial.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
@@ -144,6 +145,10 @@ pub struct Measurement {
     /// Metrics specific to the path or from another program's report, by name; the name includes the
     /// unit as [`crate::describe`] parses it: `main_wait_ns_per_packet`.
     pub figures: BTreeMap<String, f64>,
+    /// Units and directions of figures that the user named, which [`crate::describe`] cannot know.
+    pub shapes: BTreeMap<String, Shape>,
+    /// Packets that share the costs, if they are not those of `deliveries` or `throughput`.
+    pub packet_count: Option<u64>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
     /// Conditions that spoiled the trial.
@@ -156,13 +161,23 @@ pub struct Measurement {
 /// Reason for a missing metric.
 pub type Refusal = String;
 
+/// Unit and direction of a figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Shape {
+    /// Unit as in [`Metric::unit`], or any other.
+    pub unit: String,
+    /// Direction of improvement.
+    pub better: Better,
+}
+
 /// One number derived from a [`Measurement`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
     /// Name, unit before the qualifier: `rtt_ns_p99`.
     pub name: String,
-    /// Unit: `ns`, `pps`, `bps`, `count`.
-    pub unit: &'static str,
+    /// Unit: `ns`, `pps`, `bps`, `count`; of a figure that the user named, any.
+    pub unit: Cow<'static, str>,
     /// Direction of improvement.
     pub better: Better,
     /// The value, or the reason why there is none.

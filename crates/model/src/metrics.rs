@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Better, Delivery, Distribution, Measurement, Metric, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE,
+    SAMPLES_BEYOND_QUANTILE, Shape,
 };
 
 /// Segment whose zero is the fastest packet of the run; the share of packets close to it is a metric
@@ -106,7 +106,7 @@ impl Measurement {
     ///   arrivals in all directions (a ping's reply is a packet too).
     /// - Delivery: `lost_count`, `duplicated_count`, `reordered_count`, also by direction
     ///   (`lost_count_forward`) if there are several.
-    /// - Metrics specific to the path, unchanged.
+    /// - Metrics specific to the path or named by the user, unchanged.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
         self.latency_metrics(&mut metrics);
@@ -118,8 +118,17 @@ impl Measurement {
         self.book_metrics(&mut metrics);
         for (name, value) in &self.figures {
             // Skip figures that another metric already reports.
-            if !metrics.iter().any(|metric| metric.name == *name) {
-                push(&mut metrics, name, Ok(*value));
+            if metrics.iter().any(|metric| metric.name == *name) {
+                continue;
+            }
+            match self.shapes.get(name) {
+                None => push(&mut metrics, name, Ok(*value)),
+                Some(Shape { unit, better }) => metrics.push(Metric {
+                    name: name.clone(),
+                    unit: unit.clone().into(),
+                    better: *better,
+                    value: Ok(*value),
+                }),
             }
         }
         metrics
@@ -202,6 +211,7 @@ impl Measurement {
             return;
         }
         let packets = match self.deliveries.is_empty() {
+            _ if self.packet_count.is_some() => self.packet_count,
             true => self.throughput.map(|throughput| throughput.received_count),
             false => Some(self.deliveries.values().map(first_arrivals).sum()),
         };
@@ -278,5 +288,5 @@ fn latency(
 
 fn push(metrics: &mut Vec<Metric>, name: &str, value: Result<f64, Refusal>) {
     let (unit, better) = describe(name);
-    metrics.push(Metric { name: name.into(), unit, better, value });
+    metrics.push(Metric { name: name.into(), unit: unit.into(), better, value });
 }

@@ -82,9 +82,26 @@ pub fn run<S: Sink>(
     stop: &AtomicBool,
 ) -> Result<Finished, S::Error> {
     sink.begin(&header, &plan)?;
-    let arms: Vec<Arm> = plan.arms.iter().map(|(arm, _)| arm.clone()).collect();
-    let mut experiment = Experiment::new(plan);
-    let (mut ordinal, mut failed_in_a_row) = (0, 0);
+    resume(Experiment::new(plan), header, trials, clock, sink, stop)
+}
+
+/// Continues an experiment after its last recorded trial; `sink` is not asked to begin it.
+///
+/// - `clock`: time since the start of the experiment, that of the recorded trials included.
+///
+/// Errors: those of `sink`.
+pub fn resume<S: Sink>(
+    mut experiment: Experiment,
+    header: OutcomeHeader,
+    trials: &mut dyn Trials,
+    clock: &dyn Clock,
+    sink: &mut S,
+    stop: &AtomicBool,
+) -> Result<Finished, S::Error> {
+    let arms: Vec<Arm> = experiment.arms().iter().map(|(arm, _)| arm.clone()).collect();
+    let mut ordinal = experiment.trials().len() as u32;
+    let mut failed_in_a_row =
+        experiment.trials().rev().take_while(|trial| trial.result.is_err()).count();
     let is_hopeless = |failed_in_a_row| failed_in_a_row >= FAILED_BLOCKS_MAX * arms.len();
     let ended = loop {
         if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
@@ -128,7 +145,7 @@ pub(crate) mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{ArmPlan, Ended, FakeSource, FakeSwitch, FakeWorld, PathSwitch};
+    use crate::{ArmPlan, Ended, FakeSource, FakeSwitch, FakeWorld, PathSwitch, Replayed};
 
     /// Virtual time that trials advance.
     #[derive(Default)]
@@ -211,16 +228,30 @@ pub(crate) mod tests {
         }
     }
 
+    fn plan() -> ExperimentPlan {
+        let arms = crate::arms(
+            &ArmPlan::Alone,
+            &crate::ids(FakeSwitch::SPECS),
+            &[],
+            &mut FakeSource::support,
+        );
+        ExperimentPlan::new(1, arms, vec!["rtt_ns_p50".into()], 60_000_000_000, 2)
+    }
+
+    impl<'a> Fake<'a> {
+        fn new(case: &Case, clock: &'a Virtual) -> Self {
+            let source = FakeSource::new(FakeWorld::default());
+            let (fails_from, others_cpu_ns) = (case.fails_from, case.others_cpu_ns);
+            Fake { source, clock, fails_from, others_cpu_ns, trials: 0 }
+        }
+    }
+
     fn ran(case: Case) -> (Result<Finished, &'static str>, Memory) {
-        let arms = crate::arms(&ArmPlan::Alone, FakeSwitch::SPECS, &[], &mut FakeSource::support);
-        let plan = ExperimentPlan::new(1, arms, vec!["rtt_ns_p50".into()], 60_000_000_000, 2);
         let clock = Virtual::default();
-        let source = FakeSource::new(FakeWorld::default());
-        let (fails_from, others_cpu_ns) = (case.fails_from, case.others_cpu_ns);
-        let mut fake = Fake { source, clock: &clock, fails_from, others_cpu_ns, trials: 0 };
+        let mut fake = Fake::new(&case, &clock);
         let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
         let (mut sink, stop) = (case.sink, AtomicBool::new(case.stop));
-        let finished = run(plan, header, &mut fake, &clock, &mut sink, &stop);
+        let finished = run(plan(), header, &mut fake, &clock, &mut sink, &stop);
         (finished, sink)
     }
 
@@ -238,6 +269,43 @@ pub(crate) mod tests {
         assert_eq!(sink.outcome.unwrap(), finished.outcome);
         let fast = finished.outcome.arms.iter().find(|arm| arm.name == "fast").unwrap();
         assert!(fast.metrics.contains_key("rtt_ns_p50"));
+    }
+
+    #[test]
+    fn a_killed_run_that_is_resumed_has_the_outcome_of_an_uninterrupted_one() {
+        let (whole, sink) = ran(Case::default());
+        let whole = whole.unwrap().outcome;
+        for kept in [0, 1, 9, 40, sink.trials.len() - 1] {
+            let stored = sink.trials[..kept].to_vec();
+            let mut experiment = Experiment::new(plan());
+            assert_eq!(experiment.replay(stored), Ok(Replayed { trials: kept }));
+            let clock = Virtual::default();
+            // The fake's time and noise go on where the killed run was.
+            let mut fake = Fake::new(&Case::default(), &clock);
+            let arm_of = |name: &str| Arm { name: name.into(), ..Arm::baseline() };
+            for trial in &sink.trials[..kept] {
+                let arms = plan().arms;
+                let arm = arms.into_iter().find(|(arm, _)| arm.name == trial.arm);
+                let _known = fake.trial(&arm.map_or_else(|| arm_of(&trial.arm), |(arm, _)| arm));
+            }
+            let header = OutcomeHeader { id: "one".into(), ..OutcomeHeader::default() };
+            let (mut rest, stop) = (Memory::default(), AtomicBool::new(false));
+            let ended = resume(experiment, header, &mut fake, &clock, &mut rest, &stop).unwrap();
+            assert_eq!(rest.begun, 0);
+            assert_eq!(rest.trials.first().map(|t| t.ordinal), Some(kept as u32));
+            assert_eq!(ended.outcome, whole, "{kept} trials kept");
+        }
+    }
+
+    #[test]
+    fn trials_of_another_schedule_are_not_replayed() {
+        let (_, sink) = ran(Case::default());
+        let mut stored = sink.trials[..12].to_vec();
+        stored.swap(7, 8);
+        let mut experiment = Experiment::new(plan());
+        let diverged = experiment.replay(stored).unwrap_err();
+        assert_eq!(diverged.trials, 7);
+        assert_eq!(experiment.trials().len(), 7);
     }
 
     #[test]

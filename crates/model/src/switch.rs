@@ -161,9 +161,15 @@ pub const fn kebab<const LEN: usize>(name: &str) -> [u8; LEN] {
 #[serde(transparent)]
 pub struct SwitchId(Cow<'static, str>);
 
+/// Ids of the switches of a path, in the order of the ladder.
+pub fn ids(switches: &[SwitchSpec]) -> Vec<SwitchId> {
+    switches.iter().map(SwitchId::from).collect()
+}
+
 impl SwitchId {
-    /// The switch that sets a knob of the host, which is known by its name at run time.
-    pub fn knob(name: impl Into<String>) -> Self {
+    /// A switch that is known by its name at run time: a knob of the host, or a setting of the user's
+    /// program.
+    pub fn named(name: impl Into<String>) -> Self {
         SwitchId(Cow::Owned(name.into()))
     }
 

@@ -1,7 +1,7 @@
 //! Metrics of a measurement, and refusals.
 
 use wirepath_model::{
-    Better, Cost, Delivery, Measurement, Metric, Throughput, describe, is_event_count,
+    Better, Cost, Delivery, Measurement, Metric, Shape, Throughput, describe, is_event_count,
     latency_histogram, segment_stem,
 };
 
@@ -42,7 +42,7 @@ fn quantiles_are_named_after_their_segment() {
     assert!(value(&measurement, "kernel_to_app_ns_max") >= 10_999.0);
     assert_eq!(segment_stem("schedule→send"), "schedule_to_send");
     let metric = metric(&measurement, "kernel_to_app_ns_p90").unwrap();
-    assert_eq!((metric.unit, metric.better), ("ns", Better::Lower));
+    assert_eq!((metric.unit.as_ref(), metric.better), ("ns", Better::Lower));
 }
 
 #[test]
@@ -154,6 +154,27 @@ fn path_specific_figures_do_not_hide_metrics() {
     assert_eq!(value(&own, "main_wait_ns_per_packet"), 812.5);
     assert_ne!(value(&own, "rtt_ns_p50"), 1.0);
     assert_eq!(own.metrics().iter().filter(|metric| metric.name == "rtt_ns_p50").count(), 1);
+}
+
+#[test]
+fn a_figure_that_the_user_named_has_the_unit_and_direction_that_came_with_it() {
+    let mut own = measurement("rtt", 2_000);
+    own.figures.extend([("rps".to_owned(), 812.5), ("p99_us".to_owned(), 61.0)]);
+    own.shapes.insert("rps".into(), Shape { unit: "req/s".into(), better: Better::Higher });
+    let metrics = own.metrics();
+    let of = |name| metrics.iter().find(|metric| metric.name == name).unwrap();
+    assert_eq!((of("rps").unit.as_ref(), of("rps").better), ("req/s", Better::Higher));
+    assert_eq!((of("p99_us").unit.as_ref(), of("p99_us").better), ("count", Better::Lower));
+}
+
+#[test]
+fn costs_are_shared_by_the_packets_of_an_interface_if_no_datagram_was_counted() {
+    let cost = Cost { user_ns: 600, system_ns: 400, ..Cost::default() };
+    let mut own = Measurement { packet_count: Some(10), ..Measurement::default() };
+    own.costs.insert("server".into(), cost);
+    assert_eq!(value(&own, "cpu_ns_per_packet"), 100.0);
+    own.packet_count = None;
+    assert!(refusal(&own, "cpu_ns_per_packet").contains("not known"));
 }
 
 #[test]

@@ -140,9 +140,10 @@ struct Made {
 fn make(seed: u64, blocks: u32) -> Made {
     let world = FakeWorld { seed, ..FakeWorld::default() };
     let mut source = FakeSource::new(world);
-    let plan = ArmPlan::parse("fast,slight,nothing,harmful,fast+slight", FakeSwitch::SPECS)
+    let ids = model::ids(FakeSwitch::SPECS);
+    let plan = ArmPlan::parse("fast,slight,nothing,harmful,fast+slight", &ids)
         .unwrap_or_else(|e| unreachable!("a good list: {e}"));
-    let arms = model::arms(&plan, FakeSwitch::SPECS, &[], &mut FakeSource::support);
+    let arms = model::arms(&plan, &ids, &[], &mut FakeSource::support);
     let judged = vec!["rtt_ns_p50".to_owned(), "cpu_ns_per_packet".to_owned()];
     let mut plan = ExperimentPlan::new(seed, arms, judged, u64::MAX, 2);
     (plan.max_blocks, plan.stop_early) = (blocks, false);

@@ -24,6 +24,11 @@ pub fn digits(value: f64) -> String {
 fn steps(base: &str) -> &'static [(f64, &'static str)] {
     match base {
         "ns" => &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")],
+        // Of figures that a user's program reports.
+        "us" => &[(1e-3, "ns"), (1.0, "µs"), (1e3, "ms"), (1e6, "s")],
+        "ms" => &[(1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")],
+        "s" => &[(1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
+        "bytes" => &[(1.0, "B"), (1024.0, "KiB"), (1048576.0, "MiB"), (1073741824.0, "GiB")],
         "pps" => &[(1.0, "pps"), (1e3, "kpps"), (1e6, "Mpps"), (1e9, "Gpps")],
         "bps" => &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")],
         _ => &[],
@@ -150,7 +155,12 @@ mod tests {
             (12.34e9, "bps", "12.3 Gbit/s"),
             (1_234_567.0, "count", "1,234,567"),
             (0.0, "ns", "0 ns"),
-            (17.0, "bytes", "17.0 bytes"),
+            (17.0, "bytes", "17.0 B"),
+            (61.4, "us", "61.4 µs"),
+            (1_520.0, "us", "1.52 ms"),
+            (0.25, "s", "250 ms"),
+            (0.0, "ms", "0 ns"),
+            (812.0, "req/s", "812 req/s"),
         ] {
             assert_eq!(value(number, unit), text);
         }

@@ -27,7 +27,7 @@ fn header(id: &str, started: &str) -> ExperimentHeader {
         arms: vec![
             Arm::baseline(),
             Arm::control(),
-            Arm::variant("+spin", [model::SwitchId::knob("spin")].into_iter().collect()),
+            Arm::variant("+spin", [model::SwitchId::named("spin")].into_iter().collect()),
         ],
         version: "0.1.0".into(),
     }

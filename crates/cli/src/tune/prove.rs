@@ -111,8 +111,9 @@ pub(super) fn run(
     if args.forward {
         parameters.insert("forward".to_owned(), "yes".to_owned());
     }
-    let proof = Proof { path: path.name(), kind, load: &load, arms, parameters, search: None };
-    let proven = conduct(context, &args.run, proof, &mut session)?;
+    let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
+    proof.load.extend(parameters);
+    let proven = conduct(context, &args.run.limits, proof, &mut session, None)?;
     let gains = match args.arms {
         Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
         Arms::Alone => Vec::new(),

@@ -75,7 +75,8 @@ fn load(kind: &str, trial: Duration) -> Load {
 }
 
 fn arm(text: &str) -> Result<Arm, Failure> {
-    let plan = ArmPlan::parse(text, Switch::SPECS).map_err(|e| Failure::Usage(e.to_string()))?;
+    let plan = ArmPlan::parse(text, &model::ids(Switch::SPECS))
+        .map_err(|e| Failure::Usage(e.to_string()))?;
     match plan {
         ArmPlan::List(sets) if sets.len() <= 1 => {
             let switches = sets.into_iter().next().unwrap_or_default();

@@ -68,11 +68,13 @@ pub(super) fn run(context: &Context, command: &BenchCommand) -> Result<(), Failu
 /// Arms of a plan, without the control and without unsupported arms. A list includes the baseline only
 /// if it names it, so that one arm can be checked without the slow baseline.
 fn arms(text: &str) -> Result<Vec<Arm>, Failure> {
-    let plan = ArmPlan::parse(text, Switch::SPECS).map_err(|e| Failure::Usage(e.to_string()))?;
+    let plan = ArmPlan::parse(text, &model::ids(Switch::SPECS))
+        .map_err(|e| Failure::Usage(e.to_string()))?;
     let is_list = matches!(plan, ArmPlan::List(_));
     let named = !is_list || text.split(',').any(|arm| arm.trim() == "baseline");
     let load = load("tcp", Duration::ZERO);
-    let arms = model::arms(&plan, Switch::SPECS, &[], &mut |arm| Vmnic.support(arm, &load));
+    let arms =
+        model::arms(&plan, &model::ids(Switch::SPECS), &[], &mut |arm| Vmnic.support(arm, &load));
     let runs = |(arm, support): (Arm, Support)| {
         let wanted = match arm.kind {
             ArmKind::Baseline => named,

@@ -4,7 +4,7 @@
 
 use wirepath_model::{
     Arm, ArmOutcome, ArmPlan, Drift, Experiment, ExperimentPlan, FakeSource, FakeSwitch, FakeWorld,
-    MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms,
+    MetricOutcome, Outcome, OutcomeHeader, PathSwitch, Step, Support, arms, ids,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -19,8 +19,8 @@ pub(crate) fn strong_drift() -> Vec<Drift> {
 }
 
 pub(crate) fn fake_arms(list: &str) -> Vec<(Arm, Support)> {
-    let plan = ArmPlan::parse(list, FakeSwitch::SPECS).expect("a good list");
-    arms(&plan, FakeSwitch::SPECS, &[], &mut FakeSource::support)
+    let plan = ArmPlan::parse(list, &ids(FakeSwitch::SPECS)).expect("a good list");
+    arms(&plan, &ids(FakeSwitch::SPECS), &[], &mut FakeSource::support)
 }
 
 /// Judged by rtt_ns_p50, one minute, two CPUs.

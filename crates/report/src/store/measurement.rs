@@ -5,7 +5,7 @@ use std::error::Error;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use model::{Cost, Delivery, Measurement, NotEffective, Throughput, Trap};
+use model::{Cost, Delivery, Measurement, NotEffective, Shape, Throughput, Trap};
 use serde::{Deserialize, Serialize};
 
 type Fault = Box<dyn Error + Send + Sync>;
@@ -27,6 +27,8 @@ struct Row {
     mode: BTreeMap<String, String>,
     counters: BTreeMap<String, u64>,
     figures: BTreeMap<String, f64>,
+    shapes: BTreeMap<String, Shape>,
+    packet_count: Option<u64>,
     not_effective: Vec<NotEffective>,
     traps: Vec<Trap>,
     reported: BTreeMap<String, Vec<(f64, f64)>>,
@@ -47,6 +49,8 @@ pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
         mode: m.mode,
         counters: m.counters,
         figures: m.figures,
+        shapes: m.shapes,
+        packet_count: m.packet_count,
         not_effective: m.not_effective,
         traps: m.traps,
         reported: m.reported,
@@ -69,6 +73,8 @@ pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
         mode: row.mode,
         counters: row.counters,
         figures: row.figures,
+        shapes: row.shapes,
+        packet_count: row.packet_count,
         not_effective: row.not_effective,
         traps: row.traps,
         reported: row.reported,

@@ -23,7 +23,9 @@ fn load(kind: &str) -> Load {
 /// The ladder and the peers.
 fn arms(peers: &[&str], load: &Load) -> Vec<(Arm, Support)> {
     let peers: Vec<String> = peers.iter().map(|peer| (*peer).to_owned()).collect();
-    model::arms(&ArmPlan::Ladder, Switch::SPECS, &peers, &mut |arm| Vmnic.support(arm, load))
+    model::arms(&ArmPlan::Ladder, &model::ids(Switch::SPECS), &peers, &mut |arm| {
+        Vmnic.support(arm, load)
+    })
 }
 
 /// Runs each arm once; nothing where there is no KVM or no image.

@@ -31,7 +31,8 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         far: None,
         secret: None,
     };
-    let arms = model::arms(plan, Switch::SPECS, &[], &mut |arm| Vmnic.support(arm, &load));
+    let arms =
+        model::arms(plan, &model::ids(Switch::SPECS), &[], &mut |arm| Vmnic.support(arm, &load));
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         testkit::skip("kvm", format!("{what}; it needs {needs}"));
         return Vec::new();
