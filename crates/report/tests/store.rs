@@ -8,7 +8,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, Cost, Delivery, Ended, Measurement, NotEffective, Throughput, Trap, latency_histogram,
+    Arm, Better, Cost, Delivery, Ended, Measurement, NotEffective, Shape, Throughput, Trap,
+    latency_histogram,
 };
 use rusqlite::Connection;
 use wirepath_report::store::{
@@ -60,7 +61,10 @@ fn measurement(offset: u64) -> Measurement {
         steal_ns: 8,
         mode: [("xdp".to_string(), "native, copy".to_string())].into(),
         counters: [("map_miss_count".to_string(), u64::MAX)].into(),
-        figures: [("main_wait_ns_per_packet".to_string(), 812.5)].into(),
+        figures: [("main_wait_ns_per_packet".to_string(), 812.5), ("rps".to_string(), 7.0)].into(),
+        shapes: [("rps".to_string(), Shape { unit: "req/s".into(), better: Better::Higher })]
+            .into(),
+        packet_count: Some(77),
         not_effective: vec![NotEffective { switch: "busy-poll".into(), why: "NAPI id 0".into() }],
         traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),
