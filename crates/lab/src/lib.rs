@@ -20,6 +20,7 @@ mod error;
 mod load_route;
 mod pair;
 pub mod peers;
+pub mod program;
 pub mod qemu;
 mod run;
 mod tap;

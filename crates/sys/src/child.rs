@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,8 +11,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::affinity;
+use crate::clock;
 use crate::netns::Netns;
-use crate::socket;
+use crate::pidfd::PidFd;
 
 /// Time that [`Child::stop`] waits after SIGTERM, and limit for the last output of a child to
 /// arrive after its end.
@@ -89,7 +89,7 @@ pub struct Finished {
 pub struct Child {
     program: OsString,
     pid: libc::pid_t,
-    pidfd: OwnedFd,
+    pidfd: PidFd,
     stdout: Arc<Output>,
     stderr: Arc<Output>,
     ended: Option<(ExitStatus, ChildUsage)>,
@@ -145,7 +145,7 @@ impl Child {
             _ => start(source),
         })?;
         let pid = child.id() as libc::pid_t;
-        let pidfd = match open_pidfd(pid) {
+        let pidfd = match PidFd::open(pid as u32) {
             Ok(pidfd) => pidfd,
             Err(source) => {
                 kill_group(pid, libc::SIGKILL);
@@ -167,22 +167,11 @@ impl Child {
 
     /// CPU time used so far by all threads, nanoseconds; `None` after it was reaped (see
     /// [`Finished::usage`]).
-    ///
-    /// Source: clock_getcpuclockid(3).
     pub fn cpu_ns(&self) -> Option<u64> {
         if self.ended.is_some() {
             return None;
         }
-        let mut clock: libc::clockid_t = 0;
-        // SAFETY: `clock` may be written; the process is not reaped, so the id is its own.
-        let rc = unsafe { libc::clock_getcpuclockid(self.pid, &mut clock) };
-        if rc != 0 {
-            return None;
-        }
-        let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `used` may be written; a clock that no longer exists is an error, not a fault.
-        let rc = unsafe { libc::clock_gettime(clock, &mut used) };
-        (rc == 0).then_some(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
+        clock::cpu_ns_of(self.pid())
     }
 
     /// Standard output so far.
@@ -280,9 +269,11 @@ impl Child {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let ready = socket::wait(self.pidfd.as_fd(), false, left)
+            let has_ended = self
+                .pidfd
+                .has_ended_within(left)
                 .map_err(|source| ChildError::Wait { program: self.program.clone(), source })?;
-            if ready.readable {
+            if has_ended {
                 return Ok(true);
             }
             if left.is_zero() {
@@ -330,7 +321,7 @@ impl Drop for Child {
 }
 
 /// Makes the kernel kill the calling process when its parent's spawning thread ends.
-fn die_with(parent: u32) -> io::Result<()> {
+pub(crate) fn die_with(parent: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     let rc = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if rc != 0 {
@@ -347,16 +338,6 @@ fn kill_group(pid: libc::pid_t, signal: i32) {
     // SAFETY: no memory is involved; callers have not reaped the leader, so the group id is still
     // the child's. An empty group is no error here.
     unsafe { libc::kill(-pid, signal) };
-}
-
-fn open_pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is involved.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let Ok(fd @ 0..) = i32::try_from(fd) else {
-        return Err(io::Error::last_os_error());
-    };
-    // SAFETY: the kernel returned a new descriptor without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Output of a pipe so far, collected by a thread.

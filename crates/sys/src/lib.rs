@@ -16,6 +16,7 @@ pub mod multicast;
 pub mod netns;
 pub mod packet;
 mod perf;
+pub mod pidfd;
 pub mod poll;
 pub mod pty;
 pub mod rusage;
@@ -23,6 +24,7 @@ pub mod sched;
 #[cfg(target_arch = "x86_64")]
 pub mod seccomp;
 pub mod socket;
+pub mod supervisor;
 pub mod sysfs;
 pub mod tap;
 pub mod thread;

@@ -1,0 +1,55 @@
+//! Errors of foreign programs.
+
+use std::io;
+use std::time::Duration;
+
+use sys::supervisor::StartError;
+use thiserror::Error;
+
+/// Failure in the life of a foreign program. `name` is its part in the trial, such as `server`.
+#[derive(Debug, Error)]
+pub enum ProgramError {
+    #[error("cannot start the {name}")]
+    Start {
+        name: String,
+        #[source]
+        source: StartError,
+    },
+    /// A part of the set-up or of the accounting failed.
+    #[error("cannot {what} of the {name}")]
+    Io {
+        name: String,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the {name} ended before it was ready: {how}; {output}")]
+    EndedEarly { name: String, how: String, output: String },
+    #[error("the {name} ended in mid-trial: {how}; {output}")]
+    Ended { name: String, how: String, output: String },
+    #[error("the {name} was not ready ({ready}) after {} ms: {why}; {output}", limit.as_millis())]
+    NotReady { name: String, ready: String, limit: Duration, why: String, output: String },
+    /// It ran longer than its limit and was killed.
+    #[error("the {name} did not end within {} ms and was killed; {output}", limit.as_millis())]
+    TimedOut { name: String, limit: Duration, output: String },
+    /// The stop flag was set.
+    #[error("interrupted while waiting for the {name}")]
+    Interrupted { name: String },
+    /// SIGKILL had no effect, for example on a process in an uninterruptible sleep.
+    #[error("processes of the {name} cannot be killed: {processes}")]
+    Stuck { name: String, processes: String },
+    /// The process that supervises it was killed from outside; the program was killed too.
+    #[error("the supervising process of the {name} was killed by another process")]
+    Lost { name: String },
+    #[error("cannot read the sockets of the namespace")]
+    Sockets {
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ProgramError {
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, ProgramError::Interrupted { .. })
+    }
+}

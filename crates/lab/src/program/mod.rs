@@ -1,0 +1,481 @@
+//! Foreign programs in a trial: start, readiness, accounting and end of a server, a client or a command.
+//!
+//! A program runs under a [supervisor](sys::supervisor), which reaps all of its descendants, in a control
+//! group of its own where one can be created. Nothing of it outlives the [`Program`], or this process
+//! if that is killed.
+
+mod cgroup;
+mod error;
+mod output;
+mod ports;
+mod processes;
+mod ready;
+mod usage;
+
+use std::fs::{self, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use sys::netns::Netns;
+use sys::supervisor::{Event, Launch, Reaped, Supervisor};
+
+pub use cgroup::{Cgroup, CgroupParent};
+pub use error::ProgramError;
+pub use output::Output;
+pub use ports::{PortHolder, PortUse, Transport, port_holder};
+pub use ready::{Ready, ReadyError};
+pub use usage::{CountedBy, Usage};
+
+use output::Capture;
+
+const SHELL: &str = "/bin/sh";
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+
+/// Time between two looks for readiness: first, and at most.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(20);
+/// Time between two looks at the stop flag.
+const WAKE: Duration = Duration::from_millis(20);
+/// Time between two looks at the memory of a client, if its group does not count it.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
+/// Limit for processes to end after SIGKILL.
+const KILL_MAX: Duration = Duration::from_secs(10);
+/// Limit for output to arrive after the last process: a descriptor may have left the group.
+const OUTPUT_MAX: Duration = Duration::from_secs(1);
+/// A file system's time may be this much behind the clock: one tick, and margin.
+const FILE_TIME_LAG: Duration = Duration::from_millis(20);
+
+/// Program to start, and its place.
+#[derive(Debug, Clone)]
+pub struct Spec<'a> {
+    /// Line for `sh -c`.
+    pub command: &'a str,
+    /// Variables added to the environment of this process.
+    pub env: Vec<(String, String)>,
+    /// Network namespace; `None` for the caller's.
+    pub netns: Option<&'a Netns>,
+    /// Allowed CPUs; empty for the caller's.
+    pub cpus: &'a [usize],
+    /// Working directory.
+    pub folder: &'a Path,
+    /// Part in the trial, such as `server`, for errors.
+    pub name: &'a str,
+}
+
+/// End of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Before it was stopped.
+    ByItself,
+    /// Within the grace time after SIGTERM.
+    Terminated,
+    /// By SIGKILL, some or all of it.
+    Killed,
+}
+
+/// A program all of whose processes have ended.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Of the program itself; of a daemon, that of the process that started it.
+    pub status: ExitStatus,
+    pub end: End,
+    pub stdout: Output,
+    pub stderr: Output,
+    pub usage: Usage,
+    /// From its execution to the end of the program itself, or of its last process if it was stopped.
+    pub wall: Duration,
+}
+
+/// A running program. Dropping it kills all of its processes.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    state: Mutex<State>,
+    stdout: Capture,
+    stderr: Capture,
+    started: Instant,
+    started_at: SystemTime,
+    folder: std::path::PathBuf,
+    /// Largest resident size that rusage may report for no better reason than the size of this process.
+    resident_floor_bytes: u64,
+    why_no_cgroup: Option<String>,
+    // Dropped in this order: the supervisor removes the group.
+    supervisor: Supervisor,
+    cgroup: Option<Cgroup>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Status and time of the program itself.
+    ended: Option<(ExitStatus, u64)>,
+    /// Time and resources when no process was left.
+    empty: Option<(u64, Reaped)>,
+    is_lost: bool,
+    resident_bytes_max: u64,
+}
+
+impl State {
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Ended { status, at_ns } => self.ended = Some((status, at_ns)),
+            Event::Empty { at_ns, reaped } => self.empty = Some((at_ns, reaped)),
+            Event::Lost => self.is_lost = true,
+        }
+    }
+}
+
+impl Program {
+    /// Starts a program. Its output is read from now on; standard input is empty.
+    pub fn start(spec: &Spec<'_>) -> Result<Program, ProgramError> {
+        Program::start_in(spec, &CgroupParent::find())
+    }
+
+    /// As [`start`](Self::start), with its control group in `parent`.
+    pub fn start_in(spec: &Spec<'_>, parent: &CgroupParent) -> Result<Program, ProgramError> {
+        match parent.create() {
+            Ok((cgroup, group)) => match Program::launch(spec, Some((cgroup, group)), None) {
+                // A group of another kind cannot hold processes; the program can still run without.
+                Err(ProgramError::Start { source, .. }) if source.is_of_group() => {
+                    Program::launch(spec, None, Some(host::text::chain(&source)))
+                }
+                started => started,
+            },
+            Err(why) => Program::launch(spec, None, Some(why)),
+        }
+    }
+
+    fn launch(
+        spec: &Spec<'_>,
+        group: Option<(Cgroup, sys::supervisor::Group)>,
+        why_no_cgroup: Option<String>,
+    ) -> Result<Program, ProgramError> {
+        let name = spec.name.to_owned();
+        let failed = |what| {
+            let name = name.clone();
+            move |source| ProgramError::Io { name, what, source }
+        };
+        let (stdout, stdout_of_program) =
+            io::pipe().map_err(failed("make a pipe for the output"))?;
+        let (stderr, stderr_of_program) =
+            io::pipe().map_err(failed("make a pipe for the output"))?;
+        let stdin = File::open("/dev/null").map_err(failed("open /dev/null for the input"))?;
+        let stdout = Capture::start(stdout).map_err(failed("read the output"))?;
+        let stderr = Capture::start(stderr).map_err(failed("read the output"))?;
+        let inherited = std::env::vars_os()
+            .filter(|(name, _)| spec.env.iter().all(|(own, _)| name.as_os_str() != own.as_str()))
+            .map(|(name, value)| (name.into_vec(), value.into_vec()));
+        let added =
+            spec.env.iter().map(|(name, value)| (name.clone().into(), value.clone().into()));
+        let (cgroup, group) = group.unzip();
+        let launch = Launch {
+            program: SHELL,
+            arguments: &["sh", "-c", spec.command],
+            environment: inherited.chain(added).collect(),
+            folder: spec.folder.as_os_str().as_bytes(),
+            netns: spec.netns,
+            cpus: spec.cpus,
+            group,
+            streams: [stdin.into(), stdout_of_program.into(), stderr_of_program.into()],
+        };
+        let resident_floor_bytes = processes::own_resident_bytes();
+        let (started, started_at) = (Instant::now(), SystemTime::now());
+        let supervisor = Supervisor::start(&launch)
+            .map_err(|source| ProgramError::Start { name: name.clone(), source })?;
+        Ok(Program {
+            name,
+            state: Mutex::default(),
+            stdout,
+            stderr,
+            started,
+            started_at,
+            folder: spec.folder.to_owned(),
+            resident_floor_bytes,
+            why_no_cgroup,
+            supervisor,
+            cgroup,
+        })
+    }
+
+    /// Control group of its processes; `None` if none could be created.
+    pub fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
+    }
+
+    /// Reason that it has no control group.
+    pub fn why_no_cgroup(&self) -> Option<&str> {
+        self.why_no_cgroup.as_deref()
+    }
+
+    /// Living processes of the program.
+    pub fn processes(&self) -> Vec<u32> {
+        match &self.cgroup {
+            Some(cgroup) => cgroup.processes(),
+            None => processes::descendants(self.supervisor.pid()),
+        }
+    }
+
+    /// Addresses at which its processes have bound a port; a wildcard address is all of them.
+    pub fn bound_addresses(&self, transport: Transport, port: u16) -> Vec<IpAddr> {
+        let rows = ports::bound_by(&self.processes(), transport, port);
+        rows.into_iter().map(|row| row.address).collect()
+    }
+
+    /// Errors if the program has ended, or failed and left processes. A program that exits with status 0
+    /// and leaves a process, a daemon, has not ended.
+    pub fn check(&self) -> Result<(), ProgramError> {
+        self.take_events(Duration::ZERO)?;
+        match self.early_end() {
+            Some(how) => {
+                Err(ProgramError::Ended { name: self.name.clone(), how, output: self.last_lines() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the server is ready; returns the time since its start.
+    ///
+    /// Errors: it ended, `limit` passed, or `stop` was set.
+    pub fn wait_ready(
+        &mut self,
+        ready: &Ready,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Duration, ProgramError> {
+        if let Ready::Line(line) = ready {
+            self.stdout.watch(line);
+            self.stderr.watch(line);
+        }
+        let begun = Instant::now();
+        let mut look = LOOK_FIRST;
+        loop {
+            self.take_events(Duration::ZERO)?;
+            // Before its end: a line may be its last.
+            let is_ready = self.is_ready(ready);
+            if let Some(how) = self.early_end() {
+                let (name, output) = (self.name.clone(), self.last_lines());
+                return Err(ProgramError::EndedEarly { name, how, output });
+            }
+            if is_ready {
+                return Ok(self.started.elapsed());
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(ProgramError::Interrupted { name: self.name.clone() });
+            }
+            let Some(left) = limit.checked_sub(begun.elapsed()) else {
+                return Err(ProgramError::NotReady {
+                    name: self.name.clone(),
+                    ready: ready.to_string(),
+                    limit,
+                    why: self.why_not_ready(ready),
+                    output: self.last_lines(),
+                });
+            };
+            self.take_events(look.min(left))?;
+            look = (look * 2).min(LOOK_MAX);
+        }
+    }
+
+    fn is_ready(&self, ready: &Ready) -> bool {
+        match ready {
+            Ready::Tcp(port) => !self.bound_addresses(Transport::Tcp, *port).is_empty(),
+            Ready::Udp(port) => !self.bound_addresses(Transport::Udp, *port).is_empty(),
+            Ready::Line(_) => self.stdout.is_line_seen() || self.stderr.is_line_seen(),
+            Ready::File(path) => self.is_new(path),
+            Ready::Sleep(time) => self.started.elapsed() >= *time,
+        }
+    }
+
+    /// True if a file was made or changed since the start: one may be left of an earlier trial.
+    fn is_new(&self, path: &Path) -> bool {
+        let Ok(file) = fs::metadata(self.folder.join(path)) else { return false };
+        let changed = Duration::new(file.ctime().max(0) as u64, file.ctime_nsec().max(0) as u32);
+        SystemTime::UNIX_EPOCH + changed + FILE_TIME_LAG >= self.started_at
+    }
+
+    fn why_not_ready(&self, ready: &Ready) -> String {
+        let (transport, port) = match ready {
+            Ready::Tcp(port) => (Transport::Tcp, *port),
+            Ready::Udp(port) => (Transport::Udp, *port),
+            Ready::Line(_) => return "no line of its output matches".into(),
+            Ready::File(path) if self.folder.join(path).exists() => {
+                return "the file is older than the server".into();
+            }
+            Ready::File(_) => return "there is no such file".into(),
+            Ready::Sleep(_) => return "the limit is shorter".into(),
+        };
+        let own = self.processes();
+        let tables = own.first().and_then(|pid| Netns::open(format!("/proc/{pid}/ns/net")).ok());
+        match port_holder(tables.as_ref(), transport, port) {
+            Ok(Some(holder)) if holder.use_ == PortUse::Bound => holder.to_string(),
+            _ => format!("none of its processes has {transport} port {port}"),
+        }
+    }
+
+    /// Waits for the end of a program that ends by itself, such as a client. Processes that it leaves are
+    /// killed.
+    ///
+    /// Errors: `limit` passed or `stop` was set, and it was killed. An exit status other than 0 is no error.
+    pub fn wait(self, limit: Duration, stop: &AtomicBool) -> Result<Finished, ProgramError> {
+        self.wait_beside(&[], limit, stop)
+    }
+
+    /// As [`wait`](Self::wait), and an error once one of `servers` has ended, so that a client does not hang
+    /// until its limit.
+    pub fn wait_beside(
+        self,
+        servers: &[&Program],
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Finished, ProgramError> {
+        let begun = Instant::now();
+        let mut memory_due = MEMORY_INTERVAL;
+        loop {
+            if self.state().ended.is_some() {
+                return self.finish(End::ByItself);
+            }
+            // A client that ends because its server did may be an instant ahead of it.
+            for server in servers {
+                server.check()?;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(ProgramError::Interrupted { name: self.name.clone() });
+            }
+            let passed = begun.elapsed();
+            let Some(left) = limit.checked_sub(passed) else {
+                let (name, output) = (self.name.clone(), self.last_lines());
+                return Err(ProgramError::TimedOut { name, limit, output });
+            };
+            if passed >= memory_due {
+                self.look_at_memory();
+                memory_due = passed + MEMORY_INTERVAL;
+            }
+            self.take_events(left.min(WAKE))?;
+        }
+    }
+
+    /// Ends a program: SIGTERM to all of its processes, `grace` to comply, then SIGKILL.
+    pub fn stop(self, grace: Duration) -> Result<Finished, ProgramError> {
+        self.take_events(Duration::ZERO)?;
+        if self.early_end().is_some() {
+            return self.finish(End::ByItself);
+        }
+        self.look_at_memory();
+        let members = || {
+            let mut members = self.processes();
+            if self.cgroup.is_some() {
+                // Those that have left the group.
+                members.extend(processes::descendants(self.supervisor.pid()));
+                members.sort_unstable();
+                members.dedup();
+            }
+            members
+        };
+        // A paused process handles the signal when it continues.
+        processes::signal(&members(), &[SIGTERM, SIGCONT], members);
+        let deadline = Instant::now() + grace;
+        loop {
+            if self.state().empty.is_some() {
+                return self.finish(End::Terminated);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return self.finish(End::Killed);
+            }
+            self.take_events(left)?;
+        }
+    }
+
+    /// Kills what is left, and collects the results.
+    fn finish(self, end: End) -> Result<Finished, ProgramError> {
+        if self.state().empty.is_none() {
+            self.supervisor.kill_all();
+        }
+        let deadline = Instant::now() + KILL_MAX;
+        while self.state().empty.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let processes = processes::named(&self.processes());
+                return Err(ProgramError::Stuck { name: self.name.clone(), processes });
+            }
+            self.take_events(left)?;
+        }
+        let usage = self.usage()?;
+        let state = self.state();
+        let started_ns = self.supervisor.started_ns();
+        let (Some((status, ended_ns)), Some((empty_ns, _))) = (state.ended, state.empty) else {
+            return Err(ProgramError::Lost { name: self.name.clone() });
+        };
+        drop(state);
+        let wall_ns = if end == End::ByItself { ended_ns } else { empty_ns } - started_ns;
+        let Program { stdout, stderr, supervisor, cgroup, .. } = self;
+        // The end of the supervisor and of the group before the output, whose descriptors may have left.
+        drop((supervisor, cgroup));
+        Ok(Finished {
+            status,
+            end,
+            stdout: stdout.finish(OUTPUT_MAX),
+            stderr: stderr.finish(OUTPUT_MAX),
+            usage,
+            wall: Duration::from_nanos(wall_ns),
+        })
+    }
+
+    /// Text of the exit status, if the program has ended or failed.
+    fn early_end(&self) -> Option<String> {
+        let state = self.state();
+        let (status, _) = state.ended?;
+        // The parent of a daemon ends with success.
+        (state.empty.is_some() || !status.success()).then(|| status.to_string())
+    }
+
+    /// Last lines of the output for an error.
+    fn last_lines(&self) -> String {
+        let (stdout, stderr) = (self.stdout.last_lines(), self.stderr.last_lines());
+        match (stdout.is_empty(), stderr.is_empty()) {
+            (true, true) => "it printed nothing".into(),
+            (false, true) => format!("last lines of its output:\n{stdout}"),
+            (true, false) => format!("last lines of its standard error:\n{stderr}"),
+            (false, false) => {
+                format!("last lines of its output:\n{stdout}\nand of its standard error:\n{stderr}")
+            }
+        }
+    }
+
+    /// Waits at most `timeout` for a change, and records all changes so far.
+    ///
+    /// Errors: the supervisor was killed; the group is killed then.
+    fn take_events(&self, timeout: Duration) -> Result<(), ProgramError> {
+        let mut timeout = timeout;
+        loop {
+            let event = self.supervisor.next_event(timeout).map_err(|source| {
+                let name = self.name.clone();
+                ProgramError::Io { name, what: "supervise the processes", source }
+            })?;
+            let Some(event) = event else { break };
+            self.state().apply(event);
+            timeout = Duration::ZERO;
+            if event == Event::Lost {
+                break;
+            }
+        }
+        match self.state().is_lost {
+            true => {
+                self.cgroup.iter().for_each(Cgroup::kill);
+                Err(ProgramError::Lost { name: self.name.clone() })
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,507 @@
+//! The forked process: nothing here allocates, locks or unwinds, because the owner may have threads
+//! that held a lock when it forked.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::{self, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::record::{KILL_ALL, Record, SEND_USAGE};
+use super::{Group, Launch, Reaped, STEPS, StartError, directory};
+use crate::netns::Netns;
+use crate::pidfd::PidFd;
+use crate::{affinity, child, clock, poll};
+
+/// Name of the process, as tools show it: at most 15 bytes.
+const NAME: &CStr = c"wirepath-guard";
+/// Time between two rounds of killing; doubled up to [`ROUND_MAX`].
+const ROUND: Duration = Duration::from_millis(5);
+const ROUND_MAX: Duration = Duration::from_secs(1);
+/// Rounds of removing an empty group, of [`ROUND`] each: the kernel may still hold an ended process.
+const REMOVE_ROUNDS: u32 = 400;
+/// Time between two reasons to wake up at all.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// A launch in the form that execve(2) takes, made before the fork.
+pub(super) struct Prepared<'a> {
+    program: CString,
+    _texts: Vec<CString>,
+    /// Pointers into `_texts`, each list ended by a null pointer.
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    folder: CString,
+    netns: Option<&'a Netns>,
+    cpus: &'a [usize],
+    group: Option<&'a Group>,
+    streams: [RawFd; 3],
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(launch: &'a Launch<'_>) -> Result<Self, StartError> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| StartError::ZeroByte);
+        if let Some(cpu) = launch.cpus.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
+            // Checked here, because after fork an error must not allocate.
+            let what = format!("CPU {cpu} does not exist");
+            return Err(StartError::at(STEPS[4])(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                what,
+            )));
+        }
+        let mut texts = Vec::new();
+        for argument in launch.arguments {
+            texts.push(text(argument.as_bytes())?);
+        }
+        for (name, value) in &launch.environment {
+            texts.push(text(&[name, &b"="[..], value].concat())?);
+        }
+        let list = |texts: &[CString]| {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, environment) = texts.split_at(launch.arguments.len());
+        Ok(Prepared {
+            program: text(launch.program.as_bytes())?,
+            arguments: list(arguments),
+            environment: list(environment),
+            folder: text(launch.folder)?,
+            netns: launch.netns,
+            cpus: launch.cpus,
+            group: launch.group.as_ref(),
+            streams: std::array::from_fn(|i| launch.streams[i].as_raw_fd()),
+            _texts: texts,
+        })
+    }
+}
+
+/// Forks the supervisor; returns its process id. Its end of the socket is `socket`.
+pub(super) fn fork(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) -> io::Result<u32> {
+    // No handler of the owner may run in the supervisor.
+    let before = set_signals_blocked(&all_signals());
+    // SAFETY: the child runs `supervise` alone, which neither allocates nor takes a lock, and ends by
+    // _exit(2).
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        supervise(prepared, owner, socket);
+    }
+    let error = io::Error::last_os_error();
+    set_signals_blocked(&before);
+    u32::try_from(pid).map_err(|_| error)
+}
+
+/// Waits for a child that has ended or is about to.
+pub(super) fn reap(pid: u32) {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status may be written.
+        let rc = unsafe { libc::waitpid(pid as libc::pid_t, &mut status, 0) };
+        if rc >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+/// Life of the supervisor.
+fn supervise(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) -> ! {
+    match begin(prepared, owner, socket) {
+        Ok((program, signals)) => watch(prepared.group, program, owner, socket, &signals),
+        Err((step, error)) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            // The owner may have ended.
+            let _ = Record::Failed { step, errno }.send(socket);
+            end_all(prepared.group, None);
+        }
+    }
+}
+
+type Step = (u64, io::Error);
+
+/// Starts the program. Returns its process id and a descriptor of SIGCHLD.
+fn begin(
+    prepared: &Prepared<'_>,
+    owner: &PidFd,
+    socket: &UnixStream,
+) -> Result<(libc::pid_t, File), Step> {
+    let start = |error| (0, error);
+    forget_handlers();
+    // SAFETY: no memory is involved. It cannot fail: a new process leads no group.
+    unsafe { libc::setsid() };
+    // SAFETY: no memory is involved.
+    let rc = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if rc != 0 {
+        return Err(start(io::Error::last_os_error()));
+    }
+    // SAFETY: the name is a string that outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
+    let signals = child_signals().map_err(start)?;
+    let (mut errors, errors_of_program) = io::pipe().map_err(start)?;
+    let own_pid = std::process::id();
+    // SAFETY: the child runs `become_program` alone, which neither allocates nor takes a lock, and ends
+    // by execve(2) or _exit(2).
+    let program = unsafe { libc::fork() };
+    if program == 0 {
+        become_program(prepared, own_pid, errors_of_program);
+    }
+    if program < 0 {
+        return Err(start(io::Error::last_os_error()));
+    }
+    // Dropped by its owner: the next step closes those of other owners, which are never dropped here.
+    drop(errors_of_program);
+    let group = prepared.group;
+    let fd_of = |file: &dyn AsFd| file.as_fd().as_raw_fd();
+    close_all_but([
+        fd_of(socket),
+        fd_of(owner),
+        fd_of(&signals),
+        fd_of(&errors),
+        group.map_or(-1, |group| fd_of(&group.parent)),
+        group.and_then(|group| group.kill.as_ref()).map_or(-1, |kill| fd_of(kill)),
+    ]);
+    // Ends with the program's execution, which closes its end.
+    let mut failure = [0; 8];
+    match read_whole(&mut errors, &mut failure) {
+        0 => {}
+        _ => {
+            let [step, _, _, _, errno @ ..] = failure;
+            let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+            return Err((u64::from(step), error));
+        }
+    }
+    let pid = program as u32;
+    let started = Record::Started { pid, at_ns: clock::monotonic_ns() };
+    started.send(socket).map_err(start)?;
+    Ok((program, signals))
+}
+
+fn read_whole(from: &mut impl Read, buffer: &mut [u8]) -> usize {
+    let mut len = 0;
+    while let Some(room) = buffer.get_mut(len..).filter(|room| !room.is_empty()) {
+        match from.read(room) {
+            Ok(more @ 1..) => len += more,
+            Ok(0) | Err(_) => break,
+        }
+    }
+    len
+}
+
+/// From fork to exec of the program.
+fn become_program(prepared: &Prepared<'_>, supervisor: u32, mut errors: PipeWriter) -> ! {
+    let (step, error) = prepare_and_execute(prepared, supervisor);
+    let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
+    // The supervisor may have been killed.
+    let _ = errors.write_all(&[step, 0, 0, 0, a, b, c, d]);
+    exit(127)
+}
+
+/// Returns only on failure: the step and its error.
+fn prepare_and_execute(prepared: &Prepared<'_>, supervisor: u32) -> (u8, io::Error) {
+    let steps = || -> Result<(), (u8, io::Error)> {
+        // SAFETY: no memory is involved. It cannot fail for a process that leads no session.
+        unsafe { libc::setpgid(0, 0) };
+        child::die_with(supervisor).map_err(|error| (1, error))?;
+        if let Some(group) = prepared.group {
+            // 0 is the writer.
+            (&group.processes).write_all(b"0").map_err(|error| (2, error))?;
+        }
+        if let Some(netns) = prepared.netns {
+            netns.enter().map_err(|error| (3, error))?;
+        }
+        if !prepared.cpus.is_empty() {
+            affinity::pin_to(prepared.cpus).map_err(|error| (4, error))?;
+        }
+        // SAFETY: the folder is a string that outlives the call.
+        if unsafe { libc::chdir(prepared.folder.as_ptr()) } != 0 {
+            return Err((5, io::Error::last_os_error()));
+        }
+        for (from, to) in prepared.streams.iter().zip(0..) {
+            // SAFETY: no memory is involved; both descriptors are this process's own.
+            if unsafe { libc::dup2(*from, to) } < 0 {
+                return Err((6, io::Error::last_os_error()));
+            }
+        }
+        Ok(())
+    };
+    if let Err(failure) = steps() {
+        return failure;
+    }
+    set_signals_blocked(&no_signals());
+    // SAFETY: path and lists are strings and lists of strings with their ends, made by `Prepared`.
+    unsafe {
+        libc::execve(
+            prepared.program.as_ptr(),
+            prepared.arguments.as_ptr(),
+            prepared.environment.as_ptr(),
+        )
+    };
+    (7, io::Error::last_os_error())
+}
+
+/// Reports changes and obeys the owner until that has ended; then kills all.
+fn watch(
+    group: Option<&Group>,
+    program: libc::pid_t,
+    owner: &PidFd,
+    socket: &UnixStream,
+    signals: &File,
+) -> ! {
+    let mut state = State { group, program, reaped_count: 0, is_empty: false };
+    let mut kill_after: Option<Duration> = None;
+    loop {
+        state.reap(Some(socket));
+        if let Some(interval) = kill_after.filter(|_| !state.is_empty) {
+            state.kill_all();
+            kill_after = Some((interval * 2).min(ROUND_MAX));
+        }
+        let timeout = kill_after.filter(|_| !state.is_empty).unwrap_or(IDLE);
+        let fds = [signals.as_fd(), socket.as_fd(), owner.as_fd()];
+        let Ok(ready) = poll::readable_set(&fds, timeout) else { break };
+        if ready & 1 != 0 {
+            drain(signals);
+        }
+        if ready & 2 != 0 {
+            let mut command = [0];
+            match (&mut &*socket).read(&mut command) {
+                Ok(1) if command == [SEND_USAGE] => {
+                    let reaped = state.usage();
+                    if (Record::Usage { reaped }).send(socket).is_err() {
+                        break;
+                    }
+                }
+                Ok(1) if command == [KILL_ALL] => kill_after = Some(ROUND),
+                _ => break,
+            }
+        }
+        if ready & 4 != 0 {
+            break;
+        }
+    }
+    end_all(group, Some((state, signals)))
+}
+
+/// Kills all, removes the group, and exits.
+fn end_all(group: Option<&Group>, running: Option<(State<'_>, &File)>) -> ! {
+    let mut interval = ROUND;
+    if let Some((mut state, signals)) = running {
+        while !state.is_empty {
+            state.kill_all();
+            // An error ends the wait early.
+            let _ = poll::readable(&[signals.as_fd()], interval);
+            drain(signals);
+            state.reap(None);
+            interval = (interval * 2).min(ROUND_MAX);
+        }
+    } else {
+        // The program was not executed: its process has ended or is about to.
+        while wait(0).is_some() {}
+    }
+    if let Some(group) = group {
+        for _ in 0..REMOVE_ROUNDS {
+            if directory::remove_tree(group.parent.as_fd(), &group.name).is_ok() {
+                break;
+            }
+            // An error ends the wait early.
+            let _ = poll::readable(&[], ROUND);
+        }
+    }
+    exit(0)
+}
+
+struct State<'a> {
+    group: Option<&'a Group>,
+    program: libc::pid_t,
+    reaped_count: u64,
+    is_empty: bool,
+}
+
+impl State<'_> {
+    /// Reaps all that have ended, and reports to the owner if there is one.
+    fn reap(&mut self, socket: Option<&UnixStream>) {
+        while !self.is_empty {
+            let record = match wait(libc::WNOHANG) {
+                Some((0, _)) => return,
+                Some((pid, status)) => {
+                    self.reaped_count += 1;
+                    if pid != self.program {
+                        continue;
+                    }
+                    Record::Ended { status, at_ns: clock::monotonic_ns() }
+                }
+                None => {
+                    self.is_empty = true;
+                    Record::Empty { at_ns: clock::monotonic_ns(), reaped: self.usage() }
+                }
+            };
+            if let Some(socket) = socket {
+                // An owner that has ended is noticed by the next poll.
+                let _ = record.send(socket);
+            }
+        }
+    }
+
+    fn usage(&self) -> Reaped {
+        // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: RUSAGE_CHILDREN is always valid and `usage` may be written.
+        unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
+        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+        Reaped {
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+            context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+            resident_bytes_max: usage.ru_maxrss as u64 * 1024,
+            process_count: self.reaped_count,
+        }
+    }
+
+    /// Kills the group, and all own children. Those of a killed child become own ones, so another round
+    /// gets them if there is no group.
+    fn kill_all(&self) {
+        if let Some(kill) = self.group.and_then(|group| group.kill.as_ref()) {
+            // Own children, which follow, may be all there is.
+            let _ = kill.write_at(b"1", 0);
+        }
+        let own_pid = std::process::id() as libc::pid_t;
+        let killed = directory::open(None, c"/proc").and_then(|proc| {
+            directory::for_each(proc.as_fd(), |name, _| {
+                if let Some((pid, parent)) = process(name)
+                    && parent == own_pid
+                {
+                    kill(pid);
+                }
+            })
+        });
+        if killed.is_err() {
+            // Without /proc, its process group is all that is known.
+            kill(-self.program);
+        }
+    }
+}
+
+/// Process id and parent of an entry of /proc.
+fn process(name: &CStr) -> Option<(libc::pid_t, libc::pid_t)> {
+    let pid: libc::pid_t = name.to_str().ok()?.parse().ok()?;
+    let mut path = [0; 32];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{pid}/stat").ok()?;
+    let room_left = rest.len();
+    let path = path.get(..32 - room_left)?;
+    // A path as short as this is not copied to the heap.
+    let mut file = File::open(Path::new(OsStr::from_bytes(path))).ok()?;
+    let mut text = [0; 256];
+    let len = file.read(&mut text).ok()?;
+    // "PID (NAME) STATE PARENT …"; the name may hold anything.
+    let text = text.get(..len)?;
+    let after_name = text.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(text.get(after_name..)?).ok()?;
+    Some((pid, fields.split(' ').nth(2)?.parse().ok()?))
+}
+
+/// Sends SIGKILL to a process, or to the group of the negative number.
+fn kill(pid: libc::pid_t) {
+    // SAFETY: no memory is involved; a child that is not reaped keeps its id.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Waits for any child; `None` if there is none. With WNOHANG, process 0 if all run.
+fn wait(options: i32) -> Option<(libc::pid_t, i32)> {
+    let mut status = 0;
+    // SAFETY: the status may be written.
+    let pid = unsafe { libc::waitpid(-1, &mut status, options) };
+    (pid >= 0).then_some((pid, status))
+}
+
+fn drain(mut signals: &File) {
+    let mut buffer = [0; 1024];
+    while signals.read(&mut buffer).is_ok_and(|len| len == buffer.len()) {}
+}
+
+fn exit(code: i32) -> ! {
+    // SAFETY: ends this process without running destructors or handlers of the owner.
+    unsafe { libc::_exit(code) }
+}
+
+/// Closes all descriptors except `kept`; negative ones are ignored.
+fn close_all_but<const N: usize>(mut kept: [RawFd; N]) {
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept.into_iter().filter(|fd| *fd >= 0).map(|fd| fd as u32) {
+        if fd > first {
+            close_range(first, fd - 1);
+        }
+        first = fd + 1;
+    }
+    close_range(first, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: no memory is involved. Owners of these descriptors in this process are never dropped.
+    let rc = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if rc == 0 {
+        return;
+    }
+    // Before Linux 5.9.
+    // SAFETY: no memory is involved.
+    let highest = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+    for fd in first..=last.min(u32::try_from(highest).unwrap_or(1024)) {
+        // SAFETY: as above; one that is not open is no error here.
+        unsafe { libc::close(fd as RawFd) };
+    }
+}
+
+/// Descriptor that is readable when a child has ended. SIGCHLD must be blocked.
+fn child_signals() -> io::Result<File> {
+    let mut set = no_signals();
+    // SAFETY: the set is initialised and the signal exists.
+    unsafe { libc::sigaddset(&mut set, libc::SIGCHLD) };
+    // SAFETY: the set is initialised and outlives the call.
+    let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: signalfd(2) returned a new descriptor without another owner.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Sets all signals to their default, except those that the owner ignores; a child that ends must not be
+/// ignored, or it cannot be waited for.
+fn forget_handlers() {
+    for signal in 1..=64 {
+        // SAFETY: all-zero is a valid sigaction of plain C types.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a null pointer stands for no change; `action` may be written.
+        let rc = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+        let is_kept = action.sa_sigaction == libc::SIG_IGN
+            && signal != libc::SIGCHLD
+            && signal != libc::SIGPIPE;
+        if rc == 0 && !is_kept {
+            // SAFETY: the default action runs no code of this program.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
+fn all_signals() -> libc::sigset_t {
+    let mut set = no_signals();
+    // SAFETY: the set may be written.
+    unsafe { libc::sigfillset(&mut set) };
+    set
+}
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t, a plain C struct of integers.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set may be written.
+    unsafe { libc::sigemptyset(&mut set) };
+    set
+}
+
+/// Sets the blocked signals of the calling thread; returns those before.
+fn set_signals_blocked(set: &libc::sigset_t) -> libc::sigset_t {
+    let mut before = no_signals();
+    // SAFETY: both sets are initialised and outlive the call, which cannot fail with valid arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, &mut before) };
+    before
+}
