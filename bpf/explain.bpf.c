@@ -8,10 +8,7 @@
  * lookup costs almost nothing, and a hash would double the cost. A buffer that
  * evicts another from its slot ends the trace of the other, and is counted.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+#include "stack.h"
 
 /* As numbered in sys::bpf::explain::Point. */
 enum point {
@@ -153,45 +150,6 @@ struct {
 	__type(key, __s32);
 	__type(value, __u64);
 } samples SEC(".maps");
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-	struct net_device *dev;
-} __attribute__((preserve_access_index));
-
-struct sk_buff_head {
-	__u32 qlen;
-} __attribute__((preserve_access_index));
-
-struct sock {
-	struct sk_buff_head sk_receive_queue;
-	__u16 sk_type;
-	__u16 sk_protocol;
-} __attribute__((preserve_access_index));
-
-struct udp_sock {
-	struct sk_buff_head reader_queue;
-} __attribute__((preserve_access_index));
-
-struct task_struct {
-	int pid;
-} __attribute__((preserve_access_index));
 
 static __always_inline int is_wanted(struct sk_buff *skb)
 {
@@ -368,14 +326,12 @@ int BPF_PROG(received, struct sk_buff *skb)
 }
 
 #define SOCK_STREAM 1
-#define PROTOCOL_UDP 17
 
 static __always_inline void begin(struct waiting *waiting, struct sock *sk)
 {
-	__u32 before = sk->sk_receive_queue.qlen;
+	__u32 before;
 
-	if (sk->sk_protocol == PROTOCOL_UDP)
-		before += BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen);
+	before = sk->sk_protocol == PROTOCOL_UDP ? datagrams_queued(sk) : sk->sk_receive_queue.qlen;
 	waiting->is_stream = sk->sk_type == SOCK_STREAM;
 	/* The one that is announced is among them. */
 	waiting->unseen = before && !waiting->is_stream ? before - 1 : 0;

@@ -27,6 +27,7 @@ pub const NEEDS: &[&str] = &[
     "nft",
     "ping",
     "prlimit",
+    "python3",
     "qemu-system-aarch64",
     "qemu-system-x86_64",
     "script",

@@ -3,19 +3,28 @@
 //! BPF programs at the stack's tracepoints trace each packet from point to point. This costs CPU time
 //! for every packet, so they are attached in windows only, and the kernel counts their cost, which is
 //! reported. No experiment should run at the same time.
+//!
+//! [`StageTrace`] is for experiments: it traces the packets of one program all the time, with fewer
+//! points and its cost as part of the result.
 
 mod functions;
+mod stage_trace;
 mod stages;
 mod symbols;
 
 use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
+pub use stage_trace::{
+    DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,
+};
 pub use stages::{DropRow, StageRow};
 pub use sys::bpf::BpfError;
 pub use sys::bpf::explain::Scope;
+pub use sys::bpf::stages::Narrow;
 
-use sys::bpf::explain::{Explain, Point, RunTimeCounting, Seen};
+use sys::bpf::explain::{Explain, Point, Seen};
+use sys::bpf::{RunTimeCounting, Runs};
 
 use symbols::Symbols;
 
@@ -165,10 +174,8 @@ impl Observer {
         let packets = packets_of(&self.explain.seen()?) - packets_before;
         drop((empty, counting));
         let (all, empty) = (after.all.since(&before.all), after.empty.since(&before.empty));
-        // The cost of counting is that of an empty run.
-        let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
         self.counted.packets_count += packets;
-        self.counted.ns += all.ns.saturating_sub(floor_ns);
+        self.counted.ns += without_counting_ns(all, empty);
         self.counted.runs_count += all.count;
         Ok(())
     }
@@ -193,6 +200,12 @@ impl Observer {
             missing: self.missing.iter().chain(self.explain.missing()).cloned().collect(),
         })
     }
+}
+
+/// Run time without the cost of counting it, which is that of an empty run.
+fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
+    let floor_ns = (empty.ns * all.count).checked_div(empty.count).unwrap_or(0);
+    all.ns.saturating_sub(floor_ns)
 }
 
 /// Packets whose trace began.

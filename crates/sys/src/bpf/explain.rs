@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, Typedef};
+use libbpf_rs::btf::types::Enum;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
-use crate::capability::{Capability, missing};
+use super::tracing::{EmptyRuns, RunTime, Tracepoints};
+use crate::capability::Capability;
 use crate::perf::CpuTimer;
 
 mod types {
@@ -106,28 +107,6 @@ pub struct Seen {
     pub samples: Vec<(Vec<u64>, u64)>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Runs {
-    /// CPU time, nanoseconds.
-    pub ns: u64,
-    pub count: u64,
-}
-
-impl Runs {
-    /// Those since `earlier`.
-    pub fn since(&self, earlier: &Runs) -> Runs {
-        Runs { ns: self.ns - earlier.ns, count: self.count - earlier.count }
-    }
-}
-
-/// Run time of the programs as counted by the kernel, without entry and exit of a program.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RunTime {
-    pub all: Runs,
-    /// An empty program, whose run time is the cost of counting.
-    pub empty: Runs,
-}
-
 /// The tracepoint of each program.
 const TRACEPOINTS: [(&str, &str); 11] = [
     ("queued", "net_dev_queue"),
@@ -151,7 +130,7 @@ pub struct Explain {
     links: Vec<Link>,
     window: u32,
     missing: Vec<String>,
-    absent: Vec<(&'static str, &'static str)>,
+    tracepoints: Tracepoints,
     samples_per_second: u32,
     loaded: Loaded,
 }
@@ -184,16 +163,15 @@ impl Explain {
         for (to, scope) in config.scopes.iter_mut().zip(scopes) {
             *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
         }
-        let absent = absent_tracepoints();
-        let left_out: Vec<&str> = absent.iter().map(|(program, _)| *program).collect();
+        let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
         let loaded = Opened::open("explain", embedded!("explain"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
-            .without(&left_out)
+            .without(&tracepoints.absent_programs())
             .load()?;
-        let say = |(_, tracepoint): &(_, _)| format!("tracepoint {tracepoint}: not in this kernel");
-        let (links, missing) = (Vec::new(), absent.iter().map(say).collect());
-        Ok(Explain { links, window: 0, missing, absent, samples_per_second, loaded })
+        let missing = tracepoints.missing().iter().map(ToString::to_string).collect();
+        let links = Vec::new();
+        Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, loaded })
     }
 
     /// Opens a window in which packets are traced; does nothing if one is open.
@@ -206,28 +184,12 @@ impl Explain {
         }
         self.window += 1;
         write_single(&self.loaded.map(".bss")?, &self.window)?;
-        let mut refused = None;
-        let there = TRACEPOINTS.iter().filter(|pair| !self.absent.contains(pair));
-        // Last stages first, so that a packet seen at the start is seen at the end.
-        for (program, tracepoint) in there.rev() {
-            match self.loaded.program(program)?.attach_trace() {
-                Ok(link) => self.links.push(link),
-                Err(why) => {
-                    let what = format!("tracepoint {tracepoint}: {why}");
-                    if !self.missing.contains(&what) {
-                        self.missing.push(what);
-                    }
-                    refused = Some(why);
-                }
+        let (links, refused) = self.tracepoints.attach(&self.loaded)?;
+        self.links = links;
+        for what in refused.iter().map(ToString::to_string) {
+            if !self.missing.contains(&what) {
+                self.missing.push(what);
             }
-        }
-        if let (true, Some(why)) = (self.links.is_empty(), refused) {
-            let needs = missing(&[Capability::Bpf, Capability::Perfmon]);
-            return Err(BpfError::Permission {
-                what: "tracing packets".into(),
-                missing: needs.unwrap_or_else(|| "leave of the kernel (lockdown?)".into()),
-                source: io::Error::other(why),
-            });
         }
         self.start_samples()
     }
@@ -321,63 +283,15 @@ impl Explain {
     /// # Errors
     /// [`BpfError::Map`] if the kernel does not attach it.
     pub fn attach_empty(&mut self) -> Result<EmptyRuns, BpfError> {
-        let attached = self.loaded.program("empty")?.attach_trace();
-        attached.map(EmptyRuns).map_err(|why| map_error("empty", "attached", why))
+        EmptyRuns::attach(&self.loaded)
     }
 
-    /// Run time of the programs while [`RunTimeCounting`] was on.
+    /// Run time of the programs while [`super::RunTimeCounting`] was on.
     ///
     /// # Errors
     /// [`BpfError::Map`].
     pub fn run_time(&self) -> Result<RunTime, BpfError> {
-        let mut sum = RunTime { empty: self.runs_of("empty")?, ..RunTime::default() };
-        for (name, _) in TRACEPOINTS.iter().filter(|pair| !self.absent.contains(pair)) {
-            let runs = self.runs_of(name)?;
-            sum.all.ns += runs.ns;
-            sum.all.count += runs.count;
-        }
-        Ok(sum)
-    }
-
-    fn runs_of(&self, name: &str) -> Result<Runs, BpfError> {
-        let program = self.loaded.program(name)?;
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut len = size_of_val(&info) as u32;
-        let fd = program.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is open; `info` may be written, and `len` says how far.
-        let rc =
-            unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut len) };
-        if rc != 0 {
-            let source = io::Error::last_os_error();
-            return Err(BpfError::Map { map: name.into(), what: "asked for its cost", source });
-        }
-        Ok(Runs { ns: info.run_time_ns, count: info.run_cnt })
-    }
-}
-
-/// Keeps the empty program attached until dropped.
-#[derive(Debug)]
-pub struct EmptyRuns(#[expect(dead_code, reason = "attached until it is dropped")] Link);
-
-/// Makes the kernel count the run time of all BPF programs of this machine until dropped.
-///
-/// Counting costs two clock reads a run, which are not in the count.
-#[derive(Debug)]
-pub struct RunTimeCounting(#[expect(dead_code, reason = "counts until it is closed")] OwnedFd);
-
-impl RunTimeCounting {
-    /// Starts counting.
-    ///
-    /// # Errors
-    /// EPERM without CAP_SYS_ADMIN.
-    pub fn start() -> io::Result<RunTimeCounting> {
-        // SAFETY: no pointer is passed.
-        let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call returned a new descriptor without another owner.
-        Ok(RunTimeCounting(unsafe { OwnedFd::from_raw_fd(fd) }))
+        self.tracepoints.run_time(&self.loaded)
     }
 }
 
@@ -407,18 +321,6 @@ pub fn drop_reasons() -> BTreeMap<u32, String> {
         Some((u32::try_from(member.value).ok()?, name.to_owned()))
     });
     named.collect()
-}
-
-/// Programs whose tracepoint the running kernel lacks, with the tracepoint.
-///
-/// Source: a tracepoint's type is `btf_trace_NAME` in the kernel's type information.
-fn absent_tracepoints() -> Vec<(&'static str, &'static str)> {
-    // Without type information loading fails with an error of its own.
-    let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
-    let is_there = |tracepoint: &str| {
-        btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
-    };
-    TRACEPOINTS.into_iter().filter(|(_, tracepoint)| !is_there(tracepoint)).collect()
 }
 
 /// Zero for anything but eight bytes.

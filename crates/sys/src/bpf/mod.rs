@@ -19,6 +19,8 @@ mod interface;
 mod link;
 mod object;
 mod pass;
+pub mod stages;
+mod tracing;
 
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
@@ -30,3 +32,4 @@ pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
 pub use link::{XdpMode, detach_leftover};
 pub use pass::PassProgram;
+pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Kernel structs with the members that tracing programs read; offsets come from BTF. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+};
+
+struct sk_buff_head {
+	struct sk_buff *prev;
+	__u32 qlen;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct sock_common {
+	unsigned char skc_state;
+	possible_net_t skc_net;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
+	__u16 sk_type;
+	__u16 sk_protocol;
+	__u8 sk_shutdown;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
+};
+
+struct tcp_sock {
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+};
+#pragma clang attribute pop
+
+#define PROTOCOL_TCP 6
+#define PROTOCOL_UDP 17
+
+/* Datagrams in a UDP socket; the reader takes them in batches into a queue of its own. */
+static __always_inline __u32 datagrams_queued(struct sock *sk)
+{
+	return sk->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen);
+}
