@@ -45,7 +45,7 @@ pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
     SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram,
 };
-pub use metrics::{describe, distribution, is_event_count, segment_stem};
+pub use metrics::{describe, distribution, is_event_count, segment_stem, stated_unit};
 pub use outcome::{
     ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, Reliability, SCHEMA,
     Verdict, Warning,

@@ -26,20 +26,40 @@ pub fn is_event_count(name: &str) -> bool {
     name.ends_with("_count") || name.contains("_count_")
 }
 
+/// Units that a metric's name can state, each with the direction of improvement that it implies.
+const UNITS: [(&str, Option<Better>); 13] = [
+    ("ns", Some(Better::Lower)),
+    ("us", Some(Better::Lower)),
+    ("ms", Some(Better::Lower)),
+    ("s", Some(Better::Lower)),
+    ("bps", Some(Better::Higher)),
+    ("pps", Some(Better::Higher)),
+    ("rps", Some(Better::Higher)),
+    ("qps", Some(Better::Higher)),
+    ("tps", Some(Better::Higher)),
+    ("share", Some(Better::Higher)),
+    ("count", Some(Better::Lower)),
+    ("bytes", None),
+    ("percent", None),
+];
+
+/// Returns the unit that a metric's name states, with the direction of improvement that it implies, if
+/// any: `us` and lower for `p99_us` and `latency_us_p99`. `None` if the name states no unit.
+///
+/// The unit is the last word of the name that is one; a word after `per` is a base, not a unit.
+pub fn stated_unit(name: &str) -> Option<(&'static str, Option<Better>)> {
+    let words: Vec<&str> = name.split('_').collect();
+    let is_base = |at: usize| at > 0 && words[at - 1] == "per";
+    let unit_at = |at: usize| UNITS.iter().find(|(unit, _)| *unit == words[at] && !is_base(at));
+    (0..words.len()).rev().find_map(unit_at).copied()
+}
+
 /// Returns unit and direction of improvement of a metric, from its name.
 pub fn describe(name: &str) -> (&'static str, Better) {
-    if name.ends_with("_pps") {
-        ("pps", Better::Higher)
-    } else if name.ends_with("_bps") {
-        ("bps", Better::Higher)
-    } else if name.contains("_share_") {
-        ("share", Better::Higher)
-    } else if name.starts_with("frames_per_") {
-        ("count", Better::Higher)
-    } else if name.ends_with("_ns") || name.contains("_ns_") {
-        ("ns", Better::Lower)
-    } else {
-        ("count", Better::Lower)
+    match stated_unit(name) {
+        _ if name.starts_with("frames_per_") => ("count", Better::Higher),
+        Some((unit, better)) => (unit, better.unwrap_or(Better::Lower)),
+        None => ("count", Better::Lower),
     }
 }
 

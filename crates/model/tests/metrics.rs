@@ -2,7 +2,7 @@
 
 use wirepath_model::{
     Better, Cost, Delivery, Measurement, Metric, Shape, Throughput, describe, is_event_count,
-    latency_histogram, segment_stem,
+    latency_histogram, segment_stem, stated_unit,
 };
 
 fn books(sent: u64, received: u64) -> Delivery {
@@ -164,7 +164,7 @@ fn a_figure_that_the_user_named_has_the_unit_and_direction_that_came_with_it() {
     let metrics = own.metrics();
     let of = |name| metrics.iter().find(|metric| metric.name == name).unwrap();
     assert_eq!((of("rps").unit.as_ref(), of("rps").better), ("req/s", Better::Higher));
-    assert_eq!((of("p99_us").unit.as_ref(), of("p99_us").better), ("count", Better::Lower));
+    assert_eq!((of("p99_us").unit.as_ref(), of("p99_us").better), ("us", Better::Lower));
 }
 
 #[test]
@@ -185,6 +185,13 @@ fn unit_and_direction_follow_from_the_name() {
     assert_eq!(describe("cpu_ns_per_packet"), ("ns", Better::Lower));
     assert_eq!(describe("jitter_ns"), ("ns", Better::Lower));
     assert_eq!(describe("syscalls_per_packet"), ("count", Better::Lower));
+    assert_eq!(describe("guest_share_idle"), ("share", Better::Higher));
+    assert_eq!(describe("p99_us"), ("us", Better::Lower));
+    assert_eq!(describe("latency_ms_p99"), ("ms", Better::Lower));
+    assert_eq!(describe("rps"), ("rps", Better::Higher));
+    assert_eq!(stated_unit("memory_bytes_max"), Some(("bytes", None)));
+    assert_eq!(stated_unit("requests_per_s"), None);
+    assert_eq!(stated_unit("score"), None);
     assert!(is_event_count("lost_count") && is_event_count("lost_count_forward"));
     assert!(!is_event_count("syscalls_per_packet"));
 }

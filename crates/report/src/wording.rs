@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, Better, Ended, Verdict};
+use model::{ArmKind, Better, Ended, Verdict, stated_unit};
 
 use crate::screen::Tone;
 
 /// Returns a metric's name for people: `rtt_ns_p999` → `rtt p99.9`. The unit is left out, because
-/// every figure carries it.
+/// every figure carries it, unless it is the whole name: `rps`.
 pub(crate) fn metric(name: &str) -> String {
+    let unit = stated_unit(name).map(|(unit, _)| unit);
+    let unit = unit.filter(|unit| *unit != name && *unit != "share");
     name.split('_')
-        .filter(|word| !matches!(*word, "ns" | "pps" | "bps" | "count" | "bytes"))
+        .filter(|word| Some(*word) != unit)
         .map(|word| match word {
             "p999" => "p99.9",
             "cpu" => "CPU",
@@ -143,5 +145,8 @@ mod tests {
         assert_eq!(metric("cpu_ns_per_packet"), "CPU per packet");
         assert_eq!(metric("received_pps"), "received");
         assert_eq!(metric("lost_count"), "lost");
+        assert_eq!(metric("p99_us"), "p99");
+        assert_eq!(metric("rps"), "rps");
+        assert_eq!(metric("guest_share_idle"), "guest share idle");
     }
 }
