@@ -14,6 +14,7 @@
 //! `gro`, an XDP program ([`sys::bpf::PassProgram`] is the smallest), or [`End::set_feature`].
 
 mod accounting;
+pub mod adapters;
 mod attached;
 mod end;
 mod error;

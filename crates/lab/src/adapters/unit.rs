@@ -1,0 +1,279 @@
+//! Numbers with units, converted into the unit that a figure's name states.
+
+use model::stated_unit;
+
+use super::error::{Reason, quoted};
+
+/// Longest text that is taken for a number with its unit, bytes.
+const NUMBER_BYTES_MAX: usize = 64;
+
+/// Unit of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Unit {
+    dimension: Dimension,
+    /// Base units in one of this unit.
+    scale: f64,
+    name: &'static str,
+}
+
+/// Kinds of units that convert into each other, with their base unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dimension {
+    /// Nanoseconds.
+    Time,
+    /// Bits a second.
+    BitRate,
+    /// Events a second.
+    Rate,
+    Bytes,
+    /// Percent.
+    Percent,
+    /// The name states no unit, or a count.
+    Plain,
+}
+
+const TIMES: &[(&[&str], f64)] = &[
+    (&["ns", "nsec", "nsecs", "nanoseconds"], 1.0),
+    (&["us", "µs", "μs", "usec", "usecs", "microseconds"], 1e3),
+    (&["ms", "msec", "msecs", "milliseconds"], 1e6),
+    (&["s", "sec", "secs", "second", "seconds"], 1e9),
+    (&["m", "min"], 6e10),
+    (&["h"], 3.6e12),
+];
+const BITS: &[&str] = &["", "bps", "b/s", "bit/s", "bits/s", "bit/sec", "bits/sec"];
+const BYTE_RATES: &[&str] =
+    &["B/s", "B/sec", "byte/s", "bytes/s", "bytes/sec", "Bytes/s", "Bytes/sec"];
+const EVENTS: &[&str] = &[
+    "",
+    "/s",
+    "/sec",
+    "pps",
+    "rps",
+    "qps",
+    "tps",
+    "req/s",
+    "req/sec",
+    "reqs/s",
+    "requests/s",
+    "requests/sec",
+    "ops/s",
+    "ops/sec",
+    "msg/s",
+    "msg/sec",
+    "msgs/s",
+    "msgs/sec",
+    "packets/s",
+    "packets/sec",
+    "queries/s",
+    "queries/sec",
+    "Trans/s",
+    "transactions/s",
+];
+const BYTES: &[&str] = &["", "B", "byte", "bytes", "Bytes"];
+const PREFIXES: &[(&str, f64)] = &[
+    ("Ki", 1024.0),
+    ("Mi", 1_048_576.0),
+    ("Gi", 1_073_741_824.0),
+    ("Ti", 1_099_511_627_776.0),
+    ("k", 1e3),
+    ("K", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+    ("", 1.0),
+];
+
+impl Unit {
+    /// Returns the unit that a figure's name states.
+    pub(super) fn of(name: &str) -> Unit {
+        let unit = |dimension, scale, name| Unit { dimension, scale, name };
+        let Some((name, _)) = stated_unit(name) else {
+            return unit(Dimension::Plain, 1.0, "");
+        };
+        match name {
+            "ns" => unit(Dimension::Time, 1.0, name),
+            "us" => unit(Dimension::Time, 1e3, name),
+            "ms" => unit(Dimension::Time, 1e6, name),
+            "s" => unit(Dimension::Time, 1e9, name),
+            "bps" => unit(Dimension::BitRate, 1.0, name),
+            "pps" | "rps" | "qps" | "tps" => unit(Dimension::Rate, 1.0, name),
+            "bytes" => unit(Dimension::Bytes, 1.0, name),
+            "percent" => unit(Dimension::Percent, 1.0, name),
+            "share" => unit(Dimension::Percent, 100.0, name),
+            _ => unit(Dimension::Plain, 1.0, name),
+        }
+    }
+
+    /// Converts a number with or without a unit.
+    pub(super) fn parse(self, text: &str) -> Result<f64, Reason> {
+        let text = text.trim();
+        let not_a_number = || Reason::NotANumber { text: quoted(text.as_bytes()) };
+        if text.len() > NUMBER_BYTES_MAX {
+            return Err(not_a_number());
+        }
+        let (digits, suffix) = text.split_at(number_len(text));
+        let number: f64 = without_separators(digits)
+            .ok_or_else(|| Reason::Comma { text: text.into() })?
+            .parse()
+            .map_err(|_| not_a_number())?;
+        let suffix = suffix.trim_start();
+        if suffix.is_empty() {
+            return Ok(number);
+        }
+        if !suffix.starts_with(|c: char| c.is_alphabetic() || matches!(c, '/' | '%')) {
+            return Err(not_a_number());
+        }
+        match self.base_units_in(suffix) {
+            Some(units) => Ok(number * (units / self.scale)),
+            None if self.name.is_empty() => Err(Reason::NoUnit { text: text.into() }),
+            None => Err(Reason::OtherUnit { text: text.into(), unit: self.name }),
+        }
+    }
+
+    /// Returns a value that can be that of a measurement.
+    ///
+    /// Errors: not finite, negative, or a time or rate of zero.
+    pub(super) fn checked(self, value: f64) -> Result<f64, Reason> {
+        let is_plain = matches!(self.dimension, Dimension::Plain);
+        let may_be_zero =
+            is_plain || matches!(self.dimension, Dimension::Percent | Dimension::Bytes);
+        // A plain number may be a temperature, or a score below zero.
+        let may_be_negative = self.name.is_empty();
+        let in_range =
+            value.is_finite() && (value != 0.0 || may_be_zero) && (value >= 0.0 || may_be_negative);
+        if in_range { Ok(value) } else { Err(Reason::OutOfRange { value }) }
+    }
+
+    /// Base units in one of the unit that a number in the output has.
+    fn base_units_in(self, suffix: &str) -> Option<f64> {
+        let prefixed = |units: &[&str]| {
+            PREFIXES.iter().find_map(|(prefix, factor)| {
+                let unit = suffix.strip_prefix(prefix)?;
+                units.contains(&unit).then_some(*factor)
+            })
+        };
+        match self.dimension {
+            Dimension::Time => {
+                TIMES.iter().find(|(names, _)| names.contains(&suffix)).map(|(_, ns)| *ns)
+            }
+            Dimension::BitRate => {
+                prefixed(BITS).or_else(|| prefixed(BYTE_RATES).map(|bytes| 8.0 * bytes))
+            }
+            Dimension::Rate => prefixed(EVENTS),
+            Dimension::Bytes => prefixed(BYTES),
+            Dimension::Percent => (suffix == "%").then_some(1.0),
+            Dimension::Plain => prefixed(&[""]),
+        }
+    }
+}
+
+/// Length of the number at the start of a text, with separators and exponent, bytes.
+fn number_len(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let digits_from = |at: usize, more: &[u8]| {
+        let part = &bytes[at..];
+        at + part
+            .iter()
+            .position(|byte| !byte.is_ascii_digit() && !more.contains(byte))
+            .unwrap_or(part.len())
+    };
+    let sign_len = |at: usize| usize::from(bytes.get(at).is_some_and(|b| matches!(b, b'+' | b'-')));
+    let mantissa = digits_from(sign_len(0), b".,");
+    if !bytes.get(mantissa).is_some_and(|byte| matches!(byte, b'e' | b'E')) {
+        return mantissa;
+    }
+    let exponent = mantissa + 1 + sign_len(mantissa + 1);
+    let end = digits_from(exponent, b"");
+    if end > exponent { end } else { mantissa }
+}
+
+/// Removes commas between groups of three digits; `None` if there is another comma.
+fn without_separators(number: &str) -> Option<String> {
+    if !number.contains(',') {
+        return Some(number.into());
+    }
+    let (whole, rest) = match number.find(['.', 'e', 'E']) {
+        Some(at) => number.split_at(at),
+        None => (number, ""),
+    };
+    let mut groups = whole.trim_start_matches(['+', '-']).split(',');
+    let first = groups.next()?;
+    let grouped = (1..=3).contains(&first.len()) && groups.all(|group| group.len() == 3);
+    (grouped && !rest.contains(',')).then(|| number.replace(',', ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(name: &str, text: &str) -> Result<f64, Reason> {
+        Unit::of(name).parse(text)
+    }
+
+    #[test]
+    fn numbers_are_converted_into_the_unit_of_the_name() {
+        for (name, text, value) in [
+            ("p99_us", "4.73ms", 4730.0),
+            ("p99_us", "247.00us", 247.0),
+            ("p99_us", "116µs", 116.0),
+            ("p99_us", "832ns", 0.832),
+            ("p99_us", "12", 12.0),
+            ("p99_ns", "5.833 us", 5833.0),
+            ("rtt_ms_mean", "1.5 s", 1500.0),
+            ("wall_s", "1.5m", 90.0),
+            ("rps", "30.25k", 30_250.0),
+            ("rps", "107,009.10 req/s", 107_009.10),
+            ("rps", "1,234,567", 1_234_567.0),
+            ("goodput_bps", "1.2 Gbits/sec", 1.2e9),
+            ("goodput_bps", "3.22 GB/sec", 25.76e9),
+            ("goodput_bps", "100", 100.0),
+            ("goodput_bps", "1KiB/s", 8192.0),
+            ("memory_bytes_max", "2MiB", 2_097_152.0),
+            ("memory_bytes", "2 MB", 2e6),
+            ("idle_percent", "12.5%", 12.5),
+            ("idle_share", "12.5%", 0.125),
+            ("idle_share", "0.25", 0.25),
+            ("lost_count", "12k", 12_000.0),
+            ("score", "-1.5e3", -1500.0),
+            ("received_pps", "1.5E6", 1.5e6),
+        ] {
+            let read = parsed(name, text).unwrap_or_else(|why| panic!("{name} {text}: {why}"));
+            assert!((read / value - 1.0).abs() < 1e-12, "{name} {text}: {read}");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_number_of_that_unit_are_errors() {
+        let long = "1".repeat(65);
+        for text in [
+            "", "nan", "inf", "-inf", "NaN", "Infinity", "ms", "1.2.3", "0x12", "--1", "1..", &long,
+        ] {
+            assert!(parsed("p99_us", text).is_err(), "{text}");
+        }
+        assert!(matches!(parsed("p99_us", "12 3"), Err(Reason::NotANumber { .. })));
+        assert!(matches!(parsed("p99_us", "12k"), Err(Reason::OtherUnit { unit: "us", .. })));
+        assert!(matches!(parsed("rps", "12ms"), Err(Reason::OtherUnit { unit: "rps", .. })));
+        assert!(matches!(parsed("score", "12ms"), Err(Reason::NoUnit { .. })));
+        for text in ["1,5", "1,2345", "1,234,5", "12.5,000", "1234,567", ",123", "1,234.5,678"] {
+            assert!(matches!(parsed("rps", text), Err(Reason::Comma { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn zero_is_a_value_of_counts_alone() {
+        for (name, value, is_value) in [
+            ("p99_us", 0.0, false),
+            ("rps", 0.0, false),
+            ("lost_count", 0.0, true),
+            ("loss_percent", 0.0, true),
+            ("score", 0.0, true),
+            ("score", -1.0, true),
+            ("lost_count", -1.0, false),
+            ("p99_us", -1.0, false),
+            ("score", f64::NAN, false),
+            ("score", f64::INFINITY, false),
+        ] {
+            assert_eq!(Unit::of(name).checked(value).is_ok(), is_value, "{name} {value}");
+        }
+    }
+}
