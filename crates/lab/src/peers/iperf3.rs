@@ -4,8 +4,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Pair;
+use crate::adapters::json::{self, Scalar};
 use model::{Delivery, Measurement, Throughput};
-use serde_json::Value;
 
 use super::{Job, PORT, Peer, cost, failed, finish_client, serve, start_client};
 use crate::Placement;
@@ -62,29 +62,25 @@ impl Peer for Iperf3 {
 
 /// Error in a JSON report. With it, the exit status is 0 all the same.
 fn error_of(report: &[u8]) -> Option<String> {
-    let report: Value = serde_json::from_slice(report).ok()?;
-    Some(report.get("error")?.as_str()?.to_owned())
+    match json::scalar(report, "/error") {
+        Ok(Scalar::Text(error)) => Some(error),
+        _ => None,
+    }
 }
 
 /// Converts the JSON reports of both ends. Sent datagrams are counted by the client, all else by the
 /// server. iperf3 subtracts duplicates from losses, so its report determines neither.
 fn parse(client: &[u8], server: &[u8], size_bytes: usize) -> Result<Measurement, PathError> {
-    let json = |bytes: &[u8], end: &str| -> Result<Value, PathError> {
-        serde_json::from_slice(bytes)
-            .map_err(|e| failed("iperf3", format!("the {end}'s report is not JSON: {e}")))
+    let number = |end: &str, report: &[u8], pointer: &str| {
+        json::number(report, pointer)
+            .map_err(|why| failed("iperf3", format!("{pointer} of the {end}'s report: {why}")))
     };
-    let (client, server) = (json(client, "client")?, json(server, "server")?);
-    let number = |v: &Value, pointer: &str| {
-        v.pointer(pointer)
-            .and_then(Value::as_f64)
-            .ok_or_else(|| failed("iperf3", format!("the report has no {pointer}")))
-    };
-    let sent_count = number(&client, "/end/sum/packets")? as u64;
-    let seconds = number(&server, "/end/sum/seconds")?;
-    let seen = number(&server, "/end/sum/packets")?;
-    let lost = number(&server, "/end/sum/lost_packets")?;
+    let sent_count = number("client", client, "/end/sum/packets")? as u64;
+    let seconds = number("server", server, "/end/sum/seconds")?;
+    let seen = number("server", server, "/end/sum/packets")?;
+    let lost = number("server", server, "/end/sum/lost_packets")?;
     let received_count = (seen - lost).max(0.0) as u64;
-    let reordered_count = number(&server, "/end/streams/0/udp/out_of_order")? as u64;
+    let reordered_count = number("server", server, "/end/streams/0/udp/out_of_order")? as u64;
     if received_count > sent_count {
         let why = format!("the server counted {received_count} arrivals of {sent_count} datagrams");
         return Err(failed("iperf3", why));
@@ -115,6 +111,16 @@ mod tests {
         assert_eq!(throughput.payload_bytes, 57_600);
         assert_eq!(m.deliveries["forward"].lost_count(), 100);
         assert_eq!(m.deliveries["forward"].reordered_count, 3);
+    }
+
+    #[test]
+    fn reports_of_version_3_12_are_read() {
+        let client = include_bytes!("../../tests/adapters/iperf3-3.12-udp.json");
+        let server = include_bytes!("../../tests/adapters/iperf3-3.12-udp-server.json");
+        let m = parse(client, server, 64).unwrap();
+        let delivery = m.deliveries["forward"];
+        assert_eq!((delivery.sent_count, delivery.received_count), (162_920, 81_388));
+        assert_eq!(m.throughput.unwrap().interval_ns, 1_004_176_000);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Pair;
+use crate::adapters::{Figure, FigureError, Reason};
 use model::{Delivery, Measurement};
 
 use super::{Child, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
@@ -143,12 +144,13 @@ impl Peer for Sockperf {
     }
 }
 
-/// Number after `key`, up to the next separator.
-fn number_after(text: &str, key: &str) -> Option<f64> {
-    let rest = text.split_once(key)?.1.trim_start_matches([' ', '=', ':']);
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-    rest[..end].parse().ok()
-}
+/// Percentiles of a report.
+const PERCENTILES: [(f64, &str); 4] = [
+    (0.50, r"p50_us=re:percentile 50\.000 = +(\S+)"),
+    (0.90, r"p90_us=re:percentile 90\.000 = +(\S+)"),
+    (0.99, r"p99_us=re:percentile 99\.000 = +(\S+)"),
+    (0.999, r"p999_us=re:percentile 99\.900 = +(\S+)"),
+];
 
 /// Converts sockperf's report. Its percentiles cover messages sent in the "valid" part of the run,
 /// in microseconds: whole round trips with `--full-rtt`, otherwise half of one.
@@ -156,20 +158,18 @@ fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
     if text.contains(SILENT) {
         return Err(failed("sockperf", SILENT));
     }
-    let valid = text
+    let (_, valid) = text
         .split_once("[Valid Duration]")
-        .ok_or_else(|| failed("sockperf", "the report has no [Valid Duration]"))?
-        .1;
-    let need = |key: &str| {
-        number_after(valid, key)
-            .ok_or_else(|| failed("sockperf", format!("the report has no {key}")))
-    };
-    let (sent, received) = (need("SentMessages")?, need("ReceivedMessages")?);
-    let dropped = need("# dropped messages")?;
-    let duplicated = need("# duplicated messages")?;
-    let reordered = need("# out-of-order messages")?;
-    let mut measurement =
-        Measurement { wall_ns: (need("RunTime")? * 1e9) as u64, ..Measurement::default() };
+        .ok_or_else(|| failed("sockperf", "the report has no [Valid Duration]"))?;
+    let take = |figure| Figure::fixed(figure).take(valid.as_bytes());
+    let need = |figure| take(figure).map_err(|why| failed("sockperf", why.to_string()));
+    let sent = need(r"sent_count=re:SentMessages=(\d+)")?;
+    let received = need(r"received_count=re:ReceivedMessages=(\d+)")?;
+    let dropped = need(r"dropped_count=re:# dropped messages = (\d+)")?;
+    let duplicated = need(r"duplicated_count=re:# duplicated messages = (\d+)")?;
+    let reordered = need(r"reordered_count=re:# out-of-order messages = (\d+)")?;
+    let wall_ns = need(r"run_ns=re:RunTime=(\S+ sec)")? as u64;
+    let mut measurement = Measurement { wall_ns, ..Measurement::default() };
     // sockperf counts messages in flight at the end neither as sent nor as lost.
     measurement.deliveries.insert(
         "forward".into(),
@@ -181,14 +181,11 @@ fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
         },
     );
     let mut quantiles = Vec::new();
-    for (quantile, key) in [
-        (0.50, "percentile 50.000"),
-        (0.90, "percentile 90.000"),
-        (0.99, "percentile 99.000"),
-        (0.999, "percentile 99.900"),
-    ] {
-        if let Some(us) = number_after(valid, key) {
-            quantiles.push((quantile, us * 1000.0));
+    for (quantile, figure) in PERCENTILES {
+        match take(figure) {
+            Ok(us) => quantiles.push((quantile, us * 1000.0)),
+            Err(FigureError { reason: Reason::NoMatch { .. }, .. }) => {}
+            Err(why) => return Err(failed("sockperf", why.to_string())),
         }
     }
     if quantiles.is_empty() {
@@ -226,6 +223,14 @@ sockperf: ---> percentile 50.000 =    3.900
     }
 
     #[test]
+    fn a_report_of_version_3_7_is_read() {
+        let report = include_str!("../../tests/adapters/sockperf-3.7-ping-pong.txt");
+        let m = parse(report, "rtt").unwrap();
+        assert_eq!(m.deliveries["forward"].sent_count, 43_832);
+        assert_eq!(m.reported["rtt"][1], (0.9, 7325.0));
+    }
+
+    #[test]
     fn an_invalid_report_is_an_error() {
         assert!(parse("sockperf: ERROR: no messages", "rtt").is_err());
         let error = |text: &str| parse(text, "rtt").unwrap_err().to_string();
@@ -233,5 +238,7 @@ sockperf: ---> percentile 50.000 =    3.900
         assert!(error(&silent).contains("No messages were received"));
         let uncounted = REPORT.replace("# dropped messages = 2; ", "");
         assert!(error(&uncounted).contains("# dropped messages"));
+        let damaged = REPORT.replace("4.600", "nan");
+        assert!(error(&damaged).contains("\"nan\" is not a number"), "{}", error(&damaged));
     }
 }
