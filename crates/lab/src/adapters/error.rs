@@ -1,6 +1,6 @@
 //! Reasons why a figure cannot be taken from an output, each with its remedy.
 
-use super::OUTPUT_BYTES_MAX;
+use super::{OUTPUT_BYTES_MAX, TIME_MAX};
 
 /// A figure that cannot be taken from an output.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -36,8 +36,10 @@ pub enum Reason {
     Refused { text: String },
     #[error("no match; the output ends with {tail:?}")]
     NoMatch { tail: String },
-    #[error("no last match found within {limit_s} s; use a simpler expression")]
-    TooSlow { limit_s: u64 },
+    #[error(
+        "not found within {TIME_MAX:?}; make the program print less, or use a simpler expression"
+    )]
+    TooSlow,
     #[error("{text:?} is not a number")]
     NotANumber { text: String },
     #[error("{text:?} has a comma that may be a decimal sign; make the program print plain digits")]

@@ -4,6 +4,7 @@
 //! `[Tag=TAG,]START,LENGTH,MAX,BASE64`.
 
 use std::io::Read;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +12,7 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
+use super::TIME_MAX;
 use super::error::{Reason, quoted};
 
 /// The first three bytes of the cookie of every version of a histogram, `1c 84 93`, in base64.
@@ -33,6 +35,7 @@ const LISTED: usize = 8;
 pub(super) fn quantile(output: &[u8], tag: Option<&str>, quantile: f64) -> Result<f64, Reason> {
     let mut all: Option<Histogram<u64>> = None;
     let mut found: Vec<String> = Vec::new();
+    let begun = Instant::now();
     for (index, line) in output.split(|byte| *byte == b'\n').enumerate() {
         let Some((tag_here, encoded)) = interval(line.trim_ascii()) else { continue };
         if tag_here != tag.map(str::as_bytes) {
@@ -41,6 +44,10 @@ pub(super) fn quantile(output: &[u8], tag: Option<&str>, quantile: f64) -> Resul
                 found.push(name);
             }
             continue;
+        }
+        // A short line can hold a histogram of millions of counts.
+        if begun.elapsed() > TIME_MAX {
+            return Err(Reason::TooSlow);
         }
         let damaged = |why: String| Reason::DamagedHistogram { line: index + 1, why };
         let histogram = decode(encoded).map_err(damaged)?;

@@ -52,9 +52,14 @@ mod pattern;
 mod ready_made;
 mod unit;
 
+use std::time::Duration;
+
 pub use error::{FigureError, FigureSyntaxError, Reason};
 pub use figure::{Figure, Source};
 pub use ready_made::{Adapter, PROGRAMS, ready_made};
 
 /// Longest output from which figures are taken, bytes.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Time limit for a figure, checked between the matches of an expression and the intervals of a log.
+const TIME_MAX: Duration = Duration::from_secs(10);
