@@ -39,6 +39,20 @@ need_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 </dev/null
 }
 
+# As need_packages, and no service of theirs is started.
+need_unstarted_packages() {
+    local policy=/usr/sbin/policy-rc.d
+    if command -v apt-get >/dev/null && [ ! -e "$policy" ]; then
+        # 101: no action is allowed. Source: Debian's invoke-rc.d policy layer.
+        as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy"
+        # A failed installation is reported by need_packages itself.
+        need_packages "$@" || true
+        as_root rm -f "$policy"
+    else
+        need_packages "$@"
+    fi
+}
+
 # Checks that cargo runs with the toolchain of rust-toolchain.toml.
 need_cargo() {
     # Rust may have been installed after this shell was started.

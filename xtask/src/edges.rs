@@ -24,10 +24,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("tunnel", "model sys wire market io host lab report forward"),
     ("vmnic", "model sys wire market io host lab report vmm"),
     ("guest", PATH),
+    ("command", PATH),
     (
         "wirepath",
         "model wire market sys io host lab forward vmm marketdata probe feed tunnel vmnic guest \
-         report",
+         command report",
     ),
     ("xtask", ""),
 ];

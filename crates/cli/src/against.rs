@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use model::{
-    Arm, ArmKind, Ended, Load, Measurement, MetricOutcome, Outcome, PathError, Session, Support,
-    Verdict,
+    Arm, ArmKind, ArmOutcome, Ended, Load, Measurement, MetricOutcome, Outcome, PathError, Session,
+    Support, Verdict,
 };
 use sys::child::{Child, Place};
 
@@ -135,42 +135,57 @@ impl Program {
 /// Judges a finished run for `--fail-on`.
 ///
 /// - `least`: smallest ratio above 1 that counts.
+/// - `base`: name of the baseline in messages.
 ///
-/// Errors: the new program is worse, or the run cannot tell.
-pub(crate) fn judge(outcome: &Outcome, least: f64) -> Result<(), Failure> {
+/// Errors: an arm is worse, or the run cannot tell.
+pub(crate) fn judge(outcome: &Outcome, least: f64, base: &str) -> Result<(), Failure> {
     let undecided = |why: &str| {
         Err(Failure::Usage(format!("--fail-on cannot decide: {why}; run again on a quiet machine")))
     };
-    let Some(new) = outcome.arms.iter().find(|arm| arm.kind == ArmKind::Variant) else {
+    let arms: Vec<&ArmOutcome> =
+        outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant).collect();
+    if arms.is_empty() {
         return undecided("an arm is missing");
-    };
+    }
     if !outcome.distrusted().is_empty() {
-        return undecided("the old program differs from itself");
+        return undecided(&format!("{base} differs from itself"));
     }
     let with = |verdict| {
-        let of = |name: &&String| new.metrics.get(*name);
-        let judged = outcome.judged.iter().filter_map(move |name| Some((name, of(&name)?)));
-        judged.filter(move |(_, metric)| metric.verdict == Some(verdict))
+        let of = |name: &String| {
+            let of_arm =
+                |arm: &&ArmOutcome| Some((arm.name.clone(), arm.metrics.get(name)?.clone()));
+            let found: Vec<_> = arms.iter().filter_map(of_arm).collect();
+            found.into_iter().map(|(arm, metric)| (name.clone(), arm, metric)).collect::<Vec<_>>()
+        };
+        let judged: Vec<(String, String, MetricOutcome)> =
+            outcome.judged.iter().flat_map(of).collect();
+        judged.into_iter().filter(move |(_, _, metric)| metric.verdict == Some(verdict))
     };
-    // Without a ratio most trials of the new program failed.
+    // With one arm its name says nothing new.
+    let named = |name: String, arm: String| match arms.len() {
+        1 => name,
+        _ => format!("{name} of {arm}"),
+    };
+    // Without a ratio most trials of the arm failed.
     let is_beyond =
         |metric: &MetricOutcome| metric.ratio.is_none_or(|r| model::is_beyond(r, least));
-    let worse: Vec<&str> = with(Verdict::Worse)
-        .filter(|(_, metric)| is_beyond(metric))
-        .map(|(name, _)| name.as_str())
+    let worse: Vec<String> = with(Verdict::Worse)
+        .filter(|(_, _, metric)| is_beyond(metric))
+        .map(|(name, arm, _)| named(name, arm))
         .collect();
     if !worse.is_empty() {
-        let text = format!("worse than the old program: {}", worse.join(", "));
-        return Err(Failure::Threshold(text));
+        return Err(Failure::Threshold(format!("worse than {base}: {}", worse.join(", "))));
     }
-    if new.reliability.as_ref().is_some_and(|r| r.fails_more) {
-        return Err(Failure::Threshold("it fails more trials than the old program".into()));
+    let failing =
+        arms.iter().find(|arm| arm.reliability.as_ref().is_some_and(|seen| seen.fails_more));
+    if let Some(arm) = failing {
+        return Err(Failure::Threshold(format!("{} fails more trials than {base}", arm.name)));
     }
     if matches!(outcome.ended, Ended::Interrupted | Ended::Unfinished) {
         return undecided("the run did not reach its planned end");
     }
     match with(Verdict::Refused).next() {
-        Some((refused, _)) => undecided(&format!("{refused} has no figure")),
+        Some((name, arm, _)) => undecided(&format!("{} has no figure", named(name, arm))),
         None => Ok(()),
     }
 }

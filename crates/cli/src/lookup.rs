@@ -57,6 +57,8 @@ pub(crate) const LOAD: Name = Name { known: load_names, check: |_| Ok(()) };
 pub(crate) const PEER: Name = Name { known: peer_names, check: |_| Ok(()) };
 /// Arms; checked later, against the switches of the path.
 pub(crate) const ARMS: Name = Name { known: arm_names, check: |_| Ok(()) };
+/// Arms of the user's switches; checked later, against those.
+pub(crate) const SWITCH_ARMS: Name = Name { known: plan_names, check: |_| Ok(()) };
 
 impl TypedValueParser for Name {
     type Value = String;
@@ -106,8 +108,11 @@ fn peer_names() -> Vec<PossibleValue> {
     unique(all().iter().flat_map(|path| path.loads()).flat_map(|load| load.peers).copied())
 }
 
+fn plan_names() -> Vec<PossibleValue> {
+    ["ladder", "alone", "leave-one-out", "best"].map(PossibleValue::new).into()
+}
+
 fn arm_names() -> Vec<PossibleValue> {
-    let plans = ["ladder", "alone", "leave-one-out", "best"].map(PossibleValue::new);
     let switches = unique(all().iter().flat_map(|path| path.switches()).map(|switch| switch.id));
-    plans.into_iter().chain(switches).collect()
+    plan_names().into_iter().chain(switches).collect()
 }

@@ -3,6 +3,7 @@
 mod against;
 mod args;
 mod best;
+mod command;
 mod console;
 mod context;
 mod doctor;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
@@ -29,8 +29,29 @@ use crate::shared_args::{BaselineArgs, LimitArgs, RunArgs, parse_duration};
 use crate::trials::one_arm;
 use crate::{console, machine, results, series, signals};
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProveCommand {
+    /// Prove which of your own programs or settings is better: any command as an arm
+    #[command(after_help = "\
+Example:
+  wirepath prove command --arm main='./main/server -p 9000' --arm pr='./pr/server -p 9000' \\
+      --client './bench $WIREPATH_FAR:9000 --json' --metric 'p99_us=json:/latency/p99 lower'
+  wirepath prove command --server 'redis-server --port $WIREPATH_PORT --save \"\" --bind 0.0.0.0 \\
+      --protected-mode no' --switch tso=off --switch rps-cpus=1 --adapter redis-benchmark \\
+      --client 'redis-benchmark -h $WIREPATH_FAR -p $WIREPATH_PORT -t get -n 20000 --csv'
+  wirepath prove command experiment.toml --check
+  wirepath prove command --resume 20261123-104821
+
+Variables for every command: $WIREPATH_NEAR and $WIREPATH_FAR (addresses of client and server),
+$WIREPATH_PORT, $WIREPATH_ARM and $WIREPATH_TRIAL. Quote commands with ' so that these are not expanded
+before.")]
+    Command(Box<crate::command::CommandArgs>),
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ProveArgs {
+    #[command(subcommand)]
+    command: Option<ProveCommand>,
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PATH)]
     pub(crate) path: String,
@@ -66,14 +87,16 @@ impl ProveArgs {
 }
 
 pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
+    if let Some(ProveCommand::Command(args)) = &args.command {
+        return crate::command::run(context, args);
+    }
     let path = find_path(&args.path)?;
     let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
     let load = load_of(kind, &args.run)?;
     if args.arms() == BEST && args.against.is_none() {
         let proven = best::prove(context, args, path.as_ref(), kind, &load)?;
         if context.json {
-            let members = Some(proven.outcome.members());
-            console::json(&Document { members, ..proven.document(None) })?;
+            console::json(&proven.searched(true))?;
         } else {
             console::text(&report::text::ladder(&proven.outcome, console::style()))?;
             proven.say_where();
@@ -126,7 +149,9 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     proven.iter().try_for_each(Proven::verdict)?;
     let least = args.baseline.threshold.ratio();
     if args.against.is_some() && args.baseline.fail_on.is_some() {
-        return proven.iter().try_for_each(|run| against::judge(&run.outcome, least));
+        return proven
+            .iter()
+            .try_for_each(|run| against::judge(&run.outcome, least, "the old program"));
     }
     compared.map_or(Ok(()), |compared| results::judge(&compared, args.baseline.fail_on, least))
 }
@@ -343,6 +368,12 @@ impl Proven {
     pub(crate) fn document(&self, steps: Option<Vec<Gain>>) -> Document<'_> {
         let outcome = report::json::finite(&self.outcome);
         Document { outcome, comparison: None, runs: None, members: None, steps }
+    }
+
+    /// The document, with the worth of each member of a set that a search found.
+    pub(crate) fn searched(&self, is_search: bool) -> Document<'_> {
+        let members = is_search.then(|| self.outcome.members());
+        Document { members, ..self.document(None) }
     }
 
     /// Prints the id under which it is stored.

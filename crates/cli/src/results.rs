@@ -59,12 +59,18 @@ fn recover(stored: Stored) -> model::Outcome {
             (arm.clone(), support)
         })
         .collect();
-    let judged = crate::lookup::find_path(&header.path)
-        .iter()
-        .flat_map(|p| p.loads())
-        .find(|l| Some(l.name) == header.load.get("kind").map(String::as_str))
-        .map(|l| l.judged.iter().map(|&m| m.to_owned()).collect())
-        .unwrap_or_default();
+    let of_load = || {
+        crate::lookup::find_path(&header.path)
+            .iter()
+            .flat_map(|p| p.loads())
+            .find(|l| Some(l.name) == header.load.get("kind").map(String::as_str))
+            .map(|l| l.judged.iter().map(|&m| m.to_owned()).collect())
+            .unwrap_or_default()
+    };
+    let judged = match header.load.get("judged") {
+        Some(names) => names.split(',').map(str::to_owned).collect(),
+        None => of_load(),
+    };
     let mut plan = ExperimentPlan::new(header.seed, arms, judged, u64::MAX, header.machine.cpus);
     plan.stop_early = false;
     plan.max_blocks = u32::MAX;

@@ -36,6 +36,7 @@ const DOCUMENTS: &[Document] = &[
     ("probe receive", of::<probe::Document<'_>>),
     ("probe send", of::<probe::Document<'_>>),
     ("prove", of::<prove::Document<'_>>),
+    ("prove command", of::<prove::Document<'_>>),
     ("report", of::<model::Outcome>),
     ("serve", of::<serve::Document>),
     ("tune apply", of::<tune::apply::Document>),
@@ -50,6 +51,14 @@ const DOCUMENTS: &[Document] = &[
     ("vmnic run", of::<vmnic::Document>),
 ];
 
+/// Files that commands read: a command's name and `file`, and the schema.
+const FILES: &[Document] = &[("prove command file", read::<::command::Experiment>)];
+
+/// Schema of what is read: fields with a default are not required.
+fn read<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>()
+}
+
 /// Schema of what is written: fields that may be `null` but are never left out are required.
 fn of<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
@@ -58,11 +67,12 @@ fn of<T: JsonSchema>() -> Schema {
 /// Prints the schema of a command's document, or the commands that have one.
 pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
     let wanted = command.join(" ");
-    let names = || DOCUMENTS.iter().map(|(name, _)| *name);
+    let all = || DOCUMENTS.iter().chain(FILES);
+    let names = || all().map(|(name, _)| *name);
     if wanted.is_empty() {
         return console::text(&names().collect::<Vec<_>>().join("\n"));
     }
-    match DOCUMENTS.iter().find(|(name, _)| *name == wanted) {
+    match all().find(|(name, _)| *name == wanted) {
         Some((_, schema)) => console::json(&schema()),
         None => Err(Failure::Usage(format!(
             "no schema for {wanted}; `wirepath schema` lists the commands that have one"

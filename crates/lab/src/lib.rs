@@ -37,4 +37,6 @@ pub use pair::{Pair, PairSpec};
 pub use run::{Cause, Run, Signals, drain, run};
 pub use tap::{TapEnd, TapHome};
 pub use triple::{Middle, Triple};
-pub use tuned::{TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan, ladder_of_plan};
+pub use tuned::{
+    TrialSettings, TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan, ladder_of_plan,
+};

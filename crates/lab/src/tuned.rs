@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use host::text::chain;
-use host::tune::{self, Applied, Options, Plan, Ready, Store, System};
+use host::tune::{self, Applied, Done, Options, Plan, Ready, Store, System};
 use model::{Arm, Measurement, NotEffective, PathError, Session, Support, SwitchId};
 
 use crate::Wire;
@@ -48,14 +48,10 @@ fn plan_arms<'a>(
     arms.into_iter().map(|arm| (arm, Support::Yes)).collect()
 }
 
-/// A session whose arms are knobs of a plan: each trial applies them through the journal, and rolls
-/// them back at its end.
-pub struct TunedSession {
-    inner: Box<dyn Session>,
-    /// Joined to the plan's namespace; removed after the session.
-    _wires: Vec<Wire>,
+/// Settings of one namespace and its host that are applied through the journal for one trial, and rolled
+/// back at its end.
+pub struct TrialSettings {
     system: System,
-    plan: Plan,
     store: Store,
     /// Confirmation timeout: settings of a killed trial are rolled back after this time, if its
     /// process cannot be distinguished from one that waits.
@@ -64,23 +60,12 @@ pub struct TunedSession {
     broken: Option<String>,
 }
 
-impl TunedSession {
-    /// A session that applies parts of `plan` around the trials of `inner`.
-    ///
-    /// - `wires`: kept as long as the session.
+impl TrialSettings {
     /// - `trial`: measured part of one trial.
     /// - `stop`: interrupts the application of settings.
-    pub fn new(
-        inner: Box<dyn Session>,
-        wires: Vec<Wire>,
-        system: System,
-        plan: Plan,
-        store: Store,
-        trial: Duration,
-        stop: &'static AtomicBool,
-    ) -> Self {
+    pub fn new(system: System, store: Store, trial: Duration, stop: &'static AtomicBool) -> Self {
         let within = Duration::from_secs(60) + trial * 4;
-        TunedSession { inner, _wires: wires, system, plan, store, within, stop, broken: None }
+        TrialSettings { system, store, within, stop, broken: None }
     }
 
     /// Reason why trials are no longer valid, if a rollback failed or another process interfered.
@@ -88,17 +73,28 @@ impl TunedSession {
         self.broken.as_deref()
     }
 
-    /// Applies the whole plan once and rolls it back, before time is spent on its parts.
-    pub fn try_once(&self) -> Result<(), PathError> {
-        self.apply(&self.plan).map_err(PathError::part)?;
-        self.roll_back().map_err(|why| PathError::Part(why.into()))
-    }
-
-    fn part(&self, knobs: &[SwitchId]) -> Plan {
-        let mut part = self.plan.clone();
-        part.steps.retain(|step| knobs.iter().any(|knob| knob.as_str() == step.knob));
-        part.left_out.clear();
-        part
+    /// Applies a plan, runs `trial` and rolls back. Returns the settings that changed, too.
+    ///
+    /// Errors: the plan cannot be applied, or not be rolled back; later trials are invalid then.
+    pub fn around<R>(
+        &mut self,
+        plan: &Plan,
+        trial: impl FnOnce() -> Result<R, PathError>,
+    ) -> Result<(R, Vec<Done>), PathError> {
+        if let Some(why) = &self.broken {
+            return Err(invalid(why));
+        }
+        let applied = self.apply(plan).map_err(|error| invalid(chain(&error)))?;
+        let measured = trial();
+        if let Err(why) = self.roll_back() {
+            self.broken = Some(why.clone());
+            return Err(invalid(why));
+        }
+        let measured = measured?;
+        match applied {
+            Applied::Done { steps, .. } => Ok((measured, steps)),
+            _ => Err(invalid("every setting already had its value")),
+        }
     }
 
     fn apply(&self, plan: &Plan) -> Result<Applied, tune::ApplyError> {
@@ -136,29 +132,64 @@ impl TunedSession {
     }
 }
 
+/// A session whose arms are knobs of a plan: each trial applies them through the journal, and rolls
+/// them back at its end.
+pub struct TunedSession {
+    inner: Box<dyn Session>,
+    /// Joined to the plan's namespace; removed after the session.
+    _wires: Vec<Wire>,
+    plan: Plan,
+    settings: TrialSettings,
+}
+
+impl TunedSession {
+    /// A session that applies parts of `plan` around the trials of `inner`.
+    ///
+    /// - `wires`: kept as long as the session.
+    pub fn new(
+        inner: Box<dyn Session>,
+        wires: Vec<Wire>,
+        plan: Plan,
+        settings: TrialSettings,
+    ) -> Self {
+        TunedSession { inner, _wires: wires, plan, settings }
+    }
+
+    /// Reason why trials are no longer valid, if a rollback failed or another process interfered.
+    pub fn broken(&self) -> Option<&str> {
+        self.settings.broken()
+    }
+
+    /// Applies the whole plan once and rolls it back, before time is spent on its parts.
+    pub fn try_once(&self) -> Result<(), PathError> {
+        self.settings.apply(&self.plan).map_err(PathError::part)?;
+        self.settings.roll_back().map_err(|why| PathError::Part(why.into()))
+    }
+
+    fn part(&self, knobs: &[SwitchId]) -> Plan {
+        let mut part = self.plan.clone();
+        part.steps.retain(|step| knobs.iter().any(|knob| knob.as_str() == step.knob));
+        part.left_out.clear();
+        part
+    }
+}
+
 fn invalid(why: impl Into<String>) -> PathError {
     PathError::at("settings", why.into())
 }
 
 impl Session for TunedSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        if let Some(why) = &self.broken {
+        if let Some(why) = self.settings.broken() {
             return Err(invalid(why));
         }
         if arm.switches.is_empty() {
             return self.inner.trial(&Arm::baseline());
         }
         let part = self.part(&arm.switches);
-        let applied = self.apply(&part).map_err(|error| invalid(chain(&error)))?;
-        let measured = self.inner.trial(&Arm::baseline());
-        if let Err(why) = self.roll_back() {
-            self.broken = Some(why.clone());
-            return Err(invalid(why));
-        }
-        let mut measured = measured?;
-        let Applied::Done { steps, .. } = applied else {
-            return Err(invalid("every setting already had its value"));
-        };
+        let inner = &mut self.inner;
+        let (mut measured, steps) =
+            self.settings.around(&part, || inner.trial(&Arm::baseline()))?;
         let set: BTreeSet<&str> = steps.iter().map(|step| step.knob.as_str()).collect();
         measured.counters.insert("settings_changed_count".into(), steps.len() as u64);
         for knob in arm.switches.iter().filter(|knob| !set.contains(knob.as_str())) {

@@ -20,6 +20,7 @@ pub mod text;
 pub mod units;
 mod wording;
 
+pub use page::quoted;
 pub use units::plural;
 
 /// The reference of the JSON form, `docs/results.md`.

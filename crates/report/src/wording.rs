@@ -104,7 +104,17 @@ pub(crate) fn capitalised(text: &str) -> String {
 pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
     let mut parts = vec![path.to_string()];
     parts.extend(load.get("kind").cloned());
-    let left_out = ["kind", "arms", "trial_ms", "time_ms", "plan_digest"];
+    let left_out = [
+        "kind",
+        "arms",
+        "args",
+        "digest",
+        "experiment",
+        "judged",
+        "trial_ms",
+        "time_ms",
+        "plan_digest",
+    ];
     for (name, value) in load.iter().filter(|(name, _)| !left_out.contains(&name.as_str())) {
         parts.push(match name.rsplit_once('_') {
             Some(("size", "bytes")) => format!("{value} bytes"),

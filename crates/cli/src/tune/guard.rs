@@ -14,13 +14,13 @@ use crate::signals;
 
 /// Guard of this process, until dropped. It reads from a pipe that closes when this process ends, by
 /// whatever cause, and then checks whether the settings were confirmed.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     child: Child,
 }
 
 impl Guard {
     /// Starts the guard in a process group of its own, which Ctrl-C does not reach.
-    pub(super) fn start(state: &StateArgs) -> Result<Self, Failure> {
+    pub(crate) fn start(state: &StateArgs) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
         };

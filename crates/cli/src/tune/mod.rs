@@ -12,6 +12,7 @@ use host::tune;
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
+pub(crate) use guard::Guard;
 pub(crate) use state::{PlaceArgs, StateArgs, notice};
 
 #[derive(Debug, Args)]

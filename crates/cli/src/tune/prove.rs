@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use ::command::{CommandSession, Experiment, Journals};
 use clap::{Args, ValueEnum};
-use host::tune::{Place, System};
+use host::tune::{Place, Plan, Ready, Store, System};
 use lab::{
-    LoadRequest, LoadRoute, NamespaceEnds, TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan,
-    ladder_of_plan,
+    LoadRequest, LoadRoute, NamespaceEnds, TrialSettings, TunedSession, WHOLE_PLAN, Wire,
+    changed_knobs, each_of_plan, ladder_of_plan,
 };
-use model::Gain;
+use model::{Gain, Session};
 
 use super::apply;
 use super::guard::Guard;
 use super::state::StateArgs;
+use crate::command::{self, ProgramArgs};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
@@ -42,6 +45,11 @@ pub(super) struct TuneProveArgs {
     arms: Arms,
     #[command(flatten)]
     run: RunArgs,
+    #[command(
+        flatten,
+        next_help_heading = "Your own program in the plan's namespace, in place of --load"
+    )]
+    program: ProgramArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,11 +66,6 @@ pub(super) fn run(
     args: &TuneProveArgs,
 ) -> Result<(), Failure> {
     let plan = apply::read(&args.plan)?;
-    let path = find_path(&args.path)?;
-    // A load that a namespace forwards goes one way.
-    let load_name = args.run.load.as_deref().or(args.forward.then_some("flood"));
-    let kind = find_load(path.as_ref(), load_name)?;
-    let load = load_of(kind, &args.run)?;
     signals::stop_on_hangup()?;
     let _lock = lock()?;
     let store = state.store();
@@ -83,19 +86,11 @@ pub(super) fn run(
         Arms::Ladder => ladder_of_plan(&knobs),
         Arms::Alone => each_of_plan(&knobs),
     };
-    let request = LoadRequest {
-        path: &args.path,
-        from: args.from.as_deref(),
-        forward: args.forward,
-        peer: args.run.peer.as_deref(),
+    let Loaded { inner, wires, mut proof, trial } = match args.program.is_given() {
+        true => own_program(args, &plan)?,
+        false => load_of_path(args, &plan, &ready)?,
     };
-    let (inner, wires) = match request.route(&plan, &ready)? {
-        LoadRoute::Own => (path.open(&load)?, Vec::new()),
-        LoadRoute::ThroughNamespace(netns) => {
-            let NamespaceEnds { pair, router, nic, wires } = request.ends(&plan, &netns)?;
-            (probe::between(pair, router, nic, &load)?, wires)
-        }
-    };
+    proof.arms = arms;
     let _guard = Guard::start(state)?;
     let mut parameters = BTreeMap::from([
         ("plan".to_owned(), args.plan.display().to_string()),
@@ -103,7 +98,8 @@ pub(super) fn run(
         ("profile".to_owned(), plan.profile.clone()),
     ]);
     let stop = signals::stop_flag();
-    let mut session = TunedSession::new(inner, wires, system, plan, store, load.trial, stop);
+    let mut session =
+        TunedSession::new(inner, wires, plan, TrialSettings::new(system, store, trial, stop));
     session.try_once()?;
     let arms_word = args.arms.to_possible_value().map(|value| value.get_name().to_owned());
     parameters.extend(arms_word.map(|word| ("arms".to_owned(), word)));
@@ -111,7 +107,6 @@ pub(super) fn run(
     if args.forward {
         parameters.insert("forward".to_owned(), "yes".to_owned());
     }
-    let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
     proof.load.extend(parameters);
     let proven = conduct(context, &args.run.limits, proof, &mut session, None)?;
     let gains = match args.arms {
@@ -129,6 +124,71 @@ pub(super) fn run(
         Some(why) => Err(Failure::failed(why)),
         None => proven.verdict(),
     }
+}
+
+/// Session whose trials run under parts of the plan.
+struct Loaded {
+    inner: Box<dyn Session>,
+    /// Joined to the plan's namespace.
+    wires: Vec<Wire>,
+    /// Without arms.
+    proof: Proof<'static>,
+    /// Expected length of one trial.
+    trial: Duration,
+}
+
+/// Trials of a path under one of its loads.
+fn load_of_path(args: &TuneProveArgs, plan: &Plan, ready: &[Ready]) -> Result<Loaded, Failure> {
+    let path = find_path(&args.path)?;
+    // A load that a namespace forwards goes one way.
+    let load_name = args.run.load.as_deref().or(args.forward.then_some("flood"));
+    let kind = find_load(path.as_ref(), load_name)?;
+    let load = load_of(kind, &args.run)?;
+    let request = LoadRequest {
+        path: &args.path,
+        from: args.from.as_deref(),
+        forward: args.forward,
+        peer: args.run.peer.as_deref(),
+    };
+    let (inner, wires) = match request.route(plan, ready)? {
+        LoadRoute::Own => (path.open(&load)?, Vec::new()),
+        LoadRoute::ThroughNamespace(netns) => {
+            let NamespaceEnds { pair, router, nic, wires } = request.ends(plan, &netns)?;
+            (probe::between(pair, router, nic, &load)?, wires)
+        }
+    };
+    let proof = Proof::new(path.name(), kind, &load, Vec::new(), &args.run.limits);
+    Ok(Loaded { inner, wires, proof, trial: load.trial })
+}
+
+/// Trials of the user's program: its server in the plan's namespace, its client in that of `--from`.
+fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
+    let netns = |name: &Option<String>| name.as_ref().map(|name| format!("netns:{name}"));
+    let mut experiment =
+        Experiment { near: netns(&args.from), far: netns(&plan.netns), ..Experiment::default() };
+    if experiment.near == experiment.far {
+        return Err(Failure::Usage(
+            "a program needs two ends: give the namespace of the client (--from NETNS) for a plan that \
+             was made with --netns"
+                .into(),
+        ));
+    }
+    args.program.add_to(&mut experiment);
+    let spec = experiment.resolve_programs().map_err(Failure::usage)?;
+    let load = command::load_of(&experiment, &spec, &args.run.limits);
+    let proof = Proof {
+        path: ::command::NAME,
+        judged: spec.judged.clone(),
+        load,
+        arms: Vec::new(),
+        search: None,
+    };
+    let trial = spec.limit();
+    // Its own arms have no switches, so it has no journal.
+    let none = || Store::new("/nonexistent");
+    let journals = Journals { far: none(), near: none() };
+    let inner = CommandSession::open(spec, journals, 0, signals::stop_flag())?;
+    Ok(Loaded { inner: Box::new(inner), wires: Vec::new(), proof, trial })
 }
 
 fn table(gains: &[Gain]) -> String {

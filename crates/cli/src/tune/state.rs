@@ -24,6 +24,16 @@ impl StateArgs {
     pub(crate) fn store(&self) -> Store {
         Store::new(&self.state)
     }
+
+    /// Folder of the journal.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.state
+    }
+
+    /// The same with another folder of the journal.
+    pub(crate) fn with_folder(&self, state: PathBuf) -> Self {
+        StateArgs { state, root: self.root.clone() }
+    }
 }
 
 /// Interface and namespace to examine.

@@ -4,6 +4,13 @@ use model::{ArmKind, Outcome};
 
 /// Returns the command, as far as the outcome records its arguments.
 pub(crate) fn command(outcome: &Outcome) -> String {
+    if let Some(args) = outcome.load.get("args") {
+        let seed = match args.contains("--seed") {
+            true => String::new(),
+            false => format!(" --seed {}", outcome.seed),
+        };
+        return format!("wirepath {args}{seed}");
+    }
     let mut words = vec!["wirepath".to_string()];
     match outcome.load.get("plan") {
         // The arms are settings of a plan, measured under the path's load.
@@ -61,7 +68,7 @@ fn is_ladder(variants: &[&[String]]) -> bool {
 }
 
 /// Quotes a word for a POSIX shell where necessary.
-pub(crate) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-_.,:/@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.into()

@@ -20,7 +20,7 @@ pub use best::Best;
 pub(crate) use best::best;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
 pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
-pub(crate) use command::quoted;
+pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub(crate) use steps::{Worth, worth};
 

@@ -1,0 +1,207 @@
+//! Arguments of `wirepath prove command`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use command::{ArmEntry, Experiment};
+
+use crate::exit::Failure;
+use crate::lookup;
+use crate::shared_args::{LimitArgs, ThresholdArgs, parse_duration};
+use crate::tune::StateArgs;
+
+/// Time to spend unless another is given.
+const TIME: Duration = Duration::from_secs(60);
+
+/// The user's programs, and the figures that decide.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProgramArgs {
+    /// Command of the server of every arm that has none of its own
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
+    /// Command of the client, which is measured and runs to its end; without it, the arms are clients
+    #[arg(long, value_name = "COMMAND")]
+    client: Option<String>,
+    /// Server is ready: tcp[:PORT], udp[:PORT], line:REGEX, file:PATH or sleep:MS; default: tcp
+    #[arg(long, value_name = "SIGN")]
+    ready: Option<String>,
+    /// Figure that decides: NAME='SOURCE lower|higher' with json:/POINTER, re:REGEX, csv:COLUMN or
+    /// hdr:TAG@Q; or the name of a figure that needs no parsing
+    #[arg(long, value_name = "NAME=SOURCE")]
+    metric: Vec<String>,
+    /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3, dnsperf, …
+    #[arg(long, value_name = "PROGRAM")]
+    adapter: Option<String>,
+    /// Command before the server of each trial
+    #[arg(long, value_name = "COMMAND")]
+    setup: Option<String>,
+    /// Command before the client of each trial, or a time to wait
+    #[arg(long, value_name = "COMMAND|TIME")]
+    warmup: Option<String>,
+    /// Command after the server of each trial
+    #[arg(long, value_name = "COMMAND")]
+    cleanup: Option<String>,
+    /// CPUs of the client: 0-3,8; default: half of all
+    #[arg(long, value_name = "LIST")]
+    near_cpus: Option<String>,
+    /// CPUs of the server; default: the other half
+    #[arg(long, value_name = "LIST")]
+    far_cpus: Option<String>,
+    /// $WIREPATH_PORT; default: that of --ready, or 9000
+    #[arg(long)]
+    port: Option<u16>,
+    /// Time limit for a server to get ready; default: 10s
+    #[arg(long, value_name = "TIME")]
+    ready_within: Option<String>,
+    /// Time limit for each other command; default: 60s
+    #[arg(long, value_name = "TIME")]
+    within: Option<String>,
+    /// Time for a server to end after SIGTERM, before it is killed; default: 2s
+    #[arg(long, value_name = "TIME")]
+    grace: Option<String>,
+}
+
+impl ProgramArgs {
+    /// True if there is a program.
+    pub(crate) fn is_given(&self) -> bool {
+        self.client.is_some() || self.server.is_some()
+    }
+
+    /// Adds what is given to an experiment.
+    pub(crate) fn add_to(&self, experiment: &mut Experiment) {
+        experiment.metrics.extend(self.metric.iter().cloned());
+        experiment.port = self.port.or(experiment.port);
+        let texts = [
+            (&mut experiment.server, &self.server),
+            (&mut experiment.client, &self.client),
+            (&mut experiment.ready, &self.ready),
+            (&mut experiment.adapter, &self.adapter),
+            (&mut experiment.setup, &self.setup),
+            (&mut experiment.cleanup, &self.cleanup),
+            (&mut experiment.warmup, &self.warmup),
+            (&mut experiment.near_cpus, &self.near_cpus),
+            (&mut experiment.far_cpus, &self.far_cpus),
+            (&mut experiment.ready_within, &self.ready_within),
+            (&mut experiment.within, &self.within),
+            (&mut experiment.grace, &self.grace),
+        ];
+        take_given(texts);
+    }
+}
+
+/// Replaces texts by those that are given.
+fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]) {
+    for (into, given) in texts {
+        if given.is_some() {
+            into.clone_from(given);
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    /// Experiment file (TOML); the options below are added to it
+    pub(super) file: Option<PathBuf>,
+    /// Arm: NAME='COMMAND' of a server, or NAME:VAR=VALUE for another environment of --server; the first
+    /// is the baseline
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = ArmEntry::parse)]
+    arm: Vec<ArmEntry>,
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// Switch: KNOB=VALUE of `tune` at the server's end, near:KNOB=VALUE, or env:NAME=VALUE
+    #[arg(long, value_name = "KNOB=VALUE")]
+    switch: Vec<String>,
+    /// Arms of the switches: ladder, alone, leave-one-out, a list such as A,B+C, or best; default: ladder
+    #[arg(long, value_parser = lookup::SWITCH_ARMS, hide_possible_values = true)]
+    arms: Option<String>,
+    /// Keep one server for each arm over all trials, on ports of their own ($WIREPATH_PORT)
+    #[arg(long)]
+    keep: bool,
+    /// Place of the client: netns:NAME; default: a lab of two namespaces
+    #[arg(long, value_name = "netns:NAME")]
+    near: Option<String>,
+    /// Place of the server: netns:NAME; default: a lab of two namespaces
+    #[arg(long, value_name = "netns:NAME")]
+    far: Option<String>,
+    /// Queues of each interface of the lab
+    #[arg(long, value_name = "N")]
+    queues: Option<u32>,
+    /// Time to spend; default: 60s
+    #[arg(long)]
+    time: Option<String>,
+    /// Seed of the order of trials; default: random
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Minimum number of blocks before a verdict, at least 6; default: 8, or as many as the number of
+    /// verdicts needs
+    #[arg(long)]
+    min_blocks: Option<u32>,
+    /// Maximum number of blocks
+    #[arg(long)]
+    max_blocks: Option<u32>,
+    /// Exit with code 4 if an arm is worse than the baseline
+    #[arg(long, value_enum)]
+    pub(super) fail_on: Option<FailOn>,
+    #[command(flatten)]
+    pub(super) threshold: ThresholdArgs,
+    /// Check commands, places, ports and knobs, and run nothing
+    #[arg(long, conflicts_with = "resume")]
+    pub(super) check: bool,
+    /// Continue this stored experiment after its last trial, with its seed
+    #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history"])]
+    pub(super) resume: Option<String>,
+    /// Do not store the result
+    #[arg(long)]
+    no_history: bool,
+    #[command(flatten)]
+    pub(super) state: StateArgs,
+}
+
+/// Result that ends the command with exit code 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum FailOn {
+    /// A figure that decides is worse in any arm, or an arm fails more often
+    Worse,
+}
+
+impl CommandArgs {
+    /// The file with the options added to it.
+    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+        let mut experiment = match &self.file {
+            Some(file) => Experiment::read(file).map_err(Failure::usage)?,
+            None => Experiment::default(),
+        };
+        for arm in &self.arm {
+            match experiment.arm.iter_mut().find(|known| known.name == arm.name) {
+                Some(known) => known.join(arm.clone()).map_err(Failure::usage)?,
+                None => experiment.arm.push(arm.clone()),
+            }
+        }
+        self.program.add_to(&mut experiment);
+        experiment.switches.extend(self.switch.iter().cloned());
+        experiment.keep |= self.keep;
+        take_given([
+            (&mut experiment.arms, &self.arms),
+            (&mut experiment.near, &self.near),
+            (&mut experiment.far, &self.far),
+            (&mut experiment.time, &self.time),
+        ]);
+        experiment.queues = self.queues.or(experiment.queues);
+        experiment.min_blocks = self.min_blocks.or(experiment.min_blocks);
+        experiment.max_blocks = self.max_blocks.or(experiment.max_blocks);
+        Ok(experiment)
+    }
+
+    pub(super) fn limits(&self, experiment: &Experiment) -> Result<LimitArgs, Failure> {
+        let time = experiment.time.as_deref().map(parse_duration).transpose();
+        let time = time.map_err(|why| Failure::Usage(format!("--time: {why}")))?;
+        Ok(LimitArgs {
+            time: time.unwrap_or(TIME),
+            seed: self.seed,
+            min_blocks: experiment.min_blocks,
+            max_blocks: experiment.max_blocks,
+            no_history: self.no_history,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! `prove command --resume`.
+
+use command::Experiment;
+use model::{Ended, OutcomeHeader};
+use report::store::{Store, Stored};
+
+use super::CommandArgs;
+use crate::best::BEST;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::prove::Resumed;
+use crate::{machine, results};
+
+/// Loads an experiment that did not reach its end.
+///
+/// Errors: it did, or something that its figures depend on has changed since.
+pub(super) fn load(
+    context: &Context,
+    args: &CommandArgs,
+    id: &str,
+) -> Result<(Experiment, Resumed), Failure> {
+    let Stored { header, ended, trials, .. } = results::open_reading(context)?.load(id)?;
+    let id = header.id.clone();
+    let refused = |why: &str| {
+        let text = format!("{id} cannot be resumed: {why}; start a new experiment");
+        Err(Failure::Usage(text))
+    };
+    let text = match header.load.get("experiment") {
+        Some(text) if header.path == command::NAME => text,
+        _ => return refused("it is not of `prove command`"),
+    };
+    if !matches!(ended, Ended::Unfinished | Ended::Interrupted) {
+        return refused("it has reached its end");
+    }
+    if header.load.get("arms").is_some_and(|arms| arms == BEST) {
+        return refused("the search of --arms best is not stored");
+    }
+    if header.version != env!("CARGO_PKG_VERSION") {
+        return refused(&format!("it was begun by version {}", header.version));
+    }
+    if header.machine.id != machine::describe(String::new()).id {
+        return refused("it was begun on another machine, or this one has changed since");
+    }
+    let stored = Experiment::parse(text).map_err(Failure::usage)?;
+    let given = args.experiment()?;
+    let experiment = Experiment {
+        time: given.time.clone().or_else(|| stored.time.clone()),
+        min_blocks: given.min_blocks.or(stored.min_blocks),
+        max_blocks: given.max_blocks.or(stored.max_blocks),
+        ..stored
+    };
+    if !given.is_unspecified() && given.digest() != experiment.digest() {
+        return refused("its experiment differs from the one given now");
+    }
+    let resumed = Resumed {
+        seed: header.seed,
+        trials,
+        header: OutcomeHeader {
+            id: header.id,
+            started: header.started,
+            version: header.version,
+            machine: header.machine,
+            path: header.path,
+            load: header.load,
+            search: None,
+        },
+    };
+    Ok((experiment, resumed))
+}

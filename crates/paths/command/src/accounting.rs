@@ -1,0 +1,151 @@
+//! Counters of the kernel around a client, and the measurement made of them.
+
+use std::fs;
+
+use host::netns::Netns;
+use lab::adapters::Figure;
+use lab::program::Usage;
+use model::{Cost, Measurement, PathError, Shape};
+
+use crate::place::{Place, Side};
+
+/// Counters of both ends at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Packets of the far interface, both directions.
+    packets: u64,
+    bytes: u64,
+    /// Datagrams dropped because a socket's buffer was full, both ends.
+    udp_buffer_errors: u64,
+    /// TCP segments sent again, both ends.
+    tcp_retransmits: u64,
+    /// Packets that the far interface dropped.
+    drops: u64,
+}
+
+impl Counters {
+    pub(crate) fn now(place: &Place) -> Result<Self, PathError> {
+        let of_interface = |names: &[&str]| {
+            names.iter().map(|name| statistic(&place.far, name)).sum::<Result<u64, _>>()
+        };
+        let (near, far) = (snmp(&place.near.netns)?, snmp(&place.far.netns)?);
+        let both = |table: &str, name: &str| {
+            snmp_value(&near, table, name) + snmp_value(&far, table, name)
+        };
+        Ok(Counters {
+            packets: of_interface(&["rx_packets", "tx_packets"])?,
+            bytes: of_interface(&["rx_bytes", "tx_bytes"])?,
+            drops: of_interface(&["rx_dropped", "tx_dropped"])?,
+            udp_buffer_errors: both("Udp", "RcvbufErrors"),
+            tcp_retransmits: both("Tcp", "RetransSegs"),
+        })
+    }
+
+    pub(crate) fn since(&self, earlier: &Counters) -> Counters {
+        let count = |of: fn(&Counters) -> u64| of(self).saturating_sub(of(earlier));
+        Counters {
+            packets: count(|c| c.packets),
+            bytes: count(|c| c.bytes),
+            udp_buffer_errors: count(|c| c.udp_buffer_errors),
+            tcp_retransmits: count(|c| c.tcp_retransmits),
+            drops: count(|c| c.drops),
+        }
+    }
+
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+}
+
+fn statistic(side: &Side, name: &str) -> Result<u64, PathError> {
+    let path = format!("class/net/{}/statistics/{name}", side.ifname);
+    let text = side.sysfs.read(&path).map_err(PathError::part)?;
+    text.trim()
+        .parse()
+        .map_err(|_| PathError::Part(format!("{path} is no number: {text:?}").into()))
+}
+
+fn snmp(netns: &Netns) -> Result<String, PathError> {
+    let read = || fs::read_to_string("/proc/thread-self/net/snmp");
+    netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
+}
+
+/// A counter of /proc/net/snmp: a line of names is followed by a line of values. 0 if it is missing.
+fn snmp_value(text: &str, table: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(table)?.strip_prefix(": "));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let at = names.split(' ').position(|found| found == name);
+    at.and_then(|at| values.split(' ').nth(at)?.parse().ok()).unwrap_or(0)
+}
+
+/// CPU time and context switches of a program as the cost of an end.
+pub(crate) fn cost(usage: &Usage) -> Cost {
+    Cost {
+        user_ns: usage.user_ns,
+        system_ns: usage.system_ns,
+        context_switch_count: usage.context_switch_count.unwrap_or(0),
+        ..Cost::default()
+    }
+}
+
+/// Raw material of a measurement.
+pub(crate) struct Observed<'a> {
+    pub(crate) client: &'a Usage,
+    pub(crate) client_wall_ns: u64,
+    /// During the client; `None` without a server.
+    pub(crate) server: Option<&'a Usage>,
+    /// `None` if it ran already.
+    pub(crate) ready_ns: Option<u64>,
+    pub(crate) counters: Counters,
+    /// Figures of the client's output.
+    pub(crate) figures: Vec<(&'a Figure, f64)>,
+}
+
+/// The measurement of a trial, without the machine's CPU time.
+pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
+    let mut m = Measurement { wall_ns: seen.client_wall_ns.max(1), ..Measurement::default() };
+    m.packet_count = Some(seen.counters.packets);
+    m.costs.insert("client".into(), cost(seen.client));
+    m.costs.extend(seen.server.map(|server| ("server".to_owned(), cost(server))));
+    let mut add = |name: &str, value: Option<f64>| {
+        m.figures.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    add("client_wall_ns", Some(seen.client_wall_ns as f64));
+    add("client_cpu_ns", Some(seen.client.cpu_ns() as f64));
+    add("client_memory_bytes_max", seen.client.memory_bytes_max.map(|bytes| bytes as f64));
+    add("server_cpu_ns", seen.server.map(|server| server.cpu_ns() as f64));
+    let memory = seen.server.and_then(|server| server.memory_bytes_max);
+    add("server_memory_bytes_max", memory.map(|bytes| bytes as f64));
+    add("server_ready_ns", seen.ready_ns.map(|ns| ns as f64));
+    add("interface_bytes", Some(seen.counters.bytes as f64));
+    add("interface_packet_count", Some(seen.counters.packets as f64));
+    add("interface_drop_count", Some(seen.counters.drops as f64));
+    add("udp_buffer_error_count", Some(seen.counters.udp_buffer_errors as f64));
+    add("tcp_retransmit_count", Some(seen.counters.tcp_retransmits as f64));
+    for name in ["client_memory_bytes_max", "server_memory_bytes_max", "interface_bytes"] {
+        let shape = Shape { unit: "bytes".into(), better: model::Better::Lower };
+        m.shapes.insert(name.to_owned(), shape);
+    }
+    for (figure, value) in &seen.figures {
+        let shape = Shape { unit: figure.unit().into(), better: figure.better };
+        m.shapes.insert(figure.name.clone(), shape);
+        m.figures.insert(figure.name.clone(), *value);
+    }
+    m
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_snmp_are_found_by_name() {
+        let text = "Tcp: RtoMin RetransSegs InErrs\nTcp: 200 17 0\n\
+                    Udp: InDatagrams RcvbufErrors\nUdp: 5 3\nUdpLite: InDatagrams RcvbufErrors\n\
+                    UdpLite: 0 9\n";
+        assert_eq!(snmp_value(text, "Tcp", "RetransSegs"), 17);
+        assert_eq!(snmp_value(text, "Udp", "RcvbufErrors"), 3);
+        assert_eq!(snmp_value(text, "Udp", "NoSuch"), 0);
+        assert_eq!(snmp_value("", "Udp", "RcvbufErrors"), 0);
+    }
+}

@@ -1,0 +1,241 @@
+//! The experiment as its user writes it: a TOML file, or the arguments of the command line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::SpecError;
+
+/// Longest experiment file.
+const BYTES_MAX: usize = 1 << 20;
+
+/// An experiment with the user's own programs.
+///
+/// Commands are run by `sh -c`. Durations are text such as `500ms`, `2s` or `1m30s`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Experiment {
+    /// Command of the server of every arm that has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Command of the client, which is measured and runs to its end. Without it the arms' commands are
+    /// clients themselves, and no server is started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Sign that the server is ready: tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; `tcp` and `udp`
+    /// alone mean $WIREPATH_PORT. Default: tcp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// Command that runs before the server of each trial starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// Command that runs after the server of each trial was stopped, failed trials included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cleanup: Option<String>,
+    /// Command that runs before the client of each trial, or a time to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<String>,
+    /// Keep one server for each arm over all trials, on a port of its own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keep: bool,
+    /// Figures by which arms are judged: `NAME=SOURCE lower|higher`, or the name of a figure that is
+    /// measured without parsing, such as `cpu_ns_per_packet`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<String>,
+    /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3 and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// Switches: `KNOB=VALUE` of `tune` at the far end, `near:KNOB=VALUE` at the near end, or
+    /// `env:NAME=VALUE` for the server's environment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<String>,
+    /// How the switches become arms: ladder, alone, leave-one-out, best, or a list such as A,B+C.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arms: Option<String>,
+    /// Place of the client: netns:NAME. Default: a lab.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near: Option<String>,
+    /// Place of the server: netns:NAME. Default: a lab.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<String>,
+    /// Queues of each interface of the lab. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+    /// CPUs of the client, such as 0-3. Default: the first half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near_cpus: Option<String>,
+    /// CPUs of the server. Default: the second half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_cpus: Option<String>,
+    /// $WIREPATH_PORT; with `keep`, that of the first arm. Default: that of `ready`, or 9000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Time limit for the server to get ready. Default: 10s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_within: Option<String>,
+    /// Time limit for each other command. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// Time that a server has to end after SIGTERM. Default: 2s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<String>,
+    /// Time to spend. Default: 60s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Minimum number of blocks before a verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_blocks: Option<u32>,
+    /// Maximum number of blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_blocks: Option<u32>,
+    /// Arms; the first is the baseline.
+    #[serde(rename = "arm", skip_serializing_if = "Vec::is_empty")]
+    pub arm: Vec<ArmEntry>,
+}
+
+/// One arm.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ArmEntry {
+    /// Name in the result.
+    pub name: String,
+    /// Command of its server; of its client if the experiment has no other. Default: the experiment's
+    /// server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Environment of its command.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Switches that are on in this arm.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl Experiment {
+    /// Parses an experiment file. Errors: it is not one, with the line and the unknown key.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        if text.len() > BYTES_MAX {
+            return Err(SpecError::TooLong { bytes: text.len() });
+        }
+        Ok(toml::from_str(text)?)
+    }
+
+    /// Reads an experiment file.
+    pub fn read(file: &Path) -> Result<Self, SpecError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| SpecError::Read { path: file.to_owned(), source })?;
+        Self::parse(&text)
+    }
+
+    /// The experiment as a file, without comments.
+    pub fn to_text(&self) -> String {
+        toml::to_string(self).expect("an experiment is tables of text")
+    }
+
+    /// The experiment without its time and its limits of blocks.
+    fn unlimited(&self) -> Self {
+        Experiment { time: None, min_blocks: None, max_blocks: None, ..self.clone() }
+    }
+
+    /// True if nothing is given but a time and limits of blocks.
+    pub fn is_unspecified(&self) -> bool {
+        self.unlimited() == Experiment::default()
+    }
+
+    /// Hash of all that decides what is measured: 16 hexadecimal digits. Time and limits of blocks do not
+    /// count.
+    pub fn digest(&self) -> String {
+        let hash = Sha256::digest(self.unlimited().to_text().as_bytes());
+        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl ArmEntry {
+    /// Reads `NAME=COMMAND`, or `NAME:VAR=VALUE` for an arm that differs by its environment.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let invalid = || SpecError::Arm { text: text.to_owned() };
+        let end = text.find(['=', ':']).ok_or_else(invalid)?;
+        let (name, rest) = text.split_at(end);
+        let name = name.trim().to_owned();
+        match rest.strip_prefix(':') {
+            Some(variable) => {
+                let (key, value) = variable.split_once('=').ok_or_else(invalid)?;
+                let env = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+                Ok(ArmEntry { name, env, ..ArmEntry::default() })
+            }
+            None => {
+                let command = rest[1..].trim().to_owned();
+                Ok(ArmEntry { name, command: Some(command), ..ArmEntry::default() })
+            }
+        }
+    }
+
+    /// Adds the arguments of the same arm, such as a second variable. Errors: two commands.
+    pub fn join(&mut self, more: ArmEntry) -> Result<(), SpecError> {
+        if self.command.is_some() && more.command.is_some() {
+            return Err(SpecError::TwiceArm { name: more.name });
+        }
+        self.command = self.command.take().or(more.command);
+        self.env.extend(more.env);
+        self.switches.extend(more.switches);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "client = \"bench\"\nmetrics = [\"p99_us=json:/p99 lower\"]\n\
+                        [[arm]]\nname = \"main\"\ncommand = \"./main\"\n\
+                        [[arm]]\nname = \"pr\"\ncommand = \"./pr\"\nenv = { X = \"1\" }\n";
+
+    #[test]
+    fn a_file_and_its_text_are_the_same_experiment() {
+        let experiment = Experiment::parse(FILE).unwrap();
+        assert_eq!(experiment.arm[1].env["X"], "1");
+        assert_eq!(Experiment::parse(&experiment.to_text()).unwrap(), experiment);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = Experiment::parse(&format!("cleint = \"x\"\n{FILE}")).unwrap_err();
+        let text = host::text::chain(&error);
+        assert!(text.contains("cleint") && text.contains("client"), "{text}");
+    }
+
+    #[test]
+    fn the_digest_follows_every_command_and_no_time() {
+        let experiment = Experiment::parse(FILE).unwrap();
+        let commented = Experiment::parse(&format!("# why\n{FILE}")).unwrap();
+        assert_eq!(commented.digest(), experiment.digest());
+        let longer = Experiment { time: Some("5m".into()), ..experiment.clone() };
+        assert_eq!(longer.digest(), experiment.digest());
+        let other = Experiment::parse(&FILE.replace("./pr", "./pr2")).unwrap();
+        assert_ne!(other.digest(), experiment.digest());
+    }
+
+    #[test]
+    fn an_arm_is_a_command_or_a_variable() {
+        let arm = ArmEntry::parse("main=./a -p 1 --x=y:z").unwrap();
+        assert_eq!((arm.name.as_str(), arm.command.as_deref()), ("main", Some("./a -p 1 --x=y:z")));
+        let mut arm = ArmEntry::parse("gso:QUIC_GSO=1").unwrap();
+        assert_eq!((arm.name.as_str(), arm.env["QUIC_GSO"].as_str()), ("gso", "1"));
+        arm.join(ArmEntry::parse("gso:B=a=b").unwrap()).unwrap();
+        arm.join(ArmEntry::parse("gso=./x").unwrap()).unwrap();
+        assert_eq!((arm.env.len(), arm.env["B"].as_str()), (2, "a=b"));
+        assert!(arm.join(ArmEntry::parse("gso=./y").unwrap()).is_err());
+        for bad in ["main", "main:X", ""] {
+            assert!(ArmEntry::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Path `command`: the user's own programs as arms of an experiment.
+//!
+//! An [`Experiment`] is text as its user writes it; a [`Spec`] is the same, checked. Each trial runs a
+//! server at the far end and a client at the near end, and reads the client's figures from its output.
+
+mod accounting;
+mod check;
+mod file;
+mod life;
+mod path;
+mod place;
+mod session;
+mod settings;
+mod spec;
+mod switches;
+
+pub use check::{Problem, check};
+pub use file::{ArmEntry, Experiment};
+pub use path::{arms, support};
+pub use session::{CommandSession, Journals};
+pub use spec::{ArmSpec, Limits, Spec, SpecError};
+pub use switches::{End, Switch};
+
+/// Name of the path in results.
+pub const NAME: &str = "command";

@@ -1,0 +1,100 @@
+//! Arms of an experiment.
+
+use model::{Arm, ArmKind, ArmPlan, Support, SwitchId};
+
+use crate::{ArmSpec, Spec, SpecError, Switch};
+
+/// Suffix of the name of the arm that runs the baseline a second time.
+const AGAIN: &str = " again";
+
+/// The arms of the user, the first of them twice, and those of the switches, which run the baseline's
+/// command. With the plan `best` those of the switches are missing: a search finds them.
+pub fn arms(spec: &Spec) -> Result<Vec<(Arm, Support)>, SpecError> {
+    let of = |arm: &ArmSpec, name: String, kind| Arm {
+        name,
+        kind,
+        switches: arm.switches.iter().map(Switch::id).collect(),
+    };
+    let base = &spec.arms[0];
+    let mut arms = vec![
+        of(base, base.name.clone(), ArmKind::Baseline),
+        of(base, format!("{}{AGAIN}", base.name), ArmKind::Control),
+    ];
+    arms.extend(spec.arms[1..].iter().map(|arm| of(arm, arm.name.clone(), ArmKind::Variant)));
+    let mut arms: Vec<_> = arms.into_iter().map(|arm| (support(spec, &arm), arm)).collect();
+    if !spec.switches.is_empty() && spec.plan != "best" {
+        let ids: Vec<SwitchId> = spec.switches.iter().map(Switch::id).collect();
+        let plan = ArmPlan::parse(&spec.plan, &ids)?;
+        let combined = model::arms(&plan, &ids, &[], &mut |arm| support(spec, arm));
+        arms.extend(combined.into_iter().skip(2).map(|(arm, support)| (support, arm)));
+    }
+    Ok(arms.into_iter().map(|(support, arm)| (arm, support)).collect())
+}
+
+/// Refuses an arm that sets one knob or variable twice.
+pub fn support(spec: &Spec, arm: &Arm) -> Support {
+    let set = switches_of(spec, arm);
+    let twice = set.iter().enumerate().find_map(|(at, switch)| {
+        set[..at].iter().find(|earlier| earlier.contradicts(switch)).map(|first| (first, switch))
+    });
+    match twice {
+        None => Support::Yes,
+        Some((first, second)) => Support::Refused { why: format!("{first} and {second}") },
+    }
+}
+
+/// The user's arm whose command an arm runs.
+pub(crate) fn spec_of<'a>(spec: &'a Spec, arm: &Arm) -> &'a ArmSpec {
+    let is_it = |of: &&ArmSpec| of.name == arm.name && arm.kind != ArmKind::Control;
+    spec.arms.iter().find(is_it).unwrap_or(&spec.arms[0])
+}
+
+/// Switches that are on in an arm.
+pub(crate) fn switches_of<'a>(spec: &'a Spec, arm: &Arm) -> Vec<&'a Switch> {
+    let of_arms = spec.arms.iter().flat_map(|of| &of.switches);
+    let known: Vec<&Switch> = spec.switches.iter().chain(of_arms).collect();
+    let find = |id: &SwitchId| known.iter().find(|switch| switch.id() == *id).copied();
+    arm.switches.iter().filter_map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    fn names(text: &str) -> Vec<(String, String, bool)> {
+        let spec = Experiment::parse(text).unwrap().resolve().unwrap();
+        let arms = arms(&spec).unwrap();
+        arms.into_iter().map(|(a, s)| (a.name, a.switches.joined(), s.is_yes())).collect()
+    }
+
+    fn row(name: &str, switches: &str, runs: bool) -> (String, String, bool) {
+        (name.into(), switches.into(), runs)
+    }
+
+    #[test]
+    fn the_first_arm_runs_twice_and_the_others_keep_their_names() {
+        let text = "client='c'\n[[arm]]\nname='main'\ncommand='x'\n\
+                    [[arm]]\nname='pr'\ncommand='y'\nswitches=['gso=off']\n";
+        assert_eq!(
+            names(text),
+            [row("main", "", true), row("main again", "", true), row("pr", "gso=off", true)]
+        );
+    }
+
+    #[test]
+    fn switches_make_arms_of_the_baseline_and_a_contradiction_is_left_out() {
+        let text = "server='s'\nclient='c'\nswitches=['gso=off','env:W=1','gso=on']\n";
+        assert_eq!(
+            names(text)[2..],
+            [
+                row("+gso=off", "gso=off", true),
+                row("+env:W=1", "gso=off+env:W=1", true),
+                row("+gso=on", "gso=off+env:W=1+gso=on", false),
+            ]
+        );
+        let alone = names(&format!("arms='alone'\n{text}"));
+        assert_eq!(alone[4], row("gso=on", "gso=on", true));
+        assert_eq!(names(&format!("arms='best'\n{text}")).len(), 2);
+    }
+}

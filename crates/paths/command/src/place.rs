@@ -1,0 +1,137 @@
+//! Places of client and server: a lab, or two existing namespaces.
+
+use std::net::Ipv4Addr;
+
+use host::net;
+use host::netns::Netns;
+use host::sysfs::Sysfs;
+use host::tune::Place as Named;
+use lab::{Pair, PairSpec};
+use model::PathError;
+
+use crate::Spec;
+
+/// One end of the wire.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) netns: Netns,
+    /// As the user named it; `None` for a lab's and for this namespace.
+    pub(crate) name: Option<String>,
+    pub(crate) ifname: String,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) sysfs: Sysfs,
+}
+
+/// Both ends of the wire.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) near: Side,
+    pub(crate) far: Side,
+    /// True if both disappear with this process.
+    pub(crate) is_lab: bool,
+    /// For the record.
+    pub(crate) nic: String,
+}
+
+impl Place {
+    pub(crate) fn open(spec: &Spec) -> Result<Self, PathError> {
+        match (&spec.near, &spec.far) {
+            (None, None) => Place::lab(spec.queues),
+            (near, far) => Place::existing(near.as_deref(), far.as_deref()),
+        }
+    }
+
+    /// Two namespaces of a lab, with the interface's defaults of the kernel.
+    fn lab(queues: u32) -> Result<Self, PathError> {
+        let pair =
+            Pair::new(&PairSpec { queues, ..PairSpec::default() }).map_err(PathError::part)?;
+        let side = |end: lab::End| -> Result<Side, PathError> {
+            forget_closed_connections(&end.netns)?;
+            let sysfs = end.sysfs().map_err(PathError::part)?;
+            Ok(Side { netns: end.netns, name: None, ifname: end.ifname, ip: end.ip, sysfs })
+        };
+        let plural = if queues == 1 { "queue" } else { "queues" };
+        let nic = format!("veth pair, {queues} {plural}, MTU 1500");
+        Ok(Place { near: side(pair.near)?, far: side(pair.far)?, is_lab: true, nic })
+    }
+
+    /// Namespaces of the user; one that is not named is that of the caller.
+    fn existing(near: Option<&str>, far: Option<&str>) -> Result<Self, PathError> {
+        let (near_netns, far_netns) = (open(near)?, open(far)?);
+        let same = near_netns.inode().map_err(PathError::part)?;
+        if same == far_netns.inode().map_err(PathError::part)? {
+            return Err(PathError::Invalid {
+                what: "near and far end are the same namespace".into(),
+                remedy: "name two that a wire joins, or neither for a lab".into(),
+            });
+        }
+        let wire = wire(&near_netns, &far_netns)?.ok_or_else(|| PathError::Invalid {
+            what:
+                "no IPv4 address of the far namespace is reached from the near one without a router"
+                    .into(),
+            remedy: "name two namespaces that a wire joins: `ip -n NAME address`".into(),
+        })?;
+        let side = |netns: Netns, name: Option<&str>, (ifname, ip): (String, Ipv4Addr)| {
+            let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
+            Ok::<_, PathError>(Side { netns, name: name.map(str::to_owned), ifname, ip, sysfs })
+        };
+        let (near, far) = (side(near_netns, near, wire.0)?, side(far_netns, far, wire.1)?);
+        let of = |side: &Side| match &side.name {
+            Some(name) => format!("{} of namespace {name}", side.ifname),
+            None => side.ifname.clone(),
+        };
+        let nic = format!("{} to {}", of(&near), of(&far));
+        Ok(Place { near, far, is_lab: false, nic })
+    }
+}
+
+fn open(name: Option<&str>) -> Result<Netns, PathError> {
+    let named = Named { netns: name.map(str::to_owned), root: None };
+    Netns::open(named.netns_file()).map_err(PathError::part)
+}
+
+type Address = (String, Ipv4Addr);
+
+/// Addresses of all interfaces but the loopback that are up.
+fn addresses() -> Result<Vec<Address>, net::NetError> {
+    let mut found = Vec::new();
+    for link in net::links()?.into_iter().filter(|link| !link.is_loopback && link.is_running) {
+        let of = net::addresses(link.index)?;
+        found.extend(of.into_iter().map(|(ip, _)| (link.name.clone(), ip)));
+    }
+    Ok(found)
+}
+
+/// The first far address that the near namespace reaches directly, and the near interface that leads
+/// there.
+fn wire(near: &Netns, far: &Netns) -> Result<Option<(Address, Address)>, PathError> {
+    let ask = |netns: &Netns| {
+        let asked = netns.run(addresses).map_err(PathError::part)?;
+        asked.map_err(PathError::part)
+    };
+    let (own, candidates) = (ask(near)?, ask(far)?);
+    for candidate in candidates {
+        let route = near.run(|| {
+            let route = net::route_to(candidate.1)?;
+            Ok::<_, net::NetError>((route.gateway, net::link(route.ifindex)?.name))
+        });
+        // No route leads there: the next address may have one.
+        let Ok((None, ifname)) = route.map_err(PathError::part)? else { continue };
+        if let Some((_, ip)) = own.iter().find(|(name, _)| *name == ifname) {
+            return Ok(Some(((ifname, *ip), candidate)));
+        }
+    }
+    Ok(None)
+}
+
+/// Lets a server that does not set SO_REUSEADDR bind its port again at once: closed connections leave no
+/// socket in TIME_WAIT.
+///
+/// Source: Documentation/networking/ip-sysctl.rst, tcp_max_tw_buckets.
+fn forget_closed_connections(netns: &Netns) -> Result<(), PathError> {
+    let write = || std::fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0");
+    match netns.run(write).map_err(PathError::part)? {
+        // Where the limit is the host's alone, a server has to set SO_REUSEADDR.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
