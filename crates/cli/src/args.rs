@@ -87,7 +87,7 @@ Example:
   wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
   wirepath tune apply plan.toml --confirm-within 60s
   wirepath tune rollback")]
-    Tune(crate::tune::TuneArgs),
+    Tune(Box<crate::tune::TuneArgs>),
     /// Serve as the far end of runs between two hosts
     #[command(after_help = "\
 Example:

@@ -114,7 +114,8 @@ struct Console<'a>(&'a str);
 impl Drop for Console<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("guest's console: {}", fs::read_to_string(self.0).unwrap_or_default());
+            let console = fs::read_to_string(self.0).unwrap_or_default();
+            let _stderr_may_be_closed = writeln!(std::io::stderr(), "guest's console: {console}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct ProgramArgs {
     /// Command of the client, which is measured and runs to its end; without it, the arms are clients
     #[arg(long, value_name = "COMMAND")]
     client: Option<String>,
-    /// Server is ready: tcp[:PORT], udp[:PORT], line:REGEX, file:PATH or sleep:MS; default: tcp
+    /// Server is ready: tcp, udp, tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: tcp
     #[arg(long, value_name = "SIGN")]
     ready: Option<String>,
     /// Figure that decides: NAME='SOURCE lower|higher' with json:/POINTER, re:REGEX, csv:COLUMN or
