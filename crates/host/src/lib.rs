@@ -7,6 +7,7 @@
 //! | held | undone by drop | undone when killed |
 //! |---|---|---|
 //! | `lab::Pair`, `lab::Triple` | descriptors of the namespaces are closed | by the kernel, in the same way |
+//! | `lab::program::Program` | its processes are killed, its control group is removed | by its supervisor |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
 //! | [`scratch::Scratch`] | the folder is removed | by the next process that makes one |
 //! | [`tune::ScopedSettings`] | what was there is written back | only in a lab, whose interfaces go with it |

@@ -48,7 +48,10 @@ fn a_killed_process_leaves_no_interface_and_no_namespace() {
         .collect();
     let interfaces = |view: &Sysfs| view.list("class/net").unwrap_or_default().len();
     assert_eq!(views.iter().map(interfaces).collect::<Vec<_>>(), [2, 3, 2]);
-    assert!(inodes.iter().all(|inode| is_held(*inode)), "the check must detect a held namespace");
+    assert!(
+        inodes.iter().all(|inode| testkit::is_netns_held(*inode)),
+        "the check must detect a held namespace"
+    );
 
     let killed = Command::new("kill").args(["-9", &child.pid().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -59,21 +62,6 @@ fn a_killed_process_leaves_no_interface_and_no_namespace() {
         all_gone()
     });
     assert!(gone, "{:?}", views.iter().map(|view| view.list("class/net")).collect::<Vec<_>>());
-    assert!(!inodes.iter().any(|inode| is_held(*inode)));
+    assert!(!inodes.iter().any(|inode| testkit::is_netns_held(*inode)));
     assert_eq!(names(own_interfaces()), before);
-}
-
-/// True if any process is in that network namespace or holds it open.
-fn is_held(inode: u64) -> bool {
-    let wanted = format!("net:[{inode}]");
-    let leads_there = |path: &std::path::Path| {
-        std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str())
-    };
-    let entries = |path: &std::path::Path| {
-        std::fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
-    };
-    entries("/proc".as_ref()).any(|process| {
-        leads_there(&process.join("ns/net"))
-            || entries(&process.join("fd")).any(|fd| leads_there(&fd))
-    })
 }

@@ -9,6 +9,7 @@ mod skips;
 pub use skips::{NEEDS, is_installed, skip};
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -68,6 +69,21 @@ pub fn ip(arguments: &str) -> String {
     let out = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs");
     assert!(out.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// True if any process is in that network namespace or holds it open.
+pub fn is_netns_held(inode: u64) -> bool {
+    let wanted = format!("net:[{inode}]");
+    let leads_there = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str())
+    };
+    let entries = |path: &Path| {
+        std::fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+    };
+    entries("/proc".as_ref()).any(|process| {
+        leads_there(&process.join("ns/net"))
+            || entries(&process.join("fd")).any(|fd| leads_there(&fd))
+    })
 }
 
 /// Locks the lab for one test of this test program: two ends that spin use every CPU there is.

@@ -1,7 +1,7 @@
 //! Control groups of version 2: one for each foreign program.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -40,30 +40,20 @@ impl CgroupParent {
         CgroupParent(Err(why.into()))
     }
 
-    /// Creates a group in it. Errors: the reason, as text.
-    pub(super) fn create(&self) -> Result<(Cgroup, Group), String> {
+    /// A group in it that a supervisor is to create, and its folder. Errors: the reason, as text.
+    pub(super) fn reserve(&self) -> Result<(PathBuf, Group), String> {
         let parent = self.0.as_ref().map_err(Clone::clone)?;
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| sweep(parent));
         static MADE: AtomicU32 = AtomicU32::new(0);
         let own = Owner::this().map_err(|error| format!("cannot read /proc/self: {error}"))?;
         let name = format!("{PREFIX}{own}-{}", MADE.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(&name);
-        let failed = |what: &str, error: io::Error| {
-            format!("cannot {what} control group {}: {error}", path.display())
+        let failed = |error: io::Error| format!("cannot open {}: {error}", parent.display());
+        let group = Group {
+            parent: File::open(parent).map_err(failed)?.into(),
+            name: CString::new(name.as_str()).map_err(|error| failed(error.into()))?,
         };
-        fs::create_dir(&path).map_err(|error| failed("create", error))?;
-        let open = |file| OpenOptions::new().write(true).open(path.join(file));
-        // Removes the folder if one of the next steps fails.
-        let id = fs::metadata(&path).map(|metadata| metadata.ino());
-        let group = Cgroup { path: path.clone(), id: id.unwrap_or_default() };
-        let group_of_supervisor = Group {
-            parent: File::open(parent).map_err(|error| failed("open", error))?.into(),
-            name: CString::new(name).map_err(|error| failed("name", error.into()))?,
-            processes: open("cgroup.procs").map_err(|error| failed("join", error))?,
-            kill: open("cgroup.kill").ok(),
-        };
-        Ok((group, group_of_supervisor))
+        Ok((parent.join(name), group))
     }
 }
 
@@ -75,6 +65,12 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
+    /// A group that exists.
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        let id = fs::metadata(&path)?.ino();
+        Ok(Cgroup { path, id })
+    }
+
     /// Folder of the group.
     pub fn path(&self) -> &Path {
         &self.path
@@ -241,6 +237,9 @@ fn sweep(parent: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -263,6 +262,34 @@ mod tests {
         for name in ["", "1-2-3", "1-2-3-4-5", "a-2-3-4", "1-99999999999-3-4", "test-1-2-3"] {
             assert_eq!(Owner::parse(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn groups_of_dead_owners_are_removed_and_those_of_others_are_kept() {
+        let parent = match find() {
+            Ok(parent) => parent,
+            Err(why) => return testkit::skip("cgroup", why),
+        };
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let own = Owner::this().unwrap();
+        let dead = Owner { pid: ended.id(), ..own };
+        let reused = Owner { start: own.start + 1, ..own };
+        let elsewhere = Owner { pid_namespace: 1, ..dead };
+        let names = [dead, reused, own, elsewhere].map(|owner| format!("{PREFIX}{owner}-99999"));
+        let groups = names.map(|name| parent.join(name));
+        for group in &groups {
+            if let Err(error) = fs::create_dir(group) {
+                return testkit::skip("cgroup", error);
+            }
+        }
+        fs::create_dir(groups[0].join("inner")).unwrap();
+        let mut left = Command::new("sleep").arg("600").spawn().unwrap();
+        fs::write(groups[0].join("inner/cgroup.procs"), left.id().to_string()).unwrap();
+        sweep(&parent);
+        assert_eq!(groups.each_ref().map(|group| group.exists()), [false, false, true, true]);
+        groups[2..].iter().for_each(|group| fs::remove_dir(group).unwrap());
+        assert_eq!(left.wait().unwrap().signal(), Some(9));
     }
 
     #[test]

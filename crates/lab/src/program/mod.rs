@@ -17,14 +17,14 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sys::netns::Netns;
-use sys::supervisor::{Event, Launch, Reaped, Supervisor};
+use sys::supervisor::{Event, Group, Launch, Reaped, Supervisor};
 
 pub use cgroup::{Cgroup, CgroupParent};
 pub use error::ProgramError;
@@ -103,7 +103,7 @@ pub struct Program {
     stderr: Capture,
     started: Instant,
     started_at: SystemTime,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
     /// Largest resident size that rusage may report for no better reason than the size of this process.
     resident_floor_bytes: u64,
     why_no_cgroup: Option<String>,
@@ -140,21 +140,21 @@ impl Program {
 
     /// As [`start`](Self::start), with its control group in `parent`.
     pub fn start_in(spec: &Spec<'_>, parent: &CgroupParent) -> Result<Program, ProgramError> {
-        match parent.create() {
-            Ok((cgroup, group)) => match Program::launch(spec, Some((cgroup, group)), None) {
-                // A group of another kind cannot hold processes; the program can still run without.
+        let why = match parent.reserve() {
+            Ok((path, group)) => match Program::launch(spec, Some((path.clone(), group)), None) {
                 Err(ProgramError::Start { source, .. }) if source.is_of_group() => {
-                    Program::launch(spec, None, Some(host::text::chain(&source)))
+                    format!("control group {}: {}", path.display(), host::text::chain(&source))
                 }
-                started => started,
+                started => return started,
             },
-            Err(why) => Program::launch(spec, None, Some(why)),
-        }
+            Err(why) => why,
+        };
+        Program::launch(spec, None, Some(why))
     }
 
     fn launch(
         spec: &Spec<'_>,
-        group: Option<(Cgroup, sys::supervisor::Group)>,
+        group: Option<(PathBuf, Group)>,
         why_no_cgroup: Option<String>,
     ) -> Result<Program, ProgramError> {
         let name = spec.name.to_owned();
@@ -189,8 +189,10 @@ impl Program {
         let (started, started_at) = (Instant::now(), SystemTime::now());
         let supervisor = Supervisor::start(&launch)
             .map_err(|source| ProgramError::Start { name: name.clone(), source })?;
+        let cgroup =
+            cgroup.map(Cgroup::open).transpose().map_err(failed("open the control group"))?;
         Ok(Program {
-            name,
+            name: name.clone(),
             state: Mutex::default(),
             stdout,
             stderr,
@@ -338,12 +340,11 @@ impl Program {
         let begun = Instant::now();
         let mut memory_due = MEMORY_INTERVAL;
         loop {
-            if self.state().ended.is_some() {
-                return self.finish(End::ByItself);
-            }
-            // A client that ends because its server did may be an instant ahead of it.
             for server in servers {
                 server.check()?;
+            }
+            if self.state().ended.is_some() {
+                return self.finish(End::ByItself);
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(ProgramError::Interrupted { name: self.name.clone() });
@@ -469,6 +470,8 @@ impl Program {
         match self.state().is_lost {
             true => {
                 self.cgroup.iter().for_each(Cgroup::kill);
+                // Without a group, a daemon that has left the session is not found.
+                processes::kill_session(self.supervisor.pid());
                 Err(ProgramError::Lost { name: self.name.clone() })
             }
             false => Ok(()),

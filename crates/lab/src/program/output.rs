@@ -118,8 +118,7 @@ impl Capture {
             loop {
                 match sys::poll::readable_set(&[stream.as_fd(), stopped.as_fd()], LONG) {
                     Ok(0) => continue,
-                    // Output that arrived before the stop is read.
-                    Ok(ready) if ready & 1 != 0 => {}
+                    Ok(ready) if ready & 2 == 0 => {}
                     _ => break,
                 }
                 match stream.read(&mut buffer) {

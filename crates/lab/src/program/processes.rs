@@ -12,6 +12,7 @@ const SIGKILL: i32 = 9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     parent: u32,
+    session: u32,
     user_ticks: u64,
     system_ticks: u64,
     /// Of children that have ended and were waited for, user and system.
@@ -34,6 +35,7 @@ impl Stat {
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Stat {
             parent: field(4)?.try_into().ok()?,
+            session: field(6)?.try_into().ok()?,
             user_ticks: field(14)?,
             system_ticks: field(15)?,
             children_ticks: [field(16)?, field(17)?],
@@ -100,6 +102,12 @@ pub(super) fn kill(pid: u32) {
         // One that has ended needs none.
         let _ = pidfd.send(SIGKILL);
     }
+}
+
+/// Kills the processes of a session, whose leader is not reaped: its id is no other's.
+pub(super) fn kill_session(leader: u32) {
+    let is_member = |pid: &u32| Stat::of(*pid).is_some_and(|stat| stat.session == leader);
+    all().into_iter().filter(|pid| *pid != leader).filter(is_member).for_each(kill);
 }
 
 /// "12 (redis-server), 13 (sh)".
@@ -195,7 +203,8 @@ mod tests {
     fn a_stat_line_is_read_whatever_the_name() {
         let line = "12 (a) S 1 (x) S 7 12 12 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 999 1 1";
         let stat = Stat::parse(line).unwrap();
-        assert_eq!((stat.parent, stat.user_ticks, stat.system_ticks), (7, 50, 60));
+        assert_eq!((stat.parent, stat.session), (7, 12));
+        assert_eq!((stat.user_ticks, stat.system_ticks), (50, 60));
         assert_eq!((stat.children_ticks, stat.start_ticks), ([70, 80], 999));
         assert!(!stat.is_zombie && Stat::parse("12 (a) Z 1").is_none());
     }

@@ -19,7 +19,7 @@ pub struct Usage {
     pub user_ns: u64,
     /// CPU time in the kernel.
     pub system_ns: u64,
-    /// Voluntary and involuntary, of ended processes and living threads; `None` if a supervisor was killed.
+    /// Voluntary and involuntary, of ended processes and living threads; `None` if not counted.
     pub context_switch_count: Option<u64>,
     /// `None` if it is below the size of this process, which is all that rusage can tell then.
     pub memory_bytes_max: Option<u64>,

@@ -1,8 +1,9 @@
 //! Reading of directories without allocation, for use between fork and exec.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Deepest folders that [`remove_tree`] removes.
 const DEPTH_MAX: u32 = 16;
@@ -18,6 +19,25 @@ pub(super) fn open(at: Option<BorrowedFd<'_>>, path: &CStr) -> io::Result<OwnedF
     }
     // SAFETY: openat(2) returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens a file for writing.
+pub(super) fn open_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+    // SAFETY: the name is a string that outlives the call.
+    let fd = unsafe { libc::openat(at.as_raw_fd(), name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: openat(2) returned a new descriptor without another owner.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Creates a directory that all may read.
+pub(super) fn create(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: the name is a string that outlives the call.
+    let rc = unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o755) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Calls `each` with the name of every entry, and true for a directory.
@@ -77,10 +97,10 @@ fn remove(parent: BorrowedFd<'_>, name: &CStr, depth_left: u32) -> io::Result<()
         return Err(error);
     }
     let directory = open(Some(parent), name)?;
-    for_each(std::os::fd::AsFd::as_fd(&directory), |entry, is_directory| {
+    for_each(directory.as_fd(), |entry, is_directory| {
         if is_directory && entry != c"." && entry != c".." {
             // An entry that stays makes the last removal fail.
-            let _ = remove(std::os::fd::AsFd::as_fd(&directory), entry, depth_left - 1);
+            let _ = remove(directory.as_fd(), entry, depth_left - 1);
         }
     })?;
     unlink()
@@ -91,7 +111,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::ffi::CString;
     use std::fs;
-    use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;

@@ -1,17 +1,19 @@
 //! The forked process: nothing here allocates, locks or unwinds, because the owner may have threads
 //! that held a lock when it forked.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
+use super::children::{kill, process, wait};
 use super::record::{KILL_ALL, Record, SEND_USAGE};
+use super::signals::{
+    all_signals, child_signals, drain, forget_handlers, no_signals, set_signals_blocked,
+};
 use super::{Group, Launch, Reaped, STEPS, StartError, directory};
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
@@ -92,38 +94,56 @@ pub(super) fn fork(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) 
     u32::try_from(pid).map_err(|_| error)
 }
 
-/// Waits for a child that has ended or is about to.
-pub(super) fn reap(pid: u32) {
-    loop {
-        let mut status = 0;
-        // SAFETY: the status may be written.
-        let rc = unsafe { libc::waitpid(pid as libc::pid_t, &mut status, 0) };
-        if rc >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return;
-        }
-    }
-}
-
 /// Life of the supervisor.
 fn supervise(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) -> ! {
-    match begin(prepared, owner, socket) {
-        Ok((program, signals)) => watch(prepared.group, program, owner, socket, &signals),
+    let mut group = None;
+    match begin(prepared, owner, socket, &mut group) {
+        Ok((program, signals)) => watch(group.as_ref(), program, owner, socket, &signals),
         Err((step, error)) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             // The owner may have ended.
             let _ = Record::Failed { step, errno }.send(socket);
-            end_all(prepared.group, None);
+            end_all(
+                State { group: group.as_ref(), program: 0, reaped_count: 0, is_empty: false },
+                None,
+            );
         }
+    }
+}
+
+/// Control group that this supervisor has created.
+struct Created<'a> {
+    parent: BorrowedFd<'a>,
+    name: &'a CStr,
+    /// `cgroup.procs`, until the program is started.
+    processes: Option<File>,
+    /// `cgroup.kill`; `None` before Linux 5.14.
+    kill: Option<File>,
+}
+
+impl<'a> Created<'a> {
+    /// Creates a group, which `created` holds even if a later step fails.
+    fn make(group: &'a Group, created: &mut Option<Self>) -> io::Result<()> {
+        let (parent, name) = (group.parent.as_fd(), group.name.as_c_str());
+        directory::create(parent, name)?;
+        let this = created.insert(Created { parent, name, processes: None, kill: None });
+        let folder = directory::open(Some(parent), name)?;
+        this.processes = Some(directory::open_file(folder.as_fd(), c"cgroup.procs")?);
+        this.kill = directory::open_file(folder.as_fd(), c"cgroup.kill").ok();
+        Ok(())
     }
 }
 
 type Step = (u64, io::Error);
 
 /// Starts the program. Returns its process id and a descriptor of SIGCHLD.
-fn begin(
-    prepared: &Prepared<'_>,
+///
+/// - `created`: set to the control group as soon as there is one.
+fn begin<'a>(
+    prepared: &Prepared<'a>,
     owner: &PidFd,
     socket: &UnixStream,
+    created: &mut Option<Created<'a>>,
 ) -> Result<(libc::pid_t, File), Step> {
     let start = |error| (0, error);
     forget_handlers();
@@ -137,27 +157,31 @@ fn begin(
     // SAFETY: the name is a string that outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
     let signals = child_signals().map_err(start)?;
+    if let Some(group) = prepared.group {
+        Created::make(group, created).map_err(|error| (8, error))?;
+    }
+    let processes = created.as_mut().and_then(|group| group.processes.take());
     let (mut errors, errors_of_program) = io::pipe().map_err(start)?;
     let own_pid = std::process::id();
     // SAFETY: the child runs `become_program` alone, which neither allocates nor takes a lock, and ends
     // by execve(2) or _exit(2).
     let program = unsafe { libc::fork() };
     if program == 0 {
-        become_program(prepared, own_pid, errors_of_program);
+        become_program(prepared, processes.as_ref(), own_pid, errors_of_program);
     }
     if program < 0 {
         return Err(start(io::Error::last_os_error()));
     }
-    // Dropped by its owner: the next step closes those of other owners, which are never dropped here.
-    drop(errors_of_program);
-    let group = prepared.group;
+    // Closed by their owners; the next step closes the rest, whose owners are never dropped here.
+    drop((errors_of_program, processes));
+    let group = created.as_ref();
     let fd_of = |file: &dyn AsFd| file.as_fd().as_raw_fd();
     close_all_but([
         fd_of(socket),
         fd_of(owner),
         fd_of(&signals),
         fd_of(&errors),
-        group.map_or(-1, |group| fd_of(&group.parent)),
+        group.map_or(-1, |group| group.parent.as_raw_fd()),
         group.and_then(|group| group.kill.as_ref()).map_or(-1, |kill| fd_of(kill)),
     ]);
     // Ends with the program's execution, which closes its end.
@@ -172,7 +196,8 @@ fn begin(
     }
     let pid = program as u32;
     let started = Record::Started { pid, at_ns: clock::monotonic_ns() };
-    started.send(socket).map_err(start)?;
+    // An owner that has ended is noticed by the next poll: the program runs, and must be ended.
+    let _ = started.send(socket);
     Ok((program, signals))
 }
 
@@ -188,8 +213,15 @@ fn read_whole(from: &mut impl Read, buffer: &mut [u8]) -> usize {
 }
 
 /// From fork to exec of the program.
-fn become_program(prepared: &Prepared<'_>, supervisor: u32, mut errors: PipeWriter) -> ! {
-    let (step, error) = prepare_and_execute(prepared, supervisor);
+///
+/// - `group`: `cgroup.procs` of its control group.
+fn become_program(
+    prepared: &Prepared<'_>,
+    group: Option<&File>,
+    supervisor: u32,
+    mut errors: PipeWriter,
+) -> ! {
+    let (step, error) = prepare_and_execute(prepared, group, supervisor);
     let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
     // The supervisor may have been killed.
     let _ = errors.write_all(&[step, 0, 0, 0, a, b, c, d]);
@@ -197,14 +229,18 @@ fn become_program(prepared: &Prepared<'_>, supervisor: u32, mut errors: PipeWrit
 }
 
 /// Returns only on failure: the step and its error.
-fn prepare_and_execute(prepared: &Prepared<'_>, supervisor: u32) -> (u8, io::Error) {
+fn prepare_and_execute(
+    prepared: &Prepared<'_>,
+    group: Option<&File>,
+    supervisor: u32,
+) -> (u8, io::Error) {
     let steps = || -> Result<(), (u8, io::Error)> {
         // SAFETY: no memory is involved. It cannot fail for a process that leads no session.
         unsafe { libc::setpgid(0, 0) };
         child::die_with(supervisor).map_err(|error| (1, error))?;
-        if let Some(group) = prepared.group {
+        if let Some(mut group) = group {
             // 0 is the writer.
-            (&group.processes).write_all(b"0").map_err(|error| (2, error))?;
+            group.write_all(b"0").map_err(|error| (2, error))?;
         }
         if let Some(netns) = prepared.netns {
             netns.enter().map_err(|error| (3, error))?;
@@ -241,7 +277,7 @@ fn prepare_and_execute(prepared: &Prepared<'_>, supervisor: u32) -> (u8, io::Err
 
 /// Reports changes and obeys the owner until that has ended; then kills all.
 fn watch(
-    group: Option<&Group>,
+    group: Option<&Created<'_>>,
     program: libc::pid_t,
     owner: &PidFd,
     socket: &UnixStream,
@@ -278,28 +314,29 @@ fn watch(
             break;
         }
     }
-    end_all(group, Some((state, signals)))
+    end_all(state, Some(signals))
 }
 
 /// Kills all, removes the group, and exits.
-fn end_all(group: Option<&Group>, running: Option<(State<'_>, &File)>) -> ! {
+///
+/// - `signals`: descriptor of SIGCHLD, if there is one already.
+fn end_all(mut state: State<'_>, signals: Option<&File>) -> ! {
     let mut interval = ROUND;
-    if let Some((mut state, signals)) = running {
-        while !state.is_empty {
-            state.kill_all();
-            // An error ends the wait early.
-            let _ = poll::readable(&[signals.as_fd()], interval);
-            drain(signals);
-            state.reap(None);
-            interval = (interval * 2).min(ROUND_MAX);
-        }
-    } else {
-        // The program was not executed: its process has ended or is about to.
-        while wait(0).is_some() {}
+    state.reap(None);
+    while !state.is_empty {
+        state.kill_all();
+        // An error ends the wait early.
+        let _ = match signals {
+            Some(signals) => poll::readable(&[signals.as_fd()], interval),
+            None => poll::readable(&[], interval),
+        };
+        signals.into_iter().for_each(drain);
+        state.reap(None);
+        interval = (interval * 2).min(ROUND_MAX);
     }
-    if let Some(group) = group {
+    if let Some(group) = state.group {
         for _ in 0..REMOVE_ROUNDS {
-            if directory::remove_tree(group.parent.as_fd(), &group.name).is_ok() {
+            if directory::remove_tree(group.parent, group.name).is_ok() {
                 break;
             }
             // An error ends the wait early.
@@ -310,7 +347,8 @@ fn end_all(group: Option<&Group>, running: Option<(State<'_>, &File)>) -> ! {
 }
 
 struct State<'a> {
-    group: Option<&'a Group>,
+    group: Option<&'a Created<'a>>,
+    /// 0 if it was not started.
     program: libc::pid_t,
     reaped_count: u64,
     is_empty: bool,
@@ -373,49 +411,11 @@ impl State<'_> {
                 }
             })
         });
-        if killed.is_err() {
+        if killed.is_err() && self.program > 0 {
             // Without /proc, its process group is all that is known.
             kill(-self.program);
         }
     }
-}
-
-/// Process id and parent of an entry of /proc.
-fn process(name: &CStr) -> Option<(libc::pid_t, libc::pid_t)> {
-    let pid: libc::pid_t = name.to_str().ok()?.parse().ok()?;
-    let mut path = [0; 32];
-    let mut rest = &mut path[..];
-    write!(rest, "/proc/{pid}/stat").ok()?;
-    let room_left = rest.len();
-    let path = path.get(..32 - room_left)?;
-    // A path as short as this is not copied to the heap.
-    let mut file = File::open(Path::new(OsStr::from_bytes(path))).ok()?;
-    let mut text = [0; 256];
-    let len = file.read(&mut text).ok()?;
-    // "PID (NAME) STATE PARENT …"; the name may hold anything.
-    let text = text.get(..len)?;
-    let after_name = text.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(text.get(after_name..)?).ok()?;
-    Some((pid, fields.split(' ').nth(2)?.parse().ok()?))
-}
-
-/// Sends SIGKILL to a process, or to the group of the negative number.
-fn kill(pid: libc::pid_t) {
-    // SAFETY: no memory is involved; a child that is not reaped keeps its id.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
-/// Waits for any child; `None` if there is none. With WNOHANG, process 0 if all run.
-fn wait(options: i32) -> Option<(libc::pid_t, i32)> {
-    let mut status = 0;
-    // SAFETY: the status may be written.
-    let pid = unsafe { libc::waitpid(-1, &mut status, options) };
-    (pid >= 0).then_some((pid, status))
-}
-
-fn drain(mut signals: &File) {
-    let mut buffer = [0; 1024];
-    while signals.read(&mut buffer).is_ok_and(|len| len == buffer.len()) {}
 }
 
 fn exit(code: i32) -> ! {
@@ -449,59 +449,4 @@ fn close_range(first: u32, last: u32) {
         // SAFETY: as above; one that is not open is no error here.
         unsafe { libc::close(fd as RawFd) };
     }
-}
-
-/// Descriptor that is readable when a child has ended. SIGCHLD must be blocked.
-fn child_signals() -> io::Result<File> {
-    let mut set = no_signals();
-    // SAFETY: the set is initialised and the signal exists.
-    unsafe { libc::sigaddset(&mut set, libc::SIGCHLD) };
-    // SAFETY: the set is initialised and outlives the call.
-    let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: signalfd(2) returned a new descriptor without another owner.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
-}
-
-/// Sets all signals to their default, except those that the owner ignores; a child that ends must not be
-/// ignored, or it cannot be waited for.
-fn forget_handlers() {
-    for signal in 1..=64 {
-        // SAFETY: all-zero is a valid sigaction of plain C types.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null pointer stands for no change; `action` may be written.
-        let rc = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
-        let is_kept = action.sa_sigaction == libc::SIG_IGN
-            && signal != libc::SIGCHLD
-            && signal != libc::SIGPIPE;
-        if rc == 0 && !is_kept {
-            // SAFETY: the default action runs no code of this program.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-    }
-}
-
-fn all_signals() -> libc::sigset_t {
-    let mut set = no_signals();
-    // SAFETY: the set may be written.
-    unsafe { libc::sigfillset(&mut set) };
-    set
-}
-
-fn no_signals() -> libc::sigset_t {
-    // SAFETY: all-zero is a valid sigset_t, a plain C struct of integers.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set may be written.
-    unsafe { libc::sigemptyset(&mut set) };
-    set
-}
-
-/// Sets the blocked signals of the calling thread; returns those before.
-fn set_signals_blocked(set: &libc::sigset_t) -> libc::sigset_t {
-    let mut before = no_signals();
-    // SAFETY: both sets are initialised and outlive the call, which cannot fail with valid arguments.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, &mut before) };
-    before
 }

@@ -9,12 +9,13 @@
 //!
 //! Source: prctl(2), PR_SET_CHILD_SUBREAPER; cgroups(7); the kernel's admin-guide/cgroup-v2.rst.
 
+mod children;
 mod directory;
 mod forked;
 mod record;
+mod signals;
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -34,7 +35,7 @@ use record::Record;
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// Steps from fork to exec, as errors name them; a [`Record::Failed`] has the position.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     "starting a process",
     "following the supervisor's end",
     "joining the control group",
@@ -43,6 +44,7 @@ const STEPS: [&str; 8] = [
     "changing to its folder",
     "setting up its standard streams",
     "executing it",
+    "creating the control group",
 ];
 
 /// Failure to start a program.
@@ -63,7 +65,7 @@ pub enum StartError {
 impl StartError {
     /// True if the program cannot run in a control group, which it may without.
     pub fn is_of_group(&self) -> bool {
-        matches!(self, StartError::Step { step, .. } if *step == STEPS[2])
+        matches!(self, StartError::Step { step, .. } if [STEPS[2], STEPS[8]].contains(step))
     }
 
     fn at(step: &'static str) -> impl Fn(io::Error) -> Self {
@@ -71,17 +73,14 @@ impl StartError {
     }
 }
 
-/// Control group of version 2 of a program, which its supervisor kills and removes.
+/// Control group of version 2 that the supervisor creates, kills and removes. The owner does not create
+/// it, because it would outlive an owner that is killed before the supervisor runs.
 #[derive(Debug)]
 pub struct Group {
     /// Folder of the group's parent.
     pub parent: OwnedFd,
-    /// Name of the group in it.
+    /// Name of the group in it, of no other group so far.
     pub name: CString,
-    /// `cgroup.procs` of the group, open for writing.
-    pub processes: File,
-    /// `cgroup.kill` of the group, open for writing; `None` before Linux 5.14.
-    pub kill: Option<File>,
 }
 
 /// Program to start, and its place.
@@ -153,7 +152,7 @@ impl Supervisor {
             Err(error) => {
                 // The closed socket ends it.
                 drop(ours);
-                forked::reap(pid);
+                children::reap(pid);
                 return Err(start(error));
             }
         };
@@ -252,7 +251,7 @@ impl Drop for Supervisor {
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             match self.pidfd.has_ended_within(left) {
-                Ok(true) => return forked::reap(self.pid),
+                Ok(true) => return children::reap(self.pid),
                 // It goes on killing without us.
                 Ok(false) if left.is_zero() => return,
                 Ok(false) => {}
