@@ -1,5 +1,7 @@
 //! Times of the packets that some processes receive: driver to socket, and socket to read.
 
+use std::sync::OnceLock;
+
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Link, MapCore, MapFlags};
@@ -88,7 +90,9 @@ impl StagePrograms {
         }
         let config = types::config { cgroup_id, netns, pad: 0 };
         let used = TRACEPOINTS.iter().filter(|(program, _)| *program != FORKED || cgroup_id == 0);
-        let tracepoints = Tracepoints::of_this_kernel(&used.copied().collect::<Vec<_>>());
+        let absent = missing_tracepoints().unwrap_or_default();
+        let is_absent = |name: &str| absent.iter().any(|missing| missing.name == name);
+        let tracepoints = Tracepoints::without(&used.copied().collect::<Vec<_>>(), is_absent);
         let mut left_out = tracepoints.absent_programs();
         left_out.extend((cgroup_id != 0).then_some(FORKED));
         let loaded = Opened::open("stages", embedded!("stages"))?
@@ -161,17 +165,32 @@ const FORKED: &str = "forked";
 ///
 /// Returns `None` if the kernel has no type information (BTF), without which none is usable.
 pub fn missing_tracepoints() -> Option<Vec<MissingTracepoint>> {
-    Btf::from_vmlinux().ok()?;
-    Some(Tracepoints::of_this_kernel(&TRACEPOINTS).missing())
+    kernel().as_ref().map(|kernel| kernel.missing.clone())
 }
 
 /// True if sockets of the running kernel refer to the cgroup of their creator.
-///
-/// Source: `struct sock_cgroup_data`, which has no member without CONFIG_SOCK_CGROUP_DATA.
 pub fn sockets_have_cgroups() -> bool {
-    let Ok(btf) = Btf::from_vmlinux() else { return false };
-    btf.type_by_name::<Struct<'_>>("sock_cgroup_data").is_some_and(|data| {
-        data.iter().any(|member| member.name.is_some_and(|name| name == "cgroup"))
+    kernel().as_ref().is_some_and(|kernel| kernel.sockets_have_cgroups)
+}
+
+/// Facts of the kernel's type information.
+struct Kernel {
+    missing: Vec<MissingTracepoint>,
+    /// Source: `struct sock_cgroup_data`, which has no member without CONFIG_SOCK_CGROUP_DATA.
+    sockets_have_cgroups: bool,
+}
+
+/// Reads the facts once: each traced trial needs them, and reading takes longer than 10 ms.
+fn kernel() -> &'static Option<Kernel> {
+    static KERNEL: OnceLock<Option<Kernel>> = OnceLock::new();
+    KERNEL.get_or_init(|| {
+        let btf = Btf::from_vmlinux().ok()?;
+        let data = btf.type_by_name::<Struct<'_>>("sock_cgroup_data");
+        let sockets_have_cgroups = data.is_some_and(|data| {
+            data.iter().any(|member| member.name.is_some_and(|name| name == "cgroup"))
+        });
+        let missing = Tracepoints::of_this_kernel(&TRACEPOINTS).missing();
+        Some(Kernel { missing, sockets_have_cgroups })
     })
 }
 

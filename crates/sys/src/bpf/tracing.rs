@@ -27,11 +27,19 @@ impl Tracepoints {
     pub(super) fn of_this_kernel(all: &[(&'static str, &'static str)]) -> Tracepoints {
         // Without type information loading fails with an error of its own.
         let btf = Btf::from_vmlinux().ok();
-        let is_there = |(_, tracepoint): &(_, &str)| {
+        let is_absent = |tracepoint: &str| {
             let name = format!("btf_trace_{tracepoint}");
-            btf.as_ref().is_none_or(|btf| btf.type_by_name::<Typedef<'_>>(&name).is_some())
+            btf.as_ref().is_some_and(|btf| btf.type_by_name::<Typedef<'_>>(&name).is_none())
         };
-        let (present, absent) = all.iter().copied().partition(is_there);
+        Tracepoints::without(all, is_absent)
+    }
+
+    /// Separates those that are absent, by the tracepoint's name.
+    pub(super) fn without(
+        all: &[(&'static str, &'static str)],
+        is_absent: impl Fn(&str) -> bool,
+    ) -> Tracepoints {
+        let (absent, present) = all.iter().copied().partition(|(_, name)| is_absent(name));
         Tracepoints { present, absent }
     }
 
