@@ -29,7 +29,7 @@ const MOMENTS: [&str; 10] = [
 
 fn say(moment: &str) {
     assert!(MOMENTS.contains(&moment));
-    writeln!(stdout(), "moment {moment}\n").unwrap();
+    stdout().write_all(format!("moment {moment}\n\n").as_bytes()).unwrap();
 }
 
 /// Child process of the next test, which kills it.
