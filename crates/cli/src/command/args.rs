@@ -42,6 +42,9 @@ pub(crate) struct ProgramArgs {
     /// Command after the server of each trial
     #[arg(long, value_name = "COMMAND")]
     cleanup: Option<String>,
+    /// Time the server's packets between driver, socket and program; costs about a microsecond a packet
+    #[arg(long)]
+    stages: bool,
     /// CPUs of the client: 0-3,8; default: half of all
     #[arg(long, value_name = "LIST")]
     near_cpus: Option<String>,
@@ -71,6 +74,7 @@ impl ProgramArgs {
     /// Adds what is given to an experiment.
     pub(crate) fn add_to(&self, experiment: &mut Experiment) {
         experiment.metrics.extend(self.metric.iter().cloned());
+        experiment.stages |= self.stages;
         experiment.port = self.port.or(experiment.port);
         let texts = [
             (&mut experiment.server, &self.server),

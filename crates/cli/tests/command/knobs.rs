@@ -7,7 +7,7 @@ use crate::common::{LONG, Running, Spaces, enter, fail, is_installed, succeed, u
 fn logs(data: &Data, interface: &str) -> (String, String) {
     let log = data.file("log");
     let setup = format!(
-        "echo $WIREPATH_ARM $(ethtool -k {interface} | grep tcp-segmentation-offload) >>{log}"
+        "echo $WIREPATH_ARM $(ethtool -k {interface} | grep tx-tcp-segmentation:) >>{log}"
     );
     (setup, log)
 }
@@ -36,10 +36,10 @@ fn a_knob_is_set_for_the_trials_of_its_arms_and_no_longer() {
     assert_eq!(
         seen(&log),
         [
-            "base again tcp-segmentation-offload: on",
-            "base tcp-segmentation-offload: on",
-            "gro=off tcp-segmentation-offload: on",
-            "tso=off tcp-segmentation-offload: off",
+            "base again tx-tcp-segmentation: on",
+            "base tx-tcp-segmentation: on",
+            "gro=off tx-tcp-segmentation: on",
+            "tso=off tx-tcp-segmentation: off",
         ]
     );
     // The GRO of a veth is off.
@@ -64,7 +64,7 @@ fn knobs_of_existing_namespaces_are_set_through_the_journal_and_restored() {
     let args = [&METRIC[..], &place, &switches].concat();
     let outcome = proven(&data, &args);
     assert_no_failure(&outcome);
-    assert!(seen(&log).contains(&"tso=off tcp-segmentation-offload: off".to_owned()));
+    assert!(seen(&log).contains(&"tso=off tx-tcp-segmentation: off".to_owned()));
     assert_eq!((spaces.near_link(), spaces.far_link(), features(&spaces)), before);
     assert!(outcome["machine"]["nic"].as_str().unwrap().contains(&spaces.far), "{outcome:#}");
 

@@ -90,6 +90,32 @@ fn arms_by_environment_share_a_server_and_one_alone_is_a_variant_of_it() {
 }
 
 #[test]
+fn stages_of_an_unmodified_server_are_timed_and_their_cost_is_told() {
+    if !is_installed("python3") {
+        return;
+    }
+    let data = Data::new();
+    let (echo, ping) = (script(&data, "echo.py", ECHO), script(&data, "ping.py", PING));
+    let more =
+        ["--server", &echo, "--arm", "b:X=1", "--stages", "--metric", "socket_to_read_ns_p50"];
+    let command = prove(&data, &[&udp(&ping, &more)[..], &["--json"]].concat());
+    let output = run(command);
+    let said = all_text(&output);
+    if said.contains("not supported here") {
+        return testkit::skip("kernel", "no stage latencies");
+    }
+    assert!(output.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_no_failure(&outcome);
+    for stage in ["driver_to_socket_ns_p50", "socket_to_read_ns_p50", "stage_trace_ns_per_packet"] {
+        assert!(median(&outcome, "b", stage) > 0.0, "{stage}");
+    }
+    // 300 datagrams in each trial.
+    let timed = arm(&outcome, "b")["counters"]["stage_packet_count"].as_u64().unwrap();
+    assert_eq!(timed, 300 * outcome["blocks"].as_u64().unwrap());
+}
+
+#[test]
 fn switches_by_environment_make_a_ladder() {
     if !is_installed("python3") {
         return;

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use host::explain::StageLatencies;
 use host::netns::Netns;
 use lab::adapters::Figure;
 use lab::program::Usage;
-use model::{Cost, Measurement, PathError, Shape};
+use model::{Cost, Measurement, PathError, Shape, Trap};
 
 use crate::place::{Place, Side};
 
@@ -132,6 +133,22 @@ pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
         m.figures.insert(figure.name.clone(), *value);
     }
     m
+}
+
+/// Adds the stages of the server's packets, and their cost.
+pub(crate) fn add_stages(stages: StageLatencies, m: &mut Measurement) {
+    let segments = stages.segments.into_iter();
+    m.segments.extend(segments.map(|(name, histogram)| (name.to_owned(), histogram)));
+    let cost = stages.cost_ns_per_packet;
+    m.figures.extend(cost.map(|ns| ("stage_trace_ns_per_packet".to_owned(), ns)));
+    m.counters.insert("stage_packet_count".into(), stages.packets_count);
+    m.counters.insert("stage_dropped_count".into(), stages.dropped_count);
+    m.traps.extend(
+        stages
+            .missing
+            .into_iter()
+            .map(|what| Trap { what, advice: "read the stages of packets as incomplete".into() }),
+    );
 }
 
 #[cfg(test)]

@@ -82,6 +82,9 @@ pub struct Experiment {
     /// Time that a server has to end after SIGTERM. Default: 2s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace: Option<String>,
+    /// Time the packets of the server between driver, socket and program; costs about a microsecond a packet.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stages: bool,
     /// Time to spend. Default: 60s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,

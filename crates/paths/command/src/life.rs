@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
+use host::explain::{Narrow, StageTrace};
 use host::netns::Netns;
 use lab::adapters::{Figure, FigureError};
 use lab::program::{
@@ -13,7 +14,7 @@ use lab::program::{
 use lab::{Meter, Placement, Used};
 use model::{Measurement, PathError};
 
-use crate::accounting::{Counters, Observed, measurement};
+use crate::accounting::{Counters, Observed, add_stages, measurement};
 use crate::place::Place;
 use crate::spec::Warmup;
 use crate::{ArmSpec, Spec};
@@ -136,12 +137,15 @@ impl Life<'_> {
         let before = usage()?;
         let counters = Counters::now(self.place)?;
         let meter = Meter::start(self.clock, &self.cpus.both())?;
+        let trace = server.filter(|_| self.spec.stages).map(|server| self.trace(server));
+        let trace = trace.transpose()?;
         let client = self.start("client", self.spec.client_of(turn.arm), near, env);
         let client = client.map_err(PathError::part)?;
         let servers: Vec<&Program> = server.into_iter().collect();
         let client = client.wait_beside(&servers, self.spec.limits.step, self.stop);
         let client = client.map_err(PathError::part)?;
         let used = meter.stop()?;
+        let stages = trace.map(StageTrace::stop).transpose().map_err(PathError::part)?;
         let counters = Counters::now(self.place)?.since(&counters);
         let served = usage()?.zip(before).map(|(after, before)| after.since(&before));
         if let Some(server) = server {
@@ -164,7 +168,17 @@ impl Life<'_> {
         let mut m = measurement(&seen);
         let programs_ns = client.usage.cpu_ns() + served.as_ref().map_or(0, Usage::cpu_ns);
         account(used, programs_ns, &mut m);
+        if let Some(stages) = stages {
+            add_stages(stages, &mut m);
+        }
         Ok(m)
+    }
+
+    /// Starts to time the packets that a server receives.
+    fn trace(&self, server: &Program) -> Result<StageTrace, PathError> {
+        let of_group = server.cgroup().map(|cgroup| Narrow::Cgroup(cgroup.id()));
+        let narrow = of_group.unwrap_or_else(|| Narrow::Processes(server.processes()));
+        StageTrace::start(&self.place.far.netns, narrow).map_err(PathError::part)
     }
 
     fn warm_up(&self, turn: &Turn<'_>) -> Result<(), PathError> {

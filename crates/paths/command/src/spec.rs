@@ -25,6 +25,9 @@ const MEASURED: &[&str] = &[
     "context_switches_per_packet",
 ];
 
+/// Start of the figures of `--stages`.
+const STAGES: [&str; 2] = ["driver_to_socket_ns_", "socket_to_read_ns_"];
+
 /// Figures of an adapter that decide unless others are named: each verdict more costs certainty.
 const JUDGED_OF_ADAPTER: usize = 3;
 
@@ -81,6 +84,8 @@ pub enum SpecError {
         "no figure {name:?}: write NAME='SOURCE lower|higher', or one of {}", MEASURED.join(", ")
     )]
     NoFigure { name: String },
+    #[error("{name} is a figure of the stages of packets; add --stages")]
+    Untraced { name: String },
     #[error("{name} is measured without parsing; give the figure another name")]
     Taken { name: String },
     #[error("two figures are named {name}")]
@@ -157,6 +162,7 @@ pub struct Spec {
     pub(crate) far_cpus: Option<Vec<usize>>,
     pub(crate) port: u16,
     pub(crate) limits: Limits,
+    pub(crate) stages: bool,
 }
 
 fn time(
@@ -238,6 +244,7 @@ impl Experiment {
                 step: time("within", self.within.as_ref(), Duration::from_secs(60))?,
                 grace: time("grace", self.grace.as_ref(), Duration::from_secs(2))?,
             },
+            stages: self.stages,
             arms,
             switches,
         };
@@ -317,6 +324,9 @@ impl Experiment {
                 }
                 name
             };
+            if is_stage(&name) && !self.stages {
+                return Err(SpecError::Untraced { name });
+            }
             if judged.contains(&name) {
                 return Err(SpecError::SameFigure { name });
             }
@@ -340,7 +350,11 @@ impl Experiment {
 }
 
 fn is_measured(name: &str) -> bool {
-    MEASURED.contains(&name)
+    MEASURED.contains(&name) || is_stage(name)
+}
+
+fn is_stage(name: &str) -> bool {
+    STAGES.iter().any(|stem| name.starts_with(stem))
 }
 
 fn switches(texts: &[String]) -> Result<Vec<Switch>, SpecError> {
