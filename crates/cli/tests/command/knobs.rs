@@ -6,9 +6,8 @@ use crate::common::{LONG, Running, Spaces, enter, fail, is_installed, succeed, u
 /// A client that needs no server, and logs the settings of the far end.
 fn logs(data: &Data, interface: &str) -> (String, String) {
     let log = data.file("log");
-    let setup = format!(
-        "echo $WIREPATH_ARM $(ethtool -k {interface} | grep tx-tcp-segmentation:) >>{log}"
-    );
+    let setup =
+        format!("echo $WIREPATH_ARM $(ethtool -k {interface} | grep tx-tcp-segmentation:) >>{log}");
     (setup, log)
 }
 
