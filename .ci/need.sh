@@ -40,18 +40,16 @@ need_packages() {
 }
 
 # As need_packages, and no service of theirs is started.
-need_unstarted_packages() {
-    local policy=/usr/sbin/policy-rc.d
+need_unstarted_packages() (
+    policy=/usr/sbin/policy-rc.d
     if command -v apt-get >/dev/null && [ ! -e "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM HUP
         # 101: no action is allowed. Source: Debian's invoke-rc.d policy layer.
         as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy"
-        # A failed installation is reported by need_packages itself.
-        need_packages "$@" || true
-        as_root rm -f "$policy"
-    else
-        need_packages "$@"
     fi
-}
+    need_packages "$@"
+)
 
 # Checks that cargo runs with the toolchain of rust-toolchain.toml.
 need_cargo() {

@@ -16,10 +16,10 @@ pub(crate) struct Counters {
     /// Packets of the far interface, both directions.
     packets: u64,
     bytes: u64,
-    /// Datagrams dropped because a socket's buffer was full, both ends.
-    udp_buffer_errors: u64,
-    /// TCP segments sent again, both ends.
-    tcp_retransmits: u64,
+    /// Datagrams dropped because a socket's buffer was full, both ends; `None` if the kernel does not say.
+    udp_buffer_errors: Option<u64>,
+    /// TCP segments sent again, both ends; `None` if the kernel does not say.
+    tcp_retransmits: Option<u64>,
     /// Packets that the far interface dropped.
     drops: u64,
 }
@@ -31,7 +31,7 @@ impl Counters {
         };
         let (near, far) = (snmp(&place.near.netns)?, snmp(&place.far.netns)?);
         let both = |table: &str, name: &str| {
-            snmp_value(&near, table, name) + snmp_value(&far, table, name)
+            Some(snmp_value(&near, table, name)? + snmp_value(&far, table, name)?)
         };
         Ok(Counters {
             packets: of_interface(&["rx_packets", "tx_packets"])?,
@@ -44,11 +44,12 @@ impl Counters {
 
     pub(crate) fn since(&self, earlier: &Counters) -> Counters {
         let count = |of: fn(&Counters) -> u64| of(self).saturating_sub(of(earlier));
+        let known = |of: fn(&Counters) -> Option<u64>| Some(of(self)?.saturating_sub(of(earlier)?));
         Counters {
             packets: count(|c| c.packets),
             bytes: count(|c| c.bytes),
-            udp_buffer_errors: count(|c| c.udp_buffer_errors),
-            tcp_retransmits: count(|c| c.tcp_retransmits),
+            udp_buffer_errors: known(|c| c.udp_buffer_errors),
+            tcp_retransmits: known(|c| c.tcp_retransmits),
             drops: count(|c| c.drops),
         }
     }
@@ -71,12 +72,12 @@ fn snmp(netns: &Netns) -> Result<String, PathError> {
     netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
 }
 
-/// A counter of /proc/net/snmp: a line of names is followed by a line of values. 0 if it is missing.
-fn snmp_value(text: &str, table: &str, name: &str) -> u64 {
+/// A counter of /proc/net/snmp: a line of names is followed by a line of values.
+fn snmp_value(text: &str, table: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(table)?.strip_prefix(": "));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let at = names.split(' ').position(|found| found == name);
-    at.and_then(|at| values.split(' ').nth(at)?.parse().ok()).unwrap_or(0)
+    at.and_then(|at| values.split(' ').nth(at)?.parse().ok())
 }
 
 /// CPU time and context switches of a program as the cost of an end.
@@ -121,8 +122,8 @@ pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
     add("interface_bytes", Some(seen.counters.bytes as f64));
     add("interface_packet_count", Some(seen.counters.packets as f64));
     add("interface_drop_count", Some(seen.counters.drops as f64));
-    add("udp_buffer_error_count", Some(seen.counters.udp_buffer_errors as f64));
-    add("tcp_retransmit_count", Some(seen.counters.tcp_retransmits as f64));
+    add("udp_buffer_error_count", seen.counters.udp_buffer_errors.map(|count| count as f64));
+    add("tcp_retransmit_count", seen.counters.tcp_retransmits.map(|count| count as f64));
     for name in ["client_memory_bytes_max", "server_memory_bytes_max", "interface_bytes"] {
         let shape = Shape { unit: "bytes".into(), better: model::Better::Lower };
         m.shapes.insert(name.to_owned(), shape);
@@ -160,9 +161,9 @@ mod tests {
         let text = "Tcp: RtoMin RetransSegs InErrs\nTcp: 200 17 0\n\
                     Udp: InDatagrams RcvbufErrors\nUdp: 5 3\nUdpLite: InDatagrams RcvbufErrors\n\
                     UdpLite: 0 9\n";
-        assert_eq!(snmp_value(text, "Tcp", "RetransSegs"), 17);
-        assert_eq!(snmp_value(text, "Udp", "RcvbufErrors"), 3);
-        assert_eq!(snmp_value(text, "Udp", "NoSuch"), 0);
-        assert_eq!(snmp_value("", "Udp", "RcvbufErrors"), 0);
+        assert_eq!(snmp_value(text, "Tcp", "RetransSegs"), Some(17));
+        assert_eq!(snmp_value(text, "Udp", "RcvbufErrors"), Some(3));
+        assert_eq!(snmp_value(text, "Udp", "NoSuch"), None);
+        assert_eq!(snmp_value("", "Udp", "RcvbufErrors"), None);
     }
 }
