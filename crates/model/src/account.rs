@@ -108,11 +108,12 @@ fn not_effective<'a>(trials: impl Iterator<Item = &'a Trial>, switch: &str) -> O
         .map(|report| report.why.as_str())
 }
 
+/// The first failures, a line that counts those left out, and the last one.
 fn shortened(mut failures: Vec<String>) -> Vec<String> {
     if failures.len() > FAILURES_MAX {
         let more = failures.len() - FAILURES_MAX;
-        failures.truncate(FAILURES_MAX);
-        failures.push(format!("and {more} more"));
+        let line = format!("and {more} more");
+        failures.splice(FAILURES_MAX - 1..FAILURES_MAX - 1 + more, [line]);
     }
     failures
 }
@@ -226,4 +227,19 @@ fn deduplicated(warnings: Vec<Warning>) -> Vec<Warning> {
         }
     }
     unique
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_of_failures_keeps_the_first_and_the_last() {
+        let failures = |count: usize| (1..=count).map(|n| format!("error {n}")).collect();
+        assert_eq!(shortened(failures(10)).len(), 10);
+        let short = shortened(failures(25));
+        assert_eq!(short.len(), 11);
+        assert_eq!(short[0], "error 1");
+        assert_eq!(short[8..], ["error 9", "and 15 more", "error 25"]);
+    }
 }

@@ -551,7 +551,10 @@ impl Delivered {
 fn failures(outcome: &Outcome) -> Vec<Failures> {
     let of_arm = |arm: &ArmOutcome| {
         let last = arm.failures.last()?;
-        let summary = format!("{} failed, the last: {last}", arm.failures.len());
+        // A long list is shortened.
+        let counted = arm.reliability.as_ref().map_or(0, |reliability| reliability.failed as usize);
+        let failed = counted.max(arm.failures.len());
+        let summary = format!("{failed} failed, the last: {last}");
         Some(Failures { arm: arm.name.clone(), summary, errors: arm.failures.clone() })
     };
     outcome.arms.iter().filter_map(of_arm).collect()
