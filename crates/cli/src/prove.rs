@@ -33,18 +33,15 @@ use crate::{console, machine, results, series, signals};
 pub(crate) enum ProveCommand {
     /// Prove which of your own programs or settings is better: any command as an arm
     #[command(after_help = "\
-Example:
-  wirepath prove command --arm main='./main/server -p 9000' --arm pr='./pr/server -p 9000' \\
-      --client './bench $WIREPATH_FAR:9000 --json' --metric 'p99_us=json:/latency/p99 lower'
-  wirepath prove command --server 'redis-server --port $WIREPATH_PORT --save \"\" --bind 0.0.0.0 \\
-      --protected-mode no' --switch tso=off --switch rps-cpus=1 --adapter redis-benchmark \\
-      --client 'redis-benchmark -h $WIREPATH_FAR -p $WIREPATH_PORT -t get -n 20000 --csv'
-  wirepath prove command experiment.toml --check
-  wirepath prove command --resume 20261123-104821
-
 Variables for every command: $WIREPATH_NEAR and $WIREPATH_FAR (addresses of client and server),
 $WIREPATH_PORT, $WIREPATH_ARM and $WIREPATH_TRIAL. Quote commands with ' so that these are not expanded
-before.")]
+before.
+
+Example:
+  wirepath prove command --arm main=./main/server --arm pr=./pr/server --client ./bench --metric 'p99_us=re:p99 ([0-9.]+)'
+  wirepath prove command --server ./server --switch tso=off --client 'wrk --latency http://$WIREPATH_FAR:9000' --adapter wrk
+  wirepath prove command experiment.toml --check
+  wirepath prove command --resume 20261123-104821")]
     Command(Box<crate::command::CommandArgs>),
 }
 
