@@ -66,6 +66,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_compared_with_those_below_it_block_by_block() {
+        let unjudged = |trials| crate::MetricOutcome::unjudged("ns", crate::Better::Lower, trials);
         let arm = |name: &str, kind, switches: &[&str], values: [f64; 8]| ArmOutcome {
             name: name.to_owned(),
             kind,
@@ -74,11 +75,10 @@ mod tests {
             trials: 8,
             metrics: BTreeMap::from([(
                 "rtt_ns_p50".to_owned(),
-                crate::MetricOutcome::unjudged(
-                    "ns",
-                    crate::Better::Lower,
-                    values.map(Some).to_vec(),
-                ),
+                crate::MetricOutcome {
+                    median: Some(values[0]),
+                    ..unjudged(values.map(Some).to_vec())
+                },
             )]),
             latency: BTreeMap::new(),
             mode: BTreeMap::new(),
@@ -118,5 +118,15 @@ mod tests {
         assert_eq!((gains[0].ratio, gains[0].verdict), (0.5, Verdict::Better));
         assert_eq!((gains[1].arm.as_str(), gains[1].over.as_str()), ("+lro (plan)", "+gro"));
         assert_eq!((gains[1].ratio, gains[1].verdict), (1.0, Verdict::NoDifferenceShown));
+
+        // A figure that was refused in every trial is not compared, neither with a number nor with another.
+        for refused in [2, 3] {
+            let mut outcome = outcome.clone();
+            for arm in &mut outcome.arms[refused..] {
+                let metric = arm.metrics.get_mut("rtt_ns_p50").unwrap();
+                *metric = unjudged(vec![None; 8]);
+            }
+            assert_eq!(outcome.gains("plan").len(), refused - 2);
+        }
     }
 }

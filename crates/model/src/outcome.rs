@@ -289,7 +289,7 @@ impl Outcome {
         self.judged.iter().filter(differs).map(String::as_str).collect()
     }
 
-    /// Compares one arm with another by one metric; `None` if an arm lacks the metric or never ran, or no
+    /// Compares one arm with another by one metric; `None` if an arm has no figure or never ran, or no
     /// block has both. The verdict is corrected for as many comparisons as the run has judged verdicts.
     pub fn step(
         &self,
@@ -301,6 +301,9 @@ impl Outcome {
             return None;
         }
         let (from, to) = (from.metrics.get(metric)?, to.metrics.get(metric)?);
+        if from.median.is_none() || to.median.is_none() {
+            return None;
+        }
         let complete = self.blocks as usize;
         let pairs = Pairs::new(&to.trials, &from.trials, None, complete, to.better);
         let question = Question { pairs, better: to.better, tail_high: None };

@@ -123,7 +123,9 @@ mod tests {
 
     fn arm(kind: ArmKind, name: &str, switches: &[&str], values: &[f64]) -> ArmOutcome {
         let trials = values.iter().map(|v| v.is_finite().then_some(*v)).collect();
-        let metric = MetricOutcome::unjudged("ns", Better::Lower, trials);
+        let median = values.iter().copied().find(|value| value.is_finite());
+        let metric =
+            MetricOutcome { median, ..MetricOutcome::unjudged("ns", Better::Lower, trials) };
         ArmOutcome {
             name: name.into(),
             kind,
