@@ -32,14 +32,13 @@ use crate::{console, machine, results, series, signals};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProveCommand {
     /// Prove which of your own programs or settings is better: any command as an arm
+    ///
+    /// Every command has the variables $WIREPATH_NEAR and $WIREPATH_FAR (addresses of client and server),
+    /// $WIREPATH_PORT, $WIREPATH_ARM and $WIREPATH_TRIAL. Quote commands with ' so that your shell does not expand them.
     #[command(after_help = "\
-Variables for every command: $WIREPATH_NEAR and $WIREPATH_FAR (addresses of client and server),
-$WIREPATH_PORT, $WIREPATH_ARM and $WIREPATH_TRIAL. Quote commands with ' so that these are not expanded
-before.
-
 Example:
-  wirepath prove command --arm main=./main/server --arm pr=./pr/server --client ./bench --metric 'p99_us=re:p99 ([0-9.]+)'
-  wirepath prove command --server ./server --switch tso=off --client 'wrk --latency http://$WIREPATH_FAR:9000' --adapter wrk
+  wirepath prove command --arm a=./main --arm b=./pr --client ./bench --metric 'p99_us=re:p99 (.+)'
+  wirepath prove command --server ./s --switch tso=off --client ./bench --metric 'rps=json:/rps'
   wirepath prove command experiment.toml --check
   wirepath prove command --resume 20261123-104821")]
     Command(Box<crate::command::CommandArgs>),
