@@ -75,7 +75,7 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(TunnelCommand),
-    /// Find settings that slow packets on this host, with evidence and remedy; changes nothing
+    /// Find settings that slow packets on this host, with evidence and remedy; read-only
     #[command(after_help = "\
 Example:
   wirepath doctor --interface eth1 --profile latency --app-cpu 3
