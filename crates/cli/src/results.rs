@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{
-    By, Ended, Experiment, ExperimentPlan, Outcome, OutcomeHeader, RunComparison, Step, Support,
-};
+use model::{By, Ended, Experiment, ExperimentPlan, Outcome, RunComparison, Step, Support};
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
 
 use crate::context::Context;
@@ -85,15 +83,7 @@ fn recover(stored: Stored) -> model::Outcome {
             _ => break,
         }
     }
-    let mut outcome = experiment.outcome(OutcomeHeader {
-        id: header.id,
-        started: header.started,
-        version: header.version,
-        machine: header.machine,
-        path: header.path,
-        load: header.load,
-        search: None,
-    });
+    let mut outcome = experiment.outcome(header.into());
     outcome.ended = Ended::Unfinished;
     outcome
 }

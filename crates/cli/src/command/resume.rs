@@ -1,7 +1,7 @@
 //! `prove command --resume`.
 
 use command::Experiment;
-use model::{Ended, OutcomeHeader};
+use model::Ended;
 use report::store::{Store, Stored};
 
 use super::CommandArgs;
@@ -52,18 +52,6 @@ pub(super) fn load(
     if !given.is_unspecified() && given.digest() != experiment.digest() {
         return refused("its experiment differs from the one given now");
     }
-    let resumed = Resumed {
-        seed: header.seed,
-        trials,
-        header: OutcomeHeader {
-            id: header.id,
-            started: header.started,
-            version: header.version,
-            machine: header.machine,
-            path: header.path,
-            load: header.load,
-            search: None,
-        },
-    };
+    let resumed = Resumed { seed: header.seed, trials, header: header.into() };
     Ok((experiment, resumed))
 }

@@ -11,7 +11,7 @@ use lab::adapters::{Figure, FigureError};
 use lab::program::{
     self, Finished, PortUse, Program, ProgramError, Ready, Transport, Usage, port_holder,
 };
-use lab::{Meter, Placement, Used};
+use lab::{Meter, Placement};
 use model::{Measurement, PathError};
 
 use crate::accounting::{Counters, Observed, add_stages, measurement};
@@ -167,7 +167,7 @@ impl Life<'_> {
         };
         let mut m = measurement(&seen);
         let programs_ns = client.usage.cpu_ns() + served.as_ref().map_or(0, Usage::cpu_ns);
-        account(used, programs_ns, &mut m);
+        used.with_children(programs_ns).account(&mut m);
         if let Some(stages) = stages {
             add_stages(stages, &mut m);
         }
@@ -268,11 +268,6 @@ impl Life<'_> {
             PathError::at("client", format!("{why}; {}", last_lines(client)))
         })
     }
-}
-
-/// Adds the machine's CPU time during the client.
-fn account(used: Used, programs_ns: u64, m: &mut Measurement) {
-    used.with_children(programs_ns).account(m);
 }
 
 fn check_status(name: &str, finished: &Finished) -> Result<(), PathError> {

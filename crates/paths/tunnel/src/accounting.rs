@@ -29,7 +29,7 @@ impl Losses {
     pub(super) fn now(&self, lab: &Triple) -> Lost {
         let middle = &lab.middle;
         let places = [
-            // What XDP could not redirect, and the backlog of another CPU.
+            // Frames that XDP could not redirect, and those that the backlog of another CPU dropped.
             (middle.near_if.ifname.as_str(), "rx_dropped", "port_rx_dropped_count"),
             (BRIDGE, "rx_dropped", "bridge_rx_dropped_count"),
             (VXLAN, "tx_dropped", "vxlan_tx_dropped_count"),

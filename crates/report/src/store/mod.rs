@@ -14,7 +14,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 
 pub use model::TrialRecord;
-use model::{Arm, Ended, Machine, Outcome};
+use model::{Arm, Ended, Machine, Outcome, OutcomeHeader};
 use serde::{Deserialize, Serialize};
 
 pub use error::StoreError;
@@ -38,6 +38,13 @@ pub struct ExperimentHeader {
     /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
     pub version: String,
+}
+
+impl From<ExperimentHeader> for OutcomeHeader {
+    fn from(header: ExperimentHeader) -> Self {
+        let ExperimentHeader { id, started, path, load, machine, version, .. } = header;
+        OutcomeHeader { id, started, version, machine, path, load, search: None }
+    }
 }
 
 /// Filter for lists of experiments; empty fields let everything through.
