@@ -236,7 +236,7 @@ impl Program {
         self.take_events(Duration::ZERO)?;
         match self.early_end() {
             Some(how) => {
-                Err(ProgramError::Ended { name: self.name.clone(), how, output: self.last_lines() })
+                Err(ProgramError::Ended { name: self.name.clone(), how, output: self.last_words() })
             }
             None => Ok(()),
         }
@@ -262,7 +262,7 @@ impl Program {
             // Before its end: a line may be its last.
             let is_ready = self.is_ready(ready);
             if let Some(how) = self.early_end() {
-                let (name, output) = (self.name.clone(), self.last_lines());
+                let (name, output) = (self.name.clone(), self.last_words());
                 return Err(ProgramError::EndedEarly { name, how, output });
             }
             if is_ready {
@@ -437,7 +437,18 @@ impl Program {
         (state.empty.is_some() || !status.success()).then(|| status.to_string())
     }
 
-    /// Last lines of the output for an error.
+    /// Last lines of a program that has ended or failed. What it left is killed, so that its output ends:
+    /// the news of its end may come before its last line has been read.
+    fn last_words(&self) -> String {
+        if self.state().empty.is_none() {
+            self.supervisor.kill_all();
+        }
+        self.stdout.wait_end(OUTPUT_MAX);
+        self.stderr.wait_end(OUTPUT_MAX);
+        self.last_lines()
+    }
+
+    /// Last lines of the output so far, for an error.
     fn last_lines(&self) -> String {
         let (stdout, stderr) = (self.stdout.last_lines(), self.stderr.last_lines());
         match (stdout.is_empty(), stderr.is_empty()) {

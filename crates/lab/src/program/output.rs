@@ -159,11 +159,20 @@ impl Capture {
         last_lines(&kept.tail.range(from..).copied().collect::<Vec<u8>>())
     }
 
-    /// Output up to the end of the stream, or after `limit`.
-    pub(super) fn finish(self, limit: Duration) -> Output {
+    /// Waits for the end of the stream, at most `limit`.
+    pub(super) fn wait_end(&self, limit: Duration) {
+        drop(self.ended(limit));
+    }
+
+    fn ended(&self, limit: Duration) -> MutexGuard<'_, Kept> {
         let waited =
             self.shared.ended.wait_timeout_while(self.shared.lock(), limit, |kept| !kept.has_ended);
-        let (mut kept, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Output up to the end of the stream, or after `limit`.
+    pub(super) fn finish(self, limit: Duration) -> Output {
+        let mut kept = self.ended(limit);
         let mut bytes = std::mem::take(&mut kept.head);
         if kept.dropped_bytes > 0 {
             bytes.push(b'\n');

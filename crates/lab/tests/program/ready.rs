@@ -157,6 +157,20 @@ fn server_that_ends_early_is_reported_with_its_status_and_output() {
 }
 
 #[test]
+fn last_words_of_a_server_that_ends_at_once_are_in_the_error() {
+    in_both_homes(|home| {
+        for _ in 0..50 {
+            // Its end may be known before its output has been read; a child may still have the pipe.
+            for command in ["echo no config >&2; exit 3", "sleep 600 & echo no config; exit 3"] {
+                let mut server = home.start("server", command);
+                let error = server.wait_ready(&ready("line:^never$"), LONG, &GO_ON).unwrap_err();
+                assert!(error.to_string().contains("no config"), "{command}: {error}");
+            }
+        }
+    });
+}
+
+#[test]
 fn held_port_is_in_the_output_of_the_server() {
     in_both_homes(|home| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
