@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -23,22 +24,45 @@ pub enum Better {
 ///
 /// Source for reordering: RFC 4737 section 3.3 (a datagram is reordered if its sequence number is
 /// below the highest received before it); duplicates are never counted as reordered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Datagrams passed to the kernel or ring and completed by it.
     pub sent_count: u64,
     /// Arrivals, including duplicates.
     pub received_count: u64,
-    /// Arrivals of a sequence number that had arrived before.
-    pub duplicated_count: u64,
+    /// Arrivals of a sequence number that had arrived before; `None` if they were not counted. A loss and
+    /// a duplicate then cancel each other in [`lost_count`](Self::lost_count).
+    pub duplicated_count: Option<u64>,
     /// First arrivals below the highest sequence number received before them.
     pub reordered_count: u64,
 }
 
+/// Nothing sent, and nothing arrived.
+impl Default for Delivery {
+    fn default() -> Self {
+        Delivery { sent_count: 0, received_count: 0, duplicated_count: Some(0), reordered_count: 0 }
+    }
+}
+
+impl AddAssign for Delivery {
+    fn add_assign(&mut self, other: Self) {
+        self.sent_count += other.sent_count;
+        self.received_count += other.received_count;
+        self.duplicated_count =
+            self.duplicated_count.zip(other.duplicated_count).map(|(own, more)| own + more);
+        self.reordered_count += other.reordered_count;
+    }
+}
+
 impl Delivery {
+    /// Arrivals without duplicates; all arrivals if duplicates were not counted.
+    pub fn first_arrival_count(&self) -> u64 {
+        self.received_count.saturating_sub(self.duplicated_count.unwrap_or(0))
+    }
+
     /// Sequence numbers that were sent and never arrived.
     pub fn lost_count(&self) -> u64 {
-        self.sent_count.saturating_sub(self.received_count.saturating_sub(self.duplicated_count))
+        self.sent_count.saturating_sub(self.first_arrival_count())
     }
 
     /// Lost share of the sent datagrams, 0.0 to 1.0; `None` if none was sent.
@@ -48,8 +72,8 @@ impl Delivery {
 
     /// True if sent = received − duplicated + lost holds without clamping.
     pub fn balances(&self) -> bool {
-        self.received_count >= self.duplicated_count
-            && self.received_count - self.duplicated_count <= self.sent_count
+        self.received_count >= self.duplicated_count.unwrap_or(0)
+            && self.first_arrival_count() <= self.sent_count
     }
 }
 

@@ -195,7 +195,7 @@ impl Measurement {
             }
         }
         // Another program reports no sample count; that of its worst direction stands in.
-        let arrivals = self.deliveries.values().map(first_arrivals).min();
+        let arrivals = self.deliveries.values().map(Delivery::first_arrival_count).min();
         for (segment, percentiles) in &self.reported {
             if self.segments.contains_key(segment) {
                 continue;
@@ -233,7 +233,7 @@ impl Measurement {
         let packets = match self.deliveries.is_empty() {
             _ if self.packet_count.is_some() => self.packet_count,
             true => self.throughput.map(|throughput| throughput.received_count),
-            false => Some(self.deliveries.values().map(first_arrivals).sum()),
+            false => Some(self.deliveries.values().map(Delivery::first_arrival_count).sum()),
         };
         let share = |amount: u64| match packets {
             None => Err("no cost per packet: arrivals are not known".to_owned()),
@@ -257,27 +257,26 @@ impl Measurement {
         if self.deliveries.is_empty() {
             return;
         }
-        type Count = fn(&Delivery) -> u64;
+        type Count = fn(&Delivery) -> Option<u64>;
         let counts: [(&str, Count); 3] = [
-            ("lost_count", Delivery::lost_count),
+            ("lost_count", |books| Some(books.lost_count())),
             ("duplicated_count", |books| books.duplicated_count),
-            ("reordered_count", |books| books.reordered_count),
+            ("reordered_count", |books| Some(books.reordered_count)),
         ];
         for (name, count) in counts {
-            let all: u64 = self.deliveries.values().map(count).sum();
-            push(metrics, name, Ok(all as f64));
+            let value = |count: Option<u64>| match count {
+                Some(count) => Ok(count as f64),
+                None => Err("duplicates were not counted".to_owned()),
+            };
+            push(metrics, name, value(self.deliveries.values().map(count).sum()));
             if self.deliveries.len() > 1 {
                 for (direction, books) in &self.deliveries {
                     let name = format!("{name}_{}", segment_stem(direction));
-                    push(metrics, &name, Ok(count(books) as f64));
+                    push(metrics, &name, value(count(books)));
                 }
             }
         }
     }
-}
-
-fn first_arrivals(books: &Delivery) -> u64 {
-    books.received_count.saturating_sub(books.duplicated_count)
 }
 
 /// A latency, or the reason why there is none.

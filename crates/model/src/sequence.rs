@@ -190,7 +190,7 @@ impl SequenceCounts {
         Delivery {
             sent_count,
             received_count: self.received - self.too_old,
-            duplicated_count: self.duplicated,
+            duplicated_count: Some(self.duplicated),
             reordered_count: self.reordered,
         }
     }

@@ -86,8 +86,12 @@ fn loss_refuses_the_quantiles_among_the_lost_and_leaves_the_rest() {
 fn delivery_is_summed_and_split_by_direction() {
     let mut measurement = measurement("rtt", 100);
     assert!(metric(&measurement, "lost_count_forward").is_none(), "one direction needs no split");
-    let back =
-        Delivery { sent_count: 100, received_count: 99, duplicated_count: 4, reordered_count: 2 };
+    let back = Delivery {
+        sent_count: 100,
+        received_count: 99,
+        duplicated_count: Some(4),
+        reordered_count: 2,
+    };
     measurement.deliveries.insert("return".into(), back);
     assert_eq!(value(&measurement, "lost_count"), 5.0);
     assert_eq!(value(&measurement, "lost_count_forward"), 0.0);
@@ -99,8 +103,12 @@ fn delivery_is_summed_and_split_by_direction() {
 #[test]
 fn cost_is_all_ends_over_first_arrivals() {
     let mut measurement = measurement("rtt", 100);
-    let back =
-        Delivery { sent_count: 100, received_count: 104, duplicated_count: 4, reordered_count: 0 };
+    let back = Delivery {
+        sent_count: 100,
+        received_count: 104,
+        duplicated_count: Some(4),
+        reordered_count: 0,
+    };
     measurement.deliveries.insert("return".into(), back);
     let near = Cost {
         user_ns: 1_000,

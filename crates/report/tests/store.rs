@@ -42,7 +42,7 @@ fn measurement(offset: u64) -> Measurement {
     let books = Delivery {
         sent_count: 2_001,
         received_count: 2_000,
-        duplicated_count: 0,
+        duplicated_count: Some(0),
         reordered_count: 1,
     };
     Measurement {

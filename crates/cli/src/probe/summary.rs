@@ -53,7 +53,9 @@ struct DeliveryDocument {
     sent_count: u64,
     received_count: u64,
     lost_count: u64,
-    duplicated_count: u64,
+    /// Absent if duplicates were not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicated_count: Option<u64>,
     reordered_count: u64,
 }
 
@@ -134,7 +136,7 @@ pub(crate) fn summary(
             d.sent_count,
             d.received_count,
             d.lost_count(),
-            d.duplicated_count,
+            d.duplicated_count.map_or("not counted".to_owned(), |count| count.to_string()),
             d.reordered_count
         );
     }

@@ -89,7 +89,7 @@ fn parse(client: &[u8], server: &[u8], size_bytes: usize) -> Result<Measurement,
     let mut measurement = Measurement { wall_ns: interval_ns, ..Measurement::default() };
     measurement.deliveries.insert(
         "forward".into(),
-        Delivery { sent_count, received_count, duplicated_count: 0, reordered_count },
+        Delivery { sent_count, received_count, duplicated_count: None, reordered_count },
     );
     let payload_bytes = received_count * size_bytes as u64;
     measurement.throughput = Some(Throughput { interval_ns, received_count, payload_bytes });
@@ -110,6 +110,7 @@ mod tests {
         assert_eq!((throughput.received_count, throughput.interval_ns), (900, 500_000_000));
         assert_eq!(throughput.payload_bytes, 57_600);
         assert_eq!(m.deliveries["forward"].lost_count(), 100);
+        assert_eq!(m.deliveries["forward"].duplicated_count, None, "its report has no such count");
         assert_eq!(m.deliveries["forward"].reordered_count, 3);
     }
 

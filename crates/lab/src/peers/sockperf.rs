@@ -176,7 +176,7 @@ fn parse(text: &str, segment: &str) -> Result<Measurement, PathError> {
         Delivery {
             sent_count: (received - duplicated + dropped).min(sent).max(0.0) as u64,
             received_count: received as u64,
-            duplicated_count: duplicated as u64,
+            duplicated_count: Some(duplicated as u64),
             reordered_count: reordered as u64,
         },
     );
@@ -219,7 +219,7 @@ sockperf: ---> percentile 50.000 =    3.900
         assert_eq!(quantiles[0], (0.5, 3900.0));
         assert_eq!(quantiles[3], (0.999, 23_400.0));
         let delivery = m.deliveries["forward"];
-        assert_eq!((delivery.duplicated_count, delivery.reordered_count), (1, 3));
+        assert_eq!((delivery.duplicated_count, delivery.reordered_count), (Some(1), 3));
     }
 
     #[test]

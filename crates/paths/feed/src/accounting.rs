@@ -80,7 +80,7 @@ pub(super) fn measurement_of(
         Delivery {
             sent_count,
             received_count: unique_count + arrivals.duplicate_count,
-            duplicated_count: arrivals.duplicate_count,
+            duplicated_count: Some(arrivals.duplicate_count),
             reordered_count: arrivals.reordered_count,
         },
     );

@@ -225,7 +225,7 @@ pub(super) fn of_report(report: &Report) -> Measurement {
     let (sent, came) = (report.sent_count, report.received_count);
     add_deliveries(&mut m, sent, came, came, came + report.duplicated_count);
     if let Some(back) = m.deliveries.get_mut("return") {
-        back.duplicated_count = report.duplicated_count;
+        back.duplicated_count = Some(report.duplicated_count);
     }
     let mut rtt = model::latency_histogram();
     for time_ns in &report.times_ns {
@@ -257,8 +257,7 @@ pub(super) fn add_qemu(m: &mut Measurement, times: &QemuTimes) {
         m.counters.insert(format!("{name}_cpu_ns"), thread.scheduled.run_ns);
         m.counters.insert(format!("{name}_wait_ns"), thread.scheduled.wait_ns);
     }
-    let first = |one: &Delivery| one.received_count.saturating_sub(one.duplicated_count);
-    let packets: u64 = m.deliveries.values().map(first).sum();
+    let packets: u64 = m.deliveries.values().map(Delivery::first_arrival_count).sum();
     if packets > 0 {
         let wait_ns = times.main.scheduled.wait_ns as f64;
         m.figures.insert("main_wait_ns_per_packet".into(), wait_ns / packets as f64);

@@ -38,7 +38,7 @@ fn between(
 fn adds_up(what: &str, sent: &RoleReport, at: &RoleReport) {
     let arrived = at.arrived;
     assert!(arrived.received_count <= sent.sent_count, "{what}: {arrived:?}");
-    assert_eq!(arrived.duplicated_count, 0, "{what}: {arrived:?}");
+    assert_eq!(arrived.duplicated_count, Some(0), "{what}: {arrived:?}");
     assert_eq!(arrived.reordered_count, 0, "{what}: {arrived:?}");
     assert_eq!((at.stray_count, at.too_old_count), (0, 0), "{what}");
     for report in [sent, at] {

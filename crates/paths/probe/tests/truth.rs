@@ -55,11 +55,15 @@ fn counts_that_are_off_by_one_are_detected() {
     use model::Delivery;
     use sys::bpf::FaultCounts;
     let injected = FaultCounts { seen: 100, dropped: 4, duplicated: 4, ..Default::default() };
-    let reported =
-        Delivery { sent_count: 100, received_count: 100, duplicated_count: 4, reordered_count: 0 };
+    let reported = Delivery {
+        sent_count: 100,
+        received_count: 100,
+        duplicated_count: Some(4),
+        reordered_count: 0,
+    };
     assert_eq!(truth::Judged { injected, reported }.mismatch(), None);
     // The fault of iperf3: a duplicate cancels a loss.
-    let netted = Delivery { duplicated_count: 0, ..reported };
+    let netted = Delivery { duplicated_count: Some(0), ..reported };
     assert!(truth::Judged { injected, reported: netted }.mismatch().is_some());
     let one_short = Delivery { received_count: 99, ..reported };
     assert!(truth::Judged { injected, reported: one_short }.mismatch().is_some());

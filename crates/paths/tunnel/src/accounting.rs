@@ -70,7 +70,7 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
     let delivery = Delivery {
         sent_count: sent.sent_count,
         received_count: arrived.frames,
-        duplicated_count: arrived.duplicated,
+        duplicated_count: Some(arrived.duplicated),
         reordered_count: arrived.reordered,
     };
     m.deliveries.insert("forward".into(), delivery);
@@ -78,8 +78,7 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
     let mut dropped_count: u64 = lost.values().sum();
     let counters = &mut m.counters;
     counters.insert("sent_count".into(), sent.sent_count);
-    counters
-        .insert("received_count".into(), arrived.frames - arrived.duplicated.min(arrived.frames));
+    counters.insert("received_count".into(), delivery.first_arrival_count());
     counters.insert("generator_attempted_count".into(), sent.attempted_count);
     counters.extend(lost);
     if let Some(user) = user {
@@ -112,9 +111,7 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
         let copying = if user.is_zero_copy { "zero-copy" } else { "copy" };
         m.mode.insert("xdp".into(), format!("native, {copying}"));
     }
-    let arrived_count = delivery.received_count.saturating_sub(delivery.duplicated_count);
-    let missing_count =
-        delivery.sent_count.saturating_sub(arrived_count).saturating_sub(dropped_count);
+    let missing_count = delivery.lost_count().saturating_sub(dropped_count);
     m.counters.insert("missing_count".into(), missing_count);
 }
 

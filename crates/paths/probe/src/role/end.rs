@@ -216,7 +216,7 @@ impl<'a> End<'a> {
         let arrived = Delivery {
             sent_count: 0,
             received_count: self.received_count,
-            duplicated_count: sum(SequenceCounts::duplicated_count),
+            duplicated_count: Some(sum(SequenceCounts::duplicated_count)),
             reordered_count: sum(SequenceCounts::reordered_count),
         };
         let sent_count = self.sent_count.saturating_sub(engine.unsent_count);

@@ -38,9 +38,7 @@ impl RoleReport {
     /// Adds the report of another thread of the same end.
     pub fn merge(&mut self, other: RoleReport) {
         self.sent_count += other.sent_count;
-        self.arrived.received_count += other.arrived.received_count;
-        self.arrived.duplicated_count += other.arrived.duplicated_count;
-        self.arrived.reordered_count += other.arrived.reordered_count;
+        self.arrived += other.arrived;
         self.too_old_count += other.too_old_count;
         self.stray_count += other.stray_count;
         self.expected_count += other.expected_count;

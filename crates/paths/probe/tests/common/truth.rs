@@ -110,9 +110,9 @@ impl Judged {
             ("datagrams still held", i.held, 0),
             ("sent", r.sent_count, i.seen),
             ("lost", r.lost_count(), i.dropped),
-            ("duplicated", r.duplicated_count, i.duplicated),
+            ("duplicated", r.duplicated_count.unwrap_or(u64::MAX), i.duplicated),
             ("reordered", r.reordered_count, i.reordered),
-            ("sent and accounted for", r.received_count - r.duplicated_count + i.dropped, i.seen),
+            ("sent and accounted for", r.first_arrival_count() + i.dropped, i.seen),
         ];
         let wrong = checks.iter().find(|(_, found, truth)| found != truth)?;
         Some(format!("{}: reported {}, expected {}; {self:?}", wrong.0, wrong.1, wrong.2))
@@ -131,11 +131,7 @@ pub(crate) fn one_way(faults: &FaultSpec, engine: &EngineSpec) -> Result<Judged,
     for (pace, count) in [paced].into_iter().chain([(Pace::Flood, BURST); 3]) {
         let (near, far) = tasks(Role::Send, engine, pace, 64, Some(count));
         let (sent, arrived) = run(&lab.lab.near, &lab.lab.far, &near, &far)?;
-        let one = delivery(&sent, &arrived);
-        reported.sent_count += one.sent_count;
-        reported.received_count += one.received_count;
-        reported.duplicated_count += one.duplicated_count;
-        reported.reordered_count += one.reordered_count;
+        reported += delivery(&sent, &arrived);
     }
     Ok(Judged { injected: lab.injected()[0], reported })
 }
