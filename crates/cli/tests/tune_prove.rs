@@ -8,7 +8,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, Running, Spaces, all_text, enter, fail, json, run, succeed, until};
+use common::{
+    Data, LONG, Running, Spaces, all_text, enter, fail, is_installed, json, run, succeed, until,
+};
 use host::net::{self, ethtool::Feature};
 use host::netns::Netns;
 use serde_json::Value;
@@ -170,6 +172,65 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     assert!(html.contains("wirepath tune prove") && html.contains("--from"), "{html}");
     let text = succeed(desk.prove(&plan, &["--from", &from, "--load", "ping", "--arms", "alone"]));
     assert!(text.contains("gro-flush-timeout") && text.contains("plan"), "{text}");
+}
+
+/// UDP echo server.
+const ECHO: &str = r#"
+import os, socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", int(os.environ["WIREPATH_PORT"])))
+while True:
+    data, client = server.recvfrom(2048)
+    server.sendto(data, client)
+"#;
+
+/// Client that prints the median round trip of 200.
+const PING: &str = r#"
+import os, socket, time
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(5)
+client.connect((os.environ["WIREPATH_FAR"], int(os.environ["WIREPATH_PORT"])))
+rtts = []
+for _ in range(200):
+    begun = time.perf_counter()
+    client.send(b"x" * 64)
+    client.recv(2048)
+    rtts.append((time.perf_counter() - begun) * 1e6)
+print("p50", sorted(rtts)[100])
+"#;
+
+#[test]
+fn the_gain_of_a_plan_for_the_users_own_program() {
+    if !is_installed("python3") {
+        return;
+    }
+    let desk = Desk::new();
+    let (before, links) = (desk.knobs(), desk.links());
+    let plan = desk.plan("latency");
+    let script = |name: &str, text: &str| {
+        let file = desk.data.file(name);
+        fs::write(&file, text).unwrap();
+        format!("exec python3 {file}")
+    };
+    let (server, client) = (script("echo.py", ECHO), script("ping.py", PING));
+    let own = ["--server", &server, "--client", &client, "--ready", "udp"];
+    let metric = ["--metric", "p50_us=re:p50 (.+) lower", "--json"];
+    let from = ["--from", &desk.spaces.far, "--min-blocks", "8", "--max-blocks", "8"];
+    let args = [&["tune", "prove", &plan, "--time", "120s"], &own[..], &metric, &from].concat();
+    let outcome = json(desk.command(&args));
+    assert_eq!(desk.knobs(), before);
+    assert_eq!(desk.links(), links);
+    assert!(!desk.has_journal());
+    // Without the timer packets of an echo no longer wait 0.1 ms for the next poll.
+    let whole = &arm(&outcome, "plan")["metrics"]["p50_us"];
+    assert_eq!(whole["verdict"], "better", "{whole:#}");
+    assert!(whole["ratio"].as_f64().unwrap() < 0.8, "{whole:#}");
+    let steps = outcome["steps"].as_array().unwrap();
+    assert_eq!(steps.iter().filter(|row| row["metric"] == "p50_us").count(), 3, "{steps:#?}");
+    assert_eq!(outcome["load"]["plan_digest"].as_str().map(str::is_empty), Some(false));
+
+    let no_end = desk.command(&["tune", "prove", &plan, "--server", &server, "--client", &client]);
+    assert!(fail(no_end, 2).contains("--from"), "two ends are needed");
 }
 
 #[test]

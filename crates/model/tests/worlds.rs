@@ -50,6 +50,8 @@ struct World {
     baselines_fail: f64,
     /// Effect on the first variant, as a ratio.
     effect: f64,
+    /// Figures are multiples of this, as those of a clock in whole microseconds; 0 for exact ones.
+    step: f64,
     /// True if the user stops at the first verdict.
     stopped_at_first_verdict: bool,
 }
@@ -63,6 +65,7 @@ const QUIET: World = World {
     variants_fail: 0.0,
     baselines_fail: 0.0,
     effect: 1.0,
+    step: 0.0,
     stopped_at_first_verdict: false,
 };
 
@@ -118,7 +121,12 @@ fn simulate(world: &World, seed: u64) -> Run {
                     _ if random.unit() < CORRELATION => common,
                     _ => own,
                 };
-                metric.push((!failed).then_some((machine + effect + noise * mixed).exp()));
+                let exact = (machine + effect + noise * mixed).exp();
+                let figure = match world.step > 0.0 {
+                    true => (exact / world.step).round() * world.step,
+                    false => exact,
+                };
+                metric.push((!failed).then_some(figure));
             }
         }
     }
@@ -194,6 +202,9 @@ fn at_most_one_null_run_in_twenty_has_a_false_verdict_in_every_world() {
         ("all arms fail 50 % of trials", fails(0.5)),
         ("drift and trend", World { machine: Machine::Drift(0.01), ..QUIET }),
         ("a CPU hog that comes and goes", World { machine: Machine::Hog(1.5), ..QUIET }),
+        ("figures in steps of 5 %", World { step: 0.05, ..QUIET }),
+        ("figures in steps of 20 %", World { step: 0.2, ..QUIET }),
+        ("figures in steps of 5 %, 64 blocks", World { step: 0.05, ..blocks(64) }),
         ("8 blocks", blocks(8)),
         ("24 blocks", blocks(24)),
         ("64 blocks", blocks(64)),

@@ -160,13 +160,16 @@ fn a_killed_run_leaves_no_process_namespace_or_interface() {
     let server = script(&data, "good.py", SERVER);
     let client = script(&data, "client.py", CLIENT);
     let args = ["--server", &server, "--arm", "x:X=1", "--client", &client, "--keep"];
-    for moment_ms in [0, 130, 370] {
+    let seed = std::process::id() as u64;
+    let mut random = model::Random::new(seed, 0);
+    for _ in 0..10 {
+        let moment = Duration::from_secs_f64(0.6 * random.unit());
         let mut running = Running::start(prove(&data, &args));
         // A lab, a server and a client or its successor.
         let busy = || running.holdings().namespaces.len() >= 2 && !running.descendants().is_empty();
         assert!(until(LONG, busy), "{}", running.stderr());
-        thread::sleep(Duration::from_millis(moment_ms));
-        assert!(!running.has_ended(), "{}", running.stderr());
+        thread::sleep(moment);
+        assert!(!running.has_ended(), "seed {seed}, {moment:?}: {}", running.stderr());
         let held = running.holdings();
         running.end_by("KILL", LONG);
         held.assert_gone();
