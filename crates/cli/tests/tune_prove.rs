@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Data, LONG, Running, Spaces, all_text, enter, fail, is_installed, json, run, succeed, until,
+    Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json, run, succeed, until,
 };
 use host::net::{self, ethtool::Feature};
 use host::netns::Netns;
@@ -174,31 +174,6 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     assert!(text.contains("gro-flush-timeout") && text.contains("plan"), "{text}");
 }
 
-/// UDP echo server.
-const ECHO: &str = r#"
-import os, socket
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind(("", int(os.environ["WIREPATH_PORT"])))
-while True:
-    data, client = server.recvfrom(2048)
-    server.sendto(data, client)
-"#;
-
-/// Client that prints the median round trip of 200.
-const PING: &str = r#"
-import os, socket, time
-client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(5)
-client.connect((os.environ["WIREPATH_FAR"], int(os.environ["WIREPATH_PORT"])))
-rtts = []
-for _ in range(200):
-    begun = time.perf_counter()
-    client.send(b"x" * 64)
-    client.recv(2048)
-    rtts.append((time.perf_counter() - begun) * 1e6)
-print("p50", sorted(rtts)[100])
-"#;
-
 #[test]
 fn the_gain_of_a_plan_for_the_users_own_program() {
     if !is_installed("python3") {
@@ -212,9 +187,9 @@ fn the_gain_of_a_plan_for_the_users_own_program() {
         fs::write(&file, text).unwrap();
         format!("exec python3 {file}")
     };
-    let (server, client) = (script("echo.py", ECHO), script("ping.py", PING));
+    let (server, client) = (script("echo.py", echo::SERVER), script("ping.py", echo::PING));
     let own = ["--server", &server, "--client", &client, "--ready", "udp"];
-    let metric = ["--metric", "p50_us=re:p50 (.+) lower", "--json"];
+    let metric = ["--metric", echo::METRIC, "--json"];
     let from = ["--from", &desk.spaces.far, "--min-blocks", "8", "--max-blocks", "8"];
     let args = [&["tune", "prove", &plan, "--time", "120s"], &own[..], &metric, &from].concat();
     let outcome = json(desk.command(&args));

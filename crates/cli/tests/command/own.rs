@@ -1,38 +1,8 @@
 //! Servers and clients of our own, whose differences are known.
 
 use super::*;
+use crate::common::echo::{METRIC, PING, SERVER as ECHO};
 use crate::common::{all_text, fail, is_installed, run, succeed};
-
-/// UDP echo server that works for so many microseconds a request.
-const ECHO: &str = r#"
-import os, socket, sys, time
-work = float(os.environ.get("WORK_US", sys.argv[1] if len(sys.argv) > 1 else 0)) / 1e6
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind(("", int(os.environ["WIREPATH_PORT"])))
-while True:
-    data, client = server.recvfrom(2048)
-    until = time.perf_counter() + work
-    while time.perf_counter() < until:
-        pass
-    server.sendto(data, client)
-"#;
-
-/// Client that prints the median round trip of 300.
-const PING: &str = r#"
-import json, os, socket, time
-client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(5)
-client.connect((os.environ["WIREPATH_FAR"], int(os.environ["WIREPATH_PORT"])))
-rtts = []
-for _ in range(300):
-    begun = time.perf_counter()
-    client.send(b"x" * 64)
-    client.recv(2048)
-    rtts.append((time.perf_counter() - begun) * 1e6)
-print(json.dumps({"rtt": {"p50": sorted(rtts)[150]}}))
-"#;
-
-const METRIC: &str = "p50_us=json:/rtt/p50 lower";
 
 fn udp<'a>(client: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--ready", "udp", "--client", client, "--metric", METRIC], more].concat()

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test program uses its own part of this")]
 
 pub(crate) mod books;
+pub(crate) mod echo;
 pub(crate) mod group;
 mod spaces;
 

@@ -19,8 +19,8 @@ pub struct Usage {
     pub user_ns: u64,
     /// CPU time in the kernel.
     pub system_ns: u64,
-    /// Voluntary and involuntary, of ended processes and living threads; `None` if not counted.
-    pub context_switch_count: Option<u64>,
+    /// Voluntary and involuntary, of ended processes and living threads.
+    pub context_switch_count: u64,
     /// `None` if it is below the size of this process, which is all that rusage can tell then.
     pub memory_bytes_max: Option<u64>,
     /// Source of the CPU time.
@@ -37,14 +37,11 @@ impl Usage {
 
     /// Difference from `earlier` to `self`; the memory is that of the whole time.
     pub fn since(&self, earlier: &Usage) -> Usage {
-        let switches = |now: u64, then: u64| now.saturating_sub(then);
+        let count = |of: fn(&Usage) -> u64| of(self).saturating_sub(of(earlier));
         Usage {
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            context_switch_count: self
-                .context_switch_count
-                .zip(earlier.context_switch_count)
-                .map(|(now, then)| switches(now, then)),
+            user_ns: count(|usage| usage.user_ns),
+            system_ns: count(|usage| usage.system_ns),
+            context_switch_count: count(|usage| usage.context_switch_count),
             ..*self
         }
     }
@@ -94,7 +91,7 @@ impl Program {
         Ok(Usage {
             user_ns,
             system_ns,
-            context_switch_count: Some(reaped.context_switch_count + living.context_switch_count),
+            context_switch_count: reaped.context_switch_count + living.context_switch_count,
             memory_bytes_max: of_group.or(of_processes),
             counted_by,
             memory_counted_by: match of_group {

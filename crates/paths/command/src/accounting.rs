@@ -85,7 +85,7 @@ pub(crate) fn cost(usage: &Usage) -> Cost {
     Cost {
         user_ns: usage.user_ns,
         system_ns: usage.system_ns,
-        context_switch_count: usage.context_switch_count.unwrap_or(0),
+        context_switch_count: usage.context_switch_count,
         ..Cost::default()
     }
 }

@@ -12,7 +12,7 @@ use lab::program::{
     self, Finished, PortUse, Program, ProgramError, Ready, Transport, Usage, port_holder,
 };
 use lab::{Meter, Placement};
-use model::{Measurement, PathError};
+use model::{Measurement, PathError, Trap};
 
 use crate::accounting::{Counters, Observed, add_stages, measurement};
 use crate::place::Place;
@@ -141,6 +141,7 @@ impl Life<'_> {
         let trace = trace.transpose()?;
         let client = self.start("client", self.spec.client_of(turn.arm), near, env);
         let client = client.map_err(PathError::part)?;
+        let no_cgroup = client.why_no_cgroup().map(str::to_owned);
         let servers: Vec<&Program> = server.into_iter().collect();
         let client = client.wait_beside(&servers, self.spec.limits.step, self.stop);
         let client = client.map_err(PathError::part)?;
@@ -168,6 +169,11 @@ impl Life<'_> {
         let mut m = measurement(&seen);
         let programs_ns = client.usage.cpu_ns() + served.as_ref().map_or(0, Usage::cpu_ns);
         used.with_children(programs_ns).account(&mut m);
+        m.traps.extend(no_cgroup.map(|why| Trap {
+            what: format!("the programs have no control group: {why}"),
+            advice:
+                "read their CPU time as without children of processes that ignore SIGCHLD".into(),
+        }));
         if let Some(stages) = stages {
             add_stages(stages, &mut m);
         }
