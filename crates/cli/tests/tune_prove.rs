@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json, run, succeed, until,
+    Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json, run, succeed,
+    until,
 };
 use host::net::{self, ethtool::Feature};
 use host::netns::Netns;
