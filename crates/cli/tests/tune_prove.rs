@@ -94,12 +94,12 @@ impl Desk {
     }
 
     /// Long enough for intervals on a busy machine.
-    fn prove_long(&self, plan: &str, args: &[&str]) -> String {
-        let long = ["--time", "120s", "--trial", "300ms", "--min-blocks", "8", "--max-blocks", "8"];
+    fn prove_long(&self, plan: &str, args: &[&str]) -> Value {
+        let long = ["--time", "120s", "--min-blocks", "8", "--max-blocks", "8", "--json"];
         let command = self.command(&[&["tune", "prove", plan], &long[..], args].concat());
         let output = Running::start(command).finish(4 * LONG).expect("it ends");
         assert!(output.status.success(), "{}", all_text(&output));
-        String::from_utf8(output.stdout).unwrap()
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Every knob of the namespace and its interface.
@@ -131,8 +131,8 @@ fn the_gain_of_a_plan_and_of_each_setting_is_shown_with_intervals() {
     let (before, links) = (desk.knobs(), desk.links());
     let plan = desk.plan("latency");
     let from = desk.spaces.far.clone();
-    let text = desk.prove_long(&plan, &["--from", &from, "--load", "ping", "--json"]);
-    let outcome: Value = serde_json::from_str(&text).unwrap();
+    let load = ["--load", "ping", "--trial", "300ms"];
+    let outcome = desk.prove_long(&plan, &[&["--from", &from], &load[..]].concat());
     assert_eq!(desk.knobs(), before);
     assert_eq!(desk.links(), links);
     assert!(!desk.has_journal());
@@ -190,10 +190,8 @@ fn the_gain_of_a_plan_for_the_users_own_program() {
     };
     let (server, client) = (script("echo.py", echo::SERVER), script("ping.py", echo::PING));
     let own = ["--server", &server, "--client", &client, "--ready", "udp"];
-    let metric = ["--metric", echo::METRIC, "--json"];
-    let from = ["--from", &desk.spaces.far, "--min-blocks", "8", "--max-blocks", "8"];
-    let args = [&["tune", "prove", &plan, "--time", "120s"], &own[..], &metric, &from].concat();
-    let outcome = json(desk.command(&args));
+    let metric = ["--metric", echo::METRIC, "--from", &desk.spaces.far];
+    let outcome = desk.prove_long(&plan, &[&own[..], &metric].concat());
     assert_eq!(desk.knobs(), before);
     assert_eq!(desk.links(), links);
     assert!(!desk.has_journal());
