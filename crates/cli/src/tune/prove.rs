@@ -166,7 +166,7 @@ fn own_program(args: &TuneProveArgs, plan: &Plan) -> Result<Loaded, Failure> {
     let netns = |name: &Option<String>| name.as_ref().map(|name| format!("netns:{name}"));
     let mut experiment =
         Experiment { near: netns(&args.from), far: netns(&plan.netns), ..Experiment::default() };
-    if experiment.near == experiment.far {
+    if experiment.near.is_none() || experiment.far.is_none() || experiment.near == experiment.far {
         return Err(Failure::Usage(
             "a program needs two ends: give the namespace of the client (--from NETNS) for a plan that \
              was made with --netns"
