@@ -8,8 +8,8 @@ use ::host::tune::Store;
 use command::{CommandSession, Experiment, Journals};
 use model::{Outcome, Session, Verdict, latency_histogram};
 
-use crate::Result;
 use crate::experiment::{differences, experiment, wilson};
+use crate::{Result, spin};
 
 /// Work of the server at each request.
 const WORK: Duration = Duration::from_micros(50);
@@ -23,13 +23,6 @@ const NOT_A_HUNDREDTH: u64 = 1;
 const BLOCKS: u32 = 12;
 const EXTRA_US: [u64; 3] = [5, 20, 100];
 static STOP: AtomicBool = AtomicBool::new(false);
-
-fn spin(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
 
 fn address(name: &str) -> Result<(String, u16)> {
     Ok((std::env::var(name)?, std::env::var("WIREPATH_PORT")?.parse()?))

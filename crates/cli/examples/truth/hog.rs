@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::Random;
+
+use crate::spin;
 
 /// A thread that takes a CPU for about 300 ms and leaves it for about as long, until dropped.
 pub(crate) struct Hog {
@@ -19,10 +21,7 @@ impl Hog {
             let mut random = Random::new(seed, 9);
             while !stop.load(Ordering::Relaxed) {
                 let phase = |random: &mut Random| Duration::from_secs_f64(0.6 * random.unit());
-                let until = Instant::now() + phase(&mut random);
-                while Instant::now() < until {
-                    std::hint::spin_loop();
-                }
+                spin(phase(&mut random));
                 thread::sleep(phase(&mut random));
             }
         });

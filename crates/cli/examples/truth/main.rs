@@ -16,8 +16,17 @@ mod hog;
 mod probe;
 
 use std::error::Error;
+use std::time::{Duration, Instant};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// Keeps the CPU busy.
+fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
 
 fn main() -> Result {
     let mut args = std::env::args().skip(1);

@@ -9,9 +9,9 @@ use lab::{Pair, PairSpec};
 use model::{Arm, ArmKind, Delivery, Measurement, Random, Verdict, latency_histogram};
 use probe::Switch;
 
-use crate::Result;
 use crate::experiment::{differences, experiment, wilson};
 use crate::hog::Hog;
+use crate::{Result, spin};
 
 const TRIAL: Duration = Duration::from_millis(50);
 
@@ -113,11 +113,7 @@ pub(crate) fn effect(count: u64) -> Result {
             let mut buffer = [0; 64];
             while !stop.load(Ordering::Relaxed) {
                 let Ok((size, from)) = far.recv_from(&mut buffer) else { continue };
-                let taken = Instant::now();
-                let wait = Duration::from_nanos(delay.load(Ordering::Relaxed));
-                while taken.elapsed() < wait {
-                    std::hint::spin_loop();
-                }
+                spin(Duration::from_nanos(delay.load(Ordering::Relaxed)));
                 let _ = far.send_to(&buffer[..size], from);
             }
         });
