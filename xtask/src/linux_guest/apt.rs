@@ -8,8 +8,10 @@ use anyhow::{Context, Result, bail};
 
 use super::{entries, run};
 
-/// Debian release whose kernel is 6.12.
-const SUITE: &str = "trixie";
+/// Debian release whose own kernel is 6.12; its backports follow the newest kernel.
+const RELEASE: &str = "trixie";
+/// Packages of which a kernel's package is composed since Linux 7.
+const PARTS: &[&str] = &["linux-base-", "linux-binary-", "linux-modules-"];
 /// Where Debian's package of keys puts them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR_VARIABLE: &str = "WIREPATH_DEBIAN_MIRROR";
@@ -22,7 +24,8 @@ pub(super) struct Apt {
 
 impl Apt {
     /// - `folder`: its own; made when it is not there.
-    pub(super) fn new(folder: PathBuf, architecture: &str) -> Result<Apt> {
+    /// - `has_backports`: packages of the release's backports are preferred.
+    pub(super) fn new(folder: PathBuf, architecture: &str, has_backports: bool) -> Result<Apt> {
         if !Path::new(KEYRING).exists() {
             bail!("{KEYRING} is missing; install the package debian-archive-keyring");
         }
@@ -36,11 +39,14 @@ impl Apt {
             Ok(path)
         };
         write("status", String::new())?;
-        write(
-            "etc/sources.list",
-            format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", mirror()?),
-        )?;
-        let configuration = write("apt.conf", configuration(&folder, architecture))?;
+        let backports = format!("{RELEASE}-backports");
+        let suites = if has_backports { vec![RELEASE, &backports] } else { vec![RELEASE] };
+        let mirror = mirror()?;
+        let line = |suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
+        let preferred = *suites.last().expect("there is the release");
+        let text = configuration(&folder, architecture, preferred);
+        write("etc/sources.list", suites.iter().map(line).collect())?;
+        let configuration = write("apt.conf", text)?;
         Ok(Apt { folder, configuration })
     }
 
@@ -54,10 +60,15 @@ impl Apt {
         run(Command::new("dpkg").arg("-x").arg(&file).arg(into))
     }
 
-    /// Resolves a metapackage to its kernel package.
-    pub(super) fn kernel(&self, package: &str) -> Result<String> {
-        dependency(&self.run("apt-cache", &["depends", package])?)
-            .with_context(|| format!("{package} depends on no kernel"))
+    /// Resolves a metapackage to its kernel package, and to those that hold the kernel and its modules:
+    /// since Linux 7 the package itself is empty.
+    pub(super) fn kernel(&self, package: &str) -> Result<(String, Vec<String>)> {
+        let depends = |package: &str| self.run("apt-cache", &["depends", package]);
+        let kernel = dependencies(&depends(package)?, &["linux-image-"]).into_iter().next();
+        let kernel = kernel.with_context(|| format!("{package} depends on no kernel"))?;
+        let parts = dependencies(&depends(&kernel)?, PARTS);
+        let parts = if parts.is_empty() { vec![kernel.clone()] } else { parts };
+        Ok((kernel, parts))
     }
 
     fn download(&self, package: &str) -> Result<PathBuf> {
@@ -89,7 +100,7 @@ impl Apt {
     }
 }
 
-fn configuration(folder: &Path, architecture: &str) -> String {
+fn configuration(folder: &Path, architecture: &str, preferred: &str) -> String {
     let folder = folder.display();
     format!(
         "Dir::State \"{folder}/state\";\n\
@@ -99,6 +110,7 @@ fn configuration(folder: &Path, architecture: &str) -> String {
          Dir::Etc::sourceparts \"{folder}/etc/parts\";\n\
          APT::Architecture \"{architecture}\";\n\
          APT::Architectures {{ \"{architecture}\"; }};\n\
+         APT::Default-Release \"{preferred}\";\n\
          APT::Sandbox::User \"root\";\n\
          Acquire::Languages \"none\";\n"
     )
@@ -132,10 +144,14 @@ fn debian_mirror(targets: &str) -> Option<&str> {
     })
 }
 
-/// Kernel package in the output of `apt-cache depends`.
-fn dependency(text: &str) -> Option<String> {
+/// Packages in the output of `apt-cache depends` that begin so and go on with a version.
+fn dependencies(text: &str, prefixes: &[&str]) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    names.map(str::to_owned).find(|name| name.starts_with("linux-image-6."))
+    let is_wanted = |name: &&str| {
+        let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix));
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    names.filter(is_wanted).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -155,13 +171,18 @@ mod tests {
     #[test]
     fn kernel_is_what_the_metapackage_stands_for() {
         let text = "linux-image-cloud-arm64\n  Depends: linux-image-6.12.1+deb13-cloud-arm64\n";
-        assert_eq!(dependency(text).as_deref(), Some("linux-image-6.12.1+deb13-cloud-arm64"));
-        assert_eq!(dependency("linux-image-cloud-arm64\n"), None);
+        let found = dependencies(text, &["linux-image-"]);
+        assert_eq!(found, ["linux-image-6.12.1+deb13-cloud-arm64"]);
+        assert!(dependencies("linux-image-cloud-arm64\n", &["linux-image-"]).is_empty());
+        let split = "linux-image-7.3.4\n  Depends: linux-base\n  Depends: linux-binary-7.3.4\n  \
+                     Depends: linux-modules-7.3.4\n";
+        let found = dependencies(split, PARTS);
+        assert_eq!(found, ["linux-binary-7.3.4", "linux-modules-7.3.4"]);
     }
 
     #[test]
     fn apt_keeps_to_its_own_folders_and_architecture() {
-        let text = configuration(Path::new("/x"), "arm64");
+        let text = configuration(Path::new("/x"), "arm64", "trixie");
         for setting in ["Dir::State ", "Dir::State::status", "Dir::Cache", "Dir::Etc::source"] {
             assert!(text.lines().any(|line| line.starts_with(setting) && line.contains("\"/x/")));
         }

@@ -28,6 +28,8 @@ const SHELL: &str = "busybox-static";
 struct Kernel {
     /// As Debian calls it.
     architecture: &'static str,
+    /// Debian's newest, from the backports; otherwise that of the release.
+    is_newest: bool,
     /// Metapackage of the newest kernel.
     package: &'static str,
     /// Name of the kernel's file.
@@ -48,19 +50,29 @@ struct Guest {
     files: &'static [(&'static str, &'static [&'static str])],
 }
 
-const KERNELS: [Kernel; 2] = [
+const KERNELS: [Kernel; 3] = [
     Kernel {
         architecture: "arm64",
+        is_newest: false,
         package: "linux-image-cloud-arm64",
         file: "Image",
         guests: &[PEER, tunnel::GUEST],
     },
     Kernel {
         architecture: "amd64",
+        is_newest: false,
         // The cloud's kernel has no drivers of cards.
         package: "linux-image-amd64",
         file: "bzImage",
         guests: &[rig::GUEST],
+    },
+    // virtio-net has AF_XDP zero-copy since 6.16.
+    Kernel {
+        architecture: "amd64",
+        is_newest: true,
+        package: "linux-image-amd64",
+        file: "bzImage-newest",
+        guests: &[rig::NEWEST],
     },
 ];
 
@@ -96,26 +108,29 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let out = root.join("target/firmware/linux");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     for kernel in &KERNELS {
-        build_kernel(kernel, &root.join("target/linux-guest").join(kernel.architecture), &out)?;
+        let folder =
+            format!("{}{}", kernel.architecture, if kernel.is_newest { "-newest" } else { "" });
+        build_kernel(kernel, &root.join("target/linux-guest").join(folder), &out)?;
     }
     Ok(())
 }
 
 fn build_kernel(kernel: &Kernel, cache: &Path, out: &Path) -> Result<()> {
-    let apt = Apt::new(cache.join("apt"), kernel.architecture)?;
+    let apt = Apt::new(cache.join("apt"), kernel.architecture, kernel.is_newest)?;
     apt.update()?;
-    let package = apt.kernel(kernel.package)?;
+    let (package, parts) = apt.kernel(kernel.package)?;
     let unpacked = cache.join("unpacked");
     remove(&unpacked)?;
-    for package in [package.as_str(), SHELL] {
+    for package in parts.iter().map(String::as_str).chain([SHELL]) {
         apt.unpack(package, &unpacked)?;
     }
     let version = package.strip_prefix("linux-image-").context("a kernel's name")?;
     let image = out.join(kernel.file);
-    fs::copy(unpacked.join("boot").join(format!("vmlinuz-{version}")), &image)
-        .with_context(|| format!("copying the kernel {version}"))?;
-    println!("{}: Linux {version}", image.display());
     let at = format!("lib/modules/{version}");
+    let files = [format!("boot/vmlinuz-{version}"), format!("usr/{at}/vmlinuz")];
+    let file = first(&unpacked, &files.each_ref().map(String::as_str))?;
+    fs::copy(file, &image).with_context(|| format!("copying the kernel {version}"))?;
+    println!("{}: Linux {version}", image.display());
     let modules = Modules::of(first(&unpacked, &[&format!("usr/{at}"), &at])?)?;
     for guest in kernel.guests {
         for package in guest.packages {

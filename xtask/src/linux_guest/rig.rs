@@ -8,30 +8,33 @@
 
 use super::Guest;
 
-pub(super) const GUEST: Guest = Guest {
-    file: "rig.cpio",
-    modules: &[
-        // Other modules request it by algorithm, and there is no modprobe to resolve that.
-        "crc32c_generic",
-        "virtio_pci",
-        "9pnet_virtio",
-        "9p",
-        "virtio_net",
-        "e1000e",
-        "vmxnet3",
-        "af_packet",
-        "veth",
-        "bridge",
-        "vxlan",
-        "ip_gre",
-        "nf_tables",
-        "nf_conntrack",
-        "udp_diag",
-    ],
-    init: INIT,
-    packages: &[],
-    files: &[],
-};
+/// With the kernel of the release.
+pub(super) const GUEST: Guest = rig("rig.cpio", MODULES);
+/// With the newest kernel, whose CRC32c is built in.
+pub(super) const NEWEST: Guest = rig("rig-newest.cpio", MODULES.split_at(1).1);
+
+const fn rig(file: &'static str, modules: &'static [&'static str]) -> Guest {
+    Guest { file, modules, init: INIT, packages: &[], files: &[] }
+}
+
+const MODULES: &[&str] = &[
+    // Other modules request it by algorithm, and there is no modprobe to resolve that.
+    "crc32c_generic",
+    "virtio_pci",
+    "9pnet_virtio",
+    "9p",
+    "virtio_net",
+    "e1000e",
+    "vmxnet3",
+    "af_packet",
+    "veth",
+    "bridge",
+    "vxlan",
+    "ip_gre",
+    "nf_tables",
+    "nf_conntrack",
+    "udp_diag",
+];
 
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
