@@ -8,7 +8,7 @@ pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
 pub use sys::xsk::Copying;
 
-use crate::{IoError, PacketEngine, UdpEngine, XdpEngine};
+use crate::{IoError, PacketEngine, UdpEngine, XdpEngine, XdpQueues};
 
 /// Kernel interface that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub struct EngineSpec {
     pub frame_bytes: u32,
     /// Packets may span frames (AF_XDP only).
     pub multi_buffer: bool,
+    /// Where the role receives, a socket on every receive queue in place of the local end's (AF_XDP
+    /// only).
+    pub all_queues: bool,
     /// Whose time stamps arrivals carry.
     pub stamps: Stamps,
 }
@@ -75,6 +78,7 @@ impl EngineSpec {
             frames: 4096,
             frame_bytes: 2048,
             multi_buffer: false,
+            all_queues: false,
             stamps: Stamps::Off,
         }
     }
@@ -168,6 +172,34 @@ pub struct EngineReport {
     pub ledger: Option<sys::xsk::LedgerBalance>,
 }
 
+impl EngineReport {
+    /// Adds the report of another engine of the same end. Where both name a mode, the first one's stays.
+    pub fn merge(&mut self, other: EngineReport) {
+        for (name, value) in other.mode {
+            if !self.mode.iter().any(|(own, _)| *own == name) {
+                self.mode.push((name, value));
+            }
+        }
+        for (name, value) in other.counters {
+            match self.counters.iter_mut().find(|(own, _)| *own == name) {
+                Some((_, own)) => *own += value,
+                None => self.counters.push((name, value)),
+            }
+        }
+        for (switch, why) in other.not_effective {
+            if !self.not_effective.iter().any(|(own, _)| *own == switch) {
+                self.not_effective.push((switch, why));
+            }
+        }
+        self.syscall_count += other.syscall_count;
+        self.unsent_count += other.unsent_count;
+        self.ledger = match (self.ledger, other.ledger) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
 /// Moves UDP payloads of one size between this end and another.
 pub trait Engine {
     /// Posts empty frames to receive into, for engines that own their frames.
@@ -215,6 +247,7 @@ pub enum AnyEngine {
     Udp(Box<UdpEngine>),
     Packet(Box<PacketEngine>),
     Xdp(Box<XdpEngine>),
+    XdpQueues(Box<XdpQueues>),
 }
 
 /// Arguments of [`open`].
@@ -243,6 +276,11 @@ pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
     Ok(match setup.spec.kind {
         EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(setup)?)),
         EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(setup)?)),
+        EngineKind::Xdp
+            if setup.spec.all_queues && setup.local.queues > 1 && setup.role.receives() =>
+        {
+            AnyEngine::XdpQueues(Box::new(XdpQueues::open(setup)?))
+        }
         EngineKind::Xdp => {
             let queue = setup.local.queue;
             let mut port = XdpEngine::open_port(setup, queue..queue + 1)?;

@@ -34,6 +34,16 @@ pub enum IoError {
     LinkDown { ifname: String },
     #[error("interface {ifname} no longer exists")]
     Gone { ifname: String },
+    #[error(
+        "interface {ifname} has {queues} receive queues; an engine takes at most {most}: name one with \
+         -q, or lower their number (ethtool -L {ifname} combined {most})"
+    )]
+    TooManyQueues {
+        ifname: String,
+        queues: u32,
+        /// Most queues of an engine.
+        most: usize,
+    },
     /// A payload that the engine cannot send in one datagram.
     #[error("a payload of {payload_bytes} bytes {why}; {remedy}")]
     PayloadSize {

@@ -14,6 +14,7 @@ mod packet;
 mod udp;
 mod xdp;
 mod xdp_frames;
+mod xdp_queues;
 
 pub use engine::{
     AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
@@ -25,3 +26,4 @@ pub use packet::PacketEngine;
 pub use udp::UdpEngine;
 pub use xdp::XdpEngine;
 pub use xdp_frames::{XDP_FRAME_BYTES_MAX, XdpFrameRx, XdpFrameTx, open_xdp_frames};
+pub use xdp_queues::XdpQueues;

@@ -109,7 +109,7 @@ impl GroupReceiver {
         }
         let granted_bytes = socket::receive_buffer(fd).unwrap_or_default();
         if tuning.busy_poll {
-            socket::set_busy_poll(fd).map_err(group.failed("SO_BUSY_POLL"))?;
+            socket::set_busy_poll(fd, true).map_err(group.failed("SO_BUSY_POLL"))?;
         }
         udp::set_receive_stamps(fd, udp::Stamps::Software)
             .map_err(group.failed("SO_TIMESTAMPING"))?;

@@ -2,11 +2,11 @@
 
 use std::net::UdpSocket;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sys::bpf::{ProbeFilterSpec, SocketFilter};
+use sys::bpf::{PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::xsk::{self, Bind, Frames, Socket, Then};
 
 use crate::engine::{
@@ -29,6 +29,8 @@ pub struct XdpEngine {
     // Field order is drop order: the program is detached before the socket closes, so that no frame
     // is redirected to a closed socket.
     filter: Option<Arc<SocketFilter>>,
+    /// In front of zero-copy sockets that only send: Intel's drivers send only with a program.
+    _passing: Option<Arc<PassProgram>>,
     socket: Socket,
     templates: Vec<Template>,
     wait: Wait,
@@ -38,12 +40,16 @@ pub struct XdpEngine {
     batch: usize,
     asked: Copying,
     mode: XdpMode,
+    /// Held by the first engine of a port.
     port: Option<UdpSocket>,
 }
 
 impl XdpEngine {
     /// Opens one engine for each of `queues`, sharing a UMEM and, where the role receives, one
     /// XDP program in the requested mode. In the calling thread's network namespace.
+    ///
+    /// In zero-copy mode the device receives into the UMEM whatever is for the host, too: a socket that
+    /// only sends posts frames for that, and a program passes them to the stack.
     pub fn open_port(setup: &Setup<'_>, queues: Range<u32>) -> Result<Vec<Self>, IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
@@ -78,22 +84,23 @@ impl XdpEngine {
                 multi_buffer,
                 ring_entries: RING_ENTRIES,
                 fill_target: match role {
-                    Role::Send => 0,
+                    Role::Send if spec.copying == Copying::Copy => 0,
+                    Role::Send => spec.frames / 4,
                     Role::Receive => spec.frames,
                     Role::Echo | Role::Ping => spec.frames / 2,
                 },
                 tx_budget: RING_ENTRIES,
             };
-            let mut socket = Socket::open(frames, bind, sockets.first())?;
+            let socket = Socket::open(frames, bind, sockets.first())?;
             if spec.busy_poll {
-                sys::socket::set_busy_poll(socket.as_fd()).map_err(|source| IoError::System {
+                let is_preferred = !(socket.is_zero_copy() && role.sends());
+                let set = sys::socket::set_busy_poll(socket.as_fd(), is_preferred);
+                set.map_err(|source| IoError::System {
                     what: "SO_BUSY_POLL",
                     ifname: local.ifname.clone(),
                     source,
                 })?;
             }
-            // Frames before traffic: an arrival that finds the fill ring empty is lost.
-            socket.rx_post();
             if let Some(filter) = &filter {
                 filter.insert_socket(queue, socket.as_fd())?;
             }
@@ -103,11 +110,14 @@ impl XdpEngine {
             filter.attach(local.ifindex, spec.xdp_mode)?;
         }
         let filter = filter.map(Arc::new);
+        let only_sends = filter.is_none() && sockets.iter().any(Socket::is_zero_copy);
+        let passing = only_sends.then(|| attach_passing(spec, local)).transpose()?.map(Arc::new);
         let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
                 filter: filter.clone(),
+                _passing: passing.clone(),
                 socket,
                 templates: Template::for_flows(setup, role == Role::Ping)?,
                 wait: spec.wait,
@@ -122,17 +132,24 @@ impl XdpEngine {
         Ok(engines)
     }
 
-    /// Waits by spinning, busy polling or sleeping, as configured.
-    fn wait(&mut self) -> Result<(), IoError> {
-        if self.socket.rx_ready() {
-            return Ok(());
-        }
+    /// True if a packet waits in the RX ring.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.socket.rx_ready()
+    }
+
+    /// Makes the driver poll, if it needs that or busy polling is on; true if a packet waits then.
+    pub(crate) fn prompt(&mut self) -> bool {
         // Without a NAPI instance there is nothing to poll, and the call costs as much.
         let polls = self.busy_poll && self.napi_id != Some(0);
         if polls || self.socket.fill_needs_wakeup() {
             self.socket.poll_device();
         }
-        if self.wait == Wait::Spin || self.socket.rx_ready() {
+        self.is_ready()
+    }
+
+    /// Waits by spinning, busy polling or sleeping, as configured.
+    fn wait(&mut self) -> Result<(), IoError> {
+        if self.is_ready() || self.prompt() || self.wait == Wait::Spin {
             return Ok(());
         }
         Ok(self.socket.wait(NAP)?)
@@ -170,6 +187,18 @@ fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError
         frags: spec.multi_buffer,
         queues: local.queues.max(1),
     })?)
+}
+
+fn attach_passing(spec: &EngineSpec, local: &Local) -> Result<PassProgram, IoError> {
+    let mut program = PassProgram::load(spec.multi_buffer)?;
+    program.attach(local.ifindex, spec.xdp_mode)?;
+    Ok(program)
+}
+
+impl AsFd for XdpEngine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Engine for XdpEngine {
@@ -275,8 +304,8 @@ impl Engine for XdpEngine {
             if napi == 0 {
                 report.not_effective.push((
                     "busy-poll".into(),
-                    "the socket's SO_INCOMING_NAPI_ID is 0 (as in copy mode), so there is nothing \
-                     to poll; do not defer interrupts for it, packets would wait for the timer"
+                    "the socket's SO_INCOMING_NAPI_ID is 0, so there is nothing to poll; do not \
+                     defer interrupts for it, packets would wait for the timer"
                         .into(),
                 ));
             }
@@ -294,7 +323,9 @@ impl Engine for XdpEngine {
         if self.socket.tx_full_count > 0 {
             report.counters.push(("echo_dropped_count".into(), self.socket.tx_full_count));
         }
-        if let Some(counts) = self.filter.as_ref().and_then(|f| f.counts().ok()) {
+        // All engines of a port share the program.
+        let filter = self.filter.as_ref().filter(|_| self.port.is_some());
+        if let Some(counts) = filter.and_then(|f| f.counts().ok()) {
             report.counters.push(("xdp_redirected_count".into(), counts.redirected));
             report.counters.push(("xdp_passed_count".into(), counts.passed));
             report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));

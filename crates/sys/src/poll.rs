@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// Most descriptors of one wait.
-pub const FDS_MAX: usize = 8;
+pub const FDS_MAX: usize = 64;
 
 /// Waits at most `timeout` until one of `fds` is readable; returns how many are. A signal ends the
 /// wait early with 0.
@@ -17,7 +17,7 @@ pub fn readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<usize> 
 }
 
 /// As [`readable`]; returns which, as a set of bits: bit `i` for `fds[i]`.
-pub fn readable_set(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u8> {
+pub fn readable_set(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u64> {
     let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; FDS_MAX];
     let polled = &mut polled[..fds.len()];
     for (poll, fd) in polled.iter_mut().zip(fds) {

@@ -78,8 +78,12 @@ pub fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<usize> {
 }
 
 /// Makes the socket poll the device queue itself: 50 µs a call, up to 64 packets a poll.
-pub fn set_busy_poll(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+///
+/// - `is_preferred`: the device's own interrupts are deferred in favour of it. A send call of an AF_XDP
+///   socket in zero-copy mode then polls the NAPI instance of receiving in place of waking the sender's,
+///   which is another one on virtio-net and igb, so that hardly anything is sent.
+pub fn set_busy_poll(fd: BorrowedFd<'_>, is_preferred: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, is_preferred.into())?;
     set_int(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, 50)?;
     set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, 64)
 }

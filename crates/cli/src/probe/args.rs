@@ -47,9 +47,9 @@ pub(crate) struct EngineArgs {
     /// Interface; default: by the route
     #[arg(short = 'i', long, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// First receive queue
-    #[arg(short = 'q', long, default_value_t = 0)]
-    pub(crate) queue: u32,
+    /// First receive queue; default: for a receiver all of them, a socket each (AF_XDP)
+    #[arg(short = 'q', long)]
+    pub(crate) queue: Option<u32>,
     /// Queues to use, one thread each (AF_XDP, send and receive)
     #[arg(long, default_value_t = 1)]
     pub(crate) queues: u32,

@@ -78,7 +78,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     };
     let choice = Choice {
         ifname: options.engine.interface.clone(),
-        queue: options.engine.queue,
+        queue: options.engine.queue.unwrap_or(0),
         port: options.port,
     };
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
@@ -202,6 +202,7 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     spec.frames = args.frames;
     spec.frame_bytes = args.frame_bytes;
     spec.multi_buffer = args.multi_buffer;
+    spec.all_queues = args.queue.is_none() && args.queues == 1;
     spec.stamps = args.stamps.unwrap_or(Stamps::Off);
     Ok(spec)
 }
@@ -243,7 +244,7 @@ fn near(
     let session = seed();
     let choice = Choice {
         ifname: args.engine.interface.clone(),
-        queue: args.engine.queue,
+        queue: args.engine.queue.unwrap_or(0),
         port: args.source_port,
     };
     // First: for an unused address the search for a peer would have to time out.
@@ -343,8 +344,11 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
         return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
     }
-    let choice =
-        Choice { ifname: args.engine.interface.clone(), queue: args.engine.queue, port: args.port };
+    let choice = Choice {
+        ifname: args.engine.interface.clone(),
+        queue: args.engine.queue.unwrap_or(0),
+        port: args.port,
+    };
     let local = endpoint::listening(&choice)?;
     check_stamps(&spec, &local)?;
     let task = Task {

@@ -5,6 +5,7 @@
 pub(crate) mod books;
 pub(crate) mod echo;
 pub(crate) mod group;
+pub(crate) mod rig;
 mod spaces;
 
 use std::collections::BTreeSet;

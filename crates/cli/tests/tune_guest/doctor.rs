@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::rig::Rig;
+use crate::common::rig::Rig;
+use crate::machine;
 
 pub(crate) fn findings(report: &Value, check: &str) -> Vec<Value> {
     let all = report["findings"].as_array().expect("a list").iter();
@@ -25,7 +26,7 @@ pin() { for irq in $(of $1); do echo 1 >/proc/irq/$irq/smp_affinity; done; }
 
 #[test]
 fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
-    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
     let latency = |card: &str| examine(&rig, &format!("--interface {card} --profile latency"));
     let report = latency("intel");
     let found = findings(&report, "coalescing");

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use crate::common::rig::Rig;
 use crate::doctor::{examine, findings};
-use crate::rig::Rig;
+use crate::machine;
 
 /// A host behind a bridge, whose frames all go to the bridge's other port.
 const BENCH: &str = "
@@ -47,7 +48,7 @@ fn copies_of_100(rig: &Rig) -> u32 {
 
 #[test]
 fn headroom_copies_and_hooks_on_gretap_are_found_and_their_twins_are_not() {
-    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
     rig.succeed(BENCH);
     let doctor = || examine(&rig, "--interface gt");
     let silent = |report: &Value| {

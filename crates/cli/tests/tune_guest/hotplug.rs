@@ -1,6 +1,7 @@
 //! A CPU that goes offline while commands run, and comes back.
 
-use crate::rig::{Rig, ScriptResult};
+use crate::common::rig::ScriptResult;
+use crate::machine;
 
 /// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +60,7 @@ cat /tmp/said
 
 #[test]
 fn commands_survive_a_cpu_going_offline() {
-    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed("wirepath tune plan --profile latency --interface intel >/tmp/plan.toml");
     let left = || rig.succeed("ip netns list; ip link; cat /proc/mounts; pgrep wirepath || true");
     let before = left();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::rig::Rig;
+use crate::common::rig::Rig;
+use crate::machine;
 
 const CARDS: [&str; 3] = ["intel", "vmx", "vio"];
 const STATE: &str = "/var/lib/wirepath/tune";
@@ -110,7 +111,7 @@ done
 
 #[test]
 fn every_knob_of_real_cards_is_set_and_restored_exactly() {
-    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed(SEED);
     let before = everything(&rig);
     let mut exercised = std::collections::BTreeSet::new();
@@ -175,7 +176,7 @@ fn interrupt(rig: &Rig, name: &str) -> (u32, [u64; 2]) {
 
 #[test]
 fn interrupts_move_under_traffic_and_foreign_changes_and_kills_are_survived() {
-    let Some(rig) = Rig::boot(&["ip", "ethtool", "ping"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) else { return };
     rig.succeed(SEED);
     rig.succeed("ping -q -i 0.005 10.81.0.2 >/tmp/ping 2>&1 &");
     let all = rows(&rig, "intel");

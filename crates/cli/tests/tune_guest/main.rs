@@ -7,4 +7,4 @@ mod doctor;
 mod gretap;
 mod hotplug;
 mod knobs;
-mod rig;
+mod machine;

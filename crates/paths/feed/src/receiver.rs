@@ -83,6 +83,7 @@ pub(super) fn receive(
         AnyEngine::Udp(engine) => run.on(&mut **engine),
         AnyEngine::Packet(engine) => run.on(&mut **engine),
         AnyEngine::Xdp(engine) => run.on(&mut **engine),
+        AnyEngine::XdpQueues(engine) => run.on(&mut **engine),
     }
 }
 

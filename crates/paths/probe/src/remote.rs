@@ -71,7 +71,9 @@ impl Session for RemoteSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
         let (near_role, far_role, pace) = roles_of(&self.load);
-        let config = Config::of(arm, self.load.size_bytes);
+        let mut config = Config::of(arm, self.load.size_bytes);
+        // Each end's NIC chooses the queue.
+        config.engine.all_queues = true;
         let mut task = Task {
             session: Some(self.run),
             ..Task::new(far_role, config.engine.clone(), pace, self.load.size_bytes)

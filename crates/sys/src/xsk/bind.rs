@@ -64,13 +64,17 @@ pub(super) fn bind_queue(
         Copying::Copy => libc::XDP_COPY,
         Copying::PreferZeroCopy | Copying::RequireZeroCopy => libc::XDP_ZEROCOPY,
     };
-    let result = match try_bind(fd, bind, flags, shared) {
-        Err(e) if is_zero_copy_refusal(&e) && bind.copying == Copying::PreferZeroCopy => {
-            try_bind(fd, bind, libc::XDP_COPY, shared)
+    let result = try_bind(fd, bind, flags, shared).or_else(|refusal| {
+        if flags != libc::XDP_ZEROCOPY || !may_refuse_zero_copy(&refusal) {
+            return Err((refusal, false));
         }
-        other => other,
-    };
-    let Err(source) = result else {
+        // EINVAL has other reasons too: only a success in copy mode shows that it was zero-copy.
+        match (try_bind(fd, bind, libc::XDP_COPY, shared), bind.copying) {
+            (Ok(()), Copying::RequireZeroCopy) => Err((refusal, true)),
+            (result, _) => result.map_err(|source| (source, false)),
+        }
+    });
+    let Err((source, is_zero_copy)) = result else {
         // SAFETY: xdp_options is a plain C struct of integers.
         let options: xdp_options = unsafe { socket::get(fd, SOL_XDP, libc::XDP_OPTIONS) }
             .map_err(|e| system(bind, "XDP_OPTIONS", e))?;
@@ -88,15 +92,15 @@ pub(super) fn bind_queue(
         Some(libc::ENETDOWN) => XskError::LinkDown { ifname },
         Some(libc::ENODEV | libc::ENXIO) => XskError::Gone { ifname },
         Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
-        _ if is_zero_copy_refusal(&source) && bind.copying == Copying::RequireZeroCopy => {
-            XskError::ZeroCopyRefused { ifname, queue, source }
-        }
+        _ if is_zero_copy => XskError::ZeroCopyRefused { ifname, queue, source },
+        Some(libc::EINVAL) if bind.multi_buffer => XskError::NoMultiBuffer { ifname, source },
         _ => system(bind, "bind", source),
     })
 }
 
-fn is_zero_copy_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP))
+/// EOPNOTSUPP of a driver without zero-copy; EINVAL of virtio-net without an IOMMU.
+fn may_refuse_zero_copy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
 }
 
 /// Binds when the queue is free: the kernel releases it only a grace period after the last socket

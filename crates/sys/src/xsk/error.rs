@@ -7,7 +7,8 @@ pub enum XskError {
     /// The driver has no zero-copy mode for this queue.
     #[error(
         "zero-copy is not offered by interface {ifname} queue {queue}; drop \
-         --require-zero-copy to run in copy mode, or use a driver with AF_XDP zero-copy"
+         --require-zero-copy to run in copy mode, or use a driver with AF_XDP zero-copy \
+         (virtio-net needs Linux 6.16 and a device behind an IOMMU: iommu_platform=on in QEMU)"
     )]
     ZeroCopyRefused {
         ifname: String,
@@ -51,6 +52,16 @@ pub enum XskError {
     )]
     Memory {
         umem_bytes: u64,
+        #[source]
+        source: io::Error,
+    },
+    /// XDP_USE_SG was refused.
+    #[error(
+        "interface {ifname} refuses packets that span frames; they need Linux 6.6 and a driver that \
+         supports them: drop --multi-buffer, and use a --size that fits into one frame"
+    )]
+    NoMultiBuffer {
+        ifname: String,
         #[source]
         source: io::Error,
     },

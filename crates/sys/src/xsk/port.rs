@@ -8,10 +8,10 @@ use std::time::Duration;
 use libc::xdp_desc;
 
 use super::XskError;
-use super::bind::{Bind, system};
+use super::bind::{Bind, bind_queue, system};
 use super::pool::{Claim, Pool, Taken};
 use super::ring::{Consumer, Producer};
-use super::rings::Rings;
+use super::rings::{Rings, raise_tx_budget};
 use crate::socket;
 
 /// Receive half: fill ring and RX ring of a queue.
@@ -77,8 +77,10 @@ pub fn open_port<'p>(
         let source = std::io::ErrorKind::QuotaExceeded.into();
         return Err(system(&bind, "one more socket on this pool", source));
     };
-    let rings = Rings::open(pool.umem(), &bind, shared.map(AsFd::as_fd))?;
-    let Rings { fill, completion, rx, tx, fd, zero_copy, .. } = rings;
+    let rings = Rings::open(pool.umem(), &bind, shared.is_none())?;
+    let Rings { fill, completion, rx, tx, fd } = rings;
+    let zero_copy = bind_queue(fd.as_fd(), &bind, shared.map(AsFd::as_fd))?;
+    raise_tx_budget(fd.as_fd(), &bind);
     let shared = Arc::new(Shared { fd, pool, bind, zero_copy });
     let receiver =
         PoolRx { fill, rx, shared: shared.clone(), claim: rx_claim, receiving: 0, partial: None };

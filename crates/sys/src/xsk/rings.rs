@@ -1,4 +1,4 @@
-//! The four rings of a socket and its descriptor: opened, mapped and bound.
+//! The four rings of a socket and its descriptor: opened and mapped, and bound once there are frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::{SOL_XDP, xdp_desc, xdp_mmap_offsets, xdp_ring_offset};
 
 use super::XskError;
-use super::bind::{Bind, bind_queue, system};
+use super::bind::{Bind, system};
 use super::ring::{Consumer, Layout, Producer};
 use super::umem::Umem;
 use crate::mmap::Mapping;
@@ -18,7 +18,7 @@ const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 const FILL_PAGE: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
 const COMPLETION_PAGE: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
 
-/// A bound socket with its rings. Its owner must keep the UMEM until after the drop.
+/// A socket with its rings, not bound yet. Its owner must keep the UMEM until after the drop.
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) fill: Producer<u64>,
@@ -26,17 +26,11 @@ pub(super) struct Rings {
     pub(super) rx: Consumer<xdp_desc>,
     pub(super) tx: Producer<xdp_desc>,
     pub(super) fd: OwnedFd,
-    pub(super) zero_copy: bool,
-    pub(super) tx_budget_raised: bool,
 }
 
 impl Rings {
-    /// - `shared`: first socket on this UMEM; `None` to register the UMEM.
-    pub(super) fn open(
-        umem: &Umem,
-        bind: &Bind,
-        shared: Option<BorrowedFd<'_>>,
-    ) -> Result<Self, XskError> {
+    /// - `registers`: this is the first socket on the UMEM.
+    pub(super) fn open(umem: &Umem, bind: &Bind, registers: bool) -> Result<Self, XskError> {
         let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|source| {
             match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
@@ -46,7 +40,7 @@ impl Rings {
         })?;
         let umem_bytes = umem.area.len_bytes() as u64;
         let memory = |source| XskError::Memory { umem_bytes, source };
-        if shared.is_none() {
+        if registers {
             // SAFETY: all-zero is a valid xdp_umem_reg, a plain C struct of integers.
             let mut reg: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
             reg.addr = umem.area.base().as_ptr() as u64;
@@ -78,19 +72,19 @@ impl Rings {
         let completion = map(&offsets.cr, bind.ring_entries, addr, COMPLETION_PAGE)?;
         let rx = map(&offsets.rx, bind.ring_entries, desc, libc::XDP_PGOFF_RX_RING)?;
         let tx = map(&offsets.tx, bind.ring_entries, desc, libc::XDP_PGOFF_TX_RING)?;
-        let zero_copy = bind_queue(fd.as_fd(), bind, shared)?;
-        let tx_budget_raised = bind.tx_budget > 32
-            && socket::set(fd.as_fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok();
         Ok(Rings {
             fill: Producer::new(fill, layout(&offsets.fr), fill_entries),
             completion: Consumer::new(completion, layout(&offsets.cr), bind.ring_entries),
             rx: Consumer::new(rx, layout(&offsets.rx), bind.ring_entries),
             tx: Producer::new(tx, layout(&offsets.tx), bind.ring_entries),
             fd,
-            zero_copy,
-            tx_budget_raised,
         })
     }
+}
+
+/// Raises the number of descriptors that one `sendto` moves; false if the kernel keeps its own.
+pub(super) fn raise_tx_budget(fd: BorrowedFd<'_>, bind: &Bind) -> bool {
+    bind.tx_budget > 32 && socket::set(fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok()
 }
 
 fn layout(offset: &xdp_ring_offset) -> Layout {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libc::{SOL_XDP, xdp_desc};
 
-use super::bind::{Bind, system};
+use super::bind::{Bind, bind_queue, system};
 use super::ring::{Consumer, Producer};
-use super::rings::Rings;
+use super::rings::{Rings, raise_tx_budget};
 use super::umem::{Ledger, Owner};
 use super::{Frames, LedgerBalance, XskError};
 use crate::socket;
@@ -70,15 +70,15 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens and binds a socket with its share of a UMEM. The first socket on a UMEM passes
-    /// `shared: None` and registers the memory; the others pass the first one.
+    /// Opens a socket with its share of a UMEM, fills its fill ring and binds it: a zero-copy driver
+    /// takes frames from then on, and counts each time that there are none. The first socket on a UMEM
+    /// passes `shared: None` and registers the memory; the others pass the first one.
     ///
     /// Must be called in the interface's network namespace.
     pub fn open(frames: Frames, bind: Bind, shared: Option<&Socket>) -> Result<Self, XskError> {
-        let shared = shared.map(AsFd::as_fd);
-        let Rings { fill, completion, rx, tx, fd, zero_copy, tx_budget_raised } =
-            Rings::open(&frames.umem, &bind, shared)?;
-        Ok(Socket {
+        let rings = Rings::open(&frames.umem, &bind, shared.is_none())?;
+        let Rings { fill, completion, rx, tx, fd } = rings;
+        let mut socket = Socket {
             fill,
             completion,
             rx,
@@ -87,14 +87,19 @@ impl Socket {
             ledger: Ledger::new(frames.first, frames.count),
             frames,
             bind,
-            zero_copy,
-            tx_budget_raised,
+            zero_copy: false,
+            tx_budget_raised: false,
             fragments: Vec::with_capacity(FRAGMENTS_MAX + 1),
             scratch: Vec::new(),
             receiving: 0,
             wakeup_count: 0,
             tx_full_count: 0,
-        })
+        };
+        socket.rx_post();
+        let fd = socket.fd.as_fd();
+        socket.zero_copy = bind_queue(fd, &socket.bind, shared.map(AsFd::as_fd))?;
+        socket.tx_budget_raised = raise_tx_budget(fd, &socket.bind);
+        Ok(socket)
     }
 
     /// True if the kernel runs this socket in zero-copy mode.

@@ -139,6 +139,21 @@ impl LedgerBalance {
     }
 }
 
+impl std::ops::Add for LedgerBalance {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        LedgerBalance {
+            frame_count: self.frame_count + other.frame_count,
+            free_count: self.free_count + other.free_count,
+            receiving_count: self.receiving_count + other.receiving_count,
+            sending_count: self.sending_count + other.sending_count,
+            held_count: self.held_count + other.held_count,
+            violation_count: self.violation_count + other.violation_count,
+        }
+    }
+}
+
 /// Ownership of every frame of a share, and the stack of free ones.
 #[derive(Debug)]
 pub(crate) struct Ledger {

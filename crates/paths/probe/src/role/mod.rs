@@ -149,6 +149,7 @@ pub fn run(
         AnyEngine::Udp(engine) => run_on(&mut **engine, task, steering),
         AnyEngine::Packet(engine) => run_on(&mut **engine, task, steering),
         AnyEngine::Xdp(engine) => run_on(&mut **engine, task, steering),
+        AnyEngine::XdpQueues(engine) => run_on(&mut **engine, task, steering),
     }
 }
 

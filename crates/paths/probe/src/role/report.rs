@@ -63,20 +63,6 @@ impl RoleReport {
             (a, b) => a.or(b),
         };
         self.wall_ns = self.wall_ns.max(other.wall_ns);
-        for (name, value) in other.engine.counters {
-            match self.engine.counters.iter_mut().find(|(n, _)| *n == name) {
-                // The XDP program is shared: each thread read the same counter.
-                Some((n, own)) if is_shared(n) => *own = (*own).max(value),
-                Some((_, own)) => *own += value,
-                None => self.engine.counters.push((name, value)),
-            }
-        }
-        self.engine.unsent_count += other.engine.unsent_count;
-        self.engine.not_effective.extend(other.engine.not_effective);
+        self.engine.merge(other.engine);
     }
-}
-
-/// True for counters of the XDP program, which all queues share.
-fn is_shared(counter: &str) -> bool {
-    ["xdp_redirected_count", "xdp_passed_count", "xdp_map_missed_count"].contains(&counter)
 }

@@ -14,57 +14,49 @@ use serde_json::Value;
 
 use testkit::skip;
 
-use crate::common::{is_installed, run, succeed, until};
+use super::{is_installed, run, succeed, until};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Time that an emulated machine may take to boot on a busy host.
 const BOOT: Duration = Duration::from_secs(120);
 /// Time that one script may take.
 const SCRIPT: Duration = Duration::from_secs(120);
-const TAP: &str = "wp-tap";
 
-/// Cards of the guest: name in the guest, driver, MAC address, and the QEMU option that creates it.
-///
-/// The first three and `far` are on one wire; `vio` has two queues and a wire to the test.
-const CARDS: [(&str, &str, &str, &str); 4] = [
-    ("intel", "e1000e", "52:54:00:00:00:01", "e1000e,netdev=a"),
-    ("vmx", "vmxnet3", "52:54:00:00:00:02", "vmxnet3,netdev=b"),
-    ("far", "virtio_net", "52:54:00:00:00:03", "virtio-net-pci,netdev=c"),
-    ("vio", "virtio_net", "52:54:00:00:00:04", "virtio-net-pci,netdev=d,mq=on,vectors=6"),
-];
+/// A kind of guest.
+pub(crate) struct Machine {
+    /// Files of `cargo xtask linux-guest`: kernel and initramfs.
+    pub(crate) files: [&'static str; 2],
+    pub(crate) memory_mib: u32,
+    /// QEMU's options for the back ends of the cards.
+    pub(crate) wires: &'static [&'static str],
+    pub(crate) cards: &'static [Card],
+    /// Connects the TAP interfaces that QEMU has made.
+    pub(crate) connect: fn(&TapHome),
+    /// Script that sets up the guest.
+    pub(crate) setup: &'static str,
+}
 
-/// Addresses: `intel` and `vmx` reach `far`, which is in a namespace of that name.
-pub(crate) const SETUP: &str = "
-for card in /sys/class/net/*; do
-    case $(cat $card/address) in
-        52:54:00:00:00:01) name=intel ;;
-        52:54:00:00:00:02) name=vmx ;;
-        52:54:00:00:00:03) name=far ;;
-        52:54:00:00:00:04) name=vio ;;
-        *) continue ;;
-    esac
-    ip link set ${card##*/} name $name
-done
-sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
-# Two cards of one machine on one wire: each answers for its own address only.
-sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
-ip netns add far
-ip link set far netns far
-ip -n far link set lo up
-ip -n far link set far up
-ip -n far address add 10.81.0.2/24 dev far
-ip -n far address add 10.82.0.2/24 dev far
-ip link set lo up
-for name in intel vmx vio; do ip link set $name up; done
-ip address add 10.81.0.1/24 dev intel
-ip address add 10.82.0.1/24 dev vmx
-ip address add 10.77.0.2/24 dev vio
-for there in 10.81.0.2 10.82.0.2 10.77.0.1; do
-    n=0
-    until ping -qc 1 -W 1 $there >/dev/null; do n=$((n + 1)); [ $n -lt 30 ] || exit 1; done
-done
-for name in intel vmx vio; do ethtool -i $name | grep ^driver; done
-";
+/// A card of the guest.
+pub(crate) struct Card {
+    /// Its name in the guest.
+    pub(crate) name: &'static str,
+    /// Its driver, as `ethtool -i` prints it for the cards that the script leaves in the guest's own
+    /// namespace.
+    pub(crate) driver: Option<&'static str>,
+    pub(crate) mac: &'static str,
+    /// QEMU's option.
+    pub(crate) device: &'static str,
+}
+
+/// Script that names the cards by their addresses.
+fn names(cards: &[Card]) -> String {
+    let cases = cards.iter().map(|card| format!("{}) name={} ;;\n", card.mac, card.name));
+    format!(
+        "for card in /sys/class/net/*; do\n case $(cat $card/address) in\n{}*) continue ;;\n esac\n \
+         ip link set ${{card##*/}} name $name\ndone\n",
+        cases.collect::<String>()
+    )
+}
 
 /// The guest. QEMU is killed on drop, and when the thread that booted it ends.
 pub(crate) struct Rig {
@@ -82,10 +74,10 @@ pub(crate) struct ScriptResult {
 }
 
 impl Rig {
-    /// Boots the guest with the program, and these programs of the host with their libraries. `None` if
+    /// Boots a guest with the program, and these programs of the host with their libraries. `None` if
     /// that is not possible; the reason is printed.
-    pub(crate) fn boot(programs: &[&str]) -> Option<Rig> {
-        let [kernel, initrd] = guest()?;
+    pub(crate) fn boot(machine: &Machine, programs: &[&str]) -> Option<Rig> {
+        let [kernel, initrd] = guest(machine.files)?;
         if !is_installed(QEMU) || !programs.iter().all(|program| is_installed(program)) {
             return None;
         }
@@ -102,7 +94,7 @@ impl Rig {
             // One thread for both CPUs: on a busy host two would wait for each other's locks while
             // neither runs. Nothing here depends on speed.
             .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", "Nehalem"])
-            .args(["-smp", "2", "-m", "512"])
+            .args(["-smp", "2", "-m", &machine.memory_mib.to_string()])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off"])
             .arg("-serial")
@@ -116,12 +108,11 @@ impl Rig {
                 "local,id=f,security_model=none,path={}",
                 folder.path().join("share").display()
             ))
-            .args(["-device", "virtio-9p-pci,fsdev=f,mount_tag=wirepath"])
-            .args(["-netdev", &format!("tap,id=d,queues=2,ifname={TAP},script=no,downscript=no")]);
-        for port in ["a", "b", "c"] {
-            command.args(["-netdev", &format!("hubport,hubid=0,id={port}")]);
+            .args(["-device", "virtio-9p-pci,fsdev=f,mount_tag=wirepath"]);
+        for wire in machine.wires {
+            command.args(["-netdev", wire]);
         }
-        for (_, _, mac, device) in CARDS {
+        for Card { mac, device, .. } in machine.cards {
             command.args(["-device", &format!("{device},mac={mac}")]);
         }
         let place = Place { netns: Some(&wire.netns), cpus: &[] };
@@ -133,11 +124,11 @@ impl Rig {
         let stderr = String::from_utf8_lossy(&qemu.stderr_so_far()).into_owned();
         assert!(!failed, "{}{stderr}", said());
         assert!(!said().contains("wirepath-linux: no "), "{}", said());
-        wire.adopt(TAP).expect("QEMU has made it");
+        (machine.connect)(&wire);
         let rig = Rig { qemu, folder, _wire: wire, next: Cell::new(0) };
-        let drivers = rig.succeed(SETUP);
-        for (name, driver, ..) in CARDS.iter().filter(|(name, ..)| *name != "far") {
-            assert!(drivers.contains(driver), "{name}: {drivers}");
+        let drivers = rig.succeed(&format!("{}{}", names(machine.cards), machine.setup));
+        for Card { name, driver, .. } in machine.cards {
+            assert!(driver.is_none_or(|driver| drivers.contains(driver)), "{name}: {drivers}");
         }
         Some(rig)
     }
@@ -188,13 +179,13 @@ impl Rig {
     }
 }
 
-fn guest() -> Option<[PathBuf; 2]> {
+fn guest(files: [&str; 2]) -> Option<[PathBuf; 2]> {
     if !cfg!(target_arch = "x86_64") {
         skip("linux-guest", "the guest runs programs of this machine, and is an x86-64");
         return None;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
-    let files = ["bzImage", "rig.cpio"].map(|name| folder.join(name));
+    let files = files.map(|name| folder.join(name));
     let is_there = files.iter().all(|file| file.exists());
     if !is_there {
         skip("linux-guest", "not built; run `cargo xtask linux-guest`");

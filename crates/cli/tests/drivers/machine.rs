@@ -1,0 +1,91 @@
+//! The guest of these tests: two pairs of virtio-net cards, with and without an IOMMU.
+
+use crate::common::rig::{Card, Machine, Rig};
+use host::net;
+use lab::TapHome;
+
+pub(crate) const FAR_IP: &str = "10.91.0.2";
+pub(crate) const PLAIN_IP: &str = "10.92.0.2";
+
+/// `via` and `vib` have four queues each and reach the device's memory as zero-copy needs it; `plain`
+/// and `plainb` do not. The second of each pair is in the namespace `far`.
+const MACHINE: Machine = Machine {
+    files: ["bzImage-newest", "rig-newest.cpio"],
+    memory_mib: 1024,
+    wires: &[
+        "tap,id=a,queues=4,ifname=wp-a,script=no,downscript=no",
+        "tap,id=b,queues=4,ifname=wp-b,script=no,downscript=no",
+        "hubport,hubid=0,id=c",
+        "hubport,hubid=0,id=d",
+    ],
+    cards: &[
+        Card {
+            name: "via",
+            driver: Some("virtio_net"),
+            mac: "52:54:00:00:01:01",
+            device: "virtio-net-pci,netdev=a,mq=on,vectors=10,iommu_platform=on,disable-legacy=on",
+        },
+        Card {
+            name: "vib",
+            driver: None,
+            mac: "52:54:00:00:01:02",
+            device: "virtio-net-pci,netdev=b,mq=on,vectors=10,iommu_platform=on,disable-legacy=on",
+        },
+        Card {
+            name: "plain",
+            driver: Some("virtio_net"),
+            mac: "52:54:00:00:01:03",
+            device: "virtio-net-pci,netdev=c",
+        },
+        Card {
+            name: "plainb",
+            driver: None,
+            mac: "52:54:00:00:01:04",
+            device: "virtio-net-pci,netdev=d",
+        },
+    ],
+    connect,
+    setup: SETUP,
+};
+
+/// A bridge between the two TAP interfaces.
+fn connect(home: &TapHome) {
+    let build = || -> Result<(), net::NetError> {
+        let bridge = net::create_bridge("wp-br")?;
+        for name in ["wp-a", "wp-b"] {
+            let tap = net::link_named(name)?;
+            net::set_master(tap.index, Some(bridge))?;
+            net::set_up(tap.index, true)?;
+        }
+        net::set_up(bridge, true)
+    };
+    home.netns.run(build).expect("the namespace is entered").expect("a bridge");
+}
+
+const SETUP: &str = "
+sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+ip netns add far
+ip link set lo up
+ip -n far link set lo up
+for name in vib plainb; do
+    ip link set $name netns far
+    ip -n far link set $name up
+done
+for name in via plain; do ip link set $name up; done
+ethtool -L via combined 4
+ip netns exec far ethtool -L vib combined 4
+ip address add 10.91.0.1/24 dev via
+ip address add 10.92.0.1/24 dev plain
+ip -n far address add 10.91.0.2/24 dev vib
+ip -n far address add 10.92.0.2/24 dev plainb
+for there in 10.91.0.2 10.92.0.2; do
+    n=0
+    until ping -qc 1 -W 1 $there >/dev/null; do n=$((n + 1)); [ $n -lt 30 ] || exit 1; done
+done
+for name in via plain; do ethtool -i $name | grep ^driver; done
+";
+
+/// Boots it with these programs of the host; `None` if that is not possible, and the reason is printed.
+pub(crate) fn boot(programs: &[&str]) -> Option<Rig> {
+    Rig::boot(&MACHINE, programs)
+}

@@ -1,0 +1,134 @@
+//! AF_XDP on real drivers, in a Debian guest with the newest kernel: zero-copy, several queues, busy
+//! polling. Skipped without QEMU and the guest of `cargo xtask linux-guest`.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod machine;
+
+use common::rig::Rig;
+use machine::{FAR_IP, PLAIN_IP, boot};
+use serde_json::Value;
+
+/// Runs `near` while `far` serves in the far namespace; the document of `near`.
+fn with_far(rig: &Rig, far: &str, near: &str) -> Value {
+    rig.json(&format!(
+        "ip netns exec far wirepath {far} >/tmp/far.out 2>/tmp/far.err &
+         n=0
+         until grep -q listening /tmp/far.err; do
+             n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/far.err >&2; exit 9; }}
+             sleep 0.1
+         done
+         wirepath {near} --json
+         kill $!
+         wait $! || true"
+    ))
+}
+
+fn count(document: &Value, path: &str) -> u64 {
+    document.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path}: {document}"))
+}
+
+fn round_trips(document: &Value) -> [u64; 3] {
+    ["sent_count", "received_count", "lost_count"]
+        .map(|name| count(document, &format!("/deliveries/round-trip/{name}")))
+}
+
+fn mode(document: &Value, name: &str) -> String {
+    document["mode"][name].as_str().unwrap_or_default().to_owned()
+}
+
+/// The driver refuses with EINVAL what others refuse with EOPNOTSUPP.
+fn zero_copy_falls_back_without_an_iommu(rig: &Rig) {
+    let ping = format!("probe ping {PLAIN_IP} --no-peer -c 50 --engine xdp --native");
+    let document = with_far(rig, "probe echo -i plainb", &format!("{ping} --zero-copy"));
+    assert_eq!(round_trips(&document), [50, 50, 0], "{document}");
+    assert_eq!(mode(&document, "near xdp"), "native, copy", "{document}");
+    let notes = document["not_effective"].to_string();
+    assert!(notes.contains("zero-copy"), "{document}");
+    let refused = rig.run(&format!("wirepath {ping} --require-zero-copy"));
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("zero-copy is not offered"), "{}", refused.stderr);
+}
+
+/// Both ends in zero-copy mode, by every way of waiting; the frames are in the fill ring before the
+/// device looks for them.
+fn pings_are_answered_in_zero_copy_mode(rig: &Rig) {
+    let engine = "--engine xdp --native --require-zero-copy";
+    for more in ["", "--need-wakeup", "--spin", "--busy-poll", "--spin --busy-poll"] {
+        let far = format!("probe echo -i vib {engine} {more}");
+        let near = format!("probe ping {FAR_IP} --no-peer -c 100 {engine} {more}");
+        let document = with_far(rig, &far, &near);
+        assert_eq!(round_trips(&document), [100, 100, 0], "{more}: {document}");
+        assert!(mode(&document, "near xdp").ends_with("zero-copy"), "{more}: {document}");
+        assert_eq!(count(&document, "/counters/near_ledger_unbalanced_count"), 0, "{document}");
+        let empty = count(&document, "/counters/near_xdp_fill_ring_empty_count");
+        assert_eq!(empty, 0, "{more}: {document}");
+        if more.contains("busy-poll") {
+            assert_ne!(mode(&document, "near napi id"), "0", "{more}: {document}");
+        }
+    }
+}
+
+/// The far end's kernel chooses its own queue, and so the near end's: no queue is named.
+fn answers_arrive_on_whichever_queue_the_device_chooses(rig: &Rig) {
+    for port in 9001..9009 {
+        let near = format!(
+            "probe ping {FAR_IP} --no-peer -c 20 --source-port {port} --engine xdp --native \
+             --require-zero-copy"
+        );
+        let document = with_far(rig, "probe echo -i vib", &near);
+        assert_eq!(round_trips(&document), [20, 20, 0], "port {port}: {document}");
+        assert_eq!(count(&document, "/counters/near_xdp_map_missed_count"), 0, "{document}");
+    }
+}
+
+/// A zero-copy socket that only sends leaves the device frames to receive into.
+fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig) {
+    let told = rig.succeed(&format!(
+        "wirepath probe send {FAR_IP} --no-peer -d 8s --json --engine xdp --native \
+             --require-zero-copy >/tmp/send.json &
+         sleep 1
+         ping -q -c 15 -i 0.3 -W 10 {FAR_IP}
+         wait $! || true"
+    ));
+    assert!(told.contains(" 0% packet loss"), "{told}");
+    let document = rig.json("cat /tmp/send.json");
+    assert!(mode(&document, "near xdp").ends_with("zero-copy"), "{document}");
+    assert!(count(&document, "/counters/forward_sent_count") > 100, "{document}");
+    assert_eq!(count(&document, "/counters/near_ledger_unbalanced_count"), 0, "{document}");
+}
+
+/// An experiment between two ends, as between hosts.
+fn every_arm_of_an_experiment_delivers(rig: &Rig, queues: u32) {
+    let arms = "spin,spin+bypass+native,spin+bypass+native+zero-copy,\
+                spin+bypass+native+zero-copy+busy-poll";
+    let document = rig.json(&format!(
+        "ethtool -L via combined {queues} || true
+         ip netns exec far ethtool -L vib combined {queues} || true
+         ip netns exec far wirepath peer --listen {FAR_IP} 2>/tmp/peer.err &
+         until grep -q listening /tmp/peer.err; do sleep 0.1; done
+         wirepath prove probe --peer {FAR_IP} --arms {arms} --trial 300ms --time 100s \\
+             --max-blocks 2 --no-history --json
+         kill $!
+         wait $! || true"
+    ));
+    let arms = document["arms"].as_array().unwrap_or_else(|| panic!("{document}"));
+    assert_eq!(arms.len(), 6, "two baselines and four arms: {document}");
+    for arm in arms {
+        assert_eq!(arm["failed_count"].as_u64().unwrap_or(0), 0, "{queues} queues: {arm}");
+    }
+    let text = document["modes"].to_string() + &document["mode"].to_string();
+    assert!(text.contains("zero-copy"), "{queues} queues: {document}");
+}
+
+#[test]
+fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
+    let Some(rig) = boot(&["ip", "ethtool", "ping"]) else { return };
+    zero_copy_falls_back_without_an_iommu(&rig);
+    pings_are_answered_in_zero_copy_mode(&rig);
+    answers_arrive_on_whichever_queue_the_device_chooses(&rig);
+    the_host_receives_while_a_zero_copy_socket_sends(&rig);
+    for queues in [4, 1] {
+        every_arm_of_an_experiment_delivers(&rig, queues);
+    }
+}
