@@ -35,7 +35,7 @@ pub(crate) enum Command {
 Example:
   wirepath prove probe --load flood --arms ladder --peers iperf3 --time 60s
   wirepath prove probe --load ping --arms spin,bypass+spin --json
-  wirepath prove probe --peer 192.0.2.7          (wirepath peer runs there)
+  wirepath prove probe --far ssh:db2 -i eth1 --load flood --direction receive
   wirepath prove probe --load ping --arms best --time 5m
   wirepath prove probe --against ./wirepath.old --arms spin+bypass --fail-on worse
   wirepath prove probe --arms spin --runs 6 --baseline '20261121-08*' --fail-on worse")]

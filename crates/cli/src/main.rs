@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod fake;
+mod far_args;
 mod feed;
 mod guest;
 mod history;

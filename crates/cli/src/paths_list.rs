@@ -64,7 +64,6 @@ fn describe(path: &dyn Path) -> PathDoc {
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
         far: None,
-        secret: None,
     };
     let switches = path.switches();
     PathDoc {

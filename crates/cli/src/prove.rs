@@ -9,8 +9,9 @@ use clap::{Args, Subcommand};
 use host::exclusive::{Activity, ExclusiveLock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{
-    Arm, ArmPlan, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Measurement, Member,
-    Outcome, OutcomeHeader, Replayed, RunComparison, Search, Sink, Support, TrialRecord, Trials,
+    Arm, ArmPlan, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Machine, Measurement,
+    Member, Outcome, OutcomeHeader, Replayed, RunComparison, Search, Sink, Support, TrialRecord,
+    Trials,
 };
 use model::{Load, LoadKind, Path, Session};
 use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
@@ -27,7 +28,7 @@ use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
 use crate::shared_args::{BaselineArgs, LimitArgs, RunArgs, parse_duration};
 use crate::trials::one_arm;
-use crate::{console, machine, results, series, signals};
+use crate::{console, far_args, machine, results, series, signals};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProveCommand {
@@ -69,7 +70,7 @@ pub(crate) struct ProveArgs {
     pub(crate) every: Option<Duration>,
     /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
     /// the switches of --arms on in both
-    #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "peer", "baseline"])]
+    #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "host", "baseline"])]
     pub(crate) against: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) baseline: BaselineArgs,
@@ -256,7 +257,7 @@ pub(crate) fn conduct(
     let (header, stored, seed) = match resumed {
         Some(Resumed { header, seed, trials }) => (header, trials, seed),
         None => {
-            let (header, started_ns) = header(&proof, session.nic())?;
+            let (header, started_ns) = header(&proof, machine::of(session))?;
             (header, Vec::new(), args.seed.unwrap_or(started_ns))
         }
     };
@@ -415,8 +416,7 @@ pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> 
         size_bytes: size_bytes(kind, args.size)?,
         rate_pps: args.rate.unwrap_or(kind.rate_pps),
         trial: args.trial.unwrap_or(kind.trial),
-        far: args.peer.clone(),
-        secret: args.secret.read()?,
+        far: args.far.read()?,
     })
 }
 
@@ -453,14 +453,12 @@ pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, Stri
     if load.rate_pps > 0 {
         parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
     }
-    if let Some(far) = &load.far {
-        parameters.insert("peer".to_owned(), far.clone());
-    }
+    parameters.extend(load.far.iter().flat_map(far_args::parameters));
     parameters
 }
 
 /// Description of the experiment, and the nanoseconds since 1970 at which it starts.
-fn header(proof: &Proof<'_>, nic: String) -> Result<(OutcomeHeader, u64), Failure> {
+fn header(proof: &Proof<'_>, machine: Machine) -> Result<(OutcomeHeader, u64), Failure> {
     let now = OffsetDateTime::now_utc();
     let format =
         |e: time::error::Format| Failure::failed(format!("cannot format the system time: {e}"));
@@ -473,7 +471,7 @@ fn header(proof: &Proof<'_>, nic: String) -> Result<(OutcomeHeader, u64), Failur
         id: format!("{stamp}-{}-{unique:04x}", proof.path),
         started: now.format(&Rfc3339).map_err(format)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine::describe(nic),
+        machine,
         path: proof.path.to_owned(),
         load: proof.load.clone(),
         search: proof.search.clone(),

@@ -83,8 +83,9 @@ fn arguments(context: &Context, args: &ProveArgs, at: u32) -> Vec<OsString> {
     add("--seed", run.limits.seed.and_then(|seed| text((seed + u64::from(at)).to_string())));
     add("--min-blocks", run.limits.min_blocks.and_then(|blocks| text(blocks.to_string())));
     add("--max-blocks", run.limits.max_blocks.and_then(|blocks| text(blocks.to_string())));
-    add("--peer", run.peer.clone().map(Into::into));
-    add("--secret-file", run.secret.secret_file.clone().map(Into::into));
+    for (name, value) in run.far.words() {
+        add(name, value);
+    }
     add("--data-dir", context.data_dir.clone().map(Into::into));
     if run.limits.no_history {
         all.push("--no-history".into());
@@ -113,7 +114,7 @@ pub(crate) fn earlier(
         model::comparable(old, "this run", proof.path, &proof.load)
             .map_err(|e| Failure::Usage(e.to_string()))?;
     }
-    let here = machine::describe(String::new());
+    let here = machine::here();
     check_machine(&olds, &here.id, args.baseline.any_machine)?;
     let Some(by) = args.baseline.fail_on.map(results::by) else { return Ok(Some(olds)) };
     let counts = |arm: &Arm| match arm.kind {

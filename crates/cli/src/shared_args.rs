@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 
 use crate::exit::Failure;
+use crate::far_args::FarEndArgs;
 use crate::lookup;
 
 /// Load and duration of an experiment.
@@ -26,11 +27,8 @@ pub(crate) struct RunArgs {
     pub(crate) trial: Option<Duration>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// Far end on another host (HOST or HOST:PORT of a `wirepath peer`)
-    #[arg(long, value_name = "HOST")]
-    pub(crate) peer: Option<String>,
     #[command(flatten)]
-    pub(crate) secret: SecretArgs,
+    pub(crate) far: FarEndArgs,
 }
 
 /// Limits of an experiment, and its seed.

@@ -90,7 +90,6 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<(), Failure> {
         rate_pps: args.rate_pps,
         trial: Duration::from_millis(args.trial_ms.max(1)),
         far: None,
-        secret: None,
     };
     let arm =
         one_arm(&ArmPlan::parse(&args.arm, &model::ids(path.switches())).map_err(Failure::usage)?)?;

@@ -73,7 +73,7 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 1, "{hello}");
+        assert_eq!(hello["wirepath_peer"], 2, "{hello}");
         it.say(&json!({ "challenge": "00", "proof": null }));
         assert!(it.hear().get("welcome").is_some());
         it
@@ -363,4 +363,95 @@ fn an_experiment_whose_peer_is_killed_keeps_what_it_has_and_fails() {
     assert!(said.contains("earlier results are kept") && said.contains("baseline"), "{said}");
     let report = json(data.wirepath(&["report", "last", "--json"]));
     assert!(report["arms"][0]["trials"].as_u64() >= Some(2), "{report}");
+}
+
+/// Wake-up latency in microseconds that all requests together allow; `None` without the device.
+fn latency_in_force_us() -> Option<i32> {
+    let mut bytes = [0xff; 4];
+    fs::File::open("/dev/cpu_dma_latency").ok()?.read_exact(&mut bytes).ok()?;
+    Some(i32::from_ne_bytes(bytes))
+}
+
+/// CPUs of a peer's thread that runs a near end's task.
+fn cpus_of_run(peer: u32) -> Option<String> {
+    let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
+    let status = tasks.flatten().find_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        status.starts_with("Name:\trun\n").then_some(status)
+    })?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(line.trim().to_owned())
+}
+
+#[test]
+fn settings_of_a_run_act_on_the_peers_host_and_end_with_it() {
+    let local = Local::new(&[]);
+    let mut it = Conversation::open(&local);
+    let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut ask = sending(near.local_addr().unwrap().port(), port, 10);
+    let cpus = sys::affinity::allowed_cpus().unwrap();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    for (cpus, expected) in [(json!([last]), last), (json!([]), first)] {
+        ask["run"]["settings"] = json!({ "is_pinned": true, "cpus": cpus, "stays_awake": true });
+        it.say(&ask);
+        assert!(it.hear().get("ready").is_some());
+        assert_eq!(cpus_of_run(local.peer.pid()), Some(expected.to_string()));
+        let awake = latency_in_force_us();
+        it.say(&json!("stop"));
+        let report = it.hear();
+        let not_effective = &report["report"]["report"]["not_effective"];
+        match awake {
+            // Another test may hold it, too, for a while.
+            Some(latency_us) => {
+                assert_eq!((latency_us, not_effective), (0, &json!([])), "{report}");
+                assert!(until(LONG, || latency_in_force_us() != Some(0)), "{report}");
+            }
+            None => assert_eq!(not_effective[0][0], "no-idle-states", "{report}"),
+        }
+        let time = &report["report"]["host_time"];
+        assert!(
+            time["cores_ns"].as_u64() > Some(0) && time["own_ns"].as_u64() > Some(0),
+            "{report}"
+        );
+    }
+    ask["run"]["settings"] = json!({ "is_pinned": false, "cpus": [4000], "stays_awake": false });
+    it.say(&ask);
+    let why = it.hear()["error"]["why"].take();
+    assert!(why.as_str().unwrap().contains("CPU 4000 is none of those"), "{why}");
+}
+
+/// A peer whose secret and end come by standard input; its address.
+fn owned(listen: &str) -> (std::process::Child, SocketAddr) {
+    let mut command = wirepath(&["peer", "--secret-stdin", "--listen", listen]);
+    command.stdin(std::process::Stdio::piped());
+    let mut peer = command.spawn().unwrap();
+    let mut line = String::new();
+    peer.stdin.as_mut().unwrap().write_all(b"correct horse battery\n").unwrap();
+    BufReader::new(peer.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}"));
+    (peer, at.parse().unwrap())
+}
+
+#[test]
+fn owned_peer_wants_its_secret_and_ends_with_standard_input() {
+    let data = Data::new();
+    let right = secret(&data, "right", "correct horse battery\n");
+    let (mut peer, at) = owned("127.0.0.1:0");
+    let port = at.port().to_string();
+    assert!(fail(ping(&port, "1", None), 1).contains("a shared secret is required"));
+    assert!(succeed(ping(&port, "10", Some(&right))).contains("received 10, lost 0"));
+    // In the middle of a run, too.
+    let args =
+        ["probe", "ping", "127.0.0.1", "-d", "300s", "--peer-port", &port, "--port", "19321"];
+    let near = Running::start(wirepath(
+        &[&args[..], &["--source-port", "19322", "--secret-file", &right]].concat(),
+    ));
+    std::thread::sleep(Duration::from_millis(500));
+    drop(peer.stdin.take());
+    assert!(until(LONG, || peer.try_wait().unwrap().is_some()), "it outlives its owner");
+    assert_eq!(near.finish(LONG).expect("it ends").status.code(), Some(1));
+    let mut short = wirepath(&["peer", "--secret-stdin"]);
+    short.stdin(std::process::Stdio::null());
+    assert!(fail(short, 2).contains("standard input is shorter than 8"));
 }

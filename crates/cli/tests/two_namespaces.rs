@@ -331,7 +331,7 @@ fn an_experiment_runs_between_two_hosts() {
             dir,
         ];
         let doc = json(spaces.near(&args));
-        assert_eq!(doc["load"]["peer"], FAR_IP);
+        assert_eq!(doc["load"]["far"], format!("peer:{FAR_IP}"));
         let arms = doc["arms"].as_array().unwrap();
         let trials =
             |name: &str| arms.iter().find(|a| a["name"] == name).unwrap()["trials"].as_u64();

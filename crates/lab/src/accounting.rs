@@ -8,6 +8,7 @@ use crate::{End, LabError};
 use host::cpu::{Cores, CpuClock, CpuTime, CpuTimes};
 use io::Local;
 use model::{Cost, Measurement, PathError, Trap};
+use serde::{Deserialize, Serialize};
 use sys::rusage::ThreadUsage;
 
 /// Measures CPU time of the machine and of this process over one trial, including set-up.
@@ -31,6 +32,23 @@ pub struct Used {
     softirqs_elsewhere: bool,
     wall_ns: u64,
     own_ns: u64,
+}
+
+/// CPU time of the host of an end over one trial, as that end reports it.
+///
+/// Source: [`Meter`]; steal and others come in steps of 10 ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostTime {
+    /// Of the end's own process.
+    pub own_ns: u64,
+    /// Of the kernel's softirq threads; exact.
+    pub softirq_threads_ns: u64,
+    /// Time of the cores that the end could use.
+    pub cores_ns: u64,
+    /// Of other processes on these cores.
+    pub others_cpu_ns: u64,
+    /// Stolen from these cores by the hypervisor.
+    pub steal_ns: u64,
 }
 
 /// Receive softirqs since boot.
@@ -120,7 +138,20 @@ impl<'a> Meter<'a> {
 impl Used {
     /// Adds the CPU time of child processes to this process.
     pub fn with_children(self, children_ns: u64) -> Self {
-        Used { own_ns: self.own_ns + children_ns, ..self }
+        Used { own_ns: self.own_ns.saturating_add(children_ns), ..self }
+    }
+
+    /// The part that one end reports to the other.
+    pub fn host_time(&self) -> HostTime {
+        let mut m = Measurement::default();
+        self.account(&mut m);
+        HostTime {
+            own_ns: self.own_ns,
+            softirq_threads_ns: self.machine.softirq_threads_ns,
+            cores_ns: m.cores_ns,
+            others_cpu_ns: m.others_cpu_ns,
+            steal_ns: m.steal_ns,
+        }
     }
 
     /// Records the CPU time of the kernel's threads and of other processes.
@@ -138,11 +169,24 @@ impl Used {
         let sum = |of: fn(&CpuTime) -> u64| used().map(|(_, time)| of(time)).sum::<u64>();
         m.cores_ns = self.cores.count * self.wall_ns;
         m.steal_ns = sum(|time| time.steal_ns);
-        let known_ns = self.own_ns + sum(|time| time.unused_ns + time.softirq_thread_ns);
+        let known_ns =
+            sum(|time| time.unused_ns + time.softirq_thread_ns).saturating_add(self.own_ns);
         m.others_cpu_ns = (used().count() as u64 * self.wall_ns).saturating_sub(known_ns);
         if self.softirqs_elsewhere && !m.costs.is_empty() {
             m.traps.push(softirqs_missing());
         }
+    }
+}
+
+impl HostTime {
+    /// Adds the time of the far end's host to a measurement that has that of the near end's.
+    pub fn account_far(&self, m: &mut Measurement) {
+        // More than centuries, which only a broken end reports, would overflow sums.
+        let softirq_ns = Some(self.softirq_threads_ns.min(1 << 53));
+        m.costs.insert("far-kernel".into(), Cost { softirq_ns, ..Cost::default() });
+        m.cores_ns = m.cores_ns.saturating_add(self.cores_ns);
+        m.others_cpu_ns = m.others_cpu_ns.saturating_add(self.others_cpu_ns);
+        m.steal_ns = m.steal_ns.saturating_add(self.steal_ns);
     }
 }
 

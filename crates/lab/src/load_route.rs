@@ -6,7 +6,7 @@ use host::netns::Netns;
 use host::tune::{Place, Plan, Ready, Target};
 use model::PathError;
 
-use crate::{AttachedNamespace, End, Pair, Side, Wire};
+use crate::{AttachedNamespace, End, FarEnd, Pair, Side, Wire};
 
 /// A load as `tune prove` describes it.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ pub struct LoadRequest<'a> {
     /// The plan's namespace forwards the load to a sink.
     pub forward: bool,
     /// Far end on another host.
-    pub peer: Option<&'a str>,
+    pub far: Option<&'a FarEnd>,
 }
 
 /// Route of a load.
@@ -60,9 +60,9 @@ impl LoadRequest<'_> {
             ));
         }
         let is_through = self.from.is_some() || self.forward;
-        if !is_through && (self.peer.is_some() || ready.iter().all(is_machines)) {
-            if let (Some(peer), Some(interface)) = (self.peer, interface) {
-                check_route(peer, plan, interface)?;
+        if !is_through && (self.far.is_some() || ready.iter().all(is_machines)) {
+            if let (Some(far), Some(interface)) = (self.far, interface) {
+                check_route(far, plan, interface)?;
             }
             return Ok(LoadRoute::Own);
         }
@@ -74,8 +74,7 @@ impl LoadRequest<'_> {
         let Some(netns) = &plan.netns else {
             return Err(invalid(
                 "the plan is for this namespace, and nothing is attached to it",
-                "give the `wirepath peer` behind its interface (--peer HOST), or a plan made with \
-                 --netns",
+                "give the host behind its interface (--far ssh:HOST), or a plan made with --netns",
             ));
         };
         if interface.is_some() && self.from.is_none() {
@@ -128,15 +127,16 @@ fn open_netns(name: &str) -> Result<Netns, PathError> {
 }
 
 /// Errors: [`PathError::Invalid`] if packets do not reach the far end by the plan's interface.
-fn check_route(peer: &str, plan: &Plan, interface: &str) -> Result<(), PathError> {
+fn check_route(far: &FarEnd, plan: &Plan, interface: &str) -> Result<(), PathError> {
     if plan.netns.is_some() {
         return Err(invalid(
-            "the plan is for a namespace, and --peer is reached from this one",
+            "the plan is for a namespace, and --far is reached from this one",
             "use --from instead",
         ));
     }
-    let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
-    // A host name is resolved when the path connects, which reports its errors.
+    // The others, and host names, are checked when the path connects.
+    let FarEnd::Peer(peer) = far else { return Ok(()) };
+    let host = peer.rsplit_once(':').map_or(&**peer, |(host, _)| host);
     let Ok(ip) = host.parse() else { return Ok(()) };
     let route = net::route_to(ip).map_err(PathError::part)?;
     let named = net::link_named(interface).map_err(PathError::part)?;

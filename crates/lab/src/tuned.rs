@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use host::text::chain;
 use host::tune::{self, Applied, Done, Options, Plan, Ready, Store, System};
-use model::{Arm, Measurement, NotEffective, PathError, Session, Support, SwitchId};
+use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, Support, SwitchId};
 
 use crate::Wire;
 
@@ -200,6 +200,10 @@ impl Session for TunedSession {
 
     fn nic(&self) -> String {
         self.inner.nic()
+    }
+
+    fn far_machine(&self) -> Option<Machine> {
+        self.inner.far_machine()
     }
 }
 

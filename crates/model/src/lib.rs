@@ -50,7 +50,7 @@ pub use outcome::{
     ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, Reliability, SCHEMA,
     Verdict, Warning,
 };
-pub use path::{Load, LoadKind, Path, PathError, Session};
+pub use path::{Direction, Load, LoadKind, Path, PathError, Session, TwoHosts};
 pub use random::Random;
 pub use runner::{Clock, Finished, Sink, TrialRecord, Trials, resume, run};
 pub use schedule::order;

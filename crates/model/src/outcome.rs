@@ -207,6 +207,9 @@ pub struct Machine {
     /// Other properties: name → value.
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
+    /// The machine of the far end, of a run between two hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Box<Machine>>,
 }
 
 /// A condition that qualifies the results.

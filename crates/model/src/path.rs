@@ -1,8 +1,9 @@
 //! Interface that every path implements.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::{Arm, Measurement, Support, SwitchSpec};
+use crate::{Arm, Machine, Measurement, Support, SwitchSpec};
 
 /// One kind of load that a path can be put under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +35,41 @@ pub struct Load {
     pub rate_pps: u64,
     /// Length of the measured part of a trial.
     pub trial: Duration,
-    /// Far end on another host (`HOST` or `HOST:PORT` of a `wirepath peer`); `None` for a lab
-    /// of namespaces.
-    pub far: Option<String>,
-    /// Shared secret of that peer.
+    /// Far end on another host; `None` for a lab of namespaces.
+    pub far: Option<TwoHosts>,
+}
+
+/// Settings of a load between two hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TwoHosts {
+    /// `peer:HOST[:PORT]`, `ssh:HOST` or `netns:NAME`.
+    pub end: String,
+    /// Shared secret of a `wirepath peer` that runs already.
     pub secret: Option<String>,
+    /// Address of the far end that the load uses; `None` for that of the route.
+    pub address: Option<Ipv4Addr>,
+    /// Options of the ssh client, each as for its `-o`.
+    pub ssh_options: Vec<String>,
+    /// Direction of a load that goes one way, as the near end sees it.
+    pub direction: Direction,
+    /// Interface of the near end; `None` for that of the route.
+    pub ifname: Option<String>,
+    /// Receive queue of the near end; `None` for all of them.
+    pub queue: Option<u32>,
+    /// CPU to which `pin` moves the near end; `None` for its first one.
+    pub near_cpu: Option<usize>,
+    /// CPU to which `pin` moves the far end; `None` for its first one.
+    pub far_cpu: Option<usize>,
+}
+
+/// Direction of a load that goes one way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// The near end sends.
+    #[default]
+    Send,
+    /// The near end receives.
+    Receive,
 }
 
 /// Failure to open a path or to run a trial.
@@ -120,4 +151,9 @@ pub trait Session {
 
     /// The interface under test, for the record, e.g. `veth pair, 1 queue, MTU 1500`.
     fn nic(&self) -> String;
+
+    /// The machine of the far end; `None` if it is this one.
+    fn far_machine(&self) -> Option<Machine> {
+        None
+    }
 }

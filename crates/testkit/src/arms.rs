@@ -18,7 +18,6 @@ pub fn load(path: &dyn Path, kind: &str, trial: Duration) -> Load {
         rate_pps: kind.rate_pps,
         trial,
         far: None,
-        secret: None,
     }
 }
 

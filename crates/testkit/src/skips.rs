@@ -40,6 +40,8 @@ pub const NEEDS: &[&str] = &[
     "setpriv",
     "socat",
     "sockperf",
+    "ssh",
+    "sshd",
     "strip",
     "tcpdump",
     "tshark",

@@ -24,7 +24,6 @@ pub(crate) fn null(count: u64) -> Result {
         rate_pps: kind.rate_pps,
         trial: TRIAL,
         far: None,
-        secret: None,
     };
     let spin = Arm::with([Switch::Spin]).switches;
     let arm = |name: &str, kind| Arm { name: name.into(), kind, switches: spin.clone() };

@@ -38,7 +38,7 @@ pub(super) fn load(
     if header.version != env!("CARGO_PKG_VERSION") {
         return refused(&format!("it was begun by version {}", header.version));
     }
-    if header.machine.id != machine::describe(String::new()).id {
+    if header.machine.id != machine::here().id {
         return refused("it was begun on another machine, or this one has changed since");
     }
     let stored = Experiment::parse(text).map_err(Failure::usage)?;

@@ -18,9 +18,9 @@ use io::{
 };
 use model::Measurement;
 use probe::endpoint::{self, Choice};
-use probe::peer::{Far, PeerError};
+use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, measurement_of, seed};
+use probe::{Watch, measurement_of, received_from, seed};
 use sys::thread::start;
 
 use crate::context::Context;
@@ -110,20 +110,22 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
                 let steering = Steering { stop: &stop, live: Some(live), watch };
                 role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
             });
-            let sent = sender.prepare(&sending, options.port, SENDER_PORT).and_then(|_| {
-                let until = Instant::now() + duration;
-                let over = AtomicBool::new(false);
-                sender.watch(&over, signals::stop_requested, || {
-                    while Instant::now() < until
-                        && !running.is_finished()
-                        && !over.load(Ordering::Relaxed)
-                    {
-                        thread::sleep(Duration::from_millis(5));
-                    }
-                })?;
-                // Ends by itself only after an error; then the answer may never come.
-                if running.is_finished() { Ok(None) } else { sender.stop().map(Some) }
-            });
+            let sent = sender
+                .prepare(&sending, &settings_of(&options.engine), options.port, SENDER_PORT)
+                .and_then(|_| {
+                    let until = Instant::now() + duration;
+                    let over = AtomicBool::new(false);
+                    sender.watch(&over, signals::stop_requested, || {
+                        while Instant::now() < until
+                            && !running.is_finished()
+                            && !over.load(Ordering::Relaxed)
+                        {
+                            thread::sleep(Duration::from_millis(5));
+                        }
+                    })?;
+                    // Ends by itself only after an error; then the answer may never come.
+                    if running.is_finished() { Ok(None) } else { sender.stop().map(Some) }
+                });
             role::drain(live);
             stop.store(true, Ordering::Relaxed);
             (running.end(), sent)
@@ -133,27 +135,12 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let Some(sent) = sent? else {
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
-    let measurement = swap_ends(measurement_of(Role::Send, sent, Some(own?)));
+    let measurement = received_from(own?, sent.role);
     summary(context, Role::Receive, &measurement, options.size, true)
 }
 
 /// UDP port that a peer sends from.
 const SENDER_PORT: u16 = 9001;
-
-/// Names the ends from the receiver's side: the sender is the far end.
-fn swap_ends(mut m: Measurement) -> Measurement {
-    let swap = |name: &str| match name.split_at_checked(4) {
-        Some(("near", rest)) => format!("far{rest}"),
-        _ => match name.split_at_checked(3) {
-            Some(("far", rest)) => format!("near{rest}"),
-            _ => name.to_owned(),
-        },
-    };
-    m.costs = m.costs.into_iter().map(|(end, cost)| (swap(&end), cost)).collect();
-    m.counters = m.counters.into_iter().map(|(name, n)| (swap(&name), n)).collect();
-    m.mode = m.mode.into_iter().map(|(name, value)| (swap(&name), value)).collect();
-    m
-}
 
 fn echo(context: &Context, args: &FarArgs) -> Result<(), Failure> {
     if args.engine.queues > 1 && args.engine.engine != EngineKind::Xdp {
@@ -216,6 +203,11 @@ fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
     args.no_idle_states.then(NoIdle::hold).transpose().map_err(|e| Failure::from_chain(&e))
 }
 
+/// Settings of the far end's host. Its CPUs have other numbers, so `--pin` is not one of them.
+fn settings_of(args: &EngineArgs) -> Settings {
+    Settings { stays_awake: args.no_idle_states, ..Settings::default() }
+}
+
 /// Errors: the NIC has no hardware time stamps; without this check they would be missing silently.
 fn check_stamps(spec: &EngineSpec, local: &Local) -> Result<(), Failure> {
     if spec.stamps != Stamps::Hardware {
@@ -268,7 +260,7 @@ fn near(
     };
     let (mut to, mut port) = (args.to, args.port);
     if let Some(far) = far.as_mut() {
-        let ready = far.prepare(&task, args.source_port, args.port)?;
+        let ready = far.prepare(&task, &settings_of(&args.engine), args.source_port, args.port)?;
         (to, port) = (ready.ip, ready.port);
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }
@@ -291,7 +283,7 @@ fn near(
     // Without the near end's counters those of the far end mean little, and if the interface is gone they
     // never arrive.
     let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
-    let far_report = far.as_mut().map(Far::stop).transpose()?;
+    let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
     let measurement = measurement_of(role, near_report, far_report);
     summary(context, role, &measurement, args.size, told)?;

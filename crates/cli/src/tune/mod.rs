@@ -42,7 +42,7 @@ Example:
 Example:
   wirepath tune prove plan.toml --from red --load ping
   wirepath tune prove plan.toml --from red --forward --time 120s
-  wirepath tune prove plan.toml --peer 192.0.2.7          (wirepath peer runs there)")]
+  wirepath tune prove plan.toml --far ssh:db2 --load flood")]
     Prove(Box<prove::TuneProveArgs>),
     /// Keep settings applied with --confirm-within
     #[command(after_help = "Example:\n  wirepath tune confirm")]

@@ -12,7 +12,7 @@ use lab::{
     LoadRequest, LoadRoute, NamespaceEnds, TrialSettings, TunedSession, WHOLE_PLAN, Wire,
     changed_knobs, each_of_plan, ladder_of_plan,
 };
-use model::{Gain, Session};
+use model::{Direction, Gain, Load, LoadKind, Session};
 
 use super::apply;
 use super::guard::Guard;
@@ -35,10 +35,10 @@ pub(super) struct TuneProveArgs {
     path: String,
     /// Network namespace at the other end of the wire of the plan's interface: the load is sent
     /// from there into the plan's namespace
-    #[arg(long, value_name = "NAME|PID|FILE", conflicts_with = "peer")]
+    #[arg(long, value_name = "NAME|PID|FILE", conflicts_with = "host")]
     from: Option<String>,
     /// Route the load through the plan's namespace to a temporary sink
-    #[arg(long, conflicts_with = "peer")]
+    #[arg(long, conflicts_with = "host")]
     forward: bool,
     /// Arms: settings added one by one, or each alone; the last is the whole plan
     #[arg(long, value_enum, default_value = "ladder")]
@@ -143,12 +143,13 @@ fn load_of_path(args: &TuneProveArgs, plan: &Plan, ready: &[Ready]) -> Result<Lo
     // A load that a namespace forwards goes one way.
     let load_name = args.run.load.as_deref().or(args.forward.then_some("flood"));
     let kind = find_load(path.as_ref(), load_name)?;
-    let load = load_of(kind, &args.run)?;
+    let load = load_between(kind, args, plan)?;
+    let far = args.run.far.end();
     let request = LoadRequest {
         path: &args.path,
         from: args.from.as_deref(),
         forward: args.forward,
-        peer: args.run.peer.as_deref(),
+        far: far.as_ref(),
     };
     let (inner, wires) = match request.route(plan, ready)? {
         LoadRoute::Own => (path.open(&load)?, Vec::new()),
@@ -159,6 +160,20 @@ fn load_of_path(args: &TuneProveArgs, plan: &Plan, ready: &[Ready]) -> Result<Lo
     };
     let proof = Proof::new(path.name(), kind, &load, Vec::new(), &args.run.limits);
     Ok(Loaded { inner, wires, proof, trial: load.trial })
+}
+
+/// The load. Between two hosts it loads the tuned end: this one receives, by the plan's interface.
+fn load_between(kind: &LoadKind, args: &TuneProveArgs, plan: &Plan) -> Result<Load, Failure> {
+    let mut load = load_of(kind, &args.run)?;
+    if let Some(two) = &mut load.far {
+        if args.run.far.direction.is_none() && kind.name == "flood" {
+            two.direction = Direction::Receive;
+        }
+        if plan.netns.is_none() && two.ifname.is_none() {
+            two.ifname.clone_from(&plan.interface);
+        }
+    }
+    Ok(load)
 }
 
 /// Trials of the user's program: its server in the plan's namespace, its client in that of `--from`.

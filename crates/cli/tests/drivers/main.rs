@@ -9,6 +9,9 @@ use common::rig::Rig;
 use machine::{FAR_IP, PLAIN_IP, boot};
 use serde_json::Value;
 
+/// Receive queues of each zero-copy card.
+const QUEUES: u64 = 4;
+
 /// Runs `near` while `far` serves in the far namespace; the document of `near`.
 fn with_far(rig: &Rig, far: &str, near: &str) -> Value {
     rig.json(&format!(
@@ -62,7 +65,8 @@ fn pings_are_answered_in_zero_copy_mode(rig: &Rig) {
         assert!(mode(&document, "near xdp").ends_with("zero-copy"), "{more}: {document}");
         assert_eq!(count(&document, "/counters/near_ledger_unbalanced_count"), 0, "{document}");
         let empty = count(&document, "/counters/near_xdp_fill_ring_empty_count");
-        assert_eq!(empty, 0, "{more}: {document}");
+        // The driver counts once a queue while it sets the queue up; without frames it spins.
+        assert!(empty <= QUEUES, "{more}: {document}");
         if more.contains("busy-poll") {
             assert_ne!(mode(&document, "near napi id"), "0", "{more}: {document}");
         }
@@ -82,10 +86,12 @@ fn answers_arrive_on_whichever_queue_the_device_chooses(rig: &Rig) {
     }
 }
 
-/// A zero-copy socket that only sends leaves the device frames to receive into.
+/// A zero-copy socket that only sends leaves the device frames to receive into. All of the host's traffic
+/// arrives on the socket's queue.
 fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig) {
     let told = rig.succeed(&format!(
-        "wirepath probe send {FAR_IP} --no-peer -d 8s --json --engine xdp --native \
+        "ethtool -L via combined 1
+         wirepath probe send {FAR_IP} --no-peer -d 8s --rate 1000 --json --engine xdp --native \
              --require-zero-copy >/tmp/send.json &
          sleep 1
          ping -q -c 15 -i 0.3 -W 10 {FAR_IP}

@@ -99,7 +99,7 @@ pub fn compare(olds: &[Outcome], news: &[Outcome]) -> Result<RunComparison, Comp
         new_runs: news.iter().map(run).collect(),
         path: last.path.clone(),
         load: load.map(|(k, v)| (k.clone(), v.clone())).collect(),
-        same_machine: all().all(|outcome| outcome.machine.id == first.machine.id),
+        same_machine: all().all(|outcome| machines(&outcome.machine) == machines(&first.machine)),
         differences: differences(olds, news),
         judged,
         arms,
@@ -160,6 +160,11 @@ fn is_same(a: &ArmOutcome, b: &ArmOutcome) -> bool {
         }
 }
 
+/// Ids of the machines of both ends.
+fn machines(machine: &Machine) -> [Option<&str>; 2] {
+    [Some(&*machine.id), machine.far.as_ref().map(|far| &*far.id)]
+}
+
 type Property = (String, Box<dyn Fn(&Outcome) -> String>);
 
 /// Properties in which runs may differ besides what they measured.
@@ -178,6 +183,12 @@ fn properties(notes: &BTreeSet<&String>) -> Vec<Property> {
         of("governor", move |m| none(&m.governor)),
         of("interface", |m| m.nic.clone()),
     ];
+    let facts: [fn(&Machine) -> &String; 4] = [|m| &m.id, |m| &m.kernel, |m| &m.cpu, |m| &m.nic];
+    let names = ["machine", "kernel", "CPU", "interface"];
+    for (name, fact) in names.into_iter().zip(facts) {
+        let far = move |m: &Machine| m.far.as_deref().map(fact).cloned();
+        all.push(of(&format!("far end's {name}"), move |m| none(&far(m))));
+    }
     all.push(("wirepath".into(), Box::new(|outcome| outcome.version.clone())));
     let given = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not given".into());
     for name in notes {

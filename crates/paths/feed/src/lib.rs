@@ -82,7 +82,7 @@ impl Path for Feed {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "feed trials run in a lab only".into(),
-                remedy: "omit --peer; between hosts use feed replay and feed listen".into(),
+                remedy: "omit --far; between hosts use feed replay and feed listen".into(),
             });
         }
         Ok(Box::new(session::FeedSession::open(load)?))

@@ -90,7 +90,7 @@ impl Path for Guest {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "the guest runs in its own machine".into(),
-                remedy: "omit --peer".into(),
+                remedy: "omit --far".into(),
             });
         }
         if load.size_bytes > echo::BYTES_MAX {

@@ -84,3 +84,52 @@ pub(super) fn combine(role: Role, near: RoleReport, far: RoleReport, used: &Used
     used.account(&mut m);
     m
 }
+
+/// The measurement of a near end that receives.
+///
+/// - `sent`: report of the far end, which sends.
+pub fn received_from(near: RoleReport, sent: RoleReport) -> Measurement {
+    let mut m = measurement_of(Role::Send, sent, Some(near));
+    m.costs = m.costs.into_iter().map(|(end, cost)| (swapped(&end), cost)).collect();
+    m.counters = m.counters.into_iter().map(|(name, n)| (swapped(&name), n)).collect();
+    m.mode = m.mode.into_iter().map(|(name, value)| (swapped(&name), value)).collect();
+    for switch in &mut m.not_effective {
+        switch.why = swapped(&switch.why);
+    }
+    m
+}
+
+/// A name that begins with one end, with the other one.
+fn swapped(name: &str) -> String {
+    match (name.strip_prefix("near"), name.strip_prefix("far")) {
+        (Some(rest), _) => format!("far{rest}"),
+        (_, Some(rest)) => format!("near{rest}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// As [`received_from`], with the CPU time of the kernel and of other processes.
+pub(super) fn received(near: RoleReport, sent: RoleReport, used: &Used) -> Measurement {
+    let mut m = received_from(near, sent);
+    used.account(&mut m);
+    m
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_a_receiver_have_their_own_names() {
+        let sent = RoleReport { sent_count: 7, ..RoleReport::default() };
+        let arrived = Delivery { received_count: 5, ..Delivery::default() };
+        let mut near = RoleReport { arrived, too_old_count: 3, ..RoleReport::default() };
+        near.engine.not_effective = vec![("gso".into(), "no GRO".into())];
+        near.cost.user_ns = 11;
+        let m = received_from(near, sent);
+        let forward = m.deliveries["forward"];
+        assert_eq!((forward.sent_count, forward.received_count), (7, 5));
+        assert_eq!((m.costs["near"].user_ns, m.counters["near_too_old_count"]), (11, 3));
+        assert_eq!(m.not_effective[0].why, "near end: no GRO");
+    }
+}

@@ -127,7 +127,7 @@ impl Path for Probe {
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
         check_size(load)?;
         match &load.far {
-            Some(host) => Ok(Box::new(remote::RemoteSession::open(load, host)?)),
+            Some(two) => Ok(Box::new(remote::RemoteSession::open(load, two)?)),
             None => Ok(Box::new(session::LabSession::open(load)?)),
         }
     }

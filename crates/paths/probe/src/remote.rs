@@ -1,48 +1,212 @@
 //! Trials against `wirepath peer` on another host.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
-use io::{Local, Remote};
-use model::{Arm, ArmKind, Measurement, Support};
+use host::idle::NoIdle;
+use host::net::ethtool;
+use host::text::chain;
+use io::{Local, Remote, Role};
+use lab::far::FarError;
+use lab::{
+    Cause, FarEnd, FarHost, FarOptions, LabError, Meter, Placement, Used, describe_nic,
+    softirqs_missing,
+};
+use model::{Arm, ArmKind, Machine, Measurement, Support};
+use model::{Direction, Load, PathError, Session, TwoHosts};
 use sys::thread::start;
 
-use super::accounting::combine;
+use super::accounting::{combine, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
-use super::peer::Far;
-use super::role::{self, Task};
+use super::peer::{Far, FarReport, PeerError, Settings};
+use super::role::{self, Live, RoleReport, Task};
 use super::session::{roles_of, seed};
 use super::switches::{Config, Switch};
-use lab::{Cause, LabError, Meter, softirqs_missing};
-use model::{Load, PathError, Session};
+
+/// Pause between checks of an end that opens, or that sends.
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct RemoteSession {
+    /// Before its host: the peer ends without a broken connection.
     far: Far,
+    host: FarHost,
     load: Load,
+    two: TwoHosts,
     local: Local,
+    nic: String,
     run: u32,
-    cpus: Vec<usize>,
+    /// CPUs of the near and of the far end; empty for all.
+    cpus: Placement,
     clock: CpuClock,
 }
 
 impl RemoteSession {
-    pub(super) fn open(load: &Load, host: &str) -> Result<Self, PathError> {
-        if load.kind == "storm" {
+    pub(super) fn open(load: &Load, two: &TwoHosts) -> Result<Self, PathError> {
+        check(load, two)?;
+        let end: FarEnd = two.end.parse().map_err(PathError::part)?;
+        let allowed = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+        if let Some(cpu) = two.near_cpu.filter(|cpu| !allowed.contains(cpu)) {
+            let what = format!("CPU {cpu} is none of those that this command may use: {allowed:?}");
+            return Err(PathError::Invalid { what, remedy: "give another --app-cpu".into() });
+        }
+        // On one machine each end has half of the CPUs, as in a lab; hosts share none.
+        let half = if matches!(end, FarEnd::Netns(_)) { allowed.len() / 2 } else { 0 };
+        let (near_cpus, far_cpus) =
+            if half == 0 { (&[][..], &[][..]) } else { allowed.split_at(half) };
+        let options = FarOptions {
+            address: two.address,
+            ifname: two.ifname.as_deref(),
+            secret: two.secret.as_deref(),
+            ssh_options: &two.ssh_options,
+        };
+        let host = FarHost::open(&end, &options).map_err(PathError::part)?;
+        let far = connect(&end, &host)?;
+        let choice =
+            Choice { ifname: two.ifname.clone(), queue: two.queue.unwrap_or(0), port: NEAR_PORT };
+        let (local, _) =
+            endpoint::towards(ipv4_of(&far), FAR_PORT, &choice).map_err(PathError::part)?;
+        let driver = ethtool::driver(local.ifindex).ok().flatten();
+        let nic = describe_nic(local.ifindex, driver.as_deref()).map_err(PathError::part)?;
+        let nic = format!("{nic} to {}", ipv4_of(&far));
+        let clock = CpuClock::open().map_err(PathError::part)?;
+        let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
+        let (load, two) = (load.clone(), two.clone());
+        Ok(RemoteSession { far, host, load, two, local, nic, run: seed(), cpus, clock })
+    }
+
+    /// CPUs of the near end in a trial; empty for all.
+    fn placement(&self, is_pinned: bool) -> Result<Vec<usize>, PathError> {
+        if !is_pinned {
+            return Ok(self.cpus.near.clone());
+        }
+        let first = || match self.cpus.near.first() {
+            Some(cpu) => Ok(vec![*cpu]),
+            None => sys::affinity::allowed_cpus().map(|cpus| cpus.into_iter().take(1).collect()),
+        };
+        self.two.near_cpu.map_or_else(first, |cpu| Ok(vec![cpu])).map_err(PathError::part)
+    }
+
+    fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        self.run = self.run.wrapping_add(1);
+        let (near_role, far_role, pace) = self.roles();
+        let config = Config::of(arm, self.load.size_bytes);
+        let task = |role| Task {
+            session: Some(self.run),
+            duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
+            ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
+        };
+        // Each end's NIC chooses the queue of a flow.
+        let (mut near_task, mut far_task) = (task(near_role), task(far_role));
+        near_task.engine.all_queues = self.two.queue.is_none();
+        far_task.engine.all_queues = true;
+        let _awake = config.stay_awake()?;
+        let settings = config.far_settings(&self.cpus.far, self.two.far_cpu);
+        let cpus = self.placement(config.is_pinned)?;
+        // Both ends are on this machine, or one.
+        let metered = if self.far.is_here() { &[] } else { &cpus[..] };
+        let meter = Meter::start(&self.clock, metered)?;
+        let end = Near { task: &near_task, cpus: &cpus, far_task: &far_task, settings: &settings };
+        let choice = Choice {
+            ifname: Some(self.local.ifname.clone()),
+            queue: self.two.queue.unwrap_or(0),
+            port: NEAR_PORT,
+        };
+        let (near, far) = match near_role {
+            Role::Receive => end.receive(&mut self.far, &self.local)?,
+            _ => end.send(&mut self.far, &choice)?,
+        };
+        let used = meter.stop()?;
+        let mut m = self.measurement(near_role, near, far, used);
+        all_queues_had_sockets(&m)?;
+        m.not_effective.extend(config.not_effective(self.own_cpu_count()));
+        Ok(m)
+    }
+
+    /// CPUs that both ends have between them while nothing is pinned; far more than `pin` needs where they
+    /// are not placed, or pinned to named ones.
+    fn own_cpu_count(&self) -> usize {
+        let is_named = self.two.near_cpu.is_some() || self.two.far_cpu.is_some();
+        match self.cpus.both().len() {
+            0 => usize::MAX,
+            _ if is_named => usize::MAX,
+            count => count,
+        }
+    }
+
+    fn roles(&self) -> (Role, Role, role::Pace) {
+        match (roles_of(&self.load), self.two.direction) {
+            ((Role::Send, far, pace), Direction::Receive) => (far, Role::Send, pace),
+            (roles, _) => roles,
+        }
+    }
+
+    fn measurement(&self, role: Role, near: RoleReport, far: FarReport, used: Used) -> Measurement {
+        // The far end's process is not one of others if it runs here.
+        let is_here = self.far.is_here();
+        let far_time = far.host_time;
+        let used = match far_time {
+            Some(time) if is_here => used.with_children(time.own_ns),
+            _ => used,
+        };
+        let mut m = match role {
+            Role::Receive => received(near, far.role, &used),
+            _ => combine(role, near, far.role, &used),
+        };
+        if let Some(time) = far_time.filter(|_| !is_here) {
+            time.account_far(&mut m);
+        }
+        // A NIC's interrupts, here and at the far end.
+        m.traps = vec![softirqs_missing()];
+        m
+    }
+}
+
+/// Errors: datagrams arrived on receive queues without a socket, so that their loss says nothing of the arm.
+fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
+    for end in ["near", "far"] {
+        let count = m.counters.get(&format!("{end}_xdp_map_missed_count")).copied().unwrap_or(0);
+        if count > 0 {
             return Err(PathError::Invalid {
-                what: "load storm needs the veth of a lab".into(),
-                remedy: "run it without --peer, or use flood between hosts".into(),
+                what: format!("{count} datagrams came to receive queues of the {end} end without a socket"),
+                remedy: "drop --queue, so that every queue has one; and keep the number of queues as it is \
+                         during the run"
+                    .into(),
             });
         }
-        let far = Far::connect(host, load.secret.as_deref()).map_err(PathError::part)?;
-        let ip = ipv4_of(&far);
-        let choice = Choice { ifname: None, queue: 0, port: NEAR_PORT };
-        let (local, _) = endpoint::towards(ip, FAR_PORT, &choice).map_err(PathError::part)?;
-        let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
-        let clock = CpuClock::open().map_err(PathError::part)?;
-        Ok(RemoteSession { far, load: load.clone(), local, run: seed(), cpus, clock })
+    }
+    Ok(())
+}
+
+/// Errors: a load or a direction that is not possible between hosts.
+fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
+    let invalid =
+        |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
+    if load.kind == "storm" {
+        let what = "load storm needs the veth of a lab".to_owned();
+        return invalid(what, "run it without --far, or use flood between hosts");
+    }
+    if two.direction == Direction::Receive && load.kind != "flood" {
+        let what = format!("load {} goes both ways", load.kind);
+        return invalid(what, "remove --direction, or use --load flood");
+    }
+    Ok(())
+}
+
+fn connect(end: &FarEnd, host: &FarHost) -> Result<Far, PathError> {
+    match (Far::connect(host.peer(), host.secret()), end) {
+        (Ok(far), _) => Ok(far),
+        (Err(error), FarEnd::Peer(_)) => Err(PathError::part(error)),
+        (Err(PeerError::NotThere { at, .. }), _) => {
+            let IpAddr::V4(address) = at.ip() else {
+                return Err(PathError::Part("no IPv4".into()));
+            };
+            Err(PathError::part(FarError::Unreachable { address }))
+        }
+        (Err(error), _) => Err(PathError::part(error)),
     }
 }
 
@@ -64,59 +228,106 @@ pub(super) fn support(arm: &Arm) -> Support {
             "the mask set by hand on both hosts: /sys/class/net/IF/queues/rx-0/rps_cpus",
         );
     }
+    if arm.has(Switch::NoIdleStates)
+        && let Err(error) = NoIdle::hold()
+    {
+        return Support::unsupported("no-idle-states", chain(&error));
+    }
     Support::Yes
 }
 
 impl Session for RemoteSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        self.run = self.run.wrapping_add(1);
-        let (near_role, far_role, pace) = roles_of(&self.load);
-        let mut config = Config::of(arm, self.load.size_bytes);
-        // Each end's NIC chooses the queue.
-        config.engine.all_queues = true;
-        let mut task = Task {
-            session: Some(self.run),
-            ..Task::new(far_role, config.engine.clone(), pace, self.load.size_bytes)
-        };
-        let _awake = config.stay_awake()?;
-        let ready = self.far.prepare(&task, NEAR_PORT, FAR_PORT).map_err(PathError::part)?;
-        let choice = Choice { ifname: Some(self.local.ifname.clone()), queue: 0, port: NEAR_PORT };
-        let (local, remote) =
-            endpoint::towards(ready.ip, ready.port, &choice).map_err(PathError::part)?;
-        task.role = near_role;
-        task.duration = Some(self.load.trial);
-        let cpu = config.is_pinned.then(|| self.cpus.first().copied()).flatten();
-        let meter = Meter::start(&self.clock, cpu.as_slice())?;
-        let near = run_near(&task, &local, &remote, cpu);
-        // The far end is stopped even if the near end failed.
-        let far = self.far.stop().map_err(PathError::part);
-        let used = meter.stop()?;
-        let near = near.map_err(|why| PathError::at("near", why))?;
-        let mut m = combine(near_role, near, far?, &used);
-        // A NIC's interrupts, here and at the far end.
-        m.traps = vec![softirqs_missing()];
-        Ok(m)
+        let measured = self.variant(arm);
+        // The end of a far end that was started here explains all that follows from it.
+        match measured {
+            Err(error) => Err(self.host.ended().map_or(error, PathError::part)),
+            measured => measured,
+        }
     }
 
     fn nic(&self) -> String {
-        format!("{} (MTU {}) to {}", self.local.ifname, self.local.mtu_bytes, self.far.address())
+        self.nic.clone()
+    }
+
+    fn far_machine(&self) -> Option<Machine> {
+        self.far.machine().cloned()
     }
 }
 
-fn run_near(
-    task: &Task,
-    local: &Local,
-    remote: &Remote,
-    cpu: Option<usize>,
-) -> Result<role::RoleReport, Cause> {
-    thread::scope(|scope| {
-        let running = start(scope, "near", || {
-            if let Some(cpu) = cpu {
-                let pinned = sys::affinity::pin_to(&[cpu]);
-                pinned.map_err(|source| LabError::Pin { cpus: vec![cpu], source })?;
-            }
-            Ok(role::open_and_run(task, local, Some(remote), &AtomicBool::new(false), None)?)
+/// One trial as the near end runs it.
+struct Near<'a> {
+    task: &'a Task,
+    /// Empty for all.
+    cpus: &'a [usize],
+    far_task: &'a Task,
+    settings: &'a Settings,
+}
+
+impl Near<'_> {
+    /// Starts the far end, which answers or counts, and then this one.
+    fn send(&self, far: &mut Far, choice: &Choice) -> Result<(RoleReport, FarReport), PathError> {
+        let ready = self.prepare(far)?;
+        let towards = endpoint::towards(ready.0, ready.1, choice).map_err(PathError::part);
+        let near = towards.and_then(|(local, remote)| {
+            self.alone(&local, &remote).map_err(|why| PathError::at("near", why))
         });
-        running.end()
-    })
+        // The far end is stopped even if the near end failed.
+        let far = far.stop().map_err(PathError::part);
+        Ok((near?, far?))
+    }
+
+    /// Opens this end and then starts the far end, whose first datagram needs an open receiver.
+    fn receive(&self, far: &mut Far, local: &Local) -> Result<(RoleReport, FarReport), PathError> {
+        let (stop, live) = (AtomicBool::new(false), Live::default());
+        thread::scope(|scope| {
+            let running = start(scope, "near", || -> Result<_, Cause> {
+                self.settle()?;
+                Ok(role::open_and_run(self.task, local, None, &stop, Some(&live))?)
+            });
+            let is_open = || live.is_open.load(Ordering::Acquire);
+            while !is_open() && !running.is_finished() {
+                thread::sleep(PAUSE);
+            }
+            let sent = is_open().then(|| {
+                self.prepare(far)?;
+                let until = Instant::now() + self.far_task.duration.unwrap_or_default();
+                while Instant::now() < until && !running.is_finished() {
+                    thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
+                }
+                role::drain(&live);
+                far.stop().map_err(PathError::part)
+            });
+            stop.store(true, Ordering::Relaxed);
+            let near = running.end().map_err(|why| PathError::at("near", why))?;
+            let ended = || PathError::Part("near: ended before the far end sent".into());
+            Ok((near, sent.unwrap_or_else(|| Err(ended()))?))
+        })
+    }
+
+    /// Starts the far end; returns its address and port.
+    fn prepare(&self, far: &mut Far) -> Result<(Ipv4Addr, u16), PathError> {
+        let ready = far.prepare(self.far_task, self.settings, NEAR_PORT, FAR_PORT);
+        ready.map(|ready| (ready.ip, ready.port)).map_err(PathError::part)
+    }
+
+    fn alone(&self, local: &Local, remote: &Remote) -> Result<RoleReport, Cause> {
+        thread::scope(|scope| {
+            let running = start(scope, "near", || {
+                self.settle()?;
+                let stop = AtomicBool::new(false);
+                Ok(role::open_and_run(self.task, local, Some(remote), &stop, None)?)
+            });
+            running.end()
+        })
+    }
+
+    /// Moves the calling thread to the CPUs of the near end.
+    fn settle(&self) -> Result<(), LabError> {
+        if self.cpus.is_empty() {
+            return Ok(());
+        }
+        let pinned = sys::affinity::pin_to(self.cpus);
+        pinned.map_err(|source| LabError::Pin { cpus: self.cpus.to_vec(), source })
+    }
 }

@@ -73,8 +73,7 @@ pub(super) fn support(arm: &Arm) -> Support {
     let lab = no("a lab of network namespaces", &t.lab);
     let no_zero_copy = || {
         let why = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
-        let needs = "a NIC whose driver supports it: run wirepath peer on another host and prove with \
-                     --peer HOST";
+        let needs = "a NIC whose driver supports it: prove between two hosts, with --far ssh:HOST";
         Support::unsupported(why, needs)
     };
     let needs_two = |switch: Switch| {

@@ -4,6 +4,8 @@ use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Wait, XdpMode};
 use model::{Arm, NotEffective, PathError};
 
+use crate::peer::Settings;
+
 /// Datagrams per system call or ring poll when batching.
 const BATCH: usize = 64;
 
@@ -65,9 +67,9 @@ model::switches! {
             source: "kernel documentation, power/pm_qos_interface.rst",
         },
         Pin {
-            effect: "each end is pinned to one CPU of its half",
+            effect: "each end is pinned to one CPU",
             scope: Process,
-            needs: "four CPUs; with two, each end of the lab already has one",
+            needs: "four CPUs in a lab; with two, each end of the lab already has one",
             source: "sched_setaffinity(2)",
         },
         Rps {
@@ -123,13 +125,26 @@ impl Config {
         self.stays_awake.then(NoIdle::hold).transpose().map_err(PathError::part)
     }
 
+    /// The part of the far end between two hosts.
+    ///
+    /// - `cpus`: of the far end; empty for all.
+    /// - `cpu`: for `pin`; `None` for the first of them.
+    pub(super) fn far_settings(&self, cpus: &[usize], cpu: Option<usize>) -> Settings {
+        let (is_pinned, stays_awake) = (self.is_pinned, self.stays_awake);
+        let cpus = match cpu {
+            Some(cpu) if is_pinned => vec![cpu],
+            _ => cpus.to_vec(),
+        };
+        Settings { cpus, is_pinned, stays_awake }
+    }
+
     /// Switches without effect in a lab with `cpu_count` CPUs. The engines report their own
     /// (`EngineReport::not_effective`).
     pub(super) fn not_effective(&self, cpu_count: usize) -> Vec<NotEffective> {
         let is_native =
             self.engine.kind == EngineKind::Xdp && self.engine.xdp_mode == XdpMode::Native;
         let pin = (self.is_pinned && cpu_count < 4).then(|| {
-            let why = format!("with {cpu_count} CPUs each end of the lab has a CPU of its own");
+            let why = format!("with {cpu_count} CPUs each end has a CPU of its own");
             NotEffective::new(Switch::Pin, why)
         });
         let rps = (self.steers && is_native).then(|| {

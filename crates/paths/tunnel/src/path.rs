@@ -94,7 +94,7 @@ impl Path for TunnelPath {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "the tunnel is proved in a lab of its own".into(),
-                remedy: "leave --peer out; between hosts use tunnel run".into(),
+                remedy: "omit --far; between hosts use tunnel run".into(),
             });
         }
         if topology::Extra::of(&load.kind).limit.is_some() && load.rate_pps < LIMITED_PPS_MIN {

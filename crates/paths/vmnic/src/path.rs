@@ -103,7 +103,7 @@ impl Path for Vmnic {
         if load.far.is_some() {
             return Err(PathError::Invalid {
                 what: "path vmnic runs in its own lab only".into(),
-                remedy: "omit --peer".into(),
+                remedy: "omit --far".into(),
             });
         }
         let (sizes, remedy) = match load.kind.as_str() {

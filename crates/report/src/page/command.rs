@@ -18,19 +18,7 @@ pub(crate) fn command(outcome: &Outcome) -> String {
         None => words.push("prove".into()),
     }
     words.push(quoted(&outcome.path));
-    for (name, value) in &outcome.load {
-        words.push(match name.as_str() {
-            "from" => format!("--from {}", quoted(value)),
-            "forward" => "--forward".into(),
-            "kind" => format!("--load {}", quoted(value)),
-            "size_bytes" => format!("--size {}", quoted(value)),
-            "rate_pps" => format!("--rate {}", quoted(value)),
-            "trial_ms" => format!("--trial {}", quoted(&format!("{value}ms"))),
-            "time_ms" => format!("--time {}", quoted(&format!("{value}ms"))),
-            "peer" | "far" => format!("--peer {}", quoted(value)),
-            _ => continue,
-        });
-    }
+    words.extend(outcome.load.iter().filter_map(|(name, value)| option(name, value)));
     let variants = || outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
     // An arm that cannot run is part of no later rung.
     let ran: Vec<_> =
@@ -56,6 +44,31 @@ pub(crate) fn command(outcome: &Outcome) -> String {
     }
     words.push(format!("--seed {}", outcome.seed));
     words.join(" ")
+}
+
+/// Option of a parameter of the load; `None` if it is recorded for another purpose.
+fn option(name: &str, value: &str) -> Option<String> {
+    let given = |option: &str| Some(format!("{option} {}", quoted(value)));
+    match name {
+        "from" => given("--from"),
+        "forward" => Some("--forward".into()),
+        "kind" => given("--load"),
+        "size_bytes" => given("--size"),
+        "rate_pps" => given("--rate"),
+        "trial_ms" => Some(format!("--trial {}", quoted(&format!("{value}ms")))),
+        "time_ms" => Some(format!("--time {}", quoted(&format!("{value}ms")))),
+        "far" => given("--far"),
+        // Results of versions without other far ends.
+        "peer" => Some(format!("--far {}", quoted(&format!("peer:{value}")))),
+        "far_address" | "direction" | "interface" | "queue" | "app_cpu" | "far_cpu" => {
+            given(&format!("--{}", name.replace('_', "-")))
+        }
+        "ssh_options" => {
+            let options = value.lines().map(|option| format!("--ssh-option {}", quoted(option)));
+            Some(options.collect::<Vec<_>>().join(" "))
+        }
+        _ => None,
+    }
 }
 
 /// True if each arm has the switches of the one before and one more.
@@ -85,6 +98,17 @@ mod tests {
     fn hostile_word_cannot_leave_its_quotes() {
         assert_eq!(quoted("ping"), "ping");
         assert_eq!(quoted("a; rm -rf '/'"), r"'a; rm -rf '\''/'\'''");
+    }
+
+    #[test]
+    fn options_of_two_hosts_are_repeated() {
+        let of = |name: &str, value: &str| option(name, value).unwrap_or_default();
+        assert_eq!(of("far", "ssh:root@db2:22"), "--far ssh:root@db2:22");
+        assert_eq!(of("peer", "192.0.2.7"), "--far peer:192.0.2.7");
+        assert_eq!(of("far_address", "10.1.0.2"), "--far-address 10.1.0.2");
+        let options = of("ssh_options", "Port=22\nIdentityFile=a key");
+        assert_eq!(options, "--ssh-option Port=22 --ssh-option 'IdentityFile=a key'");
+        assert_eq!(option("plan_digest", "x"), None);
     }
 
     #[test]

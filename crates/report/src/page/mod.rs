@@ -11,7 +11,9 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use model::{ArmKind, ArmOutcome, Better, Ended, MetricOutcome, Outcome, Support, Verdict};
+use model::{
+    ArmKind, ArmOutcome, Better, Ended, Machine, MetricOutcome, Outcome, Support, Verdict,
+};
 
 use crate::screen::Tone;
 use crate::{units, wording};
@@ -610,7 +612,20 @@ fn machine(outcome: &Outcome) -> Vec<(String, String)> {
         ("Machine id".into(), m.id.clone()),
     ];
     items.extend(m.notes.clone());
+    items.extend(m.far.as_deref().map(|far| ("Far end".into(), far_line(far))));
     items
+}
+
+/// The machine of the far end, of a run between two hosts.
+fn far_line(m: &Machine) -> String {
+    let mut parts = vec![format!("kernel {}", m.kernel)];
+    parts.extend([m.cpu.clone(), units::plural(m.cpus, "CPU"), units::bytes(m.memory_bytes)]);
+    parts.push(m.nic.clone());
+    parts.push(m.hypervisor.clone().map_or("no hypervisor seen".into(), |h| format!("under {h}")));
+    parts.extend(m.governor.as_ref().map(|governor| format!("governor {governor}")));
+    parts.push(format!("machine id {}", m.id));
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
 }
 
 fn machine_line(outcome: &Outcome) -> String {
@@ -628,6 +643,7 @@ fn machine_line(outcome: &Outcome) -> String {
     }
     parts.push(format!("load {}", load_average(outcome)));
     parts.extend(m.notes.iter().map(|(name, value)| format!("{name} {value}")));
+    parts.extend(m.far.as_deref().map(|far| format!("far end: {}", far_line(far))));
     parts.retain(|part| !part.is_empty());
     parts.join(" · ")
 }

@@ -220,6 +220,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
             nic: "veth pair in two namespaces".into(),
             load_x100: 34,
             notes: BTreeMap::from([("clock source".into(), "tsc".into())]),
+            far: None,
         },
         path: "probe".into(),
         load: BTreeMap::from([

@@ -22,7 +22,6 @@ pub(super) fn load(kind: &str) -> Load {
         rate_pps: 0,
         trial: Duration::from_millis(60),
         far: None,
-        secret: None,
     }
 }
 
@@ -168,7 +167,7 @@ fn unsupported_arms_are_reported_before_any_boot() {
         change(&mut load);
         Guest.open(&load).err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(with(|load| load.far = Some("192.0.2.7".into())).contains("omit --peer"));
+    assert!(with(|load| load.far = Some(model::TwoHosts::default())).contains("omit --far"));
     assert!(with(|load| load.size_bytes = 1473).contains("at most 1472"));
     for id in [Switch::LazyReap, Switch::Batching] {
         let refused = Guest.support(&Arm::with([id]), &load("ping"));

@@ -4,22 +4,39 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lab::HostTime;
+use model::Machine;
+
 use super::protocol::{
-    Answer, Ask, DEFAULT_PORT, Hello, Lines, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof,
-    proven,
+    Answer, Ask, DEFAULT_PORT, Hello, HostFacts, Lines, PATIENCE, PROTOCOL, PeerError, Say,
+    Settings, challenge, proof, proven,
 };
 use crate::role::{RoleReport, Task};
 
 /// Time limit for the far end to open its engine, and to close it.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);
 
+/// Longest text of a far machine's description, letters.
+const FACT_LEN_MAX: usize = 200;
+/// Maximum number of its notes.
+const NOTE_COUNT_MAX: usize = 20;
+
 /// Connected and authenticated far end.
 #[derive(Debug)]
 pub struct Far {
     lines: Lines,
     at: SocketAddr,
+    host: Option<HostFacts>,
     /// Wirepath version of the far end.
     pub version: String,
+}
+
+/// Report of the far end about one run.
+#[derive(Debug, Clone)]
+pub struct FarReport {
+    pub role: RoleReport,
+    /// CPU time of its host; `None` if it cannot be read there.
+    pub host_time: Option<HostTime>,
 }
 
 /// Far end whose engine is open for a run.
@@ -51,19 +68,34 @@ impl Far {
         let ours = challenge().map_err(|source| PeerError::Broken { source })?;
         let near = secret.map(|s| proof(s, "near", &hello.challenge, &ours));
         lines.send(&Answer { challenge: ours.clone(), proof: near })?;
-        match (lines.expect(PATIENCE)?, secret) {
-            (Say::Welcome { .. }, None) => {}
-            (Say::Welcome { proof: Some(far) }, Some(secret))
-                if proven(secret, "far", &hello.challenge, &ours, &far) => {}
+        let host = match (lines.expect(PATIENCE)?, secret) {
+            (Say::Welcome { host, .. }, None) => host,
+            (Say::Welcome { proof: Some(far), host }, Some(secret))
+                if proven(secret, "far", &hello.challenge, &ours, &far) =>
+            {
+                host
+            }
             (Say::Welcome { .. }, Some(_)) => {
                 let why = "the peer could not prove that it knows the secret".to_owned();
                 return Err(PeerError::Refused { at, why });
             }
             (Say::Error { why }, _) => return Err(PeerError::Refused { at, why }),
             (other, _) => return Err(unexpected(&other)),
-        }
+        };
         lines.trust();
-        Ok(Far { lines, at, version: hello.version })
+        let host = host.map(|host| HostFacts { machine: plain(host.machine), ..*host });
+        Ok(Far { lines, at, host, version: hello.version })
+    }
+
+    /// The far machine, as it describes itself; `None` if it does not.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.host.as_ref().map(|host| &host.machine)
+    }
+
+    /// True if the far end runs on this machine.
+    pub fn is_here(&self) -> bool {
+        let theirs = self.host.as_ref().and_then(|host| host.boot_id.as_deref());
+        theirs.is_some() && theirs == super::boot_id().as_deref()
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -76,10 +108,12 @@ impl Far {
     pub fn prepare(
         &mut self,
         task: &Task,
+        settings: &Settings,
         near_port: u16,
         port: u16,
     ) -> Result<FarReady, PeerError> {
-        self.lines.send(&Ask::Run { task: task.clone(), near_port, port })?;
+        let (task, settings) = (task.clone(), settings.clone());
+        self.lines.send(&Ask::Run { task, settings, near_port, port })?;
         match self.lines.expect(RUN_PATIENCE)? {
             Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),
             Say::Error { why } => Err(PeerError::Far { why }),
@@ -105,13 +139,34 @@ impl Far {
     }
 
     /// Ends the run and returns the far end's report.
-    pub fn stop(&mut self) -> Result<RoleReport, PeerError> {
+    pub fn stop(&mut self) -> Result<FarReport, PeerError> {
         self.lines.send(&Ask::Stop)?;
         match self.lines.expect(RUN_PATIENCE)? {
-            Say::Report { report } => (*report).try_into(),
+            Say::Report { report, host_time } => {
+                Ok(FarReport { role: (*report).try_into()?, host_time })
+            }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
         }
+    }
+}
+
+/// A machine whose texts are short and printable: the far end may send any.
+fn plain(machine: Machine) -> Machine {
+    let text = |text: String| -> String {
+        text.chars().filter(|letter| !letter.is_control()).take(FACT_LEN_MAX).collect()
+    };
+    let notes = machine.notes.into_iter().take(NOTE_COUNT_MAX);
+    Machine {
+        id: text(machine.id),
+        kernel: text(machine.kernel),
+        cpu: text(machine.cpu),
+        hypervisor: machine.hypervisor.map(text),
+        governor: machine.governor.map(text),
+        nic: text(machine.nic),
+        notes: notes.map(|(name, value)| (text(name), text(value))).collect(),
+        far: None,
+        ..machine
     }
 }
 
@@ -126,4 +181,24 @@ fn address(host: &str) -> Result<SocketAddr, PeerError> {
     };
     let unknown = || PeerError::Unknown { host: host.to_owned() };
     found.map_err(|_| unknown())?.find(SocketAddr::is_ipv4).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_far_machine_are_short_and_printable() {
+        let long = "x".repeat(10_000);
+        let theirs = Machine {
+            kernel: "6.18\x1b[2J\n".into(),
+            cpu: long.clone(),
+            notes: (0..100).map(|n| (n.to_string(), long.clone())).collect(),
+            far: Some(Box::default()),
+            ..Machine::default()
+        };
+        let machine = plain(theirs);
+        assert_eq!((&*machine.kernel, machine.cpu.len()), ("6.18[2J", FACT_LEN_MAX));
+        assert_eq!((machine.notes.len(), machine.far), (NOTE_COUNT_MAX, None));
+    }
 }

@@ -12,7 +12,7 @@ pub fn peer_message(line: &[u8]) {
     again::<Hello>(line);
     again::<Answer>(line);
     again::<Ask>(line);
-    if let Some(Say::Report { report }) = again::<Say>(line)
+    if let Some(Say::Report { report, .. }) = again::<Say>(line)
         && let Ok(report) = RoleReport::try_from(*report)
     {
         for histogram in report.segments.values() {

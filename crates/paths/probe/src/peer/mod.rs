@@ -6,9 +6,16 @@
 mod client;
 #[doc(hidden)]
 pub mod fuzzing;
+mod host_settings;
 mod protocol;
 mod server;
 
-pub use client::{Far, FarReady};
-pub use protocol::{DEFAULT_PORT, PeerError};
+pub use client::{Far, FarReady, FarReport};
+pub use protocol::{DEFAULT_PORT, PeerError, Settings};
 pub use server::{PeerOptions, serve};
+
+/// Identifies the running kernel; `None` if it cannot be read.
+fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, Mac};
-use model::{Cost, Delivery, Throughput, latency_histogram};
+use lab::HostTime;
+use model::{Cost, Delivery, Machine, Throughput, latency_histogram};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -19,7 +20,7 @@ use crate::role::{RoleReport, Task};
 /// TCP port of `wirepath peer`.
 pub const DEFAULT_PORT: u16 = 7117;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Longest line accepted from an authenticated end.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Longest line accepted during the handshake.
@@ -100,12 +101,39 @@ pub(super) struct Answer {
     pub(super) proof: Option<String>,
 }
 
+/// Settings of an end's host and thread during a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// CPUs of the end; empty for all that its process may use.
+    pub cpus: Vec<usize>,
+    /// The end stays on the first of them.
+    pub is_pinned: bool,
+    /// CPUs stay out of idle states.
+    pub stays_awake: bool,
+}
+
+/// Facts about the host of the far end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HostFacts {
+    pub(super) machine: Machine,
+    /// Equal for ends on one machine, and different after each boot. It is not stored.
+    ///
+    /// Source: random(4), /proc/sys/kernel/random/boot_id.
+    pub(super) boot_id: Option<String>,
+}
+
 /// Request of the near end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
     /// Open the engine and start a run.
-    Run { task: Task, near_port: u16, port: u16 },
+    Run {
+        task: Task,
+        #[serde(default)]
+        settings: Settings,
+        near_port: u16,
+        port: u16,
+    },
     /// End the run and report.
     Stop,
 }
@@ -115,11 +143,16 @@ pub(super) enum Ask {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Say {
     /// Accepted; `proof` authenticates the far end if there is a secret.
-    Welcome { proof: Option<String> },
+    Welcome { proof: Option<String>, host: Option<Box<HostFacts>> },
     /// The engine is open.
     Ready { ip: Ipv4Addr, port: u16, ifname: String, mode: String },
     /// The run is over.
-    Report { report: Box<WireReport> },
+    Report {
+        report: Box<WireReport>,
+        /// CPU time of the far host during the run.
+        #[serde(default)]
+        host_time: Option<HostTime>,
+    },
     /// The request failed.
     Error { why: String },
 }
@@ -184,7 +217,7 @@ impl TryFrom<WireReport> for RoleReport {
             stray_count: w.stray_count,
             throughput: w.throughput,
             jitter_ns: w.jitter_ns,
-            cost: w.cost,
+            cost: bounded(w.cost),
             wall_ns: w.wall_ns,
             ..RoleReport::default()
         };
@@ -208,6 +241,17 @@ impl TryFrom<WireReport> for RoleReport {
             report.engine.counters.push(("ledger_unbalanced_count".into(), count));
         }
         Ok(report)
+    }
+}
+
+/// A cost whose sums cannot overflow: the far end may send any number.
+fn bounded(cost: Cost) -> Cost {
+    Cost {
+        user_ns: cost.user_ns.min(SAMPLE_COUNT_MAX),
+        system_ns: cost.system_ns.min(SAMPLE_COUNT_MAX),
+        softirq_ns: cost.softirq_ns.map(|ns| ns.min(SAMPLE_COUNT_MAX)),
+        context_switch_count: cost.context_switch_count.min(SAMPLE_COUNT_MAX),
+        syscall_count: cost.syscall_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
     }
 }
 

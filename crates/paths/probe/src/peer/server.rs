@@ -7,11 +7,14 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use host::cpu::CpuClock;
 use host::text::chain;
+use lab::Meter;
 use serde::de::DeserializeOwned;
 use sys::capability::{self, Capability};
 use sys::thread::start;
 
+use super::host_settings::{Around, Host, pin};
 use super::protocol::{
     Answer, Ask, Hello, Lines, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof, proven,
 };
@@ -64,6 +67,7 @@ pub fn serve(
     let listen = |source| PeerError::Listen { at, source };
     let listener = TcpListener::bind(at).map_err(listen)?;
     listener.set_nonblocking(true).map_err(listen)?;
+    let host = Host::open();
     capability::keep(RUNS_NEED).map_err(confine)?;
     #[cfg(target_arch = "x86_64")]
     sys::seccomp::Confinement::of_peer().and_then(|filter| filter.enter()).map_err(confine)?;
@@ -86,12 +90,12 @@ pub fn serve(
                     desk.turn_away(from, "too many handshakes at once");
                     continue;
                 };
-                let desk = &desk;
+                let (desk, host) = (&desk, &host);
                 let seen_to = start(scope, "near", move || {
-                    match greet(stream, from, options, desk, stop) {
+                    match greet(stream, from, options, (desk, host), stop) {
                         Ok(guest) => {
                             drop(place);
-                            match converse(guest, from, stop, tell) {
+                            match converse(guest, from, host, stop, tell) {
                                 Ok(()) => tell(&format!("{from} is done")),
                                 Err(e) => tell(&format!("{from}: {}", chain(&e))),
                             }
@@ -197,7 +201,7 @@ fn greet<'a>(
     stream: TcpStream,
     from: SocketAddr,
     options: &PeerOptions,
-    desk: &'a Desk,
+    (desk, host): (&'a Desk, &Host),
     stop: &AtomicBool,
 ) -> Result<Guest<'a>, PeerError> {
     let broken = |source| PeerError::Broken { source };
@@ -209,7 +213,8 @@ fn greet<'a>(
             return Err("only IPv4 is measured".into());
         };
         let turn = desk.turn().ok_or("busy: another near end is measuring")?;
-        Ok((Say::Welcome { proof }, near_ip, own_ip, turn))
+        let host = Some(Box::new(host.facts(near_ip)));
+        Ok((Say::Welcome { proof, host }, near_ip, own_ip, turn))
     });
     match welcomed {
         Ok((welcome, near_ip, own_ip, turn)) => {
@@ -247,17 +252,22 @@ impl From<PeerError> for Unwelcome {
 fn converse(
     guest: Guest<'_>,
     from: SocketAddr,
+    host: &Host,
     stop: &AtomicBool,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<(), PeerError> {
     let Guest { mut lines, near_ip, own_ip, _turn } = guest;
+    // Its files may be hidden in a container: then the near end gets no time of this host.
+    let clock = CpuClock::open().ok();
     while let Some(ask) = await_message(&mut lines, None, stop)? {
         match ask {
             Ask::Stop => lines.send(&Say::Error { why: "no run is in progress".into() })?,
-            Ask::Run { task, near_port, port } => {
+            Ask::Run { task, settings, near_port, port } => {
                 let what = format!("{:?} {:?}", task.engine.kind, task.role).to_lowercase();
                 tell(&format!("{from}: {what}, {} byte payloads", task.payload_bytes));
-                one_run(&mut lines, &task, Addresses { near_ip, near_port, own_ip, port }, stop)?;
+                let addresses = Addresses { near_ip, near_port, own_ip, port };
+                let around = Around { settings: &settings, host, clock: clock.as_ref() };
+                one_run(&mut lines, &task, addresses, &around, stop)?;
             }
         }
     }
@@ -326,8 +336,15 @@ fn one_run(
     lines: &mut Lines,
     task: &Task,
     addresses: Addresses,
+    around: &Around<'_>,
     stop_peer: &AtomicBool,
 ) -> Result<(), PeerError> {
+    let cpus = match around.cpus() {
+        Ok(cpus) => cpus,
+        Err(why) => return lines.send(&Say::Error { why }),
+    };
+    let (_awake, asleep) = around.stay_awake();
+    let meter = around.clock.and_then(|clock| Meter::start(clock, &cpus).ok());
     let stop = AtomicBool::new(false);
     let live = Live::default();
     let (ready, is_ready) = mpsc::sync_channel::<Say>(1);
@@ -335,7 +352,7 @@ fn one_run(
         let running = start(scope, "run", || -> Result<RoleReport, String> {
             // Moved in, so that it is dropped when the thread ends and `recv` cannot block forever.
             let ready = ready;
-            let opened = open(task, addresses);
+            let opened = pin(&cpus).and_then(|()| open(task, addresses));
             let (mut engine, watch, say) = match opened {
                 Ok(opened) => opened,
                 Err(why) => {
@@ -371,13 +388,15 @@ fn one_run(
         if failed {
             return Ok(());
         }
+        let host_time = meter.and_then(|meter| Some(meter.stop().ok()?.host_time()));
         match (asked?, report) {
             (None, _) => Ok(()),
             (Some(Ask::Run { .. }), _) => {
                 lines.send(&Say::Error { why: "a run is in progress; stop it first".into() })
             }
-            (Some(Ask::Stop), Ok(report)) => {
-                lines.send(&Say::Report { report: Box::new(report.into()) })
+            (Some(Ask::Stop), Ok(mut report)) => {
+                report.engine.not_effective.extend(asleep);
+                lines.send(&Say::Report { report: Box::new(report.into()), host_time })
             }
             (Some(Ask::Stop), Err(why)) => lines.send(&Say::Error { why }),
         }

@@ -16,7 +16,6 @@ fn load(kind: &str) -> Load {
         rate_pps: 0,
         trial: Duration::from_millis(60),
         far: None,
-        secret: None,
     }
 }
 

@@ -29,7 +29,6 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         rate_pps: 0,
         trial: std::time::Duration::ZERO,
         far: None,
-        secret: None,
     };
     let arms =
         model::arms(plan, &model::ids(Switch::SPECS), &[], &mut |arm| Vmnic.support(arm, &load));

@@ -1,0 +1,128 @@
+//! Arguments of experiments between two hosts.
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+
+use clap::{Args, ValueEnum};
+use lab::FarEnd;
+use model::TwoHosts;
+
+use crate::exit::Failure;
+use crate::shared_args::SecretArgs;
+
+/// The far end of an experiment between two hosts.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Between two hosts (path probe)")]
+#[group(skip)]
+pub(crate) struct FarEndArgs {
+    /// Far end: ssh:[USER@]HOST[:PORT], netns:NAME of this host, or peer:HOST[:PORT] of a `wirepath peer`
+    #[arg(long, value_name = "KIND:HOST", group = "host")]
+    pub(crate) far: Option<FarEnd>,
+    /// The same as --far peer:HOST
+    #[arg(long, value_name = "HOST", hide = true, group = "host")]
+    pub(crate) peer: Option<String>,
+    /// Address of the far end for the load; default: the route's own
+    #[arg(long, value_name = "IP", requires = "host")]
+    pub(crate) far_address: Option<Ipv4Addr>,
+    /// Direction of a load that goes one way, as this host sees it; default: send, with `tune prove` receive
+    #[arg(long, value_enum, requires = "host")]
+    pub(crate) direction: Option<Direction>,
+    /// Interface of this host; default: the route's own
+    #[arg(short = 'i', long, value_name = "IF", requires = "host")]
+    pub(crate) interface: Option<String>,
+    /// Receive queue of this host; default: all of them, with a socket each under bypass
+    #[arg(long, value_name = "N", requires = "host")]
+    pub(crate) queue: Option<u32>,
+    /// CPU to which `pin` moves this end; default: the first
+    #[arg(long, value_name = "CPU", requires = "host")]
+    pub(crate) app_cpu: Option<usize>,
+    /// CPU to which `pin` moves the far end; default: its first
+    #[arg(long, value_name = "CPU", requires = "host")]
+    pub(crate) far_cpu: Option<usize>,
+    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "host")]
+    pub(crate) ssh_option: Vec<String>,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
+}
+
+/// Direction of a load that goes one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Direction {
+    /// This host sends
+    Send,
+    /// This host receives
+    Receive,
+}
+
+impl FarEndArgs {
+    /// The far end, by either option.
+    pub(crate) fn end(&self) -> Option<FarEnd> {
+        self.far.clone().or_else(|| self.peer.clone().map(FarEnd::Peer))
+    }
+
+    /// Settings of both ends; `None` for a lab.
+    pub(crate) fn read(&self) -> Result<Option<TwoHosts>, Failure> {
+        let Some(end) = self.end() else { return Ok(None) };
+        if self.secret.secret_file.is_some() && !matches!(end, FarEnd::Peer(_)) {
+            return Err(Failure::Usage(format!(
+                "{end} gets a secret of its own: remove --secret-file, which is for --far peer:HOST"
+            )));
+        }
+        let given = self.direction.map(|direction| match direction {
+            Direction::Send => model::Direction::Send,
+            Direction::Receive => model::Direction::Receive,
+        });
+        Ok(Some(TwoHosts {
+            end: end.to_string(),
+            secret: self.secret.read()?,
+            address: self.far_address,
+            ssh_options: self.ssh_option.clone(),
+            direction: given.unwrap_or_default(),
+            ifname: self.interface.clone(),
+            queue: self.queue,
+            near_cpu: self.app_cpu,
+            far_cpu: self.far_cpu,
+        }))
+    }
+
+    /// The options that were given, as words.
+    pub(crate) fn words(&self) -> Vec<(&'static str, Option<OsString>)> {
+        fn word<T: ToString>(value: &Option<T>) -> Option<OsString> {
+            value.as_ref().map(|value| value.to_string().into())
+        }
+        let direction = self.direction.and_then(|direction| direction.to_possible_value());
+        let mut words = vec![
+            ("--far", word(&self.end())),
+            ("--far-address", word(&self.far_address)),
+            ("--direction", direction.map(|value| value.get_name().into())),
+            ("--interface", word(&self.interface)),
+            ("--queue", word(&self.queue)),
+            ("--app-cpu", word(&self.app_cpu)),
+            ("--far-cpu", word(&self.far_cpu)),
+            ("--secret-file", self.secret.secret_file.clone().map(Into::into)),
+        ];
+        words.extend(self.ssh_option.iter().map(|option| ("--ssh-option", Some(option.into()))));
+        words
+    }
+}
+
+/// Parameters of a load between two hosts.
+pub(crate) fn parameters(two: &TwoHosts) -> Vec<(String, String)> {
+    let number = |value: Option<usize>| value.map(|value| value.to_string());
+    let direction = (two.direction == model::Direction::Receive).then(|| "receive".to_owned());
+    let queue = two.queue.map(|queue| queue.to_string());
+    let ssh_options = (!two.ssh_options.is_empty()).then(|| two.ssh_options.join("\n"));
+    let all = [
+        ("far", Some(two.end.clone())),
+        ("far_address", two.address.map(|address| address.to_string())),
+        ("direction", direction),
+        ("interface", two.ifname.clone()),
+        ("queue", queue),
+        ("app_cpu", number(two.near_cpu)),
+        ("far_cpu", number(two.far_cpu)),
+        ("ssh_options", ssh_options),
+    ];
+    let given = |(name, value): (&str, Option<String>)| Some((name.to_owned(), value?));
+    all.into_iter().filter_map(given).collect()
+}

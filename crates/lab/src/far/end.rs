@@ -1,0 +1,123 @@
+//! Far ends as the command line names them.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// Far end of an experiment between two hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FarEnd {
+    /// A namespace of this host: a name of `/run/netns`, the number of a process in it, or a file.
+    Netns(String),
+    Ssh(SshHost),
+    /// `HOST` or `HOST:PORT` of a `wirepath peer` that runs already.
+    Peer(String),
+}
+
+/// A host as OpenSSH names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshHost {
+    /// `[user@]host`, or an alias of the client's configuration.
+    pub destination: String,
+    pub port: Option<u16>,
+}
+
+/// Text that names no far end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no far end; use ssh:[USER@]HOST[:PORT], netns:NAME or peer:HOST[:PORT]")]
+pub struct FarEndError(String);
+
+impl FromStr for FarEnd {
+    type Err = FarEndError;
+
+    fn from_str(text: &str) -> Result<Self, FarEndError> {
+        let refused = || FarEndError(text.to_owned());
+        let (kind, name) = text.split_once(':').ok_or_else(refused)?;
+        // A leading dash would be an option of ssh.
+        let is_plain = !name.is_empty()
+            && !name.starts_with('-')
+            && !name.chars().any(|letter| letter.is_whitespace() || letter.is_control());
+        match kind {
+            _ if !is_plain => Err(refused()),
+            "netns" => Ok(FarEnd::Netns(name.to_owned())),
+            "peer" => Ok(FarEnd::Peer(name.to_owned())),
+            "ssh" => SshHost::parse(name).map(FarEnd::Ssh).ok_or_else(refused),
+            _ => Err(refused()),
+        }
+    }
+}
+
+impl SshHost {
+    fn parse(name: &str) -> Option<Self> {
+        let (destination, port) = match name.rsplit_once(':') {
+            None => (name, None),
+            Some((destination, port)) => (destination, Some(port.parse().ok()?)),
+        };
+        let host = destination.rsplit_once('@').map_or(destination, |(_, host)| host);
+        // Loads are IPv4; a literal IPv6 address would be split at its last colon.
+        let is_host = !host.is_empty() && !host.starts_with('-') && !host.contains(':');
+        (is_host && port != Some(0)).then(|| SshHost { destination: destination.to_owned(), port })
+    }
+}
+
+impl Display for SshHost {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.destination),
+            None => f.write_str(&self.destination),
+        }
+    }
+}
+
+impl Display for FarEnd {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            FarEnd::Netns(name) => write!(f, "netns:{name}"),
+            FarEnd::Ssh(host) => write!(f, "ssh:{host}"),
+            FarEnd::Peer(host) => write!(f, "peer:{host}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_ends_are_read_and_shown_in_the_same_form() {
+        for text in [
+            "netns:blue",
+            "netns:/proc/7/ns/net",
+            "ssh:db2",
+            "ssh:root@db2:2222",
+            "peer:db2",
+            "peer:192.0.2.7:7117",
+        ] {
+            assert_eq!(text.parse::<FarEnd>().unwrap().to_string(), text);
+        }
+        let Ok(FarEnd::Ssh(host)) = "ssh:root@db2:2222".parse() else { panic!("a host") };
+        assert_eq!((&*host.destination, host.port), ("root@db2", Some(2222)));
+    }
+
+    #[test]
+    fn text_that_names_no_far_end_is_refused_with_the_forms() {
+        let bad = [
+            "",
+            "db2",
+            "ssh:",
+            "netns:",
+            "tcp:db2",
+            "ssh:-oProxyCommand=x",
+            "ssh:a@-b",
+            "ssh:a b",
+            "ssh:db2:0",
+            "ssh:db2:x",
+            "ssh:fe80::1",
+            "peer:\n",
+            "ssh:@",
+        ];
+        for text in bad {
+            let error = text.parse::<FarEnd>().unwrap_err().to_string();
+            assert!(error.contains("netns:NAME"), "{text}: {error}");
+        }
+    }
+}

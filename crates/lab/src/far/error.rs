@@ -1,0 +1,72 @@
+//! Errors of far ends.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use host::net::NetError;
+use sys::child::ChildError;
+use sys::netns::NetnsError;
+
+/// A far end could not be started, or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum FarError {
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    #[error(transparent)]
+    Net(#[from] NetError),
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    #[error("cannot prepare {what} for the far end")]
+    Start {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// No address of the namespace is reached from here, and reaches here, directly.
+    #[error(
+        "no address of namespace {name} is reached from here{by}; join both by a wire with an IPv4 address \
+         at each end, or give --far-address"
+    )]
+    NoAddress {
+        name: String,
+        /// The interface that was asked for, as ` by IF`.
+        by: String,
+    },
+    #[error(
+        "namespace {name} has several addresses that are reached from here: {list}; choose one with --far-address"
+    )]
+    ManyAddresses { name: String, list: String },
+    /// The namespace is that of the near end.
+    #[error(
+        "netns:{name} is the namespace that this command runs in; name another one, or run this in another"
+    )]
+    Own { name: String },
+    /// The ssh client failed before it ran anything.
+    #[error("cannot reach {host} by ssh: {said}; {remedy}")]
+    Ssh { host: String, said: String, remedy: String },
+    #[error(
+        "{host} is {theirs}, and this host {ours}: this program cannot run there; install wirepath {version} there"
+    )]
+    OtherPlatform { host: String, theirs: String, ours: String, version: &'static str },
+    #[error(
+        "cannot tell the IPv4 address of {host} (SSH_CONNECTION is {said:?}); give it with --far-address"
+    )]
+    UnknownAddress { host: String, said: String },
+    #[error(
+        "wirepath did not start at {host}: {said}; install wirepath {version} there (PATH of a command by ssh), \
+         or its libraries (libelf1, zlib1g)"
+    )]
+    Copy { host: String, said: String, version: &'static str },
+    #[error("the far end {end} did not answer within {seconds} s; is its host overloaded?")]
+    Silent { end: String, seconds: u64 },
+    #[error("the far end {end} ended: {said}")]
+    Ended { end: String, said: String },
+    #[error("the far end {end} sent an unexpected line: {line:?}")]
+    Garbled { end: String, line: String },
+    /// The peer listens, and cannot be reached.
+    #[error(
+        "the far end listens on {address} and is not reached there; give another of its addresses with \
+         --far-address, or open its firewall for TCP and UDP from this host"
+    )]
+    Unreachable { address: Ipv4Addr },
+}

@@ -1,0 +1,189 @@
+//! Far ends of experiments between two hosts.
+//!
+//! A far end is a `wirepath peer`. It runs already (`peer:`), or it is started for the experiment: in a
+//! namespace of this host (`netns:`) or on another host (`ssh:`). A started peer gets its secret by standard
+//! input and ends when that does, so it ends with the near end for any reason, SIGKILL included.
+
+mod end;
+mod error;
+mod netns;
+mod ssh;
+
+use std::io::{self, PipeWriter, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use sys::child::Child;
+
+pub use self::end::{FarEnd, FarEndError, SshHost};
+pub use self::error::FarError;
+
+/// Time limit of each step of a far end's start.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that a far end has to end by itself.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Options of a far end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FarOptions<'a> {
+    /// Its address for the load; `None` for that of the route.
+    pub address: Option<Ipv4Addr>,
+    /// Interface of the near end; `None` for any.
+    pub ifname: Option<&'a str>,
+    /// Secret of a peer that runs already.
+    pub secret: Option<&'a str>,
+    /// Options of the ssh client, each as for its `-o`.
+    pub ssh_options: &'a [String],
+}
+
+/// A far end that near ends can connect to. One that was started for this ends with it.
+#[derive(Debug)]
+pub struct FarHost {
+    peer: String,
+    secret: Option<String>,
+    program: Option<Started>,
+}
+
+impl FarHost {
+    /// Starts the far end if it does not run already.
+    ///
+    /// Its program is killed when the calling thread ends (see [`Child::spawn`]).
+    pub fn open(end: &FarEnd, options: &FarOptions<'_>) -> Result<Self, FarError> {
+        match end {
+            FarEnd::Peer(host) => Ok(FarHost {
+                peer: host.clone(),
+                secret: options.secret.map(str::to_owned),
+                program: None,
+            }),
+            FarEnd::Netns(name) => netns::start(name, options),
+            FarEnd::Ssh(host) => ssh::start(host, options),
+        }
+    }
+
+    /// `HOST` or `HOST:PORT` of its `wirepath peer`.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
+    /// Error of a far end that was started here and has ended; `None` if it runs.
+    pub fn ended(&mut self) -> Option<FarError> {
+        let program = self.program.as_mut()?;
+        let ended = program.child.wait(Duration::ZERO).ok()??;
+        Some(FarError::Ended { end: program.name.clone(), said: one_line(&ended.stderr) })
+    }
+}
+
+/// Program of a far end, and the pipe whose end it ends with.
+#[derive(Debug)]
+struct Started {
+    /// As the user named it.
+    name: String,
+    child: Child,
+    stdin: Option<PipeWriter>,
+}
+
+impl Started {
+    /// Sends `text` to its standard input.
+    fn send(&mut self, text: &[u8]) -> io::Result<()> {
+        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(text))
+    }
+
+    /// Takes the next line of its standard output. Errors: it ended, or time is up.
+    fn line(&mut self, within: Duration) -> Result<String, FarError> {
+        match self.child.take_line(within) {
+            Some(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
+            None => Err(self.failure(within)),
+        }
+    }
+
+    /// Error of a program that did not say the next line.
+    fn failure(&mut self, within: Duration) -> FarError {
+        let end = self.name.clone();
+        // Its output ended just before itself.
+        match self.child.wait(Duration::from_millis(500)) {
+            Ok(Some(ended)) => FarError::Ended { end, said: one_line(&ended.stderr) },
+            _ => FarError::Silent { end, seconds: within.as_secs() },
+        }
+    }
+
+    /// Waits for a line with this text.
+    fn expect(&mut self, text: &str) -> Result<(), FarError> {
+        let line = self.line(PATIENCE)?;
+        match line == text {
+            true => Ok(()),
+            false => Err(FarError::Garbled { end: self.name.clone(), line: clean(&line) }),
+        }
+    }
+
+    /// Waits for the peer's address.
+    fn listening(&mut self) -> Result<SocketAddr, FarError> {
+        let line = self.line(PATIENCE)?;
+        let at = line.strip_prefix("listening on ").and_then(|at| at.parse().ok());
+        at.ok_or_else(|| FarError::Garbled { end: self.name.clone(), line: clean(&line) })
+    }
+
+    fn into_host(self, at: SocketAddr, secret: String) -> FarHost {
+        FarHost { peer: at.to_string(), secret: Some(secret), program: Some(self) }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Its peer ends with this, and then an ssh client without an error. The child is killed otherwise.
+        self.stdin.take();
+        let until = Instant::now() + GRACE;
+        while Instant::now() < until {
+            match self.child.wait(until.saturating_duration_since(Instant::now())) {
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => break,
+            }
+        }
+    }
+}
+
+/// 32 random bytes as hexadecimal digits.
+fn random_secret() -> Result<String, FarError> {
+    let mut bytes = [0_u8; 32];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|source| FarError::Start { what: "a secret", source })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Text of a program as one line without control characters, at most 400 characters of its end.
+fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = clean(&lines.join("; "));
+    let count = line.chars().count();
+    if line.is_empty() {
+        "no message".into()
+    } else {
+        line.chars().skip(count.saturating_sub(400)).collect()
+    }
+}
+
+fn clean(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(4000).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_programs_become_one_plain_line() {
+        assert_eq!(one_line(b"one\r\n\n \x1b[31mtwo\x07\n"), "one; [31mtwo");
+        assert_eq!(one_line(b" \n"), "no message");
+        assert_eq!(one_line(&[b'x'; 5000]).len(), 400);
+    }
+
+    #[test]
+    fn secrets_differ() {
+        let (one, two) = (random_secret().unwrap(), random_secret().unwrap());
+        assert!(one.len() == 64 && one != two);
+    }
+}

@@ -1,0 +1,83 @@
+//! A far end in a namespace of this host.
+
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use host::net;
+use host::tune;
+use sys::child::{Child, Place};
+use sys::netns::Netns;
+
+use super::{FarEnd, FarError, FarHost, FarOptions, Started, random_secret};
+
+/// Starts this program as a peer in the namespace `name`, which stays as it is.
+pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
+    let place = tune::Place { netns: Some(name.to_owned()), root: None };
+    let netns = Netns::open(place.netns_file())?;
+    if netns.inode()? == Netns::current()?.inode()? {
+        return Err(FarError::Own { name: name.to_owned() });
+    }
+    let address = match options.address {
+        Some(address) => address,
+        None => address_in(&netns, name, options.ifname)?,
+    };
+    let piped = std::io::pipe();
+    let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
+    // The image of this process, also after its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("wirepath").args(["peer", "--secret-stdin", "--listen", &format!("{address}:0")]);
+    let place = Place { netns: Some(&netns), cpus: &[] };
+    let child = Child::spawn_on(command, &place, stdin.into())?;
+    let end = FarEnd::Netns(name.to_owned()).to_string();
+    let mut started = Started { name: end, child, stdin: Some(writer) };
+    let secret = random_secret()?;
+    // A program that ended already is reported by the next line.
+    let _ = started.send(format!("{secret}\n").as_bytes());
+    let at = started.listening()?;
+    Ok(started.into_host(at, secret))
+}
+
+/// The address of a namespace that is reached from here, and from which here is reached, without a router
+/// if there is one.
+fn address_in(netns: &Netns, name: &str, ifname: Option<&str>) -> Result<Ipv4Addr, FarError> {
+    let candidates = netns.run(own_addresses)??;
+    let wanted = ifname.map(net::link_named).transpose()?.map(|link| link.index);
+    let mut found = Vec::new();
+    for (address, link) in candidates {
+        let Ok(there) = net::route_to(address) else { continue };
+        let is_local = net::link(there.ifindex).is_ok_and(|link| link.is_loopback);
+        if is_local || wanted.is_some_and(|wanted| wanted != there.ifindex) {
+            continue;
+        }
+        let Ok(back) = netns.run(|| net::route_to(there.source))? else { continue };
+        if back.source == address {
+            let hops = usize::from(there.gateway.is_some()) + usize::from(back.gateway.is_some());
+            found.push((hops, address, link));
+        }
+    }
+    let least = found.iter().map(|(hops, ..)| *hops).min();
+    found.retain(|(hops, ..)| Some(*hops) == least);
+    match &found[..] {
+        [] => {
+            let by = ifname.map_or(String::new(), |ifname| format!(" by {ifname}"));
+            Err(FarError::NoAddress { name: name.to_owned(), by })
+        }
+        [(_, address, _)] => Ok(*address),
+        many => {
+            let list = many.iter().map(|(_, address, link)| format!("{address} ({link})"));
+            let list = list.collect::<Vec<_>>().join(", ");
+            Err(FarError::ManyAddresses { name: name.to_owned(), list })
+        }
+    }
+}
+
+/// Addresses of the calling thread's namespace, each with its interface; none of loopback.
+fn own_addresses() -> Result<Vec<(Ipv4Addr, String)>, net::NetError> {
+    let mut found = Vec::new();
+    for link in net::links()?.into_iter().filter(|link| link.is_up && !link.is_loopback) {
+        let addresses = net::addresses(link.index)?;
+        found.extend(addresses.into_iter().map(|(address, _)| (address, link.name.clone())));
+    }
+    Ok(found)
+}

@@ -1,0 +1,264 @@
+//! A far end on another host, started by the OpenSSH client.
+//!
+//! One session does everything, so there is one authentication, and no master connection to end. A script
+//! reports the platform, the address and the installed version; then the shell becomes the peer. A program
+//! that had to be copied has no name from before its first byte, so nothing of it stays however the session
+//! ends.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sys::child::{Child, Place};
+use sys::thread::start as start_thread;
+
+use super::{
+    FarEnd, FarError, FarHost, FarOptions, PATIENCE, SshHost, Started, clean, random_secret,
+};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// First line of the script; login scripts may print others before it.
+const MARK: &str = "wirepath-far";
+/// Maximum number of lines before the mark.
+const BANNER_LINES_MAX: usize = 1000;
+/// Time limit of the connection, which may pass several hosts.
+const CONNECT: Duration = Duration::from_secs(30);
+/// Time limit for the copy of the program.
+const COPY: Duration = Duration::from_secs(300);
+
+/// Set before those of the user, because the first value counts.
+const CLIENT_OPTIONS: [&str; 9] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    // A master connection would be another process, which may outlive this one.
+    "ControlMaster=no",
+    "ControlPath=none",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    // An end that does not answer for 15 s is gone.
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+];
+
+/// Runs at the far end, in any login shell: it has no single quote, backslash, exclamation mark or line
+/// break.
+///
+/// Its arguments come by `read`, so no text of the near end is ever parsed by a shell. Descriptor 4 is the
+/// copied file, whose name is removed before it is written. A copy on a file system without execution fails
+/// at `exec`.
+const SCRIPT: &str = concat!(
+    "echo wirepath-far; uname -sm; echo \"$SSH_CONNECTION\"; ",
+    "wirepath --version 2>/dev/null || echo none; ",
+    "read -r how size address || exit 1; ",
+    "if [ \"$how\" = own ]; then ",
+    "exec wirepath peer --secret-stdin --listen \"$address:0\"; fi; ",
+    "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
+    "head -c \"$size\" >&3; exec 3>&-; echo sent; ",
+    "exec /proc/self/fd/4 peer --secret-stdin --listen \"$address:0\""
+);
+
+/// Starts a peer at `host`.
+pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
+    let piped = io::pipe();
+    let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
+    let child =
+        Child::spawn_on(client(host, options.ssh_options), &Place::default(), stdin.into())?;
+    let name = FarEnd::Ssh(host.clone()).to_string();
+    let mut started = Started { name, child, stdin: Some(writer) };
+    let about = About::read(&mut started, host)?;
+    let address = about.address(host, options.address)?;
+    let secret = random_secret()?;
+    let at = match about.version == format!("wirepath {VERSION}") {
+        true => {
+            let order = format!("own 0 {address}\n{secret}\n");
+            let _ = started.send(order.as_bytes());
+            started.listening()?
+        }
+        false => {
+            about.check_platform(host)?;
+            copy(&mut started, host, address, &secret)?
+        }
+    };
+    Ok(started.into_host(at, secret))
+}
+
+fn client(host: &SshHost, options: &[String]) -> Command {
+    let mut command = Command::new("ssh");
+    command.arg("-T");
+    for option in CLIENT_OPTIONS.into_iter().chain(options.iter().map(String::as_str)) {
+        command.args(["-o", option]);
+    }
+    if let Some(port) = host.port {
+        command.args(["-p", &port.to_string()]);
+    }
+    command.args(["--", &host.destination, &format!("exec sh -c '{SCRIPT}'")]);
+    command
+}
+
+/// The far host as the script reports it.
+struct About {
+    /// `uname -sm`.
+    platform: String,
+    /// Addresses and ports of both ends.
+    connection: String,
+    /// `wirepath --version`, or `none`.
+    version: String,
+}
+
+impl About {
+    fn read(started: &mut Started, host: &SshHost) -> Result<Self, FarError> {
+        let until = Instant::now() + CONNECT;
+        for _ in 0..BANNER_LINES_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(line) = started.child.take_line(left) else { break };
+            if line == MARK.as_bytes() {
+                let mut next = || started.line(PATIENCE).map(|line| clean(&line));
+                return Ok(About { platform: next()?, connection: next()?, version: next()? });
+            }
+        }
+        Err(match started.failure(CONNECT) {
+            FarError::Ended { said, .. } => {
+                let remedy = remedy(&said, host);
+                FarError::Ssh { host: host.to_string(), said, remedy }
+            }
+            other => other,
+        })
+    }
+
+    /// Address on which the far end listens.
+    fn address(&self, host: &SshHost, given: Option<Ipv4Addr>) -> Result<Ipv4Addr, FarError> {
+        // The client's address and port, then the server's.
+        let own = self.connection.split_whitespace().nth(2).and_then(|ip| ip.parse().ok());
+        given.or(own).ok_or_else(|| FarError::UnknownAddress {
+            host: host.to_string(),
+            said: self.connection.clone(),
+        })
+    }
+
+    fn check_platform(&self, host: &SshHost) -> Result<(), FarError> {
+        let ours = format!("Linux {}", std::env::consts::ARCH);
+        if self.platform == ours {
+            return Ok(());
+        }
+        let (host, theirs) = (host.to_string(), self.platform.clone());
+        Err(FarError::OtherPlatform { host, theirs, ours, version: VERSION })
+    }
+}
+
+/// Copies this program to the far end, where it becomes the peer.
+fn copy(
+    started: &mut Started,
+    host: &SshHost,
+    address: Ipv4Addr,
+    secret: &str,
+) -> Result<SocketAddr, FarError> {
+    let unreadable = |source| FarError::Start { what: "a copy of this program", source };
+    let file = File::open("/proc/self/exe").map_err(unreadable)?;
+    let size = file.metadata().map_err(unreadable)?.len();
+    let _ = started.send(format!("copy {size} {address}\n").as_bytes());
+    let not_copied = |error| match error {
+        FarError::Ended { said, .. } => {
+            FarError::Copy { host: host.to_string(), said, version: VERSION }
+        }
+        other => other,
+    };
+    started.expect("send").map_err(not_copied)?;
+    let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(PATIENCE)) };
+    let child = &mut started.child;
+    // A pipe that is not read blocks its writer, so this thread watches the time.
+    let written = thread::scope(|scope| {
+        let writing = start_thread(scope, "copy", || {
+            io::copy(&mut file.take(size), &mut stdin)?;
+            Ok::<_, CopyError>(stdin)
+        });
+        let until = Instant::now() + COPY;
+        while !writing.is_finished() {
+            if Instant::now() >= until {
+                // The end of the client breaks the pipe.
+                child.interrupt();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        writing.end()
+    });
+    // A broken pipe is explained by the client's end.
+    started.stdin = written.ok();
+    // Only now: a program that copies by blocks may read more than it was asked for.
+    started.expect("sent").map_err(not_copied)?;
+    let _ = started.send(format!("{secret}\n").as_bytes());
+    started.listening().map_err(not_copied)
+}
+
+/// Failure of the thread that copies; the far end's own message says more.
+#[derive(Debug)]
+struct CopyError;
+
+impl From<io::Error> for CopyError {
+    fn from(_: io::Error) -> Self {
+        CopyError
+    }
+}
+
+impl From<sys::thread::ThreadError> for CopyError {
+    fn from(_: sys::thread::ThreadError) -> Self {
+        CopyError
+    }
+}
+
+/// Advice for the messages of the OpenSSH client that users meet most.
+fn remedy(said: &str, host: &SshHost) -> String {
+    let destination = &host.destination;
+    if said.contains("Host key verification failed") || said.contains("No host key is known") {
+        return format!(
+            "its host key is not known or has changed: check it, and connect once by `ssh {destination}`"
+        );
+    }
+    if said.contains("Permission denied") {
+        return "load a key that it accepts (ssh-add), or name one with --ssh-option IdentityFile=FILE; \
+                no password is asked for"
+            .into();
+    }
+    if said.contains("Could not resolve hostname") {
+        return "check the name, or its entry in ~/.ssh/config".into();
+    }
+    format!("try `ssh {destination} true`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_needs_no_quoting_in_any_login_shell() {
+        assert!(!SCRIPT.contains(['\'', '\\', '!', '\n']), "{SCRIPT}");
+        assert!(SCRIPT.starts_with(&format!("echo {MARK};")));
+    }
+
+    #[test]
+    fn options_of_the_user_are_words_of_their_own_after_ours() {
+        let host = SshHost { destination: "root@db2".into(), port: Some(22) };
+        let command = client(&host, &["IdentityFile=/tmp/a key; rm".into()]);
+        let args: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        let at = |text: &str| args.iter().position(|arg| *arg == text).unwrap();
+        assert!(at("BatchMode=yes") < at("IdentityFile=/tmp/a key; rm"), "{args:?}");
+        assert!(at("--") + 1 == at("root@db2") && args.len() == at("root@db2") + 2, "{args:?}");
+    }
+
+    #[test]
+    fn messages_of_the_client_get_a_remedy() {
+        let host = SshHost { destination: "db2".into(), port: None };
+        let remedies = [
+            ("Host key verification failed.", "ssh db2"),
+            ("root@db2: Permission denied (publickey).", "ssh-add"),
+            ("ssh: Could not resolve hostname db2: x", "check the name"),
+            ("kex_exchange_identification", "`ssh db2 true`"),
+        ];
+        for (said, expected) in remedies {
+            assert!(remedy(said, &host).contains(expected), "{said}");
+        }
+    }
+}
