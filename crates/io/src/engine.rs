@@ -238,6 +238,27 @@ impl<'a> Setup<'a> {
     }
 }
 
+/// Opens the two directions of an end that pings as engines of their own, so that each may run on a
+/// thread of its own; in the calling thread's network namespace.
+///
+/// Returns the sender's, then the receiver's. Both use the same port and queue.
+pub fn open_halves(setup: &Setup<'_>) -> Result<(AnyEngine, AnyEngine), IoError> {
+    Ok(match setup.spec.kind {
+        EngineKind::Udp => {
+            let (tx, rx) = UdpEngine::open_halves(setup)?;
+            (AnyEngine::Udp(Box::new(tx)), AnyEngine::Udp(Box::new(rx)))
+        }
+        EngineKind::Packet => {
+            let (tx, rx) = PacketEngine::open_halves(setup)?;
+            (AnyEngine::Packet(Box::new(tx)), AnyEngine::Packet(Box::new(rx)))
+        }
+        EngineKind::Xdp => {
+            let (tx, rx) = XdpEngine::open_halves(setup)?;
+            (AnyEngine::Xdp(Box::new(tx)), AnyEngine::Xdp(Box::new(rx)))
+        }
+    })
+}
+
 /// Opens an engine in the calling thread's network namespace.
 pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
     Ok(match setup.spec.kind {

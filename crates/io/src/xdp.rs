@@ -39,12 +39,52 @@ pub struct XdpEngine {
     asked: Copying,
     mode: XdpMode,
     port: Option<UdpSocket>,
+    /// The other half reports about the socket and the program.
+    is_sending_half: bool,
 }
 
 impl XdpEngine {
     /// Opens one engine for each of `queues`, sharing a UMEM and, where the role receives, one
     /// XDP program in the requested mode. In the calling thread's network namespace.
     pub fn open_port(setup: &Setup<'_>, queues: Range<u32>) -> Result<Vec<Self>, IoError> {
+        let (engines, _) = XdpEngine::open_shares(setup, queues, 0)?;
+        Ok(engines)
+    }
+
+    /// Opens the rings of one socket as two engines: sender, receiver. Each has frames of its own.
+    pub(crate) fn open_halves(setup: &Setup<'_>) -> Result<(Self, Self), IoError> {
+        let Setup { spec, local, .. } = *setup;
+        let receiving = Setup { role: Role::Receive, ..*setup };
+        let (mut engines, mut spare) =
+            XdpEngine::open_shares(&receiving, local.queue..local.queue + 1, 1)?;
+        let (engine, share) = (engines.remove(0), spare.remove(0));
+        let (tx, rx) = engine.socket.split(share).map_err(|source| IoError::System {
+            what: "splitting the socket",
+            ifname: local.ifname.clone(),
+            source,
+        })?;
+        let sender = XdpEngine {
+            filter: None,
+            socket: tx,
+            templates: engine.templates.clone(),
+            wait: spec.wait,
+            busy_poll: false,
+            napi_id: None,
+            batch: engine.batch,
+            asked: Copying::Copy,
+            mode: engine.mode,
+            port: None,
+            is_sending_half: true,
+        };
+        Ok((sender, XdpEngine { socket: rx, ..engine }))
+    }
+
+    /// As [`Self::open_port`]; also returns `spare_count` further shares of the UMEM.
+    fn open_shares(
+        setup: &Setup<'_>,
+        queues: Range<u32>,
+        spare_count: u32,
+    ) -> Result<(Vec<Self>, Vec<Frames>), IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
         let frame_bytes = frames::frame_bytes(payload_bytes);
@@ -57,13 +97,14 @@ impl XdpEngine {
                 remedy: "use --frame-bytes 4096, or --multi-buffer for jumbo frames".into(),
             });
         }
-        let mut shares = Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32)
-            .map_err(|source| IoError::System {
-                what: "allocating the UMEM",
-                ifname: local.ifname.clone(),
-                source,
-            })?
-            .into_iter();
+        let mut shares =
+            Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32 + spare_count)
+                .map_err(|source| IoError::System {
+                    what: "allocating the UMEM",
+                    ifname: local.ifname.clone(),
+                    source,
+                })?
+                .into_iter();
         let mut filter = role.receives().then(|| load_filter(spec, local)).transpose()?;
         let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
         for queue in queues {
@@ -117,9 +158,10 @@ impl XdpEngine {
                 asked: spec.copying,
                 mode: spec.xdp_mode,
                 port: port.take(),
+                is_sending_half: false,
             });
         }
-        Ok(engines)
+        Ok((engines, shares.collect()))
     }
 
     /// Waits by spinning, busy polling or sleeping, as configured.
@@ -259,6 +301,9 @@ impl Engine for XdpEngine {
         report.unsent_count = self.socket.tx_pending() as u64;
         report.syscall_count = self.socket.wakeup_count;
         report.ledger = Some(self.socket.ledger());
+        if self.is_sending_half {
+            return report;
+        }
         let zero_copy = self.socket.is_zero_copy();
         let mode = if self.mode == XdpMode::Native { "native" } else { "skb" };
         let copying = if zero_copy { "zero-copy" } else { "copy" };

@@ -13,7 +13,7 @@ mod support;
 mod switches;
 mod watch;
 
-pub use accounting::{ROUND_TRIP, measurement_of};
+pub use accounting::{ROUND_TRIP, add_rates, measurement_of};
 pub use path::{Probe, between};
 pub use session::seed;
 pub use switches::{Switch, engine_of};

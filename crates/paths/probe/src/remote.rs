@@ -71,7 +71,7 @@ impl Session for RemoteSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
         let (near_role, far_role, pace) = roles_of(&self.load);
-        let config = Config::of(arm, self.load.size_bytes);
+        let config = Config::of(arm, &self.load);
         let mut task = Task {
             session: Some(self.run),
             ..Task::new(far_role, config.engine.clone(), pace, self.load.size_bytes)
@@ -85,12 +85,12 @@ impl Session for RemoteSession {
         task.duration = Some(self.load.trial);
         let cpu = config.is_pinned.then(|| self.cpus.first().copied()).flatten();
         let meter = Meter::start(&self.clock, cpu.as_slice())?;
-        let near = run_near(&task, &local, &remote, cpu);
+        let near = run_near(&task, &local, &remote, cpu, &self.cpus);
         // The far end is stopped even if the near end failed.
         let far = self.far.stop().map_err(PathError::part);
         let used = meter.stop()?;
         let near = near.map_err(|why| PathError::at("near", why))?;
-        let mut m = combine(near_role, near, far?, &used);
+        let mut m = combine((near_role, pace), near, far?, &used);
         // A NIC's interrupts, here and at the far end.
         m.traps = vec![softirqs_missing()];
         Ok(m)
@@ -106,6 +106,7 @@ fn run_near(
     local: &Local,
     remote: &Remote,
     cpu: Option<usize>,
+    cpus: &[usize],
 ) -> Result<role::RoleReport, Cause> {
     thread::scope(|scope| {
         let running = start(scope, "near", || {
@@ -113,7 +114,8 @@ fn run_near(
                 let pinned = sys::affinity::pin_to(&[cpu]);
                 pinned.map_err(|source| LabError::Pin { cpus: vec![cpu], source })?;
             }
-            Ok(role::open_and_run(task, local, Some(remote), &AtomicBool::new(false), None)?)
+            let cpus = cpu.as_ref().map_or(cpus, std::slice::from_ref);
+            Ok(role::open_and_run_on(cpus, task, local, remote, &AtomicBool::new(false))?)
         });
         running.end()
     })

@@ -131,6 +131,17 @@ pub struct LedgerBalance {
     pub violation_count: u64,
 }
 
+impl std::ops::AddAssign for LedgerBalance {
+    fn add_assign(&mut self, other: Self) {
+        self.frame_count += other.frame_count;
+        self.free_count += other.free_count;
+        self.receiving_count += other.receiving_count;
+        self.sending_count += other.sending_count;
+        self.held_count += other.held_count;
+        self.violation_count += other.violation_count;
+    }
+}
+
 impl LedgerBalance {
     /// True if no frame was lost or duplicated.
     pub fn balances(&self) -> bool {

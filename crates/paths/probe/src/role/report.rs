@@ -72,6 +72,14 @@ impl RoleReport {
             }
         }
         self.engine.unsent_count += other.engine.unsent_count;
+        if let (Some(own), Some(more)) = (self.engine.ledger.as_mut(), other.engine.ledger) {
+            *own += more;
+        }
+        for (name, value) in other.engine.mode {
+            if !self.engine.mode.iter().any(|(known, _)| *known == name) {
+                self.engine.mode.push((name, value));
+            }
+        }
         self.engine.not_effective.extend(other.engine.not_effective);
     }
 }
