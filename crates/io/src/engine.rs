@@ -83,6 +83,11 @@ impl EngineSpec {
         }
     }
 
+    /// True if a receiver at this local end has several sockets.
+    pub fn takes_queues(&self, local: &Local) -> bool {
+        self.kind == EngineKind::Xdp && self.all_queues && local.queues > 1
+    }
+
     /// Datagrams that one send can take.
     pub fn burst(&self) -> usize {
         if self.gso && self.kind == EngineKind::Udp {
@@ -271,14 +276,33 @@ impl<'a> Setup<'a> {
     }
 }
 
+/// Opens the two directions of an end that pings as engines of their own, so that each may run on a
+/// thread of its own; in the calling thread's network namespace.
+///
+/// Returns the sender's, then the receiver's. Both use the same port and queue.
+pub fn open_halves(setup: &Setup<'_>) -> Result<(AnyEngine, AnyEngine), IoError> {
+    Ok(match setup.spec.kind {
+        EngineKind::Udp => {
+            let (tx, rx) = UdpEngine::open_halves(setup)?;
+            (AnyEngine::Udp(Box::new(tx)), AnyEngine::Udp(Box::new(rx)))
+        }
+        EngineKind::Packet => {
+            let (tx, rx) = PacketEngine::open_halves(setup)?;
+            (AnyEngine::Packet(Box::new(tx)), AnyEngine::Packet(Box::new(rx)))
+        }
+        EngineKind::Xdp => {
+            let (tx, rx) = XdpEngine::open_halves(setup)?;
+            (AnyEngine::Xdp(Box::new(tx)), AnyEngine::Xdp(Box::new(rx)))
+        }
+    })
+}
+
 /// Opens an engine in the calling thread's network namespace.
 pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
     Ok(match setup.spec.kind {
         EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(setup)?)),
         EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(setup)?)),
-        EngineKind::Xdp
-            if setup.spec.all_queues && setup.local.queues > 1 && setup.role.receives() =>
-        {
+        EngineKind::Xdp if setup.spec.takes_queues(setup.local) && setup.role.receives() => {
             AnyEngine::XdpQueues(Box::new(XdpQueues::open(setup)?))
         }
         EngineKind::Xdp => {

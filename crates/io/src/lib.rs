@@ -18,7 +18,7 @@ mod xdp_queues;
 
 pub use engine::{
     AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
-    Remote, Role, Setup, Stamps, Wait, XdpMode, open,
+    Remote, Role, Setup, Stamps, Wait, XdpMode, open, open_halves,
 };
 pub use error::IoError;
 pub use frames::Template;

@@ -33,12 +33,25 @@ pub struct PacketEngine {
     echo_lengths: Vec<usize>,
     echo_dropped_count: u64,
     spin_count: u64,
-    _port: UdpSocket,
+    _port: Option<UdpSocket>,
 }
 
 impl PacketEngine {
     /// Opens the rings that the role needs.
     pub fn open(setup: &Setup<'_>) -> Result<Self, IoError> {
+        let port = hold_port(setup.local, setup.local.port)?;
+        PacketEngine::with_port(setup, Some(port))
+    }
+
+    /// Opens the two rings as engines of their own: sender, receiver.
+    pub(crate) fn open_halves(setup: &Setup<'_>) -> Result<(Self, Self), IoError> {
+        let receiver = PacketEngine::open(&Setup { role: Role::Receive, ..*setup })?;
+        let sender = PacketEngine::with_port(&Setup { role: Role::Send, ..*setup }, None)?;
+        Ok((sender, receiver))
+    }
+
+    /// - `port`: held by another engine if `None`.
+    fn with_port(setup: &Setup<'_>, port: Option<UdpSocket>) -> Result<Self, IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let templates = Template::for_flows(setup, false)?;
         let frame_bytes = frames::frame_bytes(payload_bytes);
@@ -77,7 +90,7 @@ impl PacketEngine {
             echo_lengths: Vec::with_capacity(batch),
             echo_dropped_count: 0,
             spin_count: 0,
-            _port: hold_port(local, local.port)?,
+            _port: port,
         })
     }
 

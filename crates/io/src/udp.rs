@@ -45,6 +45,8 @@ pub struct UdpEngine {
     overflow_count: u64,
     received_any: bool,
     down: bool,
+    /// The other half reports about the socket.
+    is_sending_half: bool,
     /// Runs of slots to return, reused so that no echo allocates.
     runs: Vec<std::ops::Range<usize>>,
 }
@@ -52,35 +54,27 @@ pub struct UdpEngine {
 impl UdpEngine {
     /// Opens the sockets, bound to the local address and connected when there is a remote.
     pub fn open(setup: &Setup<'_>) -> Result<Self, IoError> {
-        let Setup { spec, role, local, remote, flows, payload_bytes } = *setup;
-        if payload_bytes > PAYLOAD_BYTES_MAX {
-            return Err(IoError::PayloadSize {
-                payload_bytes,
-                why: format!("is above UDP's limit of {PAYLOAD_BYTES_MAX}"),
-                remedy: "choose a smaller --size".into(),
-            });
-        }
+        UdpEngine::on(setup, bind_all(setup)?)
+    }
+
+    /// Opens one socket as two engines: sender, receiver.
+    pub(crate) fn open_halves(setup: &Setup<'_>) -> Result<(Self, Self), IoError> {
+        let sockets = bind_all(setup)?;
+        let again = sockets.iter().map(UdpSocket::try_clone).collect::<io::Result<Vec<_>>>();
+        let again = again.map_err(|source| IoError::System {
+            what: "dup",
+            ifname: setup.local.ifname.clone(),
+            source,
+        })?;
+        let sender = UdpEngine::on(&Setup { role: Role::Send, ..*setup }, sockets)?;
+        let receiver = UdpEngine::on(&Setup { role: Role::Receive, ..*setup }, again)?;
+        Ok((UdpEngine { is_sending_half: true, ..sender }, receiver))
+    }
+
+    fn on(setup: &Setup<'_>, sockets: Vec<UdpSocket>) -> Result<Self, IoError> {
+        let Setup { spec, role, local, remote, payload_bytes, .. } = *setup;
         let system =
             |what| move |source| IoError::System { what, ifname: local.ifname.clone(), source };
-        let flows = flows.max(1);
-        let mut sockets = Vec::with_capacity(flows);
-        for flow in 0..flows {
-            let port = local.port.wrapping_add(flow as u16);
-            let bound = bind(local, port)?;
-            if let Some(remote) = remote {
-                let to = SocketAddrV4::new(remote.ip, remote.port);
-                bound.connect(to).map_err(|source| match socket::is_up(local.ifindex) {
-                    // The routes of an interface go down with it.
-                    Some(false) => IoError::LinkDown { ifname: local.ifname.clone() },
-                    _ => system("connect")(source),
-                })?;
-            }
-            match spec.wait {
-                Wait::Block => bound.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
-                Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
-            }
-            sockets.push(bound);
-        }
         let first = sockets[0].as_fd();
         if let Some(bytes) = spec.receive_buffer_bytes {
             socket::set_receive_buffer(first, bytes).map_err(system("SO_RCVBUF"))?;
@@ -133,6 +127,7 @@ impl UdpEngine {
             overflow_count: 0,
             received_any: false,
             down: false,
+            is_sending_half: false,
             runs: Vec::with_capacity(batch),
             spec: spec.clone(),
         })
@@ -236,6 +231,40 @@ impl UdpEngine {
             Err(e) => Err(self.system("recvmmsg", e)),
         }
     }
+}
+
+/// One socket a flow.
+fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
+    let Setup { spec, local, remote, flows, payload_bytes, .. } = *setup;
+    if payload_bytes > PAYLOAD_BYTES_MAX {
+        return Err(IoError::PayloadSize {
+            payload_bytes,
+            why: format!("is above UDP's limit of {PAYLOAD_BYTES_MAX}"),
+            remedy: "choose a smaller --size".into(),
+        });
+    }
+    let system =
+        |what| move |source| IoError::System { what, ifname: local.ifname.clone(), source };
+    let flows = flows.max(1);
+    let mut sockets = Vec::with_capacity(flows);
+    for flow in 0..flows {
+        let port = local.port.wrapping_add(flow as u16);
+        let bound = bind(local, port)?;
+        if let Some(remote) = remote {
+            let to = SocketAddrV4::new(remote.ip, remote.port);
+            bound.connect(to).map_err(|source| match socket::is_up(local.ifindex) {
+                // The routes of an interface go down with it.
+                Some(false) => IoError::LinkDown { ifname: local.ifname.clone() },
+                _ => system("connect")(source),
+            })?;
+        }
+        match spec.wait {
+            Wait::Block => bound.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
+            Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
+        }
+        sockets.push(bound);
+    }
+    Ok(sockets)
 }
 
 fn bind(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
@@ -427,6 +456,10 @@ impl Engine for UdpEngine {
                 ));
             }
         }
+        report.unsent_count = self.slot_datagrams[self.unsent.clone()].iter().sum::<usize>() as u64;
+        if self.is_sending_half {
+            return report;
+        }
         // Drops after the last datagram were not reported with one.
         let dropped = socket::drop_count(self.sockets[0].as_fd()).unwrap_or(0);
         self.overflow_count = self.overflow_count.max(dropped);
@@ -448,7 +481,6 @@ impl Engine for UdpEngine {
                 ));
             }
         }
-        report.unsent_count = self.slot_datagrams[self.unsent.clone()].iter().sum::<usize>() as u64;
         report
     }
 }

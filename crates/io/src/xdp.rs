@@ -42,6 +42,8 @@ pub struct XdpEngine {
     mode: XdpMode,
     /// Held by the first engine of a port.
     port: Option<UdpSocket>,
+    /// The other half reports about the socket and the program.
+    is_sending_half: bool,
 }
 
 impl XdpEngine {
@@ -51,6 +53,45 @@ impl XdpEngine {
     /// In zero-copy mode the device receives into the UMEM whatever is for the host, too: a socket that
     /// only sends posts frames for that, and a program passes them to the stack.
     pub fn open_port(setup: &Setup<'_>, queues: Range<u32>) -> Result<Vec<Self>, IoError> {
+        let (engines, _) = XdpEngine::open_shares(setup, queues, 0)?;
+        Ok(engines)
+    }
+
+    /// Opens the rings of one socket as two engines: sender, receiver. Each has frames of its own.
+    pub(crate) fn open_halves(setup: &Setup<'_>) -> Result<(Self, Self), IoError> {
+        let Setup { spec, local, .. } = *setup;
+        let receiving = Setup { role: Role::Receive, ..*setup };
+        let (mut engines, mut spare) =
+            XdpEngine::open_shares(&receiving, local.queue..local.queue + 1, 1)?;
+        let (engine, share) = (engines.remove(0), spare.remove(0));
+        let (tx, rx) = engine.socket.split(share).map_err(|source| IoError::System {
+            what: "splitting the socket",
+            ifname: local.ifname.clone(),
+            source,
+        })?;
+        let sender = XdpEngine {
+            filter: None,
+            _passing: None,
+            socket: tx,
+            templates: engine.templates.clone(),
+            wait: spec.wait,
+            busy_poll: false,
+            napi_id: None,
+            batch: engine.batch,
+            asked: Copying::Copy,
+            mode: engine.mode,
+            port: None,
+            is_sending_half: true,
+        };
+        Ok((sender, XdpEngine { socket: rx, ..engine }))
+    }
+
+    /// As [`Self::open_port`]; also returns `spare_count` further shares of the UMEM.
+    fn open_shares(
+        setup: &Setup<'_>,
+        queues: Range<u32>,
+        spare_count: u32,
+    ) -> Result<(Vec<Self>, Vec<Frames>), IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
         let frame_bytes = frames::frame_bytes(payload_bytes);
@@ -63,13 +104,14 @@ impl XdpEngine {
                 remedy: "use --frame-bytes 4096, or --multi-buffer for jumbo frames".into(),
             });
         }
-        let mut shares = Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32)
-            .map_err(|source| IoError::System {
-                what: "allocating the UMEM",
-                ifname: local.ifname.clone(),
-                source,
-            })?
-            .into_iter();
+        let mut shares =
+            Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32 + spare_count)
+                .map_err(|source| IoError::System {
+                    what: "allocating the UMEM",
+                    ifname: local.ifname.clone(),
+                    source,
+                })?
+                .into_iter();
         let mut filter = role.receives().then(|| load_filter(spec, local)).transpose()?;
         let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
         for queue in queues {
@@ -93,7 +135,8 @@ impl XdpEngine {
             };
             let socket = Socket::open(frames, bind, sockets.first())?;
             if spec.busy_poll {
-                let is_preferred = !(socket.is_zero_copy() && role.sends());
+                let sends = role.sends() || spare_count > 0;
+                let is_preferred = !(socket.is_zero_copy() && sends);
                 let set = sys::socket::set_busy_poll(socket.as_fd(), is_preferred);
                 set.map_err(|source| IoError::System {
                     what: "SO_BUSY_POLL",
@@ -127,9 +170,10 @@ impl XdpEngine {
                 asked: spec.copying,
                 mode: spec.xdp_mode,
                 port: port.take(),
+                is_sending_half: false,
             });
         }
-        Ok(engines)
+        Ok((engines, shares.collect()))
     }
 
     /// True if a packet waits in the RX ring.
@@ -288,6 +332,9 @@ impl Engine for XdpEngine {
         report.unsent_count = self.socket.tx_pending() as u64;
         report.syscall_count = self.socket.wakeup_count;
         report.ledger = Some(self.socket.ledger());
+        if self.is_sending_half {
+            return report;
+        }
         let zero_copy = self.socket.is_zero_copy();
         let mode = if self.mode == XdpMode::Native { "native" } else { "skb" };
         let copying = if zero_copy { "zero-copy" } else { "copy" };

@@ -101,6 +101,7 @@ pub fn distribution(histogram: &Histogram<u64>, lost: f64) -> Option<Distributio
     Some(Distribution {
         count,
         min_ns: histogram.min(),
+        mean_ns: Some(histogram.mean().round() as u64),
         max_ns: histogram.max(),
         quantiles: quantiles.into_iter().filter_map(at).collect(),
     })
@@ -116,10 +117,10 @@ fn value_at(histogram: &Histogram<u64>, quantile: f64, lost_share: f64) -> Optio
 impl Measurement {
     /// Returns all metrics, each with its value or the reason for its absence.
     ///
-    /// - Latency: quantiles and maximum per segment, `rtt_ns_p99`, `rtt_ns_max`. A lost datagram counts
-    ///   as infinitely late, so a quantile is refused if it lies among the lost ones, and the maximum
-    ///   if any was lost; a quantile is also refused if fewer than [`SAMPLES_BEYOND_QUANTILE`] samples
-    ///   lie beyond it.
+    /// - Latency: quantiles, minimum, mean and maximum per segment, `rtt_ns_p99`, `rtt_ns_max`. A lost
+    ///   datagram counts as infinitely late, so a quantile is refused if it lies among the lost ones, and
+    ///   the mean and the maximum if any was lost; a quantile is also refused if fewer than
+    ///   [`SAMPLES_BEYOND_QUANTILE`] samples lie beyond it.
     /// - Throughput: `received_pps`, `goodput_bps` (UDP payload), `sent_pps`; loss does not affect
     ///   these.
     /// - Cost: all ends' CPU time, context switches and system calls, over first
@@ -188,6 +189,13 @@ impl Measurement {
                 });
                 push(metrics, &format!("{stem}_ns_{}", suffix(quantile)), value);
             }
+            let sampled = || (arrived > 0.0).then_some(histogram).ok_or("no sample".to_owned());
+            push(metrics, &format!("{stem}_ns_min"), sampled().map(|h| h.min() as f64));
+            let mean = sampled().and_then(|h| match lost {
+                None => Ok(h.mean()),
+                Some(lost) => Err(late("mean", lost)),
+            });
+            push(metrics, &format!("{stem}_ns_mean"), mean);
             if segment == CALIBRATED && arrived > 0.0 {
                 let within = histogram.count_between(0, 999) as f64 / arrived;
                 let share = within * (1.0 - lost_share);
@@ -298,11 +306,16 @@ fn latency(
              needed",
             (count * (1.0 - quantile)).floor(),
         )),
-        _ => (quantile < 1.0 || lost.is_none()).then(value).flatten().ok_or_else(|| {
-            let lost = lost.unwrap_or("some datagrams were lost");
-            format!("{name} refused: {lost}, and a lost datagram counts as infinitely late")
-        }),
+        _ => (quantile < 1.0 || lost.is_none())
+            .then(value)
+            .flatten()
+            .ok_or_else(|| late(&name, lost.unwrap_or("some datagrams were lost"))),
     }
+}
+
+/// Refusal of a latency because of lost datagrams.
+fn late(name: &str, lost: &str) -> Refusal {
+    format!("{name} refused: {lost}, and a lost datagram counts as infinitely late")
 }
 
 fn push(metrics: &mut Vec<Metric>, name: &str, value: Result<f64, Refusal>) {

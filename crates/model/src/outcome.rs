@@ -113,6 +113,9 @@ pub struct Distribution {
     pub count: u64,
     /// Smallest, nanoseconds.
     pub min_ns: u64,
+    /// Mean of the samples, nanoseconds; absent in results of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_ns: Option<u64>,
     /// Largest, nanoseconds.
     pub max_ns: u64,
     /// (quantile, nanoseconds), ascending; only quantiles with enough samples beyond them.

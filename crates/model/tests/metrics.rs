@@ -40,6 +40,8 @@ fn quantiles_are_named_after_their_segment() {
     assert!((p50 / 6000.0 - 1.0).abs() < 0.002, "{p50}");
     assert!(value(&measurement, "kernel_to_app_ns_p999") > 10_900.0);
     assert!(value(&measurement, "kernel_to_app_ns_max") >= 10_999.0);
+    assert!((value(&measurement, "kernel_to_app_ns_min") / 1_000.0 - 1.0).abs() < 0.002);
+    assert!((value(&measurement, "kernel_to_app_ns_mean") / 6_000.0 - 1.0).abs() < 0.002);
     assert_eq!(segment_stem("schedule→send"), "schedule_to_send");
     let metric = metric(&measurement, "kernel_to_app_ns_p90").unwrap();
     assert_eq!((metric.unit.as_ref(), metric.better), ("ns", Better::Lower));
@@ -56,7 +58,9 @@ fn quantile_needs_ten_samples_beyond_it() {
     );
     assert!(metric(&few, "rtt_ns_p99").unwrap().value.is_ok());
     assert!(metric(&few, "rtt_ns_max").unwrap().value.is_ok());
-    assert_eq!(refusal(&measurement("rtt", 0), "rtt_ns_max"), "no sample");
+    for name in ["rtt_ns_max", "rtt_ns_min", "rtt_ns_mean"] {
+        assert_eq!(refusal(&measurement("rtt", 0), name), "no sample");
+    }
 }
 
 #[test]
@@ -72,6 +76,9 @@ fn loss_refuses_the_quantiles_among_the_lost_and_leaves_the_rest() {
     assert!(refusal(&measurement, "rtt_ns_p999").contains("4000 samples leave 4 beyond it"));
     let why = refusal(&measurement, "rtt_ns_max");
     assert!(why.starts_with("max refused: 12 of 4000 datagrams were lost"), "{why}");
+    let why = refusal(&measurement, "rtt_ns_mean");
+    assert!(why.starts_with("mean refused: 12 of 4000 datagrams were lost"), "{why}");
+    assert!(metric(&measurement, "rtt_ns_min").unwrap().value.is_ok(), "the fastest arrived");
     // p50 of all is the 2,000th arrival: 1,999 ns above the first.
     assert!((value(&measurement, "rtt_ns_p50") / 2_999.0 - 1.0).abs() < 0.001);
     // p99 of all is the 3,960th of the 3,988 that arrived.

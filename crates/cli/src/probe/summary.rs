@@ -149,20 +149,21 @@ pub(crate) fn summary(
     }
     for (segment, histogram) in &m.segments {
         let _ = write!(out, "{segment:<8} {} samples", histogram.len());
-        let stem = model::segment_stem(segment);
-        for suffix in ["p50", "p90", "p99", "p999", "max"] {
-            let name = format!("{stem}_ns_{suffix}");
-            let Some(metric) = metrics.iter().find(|x| x.name == name) else { continue };
-            match &metric.value {
-                Ok(ns) => {
+        let stem = format!("{}_ns_", model::segment_stem(segment));
+        let mut refused: Vec<&str> = Vec::new();
+        for suffix in ["min", "mean", "p50", "p90", "p99", "p999", "max"] {
+            let named = |metric: &&Metric| metric.name.strip_prefix(&stem) == Some(suffix);
+            match metrics.iter().find(named).map(|metric| &metric.value) {
+                Some(Ok(ns)) => {
                     let _ =
                         write!(out, ", {} {:.2} µs", suffix.replace("p999", "p99.9"), ns / 1000.0);
                 }
-                Err(why) => {
-                    let _ = write!(out, "\n         {why}");
-                    break;
-                }
+                Some(Err(why)) => refused.push(why),
+                None => {}
             }
+        }
+        if let Some(why) = refused.first() {
+            let _ = write!(out, "\n         {why}");
         }
         out.push('\n');
     }

@@ -2,9 +2,9 @@
 
 use io::Role;
 use lab::Used;
-use model::{Delivery, Measurement, NotEffective};
+use model::{Delivery, Measurement, NotEffective, Throughput};
 
-use crate::role::RoleReport;
+use crate::role::{Pace, RoleReport};
 
 /// Round trips counted by the end that pings: what was sent, and what was answered.
 pub const ROUND_TRIP: &str = "round-trip";
@@ -78,9 +78,37 @@ pub fn measurement_of(role: Role, near: RoleReport, far: Option<RoleReport>) -> 
     m
 }
 
-/// As [`measurement_of`], with the CPU time of the kernel and of other processes.
-pub(super) fn combine(role: Role, near: RoleReport, far: RoleReport, used: &Used) -> Measurement {
+/// Adds the rates of both directions of a run whose datagrams are echoed.
+///
+/// - `back`: arrivals at the near end; `forth`: at the far end, `None` if it did not report.
+pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput>) {
+    m.throughput = Some(back);
+    let forth = forth.map(|forth| ("forward", forth));
+    for (direction, arrived) in [("return", back)].into_iter().chain(forth) {
+        if arrived.interval_ns > 0 {
+            let rate = |amount: u64| amount as f64 * 1e9 / arrived.interval_ns as f64;
+            let (pps, bps) = (rate(arrived.received_count), rate(arrived.payload_bytes * 8));
+            m.figures.insert(format!("received_pps_{direction}"), pps);
+            m.figures.insert(format!("goodput_bps_{direction}"), bps);
+        }
+    }
+}
+
+/// As [`measurement_of`], with the CPU time of the kernel and of other processes, and with the rates
+/// of both directions of a load with a window.
+pub(super) fn combine(
+    (role, pace): (Role, Pace),
+    near: RoleReport,
+    far: RoleReport,
+    used: &Used,
+) -> Measurement {
+    let arrived = (near.throughput, far.throughput);
     let mut m = measurement_of(role, near, Some(far));
+    if let Pace::Window(_) = pace {
+        add_rates(&mut m, arrived.0, Some(arrived.1));
+        // The buffer is the load's own, not a switch's.
+        m.not_effective.retain(|n| n.switch != "big-rcvbuf");
+    }
     used.account(&mut m);
     m
 }

@@ -13,7 +13,7 @@ mod support;
 mod switches;
 mod watch;
 
-pub use accounting::{ROUND_TRIP, measurement_of, received_from};
+pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};
 pub use path::{Probe, between};
 pub use session::seed;
 pub use switches::{Switch, engine_of};

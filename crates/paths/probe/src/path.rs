@@ -10,7 +10,7 @@ use model::{
 
 use crate::{Switch, remote, role, session, support, switches};
 
-static LOADS: [LoadKind; 4] = [
+static LOADS: [LoadKind; 5] = [
     LoadKind {
         name: "ping",
         what: "one datagram at a time, the next when its echo has arrived (closed loop)",
@@ -37,6 +37,15 @@ static LOADS: [LoadKind; 4] = [
         rate_pps: 0,
         trial: Duration::from_millis(100),
         peers: &["iperf3"],
+    },
+    LoadKind {
+        name: "echo-flood",
+        what: "echoed datagrams as fast as they go, 192 in flight, both directions at once",
+        judged: &["received_pps", "rtt_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
+        trial: Duration::from_millis(200),
+        peers: &[],
     },
     LoadKind {
         name: "storm",
@@ -67,7 +76,7 @@ pub fn between(
     load: &Load,
 ) -> Result<Box<dyn Session>, PathError> {
     let remedy = match (load.kind.as_str(), router) {
-        ("storm", _) => "use ping, paced or flood: storm needs the veth of a lab",
+        ("storm", _) => "use another load: storm needs the veth of a lab",
         (kind, Some(_)) if kind != "flood" => "use flood: a router returns nothing to the near end",
         _ => {
             check_size(load)?;

@@ -93,7 +93,7 @@ impl RemoteSession {
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
         let (near_role, far_role, pace) = self.roles();
-        let config = Config::of(arm, self.load.size_bytes);
+        let config = Config::of(arm, &self.load);
         let task = |role| Task {
             session: Some(self.run),
             duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
@@ -154,7 +154,7 @@ impl RemoteSession {
         };
         let mut m = match role {
             Role::Receive => received(near, far.role, &used),
-            _ => combine(role, near, far.role, &used),
+            _ => combine((role, self.roles().2), near, far.role, &used),
         };
         if let Some(time) = far_time.filter(|_| !is_here) {
             time.account_far(&mut m);
@@ -316,7 +316,9 @@ impl Near<'_> {
             let running = start(scope, "near", || {
                 self.settle()?;
                 let stop = AtomicBool::new(false);
-                Ok(role::open_and_run(self.task, local, Some(remote), &stop, None)?)
+                let all = sys::affinity::allowed_cpus().unwrap_or_default();
+                let cpus = if self.cpus.is_empty() { &all[..] } else { self.cpus };
+                Ok(role::open_and_run_on(cpus, self.task, local, remote, &stop)?)
             });
             running.end()
         })

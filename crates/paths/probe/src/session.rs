@@ -83,7 +83,7 @@ impl LabSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.run = self.run.wrapping_add(1);
-        let config = Config::of(arm, self.load.size_bytes);
+        let config = Config::of(arm, &self.load);
         let storm = self.load.kind == "storm";
         let (near_role, far_role, pace) = roles_of(&self.load);
         let task = |role| Task {
@@ -108,7 +108,7 @@ impl LabSession {
         };
         let used = meter.stop()?;
         drop((awake, steering));
-        let mut measurement = combine(near_role, near, far, &used);
+        let mut measurement = combine((near_role, pace), near, far, &used);
         measurement.not_effective.extend(config.not_effective(self.cpus.len()));
         Ok(measurement)
     }
@@ -143,6 +143,7 @@ pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
     match load.kind.as_str() {
         "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
         "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
+        "echo-flood" => (Role::Ping, Role::Echo, Pace::Window(role::WINDOW)),
         _ => (Role::Send, Role::Receive, Pace::Flood),
     }
 }
@@ -170,7 +171,7 @@ fn run_pair(
     with_far(pair, far_task, places, || {
         settle(&pair.near, &places.near)?;
         let stop = AtomicBool::new(false);
-        Ok(role::open_and_run(near_task, &near_local, Some(&near_remote), &stop, None)?)
+        Ok(role::open_and_run_on(&places.near, near_task, &near_local, &near_remote, &stop)?)
     })
 }
 

@@ -2,7 +2,9 @@
 
 use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Wait, XdpMode};
-use model::{Arm, NotEffective, PathError};
+use model::{Arm, Load, NotEffective, PathError};
+
+use crate::role::WINDOW;
 
 use crate::peer::Settings;
 
@@ -109,9 +111,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn of(arm: &Arm, payload_bytes: usize) -> Config {
+    pub(super) fn of(arm: &Arm, load: &Load) -> Config {
         let mut engine = engine_of(arm);
-        fit(&mut engine, payload_bytes);
+        fit(&mut engine, load.size_bytes);
+        if load.kind == "echo-flood" {
+            // Holds the whole window: a datagram of the kernel occupies more than its payload.
+            engine.receive_buffer_bytes = Some(WINDOW as usize * (load.size_bytes + 2048));
+        }
         Config {
             engine,
             is_pinned: arm.has(Switch::Pin),

@@ -121,10 +121,13 @@ fn tail(outcome: &Outcome, segment: &str) -> Option<LineChart> {
             let found = d.quantiles.iter().find(|(q, _)| *q >= wanted - 1e-9);
             found.map_or("not known".into(), |(_, ns)| units::value(*ns as f64, "ns"))
         };
+        let mean = d.mean_ns.map(|ns| format!("mean {}, ", units::value(ns as f64, "ns")));
         description.push_str(&format!(
-            "{}: median {}, p99 {}, longest {}, {} samples. ",
+            "{}: shortest {}, median {}, {}p99 {}, longest {}, {} samples. ",
             line.arm,
+            units::value(d.min_ns as f64, "ns"),
             quantile(0.5),
+            mean.unwrap_or_default(),
             quantile(0.99),
             units::value(d.max_ns as f64, "ns"),
             units::grouped(d.count as i64)

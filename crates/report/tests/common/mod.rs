@@ -305,6 +305,7 @@ pub(crate) fn curve(p50_ns: f64, tail: f64) -> Distribution {
     Distribution {
         count: 480_000,
         min_ns: (p50_ns * 0.7) as u64,
+        mean_ns: Some((p50_ns * 1.1) as u64),
         max_ns: (p50_ns * 40.0) as u64,
         quantiles,
     }

@@ -87,6 +87,28 @@ pub(super) fn raise_tx_budget(fd: BorrowedFd<'_>, bind: &Bind) -> bool {
     bind.tx_budget > 32 && socket::set(fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, bind.tx_budget).is_ok()
 }
 
+/// Rings of private memory, for the direction that half a socket does not use: always empty.
+pub(super) struct Unused {
+    pub(super) fill: Producer<u64>,
+    pub(super) completion: Consumer<u64>,
+    pub(super) rx: Consumer<xdp_desc>,
+    pub(super) tx: Producer<xdp_desc>,
+}
+
+impl Unused {
+    pub(super) fn new() -> std::io::Result<Self> {
+        // One slot of either type behind the indexes.
+        let layout = Layout { producer: 0, consumer: 64, flags: 128, slots: 192 };
+        let memory = || Mapping::anonymous(256).map(Arc::new);
+        Ok(Unused {
+            fill: Producer::new(memory()?, layout, 1),
+            completion: Consumer::new(memory()?, layout, 1),
+            rx: Consumer::new(memory()?, layout, 1),
+            tx: Producer::new(memory()?, layout, 1),
+        })
+    }
+}
+
 fn layout(offset: &xdp_ring_offset) -> Layout {
     Layout {
         producer: offset.producer as usize,

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libc::{SOL_XDP, xdp_desc};
 
 use super::bind::{Bind, bind_queue, system};
 use super::ring::{Consumer, Producer};
-use super::rings::{Rings, raise_tx_budget};
+use super::rings::{Rings, Unused, raise_tx_budget};
 use super::umem::{Ledger, Owner};
 use super::{Frames, LedgerBalance, XskError};
 use crate::socket;
@@ -100,6 +101,42 @@ impl Socket {
         socket.zero_copy = bind_queue(fd, &socket.bind, shared.map(AsFd::as_fd))?;
         socket.tx_budget_raised = raise_tx_budget(fd, &socket.bind);
         Ok(socket)
+    }
+
+    /// Splits sending from receiving, so that each may be on a thread of its own: the rings of one
+    /// direction share no index with those of the other.
+    ///
+    /// - `share`: frames for sending, of the same UMEM; the receiver keeps the socket's own.
+    /// - Returns the sender, then the receiver. Neither may be used for the other's work: its rings
+    ///   of that direction are private memory that the kernel does not see.
+    ///
+    /// Errors: `InvalidInput` if `share` is of another UMEM or the socket has sent already; dup(2);
+    /// mmap(2).
+    pub fn split(mut self, share: Frames) -> io::Result<(Socket, Socket)> {
+        let is_new = self.tx_in_flight() == 0 && self.tx_pending() == 0;
+        if !Arc::ptr_eq(&share.umem, &self.frames.umem) || !is_new {
+            let why = "only a socket that has not sent can be split, with frames of its own UMEM";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let unused = Unused::new()?;
+        let sender = Socket {
+            fill: unused.fill,
+            completion: std::mem::replace(&mut self.completion, unused.completion),
+            rx: unused.rx,
+            tx: std::mem::replace(&mut self.tx, unused.tx),
+            fd: self.fd.try_clone()?,
+            ledger: Ledger::new(share.first, share.count),
+            frames: share,
+            bind: Bind { fill_target: 0, ..self.bind.clone() },
+            zero_copy: self.zero_copy,
+            tx_budget_raised: self.tx_budget_raised,
+            fragments: Vec::with_capacity(FRAGMENTS_MAX + 1),
+            scratch: Vec::new(),
+            receiving: 0,
+            wakeup_count: 0,
+            tx_full_count: 0,
+        };
+        Ok((sender, self))
     }
 
     /// True if the kernel runs this socket in zero-copy mode.

@@ -131,6 +131,17 @@ pub struct LedgerBalance {
     pub violation_count: u64,
 }
 
+impl std::ops::AddAssign for LedgerBalance {
+    fn add_assign(&mut self, other: Self) {
+        self.frame_count += other.frame_count;
+        self.free_count += other.free_count;
+        self.receiving_count += other.receiving_count;
+        self.sending_count += other.sending_count;
+        self.held_count += other.held_count;
+        self.violation_count += other.violation_count;
+    }
+}
+
 impl LedgerBalance {
     /// True if no frame was lost or duplicated.
     pub fn balances(&self) -> bool {
@@ -142,15 +153,9 @@ impl LedgerBalance {
 impl std::ops::Add for LedgerBalance {
     type Output = Self;
 
-    fn add(self, other: Self) -> Self {
-        LedgerBalance {
-            frame_count: self.frame_count + other.frame_count,
-            free_count: self.free_count + other.free_count,
-            receiving_count: self.receiving_count + other.receiving_count,
-            sending_count: self.sending_count + other.sending_count,
-            held_count: self.held_count + other.held_count,
-            violation_count: self.violation_count + other.violation_count,
-        }
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
     }
 }
 

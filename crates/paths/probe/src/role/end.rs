@@ -43,6 +43,10 @@ pub(super) struct End<'a> {
     pub(super) quiet_at_count: u64,
     pub(super) published: (u64, u64),
     pub(super) sender_count: u64,
+    /// One after the highest request that was answered.
+    pub(super) answered: u32,
+    /// Times that a window was reopened after silence.
+    pub(super) reopened_count: u64,
 }
 
 impl<'a> End<'a> {
@@ -72,6 +76,8 @@ impl<'a> End<'a> {
             quiet_at_count: 0,
             published: (0, 0),
             sender_count: 0,
+            answered: 0,
+            reopened_count: 0,
         }
     }
 
@@ -231,6 +237,9 @@ impl<'a> End<'a> {
         if self.sender_count > 0 {
             // The counters are of the last sender.
             engine.counters.push(("sender_count".into(), self.sender_count));
+        }
+        if self.reopened_count > 0 {
+            engine.counters.push(("window_reopened_count".into(), self.reopened_count));
         }
         if let Some(flaps) = self.steering.watch.as_ref().map(|w| w.flap_count).filter(|n| *n > 0) {
             engine.counters.push(("link_flap_count".into(), flaps));

@@ -7,6 +7,7 @@ mod one_way;
 mod ping;
 mod report;
 mod schedule;
+mod window;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use wire::probe::HEADER_BYTES;
 
 pub use report::RoleReport;
+pub use window::WINDOW;
 
 use self::end::End;
 use super::watch::Watch;
@@ -40,6 +42,8 @@ pub enum Pace {
     PingPong,
     /// Datagrams a second, on a fixed schedule (open loop).
     Rate(u64),
+    /// As fast as the engine takes them, with at most this many unanswered.
+    Window(u32),
 }
 
 /// Work of one end.
@@ -99,6 +103,9 @@ impl Task {
         within("batch", spec.batch, 1, 1024)?;
         within("frame count", spec.frames as usize, 64, 262_144)?;
         within("frame size", spec.frame_bytes as usize, 2048, 4096)?;
+        if let Pace::Window(window) = self.pace {
+            within("window", window as usize, 1, 1 << 20)?;
+        }
         let buffer = spec.receive_buffer_bytes.unwrap_or(0);
         within("receive buffer", buffer, 0, 1 << 30)
     }
@@ -112,6 +119,15 @@ pub enum RoleError {
     /// The engine could not be opened, or failed.
     #[error(transparent)]
     Io(#[from] io::IoError),
+    /// A thread was not started, or not on its CPUs.
+    #[error("{0}")]
+    Thread(String),
+}
+
+impl From<sys::thread::ThreadError> for RoleError {
+    fn from(error: sys::thread::ThreadError) -> Self {
+        RoleError::Thread(error.to_string())
+    }
 }
 
 /// Counters that another thread may read while a role runs.
@@ -136,6 +152,31 @@ pub struct Steering<'a> {
     pub watch: Option<Watch>,
 }
 
+/// Evaluates an expression with the engine inside an [`AnyEngine`].
+macro_rules! on_engine {
+    ($any:expr, $engine:ident => $body:expr) => {
+        match $any {
+            io::AnyEngine::Udp(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
+            io::AnyEngine::Packet(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
+            io::AnyEngine::Xdp(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
+            io::AnyEngine::XdpQueues(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
+        }
+    };
+}
+use on_engine;
+
 /// Runs a role on an open engine.
 pub fn run(
     engine: &mut AnyEngine,
@@ -145,12 +186,7 @@ pub fn run(
     if let Some(live) = steering.live {
         live.is_open.store(true, Ordering::Release);
     }
-    match engine {
-        AnyEngine::Udp(engine) => run_on(&mut **engine, task, steering),
-        AnyEngine::Packet(engine) => run_on(&mut **engine, task, steering),
-        AnyEngine::Xdp(engine) => run_on(&mut **engine, task, steering),
-        AnyEngine::XdpQueues(engine) => run_on(&mut **engine, task, steering),
-    }
+    on_engine!(engine, engine => run_on(engine, task, steering))
 }
 
 /// Opens the engine of a task and runs the task, in the calling thread's network namespace.
@@ -165,6 +201,28 @@ pub fn open_and_run(
     run(&mut engine, task, Steering { stop, live, watch })
 }
 
+/// As [`open_and_run`] for a near end that has CPUs of its own.
+///
+/// - `cpus`: with two or more, a task with a window sends on a thread on the first half of them and
+///   receives on another on the rest. An AF_XDP end with several queues keeps to one thread.
+pub fn open_and_run_on(
+    cpus: &[usize],
+    task: &Task,
+    local: &io::Local,
+    remote: &io::Remote,
+    stop: &AtomicBool,
+) -> Result<RoleReport, RoleError> {
+    match task.pace {
+        Pace::Window(window) if cpus.len() > 1 && !task.engine.takes_queues(local) => {
+            task.check()?;
+            let halves = io::open_halves(&task.setup(local, Some(remote)))?;
+            let watch = Watch::new(local.ifindex, &local.ifname);
+            window::run_halves(halves, window, cpus, task, watch, stop)
+        }
+        _ => open_and_run(task, local, Some(remote), stop, None),
+    }
+}
+
 /// Opens the engine of a task and a watch of its interface, in the calling thread's network
 /// namespace.
 pub fn open(
@@ -174,8 +232,8 @@ pub fn open(
 ) -> Result<(AnyEngine, Option<Watch>), RoleError> {
     task.check()?;
     let mut spec = task.engine.clone();
-    if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_))) {
-        // The open loop sleeps itself until the next datagram is due.
+    if matches!((task.role, task.pace), (Role::Ping, Pace::Rate(_) | Pace::Window(_))) {
+        // These loops also send, and sleep themselves when there is nothing to do.
         spec.wait = io::Wait::Spin;
     }
     let setup = Setup { spec: &spec, ..task.setup(local, remote) };
@@ -195,6 +253,7 @@ fn run_on<E: Engine>(
         (Role::Receive, _) => end.receive(engine),
         (Role::Echo, _) => end.echo(engine),
         (Role::Ping, Pace::Rate(rate_pps)) => end.ping_open_loop(engine, rate_pps),
+        (Role::Ping, Pace::Window(window)) => end.ping_window(engine, window),
         (Role::Ping, _) => end.ping_pong(engine),
     };
     // The engine is drained even after a failure, so that its counters are complete.

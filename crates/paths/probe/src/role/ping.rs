@@ -20,6 +20,11 @@ const SILENCE_NS: u64 = 10_000_000;
 /// Longest wait for the last answers.
 const AWAIT_MAX_NS: u64 = 1_000_000_000;
 
+/// The later of two sequence numbers, which wrap around.
+pub(super) fn later(a: u32, b: u32) -> u32 {
+    if b.wrapping_sub(a) < 1 << 31 { b } else { a }
+}
+
 impl End<'_> {
     /// Receives answers. Returns their number, and true if one was to `awaited`.
     pub(super) fn take_answers<E: Engine>(
@@ -41,6 +46,7 @@ impl End<'_> {
             self.jitter.record(header.time_ns, now_ns);
             self.kernel_to_app(&arrival);
             found |= awaited == Some(header.sequence);
+            self.answered = later(self.answered, header.sequence.wrapping_add(1));
         })?;
         Ok((taken, found))
     }

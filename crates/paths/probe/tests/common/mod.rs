@@ -147,12 +147,23 @@ pub(crate) fn run(
     near_task: &Task,
     far_task: &Task,
 ) -> Result<(RoleReport, RoleReport), String> {
+    run_on(&[], near, far, near_task, far_task)
+}
+
+/// As [`run`], with CPUs for the near end; see [`role::open_and_run_on`].
+pub(crate) fn run_on(
+    cpus: &[usize],
+    near: &End,
+    far: &End,
+    near_task: &Task,
+    far_task: &Task,
+) -> Result<(RoleReport, RoleReport), String> {
     let answering = Running::start(far, local(far, FAR_PORT), None, far_task.clone())?;
     let ran = near
         .run(|| {
             let stop = AtomicBool::new(false);
             let (from, to) = (local(near, NEAR_PORT), remote(far, FAR_PORT));
-            role::open_and_run(near_task, &from, Some(&to), &stop, None)
+            role::open_and_run_on(cpus, near_task, &from, &to, &stop)
                 .map_err(|e| host::text::chain(&e))
         })
         .map_err(|e| e.to_string());

@@ -7,7 +7,7 @@ use model::Delivery;
 use sys::bpf::{Fault, FaultCounts, FaultFilter, FaultSpec};
 use wirepath_probe::role::{Pace, RoleReport};
 
-use super::{ip, run, tasks, until};
+use super::{ip, run, run_on, tasks, until};
 
 /// Period of each fault in datagrams.
 pub(crate) const EVERY: u32 = 25;
@@ -138,9 +138,19 @@ pub(crate) fn one_way(faults: &FaultSpec, engine: &EngineSpec) -> Result<Judged,
 
 /// Pings in an open loop with faults in both directions. Returns forward and return.
 pub(crate) fn echo(faults: &FaultSpec, engine: &EngineSpec) -> Result<[Judged; 2], String> {
+    echo_on(&[], Pace::Rate(RATE_PPS), faults, engine)
+}
+
+/// As [`echo`], at another pace, with CPUs for the near end.
+pub(crate) fn echo_on(
+    cpus: &[usize],
+    pace: Pace,
+    faults: &FaultSpec,
+    engine: &EngineSpec,
+) -> Result<[Judged; 2], String> {
     let lab = FaultyLab::new(faults, faults);
-    let (near, far) = tasks(Role::Ping, engine, Pace::Rate(RATE_PPS), 64, Some(COUNT));
-    let (near, far) = run(&lab.lab.near, &lab.lab.far, &near, &far)?;
+    let (near, far) = tasks(Role::Ping, engine, pace, 64, Some(COUNT));
+    let (near, far) = run_on(cpus, &lab.lab.near, &lab.lab.far, &near, &far)?;
     let [forth, back] = lab.injected();
     Ok([
         Judged { injected: forth, reported: delivery(&near, &far) },
