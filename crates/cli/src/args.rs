@@ -39,7 +39,7 @@ Example:
   wirepath prove probe --load ping --arms best --time 5m
   wirepath prove probe --against ./wirepath.old --arms spin+bypass --fail-on worse
   wirepath prove probe --arms spin --runs 6 --baseline '20261121-08*' --fail-on worse")]
-    Prove(crate::prove::ProveArgs),
+    Prove(Box<crate::prove::ProveArgs>),
     /// Run trials of one arm on request, for `prove --against`
     #[command(
         hide = true,

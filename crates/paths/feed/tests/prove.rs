@@ -146,7 +146,7 @@ fn rps_without_pin_is_refused_with_the_valid_form() {
 
 #[test]
 fn a_feed_between_hosts_is_refused_with_an_alternative() {
-    let load = Load { far: Some("192.0.2.1".into()), ..load("burst") };
+    let load = Load { far: Some(model::TwoHosts::default()), ..load("burst") };
     let refused = feed().open(&load).err().expect("refused").to_string();
     assert!(refused.contains("feed replay"), "{refused}");
 }
