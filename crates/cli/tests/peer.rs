@@ -95,7 +95,7 @@ fn sending(near_port: u16, port: u16, rate: u64) -> Value {
     let engine = json!({
         "kind": "udp", "wait": "block", "batch": 1, "gso": false, "xdp_mode": "skb",
         "copying": "copy", "busy_poll": false, "need_wakeup": false, "frames": 4096,
-        "frame_bytes": 2048, "multi_buffer": false, "receive_buffer_bytes": null, "stamps": "off",
+        "frame_bytes": 2048, "multi_buffer": false, "all_queues": false, "receive_buffer_bytes": null, "stamps": "off",
     });
     json!({ "run": {
         "task": {

@@ -52,7 +52,7 @@ pub enum Marker {
 }
 
 impl Marker {
-    const fn from_wire(marker: [u8; 2]) -> Marker {
+    pub(super) const fn from_wire(marker: [u8; 2]) -> Marker {
         match &marker {
             b"  " => Marker::Instrument,
             b"AL" => Marker::All,

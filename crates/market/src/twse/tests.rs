@@ -691,7 +691,7 @@ fn any_instrument() -> impl Strategy<Value = InstrumentRepr> {
             name_big5: core::array::from_fn(|at| text[at]),
             industry: pair(16),
             category: pair(18),
-            marker: Marker::Other(pair(20)),
+            marker: Marker::from_wire(pair(20)),
             anomaly: head.5,
             class: tpex.then_some(text[22]),
             board: (head.1 >= 9).then_some(text[23]),

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(of("peer", "192.0.2.7"), "--far peer:192.0.2.7");
         assert_eq!(of("far_address", "10.1.0.2"), "--far-address 10.1.0.2");
         let options = of("ssh_options", "Port=22\nIdentityFile=a key");
-        assert_eq!(options, "--ssh-option Port=22 --ssh-option 'IdentityFile=a key'");
+        assert_eq!(options, "--ssh-option 'Port=22' --ssh-option 'IdentityFile=a key'");
         assert_eq!(option("plan_digest", "x"), None);
     }
 
