@@ -230,13 +230,14 @@ fn queues_that_share_a_umem_lose_no_datagram() {
         // first queue.
         let used = arrived.iter().filter(|queue| queue.iter().any(|n| *n > 0)).count();
         assert_eq!(used, if mode == XdpMode::Native { 2 } else { 1 }, "{mode:?}: {arrived:?}");
-        for engine in &mut port {
+        for (n, engine) in port.iter_mut().enumerate() {
             let report = engine.finish();
             let ledger = report.ledger.expect("a ledger");
             assert!(ledger.balances(), "{mode:?}: {ledger:?}");
             assert_eq!(ledger.frame_count, u64::from(spec.frames));
             let missed = report.counters.iter().find(|(n, _)| n == "xdp_map_missed_count");
-            assert_eq!(missed.map(|(_, n)| *n), Some(0), "{mode:?}");
+            // The program is shared: the first engine reports about it.
+            assert_eq!(missed.map(|(_, n)| *n), (n == 0).then_some(0), "{mode:?}");
         }
     }
 }
