@@ -15,7 +15,7 @@ use crate::shared_args::SecretArgs;
 #[command(next_help_heading = "Between two hosts (path probe)")]
 #[group(skip)]
 pub(crate) struct FarEndArgs {
-    /// Far end: ssh:[USER@]HOST[:PORT], netns:NAME of this host, or peer:HOST[:PORT] of a `wirepath peer`
+    /// Far end: `ssh:[USER@]HOST[:PORT]`, `netns:NAME` of this host, or `peer:HOST[:PORT]` of a `wirepath peer`
     #[arg(long, value_name = "KIND:HOST", group = "host")]
     pub(crate) far: Option<FarEnd>,
     /// The same as --far peer:HOST
