@@ -26,6 +26,7 @@ pub mod explain;
 pub mod idle;
 pub mod machine;
 pub mod net;
+pub mod random;
 pub mod scratch;
 pub mod text;
 pub mod tune;

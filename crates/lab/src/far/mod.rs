@@ -9,7 +9,7 @@ mod error;
 mod netns;
 mod ssh;
 
-use std::io::{self, PipeWriter, Read, Write};
+use std::io::{self, PipeWriter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -145,12 +145,9 @@ impl Drop for Started {
     }
 }
 
-/// 32 random bytes as hexadecimal digits.
+/// Secret of a far end that is started for one run.
 fn random_secret() -> Result<String, FarError> {
-    let mut bytes = [0_u8; 32];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|source| FarError::Start { what: "a secret", source })?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    host::random::random_hex().map_err(|source| FarError::Start { what: "a secret", source })
 }
 
 /// Text of a program as one line without control characters, at most 400 characters of its end.

@@ -1,7 +1,7 @@
 //! Messages of the control connection, their framing, and authentication by a shared secret.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -392,9 +392,7 @@ fn is_open_still(stream: &TcpStream) -> bool {
 
 /// 32 random bytes as hexadecimal digits.
 pub(super) fn challenge() -> io::Result<String> {
-    let mut bytes = [0u8; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(hex(&bytes))
+    host::random::random_hex()
 }
 
 fn hex(bytes: &[u8]) -> String {
