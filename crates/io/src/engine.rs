@@ -198,10 +198,9 @@ impl EngineReport {
         }
         self.syscall_count += other.syscall_count;
         self.unsent_count += other.unsent_count;
-        self.ledger = match (self.ledger, other.ledger) {
-            (Some(a), Some(b)) => Some(a + b),
-            (a, b) => a.or(b),
-        };
+        if let Some(more) = other.ledger {
+            *self.ledger.get_or_insert_default() += more;
+        }
     }
 }
 

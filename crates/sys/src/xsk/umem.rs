@@ -150,15 +150,6 @@ impl LedgerBalance {
     }
 }
 
-impl std::ops::Add for LedgerBalance {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
-}
-
 /// Ownership of every frame of a share, and the stack of free ones.
 #[derive(Debug)]
 pub(crate) struct Ledger {
