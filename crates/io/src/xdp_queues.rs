@@ -58,9 +58,10 @@ impl XdpQueues {
         if let Some(at) = self.find(XdpEngine::is_ready).or_else(|| self.find(XdpEngine::prompt)) {
             return Ok(Some(at));
         }
-        if self.wait == Wait::Block {
-            self.nap(NAP)?;
+        if self.wait == Wait::Spin {
+            return Ok(None);
         }
+        self.nap(NAP)?;
         Ok(self.find(XdpEngine::is_ready))
     }
 }
