@@ -172,8 +172,8 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
         if count > 0 {
             return Err(PathError::Invalid {
                 what: format!("{count} datagrams came to receive queues of the {end} end without a socket"),
-                remedy: "drop --queue, so that every queue has one; and keep the number of queues as it is \
-                         during the run"
+                remedy: "drop --queue, so that every queue has one; and give the interface all its queues \
+                         (ethtool -l, -L), because a driver may take spare ones for XDP"
                     .into(),
             });
         }
