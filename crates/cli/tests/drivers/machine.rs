@@ -1,14 +1,17 @@
-//! The guest of these tests: two pairs of virtio-net cards, with and without an IOMMU.
+//! The guest of these tests: three pairs of virtio-net cards, two of them behind an IOMMU.
 
 use crate::common::rig::{Card, Machine, Rig};
 use host::net;
 use lab::TapHome;
 
 pub(crate) const FAR_IP: &str = "10.91.0.2";
+pub(crate) const ONE_IP: &str = "10.93.0.2";
 pub(crate) const PLAIN_IP: &str = "10.92.0.2";
 
 /// `via` and `vib` have four queues each and reach the device's memory as zero-copy needs it; `plain`
-/// and `plainb` do not. The second of each pair is in the namespace `far`.
+/// and `plainb` do not. `onea` and `oneb` do, and have one queue: a card with spare ones takes some of
+/// them for XDP, and may receive on them, where no zero-copy socket can be. The second of each pair is
+/// in the namespace `far`.
 const MACHINE: Machine = Machine {
     files: ["bzImage-newest", "rig-newest.cpio"],
     memory_mib: 1024,
@@ -17,6 +20,8 @@ const MACHINE: Machine = Machine {
         "tap,id=b,queues=4,ifname=wp-b,script=no,downscript=no",
         "hubport,hubid=0,id=c",
         "hubport,hubid=0,id=d",
+        "hubport,hubid=1,id=e",
+        "hubport,hubid=1,id=f",
     ],
     cards: &[
         Card {
@@ -43,6 +48,18 @@ const MACHINE: Machine = Machine {
             mac: "52:54:00:00:01:04",
             device: "virtio-net-pci,netdev=d",
         },
+        Card {
+            name: "onea",
+            driver: Some("virtio_net"),
+            mac: "52:54:00:00:01:05",
+            device: "virtio-net-pci,netdev=e,iommu_platform=on,disable-legacy=on",
+        },
+        Card {
+            name: "oneb",
+            driver: None,
+            mac: "52:54:00:00:01:06",
+            device: "virtio-net-pci,netdev=f,iommu_platform=on,disable-legacy=on",
+        },
     ],
     connect,
     setup: SETUP,
@@ -67,22 +84,24 @@ sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 ip netns add far
 ip link set lo up
 ip -n far link set lo up
-for name in vib plainb; do
+for name in vib plainb oneb; do
     ip link set $name netns far
     ip -n far link set $name up
 done
-for name in via plain; do ip link set $name up; done
+for name in via plain onea; do ip link set $name up; done
 ethtool -L via combined 4
 ip netns exec far ethtool -L vib combined 4
 ip address add 10.91.0.1/24 dev via
 ip address add 10.92.0.1/24 dev plain
+ip address add 10.93.0.1/24 dev onea
 ip -n far address add 10.91.0.2/24 dev vib
+ip -n far address add 10.93.0.2/24 dev oneb
 ip -n far address add 10.92.0.2/24 dev plainb
-for there in 10.91.0.2 10.92.0.2; do
+for there in 10.91.0.2 10.92.0.2 10.93.0.2; do
     n=0
     until ping -qc 1 -W 1 $there >/dev/null; do n=$((n + 1)); [ $n -lt 30 ] || exit 1; done
 done
-for name in via plain; do ethtool -i $name | grep ^driver; done
+for name in via plain onea; do ethtool -i $name | grep ^driver; done
 ";
 
 /// Boots it with these programs of the host; `None` if that is not possible, and the reason is printed.
