@@ -111,7 +111,7 @@ fn on_net() {
 pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
     let (wake, dumps) = (Semaphore::new(0), Queue::new());
     let pin = config.gpio.then(board_virt::gpio_pin).flatten();
-    let (responder, interrupt) = match start(machine, config, Virt { pin, wake, dumps }) {
+    let responder = match start(machine, config, Virt { pin, wake, dumps }) {
         Ok(started) => started,
         Err(error) => {
             console::print(format_args!("wirepath-guest: no network card: {error}\n"));
@@ -129,7 +129,6 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
     board_virt::spawn(DUMPER, dumper, 0);
     let is_polled = with_responder(|responder| responder.is_polled());
     board_virt::spawn(super::IDLE, if is_polled { poller } else { super::idle }, 0);
-    interrupts::on_net(interrupt, on_net);
     interrupts::on_key(on_key);
     console::listen();
     timer::start(TICKS_PER_SECOND, None);
@@ -151,7 +150,7 @@ fn start(
     machine: &Machine,
     config: &Config<'_>,
     platform: Virt,
-) -> Result<(TheResponder, u32), StartError> {
+) -> Result<TheResponder, StartError> {
     let mut error = StartError::NotNet { device: 0 };
     for (window, interrupt) in machine.virtio_windows() {
         match virtio::Transport::probe(board_virt::window(*window), virtio::net::DEVICE_NET) {
@@ -166,8 +165,11 @@ fn start(
                     counters: &COUNTERS,
                     trace: &TRACE,
                 };
-                let responder = Responder::start(board_virt::window(*window), memory, parts)?;
-                return Ok((responder, *interrupt));
+                // Before the card starts: a frame raises the line at once, and an edge that comes
+                // before the controller listens is lost. The card raises no other until it is
+                // acknowledged. The CPU takes it when the first task runs.
+                interrupts::on_net(*interrupt, on_net);
+                return Responder::start(board_virt::window(*window), memory, parts);
             }
             // Empty slots and other devices are skipped; a legacy device is worth a message.
             Err(found @ StartError::Version { .. }) => error = found,
