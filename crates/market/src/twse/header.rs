@@ -157,15 +157,20 @@ pub(super) fn skip(bytes: &[u8], fault: &Fault) -> usize {
 }
 
 /// True if the bytes look like the start of a telegram: the length ends in a terminator, or the
-/// header is digits with a known business and a length that fits. Random bytes rarely pass, and
-/// packed numbers contain no escape. A corrupted length digit that became an escape must not make
-/// the digits after it a telegram.
+/// header is digits with a known business and a length that ends where the datagram does or another
+/// telegram may start. Random bytes rarely pass, and packed numbers contain no escape. A corrupted
+/// length digit that became an escape must not make the digits after it a telegram.
 fn is_plausible(bytes: &[u8]) -> bool {
     let digits = bytes.get(LENGTH_OFFSET..HEADER_BYTES).is_some_and(|head| {
         let length = usize::from(bcd::four([head[0], head[1]]));
+        let ends_between = match bytes.get(length) {
+            Some(&next) => next == ESCAPE,
+            None => length == bytes.len(),
+        };
         bcd::are_digits(head)
             && !matches!(Business::from_wire(bcd::two(head[2])), Business::Other(_))
-            && (MIN_BYTES..=bytes.len()).contains(&length)
+            && length >= MIN_BYTES
+            && ends_between
     });
     digits || declared(bytes).is_some()
 }

@@ -710,6 +710,27 @@ fn any_instrument() -> impl Strategy<Value = InstrumentRepr> {
     })
 }
 
+/// The lower byte of the length becomes an escape, and the digits after it read as a header: business
+/// 1 and format 23 as a length of 123, which ends amid the next telegram.
+#[test]
+fn a_length_digit_that_became_an_escape_starts_no_telegram() {
+    let write = |format, version, body: &[u8]| {
+        let business = Business::Other(1);
+        let repr = OtherRepr { business, format, version, sequence: 0, body };
+        let mut bytes = vec![0; 256];
+        let len = repr.write(&mut bytes).expect("it is sound");
+        bytes.truncate(len);
+        bytes
+    };
+    let broken = write(23, 1, &[0; 54]);
+    let mut datagram = [broken.clone(), write(8, 1, &[b' '; 101])].concat();
+    datagram[2] = ESCAPE;
+    let found: Vec<_> = Telegrams::new(&datagram).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found[0].as_ref().unwrap_err().skipped_bytes, broken.len());
+    assert_eq!(found[1].as_ref().unwrap().offset(), broken.len());
+}
+
 /// Bytes of an arbitrary telegram.
 fn any_telegram() -> impl Strategy<Value = Vec<u8>> {
     let written = |write: &dyn Fn(&mut [u8]) -> Result<usize, EncodeError>| {
