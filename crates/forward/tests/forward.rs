@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
@@ -120,7 +120,7 @@ fn forwarding<T>(
     workers: usize,
     body: impl FnOnce() -> T,
 ) -> (T, Vec<(&'static str, u64)>) {
-    forwarding_with(lab, mode, workers, |_| {}, body)
+    forwarding_with(lab, mode, workers, |_| {}, |_| body())
 }
 
 /// Like [`forwarding`], with a changed specification.
@@ -129,7 +129,7 @@ fn forwarding_with<T>(
     mode: XdpMode,
     workers: usize,
     tweak: impl FnOnce(&mut ForwarderSpec),
-    body: impl FnOnce() -> T,
+    body: impl FnOnce(&Forwarder) -> T,
 ) -> (T, Vec<(&'static str, u64)>) {
     let pool = Pool::allocate(2048, 8192).expect("16 MiB are available");
     let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
@@ -173,7 +173,7 @@ fn forwarding_with<T>(
                 }
             });
         }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&forwarder)));
         stop.store(true, Ordering::Relaxed);
         result
     });
@@ -298,7 +298,7 @@ fn unknown_addresses_are_flooded_and_learnt_addresses_use_one_tunnel() {
         spec.rules.encaps.push(encap(&lab, unused));
         spec.rules.decap.tunnels.push(unused);
     };
-    let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, || {
+    let ((), counts) = forwarding_with(&lab, XdpMode::Skb, 1, two_tunnels, |_| {
         let pings = lab.near.run(|| run("ping -c 20 -i 0.02 -W 2 10.77.0.2"));
         pings.expect("the namespace exists").expect("every ping is answered");
     });
@@ -322,7 +322,7 @@ fn shaper_drops_the_tail_and_keeps_the_order() {
         spec.shaper = Some(Shaper::new(Some(bucket), 24, &[queue]));
     };
     let (report, counts) =
-        forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
+        forwarding_with(&lab, XdpMode::Skb, 2, slow, |_| iperf3(&lab, "-u -b 20M -l 1400"));
     let end = &report["end"];
     assert!(count(&counts, "into_tunnels_tail_drop") > 100, "{counts:?}");
     assert!(end["sum"]["lost_percent"].as_f64() > Some(50.0), "{end}");
@@ -340,7 +340,7 @@ fn policer_before_the_restoration_leaves_holes_and_keeps_the_order() {
         spec.rules.policer = Some(PolicerSpec { rate_bits_per_s: 4_000_000, burst_bytes: 20_000 });
     };
     let (report, counts) =
-        forwarding_with(&lab, XdpMode::Skb, 2, slow, || iperf3(&lab, "-u -b 20M -l 1400"));
+        forwarding_with(&lab, XdpMode::Skb, 2, slow, |_| iperf3(&lab, "-u -b 20M -l 1400"));
     let end = &report["end"];
     assert!(count(&counts, "policed") > 100, "{counts:?}");
     assert_eq!(count(&counts, "into_tunnels_tail_drop"), 0, "{counts:?}");
@@ -377,7 +377,7 @@ fn drops_inside_the_order_never_stall_it_and_every_frame_is_counted() {
         let is_large = |n: u32| (n.wrapping_mul(0x9e37_79b9) >> 16) % 100 < percent;
         let large_count = (0..COUNT).filter(|n| is_large(*n)).count() as u64;
         let (sent, seen) = (AtomicBool::new(false), AtomicU32::new(0));
-        let (got, counts) = forwarding_with(&lab, XdpMode::Skb, 2, police, || {
+        let (got, counts) = forwarding_with(&lab, XdpMode::Skb, 2, police, |forwarder| {
             thread::scope(|scope| {
                 // Read as they arrive: the socket buffers only a few hundred.
                 let got = scope.spawn(|| {
@@ -401,8 +401,10 @@ fn drops_inside_the_order_never_stall_it_and_every_frame_is_counted() {
                         payload[..4].copy_from_slice(&n.to_be_bytes());
                         let payload = &payload[..if is_large(n) { 1472 } else { 4 }];
                         socket.send_to(payload, ("10.77.0.2", 9)).expect("a route");
-                        // Keeps fewer in flight than the receiver's socket buffers.
-                        while n % 64 == 63 && !is_idle(&seen) {}
+                        // Keeps fewer in flight than rings and the receiver's socket buffer.
+                        if n % 64 == 63 {
+                            await_passed(n + 1, &seen, forwarder);
+                        }
                     }
                 };
                 let sending = lab.near.run(send);
@@ -421,9 +423,13 @@ fn drops_inside_the_order_never_stall_it_and_every_frame_is_counted() {
     }
 }
 
-/// True if a count does not change for a while.
-fn is_idle(count: &AtomicU32) -> bool {
-    let before = count.load(Ordering::Relaxed);
-    thread::sleep(Duration::from_millis(10));
-    before == count.load(Ordering::Relaxed)
+/// Waits until `sent` datagrams have been received or policed, however long the workers lack a CPU.
+fn await_passed(sent: u32, received: &AtomicU32, forwarder: &Forwarder) {
+    let started = Instant::now();
+    let passed =
+        || u64::from(received.load(Ordering::Relaxed)) + count(&forwarder.counts(), "policed");
+    while passed() < u64::from(sent) {
+        assert!(started.elapsed() < Duration::from_secs(30), "{} of {sent} passed", passed());
+        thread::sleep(Duration::from_millis(1));
+    }
 }
