@@ -1,10 +1,12 @@
 //! `wirepath tune`: settings of the host by plan, with a journal.
 
 pub(crate) mod apply;
+pub(crate) mod export;
 mod guard;
 pub(crate) mod prove;
 pub(crate) mod show;
 mod state;
+pub(crate) mod verify;
 
 use clap::{Args, Subcommand};
 use host::tune;
@@ -50,6 +52,18 @@ Example:
     /// Restore the values from before the plan, also after a killed process
     #[command(after_help = "Example:\n  wirepath tune rollback")]
     Rollback,
+    /// Write a plan as files of the program that keeps this host's settings across reboots
+    #[command(after_help = "\
+Example:
+  wirepath tune export plan.toml --to systemd -o out && sudo cp -r out/etc /
+  wirepath tune export plan.toml --to ansible -o playbooks")]
+    Export(export::ExportArgs),
+    /// Compare the host with a plan; exit code 4 if a setting differs
+    #[command(after_help = "\
+Example:
+  wirepath tune verify plan.toml
+  wirepath tune verify plan.toml --json")]
+    Verify(verify::VerifyArgs),
     /// Show applied settings, and which have changed since
     #[command(after_help = "Example:\n  wirepath tune status --json")]
     Status,
@@ -82,6 +96,8 @@ pub(crate) fn run(context: &Context, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Plan(plan) => make_plan(context, state, plan),
         TuneCommand::Apply(how) => apply::apply(context, state, how),
         TuneCommand::Prove(how) => prove::run(context, state, how),
+        TuneCommand::Export(how) => export::run(context, state, how),
+        TuneCommand::Verify(how) => verify::run(context, state, how),
         TuneCommand::Confirm => apply::confirm(context, state),
         TuneCommand::Rollback => apply::rollback(context, state),
         TuneCommand::Status => show::status(context, state),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use super::error::KnobError;
 use super::system::System;
 use super::target::{Scope, Target};
-use super::value::{Format, Value};
+use super::value::{Format, Value, pairs};
 
 /// Static description of a knob.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,51 @@ pub struct About {
     pub scope: Scope,
     /// Syntax of its values.
     pub format: Format,
+}
+
+/// Place of a setting in the configuration that other programs apply when the host starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Key as in sysctl.conf(5), such as `net.core.rmem_max`.
+    Sysctl { key: String, value: String },
+    /// File below `/` that belongs to no device, without the leading slash.
+    HostFile { path: String, value: String },
+    /// File below the directory of a CPU in sysfs.
+    CpuFile { cpu: u32, file: String, value: String },
+    /// File below the directory of the plan's interface in sysfs.
+    NetFile { file: String, value: String },
+    /// Parameters of ethtool(8) for the plan's interface.
+    Ethtool { what: Ethtool, words: Vec<(String, String)> },
+    /// Words of tc-qdisc(8) after `root`, for the plan's interface.
+    Qdisc { words: String },
+}
+
+/// Group of parameters of ethtool(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ethtool {
+    Features,
+    Rings,
+    Coalescing,
+    Channels,
+}
+
+impl Ethtool {
+    /// Its option on the command line.
+    pub fn option(self) -> &'static str {
+        match self {
+            Ethtool::Features => "-K",
+            Ethtool::Rings => "-G",
+            Ethtool::Coalescing => "-C",
+            Ethtool::Channels => "-L",
+        }
+    }
+
+    /// Parameters from the pairs of a value, such as `rx=512 tx=512`.
+    pub(super) fn kept(self, value: &Value) -> Vec<Kept> {
+        let pairs = pairs(value.as_str()).unwrap_or_default();
+        let words = pairs.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
+        vec![Kept::Ethtool { what: self, words: words.collect() }]
+    }
 }
 
 /// A named setting of the host that can be read, set, verified and restored.
@@ -46,6 +91,12 @@ pub trait Knob: Debug + Sync {
     /// resets the steering of its queues.
     fn disturbs(&self) -> bool {
         false
+    }
+
+    /// Places in configuration files that set the value at a target, all of which are needed. Empty
+    /// if there are none.
+    fn kept(&self, _: &Target, _: &Value) -> Vec<Kept> {
+        Vec::new()
     }
 
     /// Checks that a change took effect, beyond the value that reads back.

@@ -19,6 +19,7 @@
 
 mod apply;
 mod error;
+mod export;
 pub mod fuzzing;
 mod journal;
 mod knob;
@@ -38,6 +39,7 @@ pub use apply::{
     apply, await_confirmation, boot_clock_ms, confirm, settings,
 };
 pub use error::KnobError;
+pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};
 pub use journal::{
     Entry, EntryState, Header, Journal, JournalError, Phase, Record, RecordError,
     SCHEMA as JOURNAL_SCHEMA,
@@ -45,7 +47,7 @@ pub use journal::{
 pub use knob::{About, Knob};
 pub(crate) use knobs::irq_counts;
 pub use plan::{
-    LeftOut, Plan, PlanError, PlanFileError, Ready, SCHEMA as PLAN_SCHEMA, Step, StepError,
+    Drift, LeftOut, Plan, PlanError, PlanFileError, Ready, SCHEMA as PLAN_SCHEMA, Step, StepError,
     StepProblem, machine_id, read as read_plan,
 };
 pub use profile::{Profile, Wanted, plan};

@@ -141,6 +141,21 @@ pub struct LeftOut {
     pub why: String,
 }
 
+/// A setting whose value is not that of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub struct Drift {
+    pub knob: String,
+    pub target: Target,
+    pub wanted: Value,
+    /// `None` if it cannot be read.
+    pub now: Option<Value>,
+    /// Reason why it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+}
+
 /// A step that was checked on the machine and can be applied.
 #[derive(Debug)]
 pub struct Ready {
@@ -208,11 +223,39 @@ impl Plan {
         hex(&Sha256::digest(text.as_bytes())[..8])
     }
 
+    /// Compares the host with the plan, without changing anything.
+    ///
+    /// Returns the settings that differ. Errors: the plan is for another machine or driver.
+    pub fn verify(&self, system: &System) -> Result<Vec<Drift>, PlanError> {
+        let irqs = self.check_place(system)?;
+        Ok(self.steps.iter().filter_map(|step| step.drift(system, &irqs)).collect())
+    }
+
     /// Checks each step on the machine, without changing anything: it must be possible, and the
     /// current value must be the one that was seen at the time of planning.
     ///
     /// Returns the steps in the order in which they are to be applied.
     pub fn check(&self, system: &System) -> Result<Vec<Ready>, PlanError> {
+        let irqs = self.check_place(system)?;
+        let mut problems = Vec::new();
+        let mut ready = Vec::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            match step.check(system, &irqs) {
+                Ok(step) => ready.push(step),
+                Err(error) => problems.push(step.problem(index, error)),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(PlanError::Steps { problems });
+        }
+        ready.sort_by_key(|step| !step.knob.disturbs());
+        Ok(ready)
+    }
+
+    /// Refuses another machine, an interface that is not there, and another driver.
+    ///
+    /// Returns the interface's interrupts.
+    fn check_place(&self, system: &System) -> Result<Vec<u32>, PlanError> {
         let this = machine_id(system);
         if self.machine != this {
             return Err(PlanError::OtherMachine { plan: self.machine.clone(), this });
@@ -232,19 +275,7 @@ impl Plan {
             }
             irqs = system.irqs(interface);
         }
-        let mut problems = Vec::new();
-        let mut ready = Vec::new();
-        for (index, step) in self.steps.iter().enumerate() {
-            match step.check(system, &irqs) {
-                Ok(step) => ready.push(step),
-                Err(error) => problems.push(step.problem(index, error)),
-            }
-        }
-        if !problems.is_empty() {
-            return Err(PlanError::Steps { problems });
-        }
-        ready.sort_by_key(|step| !step.knob.disturbs());
-        Ok(ready)
+        Ok(irqs)
     }
 }
 
@@ -258,7 +289,8 @@ impl Step {
         StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
 
-    fn check(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
+    /// Reads the current value.
+    fn look(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
         let knob = self.knob()?;
         if let Target::Irq(irq) = self.target
             && !irqs.contains(&irq)
@@ -267,7 +299,23 @@ impl Step {
         }
         let target = self.target.clone();
         let before = knob.read(system, &target)?;
-        let ready = Ready { knob, target, before, value: self.value.clone() };
+        Ok(Ready { knob, target, before, value: self.value.clone() })
+    }
+
+    /// Returns `None` if the value is set.
+    fn drift(&self, system: &System, irqs: &[u32]) -> Option<Drift> {
+        let (now, unreadable) = match self.look(system, irqs) {
+            Ok(ready) if ready.is_done() => return None,
+            Ok(ready) => (Some(ready.before), None),
+            Err(error) => (None, Some(chain(&error))),
+        };
+        let (knob, target, wanted) = (self.knob.clone(), self.target.clone(), self.value.clone());
+        Some(Drift { knob, target, wanted, now, unreadable })
+    }
+
+    fn check(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
+        let ready = self.look(system, irqs)?;
+        let knob = ready.knob;
         if ready.is_done() {
             return Ok(ready);
         }

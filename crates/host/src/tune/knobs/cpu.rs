@@ -2,7 +2,7 @@
 
 use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -44,6 +44,11 @@ impl Knob for Governor {
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         Access::new(self, system, target).write(&Self::path(target), value.as_str())
+    }
+
+    fn kept(&self, target: &Target, value: &Value) -> Vec<Kept> {
+        let file = "cpufreq/scaling_governor".to_owned();
+        vec![Kept::CpuFile { cpu: cpu_of(target), file, value: value.to_string() }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
@@ -112,6 +117,16 @@ impl Knob for IdleStates {
         Ok(())
     }
 
+    fn kept(&self, target: &Target, value: &Value) -> Vec<Kept> {
+        let states = pairs(value.as_str()).unwrap_or_default().into_iter();
+        let kept = states.map(|(state, disable)| Kept::CpuFile {
+            cpu: cpu_of(target),
+            file: format!("cpuidle/{state}/disable"),
+            value: disable.to_owned(),
+        });
+        kept.collect()
+    }
+
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         for state in self.states(system, target)? {
             Access::new(self, system, target).probe(&Self::path(target, &state))?;
@@ -160,6 +175,10 @@ impl Knob for Choice {
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
         Access::new(self, system, target).write(self.path, value.as_str())
+    }
+
+    fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
+        vec![Kept::HostFile { path: self.path.to_owned(), value: value.to_string() }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

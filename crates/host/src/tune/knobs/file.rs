@@ -2,7 +2,7 @@
 
 use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -137,6 +137,12 @@ impl Knob for File {
         system.write_net(&path, value.as_str()).map_err(|source| {
             self.access(system, target).write_error(&path, value.as_str(), source)
         })
+    }
+
+    fn kept(&self, target: &Target, value: &Value) -> Vec<Kept> {
+        let path = self.path(target);
+        let file = path.split_once('/').map_or(path.as_str(), |(_, file)| file).to_owned();
+        vec![Kept::NetFile { file, value: value.to_string() }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

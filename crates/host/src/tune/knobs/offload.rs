@@ -3,7 +3,7 @@
 use super::access::Access;
 use crate::net::ethtool::{self, Offload as State};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -17,25 +17,53 @@ pub(super) struct Offload {
     about: About,
     /// The kernel's name for it.
     feature: &'static str,
+    /// ethtool's name for it, which NetworkManager and TuneD share.
+    name: &'static str,
 }
 
-const fn offload(id: &'static str, feature: &'static str, what: &'static str) -> Offload {
-    Offload { about: About { id, what, scope: Scope::Interface, format: Format::Switch }, feature }
+const fn offload(
+    id: &'static str,
+    feature: &'static str,
+    name: &'static str,
+    what: &'static str,
+) -> Offload {
+    let about = About { id, what, scope: Scope::Interface, format: Format::Switch };
+    Offload { about, feature, name }
 }
 
 pub(super) static OFFLOADS: &[Offload] = &[
-    offload("rx-checksum", "rx-checksum", "the device checks checksums of what it receives"),
-    offload("tx-checksum", "tx-checksum-ip-generic", "the device fills in checksums"),
-    offload("sg", "tx-scatter-gather", "frames go out from several pieces of memory"),
-    offload("gso", "tx-generic-segmentation", "large packets are cut late, before the driver"),
-    offload("tso", "tx-tcp-segmentation", "the device cuts large TCP packets"),
-    offload("udp-gso", "tx-udp-segmentation", "the device cuts large UDP packets"),
-    offload("gro", "rx-gro", "arrivals of one flow are merged"),
-    offload("hw-gro", "rx-gro-hw", "the device merges arrivals of one flow"),
-    offload("gro-list", "rx-gro-list", "arrivals of one flow are chained, for forwarding"),
-    offload("udp-gro-forwarding", "rx-udp-gro-forwarding", "forwarded UDP is merged too"),
-    offload("lro", "rx-lro", "the device merges TCP so that it cannot be taken apart again"),
-    offload("rx-hash", "rx-hashing", "the device gives each flow's hash"),
+    offload("rx-checksum", "rx-checksum", "rx", "the device checks checksums of what it receives"),
+    offload("tx-checksum", "tx-checksum-ip-generic", "tx", "the device fills in checksums"),
+    offload("sg", "tx-scatter-gather", "sg", "frames go out from several pieces of memory"),
+    offload(
+        "gso",
+        "tx-generic-segmentation",
+        "gso",
+        "large packets are cut late, before the driver",
+    ),
+    offload("tso", "tx-tcp-segmentation", "tso", "the device cuts large TCP packets"),
+    offload(
+        "udp-gso",
+        "tx-udp-segmentation",
+        "tx-udp-segmentation",
+        "the device cuts large UDP packets",
+    ),
+    offload("gro", "rx-gro", "gro", "arrivals of one flow are merged"),
+    offload("hw-gro", "rx-gro-hw", "rx-gro-hw", "the device merges arrivals of one flow"),
+    offload(
+        "gro-list",
+        "rx-gro-list",
+        "rx-gro-list",
+        "arrivals of one flow are chained, for forwarding",
+    ),
+    offload(
+        "udp-gro-forwarding",
+        "rx-udp-gro-forwarding",
+        "rx-udp-gro-forwarding",
+        "forwarded UDP is merged too",
+    ),
+    offload("lro", "rx-lro", "lro", "the device merges TCP so that it cannot be taken apart again"),
+    offload("rx-hash", "rx-hashing", "rxhash", "the device gives each flow's hash"),
 ];
 
 impl Offload {
@@ -60,6 +88,11 @@ impl Knob for Offload {
         let (index, _) = self.now(system, target)?;
         let wanted = [(self.feature, value.as_str() == "on")];
         Access::new(self, system, target).change(value, || ethtool::set_features(index, &wanted))
+    }
+
+    fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
+        let words = vec![(self.name.to_owned(), value.to_string())];
+        vec![Kept::Ethtool { what: Ethtool::Features, words }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

@@ -3,7 +3,7 @@
 use super::access::{Access, number};
 use crate::net::{self, Qdisc};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -82,6 +82,16 @@ impl Knob for RootQdisc {
                     .to_owned(),
             }),
         }
+    }
+
+    fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
+        let words = match value.as_str().split_once(':') {
+            // The kernel's default needs no configuration, and cannot be asked for by name.
+            Some(("default" | "own", _)) => return Vec::new(),
+            Some((kind, limit)) => format!("{kind} limit {limit}"),
+            None => value.to_string(),
+        };
+        vec![Kept::Qdisc { words }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

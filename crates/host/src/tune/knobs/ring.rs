@@ -3,7 +3,7 @@
 use super::access::{Access, number};
 use crate::net::ethtool::{self, Rings as Sizes};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Ethtool, Kept, Knob};
 use crate::tune::system::System;
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value, pairs};
@@ -57,6 +57,10 @@ impl Knob for Rings {
             return Ok(());
         }
         Access::new(self, system, target).change(value, || ethtool::set_rings(index, rx, tx))
+    }
+
+    fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
+        Ethtool::Rings.kept(value)
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

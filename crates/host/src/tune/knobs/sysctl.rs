@@ -4,7 +4,7 @@ use std::io;
 
 use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Knob};
+use crate::tune::knob::{About, Kept, Knob};
 use crate::tune::system::{self, System};
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Format, Value};
@@ -162,6 +162,10 @@ impl Knob for Sysctl {
         system
             .sysctl(target, self.file, |path| system::write(path, value.as_str()))
             .map_err(|source| self.error(system, target, Some(value), source))
+    }
+
+    fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
+        vec![Kept::Sysctl { key: self.file.replace('/', "."), value: value.to_string() }]
     }
 
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError> {

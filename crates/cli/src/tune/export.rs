@@ -1,0 +1,104 @@
+//! `tune export`.
+
+use std::fmt::Write;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use host::tune::{self, ExportedFile, Form, Omitted, Place, System};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::apply;
+use super::state::StateArgs;
+use crate::console::{self, count};
+use crate::context::Context;
+use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// The plan; `-` for standard input
+    #[arg(value_name = "PLAN|-")]
+    plan: PathBuf,
+    /// Program that keeps the settings
+    #[arg(long, value_enum)]
+    to: Form,
+    /// Folder that receives the files, as a tree below /
+    #[arg(short = 'o', long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+/// Document of `tune export --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    /// Digest of the plan.
+    plan: String,
+    /// Files that were written.
+    files: Vec<PathBuf>,
+    /// Settings that the files do not contain.
+    omitted: Vec<Omitted>,
+    /// Commands that make the files take effect.
+    next: Vec<String>,
+}
+
+pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Result<(), Failure> {
+    let plan = apply::read(&args.plan)?;
+    let place = match args.to {
+        Form::Unit => Place { netns: plan.netns.clone(), root: state.root.clone() },
+        _ => Place { netns: None, root: state.root.clone() },
+    };
+    let exported = tune::export(&plan, &System::open(&place)?, args.to)?;
+    if exported.files.is_empty() {
+        let omitted = count(exported.omitted.len(), "setting");
+        return Err(Failure::Unsupported(format!(
+            "{} cannot express any of the plan: {omitted} left out; try --to unit",
+            args.to
+        )));
+    }
+    let files = write(&args.output, &exported.files)?;
+    if context.json {
+        let (schema, plan) = (crate::schema::DOCUMENT, plan.digest());
+        let (omitted, next) = (exported.omitted, exported.next);
+        return console::json(&Document { schema, plan, files, omitted, next });
+    }
+    let mut text = String::new();
+    for file in &files {
+        let _ = writeln!(text, "wrote {}", file.display());
+    }
+    if !exported.omitted.is_empty() {
+        text.push_str("left out:\n");
+    }
+    for Omitted { knob, target, value, why } in &exported.omitted {
+        let _ = writeln!(text, "  {knob} {target} = {value}: {why}");
+    }
+    text.push_str("once the files are in place:\n");
+    for command in &exported.next {
+        let _ = writeln!(text, "  {command}");
+    }
+    text.push_str("`wirepath tune verify PLAN` then compares the host with the plan");
+    console::text(&text)
+}
+
+/// Writes all files, or none: existing files are refused first.
+fn write(folder: &Path, files: &[ExportedFile]) -> Result<Vec<PathBuf>, Failure> {
+    let paths: Vec<_> = files.iter().map(|file| folder.join(&file.path)).collect();
+    if let Some(existing) = paths.iter().find(|path| path.exists()) {
+        let (existing, folder) = (existing.display(), folder.display());
+        return Err(Failure::Usage(format!(
+            "{existing} exists already; remove it, or name another folder than {folder}"
+        )));
+    }
+    for (path, file) in paths.iter().zip(files) {
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent).and_then(|()| fs::write(path, &file.text)).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::PermissionDenied => "; name a folder of yours with -o",
+                _ => "",
+            };
+            Failure::failed(format!("cannot write {}: {error}{hint}", path.display()))
+        })?;
+    }
+    Ok(paths)
+}

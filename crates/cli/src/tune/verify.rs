@@ -1,0 +1,66 @@
+//! `tune verify`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use host::tune::{Drift, Place, System};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::apply;
+use super::state::StateArgs;
+use crate::console::{self, count};
+use crate::context::Context;
+use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The plan; `-` for standard input
+    #[arg(value_name = "PLAN|-")]
+    plan: PathBuf,
+}
+
+/// Document of `tune verify --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    /// Digest of the plan.
+    plan: String,
+    settings_count: usize,
+    /// Settings whose value is not that of the plan.
+    differing: Vec<Drift>,
+}
+
+pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Result<(), Failure> {
+    let plan = apply::read(&args.plan)?;
+    let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
+    let differing = plan.verify(&system)?;
+    let settings_count = plan.steps.len();
+    let (differing_count, all) = (differing.len(), count(settings_count, "setting"));
+    let summary = match differing_count {
+        0 => format!("{all}: as planned"),
+        differing => format!("{differing} of {all} not as planned"),
+    };
+    if context.json {
+        let schema = crate::schema::DOCUMENT;
+        console::json(&Document { schema, plan: plan.digest(), settings_count, differing })?;
+    } else {
+        let mut text = String::new();
+        for Drift { knob, target, wanted, now, unreadable } in &differing {
+            let target = target.to_string();
+            let _ = write!(text, "  {knob:<22} {target:<24} ");
+            let _ = match (now, unreadable) {
+                (Some(now), _) => writeln!(text, "{now}, planned {wanted}"),
+                (None, why) => {
+                    writeln!(text, "planned {wanted}: {}", why.as_deref().unwrap_or_default())
+                }
+            };
+        }
+        console::text(&format!("{text}{summary}"))?;
+    }
+    match differing_count {
+        0 => Ok(()),
+        _ => Err(Failure::Threshold(summary)),
+    }
+}

@@ -1,0 +1,231 @@
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::tune::{PLAN_SCHEMA, Place, Step};
+
+/// A folder that stands for `/`, with one interface.
+fn root() -> (TempDir, System) {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+        ("sys/class/net/eth1/address", "02:00:00:00:00:01\n"),
+        ("sys/class/net/eth1/device/driver/x", ""),
+    ] {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let place = Place { netns: None, root: Some(folder.path().into()) };
+    let system = System::open(&place).unwrap();
+    (folder, system)
+}
+
+const STEPS: &[(&str, &str, &str)] = &[
+    ("gro-flush-timeout", "interface eth1", "20000"),
+    ("rps-cpus", "queue eth1 rx-0", "3"),
+    ("tx-queue-len", "interface eth1", "777"),
+    ("channels", "interface eth1", "rx=0 tx=0 combined=2"),
+    ("rings", "interface eth1", "rx=512"),
+    ("coalescing", "interface eth1", "adaptive-rx=off rx-usecs=3"),
+    ("gro", "interface eth1", "off"),
+    ("udp-gso", "interface eth1", "on"),
+    ("qdisc", "interface eth1", "pfifo:100"),
+    ("irq-affinity", "irq 24", "2"),
+    ("rmem-max", "netns", "8388608"),
+    ("tcp-rmem", "netns", "4096\t131072\t6291456"),
+    ("sched-rt-runtime", "host", "-1"),
+    ("governor", "cpu 1", "performance"),
+    ("idle-states", "cpu 1", "state1=1 state2=1"),
+    ("huge-pages", "host", "madvise"),
+];
+
+fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
+    let step = |(knob, target, value): &(&str, &str, &str)| Step {
+        knob: (*knob).into(),
+        target: target.parse().unwrap(),
+        seen: Value::new("0").unwrap(),
+        value: Value::new(*value).unwrap(),
+        reason: "a test".into(),
+    };
+    let plan = Plan {
+        schema: PLAN_SCHEMA,
+        machine: machine_id(system),
+        profile: "latency".into(),
+        interface: Some("eth1".into()),
+        driver: None,
+        netns: None,
+        steps: steps.iter().map(step).collect(),
+        left_out: Vec::new(),
+    };
+    Plan::parse(&plan.to_text()).expect("a valid plan")
+}
+
+/// Text of a file without comments and empty lines, and the ids of the settings left out.
+fn exported(form: Form, path: &str) -> (String, Vec<String>) {
+    let (_folder, system) = root();
+    let exported = export(&plan(&system, STEPS), &system, form).unwrap();
+    let file = exported.files.iter().find(|file| file.path == Path::new(path));
+    let names: Vec<_> = exported.files.iter().map(|file| &file.path).collect();
+    let text = &file.unwrap_or_else(|| panic!("{path} in {names:?}")).text;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let omitted = exported.omitted.iter().map(|omitted| omitted.knob.clone()).collect();
+    (lines.map(|line| format!("{line}\n")).collect(), omitted)
+}
+
+#[test]
+fn sysctls_are_lines_of_sysctl_d() {
+    let (text, omitted) = exported(Form::Sysctl, "etc/sysctl.d/60-wirepath-eth1.conf");
+    assert_eq!(
+        text,
+        "net.core.rmem_max = 8388608\n\
+         net.ipv4.tcp_rmem = 4096\t131072\t6291456\n\
+         kernel.sched_rt_runtime_us = -1\n"
+    );
+    assert_eq!(omitted.len(), STEPS.len() - 3);
+}
+
+#[test]
+fn systemd_has_a_link_file_and_leaves_the_rest_to_udev() {
+    let (link, omitted) = exported(Form::Systemd, "etc/systemd/network/60-wirepath-eth1.link");
+    assert_eq!(omitted, ["irq-affinity"]);
+    assert_eq!(
+        link,
+        "[Match]\n\
+         MACAddress=02:00:00:00:00:01\n\
+         [Link]\n\
+         NamePolicy=keep kernel database onboard slot path\n\
+         AlternativeNamesPolicy=database onboard slot path\n\
+         MACAddressPolicy=persistent\n\
+         CombinedChannels=2\n\
+         RxBufferSize=512\n\
+         GenericReceiveOffload=no\n\
+         TransmitQueueLength=777\n\
+         UseAdaptiveRxCoalesce=no\n\
+         RxCoalesceSec=3us\n"
+    );
+    let (rules, _) = exported(Form::Systemd, "etc/udev/rules.d/90-wirepath-eth1.rules");
+    let of = "ACTION==\"add\", SUBSYSTEM==\"net\", ATTR{address}==\"02:00:00:00:00:01\", ";
+    let cpu = "ACTION==\"add\", SUBSYSTEM==\"cpu\", KERNEL==\"cpu1\", ";
+    assert_eq!(
+        rules,
+        [
+            format!("{of}RUN+=\"/usr/sbin/ethtool -K $name tx-udp-segmentation on\"\n"),
+            format!("{of}ATTR{{gro_flush_timeout}}=\"20000\"\n"),
+            format!(
+                "{of}RUN+=\"/bin/sh -c 'echo 3 >/sys/class/net/$name/queues/rx-0/rps_cpus'\"\n"
+            ),
+            format!("{of}RUN+=\"/usr/sbin/tc qdisc replace dev $name root pfifo limit 100\"\n"),
+            format!("{cpu}ATTR{{cpufreq/scaling_governor}}=\"performance\"\n"),
+            format!("{cpu}ATTR{{cpuidle/state1/disable}}=\"1\"\n"),
+            format!("{cpu}ATTR{{cpuidle/state2/disable}}=\"1\"\n"),
+        ]
+        .concat()
+    );
+    let (files, _) = exported(Form::Systemd, "etc/tmpfiles.d/wirepath-eth1.conf");
+    assert_eq!(files, "w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise\n");
+}
+
+#[test]
+fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
+    let (text, omitted) = exported(Form::Tuned, "etc/tuned/wirepath-eth1/tuned.conf");
+    assert_eq!(omitted, ["irq-affinity", "qdisc"]);
+    assert_eq!(
+        text,
+        "[main]\n\
+         summary=Plan of wirepath tune, profile latency\n\
+         [net]\n\
+         devices=eth1\n\
+         channels=rx 0 tx 0 combined 2\n\
+         coalesce=adaptive-rx off rx-usecs 3\n\
+         features=gro off tx-udp-segmentation on\n\
+         ring=rx 512\n\
+         txqueuelen=777\n\
+         [sysctl]\n\
+         net.core.rmem_max=8388608\n\
+         net.ipv4.tcp_rmem=4096\t131072\t6291456\n\
+         kernel.sched_rt_runtime_us=-1\n\
+         [sysfs]\n\
+         /sys/class/net/eth1/gro_flush_timeout=20000\n\
+         /sys/class/net/eth1/queues/rx-0/rps_cpus=3\n\
+         /sys/devices/system/cpu/cpu1/cpufreq/scaling_governor=performance\n\
+         /sys/devices/system/cpu/cpu1/cpuidle/state1/disable=1\n\
+         /sys/devices/system/cpu/cpu1/cpuidle/state2/disable=1\n\
+         /sys/kernel/mm/transparent_hugepage/enabled=madvise\n"
+    );
+}
+
+#[test]
+fn network_manager_gets_properties_of_a_connection() {
+    let (text, omitted) = exported(Form::Networkmanager, "wirepath-eth1.nmcli.sh");
+    let properties: Vec<_> = text.lines().skip_while(|line| !line.starts_with("exec")).collect();
+    assert_eq!(
+        properties,
+        [
+            "exec nmcli \"$@\" \\",
+            "    ethtool.ring-rx 512 \\",
+            "    ethtool.feature-gro off \\",
+            "    ethtool.feature-tx-udp-segmentation on \\",
+            "    ethtool.coalesce-adaptive-rx 0 \\",
+            "    ethtool.coalesce-rx-usecs 3",
+        ]
+    );
+    for knob in ["channels", "qdisc", "rmem-max"] {
+        assert!(omitted.contains(&knob.to_owned()), "{knob}: {omitted:?}");
+    }
+}
+
+#[test]
+fn a_playbook_installs_what_the_other_files_hold() {
+    let (text, omitted) = exported(Form::Ansible, "wirepath-eth1.yml");
+    assert_eq!(omitted, ["irq-affinity"]);
+    for part in [
+        "        dest: /etc/sysctl.d/60-wirepath-eth1.conf\n",
+        "          net.core.rmem_max = 8388608\n",
+        "        dest: /etc/udev/rules.d/90-wirepath-eth1.rules\n",
+        "      notify: Trigger udev\n",
+        "    - name: Apply tmpfiles.d\n",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_unit_holds_the_whole_plan() {
+    let (text, omitted) = exported(Form::Unit, "etc/wirepath/wirepath-eth1.toml");
+    let (_folder, system) = root();
+    assert_eq!(Plan::parse(&text).unwrap(), plan(&system, STEPS));
+    assert!(omitted.is_empty());
+    let (unit, _) = exported(Form::Unit, "etc/systemd/system/wirepath-eth1.service");
+    assert!(
+        unit.contains("ExecStart=/usr/bin/wirepath tune apply /etc/wirepath/wirepath-eth1.toml")
+    );
+}
+
+#[test]
+fn values_and_names_that_would_need_quoting_are_not_written() {
+    let (_folder, system) = root();
+    let mut quoted = plan(&system, &[("governor", "cpu 1", "\"evil")]);
+    for form in [Form::Systemd, Form::Udev, Form::Tuned, Form::Ansible] {
+        let exported = export(&quoted, &system, form).unwrap();
+        assert!(exported.files.is_empty(), "{form}: {:?}", exported.files);
+        assert!(exported.omitted[0].why.contains("quoting"), "{form}");
+    }
+    quoted.interface = Some("eth\"1".into());
+    let error = export(&quoted, &system, Form::Udev).unwrap_err();
+    assert!(matches!(error, ExportError::Name { .. }), "{error}");
+}
+
+#[test]
+fn plans_of_other_machines_and_of_namespaces_are_refused() {
+    let (_folder, system) = root();
+    let mut plan = plan(&system, STEPS);
+    plan.netns = Some("blue".into());
+    let error = export(&plan, &system, Form::Tuned).unwrap_err();
+    assert!(matches!(error, ExportError::Namespace { .. }), "{error}");
+    plan.machine = "ffffffffffff".into();
+    let error = export(&plan, &system, Form::Unit).unwrap_err();
+    assert!(matches!(error, ExportError::Plan(PlanError::OtherMachine { .. })), "{error}");
+}
