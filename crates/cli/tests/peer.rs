@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use common::group::{Group, Without};
 use common::{
-    Data, FAR_IP, LONG, Running, Spaces, all_text, fail, json, run, succeed, until, wirepath,
+    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, arrived_of_50, fail, json, run,
+    succeed, udp_in, until, wirepath,
 };
 use serde_json::{Value, json};
+use sys::netns::Netns;
 
 /// How long a near end may take to notice that its peer has gone.
 const SOON: Duration = Duration::from_secs(5);
@@ -304,6 +306,29 @@ fn a_killed_near_end_leaves_the_peer_free_for_the_next() {
     }
     // Nor does it end badly itself.
     assert_eq!(peer.end_by("INT", LONG).status.code(), Some(0));
+}
+
+#[test]
+fn traffic_to_other_addresses_and_ports_reaches_the_host_during_a_run_by_xdp() {
+    let spaces = Spaces::new();
+    let other_ip = "10.77.0.9";
+    let address = format!("{other_ip}/24");
+    succeed(common::ip(&["-n", &spaces.far, "address", "add", &address, "dev", "vb"]));
+    let open = |name: &str| Netns::open(format!("/run/netns/{name}")).unwrap();
+    let (near, far) = (open(&spaces.near), open(&spaces.far));
+    let _peer = spaces.peer(&[]);
+    let args = ["probe", "ping", FAR_IP, "-d", "300s", "--engine", "xdp", "--native"];
+    let mut run = Running::start(spaces.near(&args));
+    run.await_stderr("peer at ");
+    assert!(spaces.far_link().contains("xdp"));
+    let sender = udp_in(&near, (NEAR_IP, 0));
+    // The port of the run, and one of another service.
+    for at in [(other_ip, 9000), (FAR_IP, 53)] {
+        let arrived = arrived_of_50(&sender, &udp_in(&far, at), at, b"not the run's");
+        assert_eq!(arrived, 50, "{at:?}");
+    }
+    assert!(!run.has_ended(), "{}", run.stderr());
+    assert!(run.end_by("INT", LONG).status.success());
 }
 
 #[test]

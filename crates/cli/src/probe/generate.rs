@@ -99,6 +99,7 @@ fn in_lab(args: &GenerateArgs) -> Result<Generated, Failure> {
         queues: 1,
         mac: pair.near.mac,
         ip: pair.near.ip,
+        addresses: Vec::new(),
         port: 9001,
     };
     let remote = Remote { mac: pair.far.mac, ip: pair.far.ip, port: args.port };
