@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use probe::peer::{DEFAULT_PORT, PeerOptions, serve};
+use probe::peer::{DEFAULT_PORT, Limits, PeerOptions, serve};
 use sys::thread::start_free;
 
 use crate::exit::Failure;
@@ -42,8 +42,12 @@ pub(crate) fn run(args: &PeerArgs) -> Result<(), Failure> {
              traffic; require a secret with --secret-file",
         );
     }
-    let options =
-        PeerOptions { listen: args.listen, secret, version: env!("CARGO_PKG_VERSION").to_owned() };
+    let options = PeerOptions {
+        listen: args.listen,
+        secret,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        limits: Limits::default(),
+    };
     let tell = |line: &str| match (args.secret_stdin, line.starts_with("listening on ")) {
         (false, _) => console::say(line),
         // A closed output has no reader; then standard input ends, too.

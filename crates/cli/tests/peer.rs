@@ -75,7 +75,7 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 2, "{hello}");
+        assert_eq!(hello["wirepath_peer"], 3, "{hello}");
         it.say(&json!({ "challenge": "00", "proof": null }));
         assert!(it.hear().get("welcome").is_some());
         it
@@ -246,6 +246,94 @@ fn a_connection_that_says_nothing_does_not_block_it_for_long() {
     let mute = local.connect();
     local.assert_serves();
     drop(mute);
+}
+
+#[test]
+fn a_near_end_that_asks_for_nothing_is_disconnected_and_the_next_is_served() {
+    let mut local = Local::new(&[]);
+    let mut silent = Conversation::open(&local);
+    let port = local.at.port().to_string();
+    assert!(fail(ping(&port, "1", None), 1).contains("busy"));
+    local.assert_serves();
+    let said = silent.hear();
+    let why = said["error"]["why"].as_str().unwrap();
+    assert!(why.contains("no run was requested for 20 s"), "{said}");
+    assert_eq!(silent.0.read(&mut [0]).unwrap(), 0, "the connection is closed");
+    // Signs of life are no requests.
+    let mut lively = Conversation::open(&local);
+    let told = local.peer.stderr();
+    let served = until(LONG, || {
+        let _ = lively.0.get_mut().write_all(b"\"alive\"\n");
+        std::thread::sleep(Duration::from_millis(200));
+        local.peer.stderr()[told.len()..].contains("no run was requested")
+    });
+    assert!(served, "{}", local.peer.stderr());
+}
+
+/// CPU time of a process so far, clock ticks.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [11, 12].iter().map(|at| fields[*at].parse::<u64>().unwrap()).sum()
+}
+
+/// Asserts that a peer gave up a run: it said so, has no XDP program, sleeps, and serves.
+fn assert_freed(spaces: &Spaces, peer: &mut Running, told: usize, said: &str, near: impl Fn()) {
+    let tail = |peer: &Running| peer.stderr()[told..].to_owned();
+    assert!(until(LONG, || tail(peer).contains(said)), "{}", tail(peer));
+    assert!(!spaces.far_link().contains("xdp"), "the peer keeps no program");
+    let before = cpu_ticks(peer.pid());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_ticks(peer.pid()) - before;
+    assert!(used < 20, "{used} ticks of 100 in a second without a run");
+    near();
+    let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "20"]));
+    assert!(all_text(&output).contains("received 20, lost 0"), "{}", all_text(&output));
+    assert!(!peer.has_ended());
+}
+
+/// Engines and roles that a run is cut off in, with a spinning far end.
+const SPINNING: [[&str; 8]; 2] = [
+    ["probe", "ping", FAR_IP, "-d", "300s", "--engine", "xdp", "--spin"],
+    ["probe", "send", FAR_IP, "-d", "300s", "--engine", "xdp", "--spin"],
+];
+
+#[test]
+fn a_near_end_that_is_cut_off_and_killed_in_mid_run_leaves_the_peer_free() {
+    if !common::is_installed("nft") {
+        return;
+    }
+    let spaces = Spaces::new();
+    let mut peer = spaces.peer(&[]);
+    let nft = |rules: &str| drop(succeed(common::enter(&spaces.near, &["nft", rules])));
+    for args in &SPINNING {
+        let near = Running::start(spaces.near(args));
+        assert!(until(LONG, || spaces.far_link().contains("xdp")), "{}", near.stderr());
+        std::thread::sleep(Duration::from_millis(300));
+        let told = peer.stderr().len();
+        nft("table ip cut { chain in { type filter hook input priority 0; policy drop; }; \
+             chain out { type filter hook output priority 0; policy drop; }; }");
+        near.end_by("KILL", LONG);
+        // Nothing of the near end comes any more, no close of its connection either.
+        assert_freed(&spaces, &mut peer, told, ": ", || nft("delete table ip cut"));
+    }
+}
+
+#[test]
+fn a_near_end_that_is_stopped_in_mid_run_leaves_the_peer_free() {
+    let spaces = Spaces::new();
+    let mut peer = spaces.peer(&[]);
+    for args in &SPINNING {
+        let near = Running::start(spaces.near(args));
+        assert!(until(LONG, || spaces.far_link().contains("xdp")), "{}", near.stderr());
+        // Longer than the peer waits for a sign of life.
+        std::thread::sleep(Duration::from_secs(12));
+        let told = peer.stderr().len();
+        near.signal("STOP");
+        let said = "no sign of life during a run for 10 s";
+        // Its XDP program stays on its interface, so it has to go before the next run.
+        assert_freed(&spaces, &mut peer, told, said, || near.signal("KILL"));
+    }
 }
 
 #[test]

@@ -331,10 +331,8 @@ impl Watch {
         if let [_, Some(filter)] = forwarder.filters()
             && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new))
         {
-            return operator.note(&format!(
-                "not reloaded: {}; restart to change the tunnels",
-                chain(&error)
-            ));
+            return operator
+                .note(&format!("not reloaded: {}; restart to change the tunnels", chain(&error)));
         }
         let old = &self.config;
         let moved = |index: u16| {

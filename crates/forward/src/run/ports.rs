@@ -79,8 +79,7 @@ pub(super) fn open<'p>(
         .mac
         .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
-    let tunnels =
-        TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
     let silencer =
         || config.underlay.address.and_then(|address| silencer(address, config.vxlan_port));
     let (port, underlay, _silencer) = match config.engine {

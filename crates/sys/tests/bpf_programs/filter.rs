@@ -17,7 +17,13 @@ const PORT: u16 = 7000;
 const FAR_IP: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 fn spec() -> ProbeFilterSpec<'static> {
-    ProbeFilterSpec { addresses: &[FAR_IP], udp_port: PORT, arp_icmp: false, frags: false, queues: 1 }
+    ProbeFilterSpec {
+        addresses: &[FAR_IP],
+        udp_port: PORT,
+        arp_icmp: false,
+        frags: false,
+        queues: 1,
+    }
 }
 
 /// The frame with another destination address; its checksums are those of before.

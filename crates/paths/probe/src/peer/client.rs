@@ -2,13 +2,17 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lab::HostTime;
 use model::Machine;
+use sys::thread::start_free;
 
+use super::lines::{Lines, Writer};
 use super::protocol::{
-    Answer, Ask, DEFAULT_PORT, Hello, HostFacts, Lines, PATIENCE, PROTOCOL, PeerError, Say,
+    ALIVE_PAUSE, Answer, Ask, DEFAULT_PORT, Hello, HostFacts, PATIENCE, PROTOCOL, PeerError, Say,
     Settings, challenge, proof, proven,
 };
 use crate::role::{RoleReport, Task};
@@ -24,6 +28,8 @@ const NOTE_COUNT_MAX: usize = 20;
 /// Connected and authenticated far end.
 #[derive(Debug)]
 pub struct Far {
+    /// During a run.
+    beat: Option<Beat>,
     lines: Lines,
     at: SocketAddr,
     host: Option<HostFacts>,
@@ -84,7 +90,7 @@ impl Far {
         };
         lines.trust();
         let host = host.map(|host| HostFacts { machine: plain(host.machine), ..*host });
-        Ok(Far { lines, at, host, version: hello.version })
+        Ok(Far { beat: None, lines, at, host, version: hello.version })
     }
 
     /// The far machine, as it describes itself; `None` if it does not.
@@ -115,7 +121,10 @@ impl Far {
         let (task, settings) = (task.clone(), settings.clone());
         self.lines.send(&Ask::Run { task, settings, near_port, port })?;
         match self.lines.expect(RUN_PATIENCE)? {
-            Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),
+            Say::Ready { ip, port, ifname, mode } => {
+                self.beat = Some(Beat::start(self.lines.writer())?);
+                Ok(FarReady { ip, port, ifname, mode })
+            }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
         }
@@ -140,6 +149,7 @@ impl Far {
 
     /// Ends the run and returns the far end's report.
     pub fn stop(&mut self) -> Result<FarReport, PeerError> {
+        self.beat = None;
         self.lines.send(&Ask::Stop)?;
         match self.lines.expect(RUN_PATIENCE)? {
             Say::Report { report, host_time } => {
@@ -147,6 +157,43 @@ impl Far {
             }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Thread that sends signs of life until this is dropped.
+///
+/// The far end's kernel sees that a host is gone; only this shows that the program still measures.
+#[derive(Debug)]
+struct Beat {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beat {
+    fn start(writer: Writer) -> Result<Self, PeerError> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = start_free("alive", move || {
+            // It writes to one socket and needs no capability; a failure is reported by the engine's thread.
+            let _ = sys::capability::keep(&[]);
+            while stopped.recv_timeout(ALIVE_PAUSE) == Err(RecvTimeoutError::Timeout) {
+                // The broken connection is reported by the next reply.
+                if writer.send(&Ask::Alive).is_err() {
+                    break;
+                }
+            }
+        });
+        let thread = thread
+            .map_err(|why| PeerError::Broken { source: std::io::Error::other(why.to_string()) })?;
+        Ok(Beat { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

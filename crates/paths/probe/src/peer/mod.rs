@@ -7,12 +7,13 @@ mod client;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_settings;
+mod lines;
 mod protocol;
 mod server;
 
 pub use client::{Far, FarReady, FarReport};
 pub use protocol::{DEFAULT_PORT, PeerError, Settings};
-pub use server::{PeerOptions, serve};
+pub use server::{Limits, PeerOptions, serve};
 
 /// Identifies the running kernel; `None` if it cannot be read.
 fn boot_id() -> Option<String> {

@@ -1,38 +1,30 @@
-//! Messages of the control connection, their framing, and authentication by a shared secret.
+//! Messages of the control connection, and authentication by a shared secret.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use hmac::{Hmac, Mac};
 use lab::HostTime;
 use model::{Cost, Delivery, Machine, Throughput, latency_histogram};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
-use sys::thread::start;
 
 use crate::role::{RoleReport, Task};
 
 /// TCP port of `wirepath peer`.
 pub const DEFAULT_PORT: u16 = 7117;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 2;
-/// Longest line accepted from an authenticated end.
-const LINE_BYTES_MAX: usize = 1 << 20;
-/// Longest line accepted during the handshake.
-const GREETING_BYTES_MAX: usize = 4096;
+pub(super) const PROTOCOL: u32 = 3;
 /// Maximum number of segments in a report; roles record two.
 const SEGMENT_COUNT_MAX: usize = 8;
 /// Maximum number of samples in a segment: years of traffic, and sums cannot overflow.
 const SAMPLE_COUNT_MAX: u64 = 1 << 53;
 /// Time limit for one line, from the start of the wait to its last byte.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval between checks that the other end is still connected.
-const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Interval of the near end's signs of life during a run.
+pub(super) const ALIVE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Failure of the control connection or of the far end.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +59,12 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// A near end that is connected, and neither measures nor ends.
+    #[error("{what} for {seconds} s; the session is over")]
+    Silent { what: &'static str, seconds: u64 },
+    /// A run that the near end did not end in time.
+    #[error("a run takes at most {seconds} s; the session is over")]
+    TooLong { seconds: u64 },
     /// Capabilities or system calls could not be restricted.
     #[error("the peer could not drop privileges that it does not need")]
     Confine {
@@ -82,6 +80,17 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+}
+
+impl PeerError {
+    /// True if nothing came within the time limit.
+    pub(super) fn is_timeout(&self) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        // The kernel's own ETIMEDOUT is the end of the connection.
+        let is_ours = |source: &io::Error| source.raw_os_error() != Some(sys::socket::ETIMEDOUT);
+        matches!(self, PeerError::Broken { source }
+            if matches!(source.kind(), WouldBlock | TimedOut) && is_ours(source))
+    }
 }
 
 /// First line of the far end.
@@ -136,6 +145,8 @@ pub(super) enum Ask {
     },
     /// End the run and report.
     Stop,
+    /// The near end still measures: sent every [`ALIVE_PAUSE`] during a run.
+    Alive,
 }
 
 /// Reply of the far end.
@@ -252,141 +263,6 @@ fn bounded(cost: Cost) -> Cost {
         softirq_ns: cost.softirq_ns.map(|ns| ns.min(SAMPLE_COUNT_MAX)),
         context_switch_count: cost.context_switch_count.min(SAMPLE_COUNT_MAX),
         syscall_count: cost.syscall_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
-    }
-}
-
-/// One end of the control connection.
-#[derive(Debug)]
-pub(super) struct Lines {
-    reader: BufReader<TcpStream>,
-    writer: TcpStream,
-    /// Received part of an incomplete line; kept across calls of `receive`.
-    begun: Vec<u8>,
-    /// Longest line accepted, bytes.
-    line_bytes_max: usize,
-}
-
-impl Lines {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Lines {
-            writer: stream.try_clone()?,
-            reader: BufReader::new(stream),
-            begun: Vec::new(),
-            line_bytes_max: GREETING_BYTES_MAX,
-        })
-    }
-
-    /// Raises the line limit after the other end has authenticated.
-    pub(super) fn trust(&mut self) {
-        self.line_bytes_max = LINE_BYTES_MAX;
-    }
-
-    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), PeerError> {
-        let mut line =
-            serde_json::to_vec(message).map_err(|e| PeerError::Garbled { what: e.to_string() })?;
-        line.push(b'\n');
-        self.writer.write_all(&line).map_err(|source| PeerError::Broken { source })
-    }
-
-    /// Receives the next message; `None` if the other end has closed the connection.
-    ///
-    /// - `within`: time limit for the whole line, however slowly its bytes arrive. A partial line
-    ///   is kept for the next call.
-    pub(super) fn receive<T: DeserializeOwned>(
-        &mut self,
-        within: Duration,
-    ) -> Result<Option<T>, PeerError> {
-        let until = Instant::now() + within;
-        while self.begun.last() != Some(&b'\n') {
-            let had = self.begun.len();
-            self.read_on(until).map_err(|source| PeerError::Broken { source })?;
-            let is_over = self.begun.len() == had;
-            if is_over && had == 0 {
-                return Ok(None);
-            }
-            if is_over || self.begun.len() > self.line_bytes_max {
-                let what = format!("line incomplete after {} bytes", self.begun.len());
-                return Err(PeerError::Garbled { what });
-            }
-        }
-        let line = std::mem::take(&mut self.begun);
-        serde_json::from_slice(&line)
-            .map(Some)
-            .map_err(|e| PeerError::Garbled { what: e.to_string() })
-    }
-
-    /// Reads available bytes up to the end of the line. Reads nothing only if the connection is
-    /// closed.
-    fn read_on(&mut self, until: Instant) -> io::Result<()> {
-        if self.reader.buffer().is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.writer.set_read_timeout(Some(left))?;
-        }
-        let come = match self.reader.fill_buf() {
-            Ok(come) => come,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read_on(until),
-            Err(error) => return Err(error),
-        };
-        let len = come.iter().position(|b| *b == b'\n').map_or(come.len(), |at| at + 1);
-        self.begun.extend_from_slice(&come[..len]);
-        self.reader.consume(len);
-        Ok(())
-    }
-
-    /// Runs `body` while another thread calls `tick` periodically, and `gone` once if the other end
-    /// closes the connection. The other end must not send a message during this time.
-    pub(super) fn watch<R>(
-        &self,
-        tick: impl Fn() + Sync,
-        gone: impl Fn() + Sync,
-        body: impl FnOnce() -> R,
-    ) -> io::Result<R> {
-        let done = AtomicBool::new(false);
-        self.writer.set_nonblocking(true)?;
-        let result = thread::scope(|scope| {
-            let watching = start(scope, "watch", || {
-                // This thread polls one socket and needs no capability. A failure is ignored here:
-                // the engine's thread reports it.
-                let _ = sys::capability::keep(&[]);
-                let mut is_open = true;
-                while !done.load(Ordering::Relaxed) {
-                    thread::sleep(WATCH_PAUSE);
-                    tick();
-                    if is_open && !is_open_still(&self.writer) {
-                        is_open = false;
-                        gone();
-                    }
-                }
-                Ok::<_, String>(())
-            });
-            if let Some(why) = watching.refused() {
-                return Err(io::Error::other(why.to_string()));
-            }
-            let result = body();
-            done.store(true, Ordering::Relaxed);
-            Ok(result)
-        });
-        self.writer.set_nonblocking(false)?;
-        result
-    }
-
-    /// Receives the next message. A closed connection is an error.
-    pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, PeerError> {
-        let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        self.receive(within)?.ok_or_else(closed)
-    }
-}
-
-/// True if the kernel has seen neither a close nor a reset by the other end.
-fn is_open_still(stream: &TcpStream) -> bool {
-    match stream.peek(&mut [0]) {
-        Ok(len) => len > 0,
-        Err(e) => matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
     }
 }
 

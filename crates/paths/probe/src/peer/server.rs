@@ -15,15 +15,14 @@ use sys::capability::{self, Capability};
 use sys::thread::start;
 
 use super::host_settings::{Around, Host, pin};
+use super::lines::Lines;
 use super::protocol::{
-    Answer, Ask, Hello, Lines, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof, proven,
+    Answer, Ask, Hello, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof, proven,
 };
 use crate::endpoint::{self, Choice};
 use crate::role::{self, Live, RoleReport, Steering, Task, drain};
 use crate::watch::Watch;
 
-/// Maximum duration of a run.
-const RUN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Poll interval of the listener for its stop flag and for new connections.
 const LOOK: Duration = Duration::from_millis(50);
 /// Maximum number of connections accepted per poll. The kernel queues or refuses the rest, so that
@@ -54,6 +53,28 @@ pub struct PeerOptions {
     pub secret: Option<String>,
     /// Wirepath version sent to near ends.
     pub version: String,
+    pub limits: Limits,
+}
+
+/// Time limits of a session, so that a near end that is stuck or silent does not keep others out.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Time without a run.
+    pub idle: Duration,
+    /// Time without a sign of life during a run.
+    pub silence: Duration,
+    /// Time of a run, for every role.
+    pub run: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            idle: Duration::from_secs(20),
+            silence: Duration::from_secs(10),
+            run: Duration::from_secs(24 * 3600),
+        }
+    }
 }
 
 /// Serves near ends, one at a time, until `stop` is set. `tell` receives one line per event.
@@ -95,7 +116,7 @@ pub fn serve(
                     match greet(stream, from, options, (desk, host), stop) {
                         Ok(guest) => {
                             drop(place);
-                            match converse(guest, from, host, stop, tell) {
+                            match converse(guest, from, (host, options.limits), stop, tell) {
                                 Ok(()) => tell(&format!("{from} is done")),
                                 Err(e) => tell(&format!("{from}: {}", chain(&e))),
                             }
@@ -252,26 +273,43 @@ impl From<PeerError> for Unwelcome {
 fn converse(
     guest: Guest<'_>,
     from: SocketAddr,
-    host: &Host,
+    (host, limits): (&Host, Limits),
     stop: &AtomicBool,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<(), PeerError> {
     let Guest { mut lines, near_ip, own_ip, _turn } = guest;
     // Its files may be hidden in a container: then the near end gets no time of this host.
     let clock = CpuClock::open().ok();
-    while let Some(ask) = await_message(&mut lines, None, stop)? {
-        match ask {
-            Ask::Stop => lines.send(&Say::Error { why: "no run is in progress".into() })?,
-            Ask::Run { task, settings, near_port, port } => {
+    let mut idle_until = Instant::now() + limits.idle;
+    loop {
+        let asked = match await_message(&mut lines, idle_until, stop) {
+            Err(error) if error.is_timeout() => {
+                return Err(farewell(&lines, "no run was requested", limits.idle));
+            }
+            asked => asked?,
+        };
+        match asked {
+            None => return Ok(()),
+            Some(Ask::Alive) => {}
+            Some(Ask::Stop) => lines.send(&Say::Error { why: "no run is in progress".into() })?,
+            Some(Ask::Run { task, settings, near_port, port }) => {
                 let what = format!("{:?} {:?}", task.engine.kind, task.role).to_lowercase();
                 tell(&format!("{from}: {what}, {} byte payloads", task.payload_bytes));
                 let addresses = Addresses { near_ip, near_port, own_ip, port };
                 let around = Around { settings: &settings, host, clock: clock.as_ref() };
-                one_run(&mut lines, &task, addresses, &around, stop)?;
+                one_run(&mut lines, &task, addresses, (&around, limits), stop)?;
+                idle_until = Instant::now() + limits.idle;
             }
         }
     }
-    Ok(())
+}
+
+/// Tells the near end why the session ends; the same as an error.
+fn farewell(lines: &Lines, what: &'static str, limit: Duration) -> PeerError {
+    let error = PeerError::Silent { what, seconds: limit.as_secs() };
+    // It may be gone.
+    let _ = lines.send(&Say::Error { why: error.to_string() });
+    error
 }
 
 /// Authenticates a near end if there is a secret; returns the far end's own proof.
@@ -288,7 +326,8 @@ fn known(
         secret: options.secret.is_some(),
     })?;
     let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-    let answer: Answer = await_message(lines, Some(PATIENCE), stop)?.ok_or_else(closed)?;
+    let answer: Answer =
+        await_message(lines, Instant::now() + PATIENCE, stop)?.ok_or_else(closed)?;
     let Some(secret) = &options.secret else { return Ok(None) };
     let given = answer.proof.as_deref().unwrap_or("");
     if !proven(secret, "near", &ours, &answer.challenge, given) {
@@ -299,26 +338,49 @@ fn known(
 
 /// Receives the next message; `None` if the connection is closed or `stop` is set.
 ///
-/// - `within`: time limit; `None` for none.
+/// Errors: nothing came until `until`; see [`PeerError::is_timeout`].
 fn await_message<T: DeserializeOwned>(
     lines: &mut Lines,
-    within: Option<Duration>,
+    until: Instant,
     stop: &AtomicBool,
 ) -> Result<Option<T>, PeerError> {
-    let began = Instant::now();
     loop {
         match lines.receive(LOOK) {
-            Err(PeerError::Broken { source })
-                if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-            {
+            Err(error) if error.is_timeout() => {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                if within.is_some_and(|within| began.elapsed() >= within) {
-                    return Err(PeerError::Broken { source: io::ErrorKind::TimedOut.into() });
+                if Instant::now() >= until {
+                    return Err(error);
                 }
             }
             other => return other,
+        }
+    }
+}
+
+/// Waits for the end of a run. `None` if the connection is closed or `stop` is set.
+fn await_end(
+    lines: &mut Lines,
+    limits: Limits,
+    stop: &AtomicBool,
+) -> Result<Option<Ask>, PeerError> {
+    let until = Instant::now() + limits.run;
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            let error = PeerError::TooLong { seconds: limits.run.as_secs() };
+            let _ = lines.send(&Say::Error { why: error.to_string() });
+            return Err(error);
+        }
+        match await_message(lines, until.min(now + limits.silence), stop) {
+            Ok(Some(Ask::Alive)) => {}
+            Err(error) if error.is_timeout() && Instant::now() < until => {
+                let what = "the near end gave no sign of life during a run";
+                return Err(farewell(lines, what, limits.silence));
+            }
+            Err(error) if error.is_timeout() => {}
+            asked => return asked,
         }
     }
 }
@@ -331,12 +393,13 @@ struct Addresses {
     port: u16,
 }
 
-/// Runs one role until the near end stops it or disconnects, or the peer is stopped.
+/// Runs one role until the near end stops it, disconnects or falls silent, its time is over, or the peer is
+/// stopped.
 fn one_run(
     lines: &mut Lines,
     task: &Task,
     addresses: Addresses,
-    around: &Around<'_>,
+    (around, limits): (&Around<'_>, Limits),
     stop_peer: &AtomicBool,
 ) -> Result<(), PeerError> {
     let cpus = match around.cpus() {
@@ -369,7 +432,7 @@ fn one_run(
             }
             let _ = ready.send(say);
             let mut task = task.clone();
-            task.duration = Some(task.duration.unwrap_or(RUN_MAX).min(RUN_MAX));
+            task.duration = Some(task.duration.unwrap_or(limits.run).min(limits.run));
             let steering = Steering { stop: &stop, live: Some(&live), watch };
             role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
         });
@@ -377,7 +440,7 @@ fn one_run(
         let failed = matches!(say, Say::Error { .. });
         let mut asked = lines.send(&say).map(|()| None);
         if asked.is_ok() && !failed {
-            asked = await_message(lines, None, stop_peer);
+            asked = await_end(lines, limits, stop_peer);
         }
         // The run ends for any reply or error: nothing is sent to a near end that disconnected.
         if matches!(asked, Ok(Some(Ask::Stop))) {
@@ -391,7 +454,7 @@ fn one_run(
         let host_time = meter.and_then(|meter| Some(meter.stop().ok()?.host_time()));
         match (asked?, report) {
             (None, _) => Ok(()),
-            (Some(Ask::Run { .. }), _) => {
+            (Some(Ask::Run { .. } | Ask::Alive), _) => {
                 lines.send(&Say::Error { why: "a run is in progress; stop it first".into() })
             }
             (Some(Ask::Stop), Ok(mut report)) => {
