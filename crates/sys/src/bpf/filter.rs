@@ -178,6 +178,8 @@ impl SocketFilter {
             return Err(BpfError::Invalid { what: "a filter needs at least 1 queue".into() });
         }
         let loaded = opened.map_entries("sockets", queues)?.load()?;
+        // libbpf keeps it: a thread that reads the counters may open no file.
+        let _ = libbpf_rs::num_possible_cpus();
         Ok(SocketFilter {
             sockets: loaded.map("sockets")?,
             counts: loaded.map("counts")?,

@@ -423,10 +423,8 @@ fn one_run(
                     return Err(why);
                 }
             };
-            // Reading datagrams needs no capability.
-            let given_up = capability::keep(&[]);
-            if let Err(why) = given_up {
-                let why = format!("cannot drop capabilities: {why}");
+            if let Err(why) = confine_run() {
+                let why = format!("cannot drop privileges: {why}");
                 let _ = ready.send(Say::Error { why: why.clone() });
                 return Err(why);
             }
@@ -464,6 +462,14 @@ fn one_run(
             (Some(Ask::Stop), Err(why)) => lines.send(&Say::Error { why }),
         }
     })
+}
+
+/// Takes from the calling thread all that reading datagrams does not need.
+fn confine_run() -> io::Result<()> {
+    capability::keep(&[])?;
+    #[cfg(target_arch = "x86_64")]
+    sys::seccomp::Confinement::of_peer_run().and_then(|filter| filter.enter())?;
+    Ok(())
 }
 
 fn open(
