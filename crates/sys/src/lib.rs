@@ -19,6 +19,7 @@ mod perf;
 pub mod pidfd;
 pub mod poll;
 pub mod pty;
+pub mod random;
 pub mod rusage;
 pub mod sched;
 #[cfg(target_arch = "x86_64")]

@@ -1,20 +1,22 @@
-//! Messages of the control connection, and authentication by a shared secret.
+//! Messages of the control connection.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hmac::{Hmac, Mac};
 use lab::HostTime;
 use model::{Cost, Delivery, Machine, Throughput, latency_histogram};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 
+use super::noise::Forged;
 use crate::role::{RoleReport, Task};
 
 /// TCP port of `wirepath peer`.
 pub const DEFAULT_PORT: u16 = 7117;
+/// UDP ports of runs at the far end, unless its operator chooses others.
+pub const DEFAULT_PORTS: RangeInclusive<u16> = 9000..=9999;
 /// Protocol version; both ends must use the same one.
 pub(super) const PROTOCOL: u32 = 3;
 /// Maximum number of segments in a report; roles record two.
@@ -44,9 +46,19 @@ pub enum PeerError {
     Refused { at: SocketAddr, why: String },
     /// The other end uses another protocol version.
     #[error(
-        "the peer uses protocol version {theirs}, this host {PROTOCOL}; run the same wirepath version at both ends"
+        "the other end uses protocol version {theirs} of the peer, this host {PROTOCOL}; run the same wirepath \
+         version at both ends"
     )]
     Version { theirs: u32 },
+    /// A near end closed the connection before it answered.
+    #[error(
+        "it closed the connection after the greeting of protocol version {PROTOCOL}; does it run another \
+         wirepath version?"
+    )]
+    Unanswered,
+    /// A message that was not made with the secret and the keys of this connection.
+    #[error("a message of the control connection was not made with the shared secret")]
+    Forged,
     /// The other end reported a failure.
     #[error("far end: {why}")]
     Far { why: String },
@@ -82,6 +94,12 @@ pub enum PeerError {
     },
 }
 
+impl From<Forged> for PeerError {
+    fn from(_: Forged) -> Self {
+        PeerError::Forged
+    }
+}
+
 impl PeerError {
     /// True if nothing came within the time limit.
     pub(super) fn is_timeout(&self) -> bool {
@@ -98,16 +116,18 @@ impl PeerError {
 pub(super) struct Hello {
     pub(super) wirepath_peer: u32,
     pub(super) version: String,
-    /// Random; the near end must answer it with a proof if `secret` is true.
+    /// Random, so that a recorded handshake is of no use.
     pub(super) challenge: String,
+    /// True if a secret is required; everything after the handshake is encrypted then.
     pub(super) secret: bool,
 }
 
 /// First line of the near end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    pub(super) challenge: String,
-    pub(super) proof: Option<String>,
+    pub(super) wirepath_peer: u32,
+    /// First message of the handshake, if there is a secret.
+    pub(super) handshake: Option<String>,
 }
 
 /// Settings of an end's host and thread during a run.
@@ -153,8 +173,10 @@ pub(super) enum Ask {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Say {
-    /// Accepted; `proof` authenticates the far end if there is a secret.
-    Welcome { proof: Option<String>, host: Option<Box<HostFacts>> },
+    /// Second message of the handshake; encryption starts behind it.
+    Secured { handshake: String },
+    /// Accepted.
+    Welcome { host: Option<Box<HostFacts>> },
     /// The engine is open.
     Ready { ip: Ipv4Addr, port: u16, ifname: String, mode: String },
     /// The run is over.
@@ -266,57 +288,9 @@ fn bounded(cost: Cost) -> Cost {
     }
 }
 
-/// 32 random bytes as hexadecimal digits.
-pub(super) fn challenge() -> io::Result<String> {
-    host::random::random_hex()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn keyed(secret: &str, end: &str, ours: &str, theirs: &str) -> Hmac<Sha256> {
-    let mut mac =
-        Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
-    for part in ["wirepath peer 1", end, ours, theirs] {
-        mac.update(&(part.len() as u64).to_be_bytes());
-        mac.update(part.as_bytes());
-    }
-    mac
-}
-
-/// Proof that `end` (`near` or `far`) knows the secret, bound to both challenges.
-///
-/// Including the role prevents reflection of a proof. Source: RFC 2104 (HMAC) with SHA-256.
-pub(super) fn proof(secret: &str, end: &str, far: &str, near: &str) -> String {
-    hex(&keyed(secret, end, far, near).finalize().into_bytes())
-}
-
-/// Verifies a proof in constant time.
-pub(super) fn proven(secret: &str, end: &str, far: &str, near: &str, proof: &str) -> bool {
-    let bytes: Option<Vec<u8>> = (proof.len() == 64 && proof.is_ascii())
-        .then(|| {
-            (0..64).step_by(2).map(|i| u8::from_str_radix(&proof[i..i + 2], 16).ok()).collect()
-        })
-        .flatten();
-    bytes.is_some_and(|bytes| keyed(secret, end, far, near).verify_slice(&bytes).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_proof_is_valid_only_for_its_secret_role_and_challenges() {
-        let good = proof("s3cret", "near", "aa", "bb");
-        assert!(proven("s3cret", "near", "aa", "bb", &good));
-        assert!(!proven("other", "near", "aa", "bb", &good));
-        assert!(!proven("s3cret", "far", "aa", "bb", &good), "reflected");
-        assert!(!proven("s3cret", "near", "ab", "b", &good), "split differently");
-        for bad in ["", "zz", &good[..62], &"é".repeat(32)] {
-            assert!(!proven("s3cret", "near", "aa", "bb", bad));
-        }
-    }
 
     #[test]
     fn a_report_survives_the_connection() {
@@ -346,10 +320,5 @@ mod tests {
         let wire = WireReport { segments, ..WireReport::default() };
         let refused = RoleReport::try_from(wire).unwrap_err().to_string();
         assert!(refused.contains("too many samples of rtt"), "{refused}");
-    }
-
-    #[test]
-    fn challenges_differ() {
-        assert_ne!(challenge().unwrap(), challenge().unwrap());
     }
 }
