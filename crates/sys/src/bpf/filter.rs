@@ -137,8 +137,8 @@ impl SocketFilter {
         let count = spec.addresses.len();
         if count == 0 || count > PROBE_ADDRESSES_MAX {
             let what = format!(
-                "the XDP filter takes datagrams to 1 to {PROBE_ADDRESSES_MAX} IPv4 addresses of an \
-                 interface, and this one has {count}"
+                "the XDP program takes datagrams to 1 to {PROBE_ADDRESSES_MAX} IPv4 addresses, and this \
+                 interface has {count}; change that (ip address), or use another engine"
             );
             return Err(BpfError::Invalid { what });
         }

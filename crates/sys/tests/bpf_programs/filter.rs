@@ -217,7 +217,7 @@ fn a_filter_for_no_address_or_too_many_is_refused() {
     for addresses in [&[][..], &[FAR_IP; 17]] {
         let refused = SocketFilter::for_probe(&ProbeFilterSpec { addresses, ..spec() });
         let why = refused.expect_err("none").to_string();
-        assert!(why.contains(&format!("this one has {}", addresses.len())), "{why}");
+        assert!(why.contains(&format!("this interface has {}", addresses.len())), "{why}");
     }
     SocketFilter::for_probe(&ProbeFilterSpec { addresses: &[FAR_IP; 16], ..spec() }).expect("load");
 }
