@@ -428,7 +428,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 }
 
 /// Asserts that a peer gave up a run: it said so, has no XDP program, sleeps, and serves.
-fn assert_freed(spaces: &Spaces, peer: &mut Running, told: usize, said: &str, near: impl Fn()) {
+fn assert_freed(spaces: &Spaces, peer: &mut Running, told: usize, said: &str, near: impl FnOnce()) {
     let tail = |peer: &Running| peer.stderr()[told..].to_owned();
     assert!(until(LONG, || tail(peer).contains(said)), "{}", tail(peer));
     assert!(!spaces.far_link().contains("xdp"), "the peer keeps no program");
@@ -449,23 +449,35 @@ const SPINNING: [[&str; 8]; 2] = [
 ];
 
 #[test]
-fn a_near_end_that_is_cut_off_and_killed_in_mid_run_leaves_the_peer_free() {
+fn a_near_end_that_is_cut_off_in_mid_run_leaves_the_peer_free_and_ends() {
     if !common::is_installed("nft") {
         return;
     }
     let spaces = Spaces::new();
     let mut peer = spaces.peer(&[]);
     let nft = |rules: &str| drop(succeed(common::enter(&spaces.near, &["nft", rules])));
-    for args in &SPINNING {
+    for (args, is_killed) in SPINNING.iter().zip([true, false]) {
         let near = Running::start(spaces.near(args));
         assert!(until(LONG, || spaces.far_link().contains("xdp")), "{}", near.stderr());
         std::thread::sleep(Duration::from_millis(300));
         let told = peer.stderr().len();
         nft("table ip cut { chain in { type filter hook input priority 0; policy drop; }; \
              chain out { type filter hook output priority 0; policy drop; }; }");
-        near.end_by("KILL", LONG);
         // Nothing of the near end comes any more, no close of its connection either.
-        assert_freed(&spaces, &mut peer, told, ": ", || nft("delete table ip cut"));
+        let near = match is_killed {
+            true => Err(near.end_by("KILL", LONG)),
+            false => Ok(near),
+        };
+        assert_freed(&spaces, &mut peer, told, ": ", || {
+            if let Ok(near) = near {
+                // It notices by itself.
+                let output = near.finish(LONG).expect("it ends");
+                let said = all_text(&output);
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert!(said.contains("the control connection broke"), "{said}");
+            }
+            nft("delete table ip cut");
+        });
     }
 }
 
