@@ -11,6 +11,7 @@ pub mod child;
 pub mod clock;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
+pub mod landlock;
 pub mod mmap;
 pub mod multicast;
 pub mod netns;

@@ -88,6 +88,8 @@ pub fn serve(
     listener.set_nonblocking(true).map_err(listen)?;
     let host = Host::open();
     capability::keep(RUNS_NEED).map_err(confine)?;
+    // Without Landlock the filter bounds only how files are opened.
+    sys::landlock::read_only(&[c"/proc", c"/sys"]).map_err(confine)?;
     #[cfg(target_arch = "x86_64")]
     sys::seccomp::Confinement::of_peer().and_then(|filter| filter.enter()).map_err(confine)?;
     let (first, last) = (options.ports.start(), options.ports.end());
