@@ -8,13 +8,31 @@
  */
 #include "sockets.h"
 
+#define ADDRESSES_MAX 16
+
 struct config {
+	__be32 addresses[ADDRESSES_MAX]; /* destinations */
 	__u16 udp_port; /* host order; 0 redirects no UDP */
+	__u8 address_count;
 	__u8 arp_icmp;
-	__u8 reserved;
 };
 
 const volatile struct config config = {};
+
+/* Transit traffic and traffic to the host's other addresses are the stack's. */
+static __always_inline int is_own(__be32 destination)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < ADDRESSES_MAX; i++) {
+		if (i >= config.address_count)
+			return 0;
+		if (config.addresses[i] == destination)
+			return 1;
+	}
+	return 0;
+}
 
 static __always_inline int is_ours(void *at, void *end)
 {
@@ -35,6 +53,8 @@ static __always_inline int is_ours(void *at, void *end)
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->fragment & bpf_htons(FRAGMENT_MASK))
+		return 0;
+	if (!is_own(ip->destination))
 		return 0;
 	if (ip->protocol == PROTOCOL_ICMP)
 		return config.arp_icmp;

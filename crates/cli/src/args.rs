@@ -93,6 +93,11 @@ Example:
 Example:
   wirepath peer --listen 192.0.2.7:7117 --secret-file key")]
     Peer(crate::peer::PeerArgs),
+    /// Make a shared secret for `peer` and its near ends
+    #[command(after_help = "\
+Example:
+  wirepath secret --out key        (the same file, with mode 600, at both ends)")]
+    Secret(crate::secret::SecretOutArgs),
     /// Show where packets spend time on a live path, and where they are dropped
     #[command(after_help = "\
 Example:

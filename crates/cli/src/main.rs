@@ -32,6 +32,7 @@ mod prove;
 mod report_cmd;
 mod results;
 mod schema;
+mod secret;
 mod series;
 mod serve;
 mod shared_args;
@@ -77,6 +78,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(context, args),
         Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),
+        Command::Secret(args) => secret::run(args),
         Command::Explain(args) => explain::run(context, args),
         Command::History { command } => history::run(context, command.as_ref()),
         Command::Report(args) => report_cmd::run(context, args),

@@ -1,5 +1,8 @@
 //! Arguments that several commands share.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -101,21 +104,46 @@ pub(crate) struct SecretArgs {
 
 impl SecretArgs {
     /// Reads the secret from the file, without the line break at its end; `None` without a file.
+    ///
+    /// Errors: others than the owner may read it, or it is too short.
     pub(crate) fn read(&self) -> Result<Option<String>, Failure> {
-        let Some(file) = &self.secret_file else { return Ok(None) };
-        let text = std::fs::read_to_string(file).map_err(|e| {
-            Failure::Usage(format!("cannot read the secret in {}: {e}", file.display()))
-        })?;
-        let text = text.trim_end_matches(['\n', '\r']);
-        if text.len() < 8 {
-            let what = format!("the secret in {} is shorter than 8 bytes", file.display());
+        let Some(path) = &self.secret_file else { return Ok(None) };
+        let shown = path.display();
+        let unreadable = |e| Failure::Usage(format!("cannot read the secret in {shown}: {e}"));
+        let file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.mode();
+        if mode & READ_BY_OTHERS != 0 {
             return Err(Failure::Usage(format!(
-                "{what}; try: openssl rand -hex 16 > {}",
-                file.display()
+                "the secret in {shown} can be read by other users (mode {:03o}); make it the owner's: \
+                 chmod 600 {shown}, and replace it if they may have read it",
+                mode & 0o777
             )));
         }
-        Ok(Some(text.to_owned()))
+        let mut text = String::new();
+        file.take(SECRET_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
+        let secret = text.trim_end_matches(['\n', '\r']);
+        check_secret(secret, &format!("in {shown}")).map_err(Failure::Usage)?;
+        Ok(Some(secret.to_owned()))
     }
+}
+
+/// Permission of the group or of others to read.
+const READ_BY_OTHERS: u32 = 0o044;
+/// Shortest secret, bytes.
+const SECRET_BYTES_MIN: usize = 16;
+/// Longest secret, bytes.
+pub(crate) const SECRET_BYTES_MAX: u64 = 4096;
+
+/// Errors: the secret is short enough to be guessed.
+///
+/// - `place`: where it was read, as in `on standard input`.
+pub(crate) fn check_secret(secret: &str, place: &str) -> Result<(), String> {
+    if secret.len() >= SECRET_BYTES_MIN {
+        return Ok(());
+    }
+    Err(format!(
+        "the secret {place} is shorter than {SECRET_BYTES_MIN} bytes; make one: wirepath secret --out FILE"
+    ))
 }
 
 /// Result of a comparison that ends the command with exit code 4.

@@ -6,14 +6,17 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
 use common::group::{Group, Without};
 use common::{
-    Data, FAR_IP, LONG, Running, Spaces, all_text, fail, json, run, succeed, until, wirepath,
+    Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, all_text, arrived_of_50, fail, json, run,
+    succeed, udp_in, until, wirepath,
 };
 use serde_json::{Value, json};
+use sys::netns::Netns;
 
 /// How long a near end may take to notice that its peer has gone.
 const SOON: Duration = Duration::from_secs(5);
@@ -28,7 +31,8 @@ impl Local {
     fn new(args: &[&str]) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let listen = free.to_string();
-        let all = [&["peer", "--listen", &listen], args].concat();
+        // Tests share the host's loopback, and each takes ports that are free.
+        let all = [&["peer", "--listen", &listen, "--ports", "1024-65535"], args].concat();
         let mut peer = Running::start(wirepath(&all));
         peer.await_stderr("listening on ");
         Local { peer, at: free }
@@ -73,8 +77,8 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 2, "{hello}");
-        it.say(&json!({ "challenge": "00", "proof": null }));
+        assert_eq!(hello["wirepath_peer"], 3, "{hello}");
+        it.say(&json!({ "wirepath_peer": 3, "handshake": null }));
         assert!(it.hear().get("welcome").is_some());
         it
     }
@@ -110,8 +114,13 @@ fn sending(near_port: u16, port: u16, rate: u64) -> Value {
 
 fn secret(data: &Data, name: &str, text: &str) -> String {
     let file = data.file(name);
-    fs::write(&file, text).unwrap();
+    common::write_secret(&file, text);
     file
+}
+
+/// A UDP port of loopback that was free a moment ago.
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]
@@ -132,7 +141,7 @@ fn only_the_right_secret_gets_in() {
     assert!(fail(ping_with(Some(&wrong)), 1).contains("the shared secret is wrong"));
     assert!(fail(ping_with(None), 1).contains("give it with --secret-file"));
     let said = fail(ping_with(Some(&short)), 2);
-    assert!(said.contains("shorter than 8 bytes") && said.contains("openssl"), "{said}");
+    assert!(said.contains("shorter than 16 bytes") && said.contains("wirepath secret"), "{said}");
     assert!(fail(ping_with(Some("/nonexistent")), 2).contains("/nonexistent"));
     assert!(succeed(ping_with(Some(&right))).contains("received 10, lost 0"));
     // The other way round: a peer that cannot prove it gets nothing from us.
@@ -141,7 +150,150 @@ fn only_the_right_secret_gets_in() {
     let said = fail(ping(&other, "10", Some(&right)), 1);
     assert!(said.contains("could not prove that it knows the secret"), "{said}");
     // A peer does not start with a secret that is none.
-    assert!(fail(wirepath(&["peer", "--secret-file", &short]), 2).contains("shorter than 8"));
+    assert!(fail(wirepath(&["peer", "--secret-file", &short]), 2).contains("shorter than 16"));
+    // Nor with one that other users may read.
+    for mode in [0o640, 0o604] {
+        fs::set_permissions(&right, fs::Permissions::from_mode(mode)).unwrap();
+        let said = fail(wirepath(&["peer", "--secret-file", &right]), 2);
+        assert!(said.contains("chmod 600") && said.contains(&format!("{mode:03o}")), "{said}");
+    }
+}
+
+#[test]
+fn secrets_are_made_random_and_readable_by_their_owner_alone() {
+    let data = Data::new();
+    let file = data.file("key");
+    succeed(wirepath(&["secret", "--out", &file]));
+    let made = fs::read_to_string(&file).unwrap();
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!((made.len(), mode & 0o777), (65, 0o600));
+    let printed = succeed(wirepath(&["secret"]));
+    assert!(printed.len() == 65 && printed != made, "{printed}");
+    // The other host may have it already.
+    let said = fail(wirepath(&["secret", "--out", &file]), 1);
+    assert!(said.contains("remove it first"), "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), made);
+    let local = Local::new(&["--secret-file", &file]);
+    let port = local.at.port().to_string();
+    assert!(succeed(ping(&port, "10", Some(&file))).contains("received 10, lost 0"));
+}
+
+/// Copies what two streams send into each other until one ends; returns the bytes of `from`.
+fn relay(mut from: TcpStream, mut to: TcpStream, flip_at: Option<usize>) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut piece = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut piece) {
+        if let Some(at) = flip_at.filter(|at| (all.len()..all.len() + len).contains(at)) {
+            piece[at - all.len()] ^= 1;
+        }
+        all.extend_from_slice(&piece[..len]);
+        if to.write_all(&piece[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    all
+}
+
+#[test]
+fn between_ends_with_a_secret_nothing_can_be_read_changed_or_used_again() {
+    let data = Data::new();
+    let file = secret(&data, "right", "correct horse battery\n");
+    let local = Local::new(&["--secret-file", &file]);
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = between.local_addr().unwrap().port().to_string();
+    let through = |flip_at| {
+        let near = std::thread::spawn({
+            let command = ping(&port, "10", Some(&file));
+            move || run(command)
+        });
+        let (near_side, _) = between.accept().unwrap();
+        let far_side = local.connect();
+        far_side.set_read_timeout(None).unwrap();
+        let back = std::thread::spawn({
+            let (from, to) = (far_side.try_clone().unwrap(), near_side.try_clone().unwrap());
+            move || relay(from, to, None)
+        });
+        let forth = relay(near_side, far_side, flip_at);
+        (near.join().unwrap(), forth, back.join().unwrap())
+    };
+    let (output, forth, back) = through(None);
+    assert!(all_text(&output).contains("received 10, lost 0"), "{}", all_text(&output));
+    let handshake = forth.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for (bytes, words) in
+        [(&forth[handshake..], ["run", "stop", "task"]), (&back[..], ["ready", "report", "kernel"])]
+    {
+        let text = String::from_utf8_lossy(bytes);
+        assert!(bytes.len() > 100, "{text}");
+        words.iter().for_each(|word| assert!(!text.contains(word), "{word} in {text}"));
+    }
+    // A request that was changed on its way starts no run.
+    let (output, ..) = through(Some(handshake + 40));
+    assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
+    assert!(until(LONG, || local.peer.stderr().contains("not made with the shared secret")));
+    assert_eq!(local.peer.stderr().matches("payloads").count(), 1, "{}", local.peer.stderr());
+    // What was recorded opens no other connection.
+    let mut again = local.connect();
+    again.write_all(&forth).unwrap();
+    let mut said = String::new();
+    let _ = again.read_to_string(&mut said);
+    assert!(said.contains("the shared secret is wrong"), "{said}");
+}
+
+#[test]
+fn ends_of_different_versions_say_so_at_both_ends() {
+    // A near end of the next version.
+    let local = Local::new(&[]);
+    let mut it = Conversation(BufReader::new(local.connect()));
+    it.hear();
+    it.say(&json!({ "wirepath_peer": 4, "handshake": null }));
+    let told = it.hear();
+    let why = told["error"]["why"].as_str().unwrap();
+    assert!(why.contains("the peer uses protocol version 3, the near end 4"), "{told}");
+    let heard = || local.peer.stderr().contains("the other end uses protocol version 4");
+    assert!(until(LONG, heard), "{}", local.peer.stderr());
+    // One of the version before hangs up by itself.
+    let mut it = Conversation(BufReader::new(local.connect()));
+    let hello = it.hear();
+    // It reads these fields.
+    assert!(hello["challenge"].is_string() && hello["secret"].is_boolean(), "{hello}");
+    drop(it);
+    let heard = || local.peer.stderr().contains("does it run another wirepath version?");
+    assert!(until(LONG, heard), "{}", local.peer.stderr());
+    // A far end of the version before, and one of the next.
+    for version in [2, 4] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let near = std::thread::spawn(move || fail(ping(&port, "1", None), 1));
+        let (stream, _) = listener.accept().unwrap();
+        let mut far = Conversation(BufReader::new(stream));
+        far.say(&json!({
+            "wirepath_peer": version, "version": "x", "challenge": "00", "secret": false,
+        }));
+        assert_eq!(far.hear()["wirepath_peer"], 3, "it tells its own version");
+        let said = near.join().unwrap();
+        assert!(said.contains(&format!("uses protocol version {version}")), "{said}");
+    }
+}
+
+#[test]
+fn runs_use_ports_of_the_operator_s_range_alone() {
+    let spaces = Spaces::new();
+    let peer = spaces.peer(&[]);
+    assert!(until(LONG, || peer.stderr().contains("runs use UDP ports 9000-9999")));
+    for (port, is_refused) in [("53", true), ("1023", true), ("10000", true), ("9999", false)] {
+        let args = ["probe", "ping", FAR_IP, "-c", "5", "--port", port];
+        let output = run(spaces.near(&args));
+        let said = all_text(&output);
+        match is_refused {
+            true => assert!(said.contains("outside of the peer's range, 9000-9999"), "{said}"),
+            false => assert!(said.contains("received 5, lost 0"), "{said}"),
+        }
+    }
+    for bad in ["53", "80-9999", "9999-9000"] {
+        let said = fail(wirepath(&["peer", "--ports", bad]), 2);
+        assert!(said.contains("from 1024 to 65535"), "{said}");
+    }
 }
 
 #[test]
@@ -213,7 +365,7 @@ fn a_line_that_comes_slowly_is_read_whole() {
     let local = Local::new(&[]);
     let mut it = Conversation::open(&local);
     let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let line = format!("{}\n", sending(near.local_addr().unwrap().port(), 0, 1000));
+    let line = format!("{}\n", sending(near.local_addr().unwrap().port(), free_port(), 1000));
     let (head, tail) = line.split_at(line.len() / 2);
     it.0.get_mut().write_all(head.as_bytes()).unwrap();
     // Longer than it looks at a time.
@@ -247,12 +399,112 @@ fn a_connection_that_says_nothing_does_not_block_it_for_long() {
 }
 
 #[test]
+fn a_near_end_that_asks_for_nothing_is_disconnected_and_the_next_is_served() {
+    let mut local = Local::new(&[]);
+    let mut silent = Conversation::open(&local);
+    let port = local.at.port().to_string();
+    assert!(fail(ping(&port, "1", None), 1).contains("busy"));
+    local.assert_serves();
+    let said = silent.hear();
+    let why = said["error"]["why"].as_str().unwrap();
+    assert!(why.contains("no run was requested for 20 s"), "{said}");
+    assert_eq!(silent.0.read(&mut [0]).unwrap(), 0, "the connection is closed");
+    // Signs of life are no requests.
+    let mut lively = Conversation::open(&local);
+    let told = local.peer.stderr();
+    let served = until(LONG, || {
+        let _ = lively.0.get_mut().write_all(b"\"alive\"\n");
+        std::thread::sleep(Duration::from_millis(200));
+        local.peer.stderr()[told.len()..].contains("no run was requested")
+    });
+    assert!(served, "{}", local.peer.stderr());
+}
+
+/// CPU time of a process so far, clock ticks.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [11, 12].iter().map(|at| fields[*at].parse::<u64>().unwrap()).sum()
+}
+
+/// Asserts that a peer gave up a run: it said so, has no XDP program, sleeps, and serves.
+fn assert_freed(spaces: &Spaces, peer: &mut Running, told: usize, said: &str, near: impl FnOnce()) {
+    let tail = |peer: &Running| peer.stderr()[told..].to_owned();
+    assert!(until(LONG, || tail(peer).contains(said)), "{}", tail(peer));
+    assert!(!spaces.far_link().contains("xdp"), "the peer keeps no program");
+    let before = cpu_ticks(peer.pid());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_ticks(peer.pid()) - before;
+    assert!(used < 20, "{used} ticks of 100 in a second without a run");
+    near();
+    let output = run(spaces.near(&["probe", "ping", FAR_IP, "-c", "20"]));
+    assert!(all_text(&output).contains("received 20, lost 0"), "{}", all_text(&output));
+    assert!(!peer.has_ended());
+}
+
+/// Engines and roles that a run is cut off in, with a spinning far end.
+const SPINNING: [[&str; 8]; 2] = [
+    ["probe", "ping", FAR_IP, "-d", "300s", "--engine", "xdp", "--spin"],
+    ["probe", "send", FAR_IP, "-d", "300s", "--engine", "xdp", "--spin"],
+];
+
+#[test]
+fn a_near_end_that_is_cut_off_in_mid_run_leaves_the_peer_free_and_ends() {
+    if !common::is_installed("nft") {
+        return;
+    }
+    let spaces = Spaces::new();
+    let mut peer = spaces.peer(&[]);
+    let nft = |rules: &str| drop(succeed(common::enter(&spaces.near, &["nft", rules])));
+    for (args, is_killed) in SPINNING.iter().zip([true, false]) {
+        let near = Running::start(spaces.near(args));
+        assert!(until(LONG, || spaces.far_link().contains("xdp")), "{}", near.stderr());
+        std::thread::sleep(Duration::from_millis(300));
+        let told = peer.stderr().len();
+        nft("table ip cut { chain in { type filter hook input priority 0; policy drop; }; \
+             chain out { type filter hook output priority 0; policy drop; }; }");
+        // Nothing of the near end comes any more, no close of its connection either.
+        let near = match is_killed {
+            true => Err(near.end_by("KILL", LONG)),
+            false => Ok(near),
+        };
+        assert_freed(&spaces, &mut peer, told, ": ", || {
+            if let Ok(near) = near {
+                // It notices by itself.
+                let output = near.finish(LONG).expect("it ends");
+                let said = all_text(&output);
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert!(said.contains("the control connection broke"), "{said}");
+            }
+            nft("delete table ip cut");
+        });
+    }
+}
+
+#[test]
+fn a_near_end_that_is_stopped_in_mid_run_leaves_the_peer_free() {
+    let spaces = Spaces::new();
+    let mut peer = spaces.peer(&[]);
+    for args in &SPINNING {
+        let near = Running::start(spaces.near(args));
+        assert!(until(LONG, || spaces.far_link().contains("xdp")), "{}", near.stderr());
+        // Longer than the peer waits for a sign of life.
+        std::thread::sleep(Duration::from_secs(12));
+        let told = peer.stderr().len();
+        near.signal("STOP");
+        let said = "no sign of life during a run for 10 s";
+        // Its XDP program stays on its interface, so it has to go before the next run.
+        assert_freed(&spaces, &mut peer, told, said, || near.signal("KILL"));
+    }
+}
+
+#[test]
 fn it_sends_only_to_the_near_end_and_stops_when_that_goes() {
     let mut local = Local::new(&[]);
     let near = UdpSocket::bind("127.0.0.1:0").unwrap();
     near.set_read_timeout(Some(LONG)).unwrap();
     let mut it = Conversation::open(&local);
-    let mut task = sending(near.local_addr().unwrap().port(), 0, 1000);
+    let mut task = sending(near.local_addr().unwrap().port(), free_port(), 1000);
     // Whatever else is asked for: the address is that of the control connection.
     for field in ["ip", "near_ip", "to"] {
         task["run"][field] = json!("127.0.0.99");
@@ -304,6 +556,32 @@ fn a_killed_near_end_leaves_the_peer_free_for_the_next() {
     }
     // Nor does it end badly itself.
     assert_eq!(peer.end_by("INT", LONG).status.code(), Some(0));
+}
+
+#[test]
+fn traffic_to_other_addresses_and_ports_reaches_the_host_during_a_run_by_xdp() {
+    let spaces = Spaces::new();
+    let other_ip = "10.77.0.9";
+    let address = format!("{other_ip}/24");
+    succeed(common::ip(&["-n", &spaces.far, "address", "add", &address, "dev", "vb"]));
+    let open = |name: &str| Netns::open(format!("/run/netns/{name}")).unwrap();
+    let (near, far) = (open(&spaces.near), open(&spaces.far));
+    let _peer = spaces.peer(&[]);
+    let args = ["probe", "ping", FAR_IP, "-d", "300s", "--engine", "xdp", "--native"];
+    let mut run = Running::start(spaces.near(&args));
+    run.await_stderr("peer at ");
+    assert!(spaces.far_link().contains("xdp"));
+    let sender = udp_in(&near, (NEAR_IP, 0));
+    // The port of the run, and one of another service.
+    for at in [(other_ip, 9000), (FAR_IP, 53)] {
+        let arrived = arrived_of_50(&sender, &udp_in(&far, at), at, b"not the run's");
+        assert_eq!(arrived, 50, "{at:?}");
+    }
+    assert!(!run.has_ended(), "{}", run.stderr());
+    let output = run.end_by("INT", LONG);
+    // The far end's counters are read behind its filter.
+    assert!(all_text(&output).contains("far_xdp_redirected_count"), "{}", all_text(&output));
+    assert!(output.status.success());
 }
 
 #[test]
@@ -423,7 +701,8 @@ fn settings_of_a_run_act_on_the_peers_host_and_end_with_it() {
 
 /// A peer whose secret and end come by standard input; its address.
 fn owned(listen: &str) -> (std::process::Child, SocketAddr) {
-    let mut command = wirepath(&["peer", "--secret-stdin", "--listen", listen]);
+    let mut command =
+        wirepath(&["peer", "--secret-stdin", "--listen", listen, "--ports", "1024-65535"]);
     command.stdin(std::process::Stdio::piped());
     let mut peer = command.spawn().unwrap();
     let mut line = String::new();
@@ -442,8 +721,7 @@ fn owned_peer_wants_its_secret_and_ends_with_standard_input() {
     assert!(fail(ping(&port, "1", None), 1).contains("a shared secret is required"));
     assert!(succeed(ping(&port, "10", Some(&right))).contains("received 10, lost 0"));
     // In the middle of a run, too.
-    let args =
-        ["probe", "ping", "127.0.0.1", "-d", "300s", "--peer-port", &port, "--port", "19321"];
+    let args = ["probe", "ping", "127.0.0.1", "-d", "300s", "--peer-port", &port, "--port", "9821"];
     let near = Running::start(wirepath(
         &[&args[..], &["--source-port", "19322", "--secret-file", &right]].concat(),
     ));
@@ -453,5 +731,5 @@ fn owned_peer_wants_its_secret_and_ends_with_standard_input() {
     assert_eq!(near.finish(LONG).expect("it ends").status.code(), Some(1));
     let mut short = wirepath(&["peer", "--secret-stdin"]);
     short.stdin(std::process::Stdio::null());
-    assert!(fail(short, 2).contains("standard input is shorter than 8"));
+    assert!(fail(short, 2).contains("standard input is shorter than 16"));
 }

@@ -49,14 +49,14 @@ fn overheard(secret_file: &str) -> String {
     });
     let (mut stream, _) = listener.accept().unwrap();
     let hello = serde_json::json!({
-        "wirepath_peer": 2, "version": "x", "challenge": "ab".repeat(32), "secret": true,
+        "wirepath_peer": 3, "version": "x", "challenge": "ab".repeat(32), "secret": true,
     });
     stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).unwrap();
-    // It is sent its own proof in return, which is not ours.
-    let proof: Value = serde_json::from_str(&answer).unwrap();
-    let back = serde_json::json!({ "welcome": { "proof": proof["proof"] } });
+    // It is sent its own message in return, which is not ours.
+    let first: Value = serde_json::from_str(&answer).unwrap();
+    let back = serde_json::json!({ "secured": { "handshake": first["handshake"] } });
     stream.write_all(format!("{back}\n").as_bytes()).unwrap();
     let said = near.join().unwrap();
     assert!(said.contains("could not prove that it knows the secret"), "{said}");
@@ -73,7 +73,7 @@ fn knock(nth: usize, overheard: &str) {
         0 => Ok(()),
         1 => stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
         2 => stream.write_all(&[b'x'; 1 << 16]),
-        3 => stream.write_all(b"{\"challenge\":\"00\",\"proof\":null}\n"),
+        3 => stream.write_all(b"{\"wirepath_peer\":3,\"handshake\":null}\n"),
         4 => stream.write_all(overheard.as_bytes()),
         5 => stream.write_all(&[0xff; 100]),
         6 => stream.write_all("[".repeat(4000).as_bytes()).and_then(|()| stream.write_all(b"\n")),
@@ -85,6 +85,7 @@ fn knock(nth: usize, overheard: &str) {
     };
     let _ = stream.take(1 << 20).read_to_end(&mut said);
     let said = String::from_utf8_lossy(&said);
+    assert!(!said.contains("secured"), "let in by {}: {said}", nth % 8);
     assert!(!said.contains("welcome"), "let in by {}: {said}", nth % 8);
 }
 
@@ -156,7 +157,7 @@ fn control_of(output: &Output) -> Value {
 fn control_is_the_baseline_and_nothing_is_lost_among_attackers_too() {
     let (spaces, data) = (Spaces::new(), Data::new());
     let secret = data.file("secret");
-    fs::write(&secret, "correct horse battery\n").unwrap();
+    common::write_secret(&secret, "correct horse battery\n");
     let overheard = overheard(&secret);
     let mut peer = spaces.peer(&["--secret-file", &secret]);
     let prove = |blocks: &str| {
@@ -211,7 +212,7 @@ fn honest_run_is_the_same_among_attackers() {
     let (connections, datagrams) = attack_size();
     let (spaces, data) = (Spaces::new(), Data::new());
     let secret = data.file("secret");
-    fs::write(&secret, "correct horse battery\n").unwrap();
+    common::write_secret(&secret, "correct horse battery\n");
     let overheard = overheard(&secret);
     let began = Instant::now();
     let mut peer = spaces.peer(&["--secret-file", &secret]);

@@ -58,8 +58,8 @@ const ROWS: &[Row] = &[
     Row {
         command: "peer",
         needs: &[],
-        more: "what the engine that a near end asks for needs, below; CAP_NET_BIND_SERVICE for ports below 1024",
-        keeps: Some(&["net_bind_service", "net_admin", "net_raw", "ipc_lock", "perfmon", "bpf"]),
+        more: "what the engine that a near end asks for needs, below; CAP_NET_BIND_SERVICE to listen on a port below 1024",
+        keeps: Some(&["net_admin", "net_raw", "ipc_lock", "perfmon", "bpf"]),
         args: &["peer", "--listen", "10.77.0.2:7117"],
         says: "listening on ",
     },

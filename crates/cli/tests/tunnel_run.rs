@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, Running, fail, ip, is_installed, succeed, until, wirepath};
+use common::{Data, LONG, Running, fail, ip, is_installed, succeed, udp_in, until, wirepath};
 use host::net::ethtool::{self, Feature};
 use host::netns::Netns;
 use serde_json::Value;
@@ -476,6 +476,65 @@ fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
     let output = running.end_by("TERM", LONG);
     assert!(output.status.success(), "{}", common::all_text(&output));
     assert_eq!(last_of(&output.stdout)["frames"]["into_tunnels_tail_drop"], 0);
+}
+
+/// A raw socket of IP protocol 47, GRE.
+fn gre_in(space: &Netns) -> UdpSocket {
+    const AF_INET: i32 = 2;
+    const SOCK_RAW: i32 = 3;
+    let opened = space.run(|| sys::socket::open(AF_INET, SOCK_RAW, 47));
+    UdpSocket::from(opened.expect("the namespace is there").expect("CAP_NET_RAW"))
+}
+
+#[test]
+fn traffic_that_is_no_configured_tunnel_s_reaches_the_host_while_it_runs() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::new(1500);
+    let data = Data::new();
+    let [_, ours, theirs] = &row.names;
+    succeed(ip(&["-n", ours, "address", "add", "10.99.0.9/24", "dev", "ua"]));
+    let (running, plain, behind) = started(&row, &data, "xdp");
+    let (host, other) = (row.space(ours), row.space(theirs));
+    // The tunnel's own frame, as far as a filter by port can tell.
+    let of_tunnel = [&[8, 0, 0, 0, 0, 0, 42, 0][..], &[0; 64]].concat();
+    let sender = udp_in(&other, ("10.99.0.2", 0));
+    for (what, at, payload) in [
+        ("VXLAN's port of another address", ("10.99.0.9", 4789), &of_tunnel[..]),
+        ("like DNS", ("10.99.0.1", 53), &[0; 40]),
+    ] {
+        let receiver = udp_in(&host, at);
+        assert_eq!(common::arrived_of_50(&sender, &receiver, at, payload), 50, "{what}");
+    }
+    // Ethernet over GRE, and IPv4 over GRE: no such tunnel is configured.
+    let (from, to) = (gre_in(&other), gre_in(&host));
+    for kind in [[0x65, 0x58], [0x08, 0x00]] {
+        let packet = [&[0, 0][..], &kind, &[0; 64]].concat();
+        let arrived = common::arrived_of_50(&from, &to, ("10.99.0.1", 0), &packet);
+        assert_eq!(arrived, 50, "GRE of type {kind:?}");
+    }
+    // Another VNI between the same hosts, of the kernel's device at both ends.
+    for (space, link, local, remote, inner) in [
+        (ours, "ua", "10.99.0.1", "10.99.0.2", "10.43.0.1/24"),
+        (theirs, "tb", "10.99.0.2", "10.99.0.1", "10.43.0.2/24"),
+    ] {
+        let mut args = vec!["-n", space, "link", "add", "vx43", "type", "vxlan", "id", "43"];
+        args.extend(["local", local, "remote", remote, "dstport", "4789", "dev", link]);
+        succeed(ip(&args));
+        succeed(ip(&["-n", space, "address", "add", inner, "dev", "vx43"]));
+        succeed(ip(&["-n", space, "link", "set", "vx43", "up"]));
+    }
+    let ends = [(&host, "10.43.0.1"), (&other, "10.43.0.2")];
+    for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+        let (sender, at) = (udp_in(from.0, (from.1, 0)), (to.1, PORT));
+        let receiver = udp_in(to.0, at);
+        let arrived = common::arrived_of_50(&sender, &receiver, at, b"another network");
+        assert_eq!(arrived, 50, "from {}", from.1);
+    }
+    // And the tunnel's own frames are still taken.
+    udp_echo(&plain, (&behind, BEHIND_IP), 400, 64);
+    ended(running, "xdp");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_secret_is_shared_by_file() {
     let spaces = Spaces::new();
     let data = Data::new();
     let file = data.file("secret");
-    std::fs::write(&file, "correct horse battery").unwrap();
+    common::write_secret(&file, "correct horse battery");
     let _peer = spaces.peer(&["--secret-file", &file]);
     let args = ["probe", "ping", FAR_IP, "--json", "-c", "100"];
     let doc = json(spaces.near(&[&args[..], &["--secret-file", &file]].concat()));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{Pool, PortSpec, TunnelFrames, open_port};
+use io::forward::{Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_port};
 use lab::{End, PairSpec, Triple};
 use wirepath_forward::decap::DecapSpec;
 use wirepath_forward::encap::Encap;
@@ -136,7 +136,8 @@ fn forwarding_with<T>(
     let carrier = Carrier::Vxlan { vni: VNI };
     let tunnel = Tunnel { local: address(OURS), remote: address(THEIRS), carrier };
     let middle = &lab.middle;
-    let tunnels = TunnelFrames::Tunnels { vxlan_port: 4789, gre: true };
+    let taken = TunnelId { local: tunnel.local, carrier: TunnelCarrier::Vxlan { vni: VNI } };
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: 4789, ids: vec![taken] };
     let (near, far) =
         (port(&middle.near_if, TunnelFrames::All, mode), port(&middle.far_if, tunnels, mode));
     let ports = middle.netns.run(|| {

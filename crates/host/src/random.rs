@@ -1,14 +1,13 @@
 //! Random text that cannot be guessed.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 /// 32 random bytes of the kernel as 64 hexadecimal digits.
 ///
-/// Errors: `/dev/urandom` cannot be read.
+/// Errors: the kernel gives none.
 pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    sys::random::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -109,8 +109,18 @@ pub struct Local {
     /// Receive queues that the interface has.
     pub queues: u32,
     pub mac: [u8; 6],
+    /// Unspecified for an end that answers at any of `addresses`.
     pub ip: Ipv4Addr,
+    /// Addresses of the interface, if `ip` is unspecified; empty otherwise.
+    pub addresses: Vec<Ipv4Addr>,
     pub port: u16,
+}
+
+impl Local {
+    /// Addresses that datagrams for this end may be sent to.
+    pub fn destinations(&self) -> &[Ipv4Addr] {
+        if self.ip.is_unspecified() { &self.addresses } else { std::slice::from_ref(&self.ip) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

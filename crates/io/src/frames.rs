@@ -210,6 +210,7 @@ mod tests {
             queues: 1,
             mac: [2, 0, 0, 0, 0, 1],
             ip: Ipv4Addr::new(10, 77, 0, 1),
+            addresses: Vec::new(),
             port: 9001,
         };
         (local, Remote { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::new(10, 77, 0, 2), port: 9000 })

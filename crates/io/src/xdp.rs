@@ -149,13 +149,14 @@ impl XdpEngine {
             }
             sockets.push(socket);
         }
+        // Before the program: it must not take datagrams from another program that has the port.
+        let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
         if let Some(filter) = filter.as_mut() {
             filter.attach(local.ifindex, spec.xdp_mode)?;
         }
         let filter = filter.map(Arc::new);
         let only_sends = filter.is_none() && sockets.iter().any(Socket::is_zero_copy);
         let passing = only_sends.then(|| attach_passing(spec, local)).transpose()?.map(Arc::new);
-        let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
@@ -226,6 +227,7 @@ impl XdpEngine {
 
 fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {
     Ok(SocketFilter::for_probe(&ProbeFilterSpec {
+        addresses: local.destinations(),
         udp_port: local.port,
         arp_icmp: false,
         frags: spec.multi_buffer,

@@ -219,6 +219,7 @@ pub fn local(end: &End, ip: Ipv4Addr, port: u16) -> Local {
         queues: end.queues,
         mac: end.mac,
         ip,
+        addresses: Vec::new(),
         port,
     }
 }

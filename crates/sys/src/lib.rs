@@ -11,6 +11,7 @@ pub mod child;
 pub mod clock;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
+pub mod landlock;
 pub mod mmap;
 pub mod multicast;
 pub mod netns;
@@ -19,6 +20,7 @@ mod perf;
 pub mod pidfd;
 pub mod poll;
 pub mod pty;
+pub mod random;
 pub mod rusage;
 pub mod sched;
 #[cfg(target_arch = "x86_64")]

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub use libc::{ENETDOWN, ENETUNREACH, ENOBUFS, ENODEV, ENXIO};
+pub use libc::{ENETDOWN, ENETUNREACH, ENOBUFS, ENODEV, ENXIO, ETIMEDOUT};
 
 /// Absent from `libc`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -75,6 +75,24 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize>
 /// Size of the receive buffer in bytes: twice the request, if it was granted.
 pub fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize)
+}
+
+/// Makes the kernel end a TCP connection whose other end is gone: its host is off, or the network between
+/// them is cut. Reads and writes then fail with ETIMEDOUT.
+///
+/// - `silence`: time without an answer of the other host to data or probes, at least 5 s.
+///
+/// Source: tcp(7), TCP_USER_TIMEOUT and TCP_KEEPIDLE.
+pub fn end_when_silent(fd: BorrowedFd<'_>, silence: Duration) -> io::Result<()> {
+    const PROBES: i32 = 3;
+    let silence_s = silence.as_secs().max(5) as i32;
+    let interval_s = silence_s / (PROBES + 2);
+    let timeout_ms = silence_s.saturating_mul(1000);
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, timeout_ms)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, silence_s - PROBES * interval_s)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval_s)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES)?;
+    set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)
 }
 
 /// Makes the socket poll the device queue itself: 50 µs a call, up to 64 packets a poll.

@@ -19,6 +19,7 @@ pub fn local(end: &End, port: u16) -> Local {
         queues: end.queues,
         mac: end.mac,
         ip: end.ip,
+        addresses: Vec::new(),
         port,
     }
 }

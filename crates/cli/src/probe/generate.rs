@@ -7,7 +7,7 @@ use host::text::chain;
 use io::{Local, Remote, Template};
 use lab::{Pair, PairSpec};
 use probe::endpoint::{self, Choice};
-use probe::seed;
+use probe::random_session;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sys::bpf::{DropCounter, DropSpec, Generator};
@@ -99,6 +99,7 @@ fn in_lab(args: &GenerateArgs) -> Result<Generated, Failure> {
         queues: 1,
         mac: pair.near.mac,
         ip: pair.near.ip,
+        addresses: Vec::new(),
         port: 9001,
     };
     let remote = Remote { mac: pair.far.mac, ip: pair.far.ip, port: args.port };
@@ -128,7 +129,7 @@ fn frames_for(time: Duration, frames: u32, took: Duration) -> u32 {
 fn generate(args: &GenerateArgs, local: &Local, remote: &Remote) -> Result<Generated, String> {
     let template = Template::new(local, remote, 0, args.size).map_err(|e| chain(&e))?;
     let mut frame = vec![0; template.frame_bytes()];
-    let session = seed();
+    let session = random_session().map_err(|e| e.to_string())?;
     let header = Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
     let mut written = Ok(());
     let payload = template.build_unchecked(&mut frame, &mut |p| written = header.write(p));

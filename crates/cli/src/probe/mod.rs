@@ -20,7 +20,7 @@ use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, measurement_of, received_from, seed};
+use probe::{Watch, measurement_of, random_session, received_from};
 use sys::thread::start;
 
 use crate::context::Context;
@@ -91,7 +91,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         payload_bytes: options.size,
         flows: 1,
         first_flow: 0,
-        session: Some(seed()),
+        session: Some(random_session()?),
         count: None,
         duration: None,
         one_clock: false,
@@ -233,7 +233,7 @@ fn near(
 ) -> Result<(), Failure> {
     let spec = spec(&args.engine, args.size)?;
     let _awake = settle(&args.engine)?;
-    let session = seed();
+    let session = random_session()?;
     let choice = Choice {
         ifname: args.engine.interface.clone(),
         queue: args.engine.queue.unwrap_or(0),

@@ -11,7 +11,7 @@ mod spaces;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "as above")]
-pub(crate) use spaces::{FAR_IP, NEAR_IP, Spaces, enter, tunnel_config};
+pub(crate) use spaces::{FAR_IP, NEAR_IP, Spaces, arrived_of_50, enter, tunnel_config, udp_in};
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use testkit::{LONG, is_installed, until};
 
@@ -334,6 +334,12 @@ pub(crate) fn ip(args: &[&str]) -> Command {
     let mut command = Command::new("ip");
     command.args(args).stdin(Stdio::null());
     command
+}
+
+/// Writes a secret as its owner should: readable by no other user.
+pub(crate) fn write_secret(file: &str, text: &str) {
+    fs::write(file, text).expect("a file");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("our file");
 }
 
 /// A folder for results, gone when dropped.

@@ -1,8 +1,12 @@
 //! Network namespaces for a test's commands, and what is set up in them.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sys::netns::Netns;
 
 use super::{LONG, Running, clean, ip, succeed, until};
 
@@ -146,6 +150,27 @@ impl Drop for Spaces {
             let _ = ip(&["netns", "delete", name]).output();
         }
     }
+}
+
+/// A socket of a network namespace; it may be used from any thread.
+pub(crate) fn udp_in(space: &Netns, at: (&str, u16)) -> UdpSocket {
+    space.run(|| UdpSocket::bind(at).expect("the address is there")).expect("the namespace")
+}
+
+/// Datagrams that arrive of 50 sent, one after the other.
+pub(crate) fn arrived_of_50(
+    sender: &UdpSocket,
+    receiver: &UdpSocket,
+    at: (&str, u16),
+    payload: &[u8],
+) -> usize {
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
+    let mut bytes = [0; 2048];
+    let mut arrives = || {
+        sender.send_to(payload, at).expect("a route");
+        receiver.recv(&mut bytes).is_ok()
+    };
+    (0..50).filter(|_| arrives()).count()
 }
 
 /// A command inside a named namespace. `ip netns exec` becomes the program, so that its process

@@ -187,9 +187,6 @@ impl Config {
 
     /// Keys that differ from `other` and cannot change while the forwarder runs.
     pub fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
-        let has_gre = |config: &Config| {
-            config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }))
-        };
         let differences = [
             ("workers", self.workers != other.workers),
             ("engine", self.engine != other.engine),
@@ -197,8 +194,6 @@ impl Config {
             ("underlay", self.underlay != other.underlay),
             ("vxlan_port", self.vxlan_port != other.vxlan_port),
             ("order", self.order != other.order || self.domain != other.domain),
-            // Unless GRE was configured at the start, the XDP program leaves it to the stack.
-            ("the first gretap tunnel", !has_gre(self) && has_gre(other)),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }

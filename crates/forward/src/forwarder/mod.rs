@@ -246,7 +246,7 @@ impl<'p> Forwarder<'p> {
         self.counts.named()
     }
 
-    /// Counters of the XDP programs of both ports, if they have any.
+    /// XDP programs of both ports, if they have any.
     pub fn filters(&self) -> &[Option<PortFilter>; 2] {
         &self.filters
     }

@@ -327,6 +327,13 @@ impl Watch {
         if let Err(error) = new.table(self.seed) {
             return operator.note(&format!("not reloaded: fdb.entries: {error}"));
         }
+        // Before the rules: frames of a tunnel that is new are dropped until those are in force.
+        if let [_, Some(filter)] = forwarder.filters()
+            && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new))
+        {
+            return operator
+                .note(&format!("not reloaded: {}; restart to change the tunnels", chain(&error)));
+        }
         let old = &self.config;
         let moved = |index: u16| {
             let tunnel = old.tunnels.get(usize::from(index))?.tunnel;

@@ -4,15 +4,15 @@ use std::net::UdpSocket;
 
 use host::net::{self, Link, NetError, ethtool};
 use io::forward::{
-    HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, open_packet_port, open_port,
-    open_tap_port,
+    HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelCarrier, TunnelFrames, TunnelId,
+    open_packet_port, open_port, open_tap_port,
 };
 use io::{Copying, IoError, XdpMode};
 
 use super::{Operator, RunError, silencer};
 use crate::config::{Config, Engine};
 use crate::encap::HEADERS_BYTES_MAX;
-use crate::spec::Carrier;
+use crate::spec::{Carrier, Tunnel};
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
 const POOL_FRAMES: u32 = 16_384;
@@ -79,8 +79,7 @@ pub(super) fn open<'p>(
         .mac
         .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
-    let gre = config.tunnels.iter().any(|t| matches!(t.tunnel.carrier, Carrier::Gretap { .. }));
-    let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, gre };
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
     let silencer =
         || config.underlay.address.and_then(|address| silencer(address, config.vxlan_port));
     let (port, underlay, _silencer) = match config.engine {
@@ -108,6 +107,18 @@ pub(super) fn open<'p>(
     };
     let xdp_sockets = config.engine == Engine::Xdp;
     Ok(Opened { port, underlay, under_mac, xdp_sockets, _silencer })
+}
+
+/// Local ends of all tunnels: the XDP program takes their frames and no others.
+pub(super) fn tunnel_ids(config: &Config) -> Vec<TunnelId> {
+    let id = |tunnel: &Tunnel| TunnelId {
+        local: tunnel.local,
+        carrier: match tunnel.carrier {
+            Carrier::Vxlan { vni } => TunnelCarrier::Vxlan { vni },
+            Carrier::Gretap { key } => TunnelCarrier::Gre { key },
+        },
+    };
+    config.tunnels.iter().map(|configured| id(&configured.tunnel)).collect()
 }
 
 /// Refuses an interface that would silently drop the largest packets.

@@ -17,7 +17,7 @@ use crate::engine::{Copying, XdpMode};
 use crate::error::IoError;
 
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::bpf::{FilterCounts, TunnelFrames};
+pub use sys::bpf::{FilterCounts, TunnelCarrier, TunnelFrames, TunnelId};
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
@@ -211,6 +211,11 @@ impl PortFilter {
     pub fn counts(&self) -> Result<FilterCounts, IoError> {
         Ok(self.0.counts()?)
     }
+
+    /// Replaces the tunnels whose frames the port takes; frames of all others go to the stack.
+    pub fn set_tunnels(&self, ids: &[TunnelId]) -> Result<(), IoError> {
+        Ok(self.0.set_tunnels(ids)?)
+    }
 }
 
 /// Opens an AF_XDP port, fills its ring from the pool, and attaches the XDP program.
@@ -222,7 +227,7 @@ pub fn open_port<'p>(
     first: Option<&PortRx<'p>>,
 ) -> Result<Port<'p>, IoError> {
     let filter_spec = TunnelFilterSpec {
-        frames: spec.frames,
+        frames: spec.frames.clone(),
         frags: pool.spans_chunks(),
         queues: spec.queues.max(1),
     };

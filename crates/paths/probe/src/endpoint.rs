@@ -32,12 +32,14 @@ pub fn towards(
         queues: queues_of(found.ifindex)?,
         mac: found.own_mac,
         ip: found.source_ip,
+        addresses: Vec::new(),
         port: choice.port,
     };
     Ok((local, Remote { mac: found.next_hop_mac, ip, port: remote_port }))
 }
 
-/// This end alone, for roles that listen: the named interface, any local address.
+/// This end alone, for roles that listen: the named interface, any address of the host; with AF_XDP, any of the
+/// interface.
 pub fn listening(choice: &Choice) -> Result<Local, NetError> {
     let any = Local {
         ifindex: 0,
@@ -47,6 +49,7 @@ pub fn listening(choice: &Choice) -> Result<Local, NetError> {
         queues: 1,
         mac: [0; 6],
         ip: Ipv4Addr::UNSPECIFIED,
+        addresses: Vec::new(),
         port: choice.port,
     };
     let Some(name) = &choice.ifname else { return Ok(any) };
@@ -57,6 +60,7 @@ pub fn listening(choice: &Choice) -> Result<Local, NetError> {
         mtu_bytes: link.mtu_bytes,
         mac: link.mac.unwrap_or_default(),
         ifname: link.name,
+        addresses: net::addresses(link.index)?.into_iter().map(|(address, _)| address).collect(),
         ..any
     })
 }

@@ -15,6 +15,6 @@ mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};
 pub use path::{Probe, between};
-pub use session::seed;
+pub use session::random_session;
 pub use switches::{Switch, engine_of};
 pub use watch::Watch;

@@ -24,7 +24,7 @@ use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
-use super::session::{roles_of, seed};
+use super::session::{random_session, roles_of};
 use super::switches::{Config, Switch};
 
 /// Pause between checks of an end that opens, or that sends.
@@ -38,7 +38,6 @@ pub(super) struct RemoteSession {
     two: TwoHosts,
     local: Local,
     nic: String,
-    run: u32,
     /// CPUs of the near and of the far end; empty for all.
     cpus: Placement,
     clock: CpuClock,
@@ -75,7 +74,7 @@ impl RemoteSession {
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
         let (load, two) = (load.clone(), two.clone());
-        Ok(RemoteSession { far, host, load, two, local, nic, run: seed(), cpus, clock })
+        Ok(RemoteSession { far, host, load, two, local, nic, cpus, clock })
     }
 
     /// CPUs of the near end in a trial; empty for all.
@@ -91,11 +90,11 @@ impl RemoteSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        self.run = self.run.wrapping_add(1);
+        let session = random_session().map_err(PathError::part)?;
         let (near_role, far_role, pace) = self.roles();
         let config = Config::of(arm, &self.load);
         let task = |role| Task {
-            session: Some(self.run),
+            session: Some(session),
             duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
         };

@@ -25,7 +25,6 @@ pub(super) struct LabSession {
     load: Load,
     cpus: Vec<usize>,
     clock: CpuClock,
-    run: u32,
     peers: Peers,
 }
 
@@ -52,7 +51,7 @@ impl LabSession {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let peers = Peers::default();
-        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, run: seed(), peers })
+        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, peers })
     }
 
     /// Half of the CPUs for each end: the ends represent two hosts, which never share one. Without
@@ -82,12 +81,12 @@ impl LabSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        self.run = self.run.wrapping_add(1);
+        let session = random_session().map_err(PathError::part)?;
         let config = Config::of(arm, &self.load);
         let storm = self.load.kind == "storm";
         let (near_role, far_role, pace) = roles_of(&self.load);
         let task = |role| Task {
-            session: Some(self.run),
+            session: Some(session),
             duration: (role == near_role).then_some(self.load.trial),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
         };
@@ -154,9 +153,13 @@ fn mtu_for(size_bytes: usize) -> u32 {
     [1500, 3400, 9000].into_iter().find(|mtu| packet <= *mtu).unwrap_or(65_535)
 }
 
-/// Number that differs between runs, so that strays of an earlier run are detected.
-pub fn seed() -> u32 {
-    (sys::clock::realtime_ns() >> 10) as u32 ^ std::process::id().rotate_left(16)
+/// Number of a run: strays of an earlier run are detected by it, and no stranger can guess it.
+///
+/// Errors: the kernel gives no random bytes.
+pub fn random_session() -> std::io::Result<u32> {
+    let mut bytes = [0; 4];
+    sys::random::fill(&mut bytes)?;
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 fn run_pair(

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use io::forward::{Pool, PoolBalance, PortSpec, TunnelFrames, XskStatistics, open_port};
+use io::forward::{
+    Pool, PoolBalance, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, XskStatistics, open_port,
+};
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
 use model::Cost;
@@ -85,7 +87,9 @@ pub(super) fn run<T>(
     let middle = &lab.middle;
     let ports = middle.netns.run(|| {
         let near = open_port(&pool, &port(&middle.near_if, TunnelFrames::All), None)?;
-        let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, gre: false };
+        let carrier = TunnelCarrier::Vxlan { vni: VNI };
+        let ids = vec![TunnelId { local: FORWARDER_IP.into(), carrier }];
+        let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
         let far = open_port(&pool, &port(&middle.far_if, tunnels), Some(&near.rx))?;
         Ok::<_, io::IoError>((near, far))
     });

@@ -1,5 +1,7 @@
 //! XDP filter in front of AF_XDP sockets.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -16,12 +18,21 @@ mod tunnel {
     super::shared_types!("tunnel");
 }
 
+/// Most destination addresses of a [`ProbeFilterSpec`].
+///
+/// Source: ADDRESSES_MAX, bpf/probe.bpf.c.
+pub const PROBE_ADDRESSES_MAX: usize = 16;
+/// Most tunnels of a filter: those of a configuration, 4096, and those of the next one.
+const TUNNELS_MAX: u32 = 8192;
+
 /// Frames that the probe's [`SocketFilter`] redirects to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProbeFilterSpec {
+pub struct ProbeFilterSpec<'a> {
+    /// Destination addresses, 1 to [`PROBE_ADDRESSES_MAX`]; frames to any other go to the stack.
+    pub addresses: &'a [Ipv4Addr],
     /// Destination port of the UDP datagrams (IPv4, whole, at most one VLAN tag); 0 for none.
     pub udp_port: u16,
-    /// ARP and ICMP over IPv4 too.
+    /// ARP, and ICMP over IPv4 to these addresses, too.
     pub arp_icmp: bool,
     /// Accept frames of more than one buffer (jumbo in native mode); the
     /// sockets must be bound with XDP_USE_SG then.
@@ -31,7 +42,7 @@ pub struct ProbeFilterSpec {
 }
 
 /// Frames that a forwarder's [`SocketFilter`] redirects to the sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelFilterSpec {
     pub frames: TunnelFrames,
     /// Accept frames of more than one buffer, as of [`ProbeFilterSpec::frags`].
@@ -40,16 +51,55 @@ pub struct TunnelFilterSpec {
     pub queues: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelFrames {
     /// All: the side of plain frames.
     All,
-    /// Those of tunnels over IPv4 and IPv6, unfragmented, with at most one VLAN tag.
+    /// Those of these tunnels, unfragmented, with at most one VLAN tag.
     Tunnels {
-        /// UDP port of VXLAN; 0 for none.
+        /// UDP port of VXLAN.
         vxlan_port: u16,
-        gre: bool,
+        ids: Vec<TunnelId>,
     },
+}
+
+/// Local end of a tunnel, as the frames that arrive from it name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TunnelId {
+    /// Destination of the outer packets.
+    pub local: IpAddr,
+    pub carrier: TunnelCarrier,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TunnelCarrier {
+    Vxlan {
+        vni: u32,
+    },
+    /// Ethernet over GRE.
+    Gre {
+        key: Option<u32>,
+    },
+}
+
+impl TunnelId {
+    /// `struct tunnel_id` of bpf/tunnel.bpf.c.
+    fn to_bytes(self) -> [u8; 24] {
+        let local = match self.local {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let (carrier, id) = match self.carrier {
+            TunnelCarrier::Vxlan { vni } => (1_u32, vni),
+            TunnelCarrier::Gre { key: None } => (2, 0),
+            TunnelCarrier::Gre { key: Some(key) } => (3, key),
+        };
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&local.octets());
+        bytes[16..20].copy_from_slice(&carrier.to_ne_bytes());
+        bytes[20..].copy_from_slice(&id.to_ne_bytes());
+        bytes
+    }
 }
 
 /// Counters of a [`SocketFilter`] over all CPUs, in frames.
@@ -72,6 +122,8 @@ pub struct SocketFilter {
     program: XdpProgram,
     sockets: MapHandle,
     counts: MapHandle,
+    /// `None` in front of the probe's sockets.
+    tunnels: Option<MapHandle>,
     queues: u32,
 }
 
@@ -80,12 +132,28 @@ impl SocketFilter {
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_NET_ADMIN,
-    /// [`BpfError::Invalid`] for no queues, [`BpfError::Load`] otherwise.
-    pub fn for_probe(spec: &ProbeFilterSpec) -> Result<Self, BpfError> {
-        let (udp_port, arp_icmp) = (spec.udp_port, spec.arp_icmp.into());
-        let config = probe::config { udp_port, arp_icmp, reserved: 0 };
+    /// [`BpfError::Invalid`] for no queues or addresses, [`BpfError::Load`] otherwise.
+    pub fn for_probe(spec: &ProbeFilterSpec<'_>) -> Result<Self, BpfError> {
+        let count = spec.addresses.len();
+        if count == 0 || count > PROBE_ADDRESSES_MAX {
+            let what = format!(
+                "the XDP program takes datagrams to 1 to {PROBE_ADDRESSES_MAX} IPv4 addresses, and this \
+                 interface has {count}; change that (ip address), or use another engine"
+            );
+            return Err(BpfError::Invalid { what });
+        }
+        let mut addresses = [0; PROBE_ADDRESSES_MAX];
+        for (into, ip) in addresses.iter_mut().zip(spec.addresses) {
+            *into = u32::from_ne_bytes(ip.octets());
+        }
+        let config = probe::config {
+            addresses,
+            udp_port: spec.udp_port,
+            address_count: count as u8,
+            arp_icmp: spec.arp_icmp.into(),
+        };
         let opened = Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
-        Self::load(opened, spec.queues)
+        Self::load(opened, spec.queues, false)
     }
 
     /// Loads the program that takes a forwarder's frames; nothing is attached yet.
@@ -93,26 +161,54 @@ impl SocketFilter {
     /// # Errors
     /// As of [`Self::for_probe`].
     pub fn for_tunnel(spec: &TunnelFilterSpec) -> Result<Self, BpfError> {
-        let (vxlan_port, all, gre) = match spec.frames {
-            TunnelFrames::All => (0, true, false),
-            TunnelFrames::Tunnels { vxlan_port, gre } => (vxlan_port, false, gre),
+        let (vxlan_port, all, ids) = match &spec.frames {
+            TunnelFrames::All => (0, true, &[][..]),
+            TunnelFrames::Tunnels { vxlan_port, ids } => (*vxlan_port, false, &ids[..]),
         };
-        let config = tunnel::config { vxlan_port, all: all.into(), gre: gre.into() };
+        let config = tunnel::config { vxlan_port, all: all.into(), reserved: 0 };
         let opened = Opened::open("tunnel", embedded!("tunnel"))?.config(&config)?;
-        Self::load(opened.frags(spec.frags), spec.queues)
+        let opened = opened.map_entries("tunnels", if all { 1 } else { TUNNELS_MAX })?;
+        let filter = Self::load(opened.frags(spec.frags), spec.queues, true)?;
+        filter.set_tunnels(ids)?;
+        Ok(filter)
     }
 
-    fn load(opened: Opened, queues: u32) -> Result<Self, BpfError> {
+    fn load(opened: Opened, queues: u32, has_tunnels: bool) -> Result<Self, BpfError> {
         if queues == 0 {
             return Err(BpfError::Invalid { what: "a filter needs at least 1 queue".into() });
         }
         let loaded = opened.map_entries("sockets", queues)?.load()?;
+        // libbpf keeps it: a thread that reads the counters may open no file.
+        let _ = libbpf_rs::num_possible_cpus();
         Ok(SocketFilter {
             sockets: loaded.map("sockets")?,
             counts: loaded.map("counts")?,
+            tunnels: has_tunnels.then(|| loaded.map("tunnels")).transpose()?,
             queues,
             program: XdpProgram::new(loaded),
         })
+    }
+
+    /// Replaces the tunnels whose frames are redirected; those in both lists lose none.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: more than 8192 tunnels in both lists together, or, before Linux 5.19, without
+    /// CAP_BPF where `kernel.unprivileged_bpf_disabled` is set. [`BpfError::Invalid`] for a filter of the
+    /// probe.
+    pub fn set_tunnels(&self, ids: &[TunnelId]) -> Result<(), BpfError> {
+        let Some(map) = &self.tunnels else {
+            return Err(BpfError::Invalid { what: "the probe's filter has no tunnels".into() });
+        };
+        let wanted: BTreeSet<_> = ids.iter().map(|id| id.to_bytes()).collect();
+        for key in &wanted {
+            map.update(key, &1_u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|why| map_error("tunnels", "written", why))?;
+        }
+        let known: Vec<_> = map.keys().collect();
+        for key in known.iter().filter(|key| !wanted.iter().any(|id| id[..] == key[..])) {
+            map.delete(key).map_err(|why| map_error("tunnels", "written", why))?;
+        }
+        Ok(())
     }
 
     /// Attaches the program to an interface until [`Self::detach`], drop or the end of the process.

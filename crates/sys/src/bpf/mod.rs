@@ -25,7 +25,10 @@ mod tracing;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
-pub use filter::{FilterCounts, ProbeFilterSpec, SocketFilter, TunnelFilterSpec, TunnelFrames};
+pub use filter::{
+    FilterCounts, PROBE_ADDRESSES_MAX, ProbeFilterSpec, SocketFilter, TunnelCarrier,
+    TunnelFilterSpec, TunnelFrames, TunnelId,
+};
 pub use generator::{Generator, GeneratorCounts};
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};

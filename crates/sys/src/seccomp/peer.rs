@@ -44,7 +44,6 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_writev,
-    libc::SYS_ioctl,
     // Information of the host: files of /proc and /sys.
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
@@ -119,6 +118,30 @@ const HOSTILE: &[libc::c_long] = &[
     libc::SYS_reboot,
 ];
 
+/// Requests of ioctl(2), none of which changes a terminal or pushes input into one (TIOCSTI).
+const REQUESTS: &[u64] = &[
+    0x5401, // TCGETS: is the output a terminal?
+    0x5421, // FIONBIO
+    0x8910, // SIOCGIFNAME
+    0x8913, // SIOCGIFFLAGS
+    0x8921, // SIOCGIFMTU
+    0xb703, // NS_GET_NSTYPE
+];
+
+/// Calls that a thread no longer makes once its engine is open and it reads datagrams.
+const SET_UP: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getdents64,
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+];
+
+/// Commands of bpf(2) that such a thread makes: BPF_MAP_LOOKUP_ELEM for its program's counters, and
+/// BPF_LINK_DETACH at its end.
+const RUN_BPF_COMMANDS: [u64; 2] = [1, 34];
+
 /// Commands of bpf(2): maps, programs, links, BTF, and their information.
 ///
 /// Source: the kernel's include/uapi/linux/bpf.h, enum bpf_cmd.
@@ -148,10 +171,26 @@ impl Confinement {
                 program(free(HOSTILE), SeccompAction::Allow, SeccompAction::KillProcess)?,
                 // Its flags are in memory, which a filter cannot read.
                 program(free(&[libc::SYS_clone3]), SeccompAction::Allow, errno(libc::ENOSYS))?,
-                // Last, because it allows no further filter.
                 program(rules, errno(libc::EPERM), SeccompAction::Allow)?,
             ],
         })
+    }
+}
+
+impl Confinement {
+    /// Filter of a peer's thread that reads datagrams, on top of [`Self::of_peer`]: it opens no file and no
+    /// program, and connects and binds no socket; such calls fail with EPERM.
+    pub fn of_peer_run() -> io::Result<Self> {
+        let rules = || {
+            let mut rules = free(SET_UP);
+            let is_none = |&command| SeccompCondition::new(0, Len::Dword, Op::Ne, command);
+            let conditions = RUN_BPF_COMMANDS.iter().map(is_none).collect::<Result<_, _>>()?;
+            rules.push((libc::SYS_bpf, vec![SeccompRule::new(conditions)?]));
+            Ok::<_, BackendError>(rules)
+        };
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        let rules = rules().map_err(io::Error::other)?;
+        Ok(Confinement { programs: vec![program(rules, SeccompAction::Allow, refused)?] })
     }
 }
 
@@ -166,8 +205,12 @@ fn rules() -> Result<Rules, BackendError> {
     rules.push(masked(libc::SYS_openat, 2, changing, libc::O_RDONLY as u64)?);
     rules.push(socket()?);
     rules.push(one_of(libc::SYS_bpf, 0, BPF_COMMANDS)?);
-    // Names of threads and of memory; timer slack.
-    let options = [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_TIMERSLACK];
+    rules.push(one_of(libc::SYS_ioctl, 1, REQUESTS)?);
+    // A further filter, which can only take calls away.
+    rules.push(one_of(libc::SYS_seccomp, 0, &[libc::SECCOMP_SET_MODE_FILTER.into()])?);
+    // Names of threads and of memory; timer slack; before a filter.
+    let options =
+        [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_TIMERSLACK, libc::PR_SET_NO_NEW_PRIVS];
     rules.push(one_of(libc::SYS_prctl, 0, &options.map(|option| option as u64))?);
     Ok(rules)
 }
@@ -179,7 +222,7 @@ fn socket() -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
         (libc::AF_PACKET, libc::SOCK_RAW),
         (libc::AF_XDP, libc::SOCK_RAW),
         (libc::AF_NETLINK, libc::SOCK_RAW),
-        // For requests to drivers (SIOCETHTOOL).
+        // For names and MTUs of interfaces.
         (libc::AF_UNIX, libc::SOCK_DGRAM),
     ];
     let flags = !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32);
@@ -216,10 +259,7 @@ mod tests {
             refused(fs::remove_file("/proc/self/status"));
             refused(TcpStream::connect(at).map(drop));
             refused(Command::new("true").status().map(drop));
-            refused(Confinement::of_peer().unwrap().enter().map_err(|error| {
-                assert!(error.to_string().contains("not permitted"), "{error}");
-                io::Error::from_raw_os_error(libc::EPERM)
-            }));
+            refused(set_window_size());
             assert!(fs::read_to_string("/proc/self/status").unwrap().contains("Seccomp:\t"));
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let to = socket.local_addr().unwrap();
@@ -229,6 +269,37 @@ mod tests {
         .join()
         .unwrap();
         assert!(TcpStream::connect(at).is_ok(), "other threads are not confined");
+    }
+
+    /// A request to a terminal (TIOCSWINSZ) that is none of those allowed.
+    fn set_window_size() -> io::Result<()> {
+        let size = [0_u16; 4];
+        // SAFETY: the kernel reads four numbers of 16 bits, which outlive the call.
+        let rc = unsafe { libc::ioctl(0, libc::TIOCSWINSZ, size.as_ptr()) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    #[test]
+    fn a_thread_that_reads_datagrams_opens_and_connects_nothing_and_answers() {
+        thread::spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = other.local_addr().unwrap();
+            Confinement::of_peer().unwrap().enter().unwrap();
+            assert!(File::open("/proc/self/status").is_ok());
+            Confinement::of_peer_run().unwrap().enter().unwrap();
+            let refused = |result: io::Result<()>| {
+                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            };
+            refused(File::open("/proc/self/status").map(drop));
+            refused(fs::read_dir("/proc").map(drop));
+            refused(socket.connect(to));
+            refused(UdpSocket::bind("127.0.0.1:0").map(drop));
+            assert_eq!(socket.send_to(b"x", to).unwrap(), 1);
+            assert_eq!(other.recv(&mut [0; 8]).unwrap(), 1);
+        })
+        .join()
+        .unwrap();
     }
 
     /// Child process of the next test.

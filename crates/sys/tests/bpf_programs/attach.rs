@@ -1,6 +1,7 @@
 //! Attaching, its errors with their remedies, and detaching.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::{env, io};
 
@@ -11,8 +12,13 @@ use wirepath_sys::bpf::{
 
 use crate::lab::{Pair, can_run, ip};
 
-const SPEC: ProbeFilterSpec =
-    ProbeFilterSpec { udp_port: 7000, arp_icmp: true, frags: false, queues: 1 };
+const SPEC: ProbeFilterSpec = ProbeFilterSpec {
+    addresses: &[Ipv4Addr::new(10, 9, 0, 2)],
+    udp_port: 7000,
+    arp_icmp: true,
+    frags: false,
+    queues: 1,
+};
 
 /// Output of `ip` for the interface; contains `prog/xdp` while a program is attached.
 fn details(name: &str) -> String {

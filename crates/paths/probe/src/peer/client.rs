@@ -1,15 +1,21 @@
 //! Near end of the control connection.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lab::HostTime;
 use model::Machine;
+use sys::thread::start_free;
 
+use super::lines::{Lines, Writer, message_of};
+use super::noise::Handshake;
 use super::protocol::{
-    Answer, Ask, DEFAULT_PORT, Hello, HostFacts, Lines, PATIENCE, PROTOCOL, PeerError, Say,
-    Settings, challenge, proof, proven,
+    ALIVE_PAUSE, Answer, Ask, DEFAULT_PORT, Hello, HostFacts, PATIENCE, PROTOCOL, PeerError, Say,
+    Settings,
 };
 use crate::role::{RoleReport, Task};
 
@@ -24,6 +30,8 @@ const NOTE_COUNT_MAX: usize = 20;
 /// Connected and authenticated far end.
 #[derive(Debug)]
 pub struct Far {
+    /// During a run.
+    beat: Option<Beat>,
     lines: Lines,
     at: SocketAddr,
     host: Option<HostFacts>,
@@ -56,35 +64,50 @@ impl Far {
         let at = address(host)?;
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
             .map_err(|source| PeerError::NotThere { at, source })?;
+        let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
         let mut lines = Lines::new(stream).map_err(|source| PeerError::Broken { source })?;
-        let hello: Hello = lines.expect(PATIENCE)?;
+        let greeting = lines.receive_line(PATIENCE)?.ok_or_else(closed)?;
+        let hello: Hello = message_of(&greeting)?;
         if hello.wirepath_peer != PROTOCOL {
+            // It says the same of this end.
+            let _ = lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None });
             return Err(PeerError::Version { theirs: hello.wirepath_peer });
         }
-        if hello.secret && secret.is_none() {
-            let why = "a shared secret is required; give it with --secret-file".to_owned();
-            return Err(PeerError::Refused { at, why });
+        let refused = |why: &str| Err(PeerError::Refused { at, why: why.to_owned() });
+        match (hello.secret, secret) {
+            (true, None) => {
+                return refused("a shared secret is required; give it with --secret-file");
+            }
+            (false, Some(_)) => {
+                return refused("the peer could not prove that it knows the secret: it has none");
+            }
+            (false, None) => {
+                lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: None })?;
+            }
+            (true, Some(secret)) => {
+                let mut handshake = Handshake::near(secret, &greeting)?;
+                let first = Some(handshake.write()?);
+                lines.send(&Answer { wirepath_peer: PROTOCOL, handshake: first })?;
+                match lines.expect(PATIENCE)? {
+                    Say::Secured { handshake: second } if handshake.read(&second).is_ok() => {
+                        lines.encrypt(handshake.finish()?)?;
+                    }
+                    Say::Secured { .. } => {
+                        return refused("the peer could not prove that it knows the secret");
+                    }
+                    Say::Error { why } => return refused(&why),
+                    other => return Err(unexpected(&other)),
+                }
+            }
         }
-        let ours = challenge().map_err(|source| PeerError::Broken { source })?;
-        let near = secret.map(|s| proof(s, "near", &hello.challenge, &ours));
-        lines.send(&Answer { challenge: ours.clone(), proof: near })?;
-        let host = match (lines.expect(PATIENCE)?, secret) {
-            (Say::Welcome { host, .. }, None) => host,
-            (Say::Welcome { proof: Some(far), host }, Some(secret))
-                if proven(secret, "far", &hello.challenge, &ours, &far) =>
-            {
-                host
-            }
-            (Say::Welcome { .. }, Some(_)) => {
-                let why = "the peer could not prove that it knows the secret".to_owned();
-                return Err(PeerError::Refused { at, why });
-            }
-            (Say::Error { why }, _) => return Err(PeerError::Refused { at, why }),
-            (other, _) => return Err(unexpected(&other)),
+        let host = match lines.expect(PATIENCE)? {
+            Say::Welcome { host } => host,
+            Say::Error { why } => return refused(&why),
+            other => return Err(unexpected(&other)),
         };
         lines.trust();
         let host = host.map(|host| HostFacts { machine: plain(host.machine), ..*host });
-        Ok(Far { lines, at, host, version: hello.version })
+        Ok(Far { beat: None, lines, at, host, version: hello.version })
     }
 
     /// The far machine, as it describes itself; `None` if it does not.
@@ -115,7 +138,10 @@ impl Far {
         let (task, settings) = (task.clone(), settings.clone());
         self.lines.send(&Ask::Run { task, settings, near_port, port })?;
         match self.lines.expect(RUN_PATIENCE)? {
-            Say::Ready { ip, port, ifname, mode } => Ok(FarReady { ip, port, ifname, mode }),
+            Say::Ready { ip, port, ifname, mode } => {
+                self.beat = Some(Beat::start(self.lines.writer())?);
+                Ok(FarReady { ip, port, ifname, mode })
+            }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
         }
@@ -140,13 +166,53 @@ impl Far {
 
     /// Ends the run and returns the far end's report.
     pub fn stop(&mut self) -> Result<FarReport, PeerError> {
-        self.lines.send(&Ask::Stop)?;
-        match self.lines.expect(RUN_PATIENCE)? {
+        self.beat = None;
+        let sent = self.lines.send(&Ask::Stop);
+        // A far end that ended the session before has said why.
+        let reply = self.lines.expect(RUN_PATIENCE);
+        match reply.map_err(|error| sent.err().unwrap_or(error))? {
             Say::Report { report, host_time } => {
                 Ok(FarReport { role: (*report).try_into()?, host_time })
             }
             Say::Error { why } => Err(PeerError::Far { why }),
             other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Thread that sends signs of life until this is dropped.
+///
+/// The far end's kernel sees that a host is gone; only this shows that the program still measures.
+#[derive(Debug)]
+struct Beat {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beat {
+    fn start(writer: Writer) -> Result<Self, PeerError> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = start_free("alive", move || {
+            // It writes to one socket and needs no capability; a failure is reported by the engine's thread.
+            let _ = sys::capability::keep(&[]);
+            while stopped.recv_timeout(ALIVE_PAUSE) == Err(RecvTimeoutError::Timeout) {
+                // The broken connection is reported by the next reply.
+                if writer.send(&Ask::Alive).is_err() {
+                    break;
+                }
+            }
+        });
+        let thread = thread
+            .map_err(|why| PeerError::Broken { source: io::Error::other(why.to_string()) })?;
+        Ok(Beat { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

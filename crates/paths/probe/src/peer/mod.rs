@@ -1,18 +1,21 @@
 //! `wirepath peer`: server and client of the control connection between two hosts.
 //!
-//! Each message is one line of JSON over TCP. The far end sends datagrams only to the source
-//! address of the control connection, and no more than the run asks for.
+//! Each message is one line of JSON over TCP, encrypted if there is a shared secret. The far end sends
+//! datagrams only to the source address of the control connection, and no more than the run asks for.
 
 mod client;
+mod desk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_settings;
+mod lines;
+mod noise;
 mod protocol;
 mod server;
 
 pub use client::{Far, FarReady, FarReport};
-pub use protocol::{DEFAULT_PORT, PeerError, Settings};
-pub use server::{PeerOptions, serve};
+pub use protocol::{DEFAULT_PORT, DEFAULT_PORTS, PeerError, Settings};
+pub use server::{Limits, PeerOptions, serve};
 
 /// Identifies the running kernel; `None` if it cannot be read.
 fn boot_id() -> Option<String> {

@@ -1,38 +1,32 @@
-//! Messages of the control connection, their framing, and authentication by a shared secret.
+//! Messages of the control connection.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use hmac::{Hmac, Mac};
 use lab::HostTime;
 use model::{Cost, Delivery, Machine, Throughput, latency_histogram};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
-use sys::thread::start;
 
+use super::noise::Forged;
 use crate::role::{RoleReport, Task};
 
 /// TCP port of `wirepath peer`.
 pub const DEFAULT_PORT: u16 = 7117;
+/// UDP ports of runs at the far end, unless its operator chooses others.
+pub const DEFAULT_PORTS: RangeInclusive<u16> = 9000..=9999;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 2;
-/// Longest line accepted from an authenticated end.
-const LINE_BYTES_MAX: usize = 1 << 20;
-/// Longest line accepted during the handshake.
-const GREETING_BYTES_MAX: usize = 4096;
+pub(super) const PROTOCOL: u32 = 3;
 /// Maximum number of segments in a report; roles record two.
 const SEGMENT_COUNT_MAX: usize = 8;
 /// Maximum number of samples in a segment: years of traffic, and sums cannot overflow.
 const SAMPLE_COUNT_MAX: u64 = 1 << 53;
 /// Time limit for one line, from the start of the wait to its last byte.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval between checks that the other end is still connected.
-const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Interval of the near end's signs of life during a run.
+pub(super) const ALIVE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Failure of the control connection or of the far end.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +46,19 @@ pub enum PeerError {
     Refused { at: SocketAddr, why: String },
     /// The other end uses another protocol version.
     #[error(
-        "the peer uses protocol version {theirs}, this host {PROTOCOL}; run the same wirepath version at both ends"
+        "the other end uses protocol version {theirs} of the peer, this host {PROTOCOL}; run the same wirepath \
+         version at both ends"
     )]
     Version { theirs: u32 },
+    /// A near end closed the connection before it answered.
+    #[error(
+        "it closed the connection after the greeting of protocol version {PROTOCOL}; does it run another \
+         wirepath version?"
+    )]
+    Unanswered,
+    /// A message that was not made with the secret and the keys of this connection.
+    #[error("a message of the control connection was not made with the shared secret")]
+    Forged,
     /// The other end reported a failure.
     #[error("far end: {why}")]
     Far { why: String },
@@ -67,6 +71,12 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// A near end that is connected, and neither measures nor ends.
+    #[error("{what} for {seconds} s; the session is over")]
+    Silent { what: &'static str, seconds: u64 },
+    /// A run that the near end did not end in time.
+    #[error("a run takes at most {seconds} s; the session is over")]
+    TooLong { seconds: u64 },
     /// Capabilities or system calls could not be restricted.
     #[error("the peer could not drop privileges that it does not need")]
     Confine {
@@ -84,21 +94,40 @@ pub enum PeerError {
     },
 }
 
+impl From<Forged> for PeerError {
+    fn from(_: Forged) -> Self {
+        PeerError::Forged
+    }
+}
+
+impl PeerError {
+    /// True if nothing came within the time limit.
+    pub(super) fn is_timeout(&self) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        // The kernel's own ETIMEDOUT is the end of the connection.
+        let is_ours = |source: &io::Error| source.raw_os_error() != Some(sys::socket::ETIMEDOUT);
+        matches!(self, PeerError::Broken { source }
+            if matches!(source.kind(), WouldBlock | TimedOut) && is_ours(source))
+    }
+}
+
 /// First line of the far end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) wirepath_peer: u32,
     pub(super) version: String,
-    /// Random; the near end must answer it with a proof if `secret` is true.
+    /// Random, so that a recorded handshake is of no use.
     pub(super) challenge: String,
+    /// True if a secret is required; everything after the handshake is encrypted then.
     pub(super) secret: bool,
 }
 
 /// First line of the near end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    pub(super) challenge: String,
-    pub(super) proof: Option<String>,
+    pub(super) wirepath_peer: u32,
+    /// First message of the handshake, if there is a secret.
+    pub(super) handshake: Option<String>,
 }
 
 /// Settings of an end's host and thread during a run.
@@ -136,14 +165,18 @@ pub(super) enum Ask {
     },
     /// End the run and report.
     Stop,
+    /// The near end still measures: sent every [`ALIVE_PAUSE`] during a run.
+    Alive,
 }
 
 /// Reply of the far end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Say {
-    /// Accepted; `proof` authenticates the far end if there is a secret.
-    Welcome { proof: Option<String>, host: Option<Box<HostFacts>> },
+    /// Second message of the handshake; encryption starts behind it.
+    Secured { handshake: String },
+    /// Accepted.
+    Welcome { host: Option<Box<HostFacts>> },
     /// The engine is open.
     Ready { ip: Ipv4Addr, port: u16, ifname: String, mode: String },
     /// The run is over.
@@ -255,192 +288,9 @@ fn bounded(cost: Cost) -> Cost {
     }
 }
 
-/// One end of the control connection.
-#[derive(Debug)]
-pub(super) struct Lines {
-    reader: BufReader<TcpStream>,
-    writer: TcpStream,
-    /// Received part of an incomplete line; kept across calls of `receive`.
-    begun: Vec<u8>,
-    /// Longest line accepted, bytes.
-    line_bytes_max: usize,
-}
-
-impl Lines {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Lines {
-            writer: stream.try_clone()?,
-            reader: BufReader::new(stream),
-            begun: Vec::new(),
-            line_bytes_max: GREETING_BYTES_MAX,
-        })
-    }
-
-    /// Raises the line limit after the other end has authenticated.
-    pub(super) fn trust(&mut self) {
-        self.line_bytes_max = LINE_BYTES_MAX;
-    }
-
-    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), PeerError> {
-        let mut line =
-            serde_json::to_vec(message).map_err(|e| PeerError::Garbled { what: e.to_string() })?;
-        line.push(b'\n');
-        self.writer.write_all(&line).map_err(|source| PeerError::Broken { source })
-    }
-
-    /// Receives the next message; `None` if the other end has closed the connection.
-    ///
-    /// - `within`: time limit for the whole line, however slowly its bytes arrive. A partial line
-    ///   is kept for the next call.
-    pub(super) fn receive<T: DeserializeOwned>(
-        &mut self,
-        within: Duration,
-    ) -> Result<Option<T>, PeerError> {
-        let until = Instant::now() + within;
-        while self.begun.last() != Some(&b'\n') {
-            let had = self.begun.len();
-            self.read_on(until).map_err(|source| PeerError::Broken { source })?;
-            let is_over = self.begun.len() == had;
-            if is_over && had == 0 {
-                return Ok(None);
-            }
-            if is_over || self.begun.len() > self.line_bytes_max {
-                let what = format!("line incomplete after {} bytes", self.begun.len());
-                return Err(PeerError::Garbled { what });
-            }
-        }
-        let line = std::mem::take(&mut self.begun);
-        serde_json::from_slice(&line)
-            .map(Some)
-            .map_err(|e| PeerError::Garbled { what: e.to_string() })
-    }
-
-    /// Reads available bytes up to the end of the line. Reads nothing only if the connection is
-    /// closed.
-    fn read_on(&mut self, until: Instant) -> io::Result<()> {
-        if self.reader.buffer().is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.writer.set_read_timeout(Some(left))?;
-        }
-        let come = match self.reader.fill_buf() {
-            Ok(come) => come,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read_on(until),
-            Err(error) => return Err(error),
-        };
-        let len = come.iter().position(|b| *b == b'\n').map_or(come.len(), |at| at + 1);
-        self.begun.extend_from_slice(&come[..len]);
-        self.reader.consume(len);
-        Ok(())
-    }
-
-    /// Runs `body` while another thread calls `tick` periodically, and `gone` once if the other end
-    /// closes the connection. The other end must not send a message during this time.
-    pub(super) fn watch<R>(
-        &self,
-        tick: impl Fn() + Sync,
-        gone: impl Fn() + Sync,
-        body: impl FnOnce() -> R,
-    ) -> io::Result<R> {
-        let done = AtomicBool::new(false);
-        self.writer.set_nonblocking(true)?;
-        let result = thread::scope(|scope| {
-            let watching = start(scope, "watch", || {
-                // This thread polls one socket and needs no capability. A failure is ignored here:
-                // the engine's thread reports it.
-                let _ = sys::capability::keep(&[]);
-                let mut is_open = true;
-                while !done.load(Ordering::Relaxed) {
-                    thread::sleep(WATCH_PAUSE);
-                    tick();
-                    if is_open && !is_open_still(&self.writer) {
-                        is_open = false;
-                        gone();
-                    }
-                }
-                Ok::<_, String>(())
-            });
-            if let Some(why) = watching.refused() {
-                return Err(io::Error::other(why.to_string()));
-            }
-            let result = body();
-            done.store(true, Ordering::Relaxed);
-            Ok(result)
-        });
-        self.writer.set_nonblocking(false)?;
-        result
-    }
-
-    /// Receives the next message. A closed connection is an error.
-    pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, PeerError> {
-        let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        self.receive(within)?.ok_or_else(closed)
-    }
-}
-
-/// True if the kernel has seen neither a close nor a reset by the other end.
-fn is_open_still(stream: &TcpStream) -> bool {
-    match stream.peek(&mut [0]) {
-        Ok(len) => len > 0,
-        Err(e) => matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-    }
-}
-
-/// 32 random bytes as hexadecimal digits.
-pub(super) fn challenge() -> io::Result<String> {
-    host::random::random_hex()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn keyed(secret: &str, end: &str, ours: &str, theirs: &str) -> Hmac<Sha256> {
-    let mut mac =
-        Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
-    for part in ["wirepath peer 1", end, ours, theirs] {
-        mac.update(&(part.len() as u64).to_be_bytes());
-        mac.update(part.as_bytes());
-    }
-    mac
-}
-
-/// Proof that `end` (`near` or `far`) knows the secret, bound to both challenges.
-///
-/// Including the role prevents reflection of a proof. Source: RFC 2104 (HMAC) with SHA-256.
-pub(super) fn proof(secret: &str, end: &str, far: &str, near: &str) -> String {
-    hex(&keyed(secret, end, far, near).finalize().into_bytes())
-}
-
-/// Verifies a proof in constant time.
-pub(super) fn proven(secret: &str, end: &str, far: &str, near: &str, proof: &str) -> bool {
-    let bytes: Option<Vec<u8>> = (proof.len() == 64 && proof.is_ascii())
-        .then(|| {
-            (0..64).step_by(2).map(|i| u8::from_str_radix(&proof[i..i + 2], 16).ok()).collect()
-        })
-        .flatten();
-    bytes.is_some_and(|bytes| keyed(secret, end, far, near).verify_slice(&bytes).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_proof_is_valid_only_for_its_secret_role_and_challenges() {
-        let good = proof("s3cret", "near", "aa", "bb");
-        assert!(proven("s3cret", "near", "aa", "bb", &good));
-        assert!(!proven("other", "near", "aa", "bb", &good));
-        assert!(!proven("s3cret", "far", "aa", "bb", &good), "reflected");
-        assert!(!proven("s3cret", "near", "ab", "b", &good), "split differently");
-        for bad in ["", "zz", &good[..62], &"é".repeat(32)] {
-            assert!(!proven("s3cret", "near", "aa", "bb", bad));
-        }
-    }
 
     #[test]
     fn a_report_survives_the_connection() {
@@ -470,10 +320,5 @@ mod tests {
         let wire = WireReport { segments, ..WireReport::default() };
         let refused = RoleReport::try_from(wire).unwrap_err().to_string();
         assert!(refused.contains("too many samples of rtt"), "{refused}");
-    }
-
-    #[test]
-    fn challenges_differ() {
-        assert_ne!(challenge().unwrap(), challenge().unwrap());
     }
 }

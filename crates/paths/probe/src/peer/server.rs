@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,25 +15,20 @@ use serde::de::DeserializeOwned;
 use sys::capability::{self, Capability};
 use sys::thread::start;
 
+use super::desk::{Desk, Turn};
 use super::host_settings::{Around, Host, pin};
-use super::protocol::{
-    Answer, Ask, Hello, Lines, PATIENCE, PROTOCOL, PeerError, Say, challenge, proof, proven,
-};
+use super::lines::Lines;
+use super::noise::Handshake;
+use super::protocol::{Answer, Ask, Hello, PATIENCE, PROTOCOL, PeerError, Say};
 use crate::endpoint::{self, Choice};
 use crate::role::{self, Live, RoleReport, Steering, Task, drain};
 use crate::watch::Watch;
 
-/// Maximum duration of a run.
-const RUN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Poll interval of the listener for its stop flag and for new connections.
 const LOOK: Duration = Duration::from_millis(50);
 /// Maximum number of connections accepted per poll. The kernel queues or refuses the rest, so that
 /// a connection flood hardly affects a run in progress.
 const TAKEN_PER_LOOK_MAX: usize = 32;
-/// Maximum number of concurrent handshakes, in total and per address; further connections are
-/// closed.
-const HANDSHAKES_MAX: usize = 32;
-const HANDSHAKES_PER_ADDRESS_MAX: usize = 8;
 /// Minimum interval between reports of refused connections, so that they cannot fill a log.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,7 +39,6 @@ const RUNS_NEED: &[Capability] = &[
     Capability::Bpf,
     Capability::Perfmon,
     Capability::IpcLock,
-    Capability::NetBindService,
 ];
 
 /// How a peer listens.
@@ -54,6 +49,30 @@ pub struct PeerOptions {
     pub secret: Option<String>,
     /// Wirepath version sent to near ends.
     pub version: String,
+    /// UDP ports of runs at this end.
+    pub ports: RangeInclusive<u16>,
+    pub limits: Limits,
+}
+
+/// Time limits of a session, so that a near end that is stuck or silent does not keep others out.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Time without a run.
+    pub idle: Duration,
+    /// Time without a sign of life during a run.
+    pub silence: Duration,
+    /// Time of a run, for every role.
+    pub run: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            idle: Duration::from_secs(20),
+            silence: Duration::from_secs(10),
+            run: Duration::from_secs(24 * 3600),
+        }
+    }
 }
 
 /// Serves near ends, one at a time, until `stop` is set. `tell` receives one line per event.
@@ -69,9 +88,13 @@ pub fn serve(
     listener.set_nonblocking(true).map_err(listen)?;
     let host = Host::open();
     capability::keep(RUNS_NEED).map_err(confine)?;
+    // Without Landlock the filter bounds only how files are opened.
+    sys::landlock::read_only(&[c"/proc", c"/sys"]).map_err(confine)?;
     #[cfg(target_arch = "x86_64")]
     sys::seccomp::Confinement::of_peer().and_then(|filter| filter.enter()).map_err(confine)?;
+    let (first, last) = (options.ports.start(), options.ports.end());
     tell(&format!("listening on {}", listener.local_addr().unwrap_or(at)));
+    tell(&format!("runs use UDP ports {first}-{last} of this host"));
     let desk = Desk::default();
     let mut told = Instant::now();
     thread::scope(|scope| {
@@ -86,7 +109,7 @@ pub fn serve(
                         break;
                     }
                 };
-                let Some(place) = desk.place_for(from.ip()) else {
+                let Some(place) = desk.place_for(from.ip(), &stream) else {
                     desk.turn_away(from, "too many handshakes at once");
                     continue;
                 };
@@ -95,7 +118,7 @@ pub fn serve(
                     match greet(stream, from, options, (desk, host), stop) {
                         Ok(guest) => {
                             drop(place);
-                            match converse(guest, from, host, stop, tell) {
+                            match converse(guest, from, (host, options), stop, tell) {
                                 Ok(()) => tell(&format!("{from} is done")),
                                 Err(e) => tell(&format!("{from}: {}", chain(&e))),
                             }
@@ -121,74 +144,6 @@ pub fn serve(
     Ok(())
 }
 
-/// Admission of near ends.
-#[derive(Debug, Default)]
-struct Desk {
-    /// A near end is measuring.
-    is_busy: AtomicBool,
-    /// Addresses with a handshake in progress, once per handshake.
-    waiting: Mutex<Vec<IpAddr>>,
-    /// Connections refused since the last report, and the latest with its reason.
-    away: Mutex<(u64, String)>,
-}
-
-impl Desk {
-    /// Reserves a handshake slot; `None` if the limits are reached.
-    fn place_for(&self, from: IpAddr) -> Option<Place<'_>> {
-        let mut waiting = self.waiting.lock().expect("no panic while it is locked");
-        let own = waiting.iter().filter(|ip| **ip == from).count();
-        if waiting.len() >= HANDSHAKES_MAX || own >= HANDSHAKES_PER_ADDRESS_MAX {
-            return None;
-        }
-        waiting.push(from);
-        Some(Place { desk: self, from })
-    }
-
-    fn turn_away(&self, from: SocketAddr, why: &str) {
-        let mut away = self.away.lock().expect("no panic while it is locked");
-        *away = (away.0 + 1, format!("{from}: {why}"));
-    }
-
-    /// Report of connections refused since the last report.
-    fn turned_away(&self) -> Option<String> {
-        let mut away = self.away.lock().expect("no panic while it is locked");
-        let (count, last) = std::mem::take(&mut *away);
-        match count {
-            0 => None,
-            1 => Some(last),
-            _ => Some(format!("{count} connections refused, the last {last}")),
-        }
-    }
-
-    /// Reserves the right to measure, released on drop; `None` if it is taken.
-    fn turn(&self) -> Option<Turn<'_>> {
-        // Two runs at once would measure each other.
-        (!self.is_busy.swap(true, Ordering::AcqRel)).then_some(Turn(self))
-    }
-}
-
-struct Place<'a> {
-    desk: &'a Desk,
-    from: IpAddr,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut waiting = self.desk.waiting.lock().expect("no panic while it is locked");
-        if let Some(at) = waiting.iter().position(|ip| *ip == self.from) {
-            waiting.swap_remove(at);
-        }
-    }
-}
-
-struct Turn<'a>(&'a Desk);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Release);
-    }
-}
-
 /// Authenticated near end that has the right to measure.
 struct Guest<'a> {
     lines: Lines,
@@ -208,13 +163,13 @@ fn greet<'a>(
     stream.set_nonblocking(false).map_err(broken)?;
     let own = stream.local_addr().map_err(broken)?;
     let mut lines = Lines::new(stream).map_err(broken)?;
-    let welcomed = known(&mut lines, options, stop).and_then(|proof| {
+    let welcomed = known(&mut lines, options, stop).and_then(|()| {
         let (IpAddr::V4(near_ip), IpAddr::V4(own_ip)) = (from.ip(), own.ip()) else {
             return Err("only IPv4 is measured".into());
         };
         let turn = desk.turn().ok_or("busy: another near end is measuring")?;
         let host = Some(Box::new(host.facts(near_ip)));
-        Ok((Say::Welcome { proof, host }, near_ip, own_ip, turn))
+        Ok((Say::Welcome { host }, near_ip, own_ip, turn))
     });
     match welcomed {
         Ok((welcome, near_ip, own_ip, turn)) => {
@@ -252,73 +207,142 @@ impl From<PeerError> for Unwelcome {
 fn converse(
     guest: Guest<'_>,
     from: SocketAddr,
-    host: &Host,
+    (host, options): (&Host, &PeerOptions),
     stop: &AtomicBool,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<(), PeerError> {
     let Guest { mut lines, near_ip, own_ip, _turn } = guest;
+    let limits = options.limits;
     // Its files may be hidden in a container: then the near end gets no time of this host.
     let clock = CpuClock::open().ok();
-    while let Some(ask) = await_message(&mut lines, None, stop)? {
-        match ask {
-            Ask::Stop => lines.send(&Say::Error { why: "no run is in progress".into() })?,
-            Ask::Run { task, settings, near_port, port } => {
+    let mut idle_until = Instant::now() + limits.idle;
+    loop {
+        let asked = match await_message(&mut lines, idle_until, stop) {
+            Err(error) if error.is_timeout() => {
+                return Err(farewell(&lines, "no run was requested", limits.idle));
+            }
+            asked => asked?,
+        };
+        match asked {
+            None => return Ok(()),
+            Some(Ask::Alive) => {}
+            Some(Ask::Stop) => lines.send(&Say::Error { why: "no run is in progress".into() })?,
+            Some(Ask::Run { task, settings, near_port, port }) => {
                 let what = format!("{:?} {:?}", task.engine.kind, task.role).to_lowercase();
                 tell(&format!("{from}: {what}, {} byte payloads", task.payload_bytes));
+                let checked = task.check().map_err(|e| chain(&e));
+                if let Err(why) = checked.and_then(|()| check_ports(&options.ports, &task, port)) {
+                    lines.send(&Say::Error { why })?;
+                    continue;
+                }
                 let addresses = Addresses { near_ip, near_port, own_ip, port };
                 let around = Around { settings: &settings, host, clock: clock.as_ref() };
-                one_run(&mut lines, &task, addresses, &around, stop)?;
+                one_run(&mut lines, &task, addresses, (&around, limits), stop)?;
+                idle_until = Instant::now() + limits.idle;
             }
         }
     }
-    Ok(())
 }
 
-/// Authenticates a near end if there is a secret; returns the far end's own proof.
-fn known(
-    lines: &mut Lines,
-    options: &PeerOptions,
-    stop: &AtomicBool,
-) -> Result<Option<String>, Unwelcome> {
-    let ours = challenge().map_err(|source| PeerError::Broken { source })?;
-    lines.send(&Hello {
+/// Errors: the run would use a UDP port of this host outside the operator's range.
+fn check_ports(ports: &RangeInclusive<u16>, task: &Task, port: u16) -> Result<(), String> {
+    // A flow each, from ascending ports.
+    let last = usize::from(port) + task.flows.max(1) - 1;
+    if ports.contains(&port) && last <= usize::from(*ports.end()) {
+        return Ok(());
+    }
+    let (start, end) = (ports.start(), ports.end());
+    let asked = if last == usize::from(port) { port.to_string() } else { format!("{port}-{last}") };
+    Err(format!(
+        "UDP port {asked} is outside of the peer's range, {start}-{end}; choose one within, or start the \
+         peer with another --ports"
+    ))
+}
+
+/// Tells the near end why the session ends; the same as an error.
+fn farewell(lines: &Lines, what: &'static str, limit: Duration) -> PeerError {
+    let error = PeerError::Silent { what, seconds: limit.as_secs() };
+    // It may be gone.
+    let _ = lines.send(&Say::Error { why: error.to_string() });
+    error
+}
+
+/// Authenticates a near end, and encrypts the connection, if there is a secret.
+fn known(lines: &mut Lines, options: &PeerOptions, stop: &AtomicBool) -> Result<(), Unwelcome> {
+    let challenge = host::random::random_hex().map_err(|source| PeerError::Broken { source })?;
+    let greeting = lines.greet(&Hello {
         wirepath_peer: PROTOCOL,
         version: options.version.clone(),
-        challenge: ours.clone(),
+        challenge,
         secret: options.secret.is_some(),
     })?;
-    let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-    let answer: Answer = await_message(lines, Some(PATIENCE), stop)?.ok_or_else(closed)?;
-    let Some(secret) = &options.secret else { return Ok(None) };
-    let given = answer.proof.as_deref().unwrap_or("");
-    if !proven(secret, "near", &ours, &answer.challenge, given) {
-        return Err("the shared secret is wrong".into());
+    let answer = await_message(lines, Instant::now() + PATIENCE, stop)?;
+    let answer: Answer = answer.ok_or(PeerError::Unanswered)?;
+    if answer.wirepath_peer != PROTOCOL {
+        let error = PeerError::Version { theirs: answer.wirepath_peer };
+        let why = format!(
+            "the peer uses protocol version {PROTOCOL}, the near end {}; run the same wirepath version \
+             at both ends",
+            answer.wirepath_peer
+        );
+        lines.send(&Say::Error { why })?;
+        return Err(error.into());
     }
-    Ok(Some(proof(secret, "far", &ours, &answer.challenge)))
+    let Some(secret) = &options.secret else { return Ok(()) };
+    let first = answer.handshake.ok_or("a shared secret is required")?;
+    let mut handshake = Handshake::far(secret, &greeting).map_err(PeerError::from)?;
+    handshake.read(&first).map_err(|_| "the shared secret is wrong")?;
+    let second = handshake.write().map_err(PeerError::from)?;
+    lines.send(&Say::Secured { handshake: second })?;
+    lines.encrypt(handshake.finish().map_err(PeerError::from)?)?;
+    Ok(())
 }
 
 /// Receives the next message; `None` if the connection is closed or `stop` is set.
 ///
-/// - `within`: time limit; `None` for none.
+/// Errors: nothing came until `until`; see [`PeerError::is_timeout`].
 fn await_message<T: DeserializeOwned>(
     lines: &mut Lines,
-    within: Option<Duration>,
+    until: Instant,
     stop: &AtomicBool,
 ) -> Result<Option<T>, PeerError> {
-    let began = Instant::now();
     loop {
         match lines.receive(LOOK) {
-            Err(PeerError::Broken { source })
-                if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-            {
+            Err(error) if error.is_timeout() => {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                if within.is_some_and(|within| began.elapsed() >= within) {
-                    return Err(PeerError::Broken { source: io::ErrorKind::TimedOut.into() });
+                if Instant::now() >= until {
+                    return Err(error);
                 }
             }
             other => return other,
+        }
+    }
+}
+
+/// Waits for the end of a run. `None` if the connection is closed or `stop` is set.
+fn await_end(
+    lines: &mut Lines,
+    limits: Limits,
+    stop: &AtomicBool,
+) -> Result<Option<Ask>, PeerError> {
+    let until = Instant::now() + limits.run;
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            let error = PeerError::TooLong { seconds: limits.run.as_secs() };
+            let _ = lines.send(&Say::Error { why: error.to_string() });
+            return Err(error);
+        }
+        match await_message(lines, until.min(now + limits.silence), stop) {
+            Ok(Some(Ask::Alive)) => {}
+            Err(error) if error.is_timeout() && Instant::now() < until => {
+                let what = "the near end gave no sign of life during a run";
+                return Err(farewell(lines, what, limits.silence));
+            }
+            Err(error) if error.is_timeout() => {}
+            asked => return asked,
         }
     }
 }
@@ -331,12 +355,13 @@ struct Addresses {
     port: u16,
 }
 
-/// Runs one role until the near end stops it or disconnects, or the peer is stopped.
+/// Runs one role until the near end stops it, disconnects or falls silent, its time is over, or the peer is
+/// stopped.
 fn one_run(
     lines: &mut Lines,
     task: &Task,
     addresses: Addresses,
-    around: &Around<'_>,
+    (around, limits): (&Around<'_>, Limits),
     stop_peer: &AtomicBool,
 ) -> Result<(), PeerError> {
     let cpus = match around.cpus() {
@@ -360,16 +385,14 @@ fn one_run(
                     return Err(why);
                 }
             };
-            // Reading datagrams needs no capability.
-            let given_up = capability::keep(&[]);
-            if let Err(why) = given_up {
-                let why = format!("cannot drop capabilities: {why}");
+            if let Err(why) = confine_run() {
+                let why = format!("cannot drop privileges: {why}");
                 let _ = ready.send(Say::Error { why: why.clone() });
                 return Err(why);
             }
             let _ = ready.send(say);
             let mut task = task.clone();
-            task.duration = Some(task.duration.unwrap_or(RUN_MAX).min(RUN_MAX));
+            task.duration = Some(task.duration.unwrap_or(limits.run).min(limits.run));
             let steering = Steering { stop: &stop, live: Some(&live), watch };
             role::run(&mut engine, &task, steering).map_err(|e| chain(&e))
         });
@@ -377,7 +400,7 @@ fn one_run(
         let failed = matches!(say, Say::Error { .. });
         let mut asked = lines.send(&say).map(|()| None);
         if asked.is_ok() && !failed {
-            asked = await_message(lines, None, stop_peer);
+            asked = await_end(lines, limits, stop_peer);
         }
         // The run ends for any reply or error: nothing is sent to a near end that disconnected.
         if matches!(asked, Ok(Some(Ask::Stop))) {
@@ -391,7 +414,7 @@ fn one_run(
         let host_time = meter.and_then(|meter| Some(meter.stop().ok()?.host_time()));
         match (asked?, report) {
             (None, _) => Ok(()),
-            (Some(Ask::Run { .. }), _) => {
+            (Some(Ask::Run { .. } | Ask::Alive), _) => {
                 lines.send(&Say::Error { why: "a run is in progress; stop it first".into() })
             }
             (Some(Ask::Stop), Ok(mut report)) => {
@@ -403,11 +426,18 @@ fn one_run(
     })
 }
 
+/// Takes from the calling thread all that reading datagrams does not need.
+fn confine_run() -> io::Result<()> {
+    capability::keep(&[])?;
+    #[cfg(target_arch = "x86_64")]
+    sys::seccomp::Confinement::of_peer_run().and_then(|filter| filter.enter())?;
+    Ok(())
+}
+
 fn open(
     task: &Task,
     addresses: Addresses,
 ) -> Result<(::io::AnyEngine, Option<Watch>, Say), String> {
-    task.check().map_err(|e| chain(&e))?;
     if task.session.is_none() {
         // An echo without a session would answer any sender, and so addresses that never asked.
         return Err("a run over the network needs a session id".into());
@@ -435,4 +465,84 @@ fn open(
         mode: format!("{:?}", task.engine.kind).to_lowercase(),
     };
     Ok((engine, watch, say))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::Mutex;
+
+    use ::io::{EngineKind, EngineSpec, Role};
+
+    use super::super::client::Far;
+    use super::super::protocol::Settings;
+    use super::*;
+    use crate::role::Pace;
+
+    /// Ends a peer, also after a failed assertion.
+    struct Ended<'a>(&'a AtomicBool);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn free_port() -> u16 {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.local_addr().expect("bound").port()
+    }
+
+    #[test]
+    fn run_that_lasts_too_long_is_ended_for_every_role() {
+        let stop = AtomicBool::new(false);
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let options = PeerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            secret: None,
+            version: "test".into(),
+            ports: 1024..=65535,
+            limits: Limits { run: Duration::from_secs(1), ..Limits::default() },
+        };
+        thread::scope(|scope| {
+            let _ended = Ended(&stop);
+            // The thread is confined, the test's own is not.
+            scope.spawn(|| {
+                let tell = |line: &str| drop(tell.lock().expect("no panic").send(line.to_owned()));
+                serve(&options, &stop, &tell)
+            });
+            let line = told.recv_timeout(Duration::from_secs(10)).expect("it listens");
+            let at = line.strip_prefix("listening on ").expect("its first line");
+            for role in [Role::Receive, Role::Echo, Role::Send] {
+                // The session before is over a moment after it said so.
+                let connect = |_| {
+                    let far = Far::connect(at, None).ok();
+                    thread::sleep(LOOK);
+                    far
+                };
+                let mut far = (0..100).find_map(connect).expect("it becomes free");
+                let engine = EngineSpec::plain(EngineKind::Udp);
+                let task =
+                    Task { session: Some(7), ..Task::new(role, engine, Pace::Rate(100), 64) };
+                let near_end = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+                let near_port = near_end.local_addr().expect("bound").port();
+                let ready = far.prepare(&task, &Settings::default(), near_port, free_port());
+                ready.expect("it opens");
+                let (over, began) = (AtomicBool::new(false), Instant::now());
+                let watched = far.watch(
+                    &over,
+                    || began.elapsed() > Duration::from_secs(10),
+                    || {
+                        while !over.load(Ordering::Relaxed) {
+                            thread::sleep(LOOK);
+                        }
+                    },
+                );
+                watched.expect("a thread");
+                let why = far.stop().expect_err("the session is over").to_string();
+                assert!(why.contains("a run takes at most 1 s"), "{role:?}: {why}");
+            }
+        });
+    }
 }
