@@ -39,7 +39,6 @@ struct Stage {
 ///
 /// If a frame is lost or handed out twice, the driver posts a buffer that the device still owns,
 /// or accepts an invalid length.
-/// when it takes a length that cannot be.
 pub fn run(bytes: &[u8]) -> u64 {
     let mut bytes = Bytes(bytes);
     let bits = bytes.u8();

@@ -101,8 +101,8 @@ impl Link {
         }
     }
 
-    /// Resolves an address by ARP.
-    pub fn resolve(&self, ip: Ipv4Addr) -> Result<Endpoint, GuestError> {
+    /// Sends an ARP request for an address; does not wait for the answer.
+    pub fn request(&self, ip: Ipv4Addr) -> Result<(), GuestError> {
         let mut frame = [0; 60];
         let request = arp::Repr {
             operation: arp::Operation::Request,
@@ -114,7 +114,12 @@ impl Link {
         let (dst, ethertype) = (ethernet::BROADCAST, ethernet::TYPE_ARP);
         ethernet::Repr { dst, src: US.mac, ethertype }.write(&mut frame)?;
         request.write(&mut frame[ethernet::HEADER_BYTES..])?;
-        self.send(&frame)?;
+        self.send(&frame)
+    }
+
+    /// Resolves an address by ARP.
+    pub fn resolve(&self, ip: Ipv4Addr) -> Result<Endpoint, GuestError> {
+        self.request(ip)?;
         let mut answer = [0; FRAME_BYTES_MAX];
         while let Some(len) = self.receive(&mut answer)? {
             let packet = ethernet::Packet::parse(&answer[..len])?;

@@ -90,14 +90,14 @@ impl Bench {
         Bench { device, responder, asked, counters }
     }
 
-    /// Handles interrupts and wake-ups until none is left.
+    /// Handles interrupts, which are edge triggered, and wake-ups until none is left.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1000 {
             let wakes = self.asked.receiver_wakes.take();
             if wakes > 0 {
                 self.responder.woken();
                 while self.responder.receive_some() {}
-            } else if self.device.interrupt_is_up() {
+            } else if self.device.take_edge() {
                 self.responder.on_interrupt();
             } else if !(self.responder.is_polled() && self.responder.poll()) {
                 return;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod beyond;
+mod start;
 
 use std::rc::Rc;
 
