@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
 use model::{Load, Path};
+use wirepath_vmnic::serve::Served;
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
@@ -160,6 +161,30 @@ fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not(
     assert_eq!(found, ["shared-ring"]);
     let found = reasons("tcp-receive", &alone);
     assert_eq!(found, Some(Vec::new()));
+}
+
+#[test]
+fn first_ping_is_answered_at_the_same_address_over_every_back_end() {
+    let arms: [&[Switch]; 4] =
+        [&[], &[Switch::SharedRing], &[Switch::XdpRing], Switch::ALL];
+    for arm in arms.map(|switches| Arm::with(switches.iter().copied())) {
+        if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
+            return;
+        }
+        let load = load("stream");
+        if !Vmnic.support(&arm, &load).is_yes() {
+            testkit::skip("kvm", format!("{:?}", Vmnic.support(&arm, &load)));
+            continue;
+        }
+        let served = Served::start(&arm).unwrap();
+        assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
+        let mut ping = std::process::Command::new("ping");
+        ping.args(["-c", "3", "-i", "0.2", "-W", "10"]).arg(served.guest_ip().to_string());
+        let output = served.netns().run(|| ping.output()).unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(" 0% packet loss"), "{}: {said}", arm.name);
+        served.stop().unwrap();
+    }
 }
 
 #[test]
