@@ -90,6 +90,12 @@ model::switches! {
             needs: "a CPU to spare: the vCPU never sleeps",
             source: "field practice: poll-mode drivers; virtio 1.2, 2.7.7",
         },
+        RxBudget {
+            effect: "an interrupt handles 16 frames at most, the receive task the rest; off: until the ring is empty",
+            scope: Guest,
+            needs: "a load of many frames at once, as flood; frames handled in the interrupt",
+            source: "field practice: Linux's NAPI, a weight for each poll",
+        },
     }
 }
 

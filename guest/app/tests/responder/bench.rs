@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use app::responder::Parts;
+use app::responder::{KernelGauges, Parts};
 use app::{Platform, Responder, Switches};
 use net::{Identity, Peer, UDP_PAYLOAD_OFFSET};
 use telemetry::{Counter, Counters, Trace};
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     pub(crate) fn assert_no_leak(&mut self) {
-        let snapshot = self.responder.snapshot(0, 0, 0);
+        let snapshot = self.responder.snapshot(KernelGauges::default());
         assert_eq!(snapshot.get(Counter::FramesHeld), 0);
         assert_eq!(snapshot.get(Counter::FramesReceive), snapshot.get(Counter::RxRingFrames));
         let total: u64 = [Counter::FramesFree, Counter::FramesReceive, Counter::FramesTransmit]

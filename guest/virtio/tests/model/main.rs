@@ -150,7 +150,8 @@ fn round<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
     let device = wires.clone();
-    let device = loom::thread::spawn(move || serve_waking(D::new(case.event_idx), &device, SIZE + 1));
+    let device =
+        loom::thread::spawn(move || serve_waking(D::new(case.event_idx), &device, SIZE + 1));
     for n in 0..SIZE {
         assert!(post(&mut queue, &wires, n), "there is room");
     }

@@ -165,8 +165,7 @@ fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not(
 
 #[test]
 fn first_ping_is_answered_at_the_same_address_over_every_back_end() {
-    let arms: [&[Switch]; 4] =
-        [&[], &[Switch::SharedRing], &[Switch::XdpRing], Switch::ALL];
+    let arms: [&[Switch]; 4] = [&[], &[Switch::SharedRing], &[Switch::XdpRing], Switch::ALL];
     for arm in arms.map(|switches| Arm::with(switches.iter().copied())) {
         if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
             return;
