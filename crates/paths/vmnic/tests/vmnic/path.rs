@@ -142,6 +142,21 @@ fn streams_of_every_rung_are_the_same_at_both_ends() {
 }
 
 #[test]
+fn echoes_of_every_rung_are_answered_and_timed() {
+    for (arm, m) in trials("ping", &["qemu-pcnet", "qemu-virtio-net"]) {
+        let sent_count = m.deliveries["forward"].sent_count;
+        assert!(sent_count > 0, "{}", arm.name);
+        assert_eq!(m.lost_count(), 0, "{}: {:?}", arm.name, m.deliveries);
+        assert_eq!(m.segments["rtt"].len(), sent_count, "{}", arm.name);
+        // Combining must hold a demand back for its millisecond: that is what the load is to show.
+        let combines = arm.has(Switch::SendCombining) && !arm.has(Switch::OwnPolling);
+        let combined_count = m.counters.get("combined_count").copied().unwrap_or(0);
+        assert!(!combines || combined_count > 0, "{}: {:?}", arm.name, m.counters);
+        assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
+    }
+}
+
+#[test]
 fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not() {
     if guest::image_beside_us().is_none() {
         return;
