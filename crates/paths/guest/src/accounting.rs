@@ -1,5 +1,8 @@
 //! Builds a measurement from the wire, QEMU's CPU times and the firmware's counters.
 
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
 use host::cpu::ThreadTimes;
 use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput};
 use sys::rusage::ThreadUsage;
@@ -215,6 +218,15 @@ pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCount
     add_deliveries(&mut m, pinged.sent_count, taken_count, taken_count, came_count);
     m.segments.insert("rtt".into(), pinged.rtt.clone());
     m.costs.insert("near".into(), own_cost(&pinged.usage));
+    m
+}
+
+/// Measurement of starts under traffic, each of which was answered.
+pub(super) fn of_starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
+    let mut m = Measurement { wall_ns: wall.as_nanos() as u64, ..Measurement::default() };
+    let count = times.len();
+    add_deliveries(&mut m, count, count, count, count);
+    m.segments.insert("start".into(), times.clone());
     m
 }
 

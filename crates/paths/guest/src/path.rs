@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
 use super::switches::Switch;
-use super::{echo, session, support, tap};
+use super::{echo, session, start, support, tap};
 
 /// Peer on the same QEMU and wire: Debian's arm64 kernel.
 pub(super) const LINUX: &str = "linux";
@@ -22,7 +22,7 @@ const RTT: &[&str] = &[
     "guest_share_ticks",
 ];
 
-pub(super) static LOADS: [LoadKind; 5] = [
+pub(super) static LOADS: [LoadKind; 6] = [
     LoadKind {
         name: "ping",
         what: "ICMP echoes back to back: the next when the answer has arrived (closed loop)",
@@ -73,6 +73,15 @@ pub(super) static LOADS: [LoadKind; 5] = [
         rate_pps: 0,
         trial: Duration::from_millis(400),
         peers: &[],
+    },
+    LoadKind {
+        name: start::LOAD,
+        what: "boots, one after the other, while frames arrive: from exec of QEMU to the first answer",
+        judged: &["start_ns_mean", "start_ns_min"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_secs(1),
+        peers: &[REFERENCE],
     },
 ];
 

@@ -11,14 +11,14 @@ mod rings;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::vec;
 use std::vec::Vec;
-use std::{assert, vec};
 
 use self::rings::Queue;
 use crate::mmio::{
     self, FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, FEATURE_VERSION_1,
 };
-use crate::net::{self, FEATURE_MAC, HEADER_BYTES};
+use crate::net::{self, FEATURE_MAC};
 use crate::{packed, split};
 
 /// Address of the shared memory for the device.

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use model::{Arm, Path};
+use testkit::arms::supported;
 use testkit::skip;
 use wirepath_guest::echo::Kind;
 use wirepath_guest::files;
@@ -12,6 +14,9 @@ use wirepath_guest::link::GUEST_IP;
 use wirepath_guest::ping::{self, Until};
 use wirepath_guest::qemu::{Boot, Machine};
 
+use wirepath_guest::{Guest, Switch};
+
+use super::arms::load;
 use super::{ALL, ALL_AND_BEYOND, image};
 
 /// Starts of each set of switches; `$WIREPATH_TEST_STARTS` overrides it.
@@ -39,6 +44,26 @@ fn every_start_answers(boot: &Boot, starts: usize, name: &str) {
     let silent: Vec<usize> = (0..starts).filter(|_| !answers_after_a_start(boot)).collect();
     assert!(silent.is_empty(), "{name}: {} of {starts} starts: {silent:?}", silent.len());
     eprintln!("{name:?}: {starts} of {starts} starts answered");
+}
+
+#[test]
+fn load_start_times_each_start_to_its_first_answer() {
+    if image().is_none() {
+        return;
+    }
+    let load = load("start");
+    let mut session = Guest.open(&load).expect("all parts are installed");
+    for arm in [Arm::baseline(), Arm::with([Switch::Quiet, Switch::AsyncTx, Switch::Packed])] {
+        if !supported(&Guest, &arm, &load) {
+            continue;
+        }
+        let m = session.trial(&arm).expect("each start answers");
+        let times = &m.segments["start"];
+        assert!(times.len() >= 1 && times.len() == m.deliveries["return"].received_count);
+        // An emulator does not start within a millisecond.
+        assert!(times.min() > 1_000_000, "{}", times.min());
+        assert!(m.not_effective.is_empty(), "{}: {:?}", arm.name, m.not_effective);
+    }
 }
 
 /// Starts the guest while a frame arrives every 2 ms. Returns true if it answers once it is ready.
