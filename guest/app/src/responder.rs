@@ -14,7 +14,7 @@ use core::fmt;
 use ::telemetry::dump::Request;
 use ::telemetry::{Counter, Counters, Event, Trace};
 use net::{Identity, Peer};
-use virtio::net::{NetDriver, Received, Settings};
+use virtio::net::{NetDriver, QUEUE_FRAMES, Received, Settings};
 use virtio::{Frame, Memory, Registers, StartError};
 
 use crate::{Switch, Switches};
@@ -124,6 +124,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             rx_interrupts: !switches.has(Switch::PollMode),
             packed: switches.has(Switch::Packed),
             indirect: switches.has(Switch::Indirect),
+            ring_frames: if switches.has(Switch::Ring64) { 64 } else { QUEUE_FRAMES as u16 },
         };
         let driver = NetDriver::start(registers, memory, settings)?;
         // An arm must not run without the feature it is named for.

@@ -52,6 +52,8 @@ switches! {
     /// Handles at most one pass of frames in an interrupt; the receive task handles the rest, with
     /// other interrupts allowed. Off: the interrupt lasts until the ring is empty.
     RxBudget = "rx-budget",
+    /// Rings of 64 frames. Off: 256.
+    Ring64 = "ring-64",
 }
 
 /// A set of switches: the switch word.

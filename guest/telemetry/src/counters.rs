@@ -112,6 +112,10 @@ counters! {
     TickLateNsMax = "tick_late_ns_max",
     /// Interrupts that left received frames to the task because their budget was spent.
     RxHandovers = "rx_handovers",
+    /// Sends whose completion was seen by polling.
+    TxPolled = "tx_polled",
+    /// Nanoseconds from when each of those was handed to the device until then.
+    TxPolledNs = "tx_polled_ns",
 }
 
 pub const COUNTERS: usize = Counter::ALL.len();

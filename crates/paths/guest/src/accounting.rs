@@ -78,6 +78,11 @@ impl FirmwareCounts {
             let max_ns = self.after.get(Counter::TickLateNsMax) as f64;
             m.figures.insert("guest_tick_late_ns_max".into(), max_ns);
         }
+        let polled = self.grown(Counter::TxPolled);
+        if polled > 0 {
+            let used_ns = self.grown(Counter::TxPolledNs) as f64 / polled as f64;
+            m.figures.insert("guest_tx_used_ns_mean".into(), used_ns);
+        }
         let features = self.after.get(Counter::Features);
         let has = |bit: u64| features & bit != 0;
         let kind = if has(RING_PACKED) { "packed" } else { "split" };
@@ -176,6 +181,8 @@ impl FirmwareCounts {
             grown(Counter::RxHandovers) == 0,
             format!("no interrupt found more than 16 of {came} frames under load {load}"),
         );
+        let slots = self.after.get(Counter::TxRingFrames);
+        check(Switch::Ring64, slots != 64, format!("the device's ring has {slots} slots"));
         found
     }
 }
@@ -437,6 +444,8 @@ mod tests {
         counts(&late).add_to(&mut m);
         assert_eq!(m.figures["guest_tick_late_ns_mean"], 2000.0);
         assert_eq!(m.figures["guest_tick_late_ns_max"], 90_000.0);
+        counts(&[(Counter::TxPolled, 4), (Counter::TxPolledNs, 100_000)]).add_to(&mut m);
+        assert_eq!(m.figures["guest_tx_used_ns_mean"], 25_000.0);
         let mut unknown = Measurement::default();
         counts(&[]).add_to(&mut unknown);
         assert!(!unknown.figures.contains_key("guest_share_ticks"));

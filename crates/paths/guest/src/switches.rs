@@ -96,6 +96,12 @@ model::switches! {
             needs: "a load of many frames at once, as flood; frames handled in the interrupt",
             source: "field practice: Linux's NAPI, a weight for each poll",
         },
+        Ring64 {
+            effect: "rings of 64 descriptors; off: 256",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 4.2.2, QueueNum: the driver may use less than QueueNumMax",
+        },
     }
 }
 

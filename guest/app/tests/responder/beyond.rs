@@ -220,3 +220,19 @@ fn rx_budget_ends_the_interrupt_after_a_pass_and_the_task_takes_the_rest() {
         }
     }
 }
+
+#[test]
+fn ring_64_refuses_the_65th_frame_in_flight_and_without_it_the_257th() {
+    for kind in ["", ",packed"] {
+        for (more, frames) in [("", 256), (",ring-64", 64)] {
+            let late = Behaviour { sends_at_once: false, ..Behaviour::default() };
+            let mut bench = Bench::with(&format!("quiet,async-tx{kind}{more}"), late);
+            assert_eq!(bench.responder.driver().ring_frames(), (frames, frames));
+            for sequence in 0..300 {
+                assert!(bench.device.receive(&ping(sequence)));
+                bench.settle();
+            }
+            assert_eq!(bench.count(Counter::TxRefused), 300 - u64::from(frames), "{kind}{more}");
+        }
+    }
+}
