@@ -16,7 +16,7 @@ static ON_TICK: interrupts::Slot = Mutex::new(Cell::new(None));
 /// Count at which the last tick was due.
 static DUE: AtomicU64 = AtomicU64::new(0);
 /// Ticks that were due while another waited.
-static LOST: AtomicU64 = AtomicU64::new(0);
+static MISSED: AtomicU64 = AtomicU64::new(0);
 
 /// Nanoseconds per count, with 32 bits of fraction; 0 before the first use.
 static NS_PER_COUNT: AtomicU64 = AtomicU64::new(0);
@@ -75,8 +75,8 @@ pub fn tick_due_ns() -> u64 {
 }
 
 /// Ticks that were due while another waited, and never came.
-pub fn lost_tick_count() -> u64 {
-    LOST.load(Ordering::Relaxed)
+pub fn missed_tick_count() -> u64 {
+    MISSED.load(Ordering::Relaxed)
 }
 
 /// Stops the kernel tick.
@@ -90,7 +90,7 @@ pub(crate) fn on_interrupt() {
     DUE.store(due, Ordering::Relaxed);
     // Ticks missed, because interrupts were masked or the host paused the guest, are counted but not
     // made up: the next is a full one away.
-    LOST.fetch_add(now.saturating_sub(due) / interval, Ordering::Relaxed);
+    MISSED.fetch_add(now.saturating_sub(due) / interval, Ordering::Relaxed);
     let next = due + interval;
     CNTV_CVAL_EL0.set(if next > now { next } else { now + interval });
     kernel::system::tick();

@@ -100,10 +100,10 @@ counters! {
     TxTables = "tx_tables",
     /// Receive passes that found a frame.
     RxPasses = "rx_passes",
-    /// Gauge: ticks of the kernel, one every millisecond; ticks that come while another waits are lost.
+    /// Gauge: ticks of the kernel, one every millisecond, without those missed.
     Ticks = "ticks",
-    /// Gauge: ticks lost.
-    TicksLost = "ticks_lost",
+    /// Gauge: ticks missed, because they were due while another waited.
+    TicksMissed = "ticks_missed",
     /// Ticks that the ticker, the most urgent task, has served.
     TicksServed = "ticks_served",
     /// Nanoseconds from when each of those was due until the ticker ran.

@@ -36,7 +36,7 @@ const DIAGNOSTIC: [Counter; 18] = [
     Counter::TxTables,
     Counter::RxPasses,
     Counter::Ticks,
-    Counter::TicksLost,
+    Counter::TicksMissed,
     Counter::TicksServed,
     Counter::RxHandovers,
 ];

@@ -260,7 +260,7 @@ fn snapshot() -> telemetry::Snapshot {
         context_switches: system::switch_count(),
         interrupts_nested: interrupts::nested_count(),
         ticks: system::tick_count(),
-        ticks_lost: timer::lost_tick_count(),
+        ticks_missed: timer::missed_tick_count(),
         tick_late_ns_max: TICK_LATE_NS_MAX.swap(0, Ordering::Relaxed),
     };
     with_responder(|responder| responder.snapshot(gauges))

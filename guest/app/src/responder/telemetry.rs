@@ -14,7 +14,7 @@ pub struct KernelGauges {
     pub context_switches: u64,
     pub interrupts_nested: u64,
     pub ticks: u64,
-    pub ticks_lost: u64,
+    pub ticks_missed: u64,
     /// Longest lateness of the ticker since the last snapshot.
     pub tick_late_ns_max: u64,
 }
@@ -60,7 +60,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             (Counter::TxTables, stats.tx_table_count),
             (Counter::RxPasses, self.passes_count),
             (Counter::Ticks, kernel.ticks),
-            (Counter::TicksLost, kernel.ticks_lost),
+            (Counter::TicksMissed, kernel.ticks_missed),
             (Counter::TickLateNsMax, kernel.tick_late_ns_max),
         ] {
             self.counters.set(gauge, value);

@@ -316,7 +316,7 @@ fn request_for_counters_is_left_to_the_dump_task_and_answered_correctly() {
         context_switches: 3,
         interrupts_nested: 4,
         ticks: 5,
-        ticks_lost: 6,
+        ticks_missed: 6,
         tick_late_ns_max: 7,
     });
     assert!(bench.responder.send_counters(&dump, &snapshot));
@@ -331,7 +331,7 @@ fn request_for_counters_is_left_to_the_dump_task_and_answered_correctly() {
         Counter::ContextSwitches,
         Counter::InterruptsNested,
         Counter::Ticks,
-        Counter::TicksLost,
+        Counter::TicksMissed,
         Counter::TickLateNsMax,
     ];
     assert_eq!(of_kernel.map(|gauge| counters.get(gauge)), [3, 4, 5, 6, 7]);
