@@ -219,6 +219,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("doorbell_count", work.doorbell_count),
         ("doorbell_wake_count", work.doorbell_wake_count),
         ("combined_count", work.combined_count),
+        ("exit_flush_count", work.exit_flush_count),
         ("moderated_count", work.moderated_count),
         ("polled_frame_count", work.polled_frame_count),
         ("masked_frame_count", work.masked_frame_count),
@@ -344,6 +345,14 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
         format!(
             "no frame passed the AF_XDP rings: {} of {sent} were refused, {received} received",
             work.refused_count
+        ),
+    );
+    check(
+        Switch::FlushAtExit,
+        has_demands && work.exit_flush_count == 0,
+        format!(
+            "no exit of the guest for another cause than a demand found one of the {} frames that waited",
+            work.combined_count
         ),
     );
     found

@@ -96,7 +96,7 @@ fn every_rung_of_the_ladder_runs_and_its_books_close() {
         assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
         // Frames that come one by one are not combined; from `tx-int-mask` on there is hardly an
         // interrupt.
-        let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd"];
+        let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd", "flush-at-exit"];
         assert!(m.not_effective.iter().all(|said| of_load.contains(&&*said.switch)), "{m:?}");
         // All exits are at least those to the process, where the kernel counts them.
         if let Some(all) = m.figures.get("kvm_exits_per_packet") {
