@@ -67,6 +67,10 @@ struct Plan<S> {
     report_received: fn(&mut S, usize),
     /// Reports a frame handed to the device.
     report_posted: fn(&mut S, usize),
+    /// Traces an event with a new time stamp.
+    trace_now: fn(&mut S, Event, u32),
+    /// Traces an event with the last time stamp.
+    trace_too: fn(&S, Event, u32),
 }
 
 /// A queued dump request.
@@ -161,6 +165,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
 
     fn plan(switches: Switches) -> Plan<Self> {
         let quiet = switches.has(Switch::Quiet);
+        let untraced = switches.has(Switch::NoTrace);
         let in_place = switches.has(Switch::IcmpInIrq);
         let lazy = switches.has(Switch::LazyReap);
         let batched = switches.has(Switch::Batching);
@@ -188,6 +193,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             },
             report_received: if quiet { Self::report_nothing } else { Self::print_received },
             report_posted: if quiet { Self::report_nothing } else { Self::print_posted },
+            trace_now: if untraced { |_, _, _| {} } else { Self::record_now },
+            trace_too: if untraced { |_, _, _| {} } else { Self::record_too },
         }
     }
 
@@ -246,14 +253,22 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         }
     }
 
-    /// Traces an event with a new time stamp.
+    /// Traces an event with a new time stamp, if this arm traces.
     fn trace_now(&mut self, event: Event, detail: u32) {
+        (self.plan.trace_now)(self, event, detail);
+    }
+
+    /// Traces an event that immediately follows another, with the same time stamp, if this arm traces.
+    fn trace_too(&self, event: Event, detail: u32) {
+        (self.plan.trace_too)(self, event, detail);
+    }
+
+    fn record_now(&mut self, event: Event, detail: u32) {
         self.now_ns = self.platform.now_ns();
         self.trace.record(self.now_ns, event, detail);
     }
 
-    /// Traces an event that immediately follows another, with the same time stamp.
-    fn trace_too(&self, event: Event, detail: u32) {
+    fn record_too(&self, event: Event, detail: u32) {
         self.trace.record(self.now_ns, event, detail);
     }
 

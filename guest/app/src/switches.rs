@@ -54,6 +54,8 @@ switches! {
     RxBudget = "rx-budget",
     /// Rings of 64 frames. Off: 256.
     Ring64 = "ring-64",
+    /// Records no trace, and reads no clock for it. Off: several entries a packet.
+    NoTrace = "no-trace",
 }
 
 /// A set of switches: the switch word.

@@ -183,6 +183,8 @@ impl FirmwareCounts {
         );
         let slots = self.after.get(Counter::TxRingFrames);
         check(Switch::Ring64, slots != 64, format!("the device's ring has {slots} slots"));
+        let traced = grown(Counter::TraceRecorded);
+        check(Switch::NoTrace, traced > 0, format!("{traced} events were traced"));
         found
     }
 }

@@ -13,7 +13,7 @@ model::switches! {
     /// switch word.
     pub enum Switch {
         Quiet {
-            effect: "no line per packet on the console; off: two. Counters and trace are kept in either state",
+            effect: "no line per packet on the console; off: two. Counters are kept in either state, the trace too",
             scope: Guest,
             needs: "",
             source: "PrimeCell UART (PL011) manual: one character at a time, each waited for",
@@ -101,6 +101,12 @@ model::switches! {
             scope: Guest,
             needs: "",
             source: "virtio 1.2, 4.2.2, QueueNum: the driver may use less than QueueNumMax",
+        },
+        NoTrace {
+            effect: "no trace, and no clock read for it; off: several entries a packet, with time stamps",
+            scope: Guest,
+            needs: "",
+            source: "field practice; under TCG reading the counter takes QEMU's big lock",
         },
     }
 }

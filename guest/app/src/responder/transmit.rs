@@ -25,7 +25,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         if !self.post::<false>(frame, len_bytes) {
             return;
         }
-        let posted_ns = self.now_ns;
+        let posted_ns = self.platform.now_ns();
         for _ in 0..POLL_TURNS_MAX {
             self.reap();
             if self.driver.tx_posted() == 0 {

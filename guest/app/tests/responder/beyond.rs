@@ -236,3 +236,20 @@ fn ring_64_refuses_the_65th_frame_in_flight_and_without_it_the_257th() {
         }
     }
 }
+
+#[test]
+fn no_trace_records_nothing_and_reads_no_clock() {
+    for way in WAYS {
+        for (more, is_traced) in [("", true), (",no-trace", false)] {
+            let mut bench = Bench::new(&format!("{way}{more}"));
+            for sequence in 0..40 {
+                assert!(bench.device.receive(&ping(sequence)));
+                bench.settle();
+            }
+            assert_eq!(bench.asked.clock_reads.get() > 0, is_traced, "{way}{more}");
+            let snapshot = bench.responder.snapshot(KernelGauges::default());
+            assert_eq!(snapshot.get(Counter::TraceRecorded) > 0, is_traced, "{way}{more}");
+            assert_eq!(snapshot.get(Counter::TxPackets), 40, "{way}{more}");
+        }
+    }
+}
