@@ -1,23 +1,27 @@
-//! Answers ARP, ICMP echo and UDP to port 7.
+//! Answers ARP, ICMP echo and UDP to port 7; datagrams to port 9 bound the measured part.
 
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering;
 
-use wire::nettest::boot;
+use wire::nettest::{Signal, boot, report};
 use wire::{arp, ethernet, frame, icmp, ipv4};
 
+use crate::cpu::ticks;
 use crate::nic::Nic;
-use crate::pages::Boot;
-use crate::{idle, interrupts};
+use crate::pages::{Boot, Report};
+use crate::{idle, interrupts, signal};
 
 /// RFC 862.
 const ECHO_PORT: u16 = 7;
+/// RFC 863. The first datagram to it begins the measured part, the next ends it.
+const DISCARD_PORT: u16 = 9;
 
-/// Answers until the monitor stops the guest.
+/// Answers until the measured part ends, or the monitor stops the guest.
 pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
     let ip = Ipv4Addr::from(boot.get(boot::IP) as u32);
     let mac = nic.mac();
     let mut copy = [0; 1514];
+    let mut begun = None;
     loop {
         interrupts::wake_word().store(0, Ordering::Release);
         let mut busy = false;
@@ -29,12 +33,33 @@ pub(crate) fn run(boot: &Boot, nic: &mut Nic) {
             busy = true;
             if answer(&mut copy[..len], mac, ip).is_some() {
                 nic.send(len, |frame| frame.copy_from_slice(&copy[..len]));
+            } else if is_control(&copy[..len], ip) {
+                match begun {
+                    None => {
+                        Report::get().clear();
+                        signal(Signal::Begin);
+                        begun = Some(ticks());
+                    }
+                    Some(begin) => {
+                        Report::get().set(report::TOTAL_TICKS, ticks() - begin);
+                        signal(Signal::End);
+                        return;
+                    }
+                }
             }
         }
         if !busy {
             idle();
         }
     }
+}
+
+/// True for a datagram to this guest's discard port.
+fn is_control(bytes: &[u8], ip: Ipv4Addr) -> bool {
+    let is_ours = |packet: &ipv4::Packet<'_>| packet.header().dst() == ip;
+    let packet = ethernet::Packet::parse(bytes).map(|packet| packet.payload());
+    packet.is_ok_and(|packet| ipv4::Packet::parse(packet).is_ok_and(|packet| is_ours(&packet)))
+        && frame::udp_payload(bytes).is_ok_and(|(meta, _)| meta.dst_port == DISCARD_PORT)
 }
 
 /// Turns a request into its answer, of the same length, in place.

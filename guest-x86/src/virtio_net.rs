@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use dma::Dma;
 use virtio::mmio::register::{INTERRUPT_ACK, INTERRUPT_STATUS};
-use virtio::net::{FRAME_BYTES_MAX, NetDriver, Settings};
+use virtio::net::{FRAME_BYTES_MAX, NetDriver, QUEUE_FRAMES, Settings};
 use virtio::{Frame, Registers};
 use wire::nettest::{boot, report};
 
@@ -22,6 +22,7 @@ const SETTINGS: Settings = Settings {
     rx_interrupts: true,
     packed: false,
     indirect: false,
+    ring_frames: QUEUE_FRAMES as u16,
 };
 /// Polls of a full ring before the driver sleeps.
 const FULL_SPINS: u32 = 64;

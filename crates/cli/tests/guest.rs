@@ -46,6 +46,18 @@ fn missing_parts_are_named_with_a_remedy_and_exit_code_3() {
 }
 
 #[test]
+fn command_of_vmnic_run_is_given_the_address_of_the_guest() {
+    let in_run = ["vmnic", "run", "--", "sh", "-c", "ping -c 1 -W 10 \"$WIREPATH_GUEST_IP\""];
+    let output = wirepath(&in_run).output().expect("it runs");
+    if output.status.code() == Some(3) {
+        testkit::skip("kvm", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("64 bytes from 10.77.0.2"), "{output:?}");
+}
+
+#[test]
 fn paths_lists_switches_and_loads_even_if_they_cannot_run() {
     for path in ["", "/nonexistent"] {
         let mut command = wirepath(&["paths", "--json"]);
@@ -55,7 +67,7 @@ fn paths_lists_switches_and_loads_even_if_they_cannot_run() {
         let paths = json(command);
         let all = paths["paths"].as_array().expect("a list");
         let guest = all.iter().find(|path| path["name"] == "guest").expect("it is listed");
-        assert_eq!(guest["switches"].as_array().map(Vec::len), Some(13));
+        assert_eq!(guest["switches"].as_array().map(Vec::len), Some(16));
         assert_eq!(guest["loads"][0]["peers"][0], "linux");
         if !path.is_empty() {
             assert_eq!(guest["support"]["status"], "unsupported", "{guest}");

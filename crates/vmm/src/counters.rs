@@ -111,6 +111,8 @@ pub struct Work {
     pub refused_count: u64,
     /// Demands that were put off to go with others.
     pub combined_count: u64,
+    /// Exits of the guest that sent what was put off.
+    pub exit_flush_count: u64,
     /// Frames sent whose interrupt was delayed.
     pub moderated_count: u64,
     /// Frames sent that the device found by reading its ring, without a demand.
@@ -149,6 +151,7 @@ impl Work {
             backend_call_count: self.backend_call_count - earlier.backend_call_count,
             refused_count: self.refused_count - earlier.refused_count,
             combined_count: self.combined_count - earlier.combined_count,
+            exit_flush_count: self.exit_flush_count - earlier.exit_flush_count,
             moderated_count: self.moderated_count - earlier.moderated_count,
             polled_frame_count: self.polled_frame_count - earlier.polled_frame_count,
             masked_frame_count: self.masked_frame_count - earlier.masked_frame_count,

@@ -281,6 +281,15 @@ impl Device {
         self.with(|lance, bus| lance.demand(bus))
     }
 
+    /// Sends what waits for others, since the guest has been left anyway.
+    pub(super) fn flush_at_exit(&mut self) -> Result<(), KvmError> {
+        if self.pending == 0 {
+            return Ok(());
+        }
+        self.work.exit_flush_count += 1;
+        self.flush()
+    }
+
     /// Looks at the ring as the chip does by itself; returns whether it found anything.
     pub(super) fn poll(&mut self) -> Result<bool, KvmError> {
         let before = self.lance.counters.tx_frame_count;

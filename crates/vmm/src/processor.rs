@@ -69,9 +69,13 @@ impl<'a> Processor<'a> {
                 break End::Stopped;
             }
             let exit = self.vcpu.run()?;
-            let before_ns = monotonic_ns();
+            let (before_ns, demand_count) = (monotonic_ns(), self.exits.demand_count);
             self.drain(before_ns)?;
             let end = self.handle(exit, before_ns)?;
+            // An exit for a demand is no reason: each would send at once, and combine nothing.
+            if self.shared.switches.flush_at_exit && self.exits.demand_count == demand_count {
+                self.shared.device_for_guest().flush_at_exit()?;
+            }
             self.handling_ns += monotonic_ns() - before_ns;
             if let Some(end) = end {
                 break end;

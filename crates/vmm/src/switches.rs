@@ -35,6 +35,8 @@ pub struct Switches {
     pub tx_int_mask: bool,
     /// Interrupts are raised by a pulse that needs no call to take back.
     pub irq_fd: bool,
+    /// Combined frames go out at the guest's next exit to the process, whatever caused it.
+    pub flush_at_exit: bool,
 }
 
 impl Switches {
@@ -59,6 +61,7 @@ impl Switches {
         own_polling: false,
         tx_int_mask: false,
         irq_fd: false,
+        flush_at_exit: false,
     };
 
     /// All of them.
@@ -69,6 +72,7 @@ impl Switches {
         tx_int_mask: true,
         irq_fd: true,
         xdp_ring: true,
+        flush_at_exit: true,
         ..Switches::SOURCE
     };
 }

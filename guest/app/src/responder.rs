@@ -7,12 +7,14 @@ mod receive;
 mod telemetry;
 mod transmit;
 
+pub use self::telemetry::KernelGauges;
+
 use core::fmt;
 
 use ::telemetry::dump::Request;
 use ::telemetry::{Counter, Counters, Event, Trace};
 use net::{Identity, Peer};
-use virtio::net::{NetDriver, Received, Settings};
+use virtio::net::{NetDriver, QUEUE_FRAMES, Received, Settings};
 use virtio::{Frame, Memory, Registers, StartError};
 
 use crate::{Switch, Switches};
@@ -24,6 +26,18 @@ pub const POLL_TURN_US: u32 = 10;
 const BACKLOG: usize = 64;
 /// Queued dump requests.
 const DUMPS: usize = 4;
+
+/// The function of an arm that has these constant parameters.
+macro_rules! of_consts {
+    ($function:ident[$($known:tt)*]) => { Self::$function::<$($known)*> };
+    ($function:ident[$($known:tt)*] $first:expr $(, $rest:expr)*) => {
+        if $first {
+            of_consts!($function[$($known)* true,] $($rest),*)
+        } else {
+            of_consts!($function[$($known)* false,] $($rest),*)
+        }
+    };
+}
 
 /// Services of the machine that the responder needs.
 pub trait Platform {
@@ -53,6 +67,10 @@ struct Plan<S> {
     report_received: fn(&mut S, usize),
     /// Reports a frame handed to the device.
     report_posted: fn(&mut S, usize),
+    /// Traces an event with a new time stamp.
+    trace_now: fn(&mut S, Event, u32),
+    /// Traces an event with the last time stamp.
+    trace_too: fn(&S, Event, u32),
 }
 
 /// A queued dump request.
@@ -77,6 +95,8 @@ pub struct Responder<R: Registers, M: Memory, P: Platform> {
     now_ns: u64,
     /// The transmit interrupt was enabled because the ring was full.
     tx_armed: bool,
+    /// The interrupt has left received frames to the task, which has not finished.
+    rx_left: bool,
     /// Receive passes that found a frame.
     passes_count: u64,
     backlog: [Option<Received>; BACKLOG],
@@ -108,6 +128,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             rx_interrupts: !switches.has(Switch::PollMode),
             packed: switches.has(Switch::Packed),
             indirect: switches.has(Switch::Indirect),
+            ring_frames: if switches.has(Switch::Ring64) { 64 } else { QUEUE_FRAMES as u16 },
         };
         let driver = NetDriver::start(registers, memory, settings)?;
         // An arm must not run without the feature it is named for.
@@ -133,6 +154,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             trace: parts.trace,
             now_ns: 0,
             tx_armed: false,
+            rx_left: false,
             passes_count: 0,
             backlog: [const { None }; BACKLOG],
             backlog_head: 0,
@@ -143,6 +165,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
 
     fn plan(switches: Switches) -> Plan<Self> {
         let quiet = switches.has(Switch::Quiet);
+        let untraced = switches.has(Switch::NoTrace);
         let in_place = switches.has(Switch::IcmpInIrq);
         let lazy = switches.has(Switch::LazyReap);
         let batched = switches.has(Switch::Batching);
@@ -170,6 +193,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             },
             report_received: if quiet { Self::report_nothing } else { Self::print_received },
             report_posted: if quiet { Self::report_nothing } else { Self::print_posted },
+            trace_now: if untraced { |_, _, _| {} } else { Self::record_now },
+            trace_too: if untraced { |_, _, _| {} } else { Self::record_too },
         }
     }
 
@@ -178,21 +203,11 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         let in_place = switches.has(Switch::IcmpInIrq);
         let lazy = switches.has(Switch::LazyReap);
         let batched = switches.has(Switch::Batching);
-        match (switches.has(Switch::RxTask), in_place, lazy, batched) {
-            (false, false, false, false) => Self::in_interrupt::<false, false, false>,
-            (false, false, true, false) => Self::in_interrupt::<false, true, false>,
-            (false, true, false, false) => Self::in_interrupt::<true, false, false>,
-            (false, true, true, false) => Self::in_interrupt::<true, true, false>,
-            (false, false, false, true) => Self::in_interrupt::<false, false, true>,
-            (false, false, true, true) => Self::in_interrupt::<false, true, true>,
-            (false, true, false, true) => Self::in_interrupt::<true, false, true>,
-            (false, true, true, true) => Self::in_interrupt::<true, true, true>,
-            (true, false, false, _) => Self::in_task::<false>,
-            (true, false, true, _) => Self::in_task::<true>,
-            (true, true, false, false) => Self::echoes_in_interrupt::<false, false>,
-            (true, true, true, false) => Self::echoes_in_interrupt::<true, false>,
-            (true, true, false, true) => Self::echoes_in_interrupt::<false, true>,
-            (true, true, true, true) => Self::echoes_in_interrupt::<true, true>,
+        let budget = switches.has(Switch::RxBudget);
+        match (switches.has(Switch::RxTask), in_place) {
+            (false, _) => of_consts!(in_interrupt[] in_place, lazy, batched, budget),
+            (true, false) => of_consts!(in_task[] lazy),
+            (true, true) => of_consts!(echoes_in_interrupt[] lazy, batched, budget),
         }
     }
 
@@ -238,14 +253,22 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         }
     }
 
-    /// Traces an event with a new time stamp.
+    /// Traces an event with a new time stamp, if this arm traces.
     fn trace_now(&mut self, event: Event, detail: u32) {
+        (self.plan.trace_now)(self, event, detail);
+    }
+
+    /// Traces an event that immediately follows another, with the same time stamp, if this arm traces.
+    fn trace_too(&self, event: Event, detail: u32) {
+        (self.plan.trace_too)(self, event, detail);
+    }
+
+    fn record_now(&mut self, event: Event, detail: u32) {
         self.now_ns = self.platform.now_ns();
         self.trace.record(self.now_ns, event, detail);
     }
 
-    /// Traces an event that immediately follows another, with the same time stamp.
-    fn trace_too(&self, event: Event, detail: u32) {
+    fn record_too(&self, event: Event, detail: u32) {
         self.trace.record(self.now_ns, event, detail);
     }
 
@@ -254,6 +277,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         self.counters.add(Counter::Restarts, 1);
         self.trace_now(Event::Restarted, 0);
         self.tx_armed = false;
+        // The new rings ask for interrupts.
+        self.rx_left = false;
         if let Err(error) = self.driver.restart() {
             self.platform.print(format_args!("wirepath-guest: restart failed: {error}\n"));
         }

@@ -49,6 +49,13 @@ switches! {
     /// Polls the receive ring whenever no other task runs. The device never interrupts for
     /// received frames, and the CPU never sleeps.
     PollMode = "poll-mode",
+    /// Handles at most one pass of frames in an interrupt; the receive task handles the rest, with
+    /// other interrupts allowed. Off: the interrupt lasts until the ring is empty.
+    RxBudget = "rx-budget",
+    /// Rings of 64 frames. Off: 256.
+    Ring64 = "ring-64",
+    /// Records no trace, and reads no clock for it. Off: several entries a packet.
+    NoTrace = "no-trace",
 }
 
 /// A set of switches: the switch word.

@@ -13,6 +13,11 @@ use crate::interrupts;
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 static ON_TICK: interrupts::Slot = Mutex::new(Cell::new(None));
 
+/// Count at which the last tick was due.
+static DUE: AtomicU64 = AtomicU64::new(0);
+/// Ticks that were due while another waited.
+static MISSED: AtomicU64 = AtomicU64::new(0);
+
 /// Nanoseconds per count, with 32 bits of fraction; 0 before the first use.
 static NS_PER_COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -64,6 +69,16 @@ pub fn start(ticks_per_second: u32, on_tick: Option<fn()>) {
     interrupts::enable_timer();
 }
 
+/// Time at which the last tick was due, on the clock of [`now_ns`].
+pub fn tick_due_ns() -> u64 {
+    ns_of(DUE.load(Ordering::Relaxed))
+}
+
+/// Ticks that were due while another waited, and never came.
+pub fn missed_tick_count() -> u64 {
+    MISSED.load(Ordering::Relaxed)
+}
+
 /// Stops the kernel tick.
 pub fn stop() {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
@@ -71,8 +86,12 @@ pub fn stop() {
 
 pub(crate) fn on_interrupt() {
     let (now, interval) = (count(), INTERVAL.load(Ordering::Relaxed));
-    // Ticks missed because the host paused the guest are not made up: the next is a full one away.
-    let next = CNTV_CVAL_EL0.get() + interval;
+    let due = CNTV_CVAL_EL0.get();
+    DUE.store(due, Ordering::Relaxed);
+    // Ticks missed, because interrupts were masked or the host paused the guest, are counted but not
+    // made up: the next is a full one away.
+    MISSED.fetch_add(now.saturating_sub(due) / interval, Ordering::Relaxed);
+    let next = due + interval;
     CNTV_CVAL_EL0.set(if next > now { next } else { now + interval });
     kernel::system::tick();
     if let Some(on_tick) = critical_section::with(|cs| ON_TICK.borrow(cs).get()) {

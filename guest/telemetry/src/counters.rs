@@ -100,8 +100,22 @@ counters! {
     TxTables = "tx_tables",
     /// Receive passes that found a frame.
     RxPasses = "rx_passes",
-    /// Gauge: ticks of the kernel, one every 10 ms; ticks that come while another waits are lost.
+    /// Gauge: ticks of the kernel, one every millisecond, without those missed.
     Ticks = "ticks",
+    /// Gauge: ticks missed, because they were due while another waited.
+    TicksMissed = "ticks_missed",
+    /// Ticks that the ticker, the most urgent task, has served.
+    TicksServed = "ticks_served",
+    /// Nanoseconds from when each of those was due until the ticker ran.
+    TickLateNs = "tick_late_ns",
+    /// Gauge: the longest of those since the counters were last dumped.
+    TickLateNsMax = "tick_late_ns_max",
+    /// Interrupts that left received frames to the task because their budget was spent.
+    RxHandovers = "rx_handovers",
+    /// Sends whose completion was seen by polling.
+    TxPolled = "tx_polled",
+    /// Nanoseconds from when each of those was handed to the device until then.
+    TxPolledNs = "tx_polled_ns",
 }
 
 pub const COUNTERS: usize = Counter::ALL.len();

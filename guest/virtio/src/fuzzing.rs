@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
 use crate::mmio::status;
-use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
+use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, QUEUE_FRAMES, Settings};
 use crate::{DeviceFault, Frame};
 
 /// Maximum frames held by the driver's user.
@@ -39,7 +39,6 @@ struct Stage {
 ///
 /// If a frame is lost or handed out twice, the driver posts a buffer that the device still owns,
 /// or accepts an invalid length.
-/// when it takes a length that cannot be.
 pub fn run(bytes: &[u8]) -> u64 {
     let mut bytes = Bytes(bytes);
     let bits = bytes.u8();
@@ -49,6 +48,7 @@ pub fn run(bytes: &[u8]) -> u64 {
         rx_interrupts: bits & 4 != 0,
         packed: bits & 8 != 0,
         indirect: bits & 16 != 0,
+        ring_frames: QUEUE_FRAMES as u16,
     };
     let queue_frames_max = [2, 8, 11, 256][usize::from(bits >> 5) % 4];
     let behaviour = Behaviour { sends_at_once: false, queue_frames_max, ..Behaviour::default() };

@@ -220,7 +220,6 @@ impl<R: Registers> Transport<R> {
     ///
     /// Call before checking the rings: anything the device adds after the acknowledgement raises the
     /// line again, so nothing is missed.
-    /// acknowledgement raises the line again, so nothing is overlooked.
     pub fn take_interrupt(&self) -> Interrupt {
         let bits = self.registers.read32(register::INTERRUPT_STATUS);
         if bits != 0 {

@@ -69,6 +69,8 @@ pub struct Settings {
     /// Use VIRTIO_F_INDIRECT_DESC if the device offers it: frames are sent as a table of header
     /// and frame.
     pub indirect: bool,
+    /// Largest size of a ring, up to [`QUEUE_FRAMES`]; the device may have less.
+    pub ring_frames: u16,
 }
 
 /// Notification counts since the driver was started.
@@ -436,7 +438,8 @@ fn bring_up<R: Registers>(
         0 => None,
         _ => Some(transport.read_config::<6>()?),
     };
-    let rings = [open(transport, memory, features, RX)?, open(transport, memory, features, TX)?];
+    let mut open = |queue| open(transport, memory, features, settings.ring_frames, queue);
+    let rings = [open(RX)?, open(TX)?];
     if features & FEATURE_INDIRECT_DESC != 0 {
         let frames = (0..POOL_FRAMES as u16).map(|index| buffer(index) + HEADER_BYTES);
         TABLES.write(memory, features & FEATURE_RING_PACKED != 0, frames);
@@ -450,6 +453,7 @@ fn open<R: Registers>(
     transport: &mut Transport<R>,
     memory: &impl Memory,
     features: u64,
+    ring_frames: u16,
     queue: u16,
 ) -> Result<Ring<QUEUE_FRAMES>, StartError> {
     let max_frames = transport.queue_frames_max(queue);
@@ -457,7 +461,7 @@ fn open<R: Registers>(
         return Err(StartError::QueueSize { queue, max_frames });
     }
     // May be smaller than the device's maximum.
-    let max_frames = max_frames.min(QUEUE_FRAMES as u32);
+    let max_frames = max_frames.min(QUEUE_FRAMES as u32).min(u32::from(ring_frames.max(2)));
     let event_idx = features & FEATURE_EVENT_IDX != 0;
     let (split, packed) = LAYOUTS[usize::from(queue)];
     let (ring, size, [descriptors, driver, device]) = if features & FEATURE_RING_PACKED != 0 {

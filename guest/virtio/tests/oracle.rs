@@ -23,7 +23,14 @@ proptest! {
         let behaviour =
             Behaviour { sends_at_once: false, queue_frames_max: size, ..Behaviour::default() };
         let (device, registers, memory) = FakeDevice::new(behaviour);
-        let settings = Settings { event_idx, tx_interrupts, rx_interrupts: true, packed, indirect };
+        let settings = Settings {
+            event_idx,
+            tx_interrupts,
+            rx_interrupts: true,
+            packed,
+            indirect,
+            ring_frames: 256,
+        };
         let mut driver = NetDriver::start(registers, memory, settings).expect("it is willing");
         let (mut coming, mut going) = (VecDeque::new(), VecDeque::new());
         let mut number = 0_u32;

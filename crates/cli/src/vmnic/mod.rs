@@ -20,13 +20,16 @@ use crate::exit::Failure;
 use streams::BenchCommand;
 pub(crate) use streams::Document as StreamsDocument;
 
+/// Environment variable of the command that `vmnic run` starts.
+const GUEST_IP_VARIABLE: &str = "WIREPATH_GUEST_IP";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmnicCommand {
     /// Start a guest that answers ping and serves echo, discard and chargen
     #[command(after_help = "\
 Example:
   wirepath vmnic run -- ping -c 3 10.77.0.2
-  wirepath vmnic run --switches rap-in-kernel+tdmd-doorbell+shared-ring -- nc 10.77.0.1 9")]
+  wirepath vmnic run --switches rap-in-kernel+tdmd-doorbell+shared-ring -- nc 10.77.0.2 9")]
     Run(RunArgs),
     /// Streams through a guest, checked at both ends
     #[command(subcommand, after_help = "Example:\n  wirepath vmnic bench streams --size 100MB")]
@@ -38,7 +41,8 @@ pub(crate) struct RunArgs {
     /// Switches that are on, joined by +; none is the baseline
     #[arg(long, default_value = "baseline")]
     switches: String,
-    /// Command to run in the namespace that reaches the guest; without one it serves until interrupted
+    /// Command to run in the namespace that reaches the guest, with the guest's address in
+    /// WIREPATH_GUEST_IP; without one it serves until interrupted
     #[arg(last = true)]
     command: Vec<OsString>,
 }
@@ -95,7 +99,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
     let status = match command.split_first() {
         Some((program, arguments)) => {
             let mut child = Command::new(program);
-            child.args(arguments);
+            child.args(arguments).env(GUEST_IP_VARIABLE, ip.to_string());
             let ran = served.netns().run(|| child.status())?;
             let why = |e| Failure::failed(format!("cannot run {}: {e}", program.display()));
             Some(ran.map_err(why)?)

@@ -1,5 +1,8 @@
 //! Builds a measurement from the wire, QEMU's CPU times and the firmware's counters.
 
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
 use host::cpu::ThreadTimes;
 use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput};
 use sys::rusage::ThreadUsage;
@@ -17,7 +20,7 @@ const EVENT_IDX: u64 = 1 << 29;
 const RING_PACKED: u64 = 1 << 34;
 
 /// Counters of the firmware that distinguish arms.
-const DIAGNOSTIC: [Counter; 15] = [
+const DIAGNOSTIC: [Counter; 18] = [
     Counter::Interrupts,
     Counter::InterruptsIdle,
     Counter::RxWakes,
@@ -33,9 +36,12 @@ const DIAGNOSTIC: [Counter; 15] = [
     Counter::TxTables,
     Counter::RxPasses,
     Counter::Ticks,
+    Counter::TicksMissed,
+    Counter::TicksServed,
+    Counter::RxHandovers,
 ];
 /// Interval of the firmware's kernel ticks.
-const TICK_NS: f64 = 1e7;
+const TICK_NS: f64 = 1e6;
 
 /// The firmware's counters before and after the measured part.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +69,19 @@ impl FirmwareCounts {
         if due > 0.0 {
             let share = self.grown(Counter::Ticks) as f64 / due;
             m.figures.insert("guest_share_ticks".into(), share);
+        }
+        let served = self.grown(Counter::TicksServed);
+        if served > 0 {
+            let late_ns = self.grown(Counter::TickLateNs) as f64;
+            m.figures.insert("guest_tick_late_ns_mean".into(), late_ns / served as f64);
+            // The request before the measured part has reset it.
+            let max_ns = self.after.get(Counter::TickLateNsMax) as f64;
+            m.figures.insert("guest_tick_late_ns_max".into(), max_ns);
+        }
+        let polled = self.grown(Counter::TxPolled);
+        if polled > 0 {
+            let used_ns = self.grown(Counter::TxPolledNs) as f64 / polled as f64;
+            m.figures.insert("guest_tx_used_ns_mean".into(), used_ns);
         }
         let features = self.after.get(Counter::Features);
         let has = |bit: u64| features & bit != 0;
@@ -157,6 +176,15 @@ impl FirmwareCounts {
                  driver asked it not to"
             ),
         );
+        check(
+            Switch::RxBudget,
+            grown(Counter::RxHandovers) == 0,
+            format!("no interrupt found more than 16 of {came} frames under load {load}"),
+        );
+        let slots = self.after.get(Counter::TxRingFrames);
+        check(Switch::Ring64, slots != 64, format!("the device's ring has {slots} slots"));
+        let traced = grown(Counter::TraceRecorded);
+        check(Switch::NoTrace, traced > 0, format!("{traced} events were traced"));
         found
     }
 }
@@ -199,6 +227,15 @@ pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCount
     add_deliveries(&mut m, pinged.sent_count, taken_count, taken_count, came_count);
     m.segments.insert("rtt".into(), pinged.rtt.clone());
     m.costs.insert("near".into(), own_cost(&pinged.usage));
+    m
+}
+
+/// Measurement of starts under traffic, each of which was answered.
+pub(super) fn of_starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
+    let mut m = Measurement { wall_ns: wall.as_nanos() as u64, ..Measurement::default() };
+    let count = times.len();
+    add_deliveries(&mut m, count, count, count, count);
+    m.segments.insert("start".into(), times.clone());
     m
 }
 
@@ -399,8 +436,18 @@ mod tests {
     #[test]
     fn share_of_ticks_is_that_of_the_kernels_ticks_that_were_due() {
         let mut m = Measurement::default();
-        counts(&[(Counter::UptimeNs, 400_000_000), (Counter::Ticks, 30)]).add_to(&mut m);
+        counts(&[(Counter::UptimeNs, 400_000_000), (Counter::Ticks, 300)]).add_to(&mut m);
         assert_eq!(m.figures["guest_share_ticks"], 0.75);
+        let late = [
+            (Counter::TicksServed, 300),
+            (Counter::TickLateNs, 600_000),
+            (Counter::TickLateNsMax, 90_000),
+        ];
+        counts(&late).add_to(&mut m);
+        assert_eq!(m.figures["guest_tick_late_ns_mean"], 2000.0);
+        assert_eq!(m.figures["guest_tick_late_ns_max"], 90_000.0);
+        counts(&[(Counter::TxPolled, 4), (Counter::TxPolledNs, 100_000)]).add_to(&mut m);
+        assert_eq!(m.figures["guest_tx_used_ns_mean"], 25_000.0);
         let mut unknown = Measurement::default();
         counts(&[]).add_to(&mut unknown);
         assert!(!unknown.figures.contains_key("guest_share_ticks"));

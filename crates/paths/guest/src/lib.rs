@@ -15,6 +15,7 @@ pub mod ping;
 pub mod qemu;
 pub mod selftest;
 mod session;
+pub mod start;
 mod support;
 mod switches;
 pub mod tap;

@@ -101,8 +101,8 @@ impl Link {
         }
     }
 
-    /// Resolves an address by ARP.
-    pub fn resolve(&self, ip: Ipv4Addr) -> Result<Endpoint, GuestError> {
+    /// Sends an ARP request for an address; does not wait for the answer.
+    pub fn request(&self, ip: Ipv4Addr) -> Result<(), GuestError> {
         let mut frame = [0; 60];
         let request = arp::Repr {
             operation: arp::Operation::Request,
@@ -114,18 +114,30 @@ impl Link {
         let (dst, ethertype) = (ethernet::BROADCAST, ethernet::TYPE_ARP);
         ethernet::Repr { dst, src: US.mac, ethertype }.write(&mut frame)?;
         request.write(&mut frame[ethernet::HEADER_BYTES..])?;
-        self.send(&frame)?;
+        self.send(&frame)
+    }
+
+    /// Resolves an address by ARP.
+    pub fn resolve(&self, ip: Ipv4Addr) -> Result<Endpoint, GuestError> {
+        self.request(ip)?;
         let mut answer = [0; FRAME_BYTES_MAX];
         while let Some(len) = self.receive(&mut answer)? {
-            let packet = ethernet::Packet::parse(&answer[..len])?;
-            if packet.ethertype() == ethernet::TYPE_ARP {
-                let reply = arp::Packet::parse(packet.payload())?;
-                if reply.operation() == arp::Operation::Reply && reply.sender_ip() == ip {
-                    return Ok(Endpoint { mac: reply.sender_mac(), ip });
-                }
+            if let Some(peer) = Link::resolved(&answer[..len], ip)? {
+                return Ok(peer);
             }
         }
         Err(GuestError::Silent { what: format!("an ARP request for {ip}") })
+    }
+
+    /// The host that `frame`, if it is an ARP reply, names for an address.
+    pub(super) fn resolved(frame: &[u8], ip: Ipv4Addr) -> Result<Option<Endpoint>, GuestError> {
+        let packet = ethernet::Packet::parse(frame)?;
+        if packet.ethertype() != ethernet::TYPE_ARP {
+            return Ok(None);
+        }
+        let reply = arp::Packet::parse(packet.payload())?;
+        let is_it = reply.operation() == arp::Operation::Reply && reply.sender_ip() == ip;
+        Ok(is_it.then(|| Endpoint { mac: reply.sender_mac(), ip }))
     }
 
     /// Answers an ARP request for the near end. Returns true if `frame` was one.

@@ -5,16 +5,24 @@ use std::time::Duration;
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
 use super::switches::Switch;
-use super::{echo, session, support, tap};
+use super::{echo, session, start, support, tap};
 
 /// Peer on the same QEMU and wire: Debian's arm64 kernel.
 pub(super) const LINUX: &str = "linux";
 /// Peer on the same QEMU and wire: firmware with driver `virtio-drivers` and protocols `smoltcp`.
 pub(super) const REFERENCE: &str = "virtio-drivers";
 
-const RTT: &[&str] = &["rtt_ns_p50", "rtt_ns_p99", "main_wait_ns_per_packet", "cpu_ns_per_packet"];
+/// Judged under loads of one echo at a time: also what the answers cost the firmware's other tasks.
+const RTT: &[&str] = &[
+    "rtt_ns_p50",
+    "rtt_ns_p99",
+    "main_wait_ns_per_packet",
+    "cpu_ns_per_packet",
+    "guest_tick_late_ns_max",
+    "guest_share_ticks",
+];
 
-pub(super) static LOADS: [LoadKind; 5] = [
+pub(super) static LOADS: [LoadKind; 6] = [
     LoadKind {
         name: "ping",
         what: "ICMP echoes back to back: the next when the answer has arrived (closed loop)",
@@ -36,7 +44,13 @@ pub(super) static LOADS: [LoadKind; 5] = [
     LoadKind {
         name: "flood",
         what: "UDP echoes, as many as the card accepts; answers count as received",
-        judged: &["received_pps", "cpu_ns_per_packet", "main_wait_ns_per_packet"],
+        judged: &[
+            "received_pps",
+            "cpu_ns_per_packet",
+            "main_wait_ns_per_packet",
+            "guest_tick_late_ns_max",
+            "guest_share_ticks",
+        ],
         size_bytes: 18,
         rate_pps: 0,
         trial: Duration::from_millis(400),
@@ -59,6 +73,15 @@ pub(super) static LOADS: [LoadKind; 5] = [
         rate_pps: 0,
         trial: Duration::from_millis(400),
         peers: &[],
+    },
+    LoadKind {
+        name: start::LOAD,
+        what: "boots, one after the other, while frames arrive: from exec of QEMU to the first answer",
+        judged: &["start_ns_mean", "start_ns_min"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_secs(1),
+        peers: &[REFERENCE],
     },
 ];
 

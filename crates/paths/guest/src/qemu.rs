@@ -198,12 +198,7 @@ impl Machine {
     /// Boots with the network card on a pair of datagram sockets. Returns when the guest is ready: the
     /// firmware has announced its address, other guests have printed it.
     pub fn boot(boot: &Boot) -> Result<(Machine, Link), GuestError> {
-        let folder = folder()?;
-        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
-        let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
-        let wire = dgram(&near, &card);
-        let (mut machine, listener, started) = Machine::start(boot, folder, &wire, None, None)?;
-        let link = Link::new(bound, card)?;
+        let (mut machine, link, listener, started) = Machine::start_with_link(boot)?;
         match boot.system {
             System::Firmware { .. } => {
                 while !link.is_announced()? {
@@ -217,6 +212,22 @@ impl Machine {
         link.connect()?;
         machine.attach(&listener)?;
         Ok((machine, link))
+    }
+
+    /// Starts on a pair of sockets without waiting for the guest. Returns also the time of exec.
+    pub(super) fn start_on_sockets(boot: &Boot) -> Result<(Machine, Link, Instant), GuestError> {
+        let (mut machine, link, listener, started) = Machine::start_with_link(boot)?;
+        machine.attach(&listener)?;
+        Ok((machine, link, started))
+    }
+
+    fn start_with_link(boot: &Boot) -> Result<(Machine, Link, UnixListener, Instant), GuestError> {
+        let folder = folder()?;
+        let (near, card) = (folder.path().join("host"), folder.path().join("card"));
+        let bound = UnixDatagram::bind(&near).map_err(GuestError::io("binding the wire's end"))?;
+        let wire = dgram(&near, &card);
+        let (machine, listener, started) = Machine::start(boot, folder, &wire, None, None)?;
+        Ok((machine, Link::new(bound, card)?, listener, started))
     }
 
     /// Boots in a namespace, in which QEMU creates the TAP interface [`TAP_IFNAME`].
@@ -325,7 +336,7 @@ impl Machine {
     }
 
     /// Errors: QEMU has ended, or the guest's time limit has passed.
-    fn check(&mut self, boot: &Boot, started: Instant) -> Result<(), GuestError> {
+    pub(super) fn check(&mut self, boot: &Boot, started: Instant) -> Result<(), GuestError> {
         let ended = !self.is_running();
         if ended || started.elapsed() > boot.ready_max() {
             return Err(GuestError::Boot { what: "did not get ready", said: self.last_words() });

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
 use model::{Arm, ArmKind, Measurement};
@@ -16,9 +16,10 @@ use super::ping::Until;
 use super::qemu::{self, Boot, Machine, Placement};
 use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
 use super::tap::{INTERVAL, LOAD as TAP_LOAD, TapMachine};
-use super::{files, flood, ping};
+use super::{files, flood, ping, start};
 use lab::Meter;
 use model::{Load, PathError, Session};
+use telemetry::Snapshot;
 
 /// Duration of the echoes before the measured part, so that code is translated, addresses are
 /// resolved and caches are warm.
@@ -30,6 +31,7 @@ enum Traffic {
     Echo(Kind),
     Flood,
     Tap,
+    Start,
 }
 
 /// A machine with one of the two kinds of wire.
@@ -63,6 +65,7 @@ impl GuestSession {
             "udp-ping" => Traffic::Echo(Kind::Udp),
             "flood" => Traffic::Flood,
             TAP_LOAD => Traffic::Tap,
+            start::LOAD => Traffic::Start,
             _ => Traffic::Echo(Kind::Icmp),
         };
         Ok(GuestSession {
@@ -101,6 +104,9 @@ impl GuestSession {
     }
 
     fn variant(&self, arm: &Arm) -> Result<(Measurement, u64), GuestError> {
+        if self.traffic == Traffic::Start {
+            return self.starts(&self.firmware(arm), Some(arm));
+        }
         let mut booted = self.boot(&self.firmware(arm))?;
         booted.machine().place(&self.placement(arm))?;
         let mut m = self.measure(&mut booted, Some(arm))?;
@@ -114,12 +120,40 @@ impl GuestSession {
     }
 
     fn reference(&self) -> Result<(Measurement, u64), GuestError> {
-        let mut booted = self.boot(&Boot::reference(files::reference()?))?;
+        let boot = Boot::reference(files::reference()?);
+        if self.traffic == Traffic::Start {
+            return self.starts(&boot, None);
+        }
+        let mut booted = self.boot(&boot)?;
         let mut m = self.measure(&mut booted, None)?;
         let ready_ns = booted.machine().ready_after.as_nanos() as f64;
         m.figures.insert("ready_ns".into(), ready_ns);
         m.mode.insert("guest".into(), "virtio-drivers and smoltcp".into());
         Ok((m, booted.machine().cpu_ns()))
+    }
+
+    /// Boots under traffic until the trial's time has passed, at least once. Switches are judged by the
+    /// counters of the last boot, from its start.
+    fn starts(&self, boot: &Boot, arm: Option<&Arm>) -> Result<(Measurement, u64), GuestError> {
+        let (begun, mut used_ns) = (Instant::now(), 0);
+        let mut times = model::latency_histogram();
+        loop {
+            let mut started = start::boot(boot, self.load.size_bytes)?;
+            times.saturating_record(started.first_answer_after.as_nanos() as u64);
+            used_ns += started.machine.cpu_ns();
+            if begun.elapsed() < self.load.trial {
+                continue;
+            }
+            let mut m = accounting::of_starts(&times, begun.elapsed());
+            let Some(arm) = arm else { return Ok((m, used_ns)) };
+            let after = started.link.counters(&started.peer, 1)?;
+            let before = Snapshot([0; telemetry::COUNTERS]);
+            self.check_switches(&mut m, &FirmwareCounts { before, after }, arm)?;
+            let placed = started.machine.placement_in_effect()?;
+            let console = started.machine.said();
+            m.not_effective.extend(accounting::placement_and_console(arm, &placed, &console));
+            return Ok((m, used_ns));
+        }
     }
 
     fn linux(&mut self) -> Result<(Measurement, u64), GuestError> {
@@ -207,6 +241,17 @@ impl GuestSession {
         let Some(counts) = counts else { return Ok(m) };
         counts.add_to(&mut m);
         let Some(arm) = arm else { return Ok(m) };
+        self.check_switches(&mut m, counts, arm)?;
+        Ok(m)
+    }
+
+    /// Adds the switches without effect. Errors: the firmware ran with others than the arm's.
+    fn check_switches(
+        &self,
+        m: &mut Measurement,
+        counts: &FirmwareCounts,
+        arm: &Arm,
+    ) -> Result<(), GuestError> {
         // One image serves all arms: check that the requested arm ran.
         let asked = firmware_switches(arm).split(',').filter(|id| !id.is_empty()).count();
         if counts.switch_count() as usize != asked {
@@ -214,7 +259,7 @@ impl GuestSession {
             return Err(GuestError::Print { program: "the firmware", wanted });
         }
         m.not_effective = counts.not_effective(arm, &self.load.kind);
-        Ok(m)
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ model::switches! {
     /// switch word.
     pub enum Switch {
         Quiet {
-            effect: "no line per packet on the console; off: two. Counters and trace are kept in either state",
+            effect: "no line per packet on the console; off: two. Counters are kept in either state, the trace too",
             scope: Guest,
             needs: "",
             source: "PrimeCell UART (PL011) manual: one character at a time, each waited for",
@@ -89,6 +89,24 @@ model::switches! {
             scope: Guest,
             needs: "a CPU to spare: the vCPU never sleeps",
             source: "field practice: poll-mode drivers; virtio 1.2, 2.7.7",
+        },
+        RxBudget {
+            effect: "an interrupt handles 16 frames at most, the receive task the rest; off: until the ring is empty",
+            scope: Guest,
+            needs: "a load of many frames at once, as flood; frames handled in the interrupt",
+            source: "field practice: Linux's NAPI, a weight for each poll",
+        },
+        Ring64 {
+            effect: "rings of 64 descriptors; off: 256",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, 4.2.2, QueueNum: the driver may use less than QueueNumMax",
+        },
+        NoTrace {
+            effect: "no trace, and no clock read for it; off: several entries a packet, with time stamps",
+            scope: Guest,
+            needs: "",
+            source: "field practice; under TCG reading the counter takes QEMU's big lock",
         },
     }
 }

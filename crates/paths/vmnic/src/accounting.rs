@@ -5,6 +5,7 @@ use wire::nettest::report;
 
 use super::host_stream::Passed;
 use super::native::Ran;
+use super::ping::Pinged;
 use super::qemu;
 use super::sink::Received;
 use crate::switches::Switch;
@@ -155,6 +156,35 @@ fn stream(wall_ns: u64, passed: &Passed, frame_count: u64) -> Measurement {
     m
 }
 
+/// Round trips of the echoes, and their delivery: one that was not answered is lost on the way back.
+fn echoes(wall_ns: u64, pinged: &Pinged) -> Measurement {
+    let mut m = Measurement { wall_ns, ..Measurement::default() };
+    let (sent_count, answered_count) = (pinged.sent_count, pinged.rtt.len());
+    for (direction, received_count) in [("forward", sent_count), ("return", answered_count)] {
+        let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
+        m.deliveries.insert(direction.into(), delivery);
+    }
+    m.segments.insert("rtt".into(), pinged.rtt.clone());
+    m.costs.insert("host".into(), cost(&pinged.usage));
+    m
+}
+
+/// Measurement of echoes of a guest. An echo is two packets, there and back.
+pub(super) fn of_ping(seen: &Snapshot, pinged: &Pinged) -> Measurement {
+    let mut m = echoes(pinged.wall_ns, pinged);
+    // A call to send each, and one to receive its answer.
+    let call_count = 2 * pinged.sent_count;
+    guest_figures(&mut m, seen, pinged.sent_count + pinged.rtt.len(), call_count);
+    m
+}
+
+/// Measurement of echoes of a guest on QEMU's device.
+pub(super) fn of_qemu_ping(ran: &qemu::Ran, pinged: &Pinged) -> Measurement {
+    let mut m = echoes(pinged.wall_ns, pinged);
+    qemu_figures(&mut m, ran, pinged.sent_count + pinged.rtt.len());
+    m
+}
+
 /// Adds the bytes of the measured part that the guest digested: none in a judged trial.
 fn add_digested(m: &mut Measurement, page: &[u64; report::LEN]) {
     let is_digested = page[report::DIGEST..report::DIGEST + 4].iter().any(|&word| word != 0);
@@ -189,6 +219,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("doorbell_count", work.doorbell_count),
         ("doorbell_wake_count", work.doorbell_wake_count),
         ("combined_count", work.combined_count),
+        ("exit_flush_count", work.exit_flush_count),
         ("moderated_count", work.moderated_count),
         ("polled_frame_count", work.polled_frame_count),
         ("masked_frame_count", work.masked_frame_count),
@@ -314,6 +345,14 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
         format!(
             "no frame passed the AF_XDP rings: {} of {sent} were refused, {received} received",
             work.refused_count
+        ),
+    );
+    check(
+        Switch::FlushAtExit,
+        has_demands && work.exit_flush_count == 0,
+        format!(
+            "no exit of the guest for another cause than a demand found one of the {} frames that waited",
+            work.combined_count
         ),
     );
     found

@@ -10,6 +10,8 @@ pub mod image;
 mod native;
 mod path;
 #[cfg(target_arch = "x86_64")]
+mod ping;
+#[cfg(target_arch = "x86_64")]
 mod qemu;
 #[cfg(target_arch = "x86_64")]
 mod run_guest;

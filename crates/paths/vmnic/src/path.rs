@@ -11,10 +11,10 @@ const PEERS: &[&str] =
     &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net", "qemu-virtio-net-kvm"];
 /// Peers that keep to a link's rate.
 const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
-/// Peers with a TCP/IP stack.
+/// Peers that receive: the guest on QEMU's devices.
 const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
 
-static LOADS: [LoadKind; 4] = [
+static LOADS: [LoadKind; 5] = [
     LoadKind {
         name: "stream",
         what: "raw frames from the guest to the host as fast as they go",
@@ -49,6 +49,15 @@ static LOADS: [LoadKind; 4] = [
         size_bytes: 65_536,
         rate_pps: 0,
         trial: Duration::from_millis(500),
+        peers: STREAM_PEERS,
+    },
+    LoadKind {
+        name: "ping",
+        what: "UDP echoes of the guest back to back: the next when the answer has arrived (closed loop)",
+        judged: &["rtt_ns_p50", "rtt_ns_p99", "vcpu_ns_per_packet", "cpu_ns_per_packet"],
+        size_bytes: 56,
+        rate_pps: 0,
+        trial: Duration::from_millis(400),
         peers: STREAM_PEERS,
     },
 ];
@@ -108,6 +117,7 @@ impl Path for Vmnic {
         }
         let (sizes, remedy) = match load.kind.as_str() {
             "tcp" | "tcp-receive" => (1..=65_536, "a write has 1 to 65,536 bytes"),
+            "ping" => (4..=1472, "an echo has 4 to 1,472 bytes, its number included"),
             _ => (60..=1514, "a frame has 60 to 1514 bytes without its check sequence"),
         };
         if !sizes.contains(&load.size_bytes) {

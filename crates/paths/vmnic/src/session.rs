@@ -11,6 +11,7 @@ use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
 
 use super::host_stream::{Direction, Length, Passed};
+use super::ping::Ping;
 use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
 use super::sink::SinkError;
 use super::stream::Stream;
@@ -143,6 +144,31 @@ impl VmnicSession {
         Ok(m)
     }
 
+    fn ping(&self) -> Ping {
+        Ping { size_bytes: self.load.size_bytes, trial: self.load.trial }
+    }
+
+    /// Echoes between a Linux socket and the guest.
+    fn echoes(&self, arm: &Arm) -> Result<Measurement, PathError> {
+        let meter = Meter::start(&self.clock, &[])?;
+        let (measured, pinged, mode) = self.ping().through(&self.ends, &self.image, arm)?;
+        let used = meter.stop()?;
+        let mut m = accounting::of_ping(&measured, &pinged);
+        used.account(&mut m);
+        m.mode.insert("back end".into(), mode.into());
+        m.not_effective = accounting::not_effective(arm, &measured);
+        Ok(m)
+    }
+
+    fn qemu_echoes(&self, card: qemu::Card) -> Result<Measurement, PathError> {
+        let meter = Meter::start(&self.clock, &[])?;
+        let (ran, pinged) = self.ping().through_qemu(card, &self.ends, &self.image)?;
+        let used = meter.stop()?;
+        let mut m = accounting::of_qemu_ping(&ran, &pinged);
+        used.with_children(ran.total_ns).account(&mut m);
+        Ok(m)
+    }
+
     fn stream_of(&self, direction: Direction, is_digested: bool) -> Stream {
         let length = Length::For(self.load.trial);
         Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
@@ -230,7 +256,11 @@ impl Session for VmnicSession {
             "tcp-receive" => Some(Direction::ToGuest),
             _ => None,
         };
-        match (arm.kind, qemu::Card::of_arm(&arm.name), direction) {
+        let card = qemu::Card::of_arm(&arm.name).filter(|_| arm.kind == ArmKind::Peer);
+        if self.load.kind == "ping" {
+            return card.map_or_else(|| self.echoes(arm), |card| self.qemu_echoes(card));
+        }
+        match (arm.kind, card, direction) {
             (ArmKind::Peer, Some(card), None) => self.qemu(card),
             (ArmKind::Peer, Some(card), Some(direction)) => {
                 self.qemu_stream(&arm.name, card, direction)

@@ -63,6 +63,12 @@ model::switches! {
             needs: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
             source: "kernel documentation, networking/af_xdp.rst",
         },
+        FlushAtExit {
+            effect: "combined frames also go out when the guest exits to the process for another cause; brings send-combining with it",
+            scope: Process,
+            needs: "",
+            source: "USENIX 2001, a hosted virtual machine monitor's I/O devices: sent at world switches that happen anyway",
+        },
     }
 }
 
@@ -72,7 +78,9 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
     vmm::Switches {
         rap_in_kernel: arm.has(Switch::RapInKernel),
         tdmd_doorbell: arm.has(Switch::TdmdDoorbell),
-        send_combining: arm.has(Switch::SendCombining) || arm.has(Switch::CombineMore),
+        send_combining: [Switch::SendCombining, Switch::CombineMore, Switch::FlushAtExit]
+            .iter()
+            .any(|switch| arm.has(*switch)),
         combine_more: arm.has(Switch::CombineMore),
         shared_ring: arm.has(Switch::SharedRing) || arm.has(Switch::XdpRing),
         xdp_ring: arm.has(Switch::XdpRing),
@@ -80,6 +88,7 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         own_polling: arm.has(Switch::OwnPolling),
         tx_int_mask: arm.has(Switch::TxIntMask),
         irq_fd: arm.has(Switch::IrqFd),
+        flush_at_exit: arm.has(Switch::FlushAtExit),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use lab::{End, Pair, PairSpec, TapEnd};
+use lab::{End, GuestWire, TapEnd};
 use sys::tap::Tap;
 
 use model::PathError;
@@ -35,7 +35,7 @@ impl BackEnd {
 /// A TAP, and a veth for both kinds of rings.
 pub(super) struct Topology {
     tap: TapEnd,
-    wire: Pair,
+    wire: GuestWire,
 }
 
 /// An open back end.
@@ -52,21 +52,15 @@ pub(super) struct Wire<'a> {
 
 impl Topology {
     pub(super) fn new() -> Result<Self, PathError> {
-        let wire = Pair::new(&PairSpec { tso: false, ..PairSpec::default() });
-        let wire = wire.map_err(PathError::part)?;
-        // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
-        wire.far.set_feature("tx-checksum-ip-generic", false).map_err(PathError::part)?;
-        // The guest takes the place of the near end, with its own address.
-        let known = wire.far.run(|| host::net::set_neighbour(wire.far.ifindex, wire.near.ip, MAC));
-        known.map_err(PathError::part)?.map_err(PathError::part)?;
-        Ok(Topology { tap: TapEnd::new().map_err(PathError::part)?, wire })
+        let tap = TapEnd::new().map_err(PathError::part)?;
+        Ok(Topology { tap, wire: GuestWire::new().map_err(PathError::part)? })
     }
 
     /// The host's side of a back end.
     pub(super) fn far(&self, back_end: BackEnd) -> &End {
         match back_end {
             BackEnd::Tap => &self.tap.host,
-            BackEnd::PacketRing | BackEnd::XdpRing => &self.wire.far,
+            BackEnd::PacketRing | BackEnd::XdpRing => &self.wire.host,
         }
     }
 
@@ -77,22 +71,21 @@ impl Topology {
 
     /// Opens a back end with new sockets.
     pub(super) fn open(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
-        let near = &self.wire.near;
-        let far = self.far(back_end);
+        let (port, far) = (&self.wire.port, self.far(back_end));
         match back_end {
             BackEnd::Tap => {
                 let halves = tap_backend(&self.tap.tap).map_err(PathError::part)?;
                 Ok(Wire::of(halves, far, self.tap.guest_ip, "TAP"))
             }
             BackEnd::PacketRing => {
-                let opened = near.run(|| ring_backend(near.ifindex)).map_err(PathError::part)?;
+                let opened = port.run(|| ring_backend(port.ifindex)).map_err(PathError::part)?;
                 let halves = opened.map_err(PathError::part)?;
-                Ok(Wire::of(halves, far, near.ip, "TPACKET_V3 rings on a veth"))
+                Ok(Wire::of(halves, far, self.wire.guest_ip, "TPACKET_V3 rings on a veth"))
             }
             BackEnd::XdpRing => {
-                let open = || xdp_backend(near.ifindex, &near.ifname);
-                let halves = near.run(open).map_err(PathError::part)?.map_err(PathError::part)?;
-                Ok(Wire::of(halves, far, near.ip, "AF_XDP rings on a veth, copying"))
+                let open = || xdp_backend(port.ifindex, &port.ifname);
+                let halves = port.run(open).map_err(PathError::part)?.map_err(PathError::part)?;
+                Ok(Wire::of(halves, far, self.wire.guest_ip, "AF_XDP rings on a veth, copying"))
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use app::responder::{Dump, Parts};
+use app::responder::{Dump, KernelGauges, Parts};
 use app::{Config, Platform, Responder, Switch};
 use board_virt::gpio::Pin;
 use board_virt::tree::Machine;
@@ -14,11 +15,13 @@ use telemetry::dump::{DumpKind, Request};
 use telemetry::{Counter, Counters, Event, Trace};
 use virtio::StartError;
 
-/// A tick is 10 ms: no timeout here is shorter.
-const TICKS_PER_SECOND: u32 = 100;
+/// A tick is 1 ms: the period of the ticker.
+const TICKS_PER_SECOND: u32 = 1000;
 /// Ticks after which a dump is dropped if the transmit ring stays full.
-const DUMP_TICKS_MAX: u32 = 100;
+const DUMP_TICKS_MAX: u32 = 1000;
 
+/// The most urgent task: periodic work, which the network must not delay.
+const TICKER: kernel::Priority = 5;
 const RECEIVER: kernel::Priority = 10;
 const DUMPER: kernel::Priority = 20;
 
@@ -36,6 +39,10 @@ static STATION: Mutex<RefCell<Option<&'static mut TheResponder>>> = Mutex::new(R
 static DEFERRED: Mutex<Cell<bool>> = Mutex::new(Cell::new(false));
 static WAKE: Mutex<Cell<Option<Semaphore>>> = Mutex::new(Cell::new(None));
 static DUMPS: Mutex<Cell<Option<Queue>>> = Mutex::new(Cell::new(None));
+/// Times at which ticks were due, for the ticker.
+static TICKS: Mutex<Cell<Option<Queue>>> = Mutex::new(Cell::new(None));
+/// Longest lateness of the ticker since the last snapshot, nanoseconds.
+static TICK_LATE_NS_MAX: AtomicU64 = AtomicU64::new(0);
 
 /// The board as a [`Platform`].
 struct Virt {
@@ -109,7 +116,7 @@ fn on_net() {
 }
 
 pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
-    let (wake, dumps) = (Semaphore::new(0), Queue::new());
+    let (wake, dumps, ticks) = (Semaphore::new(0), Queue::new(), Queue::new());
     let pin = config.gpio.then(board_virt::gpio_pin).flatten();
     let responder = match start(machine, config, Virt { pin, wake, dumps }) {
         Ok(started) => started,
@@ -122,8 +129,10 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
         *STATION.borrow_ref_mut(cs) = Some(RESPONDER.put(responder));
         WAKE.borrow(cs).set(Some(wake));
         DUMPS.borrow(cs).set(Some(dumps));
+        TICKS.borrow(cs).set(Some(ticks));
     });
-    if config.switches.has(Switch::RxTask) {
+    board_virt::spawn(TICKER, ticker, 0);
+    if config.switches.has(Switch::RxTask) || config.switches.has(Switch::RxBudget) {
         board_virt::spawn(RECEIVER, receiver, 0);
     }
     board_virt::spawn(DUMPER, dumper, 0);
@@ -131,7 +140,7 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
     board_virt::spawn(super::IDLE, if is_polled { poller } else { super::idle }, 0);
     interrupts::on_key(on_key);
     console::listen();
-    timer::start(TICKS_PER_SECOND, None);
+    timer::start(TICKS_PER_SECOND, Some(on_tick));
     let identity = with_responder(|responder| responder.identity());
     let [a, b, c, d, e, f] = identity.mac;
     console::print(format_args!(
@@ -177,6 +186,26 @@ fn start(
         }
     }
     Err(error)
+}
+
+/// Queues a tick for the ticker. A full queue means that it is many ticks behind: the tick is not
+/// served, which shows in the counters.
+fn on_tick() {
+    if let Some(ticks) = critical_section::with(|cs| TICKS.borrow(cs).get()) {
+        let _ = ticks.post(timer::tick_due_ns());
+    }
+}
+
+/// Serves each tick by recording how late it does: a control loop in place of the work of one.
+fn ticker(_: usize) {
+    let ticks = critical_section::with(|cs| TICKS.borrow(cs).get()).expect("set before the start");
+    loop {
+        let Ok(due_ns) = ticks.pend(0) else { continue };
+        let late_ns = timer::now_ns().saturating_sub(due_ns);
+        COUNTERS.add(Counter::TicksServed, 1);
+        COUNTERS.add(Counter::TickLateNs, late_ns);
+        TICK_LATE_NS_MAX.fetch_max(late_ns, Ordering::Relaxed);
+    }
 }
 
 /// Receive task, woken by the interrupt. The most urgent task that uses the responder.
@@ -227,9 +256,14 @@ fn dumper(_: usize) {
 }
 
 fn snapshot() -> telemetry::Snapshot {
-    let (switches, nested) = (system::switch_count(), interrupts::nested_count());
-    let ticks = system::tick_count();
-    with_responder(|responder| responder.snapshot(switches, nested, ticks))
+    let gauges = KernelGauges {
+        context_switches: system::switch_count(),
+        interrupts_nested: interrupts::nested_count(),
+        ticks: system::tick_count(),
+        ticks_missed: timer::missed_tick_count(),
+        tick_late_ns_max: TICK_LATE_NS_MAX.swap(0, Ordering::Relaxed),
+    };
+    with_responder(|responder| responder.snapshot(gauges))
 }
 
 fn send_dump(dump: &Dump) {

@@ -14,23 +14,41 @@ use crate::Switch;
 const PASS: usize = 16;
 
 impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
-    /// Baseline: handles every frame in the interrupt.
-    pub(super) fn in_interrupt<const IN_PLACE: bool, const LAZY: bool, const BATCHED: bool>(
+    /// Baseline: handles every frame in the interrupt. `BUDGET`: at most one pass of them, and the
+    /// task the rest.
+    pub(super) fn in_interrupt<
+        const IN_PLACE: bool,
+        const LAZY: bool,
+        const BATCHED: bool,
+        const BUDGET: bool,
+    >(
         &mut self,
     ) {
-        let mut any = false;
-        loop {
+        let mut total = 0;
+        while !self.rx_left {
             let count = self.pass::<IN_PLACE, BATCHED>();
-            any |= count > 0;
-            if count == PASS {
-                continue;
-            }
-            // Without EVENT_IDX the interrupt was never disabled.
-            if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
+            total += count;
+            if BUDGET && total >= PASS {
+                self.leave_to_task();
+            } else if count < PASS && !self.rx_more_in_interrupt() {
                 break;
             }
         }
-        self.finish_interrupt::<LAZY>(any);
+        self.finish_interrupt::<LAZY>(total > 0);
+    }
+
+    /// Enables the receive interrupt after a pass that ran dry. Returns true if more frames have come.
+    fn rx_more_in_interrupt(&self) -> bool {
+        // Without EVENT_IDX the interrupt was never disabled.
+        self.driver.has_event_idx() && self.driver.rx_enable_interrupts()
+    }
+
+    /// Leaves received frames to the task; the card does not interrupt for others until it is done.
+    fn leave_to_task(&mut self) {
+        self.rx_left = true;
+        self.counters.add(Counter::RxHandovers, 1);
+        self.driver.rx_disable_interrupts();
+        self.platform.wake_receiver();
     }
 
     /// The interrupt only wakes the task.
@@ -43,10 +61,13 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         self.finish_interrupt::<LAZY>(any);
     }
 
-    /// Answers echoes in place in the interrupt; wakes the task for other frames.
-    pub(super) fn echoes_in_interrupt<const LAZY: bool, const BATCHED: bool>(&mut self) {
-        let mut any = false;
-        loop {
+    /// Answers echoes in place in the interrupt; wakes the task for other frames. `BUDGET`: looks at one
+    /// pass of frames at most, and leaves the rest to the task.
+    pub(super) fn echoes_in_interrupt<const LAZY: bool, const BATCHED: bool, const BUDGET: bool>(
+        &mut self,
+    ) {
+        let mut total = 0;
+        while !self.rx_left {
             let mut count = 0;
             while count < PASS
                 && self.backlog_len < BACKLOG
@@ -58,24 +79,23 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
                 }
                 self.end_frame::<BATCHED>();
             }
-            any |= count > 0;
+            total += count;
             self.end_pass::<BATCHED>(count);
             if self.backlog_len == BACKLOG {
                 // The task takes the rest from the ring.
                 self.driver.rx_disable_interrupts();
                 break;
             }
-            if count == PASS {
-                continue;
-            }
-            if !self.driver.has_event_idx() || !self.driver.rx_enable_interrupts() {
+            if BUDGET && total >= PASS {
+                self.leave_to_task();
+            } else if count < PASS && !self.rx_more_in_interrupt() {
                 break;
             }
         }
         if self.backlog_len > 0 {
             self.platform.wake_receiver();
         }
-        self.finish_interrupt::<LAZY>(any);
+        self.finish_interrupt::<LAZY>(total > 0);
     }
 
     /// Handles some frames in the task. Returns true if it must be called again.
@@ -96,7 +116,11 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         }
         self.end_pass::<BATCHED>(count);
         // Process, enable, check again: a frame that arrived in between raises no interrupt.
-        count == PASS || self.driver.rx_enable_interrupts()
+        if count == PASS || self.driver.rx_enable_interrupts() {
+            return true;
+        }
+        self.rx_left = false;
+        false
     }
 
     /// In poll mode, interrupts only report completed sends.

@@ -8,6 +8,17 @@ use virtio::{Memory, Registers};
 
 use super::{Dump, Platform, Responder};
 
+/// Gauges of the kernel and its tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelGauges {
+    pub context_switches: u64,
+    pub interrupts_nested: u64,
+    pub ticks: u64,
+    pub ticks_missed: u64,
+    /// Longest lateness of the ticker since the last snapshot.
+    pub tick_late_ns_max: u64,
+}
+
 impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
     pub(super) fn report_nothing(&mut self, _len_bytes: usize) {}
 
@@ -22,12 +33,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
     }
 
     /// All counters, with gauges updated: those of the kernel are passed.
-    pub fn snapshot(
-        &mut self,
-        context_switches: u64,
-        interrupts_nested: u64,
-        ticks: u64,
-    ) -> Snapshot {
+    pub fn snapshot(&mut self, kernel: KernelGauges) -> Snapshot {
         // A completion that waits for a lazy reap is not a frame in flight.
         self.reap();
         let ledger = self.driver.ledger();
@@ -42,8 +48,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             (Counter::TxRingFrames, tx_ring.into()),
             (Counter::Features, self.driver.features()),
             (Counter::Switches, self.switches.word().into()),
-            (Counter::ContextSwitches, context_switches),
-            (Counter::InterruptsNested, interrupts_nested),
+            (Counter::ContextSwitches, kernel.context_switches),
+            (Counter::InterruptsNested, kernel.interrupts_nested),
             (Counter::TraceRecorded, self.trace.recorded_count()),
             (Counter::TraceLost, self.trace.lost_count()),
             (Counter::UptimeNs, self.platform.now_ns()),
@@ -53,7 +59,9 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             (Counter::TxDoorbells, stats.tx_doorbell_count),
             (Counter::TxTables, stats.tx_table_count),
             (Counter::RxPasses, self.passes_count),
-            (Counter::Ticks, ticks),
+            (Counter::Ticks, kernel.ticks),
+            (Counter::TicksMissed, kernel.ticks_missed),
+            (Counter::TickLateNsMax, kernel.tick_late_ns_max),
         ] {
             self.counters.set(gauge, value);
         }

@@ -25,9 +25,13 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
         if !self.post::<false>(frame, len_bytes) {
             return;
         }
+        let posted_ns = self.platform.now_ns();
         for _ in 0..POLL_TURNS_MAX {
             self.reap();
             if self.driver.tx_posted() == 0 {
+                let waited_ns = self.platform.now_ns().saturating_sub(posted_ns);
+                self.counters.add(Counter::TxPolled, 1);
+                self.counters.add(Counter::TxPolledNs, waited_ns);
                 return;
             }
             self.counters.add(Counter::TxPollTurns, 1);

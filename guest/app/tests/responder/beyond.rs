@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use app::responder::Parts;
+use app::responder::{KernelGauges, Parts};
 use app::{Responder, Switches};
 use telemetry::dump::{DumpKind, PORT, Request};
 use telemetry::{Counter, Counters, Trace};
@@ -63,7 +63,11 @@ fn batching_notifies_once_a_pass_and_without_it_for_every_frame() {
             // 40 frames are passes of 16, 16 and 8.
             assert_eq!(shown, times, "{way}{more}: answers");
             assert_eq!(stats.rx_shown_count - before.rx_shown_count, times, "{way}{more}: buffers");
-            assert_eq!(bench.responder.snapshot(0, 0, 0).get(Counter::RxPasses), 3, "{way}{more}");
+            assert_eq!(
+                bench.responder.snapshot(KernelGauges::default()).get(Counter::RxPasses),
+                3,
+                "{way}{more}"
+            );
             let sent: Vec<u16> =
                 bench.device.take_sent().iter().map(|frame| pong_sequence(frame)).collect();
             assert_eq!(sent, (0..40).collect::<Vec<u16>>(), "{way}{more}");
@@ -120,7 +124,7 @@ fn announcements_and_dumps_do_not_wait_for_a_pass() {
     bench.device.receive(&datagram(PORT, &request.bytes()));
     bench.settle();
     let dump = bench.responder.take_dump().expect("it is queued");
-    let snapshot = bench.responder.snapshot(0, 0, 0);
+    let snapshot = bench.responder.snapshot(KernelGauges::default());
     assert!(bench.responder.send_counters(&dump, &snapshot));
     assert_eq!(bench.device.take_sent().len(), 1);
 }
@@ -139,7 +143,11 @@ fn indirect_sends_every_frame_as_a_table_and_without_it_none() {
             bench.device.receive(&ping(sequence));
             bench.settle();
         }
-        assert_eq!(bench.responder.snapshot(0, 0, 0).get(Counter::TxTables), tables, "{switches}");
+        assert_eq!(
+            bench.responder.snapshot(KernelGauges::default()).get(Counter::TxTables),
+            tables,
+            "{switches}"
+        );
         assert_eq!(bench.count(Counter::TxPackets), 9, "{switches}");
     }
 }
@@ -173,4 +181,75 @@ fn poll_mode_stays_polled_after_a_restart() {
     bench.settle();
     assert_eq!(bench.device.interrupt_count(), before);
     assert_eq!(bench.device.take_sent().len(), 1);
+}
+
+#[test]
+fn rx_budget_ends_the_interrupt_after_a_pass_and_the_task_takes_the_rest() {
+    for way in
+        WAYS.into_iter().filter(|way| !way.contains("rx-task") || way.contains("icmp-in-irq"))
+    {
+        for (more, in_interrupt) in [("", 40), (",rx-budget", 16)] {
+            let mut bench = Bench::new(&format!("{way}{more}"));
+            for sequence in 0..40 {
+                assert!(bench.device.receive(&ping(sequence)));
+            }
+            assert!(bench.device.take_edge());
+            bench.responder.on_interrupt();
+            assert_eq!(bench.count(Counter::RxPackets), in_interrupt, "{way}{more}");
+            let handovers = u64::from(in_interrupt < 40);
+            assert_eq!(bench.count(Counter::RxHandovers), handovers, "{way}{more}");
+            if handovers > 0 {
+                // No frame raises an interrupt until the task is done, and another interrupt leaves the
+                // ring to it.
+                bench.device.raise_interrupt(1);
+                bench.responder.on_interrupt();
+                assert!(bench.device.receive(&ping(40)));
+                assert!(!bench.device.interrupt_is_up(), "{way}{more}");
+                assert_eq!(bench.count(Counter::RxPackets), 16, "{way}{more}");
+            } else {
+                assert!(bench.device.receive(&ping(40)));
+            }
+            bench.settle();
+            assert!(bench.device.receive(&ping(41)), "{way}{more}");
+            assert!(bench.device.interrupt_is_up(), "{way}{more}: never armed again");
+            bench.settle();
+            let sent = bench.device.take_sent();
+            let sent: Vec<u16> = sent.iter().map(|frame| pong_sequence(frame)).collect();
+            assert_eq!(sent, (0..42).collect::<Vec<u16>>(), "{way}{more}");
+            bench.assert_no_leak();
+        }
+    }
+}
+
+#[test]
+fn ring_64_refuses_the_65th_frame_in_flight_and_without_it_the_257th() {
+    for kind in ["", ",packed"] {
+        for (more, frames) in [("", 256), (",ring-64", 64)] {
+            let late = Behaviour { sends_at_once: false, ..Behaviour::default() };
+            let mut bench = Bench::with(&format!("quiet,async-tx{kind}{more}"), late);
+            assert_eq!(bench.responder.driver().ring_frames(), (frames, frames));
+            for sequence in 0..300 {
+                assert!(bench.device.receive(&ping(sequence)));
+                bench.settle();
+            }
+            assert_eq!(bench.count(Counter::TxRefused), 300 - u64::from(frames), "{kind}{more}");
+        }
+    }
+}
+
+#[test]
+fn no_trace_records_nothing_and_reads_no_clock() {
+    for way in WAYS {
+        for (more, is_traced) in [("", true), (",no-trace", false)] {
+            let mut bench = Bench::new(&format!("{way}{more}"));
+            for sequence in 0..40 {
+                assert!(bench.device.receive(&ping(sequence)));
+                bench.settle();
+            }
+            assert_eq!(bench.asked.clock_reads.get() > 0, is_traced, "{way}{more}");
+            let snapshot = bench.responder.snapshot(KernelGauges::default());
+            assert_eq!(snapshot.get(Counter::TraceRecorded) > 0, is_traced, "{way}{more}");
+            assert_eq!(snapshot.get(Counter::TxPackets), 40, "{way}{more}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use core::ptr::NonNull;
 
+use board_virt::interrupts;
 use board_virt::tree::Machine;
 use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -24,8 +25,11 @@ type Net = VirtIONet<Identity, MmioTransport<'static>, RING>;
 
 pub(super) struct Card(Net);
 
-/// Opens the first network card. Returns it with its interrupt number.
-pub(super) fn open(machine: &Machine) -> Option<(Card, u32)> {
+/// Opens the first network card.
+///
+/// - `on_interrupt`: handler of its interrupt. The controller listens before the card starts: the
+///   edge of a frame that comes before would be lost.
+pub(super) fn open(machine: &Machine, on_interrupt: fn()) -> Option<Card> {
     machine.virtio_windows().iter().find_map(|(base, interrupt)| {
         // Empty slots read as device kind 0. Probed with our own transport, which releases its handle.
         let window = board_virt::window(*base);
@@ -34,9 +38,10 @@ pub(super) fn open(machine: &Machine) -> Option<(Card, u32)> {
         // SAFETY: the device tree lists a virtio-mmio window there, mapped as a device; the handle
         // that probed it is gone.
         let transport = unsafe { MmioTransport::new(header, WINDOW_BYTES) }.ok()?;
+        interrupts::on_net(*interrupt, on_interrupt);
         let mut net = Net::new(transport, BUFFER_BYTES).ok()?;
         net.enable_interrupts();
-        Some((Card(net), *interrupt))
+        Some(Card(net))
     })
 }
 

@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 
 use app::Config;
 use board_virt::tree::Machine;
-use board_virt::{console, interrupts, power, timer};
+use board_virt::{console, power, timer};
 use critical_section::Mutex;
 use kernel::system::{self, Semaphore};
 
@@ -32,7 +32,7 @@ fn main(machine: Machine) -> ! {
         Err(error) => end(format_args!("refused: {error}")),
     };
     memory::open();
-    let Some((card, interrupt)) = card::open(&machine) else {
+    let Some(card) = card::open(&machine, on_interrupt) else {
         end(format_args!("no network card"))
     };
     let [a, b, c, d, e, f] = card.mac();
@@ -43,7 +43,6 @@ fn main(machine: Machine) -> ! {
     });
     board_virt::spawn(STATION, responder::run, 0);
     board_virt::spawn(IDLE, idle, 0);
-    interrupts::on_net(interrupt, on_interrupt);
     timer::start(TICKS_PER_SECOND, None);
     console::print(format_args!(
         "wirepath-guest ready ip={} mac={a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} \

@@ -9,15 +9,16 @@ mod registers;
 mod rings;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::vec;
 use std::vec::Vec;
-use std::{assert, vec};
 
 use self::rings::Queue;
 use crate::mmio::{
     self, FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, FEATURE_VERSION_1,
 };
-use crate::net::{self, FEATURE_MAC, HEADER_BYTES};
+use crate::net::{self, FEATURE_MAC};
 use crate::{packed, split};
 
 /// Address of the shared memory for the device.
@@ -67,6 +68,10 @@ pub struct Behaviour {
     pub names_no_place: bool,
     /// Set DEVICE_NEEDS_RESET as soon as DRIVER_OK is set.
     pub fails_at_start: bool,
+    /// Frames on the wire: delivered, oldest first, as soon as a doorbell shows receive buffers.
+    pub arriving: VecDeque<Vec<u8>>,
+    /// The interrupt controller does not listen yet: an edge of the line is lost.
+    pub is_deaf: bool,
 }
 
 impl Default for Behaviour {
@@ -88,6 +93,8 @@ impl Default for Behaviour {
             no_notify: false,
             names_no_place: false,
             fails_at_start: false,
+            arriving: VecDeque::new(),
+            is_deaf: false,
         }
     }
 }
@@ -103,6 +110,8 @@ struct State {
     queues: [Queue; 2],
     interrupt: u32,
     interrupts: u64,
+    /// The controller has seen the line rise.
+    edge: bool,
     sent: Vec<Vec<u8>>,
     log: Option<Vec<Access>>,
 }
@@ -129,6 +138,7 @@ impl FakeDevice {
             queues: Default::default(),
             interrupt: 0,
             interrupts: 0,
+            edge: false,
             sent: Vec::new(),
             log: None,
         }));
@@ -156,15 +166,7 @@ impl FakeDevice {
 
     /// Delivers a frame. Returns false if the driver has posted no buffer for it.
     pub fn receive(&self, frame: &[u8]) -> bool {
-        let mut state = self.0.borrow_mut();
-        let Some(id) = state.next_available(RX) else { return false };
-        let (at, len) = state.receive_buffer(id);
-        let written = HEADER_BYTES + frame.len();
-        assert!(written <= len, "the test's frame is too long");
-        state.memory[at..at + HEADER_BYTES].fill(0);
-        state.memory[at + HEADER_BYTES..at + written].copy_from_slice(frame);
-        state.complete(RX, &[(id, written as u32)]);
-        true
+        self.0.borrow_mut().deliver(frame)
     }
 
     /// Takes the next receive buffer. Returns its descriptor for [`complete`](Self::complete).
@@ -221,9 +223,14 @@ impl FakeDevice {
         self.0.borrow().interrupt != 0
     }
 
+    /// True if the controller has seen the line rise since the last call: it is edge triggered.
+    pub fn take_edge(&self) -> bool {
+        core::mem::take(&mut self.0.borrow_mut().edge)
+    }
+
     /// Raises the line without a cause in the rings.
     pub fn raise_interrupt(&self, bits: u32) {
-        self.0.borrow_mut().interrupt |= bits;
+        self.0.borrow_mut().raise(bits);
     }
 
     /// Interrupts raised so far.

@@ -3,7 +3,7 @@
 use std::{assert, assert_eq, panic};
 
 use super::rings::Queue;
-use super::{Access, FakeRegisters, State, TX};
+use super::{Access, FakeRegisters, RX, State, TX};
 use crate::mmio::{FEATURE_VERSION_1, register, status};
 use crate::{Registers, mmio, net};
 
@@ -53,6 +53,14 @@ impl State {
             register::QUEUE_NOTIFY => {
                 self.log(Access::Doorbell(value));
                 self.queues[value as usize].doorbells += 1;
+                while value as usize == RX
+                    && let Some(frame) = self.behaviour.arriving.pop_front()
+                {
+                    if !self.deliver(&frame) {
+                        self.behaviour.arriving.push_front(frame);
+                        break;
+                    }
+                }
                 if value as usize == TX && self.behaviour.sends_at_once {
                     while let Some(id) = self.next_available(TX) {
                         self.send(id);

@@ -312,9 +312,27 @@ impl State {
         };
         self.queues[queue].used = new;
         if wanted && !self.behaviour.silent {
-            self.interrupt |= 1;
+            self.raise(1);
             self.interrupts += 1;
         }
+    }
+
+    /// Adds causes of an interrupt. The line rises only if there was none.
+    pub(super) fn raise(&mut self, bits: u32) {
+        self.edge |= self.interrupt == 0 && bits != 0 && !self.behaviour.is_deaf;
+        self.interrupt |= bits;
+    }
+
+    /// Writes a frame to the next receive buffer. Returns false if there is none.
+    pub(super) fn deliver(&mut self, frame: &[u8]) -> bool {
+        let Some(id) = self.next_available(RX) else { return false };
+        let (at, len) = self.receive_buffer(id);
+        let written = HEADER_BYTES + frame.len();
+        assert!(written <= len, "the test's frame is too long");
+        self.memory[at..at + HEADER_BYTES].fill(0);
+        self.memory[at + HEADER_BYTES..at + written].copy_from_slice(frame);
+        self.complete(RX, &[(id, written as u32)]);
+        true
     }
 
     fn write_packed(&mut self, queue: usize, count: u64, id: u16, len: u32) {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses part of it")]
 
 use virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX};
-use virtio::net::{NetDriver, POOL_FRAMES, Settings};
+use virtio::net::{NetDriver, POOL_FRAMES, QUEUE_FRAMES, Settings};
 use virtio::{DeviceFault, StartError};
 
 pub(crate) type Driver = NetDriver<FakeRegisters, FakeMemory>;
@@ -13,6 +13,7 @@ pub(crate) const PLAIN: Settings = Settings {
     rx_interrupts: true,
     packed: false,
     indirect: false,
+    ring_frames: QUEUE_FRAMES as u16,
 };
 pub(crate) const EVENT: Settings = Settings { event_idx: true, ..PLAIN };
 pub(crate) const SILENT: Settings = Settings { tx_interrupts: false, ..PLAIN };

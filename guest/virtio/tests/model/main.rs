@@ -11,6 +11,8 @@ mod queue;
 
 use std::sync::Arc;
 
+use loom::sync::atomic::{AtomicBool, Ordering};
+
 use device::{Device, PackedDevice, SplitDevice};
 use loom::sync::Notify;
 use memory::{Barrier, Shared};
@@ -30,6 +32,25 @@ struct Case {
     without: Option<Barrier>,
     /// Maximum preemptions of a side, apart from waiting.
     preemptions: usize,
+}
+
+/// The card's line to an interrupt controller that sees only edges.
+struct Line {
+    is_up: AtomicBool,
+    is_heard: AtomicBool,
+    edge: Notify,
+}
+
+impl Line {
+    fn raise(&self) {
+        if !self.is_up.swap(true, Ordering::AcqRel) && self.is_heard.load(Ordering::Acquire) {
+            self.edge.notify();
+        }
+    }
+
+    fn acknowledge(&self) {
+        self.is_up.swap(false, Ordering::AcqRel);
+    }
 }
 
 /// State shared by the two sides.
@@ -56,7 +77,7 @@ fn publish<Q: Queue>(queue: &mut Q, wires: &Wires) {
 }
 
 /// The device takes `count` buffers, sleeping whenever there is none, and completes each at once.
-fn serve<D: Device>(mut device: D, wires: &Wires, count: u16) {
+fn serve<D: Device>(mut device: D, wires: &Wires, count: u16, interrupt: impl Fn()) {
     for n in 0..count {
         let id = loop {
             if let Some(id) = device.take(&wires.memory, n) {
@@ -68,9 +89,14 @@ fn serve<D: Device>(mut device: D, wires: &Wires, count: u16) {
             device.disarm(&wires.memory);
         };
         if device.give(&wires.memory, id, n) {
-            wires.interrupt.notify();
+            interrupt();
         }
     }
+}
+
+/// As [`serve`], for a driver that sleeps until an interrupt comes.
+fn serve_waking<D: Device>(device: D, wires: &Wires, count: u16) {
+    serve(device, wires, count, || wires.interrupt.notify());
 }
 
 /// The driver takes `count` completions, from number `from` on, sleeping whenever there is none;
@@ -97,7 +123,7 @@ fn doorbells<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
     let device = wires.clone();
-    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE));
+    let device = loom::thread::spawn(move || serve_waking(D::new(case.event_idx), &device, SIZE));
     for n in 0..SIZE {
         assert!(post(&mut queue, &wires, n), "there is room");
         publish(&mut queue, &wires);
@@ -114,7 +140,7 @@ fn interrupts<Q: Queue, D: Device>(case: Case) {
     }
     publish(&mut queue, &wires);
     let device = wires.clone();
-    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE));
+    let device = loom::thread::spawn(move || serve_waking(D::new(case.event_idx), &device, SIZE));
     collect(&mut queue, &wires, 0, SIZE);
     device.join().expect("it does not panic");
 }
@@ -124,7 +150,8 @@ fn round<Q: Queue, D: Device>(case: Case) {
     let wires = wires(case);
     let mut queue = Q::new(&wires.memory, case.event_idx);
     let device = wires.clone();
-    let device = loom::thread::spawn(move || serve(D::new(case.event_idx), &device, SIZE + 1));
+    let device =
+        loom::thread::spawn(move || serve_waking(D::new(case.event_idx), &device, SIZE + 1));
     for n in 0..SIZE {
         assert!(post(&mut queue, &wires, n), "there is room");
     }
@@ -134,6 +161,43 @@ fn round<Q: Queue, D: Device>(case: Case) {
     assert!(post(&mut queue, &wires, SIZE), "one has come back");
     publish(&mut queue, &wires);
     collect(&mut queue, &wires, 1, SIZE);
+    device.join().expect("it does not panic");
+}
+
+/// A start under traffic: the device completes buffers as soon as they are posted, and the driver
+/// first looks when an interrupt has come. Its controller listens before or after they are posted.
+fn start<Q: Queue, D: Device, const LISTENS_FIRST: bool>(case: Case) {
+    let wires = wires(case);
+    let line = Arc::new(Line {
+        is_up: AtomicBool::new(false),
+        is_heard: AtomicBool::new(LISTENS_FIRST),
+        edge: Notify::new(),
+    });
+    let mut queue = Q::new(&wires.memory, case.event_idx);
+    let (device, its_line) = (wires.clone(), line.clone());
+    let device = loom::thread::spawn(move || {
+        serve(D::new(case.event_idx), &device, SIZE, || its_line.raise());
+    });
+    for n in 0..SIZE {
+        assert!(post(&mut queue, &wires, n), "there is room");
+    }
+    publish(&mut queue, &wires);
+    line.is_heard.store(true, Ordering::Release);
+    let mut taken = 0;
+    while taken < SIZE {
+        line.edge.wait();
+        line.acknowledge();
+        loop {
+            while let Some(completion) = queue.take(&wires.memory) {
+                let expected = Completion { token: taken, len_bytes: device::used_bytes(taken) };
+                assert_eq!(completion, Ok(expected), "stale completion");
+                taken += 1;
+            }
+            if !queue.enable_interrupts(&wires.memory) {
+                break;
+            }
+        }
+    }
     device.join().expect("it does not panic");
 }
 
@@ -179,6 +243,23 @@ fn all_interleavings_miss_no_interrupt_and_see_no_stale_completion() {
 #[test]
 fn all_interleavings_reuse_descriptors() {
     hold(round::<Split, SplitDevice>, round::<Packed, PackedDevice>, 2);
+}
+
+#[test]
+fn all_interleavings_of_a_start_under_traffic_find_the_frames_that_came_first() {
+    hold(start::<Split, SplitDevice, true>, start::<Packed, PackedDevice, true>, 2);
+}
+
+#[test]
+fn interleavings_with_a_controller_that_listens_late_leave_the_driver_asleep() {
+    let late = (start::<Split, SplitDevice, false>, start::<Packed, PackedDevice, false>);
+    for scenario in [late.0 as fn(Case), late.1] {
+        for event_idx in [false, true] {
+            let case = Case { event_idx, without: None, preemptions: 2 };
+            let found = check(scenario, case).expect_err("the mutation must be caught");
+            assert!(found.contains("deadlock"), "EVENT_IDX {event_idx}: {found}");
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn every_rung_of_the_ladder_boots_and_loses_nothing() {
         let idle: Vec<&str> = m.not_effective.iter().map(|found| &found.switch[..]).collect();
         let is_polled = arm.has(Switch::PollMode);
         let expected: &[&str] = match arm.has(Switch::Batching) {
+            true if arm.has(Switch::RxBudget) => &["rx-task", "batching", "rx-budget"],
             true if is_polled => &["rx-task", "batching"],
             true => &["batching"],
             false => &[],

@@ -4,6 +4,7 @@ mod arms;
 mod firmware;
 mod kill;
 mod peers;
+mod start;
 mod tap;
 
 use std::path::PathBuf;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
 use model::{Load, Path};
+use wirepath_vmnic::serve::Served;
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
@@ -95,7 +96,7 @@ fn every_rung_of_the_ladder_runs_and_its_books_close() {
         assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
         // Frames that come one by one are not combined; from `tx-int-mask` on there is hardly an
         // interrupt.
-        let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd"];
+        let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd", "flush-at-exit"];
         assert!(m.not_effective.iter().all(|said| of_load.contains(&&*said.switch)), "{m:?}");
         // All exits are at least those to the process, where the kernel counts them.
         if let Some(all) = m.figures.get("kvm_exits_per_packet") {
@@ -141,6 +142,21 @@ fn streams_of_every_rung_are_the_same_at_both_ends() {
 }
 
 #[test]
+fn echoes_of_every_rung_are_answered_and_timed() {
+    for (arm, m) in trials("ping", &["qemu-pcnet", "qemu-virtio-net"]) {
+        let sent_count = m.deliveries["forward"].sent_count;
+        assert!(sent_count > 0, "{}", arm.name);
+        assert_eq!(m.lost_count(), 0, "{}: {:?}", arm.name, m.deliveries);
+        assert_eq!(m.segments["rtt"].len(), sent_count, "{}", arm.name);
+        // Combining must hold a demand back for its millisecond: that is what the load is to show.
+        let combines = arm.has(Switch::SendCombining) && !arm.has(Switch::OwnPolling);
+        let combined_count = m.counters.get("combined_count").copied().unwrap_or(0);
+        assert!(!combines || combined_count > 0, "{}: {:?}", arm.name, m.counters);
+        assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
+    }
+}
+
+#[test]
 fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not() {
     if guest::image_beside_us().is_none() {
         return;
@@ -160,6 +176,29 @@ fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not(
     assert_eq!(found, ["shared-ring"]);
     let found = reasons("tcp-receive", &alone);
     assert_eq!(found, Some(Vec::new()));
+}
+
+#[test]
+fn first_ping_is_answered_at_the_same_address_over_every_back_end() {
+    let arms: [&[Switch]; 4] = [&[], &[Switch::SharedRing], &[Switch::XdpRing], Switch::ALL];
+    for arm in arms.map(|switches| Arm::with(switches.iter().copied())) {
+        if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
+            return;
+        }
+        let load = load("stream");
+        if !Vmnic.support(&arm, &load).is_yes() {
+            testkit::skip("kvm", format!("{:?}", Vmnic.support(&arm, &load)));
+            continue;
+        }
+        let served = Served::start(&arm).unwrap();
+        assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
+        let mut ping = std::process::Command::new("ping");
+        ping.args(["-c", "3", "-i", "0.2", "-W", "10"]).arg(served.guest_ip().to_string());
+        let output = served.netns().run(|| ping.output()).unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(" 0% packet loss"), "{}: {said}", arm.name);
+        served.stop().unwrap();
+    }
 }
 
 #[test]

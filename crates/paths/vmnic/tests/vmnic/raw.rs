@@ -147,6 +147,20 @@ fn send_combining_lets_frames_go_together() {
 }
 
 #[test]
+fn flush_at_exit_sends_what_waits_when_the_guest_is_left_for_another_cause() {
+    let combining = Switches { combine_more: true, shared_ring: false, ..Switches::SOURCE };
+    let Some((_, without)) = send(combining, 60) else { return };
+    assert_eq!(without.work.exit_flush_count, 0);
+    let Some((_, with)) = send(Switches { flush_at_exit: true, ..combining }, 60) else { return };
+    assert!(with.work.exit_flush_count > 0, "{with:?}");
+    // A demand that leaves the guest is no such cause: with the address recorded, nothing else comes
+    // between two of them but interrupts.
+    let demands = Switches { tdmd_doorbell: false, flush_at_exit: true, ..combining };
+    let Some((_, demands)) = send(demands, 60) else { return };
+    assert!(demands.work.combined_count > 0, "{demands:?}");
+}
+
+#[test]
 fn combine_more_lets_more_than_three_go_together() {
     let combining = Switches { rap_in_kernel: true, send_combining: true, ..Switches::default() };
     let Some((_, three)) = send(combining, 60) else { return };
@@ -250,6 +264,7 @@ fn every_arm_delivers_every_frame_in_order() {
             tx_int_mask: on(4),
             irq_fd: on(5),
             xdp_ring: false,
+            flush_at_exit: on(2) && on(4),
         };
         if send(switches, 200).is_none() {
             return;

@@ -3,7 +3,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::{Pair, PairSpec, TapEnd};
+use lab::{GuestWire, TapEnd};
 use vmm::{Receiver, Sender, Switches, Task, ring_backend, tap_backend, xdp_backend};
 use wire::nettest::Mode;
 
@@ -71,15 +71,15 @@ fn guest_answers_ping_and_udp_echo_through_a_tap() {
     }
 }
 
-/// A ring of either kind at the near end.
-pub(crate) fn ring(lab: &Pair, xdp: bool) -> (Box<dyn Sender>, Box<dyn Receiver>) {
-    let near = &lab.near;
+/// A ring of either kind at the guest's port.
+pub(crate) fn ring(lab: &GuestWire, xdp: bool) -> (Box<dyn Sender>, Box<dyn Receiver>) {
+    let port = &lab.port;
     if xdp {
-        let opened = near.run(|| xdp_backend(near.ifindex, &near.ifname)).unwrap();
+        let opened = port.run(|| xdp_backend(port.ifindex, &port.ifname)).unwrap();
         let (sender, receiver) = opened.unwrap();
         return (Box::new(sender), Box::new(receiver));
     }
-    let (sender, receiver) = near.run(|| ring_backend(near.ifindex)).unwrap().unwrap();
+    let (sender, receiver) = port.run(|| ring_backend(port.ifindex)).unwrap().unwrap();
     (Box::new(sender), Box::new(receiver))
 }
 
@@ -88,17 +88,11 @@ fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
     let xdp = |switches| Switches { xdp_ring: true, ..switches };
     let packet = [Switches::default(), Switches::SOURCE];
     for switches in packet.into_iter().chain(packet.map(xdp)).chain([Switches::ALL]) {
-        // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
-        let lab = Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).unwrap();
-        lab.far.set_feature("tx-checksum-ip-generic", false).unwrap();
-        lab.far
-            .run(|| host::net::set_neighbour(lab.far.ifindex, lab.near.ip, guest::MAC))
-            .unwrap()
-            .unwrap();
+        let lab = GuestWire::new().expect("the test runs as root");
         let (sender, receiver) = ring(&lab, switches.xdp_ring);
-        let task = echo(lab.near.ip, lab.far.ip);
+        let task = echo(lab.guest_ip, lab.host.ip);
         let Some(running) = guest::start(task, switches, sender, receiver) else { return };
-        ask(lab.near.ip, &lab.far.netns);
+        ask(lab.guest_ip, &lab.host.netns);
         running.stop().expect("it stops");
     }
 }

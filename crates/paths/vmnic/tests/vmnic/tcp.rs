@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use lab::{End, Pair, PairSpec, TapEnd};
+use lab::{End, GuestWire, TapEnd};
 use sha2::{Digest, Sha256};
 use vmm::{Receiver, Sender, Snapshot, Switches, Task, tap_backend};
 use wire::nettest::{Mode, STREAM_PORT, report, stream_byte};
@@ -14,7 +14,7 @@ use crate::guest;
 /// A lab, its back end, and the host's side of it.
 enum Lab {
     Tap(TapEnd),
-    Ring { pair: Pair, xdp: bool },
+    Ring { wire: GuestWire, xdp: bool },
 }
 
 impl Lab {
@@ -22,14 +22,8 @@ impl Lab {
         if !switches.shared_ring {
             return Lab::Tap(TapEnd::new().expect("the test runs as root"));
         }
-        // No offloads: a frame in the ring is as long as on a wire, and has its checksums.
-        let lab = Pair::new(&PairSpec { tso: false, ..PairSpec::default() }).unwrap();
-        lab.far.set_feature("tx-checksum-ip-generic", false).unwrap();
-        lab.far
-            .run(|| host::net::set_neighbour(lab.far.ifindex, lab.near.ip, guest::MAC))
-            .unwrap()
-            .unwrap();
-        Lab::Ring { pair: lab, xdp: switches.xdp_ring }
+        let wire = GuestWire::new().expect("the test runs as root");
+        Lab::Ring { wire, xdp: switches.xdp_ring }
     }
 
     fn backend(&self) -> (Box<dyn Sender>, Box<dyn Receiver>) {
@@ -38,21 +32,21 @@ impl Lab {
                 let (sender, receiver) = tap_backend(&lab.tap).unwrap();
                 (Box::new(sender), Box::new(receiver))
             }
-            Lab::Ring { pair, xdp } => crate::tap::ring(pair, *xdp),
+            Lab::Ring { wire, xdp } => crate::tap::ring(wire, *xdp),
         }
     }
 
     fn host(&self) -> &End {
         match self {
             Lab::Tap(lab) => &lab.host,
-            Lab::Ring { pair, .. } => &pair.far,
+            Lab::Ring { wire, .. } => &wire.host,
         }
     }
 
     fn guest_ip(&self) -> Ipv4Addr {
         match self {
             Lab::Tap(lab) => lab.guest_ip,
-            Lab::Ring { pair, .. } => pair.near.ip,
+            Lab::Ring { wire, .. } => wire.guest_ip,
         }
     }
 
