@@ -73,7 +73,7 @@ impl Conversation {
     fn open(local: &Local) -> Self {
         let mut it = Conversation(BufReader::new(local.connect()));
         let hello = it.hear();
-        assert_eq!(hello["wirepath_peer"], 2, "{hello}");
+        assert_eq!(hello["wirepath_peer"], 3, "{hello}");
         it.say(&json!({ "challenge": "00", "proof": null }));
         assert!(it.hear().get("welcome").is_some());
         it

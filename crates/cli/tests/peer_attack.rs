@@ -49,7 +49,7 @@ fn overheard(secret_file: &str) -> String {
     });
     let (mut stream, _) = listener.accept().unwrap();
     let hello = serde_json::json!({
-        "wirepath_peer": 2, "version": "x", "challenge": "ab".repeat(32), "secret": true,
+        "wirepath_peer": 3, "version": "x", "challenge": "ab".repeat(32), "secret": true,
     });
     stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
     let mut answer = String::new();

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod capability;
 pub mod child;
 pub mod clock;
+pub mod epoll;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod mmap;
@@ -29,4 +30,6 @@ pub mod sysfs;
 pub mod tap;
 pub mod thread;
 pub mod udp;
+pub mod uring;
 pub mod xsk;
+pub mod zero_copy;

@@ -20,7 +20,7 @@ use crate::role::{RoleReport, Task};
 /// TCP port of `wirepath peer`.
 pub const DEFAULT_PORT: u16 = 7117;
 /// Protocol version; both ends must use the same one.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Longest line accepted from an authenticated end.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Longest line accepted during the handshake.
