@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use host::idle::NoIdle;
 use host::text::chain;
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
-    XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps, Wait,
+    XdpEngine, XdpMode,
 };
 use model::Measurement;
 use probe::endpoint::{self, Choice};
@@ -162,6 +162,13 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
     only(args.queues > 1, "--queues", "xdp", xdp)?;
     only(args.gso, "--gso", "udp", args.engine == EngineKind::Udp)?;
+    only(
+        args.receiving != Receiving::Direct,
+        "--receiving",
+        "udp",
+        args.engine == EngineKind::Udp,
+    )?;
+    only(args.zero_copy_send, "--zero-copy-send", "udp", args.engine == EngineKind::Udp)?;
     only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineKind::Udp)?;
     only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
     let udp = args.engine == EngineKind::Udp;
@@ -185,6 +192,8 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     };
     spec.need_wakeup = args.need_wakeup;
     spec.busy_poll = args.busy_poll;
+    spec.receiving = args.receiving;
+    spec.zero_copy_send = args.zero_copy_send;
     spec.receive_buffer_bytes = args.rcvbuf;
     spec.frames = args.frames;
     spec.frame_bytes = args.frame_bytes;

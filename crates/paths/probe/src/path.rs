@@ -119,7 +119,7 @@ impl Path for Probe {
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {
         if load.far.is_some() {
-            return match (remote::support(arm), switches::contradiction(arm)) {
+            return match (remote::support(arm), switches::contradiction(arm, &load.kind)) {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };
@@ -127,7 +127,7 @@ impl Path for Probe {
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);
         }
-        if let Some(why) = switches::contradiction(arm) {
+        if let Some(why) = switches::contradiction(arm, &load.kind) {
             return Support::Refused { why };
         }
         support::support(arm)

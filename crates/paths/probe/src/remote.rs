@@ -228,6 +228,18 @@ pub(super) fn support(arm: &Arm) -> Support {
             "the mask set by hand on both hosts: /sys/class/net/IF/queues/rx-0/rps_cpus",
         );
     }
+    if arm.has(Switch::DeferHardIrqs) {
+        return Support::unsupported(
+            "defer-hard-irqs between two hosts (settings of real interfaces are not changed)",
+            "a plan with napi-defer-hard-irqs and gro-flush-timeout: wirepath tune prove PLAN --far HOST",
+        );
+    }
+    if arm.has(Switch::IoUring) {
+        return Support::unsupported(
+            "io-uring between two hosts (the far end's system-call filter cannot check its requests)",
+            "a lab: leave out --far",
+        );
+    }
     if arm.has(Switch::NoIdleStates)
         && let Err(error) = NoIdle::hold()
     {

@@ -8,8 +8,9 @@ use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
-use model::{Arm, ArmKind, Load, Measurement, PathError, Session};
+use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 
+use crate::Switch;
 use crate::accounting::combine;
 use crate::far_end::{ends, with_far};
 use crate::role::{self, Pace, RoleReport, Task};
@@ -69,6 +70,18 @@ impl LabSession {
         }
     }
 
+    /// Defers the interrupts of both ends' receive queues until the guards drop.
+    fn defer_hard_irqs(&self) -> Result<[ScopedSettings; 2], PathError> {
+        let defer = |end: &End| -> Result<ScopedSettings, KnobError> {
+            let mut scoped = ScopedSettings::new(&end.netns)?;
+            scoped.set_all("napi-defer-hard-irqs", &end.ifname, "2")?;
+            scoped.set_all("gro-flush-timeout", &end.ifname, "200000")?;
+            Ok(scoped)
+        };
+        let near = defer(&self.pair.near).map_err(PathError::part)?;
+        Ok([near, defer(&self.pair.far).map_err(PathError::part)?])
+    }
+
     /// Processes each end's arrivals on that end's CPUs until the guards drop.
     fn steer(&self, places: &Placement) -> Result<[ScopedSettings; 2], PathError> {
         let steer = |end: &End, cpus: &[usize]| -> Result<ScopedSettings, KnobError> {
@@ -94,6 +107,7 @@ impl LabSession {
         let awake = config.stay_awake()?;
         let places = self.placement(config.is_pinned);
         let steering = config.steers.then(|| self.steer(&places)).transpose()?;
+        let deferring = config.defers.then(|| self.defer_hard_irqs()).transpose()?;
         let meter = Meter::start(&self.clock, &places.both())?;
         let (near, far) = if storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
@@ -107,9 +121,13 @@ impl LabSession {
             run_pair(&self.pair, self.router, &near, &task(far_role), &places)?
         };
         let used = meter.stop()?;
-        drop((awake, steering));
+        drop((awake, steering, deferring));
         let mut measurement = combine((near_role, pace), near, far, &used);
         measurement.not_effective.extend(config.not_effective(self.cpus.len()));
+        if self.router.is_some() && config.engine.zero_copy_send {
+            let why = "towards a router the near end sends by AF_PACKET, not by a UDP socket";
+            measurement.not_effective.push(NotEffective::new(Switch::ZeroCopySend, why));
+        }
         Ok(measurement)
     }
 }
@@ -182,13 +200,38 @@ mod tests {
     use testkit::alone;
 
     use super::*;
-    use crate::Switch;
 
     /// Frames that have crossed the wire to the far end.
     fn frame_count(session: &LabSession) -> u64 {
         let far = &session.pair.far;
         let path = format!("class/net/{}/statistics/rx_packets", far.ifname);
         far.sysfs().expect("the lab").read(path).expect("a counter").parse().expect("a number")
+    }
+
+    #[test]
+    fn interrupts_are_deferred_at_both_ends_during_a_trial_only() {
+        let _alone = alone();
+        let load = testkit::arms::load(&crate::Probe, "ping", Duration::from_millis(20));
+        let mut session = LabSession::open(&load).expect("a lab");
+        let settings = |session: &LabSession| {
+            [&session.pair.near, &session.pair.far].map(|end| {
+                ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| {
+                    let path = format!("class/net/{}/{file}", end.ifname);
+                    end.sysfs().expect("the lab").read(&path).expect("a setting")
+                })
+            })
+        };
+        let before = settings(&session);
+        let deferring = session.defer_hard_irqs().expect("set");
+        assert_eq!(settings(&session), [["2", "200000"], ["2", "200000"]]);
+        drop(deferring);
+        assert_eq!(settings(&session), before);
+        let sockets = session.trial(&Arm::with([Switch::DeferHardIrqs])).expect("it runs");
+        assert!(sockets.not_effective.iter().any(|n| n.switch == "defer-hard-irqs"));
+        let native = [Switch::Bypass, Switch::Native, Switch::DeferHardIrqs];
+        let native = session.trial(&Arm::with(native)).expect("it runs");
+        assert!(native.not_effective.is_empty(), "{:?}", native.not_effective);
+        assert_eq!(settings(&session), before);
     }
 
     #[test]
