@@ -28,6 +28,7 @@ pub mod socket;
 pub mod supervisor;
 pub mod sysfs;
 pub mod tap;
+pub mod tcp;
 pub mod thread;
 pub mod udp;
 pub mod uring;

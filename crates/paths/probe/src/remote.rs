@@ -26,6 +26,7 @@ use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
 use super::session::{roles_of, seed};
 use super::switches::{Config, Switch};
+use super::tcp;
 
 /// Pause between checks of an end that opens, or that sends.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -185,6 +186,13 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
 fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
     let invalid =
         |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
+    if tcp::Kind::of(&load.kind).is_some() {
+        let what = format!(
+            "load {} runs in a lab only: between hosts the peer carries datagrams",
+            load.kind
+        );
+        return invalid(what, "run it without --far, or use ping or flood between hosts");
+    }
     if load.kind == "storm" {
         let what = "load storm needs the veth of a lab".to_owned();
         return invalid(what, "run it without --far, or use flood between hosts");

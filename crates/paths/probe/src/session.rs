@@ -16,6 +16,7 @@ use crate::far_end::{ends, with_far};
 use crate::role::{self, Pace, RoleReport, Task};
 use crate::storm;
 use crate::switches::Config;
+use crate::tcp;
 
 /// A near and a far end in namespaces: those of a lab, or existing ones.
 pub(super) struct LabSession {
@@ -32,7 +33,8 @@ pub(super) struct LabSession {
 
 impl LabSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let mtu = mtu_for(load.size_bytes);
+        let tcp = tcp::Kind::of(&load.kind).is_some();
+        let mtu = if tcp { 1500 } else { mtu_for(load.size_bytes) };
         // The generator's frames reach a veth only when it polls: GRO switches that on, as an
         // XDP program would, and so every engine meets the same interface.
         let gro = load.kind == "storm";
@@ -99,6 +101,8 @@ impl LabSession {
         let config = Config::of(arm, &self.load);
         let storm = self.load.kind == "storm";
         let (near_role, far_role, pace) = roles_of(&self.load);
+        let tcp = tcp::Kind::of(&self.load.kind)
+            .map(|kind| tcp::Task::of(arm, &self.load, kind, self.run.into()));
         let task = |role| Task {
             session: Some(self.run),
             duration: (role == near_role).then_some(self.load.trial),
@@ -109,7 +113,9 @@ impl LabSession {
         let steering = config.steers.then(|| self.steer(&places)).transpose()?;
         let deferring = config.defers.then(|| self.defer_hard_irqs()).transpose()?;
         let meter = Meter::start(&self.clock, &places.both())?;
-        let (near, far) = if storm {
+        let (near, far) = if let Some(task) = tcp {
+            tcp::run(&self.pair, &task, &places)?
+        } else if storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
         } else {
             let mut near = task(near_role);
@@ -162,6 +168,7 @@ pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
         "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
         "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
         "echo-flood" => (Role::Ping, Role::Echo, Pace::Window(role::WINDOW)),
+        "tcp-ping" | "tcp-connect" => (Role::Ping, Role::Echo, Pace::PingPong),
         _ => (Role::Send, Role::Receive, Pace::Flood),
     }
 }

@@ -6,6 +6,7 @@ use model::{Arm, Load, NotEffective, PathError};
 
 use crate::peer::Settings;
 use crate::role::WINDOW;
+use crate::tcp;
 
 /// Datagrams per system call or ring poll when batching.
 const BATCH: usize = 64;
@@ -108,6 +109,18 @@ model::switches! {
             scope: Interface,
             needs: "a lab, as settings of real interfaces are not changed; a queue with NAPI: native on a veth",
             source: "kernel documentation, networking/napi.rst, software IRQ coalescing",
+        },
+        Nodelay {
+            effect: "a small segment is sent at once, not when earlier ones are acknowledged (Nagle's algorithm)",
+            scope: Process,
+            needs: "load tcp-ping",
+            source: "tcp(7), TCP_NODELAY",
+        },
+        Quickack {
+            effect: "what arrives is acknowledged at once, in place of with an answer or after 40 ms",
+            scope: Process,
+            needs: "load tcp-ping or tcp-flood",
+            source: "tcp(7), TCP_QUICKACK",
         },
     }
 }
@@ -218,6 +231,9 @@ fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
 
 /// Returns the reason if a set of switches is invalid, for a load.
 pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
+    if let Some(why) = tcp::contradiction(arm, load) {
+        return Some(why);
+    }
     let of_af_xdp = [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup];
     let alone = of_af_xdp.into_iter().find(|switch| arm.has(*switch) && !arm.has(Switch::Bypass));
     if let Some(id) = alone {
