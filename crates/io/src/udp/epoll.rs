@@ -39,9 +39,10 @@ impl EpollEngine {
     fn wait(&mut self, timeout: Duration) -> Result<bool, IoError> {
         self.wait_count += 1;
         let ready = self.epoll.wait(timeout).map_err(|e| self.udp.system("epoll_wait", e))?;
-        if ready.failed {
+        if ready.failed && self.udp.sends_pinned() {
             // Notifications of sends wait in the socket's error queue.
             self.udp.reap_pinned()?;
+            return Ok(ready.readable);
         }
         // An error of the socket, such as "port unreachable", is read by the receive call.
         Ok(ready.readable || ready.failed)

@@ -151,6 +151,11 @@ impl UdpEngine {
         Ok(want - left)
     }
 
+    /// True if this end sends by MSG_ZEROCOPY.
+    pub(super) fn sends_pinned(&self) -> bool {
+        !self.pinned.is_empty()
+    }
+
     /// Reads the notifications of finished sends.
     pub(super) fn reap_pinned(&mut self) -> Result<(), IoError> {
         for flow in 0..self.pinned.len() {
