@@ -37,6 +37,8 @@ const CANCEL_ANY: u32 = 1 << 2;
 const SUBMISSIONS: u32 = 2;
 const SQE_BYTES: usize = 64;
 const CQE_BYTES: usize = 16;
+/// Waits of 10 ms for a cancelled request.
+const CANCEL_WAITS: usize = 100;
 /// Most buffers of a ring.
 pub const BUFFERS_MAX: u16 = 1024;
 
@@ -98,6 +100,9 @@ struct Cqe {
     res: i32,
     flags: u32,
 }
+
+/// Bytes of the address, the length and the number of a [`Buf`].
+const BUF_FIELDS: usize = 14;
 
 /// An entry of the ring of buffers. The last field of the first one is the ring's tail.
 #[repr(C)]
@@ -268,14 +273,12 @@ impl DatagramRing {
             bid,
             tail: 0,
         };
-        let at = self.memory().at(slot * size_of::<Buf>(), size_of::<Buf>()).cast::<Buf>().as_ptr();
-        // Field by field: the last field of the first entry is the tail, which the kernel reads.
-        // SAFETY: the entry lies in the mapping, and belongs to us until the tail moves past it.
-        unsafe { (&raw mut (*at).addr).write(buffer.addr) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*at).len).write(buffer.len) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*at).bid).write(buffer.bid) };
+        // Without the last field: that of the first entry is the tail, which the kernel reads.
+        let at = self.memory().at(slot * size_of::<Buf>(), size_of::<Buf>()).cast::<u8>().as_ptr();
+        let from = (&raw const buffer).cast::<u8>();
+        // SAFETY: the entry lies in the mapping, and belongs to us until the tail moves past it; the
+        // memories do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, at, BUF_FIELDS) };
         self.buffer_tail = self.buffer_tail.wrapping_add(1);
         let tail = self.memory().at(size_of::<Buf>() - 2, 2).cast::<u16>().as_ptr();
         // SAFETY: an aligned u16 inside the mapping, shared with the kernel only by atomic accesses.
@@ -396,14 +399,7 @@ impl DatagramRing {
         let mut taken = 0;
         let mut failed = None;
         for _ in 0..ready {
-            let head = self.index(self.params.cq.head).load(Ordering::Relaxed);
-            let slot = (head & (self.params.cq_entries - 1)) as usize;
-            let at = self.rings.at(self.params.cq.sixth as usize + slot * CQE_BYTES, CQE_BYTES);
-            // SAFETY: the entry lies in the mapping, aligned, and was written before the tail.
-            let completion = unsafe { at.cast::<Cqe>().read() };
-            // Release: the entry is read before the kernel may reuse it.
-            self.index(self.params.cq.head).store(head.wrapping_add(1), Ordering::Release);
-            self.is_armed &= completion.flags & CQE_MORE != 0;
+            let completion = self.take_completion();
             if completion.flags & CQE_BUFFER != 0 {
                 let bid = (completion.flags >> CQE_BUFFER_SHIFT) as u16;
                 if bid >= self.buffers {
@@ -426,6 +422,44 @@ impl DatagramRing {
             Some(error) if taken == 0 => Err(error),
             _ => Ok(taken),
         }
+    }
+
+    /// Takes the completion at the head; one is [`ready`](Self::ready).
+    fn take_completion(&mut self) -> Cqe {
+        let head = self.index(self.params.cq.head).load(Ordering::Relaxed);
+        let slot = (head & (self.params.cq_entries - 1)) as usize;
+        let at = self.rings.at(self.params.cq.sixth as usize + slot * CQE_BYTES, CQE_BYTES);
+        // SAFETY: the entry lies in the mapping, aligned, and was written before the tail.
+        let completion = unsafe { at.cast::<Cqe>().read() };
+        // Release: the entry is read before the kernel may reuse it.
+        self.index(self.params.cq.head).store(head.wrapping_add(1), Ordering::Release);
+        self.is_armed &= completion.flags & CQE_MORE != 0;
+        completion
+    }
+
+    /// Ends the request, if there is one. Returns true when the kernel has let go of the socket and of the
+    /// buffers: a close of the ring does that later.
+    ///
+    /// Another thread than the ring's cannot end it.
+    fn end_request(&mut self) -> bool {
+        let cancel =
+            SyncCancel { fd: -1, flags: CANCEL_ANY, timeout_s: 1, ..SyncCancel::default() };
+        if self.is_armed
+            && let Err(error) = self.register(REGISTER_SYNC_CANCEL, (&raw const cancel).cast(), 1)
+            && error.raw_os_error() != Some(libc::ENOENT)
+        {
+            return false;
+        }
+        // The cancelled request completes when this thread lets the kernel work.
+        for _ in 0..CANCEL_WAITS {
+            if !self.is_armed || self.enter(0, Duration::from_millis(10)).is_err() {
+                break;
+            }
+            while self.ready() > 0 {
+                self.take_completion();
+            }
+        }
+        !self.is_armed
     }
 
     /// The datagram in a buffer. `None` if the kernel's lengths do not fit it.
@@ -474,16 +508,8 @@ impl DatagramRing {
 
 impl Drop for DatagramRing {
     fn drop(&mut self) {
-        let cancel =
-            SyncCancel { fd: -1, flags: CANCEL_ANY, timeout_s: 1, ..SyncCancel::default() };
-        // A request that is still there may write to a buffer until the kernel has ended it, which
-        // a close alone does later. Another thread than the ring's cannot end it.
-        let ended = !self.is_armed
-            || match self.register(REGISTER_SYNC_CANCEL, (&raw const cancel).cast(), 1) {
-                Ok(()) => true,
-                Err(error) => error.raw_os_error() == Some(libc::ENOENT),
-            };
-        if !ended {
+        // A request that is still there may write to a buffer.
+        if !self.end_request() {
             std::mem::forget(self.memory.take());
         }
     }
@@ -574,6 +600,18 @@ mod tests {
         let Some((mut ring, _sender, _receiver)) = ends(4) else { return };
         for timeout in [Duration::ZERO, Duration::from_millis(5)] {
             assert_eq!(ring.receive(1, timeout, &mut |_| panic!("nothing was sent")).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn the_socket_is_free_once_the_ring_is_dropped() {
+        for _ in 0..20 {
+            let Some((mut ring, sender, receiver)) = ends(4) else { return };
+            sender.send(b"x").unwrap();
+            assert_eq!(ring.receive(1, LONG, &mut |_| {}).unwrap(), 1);
+            let at = receiver.local_addr().unwrap();
+            drop((ring, receiver));
+            UdpSocket::bind(at).expect("the port is free at once");
         }
     }
 
