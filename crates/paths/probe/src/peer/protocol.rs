@@ -67,6 +67,13 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// The other end is connected, and sent nothing in time.
+    #[error(
+        "the peer did not answer within {} s; its host is busy, or its link stopped: try again, and lower \
+         the load there (top, dmesg)",
+        .within.as_secs_f64()
+    )]
+    Late { within: Duration },
     /// Capabilities or system calls could not be restricted.
     #[error("the peer could not drop privileges that it does not need")]
     Confine {
@@ -377,8 +384,17 @@ impl Lines {
 
     /// Receives the next message. A closed connection is an error.
     pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, PeerError> {
-        let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        self.receive(within)?.ok_or_else(closed)
+        match self.receive(within) {
+            Ok(message) => message
+                .ok_or_else(|| PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() }),
+            // A read that timed out: the system calls it EAGAIN.
+            Err(PeerError::Broken { source })
+                if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                Err(PeerError::Late { within })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -440,6 +456,20 @@ mod tests {
         for bad in ["", "zz", &good[..62], &"é".repeat(32)] {
             assert!(!proven("s3cret", "near", "aa", "bb", bad));
         }
+    }
+
+    #[test]
+    fn a_peer_that_is_late_is_not_called_a_broken_connection() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut lines = Lines::new(near).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        far.write_all(b"{").unwrap();
+        let late = lines.expect::<Say>(Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(late.contains("did not answer within 0.02 s"), "{late}");
+        drop(far);
+        let broken = lines.expect::<Say>(Duration::from_secs(60)).unwrap_err().to_string();
+        assert!(!broken.contains("did not answer"), "{broken}");
     }
 
     #[test]
