@@ -10,6 +10,7 @@ pub mod capability;
 pub mod child;
 pub mod clock;
 pub mod epoll;
+pub mod hardware_stamps;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod mmap;

@@ -21,6 +21,7 @@ use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 use probe::{Watch, measurement_of, received_from, seed};
+use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
 use crate::context::Context;
@@ -82,7 +83,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         port: options.port,
     };
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -217,20 +218,35 @@ fn settings_of(args: &EngineArgs) -> Settings {
     Settings { stays_awake: args.no_idle_states, ..Settings::default() }
 }
 
-/// Errors: the NIC has no hardware time stamps; without this check they would be missing silently.
-fn check_stamps(spec: &EngineSpec, local: &Local) -> Result<(), Failure> {
+/// Switches the NIC's receive stamps on until the guard drops, and says so.
+///
+/// Errors: the NIC has none, or stamps PTP alone; without this check they would be missing silently.
+fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
     if spec.stamps != Stamps::Hardware {
-        return Ok(());
+        return Ok(None);
     }
-    let offered = host::net::ethtool::timestamping(local.ifindex).is_ok_and(|t| t.hardware_rx);
-    if offered {
-        return Ok(());
+    let ifname = &local.ifname;
+    let offer = host::net::ethtool::timestamping(local.ifindex).ok();
+    let unsupported = |what: &str| {
+        Err(Failure::Unsupported(format!(
+            "{ifname} {what}; use --stamps software, or another NIC (ethtool -T {ifname})"
+        )))
+    };
+    if !offer.is_some_and(|t| t.hardware_rx) {
+        return unsupported("takes no hardware receive time stamps");
     }
-    Err(Failure::Unsupported(format!(
-        "{} takes no hardware receive time stamps; use --stamps software, or a NIC with a clock \
-         (ethtool -T {})",
-        local.ifname, local.ifname
-    )))
+    if !offer.is_some_and(|t| t.hardware_rx_all) {
+        return unsupported("stamps PTP packets on arrival, and no others");
+    }
+    let held = HardwareStamps::hold(local.ifindex).map_err(|e| {
+        Failure::failed(format!(
+            "cannot switch the receive stamps of {ifname} on: {e}; it needs CAP_NET_ADMIN"
+        ))
+    })?;
+    if held.changes() {
+        console::say(&format!("receive stamps of {ifname} are on until the end of this run"));
+    }
+    Ok(Some(held))
 }
 
 fn near(
@@ -274,7 +290,7 @@ fn near(
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }
     let (local, remote) = endpoint::towards(to, port, &choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -351,7 +367,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         port: args.port,
     };
     let local = endpoint::listening(&choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     let task = Task {
         role,
         engine: spec,
