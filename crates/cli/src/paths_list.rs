@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use model::{Arm, Load, Path, Support};
+use model::{Arm, Load, LoadKind, Path, Support};
 use report::text::Style;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -58,28 +58,33 @@ fn support_of(path: &dyn Path, switches: &[model::SwitchSpec], n: usize, load: &
 }
 
 fn describe(path: &dyn Path) -> PathDoc {
-    let load = Load {
-        kind: path.loads()[0].name.to_owned(),
+    let load = |kind: &LoadKind| Load {
+        kind: kind.name.to_owned(),
         size_bytes: 64,
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
         far: None,
     };
+    let loads: Vec<Load> = path.loads().iter().map(load).collect();
     let switches = path.switches();
+    // Under the first load that has the switch: some are of TCP alone.
+    let support = |n: usize| {
+        let mut answers = loads.iter().map(|load| support_of(path, switches, n, load));
+        let first = answers.next().unwrap_or(Support::Yes);
+        let is_refused = |answer: &Support| matches!(answer, Support::Refused { .. });
+        if is_refused(&first) { answers.find(|a| !is_refused(a)).unwrap_or(first) } else { first }
+    };
     PathDoc {
         name: path.name(),
         what: path.what(),
-        support: path.support(&Arm::baseline(), &load),
+        support: path.support(&Arm::baseline(), &loads[0]),
         loads: path
             .loads()
             .iter()
             .map(|l| LoadDoc { name: l.name, what: l.what, judged: l.judged, peers: l.peers })
             .collect(),
         switches: (0..switches.len())
-            .map(|n| SwitchDoc {
-                switch: switches[n],
-                support: support_of(path, switches, n, &load),
-            })
+            .map(|n| SwitchDoc { switch: switches[n], support: support(n) })
             .collect(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub(crate) struct RunArgs {
     /// Load; `wirepath paths` lists those of each path
     #[arg(long, value_parser = lookup::LOAD)]
     pub(crate) load: Option<String>,
-    /// UDP payload of each datagram: 1460, 4KiB; default: the load's own
+    /// Payload of each datagram, or of each message over TCP: 1460, 4KiB; default: the load's own
     #[arg(long, value_parser = parse_bytes)]
     pub(crate) size: Option<usize>,
     /// Datagrams per second of a load with a schedule; default: the load's own
@@ -202,9 +203,27 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     size.as_u64().try_into().map_err(|_| format!("{text:?} is too large"))
 }
 
+/// An address that the probe can measure.
+pub(crate) fn parse_ipv4(text: &str) -> Result<Ipv4Addr, String> {
+    match text.parse() {
+        Ok(IpAddr::V4(ip)) => Ok(ip),
+        Ok(IpAddr::V6(_)) => {
+            Err("IPv6 is not measured yet; give the host's IPv4 address".to_owned())
+        }
+        Err(_) => Err("that is no IPv4 address; give one such as 192.0.2.7".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_refused_with_the_alternative() {
+        assert_eq!(parse_ipv4("192.0.2.7"), Ok(Ipv4Addr::new(192, 0, 2, 7)));
+        assert!(parse_ipv4("::1").unwrap_err().contains("IPv4 address"));
+        assert!(parse_ipv4("db2").unwrap_err().contains("192.0.2.7"));
+    }
 
     #[test]
     fn durations_are_read_and_nonsense_is_refused() {

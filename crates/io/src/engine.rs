@@ -8,7 +8,7 @@ pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
 pub use sys::xsk::Copying;
 
-use crate::{IoError, PacketEngine, UdpEngine, XdpEngine, XdpQueues};
+use crate::{EpollEngine, IoError, PacketEngine, UdpEngine, UringEngine, XdpEngine, XdpQueues};
 
 /// Kernel interface that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,22 @@ pub enum Wait {
     Spin,
 }
 
+/// Calls by which a UDP socket receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Receiving {
+    /// recv(2) or recvmmsg(2), which wait themselves
+    #[default]
+    Direct,
+    /// epoll_wait(2), then as direct
+    Epoll,
+    /// As epoll, whose instance polls the device queue itself (Linux 6.9)
+    EpollBusyPoll,
+    /// A multishot request of io_uring (Linux 6.1)
+    IoUring,
+}
+
 /// Settings of an engine, read once when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSpec {
@@ -47,6 +63,12 @@ pub struct EngineSpec {
     pub need_wakeup: bool,
     /// The receiver polls the device queue itself (SO_BUSY_POLL).
     pub busy_poll: bool,
+    /// Calls that receive (UDP only).
+    #[serde(default)]
+    pub receiving: Receiving,
+    /// Datagrams that are no answers are sent by MSG_ZEROCOPY (UDP only).
+    #[serde(default)]
+    pub zero_copy_send: bool,
     /// Receive buffer of a UDP socket in bytes; `None` for the host's default.
     pub receive_buffer_bytes: Option<usize>,
     /// Frames of a UMEM share (AF_XDP only).
@@ -74,6 +96,8 @@ impl EngineSpec {
             copying: Copying::Copy,
             need_wakeup: false,
             busy_poll: false,
+            receiving: Receiving::Direct,
+            zero_copy_send: false,
             receive_buffer_bytes: None,
             frames: 4096,
             frame_bytes: 2048,
@@ -259,6 +283,8 @@ pub trait Engine {
 #[derive(Debug)]
 pub enum AnyEngine {
     Udp(Box<UdpEngine>),
+    Epoll(Box<EpollEngine>),
+    Uring(Box<UringEngine>),
     Packet(Box<PacketEngine>),
     Xdp(Box<XdpEngine>),
     XdpQueues(Box<XdpQueues>),
@@ -293,7 +319,7 @@ pub fn open_halves(setup: &Setup<'_>) -> Result<(AnyEngine, AnyEngine), IoError>
     Ok(match setup.spec.kind {
         EngineKind::Udp => {
             let (tx, rx) = UdpEngine::open_halves(setup)?;
-            (AnyEngine::Udp(Box::new(tx)), AnyEngine::Udp(Box::new(rx)))
+            (AnyEngine::Udp(Box::new(tx)), over(setup.spec, rx)?)
         }
         EngineKind::Packet => {
             let (tx, rx) = PacketEngine::open_halves(setup)?;
@@ -306,9 +332,21 @@ pub fn open_halves(setup: &Setup<'_>) -> Result<(AnyEngine, AnyEngine), IoError>
     })
 }
 
+/// A UDP engine that receives, behind the calls that it receives by.
+fn over(spec: &EngineSpec, udp: UdpEngine) -> Result<AnyEngine, IoError> {
+    Ok(match spec.receiving {
+        Receiving::Direct => AnyEngine::Udp(Box::new(udp)),
+        Receiving::Epoll | Receiving::EpollBusyPoll => {
+            AnyEngine::Epoll(Box::new(EpollEngine::over(udp)?))
+        }
+        Receiving::IoUring => AnyEngine::Uring(Box::new(UringEngine::over(udp)?)),
+    })
+}
+
 /// Opens an engine in the calling thread's network namespace.
 pub fn open(setup: &Setup<'_>) -> Result<AnyEngine, IoError> {
     Ok(match setup.spec.kind {
+        EngineKind::Udp if setup.role.receives() => over(setup.spec, UdpEngine::open(setup)?)?,
         EngineKind::Udp => AnyEngine::Udp(Box::new(UdpEngine::open(setup)?)),
         EngineKind::Packet => AnyEngine::Packet(Box::new(PacketEngine::open(setup)?)),
         EngineKind::Xdp if setup.spec.takes_queues(setup.local) && setup.role.receives() => {

@@ -34,6 +34,12 @@ pub enum IoError {
     LinkDown { ifname: String },
     #[error("interface {ifname} no longer exists")]
     Gone { ifname: String },
+    /// The driver reset the link for the XDP program.
+    #[error(
+        "interface {ifname} lost its link when its XDP program was attached, and had none again within \
+         {waited_ms} ms; see dmesg, and ip link show {ifname}"
+    )]
+    NoCarrier { ifname: String, waited_ms: u64 },
     #[error(
         "interface {ifname} has {queues} receive queues; an engine takes at most {most}: name one with \
          -q, or lower their number (ethtool -L {ifname} combined {most})"

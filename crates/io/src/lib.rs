@@ -18,12 +18,12 @@ mod xdp_queues;
 
 pub use engine::{
     AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, Local,
-    Remote, Role, Setup, Stamps, Wait, XdpMode, open, open_halves,
+    Receiving, Remote, Role, Setup, Stamps, Wait, XdpMode, open, open_halves,
 };
 pub use error::IoError;
 pub use frames::Template;
 pub use packet::PacketEngine;
-pub use udp::UdpEngine;
+pub use udp::{EpollEngine, UdpEngine, UringEngine};
 pub use xdp::XdpEngine;
 pub use xdp_frames::{XDP_FRAME_BYTES_MAX, XdpFrameRx, XdpFrameTx, open_xdp_frames};
 pub use xdp_queues::XdpQueues;

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sys::bpf::{PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::xsk::{self, Bind, Frames, Socket, Then};
@@ -18,6 +18,8 @@ use crate::udp::{NAP, hold_port};
 
 /// Entries of the RX and TX rings.
 const RING_ENTRIES: u32 = 2048;
+/// Longest wait for a link that the driver resets.
+const CARRIER_WAIT: Duration = Duration::from_secs(10);
 /// Notifications after which unsent frames are given up.
 const FINISH_KICKS: usize = 2000;
 
@@ -112,6 +114,7 @@ impl XdpEngine {
                     source,
                 })?
                 .into_iter();
+        let had_carrier = sys::socket::has_carrier(local.ifindex) == Some(true);
         let mut filter = role.receives().then(|| load_filter(spec, local)).transpose()?;
         let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
         for queue in queues {
@@ -157,6 +160,9 @@ impl XdpEngine {
         let filter = filter.map(Arc::new);
         let only_sends = filter.is_none() && sockets.iter().any(Socket::is_zero_copy);
         let passing = only_sends.then(|| attach_passing(spec, local)).transpose()?.map(Arc::new);
+        if had_carrier {
+            wait_for_carrier(local, CARRIER_WAIT)?;
+        }
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
@@ -239,6 +245,20 @@ fn attach_passing(spec: &EngineSpec, local: &Local) -> Result<PassProgram, IoErr
     let mut program = PassProgram::load(spec.multi_buffer)?;
     program.attach(local.ifindex, spec.xdp_mode)?;
     Ok(program)
+}
+
+/// Waits for the link of an interface whose driver resets it for an XDP program or a zero-copy socket:
+/// igb takes 3 s. Frames sent before are lost.
+fn wait_for_carrier(local: &Local, most: Duration) -> Result<(), IoError> {
+    let begun = Instant::now();
+    while sys::socket::has_carrier(local.ifindex) == Some(false) {
+        if begun.elapsed() > most {
+            let waited_ms = most.as_millis() as u64;
+            return Err(IoError::NoCarrier { ifname: local.ifname.clone(), waited_ms });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
 }
 
 impl AsFd for XdpEngine {
@@ -385,5 +405,35 @@ impl Engine for XdpEngine {
             report.counters.push(("xdp_bypassed_count".into(), n));
         }
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::{End, Pair, PairSpec};
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_waited_for_and_reported_if_it_does_not_come_back() {
+        let _alone = testkit::alone();
+        let pair = Pair::new(&PairSpec::default()).expect("a lab");
+        let End { ifindex, ifname, mac, ip, .. } = &pair.far;
+        let (ifindex, ifname) = (*ifindex, ifname.clone());
+        let (mtu_bytes, queue, queues, port) = (1500, 0, 1, 9000);
+        let local = Local { ifindex, ifname, mtu_bytes, queue, queues, mac: *mac, ip: *ip, port };
+        let wait = |most| pair.far.run(|| wait_for_carrier(&local, most)).expect("the lab");
+        wait(Duration::ZERO).expect("it has a link");
+        // The far end of a veth loses its link with the near end.
+        pair.near.set_up(false).expect("down");
+        let why = wait(Duration::from_millis(20)).expect_err("no link").to_string();
+        assert!(why.contains("wp-far lost its link") && why.contains("20 ms"), "{why}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                pair.near.set_up(true).expect("up");
+            });
+            wait(Duration::from_secs(20)).expect("it comes back");
+        });
     }
 }

@@ -97,7 +97,7 @@ fn other_xdp_program_is_an_error_with_the_remedy() {
     for spec in [native(), skb()] {
         refused(
             open_far(&pair, &spec),
-            &["wp-far", "already has an XDP program (id ", "ip link set dev wp-far xdp off"],
+            &["wp-far", "already has an XDP program `pass` (id ", "ip link set dev wp-far xdp off"],
         );
     }
     drop(first);

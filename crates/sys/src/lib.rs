@@ -9,6 +9,8 @@ pub mod bpf;
 pub mod capability;
 pub mod child;
 pub mod clock;
+pub mod epoll;
+pub mod hardware_stamps;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod landlock;
@@ -29,6 +31,9 @@ pub mod socket;
 pub mod supervisor;
 pub mod sysfs;
 pub mod tap;
+pub mod tcp;
 pub mod thread;
 pub mod udp;
+pub mod uring;
 pub mod xsk;
+pub mod zero_copy;

@@ -128,19 +128,37 @@ pub fn drop_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
 ///
 /// Source: netdevice(7), SIOCGIFFLAGS.
 pub fn is_up(ifindex: u32) -> Option<bool> {
-    let fd = open(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;
-    // SAFETY: all-zero is a valid ifreq, a name and a union of plain C types.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the name's array has the room that the call may use.
-    let name = unsafe { libc::if_indextoname(ifindex, request.ifr_name.as_mut_ptr()) };
-    if name.is_null() {
-        return None;
-    }
+    let (fd, mut request) = interface_request(ifindex)?;
     // SAFETY: the request names an interface and outlives the call, which writes its flags.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
     // SAFETY: every bit pattern is a valid flag word.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     (rc == 0).then_some(i32::from(flags) & libc::IFF_UP != 0)
+}
+
+/// True if the driver of an interface that is up reports a link; `None` if it does not say, or if the
+/// calling thread's network namespace has no interface of that index.
+///
+/// Unlike IFF_RUNNING it is the state of this moment. Source: linux/ethtool.h, ETHTOOL_GLINK.
+pub fn has_carrier(ifindex: u32) -> Option<bool> {
+    const SIOCETHTOOL: u32 = 0x8946;
+    const ETHTOOL_GLINK: u32 = 10;
+    let (fd, mut request) = interface_request(ifindex)?;
+    let mut value = [ETHTOOL_GLINK, 0];
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    // SAFETY: the request names an interface and leads to an ethtool_value; both outlive the call.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    (rc == 0).then_some(value[1] != 0)
+}
+
+/// A socket for requests, and one that names an interface of this namespace.
+pub(crate) fn interface_request(ifindex: u32) -> Option<(OwnedFd, libc::ifreq)> {
+    let fd = open(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;
+    // SAFETY: all-zero is a valid ifreq, a name and a union of plain C types.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the name's array has the room that the call may use.
+    let name = unsafe { libc::if_indextoname(ifindex, request.ifr_name.as_mut_ptr()) };
+    if name.is_null() { None } else { Some((fd, request)) }
 }
 
 /// Interest or result of [`wait`].
@@ -175,6 +193,15 @@ pub fn wait(fd: BorrowedFd<'_>, writable: bool, timeout: Duration) -> io::Result
         writable: poll.revents & libc::POLLOUT != 0,
         failed: poll.revents & (libc::POLLERR | libc::POLLNVAL) != 0,
     })
+}
+
+/// Reads what is there, without waiting. Errors: EAGAIN if there is nothing.
+pub fn receive_now(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length describe `into`, which outlives the call.
+    let got = unsafe {
+        libc::recv(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT)
+    };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
 
 /// Makes the kernel send the frames of a socket's TX ring, without waiting. Returns false if it

@@ -15,7 +15,7 @@ const UDP_SEGMENT: i32 = 103;
 /// UDP_GRO: the kernel hands over several datagrams of a flow as one.
 const UDP_GRO: i32 = 104;
 /// Room for the control messages of one datagram.
-const CONTROL_BYTES: usize = 256;
+pub(crate) const CONTROL_BYTES: usize = 256;
 /// Most segments of one send (UDP_MAX_SEGMENTS is 128 since 6.9; 64 works everywhere).
 pub const SEGMENTS_MAX: usize = 64;
 
@@ -205,14 +205,37 @@ impl Batch {
 
     /// Sends `count` slots from `first` in one call; returns how many were sent.
     pub fn send(&mut self, fd: BorrowedFd<'_>, first: usize, count: usize) -> io::Result<usize> {
+        self.send_with(fd, first, count, 0)
+    }
+
+    /// As [`send`](Self::send), without a copy where the kernel can: the slots must not be written before
+    /// [`finished`](crate::zero_copy::finished) has reported them.
+    ///
+    /// Errors: ENOBUFS while too many sends are unfinished (sysctl net.core.optmem_max).
+    pub fn send_pinned(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        first: usize,
+        count: usize,
+    ) -> io::Result<usize> {
+        self.send_with(fd, first, count, libc::MSG_ZEROCOPY)
+    }
+
+    fn send_with(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        first: usize,
+        count: usize,
+        flags: i32,
+    ) -> io::Result<usize> {
         assert!(first + count <= self.slots, "slots past the end of the batch");
         if count == 0 {
             return Ok(0);
         }
+        let headers = self.header(first).as_ptr();
         // SAFETY: `count` initialised headers from `first` on, whose pointers lead into the
         // same mapping.
-        let sent =
-            unsafe { libc::sendmmsg(fd.as_raw_fd(), self.header(first).as_ptr(), count as u32, 0) };
+        let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers, count as u32, flags as _) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
@@ -277,42 +300,51 @@ impl Batch {
             overflow_count: None,
         };
         // SAFETY: msg_control and msg_controllen describe this slot's control area.
-        let mut control = unsafe { libc::CMSG_FIRSTHDR(&header.msg_hdr) };
-        while let Some(at) = NonNull::new(control) {
-            // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield only whole headers in the area.
-            let cmsg = unsafe { at.read_unaligned() };
-            // SAFETY: the data of a whole header begins right behind it, in the area.
-            let value = unsafe { libc::CMSG_DATA(at.as_ptr()) };
-            match (cmsg.cmsg_level, cmsg.cmsg_type) {
-                (libc::SOL_UDP, UDP_GRO) => {
-                    // SAFETY: this message carries an int.
-                    let segment = unsafe { value.cast::<i32>().read_unaligned() };
-                    if segment > 0 {
-                        received.segment_bytes = segment as usize;
-                    }
-                }
-                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                    // SAFETY: this message carries a u32.
-                    received.overflow_count = Some(unsafe { value.cast::<u32>().read_unaligned() });
-                }
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
-                    // SAFETY: this message carries three timespecs: software, unused, hardware.
-                    let stamps = unsafe { value.cast::<[libc::timespec; 3]>().read_unaligned() };
-                    received.stamp_ns = [stamps[0], stamps[2]]
-                        .iter()
-                        .map(|t| t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-                        .find(|ns| *ns != 0);
-                }
-                _ => {}
-            }
-            // SAFETY: `control` is a whole header of this message's control area.
-            control = unsafe { libc::CMSG_NXTHDR(&header.msg_hdr, control) };
-        }
+        unsafe { read_control(&header.msg_hdr, &mut received) };
         let payload = self.payload_at(slot).as_ptr();
         // SAFETY: `payload_at` checked the slot's range, and len_bytes is at most its size;
         // `self` stays mutably borrowed as long as the slice lives.
         received.bytes = unsafe { std::slice::from_raw_parts_mut(payload, len_bytes) };
         received
+    }
+}
+
+/// Reads the control messages of a received datagram.
+///
+/// # Safety
+/// `msg_control` and `msg_controllen` describe memory that the kernel wrote control messages to.
+pub(crate) unsafe fn read_control(header: &libc::msghdr, received: &mut Received<'_>) {
+    // SAFETY: msg_control and msg_controllen describe one control area, which the caller promises.
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while let Some(at) = NonNull::new(control) {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield only whole headers in the area.
+        let cmsg = unsafe { at.read_unaligned() };
+        // SAFETY: the data of a whole header begins right behind it, in the area.
+        let value = unsafe { libc::CMSG_DATA(at.as_ptr()) };
+        match (cmsg.cmsg_level, cmsg.cmsg_type) {
+            (libc::SOL_UDP, UDP_GRO) => {
+                // SAFETY: this message carries an int.
+                let segment = unsafe { value.cast::<i32>().read_unaligned() };
+                if segment > 0 {
+                    received.segment_bytes = segment as usize;
+                }
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                // SAFETY: this message carries a u32.
+                received.overflow_count = Some(unsafe { value.cast::<u32>().read_unaligned() });
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                // SAFETY: this message carries three timespecs: software, unused, hardware.
+                let stamps = unsafe { value.cast::<[libc::timespec; 3]>().read_unaligned() };
+                received.stamp_ns = [stamps[0], stamps[2]]
+                    .iter()
+                    .map(|t| t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+                    .find(|ns| *ns != 0);
+            }
+            _ => {}
+        }
+        // SAFETY: `control` is a whole header of this message's control area.
+        control = unsafe { libc::CMSG_NXTHDR(header, control) };
     }
 }
 

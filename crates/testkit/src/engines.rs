@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Setup, Stamps, Wait, XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Setup, Stamps,
+    Wait, XdpMode,
 };
 use lab::{End, Pair, PairSpec};
 
@@ -51,6 +52,18 @@ pub fn engines() -> Vec<(&'static str, EngineSpec)> {
         ("udp, batch 64", EngineSpec { batch: 64, ..udp() }),
         ("udp, gso", EngineSpec { batch: 64, gso: true, ..udp() }),
         ("udp, stamped", EngineSpec { stamps: Stamps::Software, ..udp() }),
+        ("udp, epoll", EngineSpec { receiving: Receiving::Epoll, ..udp() }),
+        ("udp, io_uring", EngineSpec { receiving: Receiving::IoUring, ..udp() }),
+        (
+            "udp, io_uring, zero-copy send, spin, batch 64",
+            EngineSpec {
+                wait: Spin,
+                batch: 64,
+                receiving: Receiving::IoUring,
+                zero_copy_send: true,
+                ..udp()
+            },
+        ),
         ("packet", packet()),
         ("packet, spin, batch 64", EngineSpec { wait: Spin, batch: 64, ..packet() }),
         ("xdp skb", xdp(Skb, Block, 1)),

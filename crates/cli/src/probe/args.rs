@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use io::{EngineKind, Stamps, XdpMode};
+use io::{EngineKind, Receiving, Stamps, XdpMode};
 use probe::peer::DEFAULT_PORT;
 
-use crate::shared_args::{SecretArgs, parse_bytes, parse_duration};
+use crate::shared_args::{SecretArgs, parse_bytes, parse_duration, parse_ipv4};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -86,6 +86,12 @@ pub(crate) struct EngineArgs {
     /// Segmentation offload when sending, coalescing when receiving (udp)
     #[arg(long)]
     pub(crate) gso: bool,
+    /// Calls that receive (udp)
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) receiving: Receiving,
+    /// Send by MSG_ZEROCOPY; answers are copied (udp)
+    #[arg(long)]
+    pub(crate) zero_copy_send: bool,
     /// Number of frames in the UMEM
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=262144))]
     pub(crate) frames: u32,
@@ -112,6 +118,7 @@ pub(crate) struct EngineArgs {
 #[derive(Debug, Args)]
 pub(crate) struct NearArgs {
     /// Far end's address
+    #[arg(value_parser = parse_ipv4)]
     pub(crate) to: Ipv4Addr,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
@@ -181,7 +188,7 @@ pub(crate) struct ReceiveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     /// Far end's address; none with --lab
-    #[arg(required_unless_present = "lab")]
+    #[arg(required_unless_present = "lab", value_parser = parse_ipv4)]
     pub(crate) to: Option<Ipv4Addr>,
     /// Run in a lab: a veth pair with an XDP program that counts and drops at its far end
     #[arg(long, conflicts_with = "to")]

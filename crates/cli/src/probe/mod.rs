@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use host::idle::NoIdle;
 use host::text::chain;
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Remote, Role, Stamps, Wait, XdpEngine,
-    XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps, Wait,
+    XdpEngine, XdpMode,
 };
 use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
 use probe::{Watch, measurement_of, random_session, received_from};
+use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
 use crate::context::Context;
@@ -82,7 +83,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         port: options.port,
     };
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -162,6 +163,13 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
     only(args.queues > 1, "--queues", "xdp", xdp)?;
     only(args.gso, "--gso", "udp", args.engine == EngineKind::Udp)?;
+    only(
+        args.receiving != Receiving::Direct,
+        "--receiving",
+        "udp",
+        args.engine == EngineKind::Udp,
+    )?;
+    only(args.zero_copy_send, "--zero-copy-send", "udp", args.engine == EngineKind::Udp)?;
     only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineKind::Udp)?;
     only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
     let udp = args.engine == EngineKind::Udp;
@@ -185,6 +193,8 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     };
     spec.need_wakeup = args.need_wakeup;
     spec.busy_poll = args.busy_poll;
+    spec.receiving = args.receiving;
+    spec.zero_copy_send = args.zero_copy_send;
     spec.receive_buffer_bytes = args.rcvbuf;
     spec.frames = args.frames;
     spec.frame_bytes = args.frame_bytes;
@@ -208,20 +218,35 @@ fn settings_of(args: &EngineArgs) -> Settings {
     Settings { stays_awake: args.no_idle_states, ..Settings::default() }
 }
 
-/// Errors: the NIC has no hardware time stamps; without this check they would be missing silently.
-fn check_stamps(spec: &EngineSpec, local: &Local) -> Result<(), Failure> {
+/// Switches the NIC's receive stamps on until the guard drops, and says so.
+///
+/// Errors: the NIC has none, or stamps PTP alone; without this check they would be missing silently.
+fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
     if spec.stamps != Stamps::Hardware {
-        return Ok(());
+        return Ok(None);
     }
-    let offered = host::net::ethtool::timestamping(local.ifindex).is_ok_and(|t| t.hardware_rx);
-    if offered {
-        return Ok(());
+    let ifname = &local.ifname;
+    let offer = host::net::ethtool::timestamping(local.ifindex).ok();
+    let unsupported = |what: &str| {
+        Err(Failure::Unsupported(format!(
+            "{ifname} {what}; use --stamps software, or another NIC (ethtool -T {ifname})"
+        )))
+    };
+    if !offer.is_some_and(|t| t.hardware_rx) {
+        return unsupported("takes no hardware receive time stamps");
     }
-    Err(Failure::Unsupported(format!(
-        "{} takes no hardware receive time stamps; use --stamps software, or a NIC with a clock \
-         (ethtool -T {})",
-        local.ifname, local.ifname
-    )))
+    if !offer.is_some_and(|t| t.hardware_rx_all) {
+        return unsupported("stamps PTP packets on arrival, and no others");
+    }
+    let held = HardwareStamps::hold(local.ifindex).map_err(|e| {
+        Failure::failed(format!(
+            "cannot switch the receive stamps of {ifname} on: {e}; it needs CAP_NET_ADMIN"
+        ))
+    })?;
+    if held.changes() {
+        console::say(&format!("receive stamps of {ifname} are on until the end of this run"));
+    }
+    Ok(Some(held))
 }
 
 fn near(
@@ -265,7 +290,7 @@ fn near(
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }
     let (local, remote) = endpoint::towards(to, port, &choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -342,7 +367,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         port: args.port,
     };
     let local = endpoint::listening(&choice)?;
-    check_stamps(&spec, &local)?;
+    let _stamping = hold_stamps(&spec, &local)?;
     let task = Task {
         role,
         engine: spec,

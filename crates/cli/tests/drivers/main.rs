@@ -74,6 +74,23 @@ fn pings_are_answered_in_zero_copy_mode(rig: &Rig) {
     }
 }
 
+/// Sockets know the NAPI instance of their queue, which a veth does not name, and the device reads the
+/// pages of the process, which a veth does not.
+fn sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(rig: &Rig) {
+    let polls = "--receiving epoll-busy-poll";
+    let near = format!("probe ping {FAR_IP} --no-peer -c 50 {polls}");
+    let document = with_far(rig, &format!("probe echo -i vib {polls}"), &near);
+    assert_eq!(round_trips(&document)[1], 50, "{document}");
+    assert_ne!(mode(&document, "near napi id"), "0", "{document}");
+    assert!(!document["not_effective"].to_string().contains("epoll"), "{document}");
+    let near =
+        format!("probe send {FAR_IP} --no-peer -c 500 --rate 500 --size 1400 --zero-copy-send");
+    let document = with_far(rig, "probe receive -i vib", &near);
+    let counted = |name: &str| count(&document, &format!("/counters/near_zero_copy_send_{name}"));
+    assert_eq!((counted("count"), counted("copied_count")), (500, 0), "{document}");
+    assert!(!document["not_effective"].to_string().contains("zero-copy"), "{document}");
+}
+
 /// The far end's kernel chooses its own queue, and so the near end's: no queue is named.
 fn answers_arrive_on_whichever_queue_the_device_chooses(rig: &Rig) {
     for port in 9001..9009 {
@@ -148,6 +165,7 @@ fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     let Some(rig) = boot(&["ip", "ethtool", "ping"]) else { return };
     zero_copy_falls_back_without_an_iommu(&rig);
     pings_are_answered_in_zero_copy_mode(&rig);
+    sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(&rig);
     answers_arrive_on_whichever_queue_the_device_chooses(&rig);
     the_host_receives_while_a_zero_copy_socket_sends(&rig);
     for (far_ip, queues) in [(FAR_IP, 4), (ONE_IP, 1)] {

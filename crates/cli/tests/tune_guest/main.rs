@@ -8,3 +8,4 @@ mod gretap;
 mod hotplug;
 mod knobs;
 mod machine;
+mod stamps;

@@ -88,6 +88,8 @@ pub struct Timestamping {
     pub hardware_tx: bool,
     /// On arrival, by the device.
     pub hardware_rx: bool,
+    /// On arrival of every packet, not of PTP alone, by the device.
+    pub hardware_rx_all: bool,
     /// On sending, by the driver.
     pub software_tx: bool,
     /// On arrival, by the kernel.
@@ -293,10 +295,12 @@ pub fn timestamping(index: u32) -> Result<Timestamping, NetError> {
         let mut reply = socket.request(&request)?;
         let reply = reply.recv_one()?;
         let offered = reply.get_timestamping().map(set_bits).unwrap_or_default();
+        let filters = reply.get_rx_filters().map(set_bits).unwrap_or_default();
         let has = |name: &str| offered.iter().any(|offer| offer == name);
         Ok(Timestamping {
             hardware_tx: has("hardware-transmit"),
             hardware_rx: has("hardware-receive"),
+            hardware_rx_all: filters.iter().any(|filter| filter == "all"),
             software_tx: has("software-transmit"),
             software_rx: has("software-receive"),
             clock_index: reply.get_phc_index().ok(),

@@ -81,6 +81,8 @@ pub(super) fn receive(
     let run = Run { script, books, terminal, stop, seen };
     match engine {
         AnyEngine::Udp(engine) => run.on(&mut **engine),
+        AnyEngine::Epoll(engine) => run.on(&mut **engine),
+        AnyEngine::Uring(engine) => run.on(&mut **engine),
         AnyEngine::Packet(engine) => run.on(&mut **engine),
         AnyEngine::Xdp(engine) => run.on(&mut **engine),
         AnyEngine::XdpQueues(engine) => run.on(&mut **engine),

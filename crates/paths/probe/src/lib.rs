@@ -11,6 +11,7 @@ mod session;
 mod storm;
 mod support;
 mod switches;
+mod tcp;
 mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};

@@ -8,9 +8,10 @@ use model::{
     Arm, ArmKind, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec,
 };
 
+use crate::tcp::{Kind, MESSAGE_BYTES};
 use crate::{Switch, remote, role, session, support, switches};
 
-static LOADS: [LoadKind; 5] = [
+static LOADS: [LoadKind; 8] = [
     LoadKind {
         name: "ping",
         what: "one datagram at a time, the next when its echo has arrived (closed loop)",
@@ -56,6 +57,34 @@ static LOADS: [LoadKind; 5] = [
         trial: Duration::from_millis(200),
         peers: &[],
     },
+    LoadKind {
+        name: "tcp-ping",
+        what: "requests on one TCP connection, each written as header and body, the next when the answer is read",
+        judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
+        size_bytes: 64,
+        rate_pps: 0,
+        // A delayed acknowledgement takes 40 ms.
+        trial: Duration::from_millis(500),
+        peers: &[],
+    },
+    LoadKind {
+        name: "tcp-connect",
+        what: "one TCP connection after the other, each with one byte and its answer",
+        judged: &["connect_ns_p50", "connect_ns_p99", "cpu_ns_per_packet"],
+        size_bytes: 0,
+        rate_pps: 0,
+        trial: Duration::from_millis(200),
+        peers: &[],
+    },
+    LoadKind {
+        name: "tcp-flood",
+        what: "bytes over one TCP connection, one way, as fast as they go",
+        judged: &["goodput_bps", "cpu_ns_per_packet"],
+        size_bytes: 65_536,
+        rate_pps: 0,
+        trial: Duration::from_millis(200),
+        peers: &[],
+    },
 ];
 
 /// The path.
@@ -76,6 +105,7 @@ pub fn between(
     load: &Load,
 ) -> Result<Box<dyn Session>, PathError> {
     let remedy = match (load.kind.as_str(), router) {
+        (kind, _) if Kind::of(kind).is_some() => "use a UDP load, such as ping",
         ("storm", _) => "use another load: storm needs the veth of a lab",
         (kind, Some(_)) if kind != "flood" => "use flood: a router returns nothing to the near end",
         _ => {
@@ -88,6 +118,21 @@ pub fn between(
 }
 
 fn check_size(load: &Load) -> Result<(), PathError> {
+    match Kind::of(&load.kind) {
+        Some(Kind::Connect) => return Ok(()),
+        Some(_) if MESSAGE_BYTES.contains(&load.size_bytes) => return Ok(()),
+        Some(_) => {
+            return Err(PathError::Invalid {
+                what: format!("a message of {} bytes", load.size_bytes),
+                remedy: format!(
+                    "use --size between {} (a header, and a body) and {}",
+                    MESSAGE_BYTES.start(),
+                    MESSAGE_BYTES.end()
+                ),
+            });
+        }
+        None => {}
+    }
     if (role::PAYLOAD_BYTES_MIN..=8972).contains(&load.size_bytes) {
         return Ok(());
     }
@@ -119,7 +164,7 @@ impl Path for Probe {
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {
         if load.far.is_some() {
-            return match (remote::support(arm), switches::contradiction(arm)) {
+            return match (remote::support(arm), switches::contradiction(arm, &load.kind)) {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };
@@ -127,7 +172,7 @@ impl Path for Probe {
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);
         }
-        if let Some(why) = switches::contradiction(arm) {
+        if let Some(why) = switches::contradiction(arm, &load.kind) {
             return Support::Refused { why };
         }
         support::support(arm)

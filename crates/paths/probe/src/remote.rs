@@ -26,6 +26,7 @@ use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
 use super::session::{random_session, roles_of};
 use super::switches::{Config, Switch};
+use super::tcp;
 
 /// Pause between checks of an end that opens, or that sends.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -184,6 +185,13 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
 fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
     let invalid =
         |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
+    if tcp::Kind::of(&load.kind).is_some() {
+        let what = format!(
+            "load {} runs in a lab only: between hosts the peer carries datagrams",
+            load.kind
+        );
+        return invalid(what, "run it without --far, or use ping or flood between hosts");
+    }
     if load.kind == "storm" {
         let what = "load storm needs the veth of a lab".to_owned();
         return invalid(what, "run it without --far, or use flood between hosts");
@@ -225,6 +233,18 @@ pub(super) fn support(arm: &Arm) -> Support {
         return Support::unsupported(
             "rps between two hosts (settings of real interfaces are not changed)",
             "the mask set by hand on both hosts: /sys/class/net/IF/queues/rx-0/rps_cpus",
+        );
+    }
+    if arm.has(Switch::DeferHardIrqs) {
+        return Support::unsupported(
+            "defer-hard-irqs between two hosts (settings of real interfaces are not changed)",
+            "a plan with napi-defer-hard-irqs and gro-flush-timeout: wirepath tune prove PLAN --far HOST",
+        );
+    }
+    if arm.has(Switch::IoUring) {
+        return Support::unsupported(
+            "io-uring between two hosts (the far end's system-call filter cannot check its requests)",
+            "a lab: leave out --far",
         );
     }
     if arm.has(Switch::NoIdleStates)

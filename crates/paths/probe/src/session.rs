@@ -8,13 +8,15 @@ use host::tune::{KnobError, ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
-use model::{Arm, ArmKind, Load, Measurement, PathError, Session};
+use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 
+use crate::Switch;
 use crate::accounting::combine;
 use crate::far_end::{ends, with_far};
 use crate::role::{self, Pace, RoleReport, Task};
 use crate::storm;
 use crate::switches::Config;
+use crate::tcp;
 
 /// A near and a far end in namespaces: those of a lab, or existing ones.
 pub(super) struct LabSession {
@@ -30,7 +32,8 @@ pub(super) struct LabSession {
 
 impl LabSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let mtu = mtu_for(load.size_bytes);
+        let tcp = tcp::Kind::of(&load.kind).is_some();
+        let mtu = if tcp { 1500 } else { mtu_for(load.size_bytes) };
         // The generator's frames reach a veth only when it polls: GRO switches that on, as an
         // XDP program would, and so every engine meets the same interface.
         let gro = load.kind == "storm";
@@ -68,6 +71,18 @@ impl LabSession {
         }
     }
 
+    /// Defers the interrupts of both ends' receive queues until the guards drop.
+    fn defer_hard_irqs(&self) -> Result<[ScopedSettings; 2], PathError> {
+        let defer = |end: &End| -> Result<ScopedSettings, KnobError> {
+            let mut scoped = ScopedSettings::new(&end.netns)?;
+            scoped.set_all("napi-defer-hard-irqs", &end.ifname, "2")?;
+            scoped.set_all("gro-flush-timeout", &end.ifname, "200000")?;
+            Ok(scoped)
+        };
+        let near = defer(&self.pair.near).map_err(PathError::part)?;
+        Ok([near, defer(&self.pair.far).map_err(PathError::part)?])
+    }
+
     /// Processes each end's arrivals on that end's CPUs until the guards drop.
     fn steer(&self, places: &Placement) -> Result<[ScopedSettings; 2], PathError> {
         let steer = |end: &End, cpus: &[usize]| -> Result<ScopedSettings, KnobError> {
@@ -85,6 +100,8 @@ impl LabSession {
         let config = Config::of(arm, &self.load);
         let storm = self.load.kind == "storm";
         let (near_role, far_role, pace) = roles_of(&self.load);
+        let tcp = tcp::Kind::of(&self.load.kind)
+            .map(|kind| tcp::Task::of(arm, &self.load, kind, session.into()));
         let task = |role| Task {
             session: Some(session),
             duration: (role == near_role).then_some(self.load.trial),
@@ -93,8 +110,11 @@ impl LabSession {
         let awake = config.stay_awake()?;
         let places = self.placement(config.is_pinned);
         let steering = config.steers.then(|| self.steer(&places)).transpose()?;
+        let deferring = config.defers.then(|| self.defer_hard_irqs()).transpose()?;
         let meter = Meter::start(&self.clock, &places.both())?;
-        let (near, far) = if storm {
+        let (near, far) = if let Some(task) = tcp {
+            tcp::run(&self.pair, &task, &places)?
+        } else if storm {
             storm::run(&self.pair, &task(far_role), self.load.trial, &places)?
         } else {
             let mut near = task(near_role);
@@ -106,9 +126,13 @@ impl LabSession {
             run_pair(&self.pair, self.router, &near, &task(far_role), &places)?
         };
         let used = meter.stop()?;
-        drop((awake, steering));
+        drop((awake, steering, deferring));
         let mut measurement = combine((near_role, pace), near, far, &used);
         measurement.not_effective.extend(config.not_effective(self.cpus.len()));
+        if self.router.is_some() && config.engine.zero_copy_send {
+            let why = "towards a router the near end sends by AF_PACKET, not by a UDP socket";
+            measurement.not_effective.push(NotEffective::new(Switch::ZeroCopySend, why));
+        }
         Ok(measurement)
     }
 }
@@ -143,6 +167,7 @@ pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
         "ping" => (Role::Ping, Role::Echo, Pace::PingPong),
         "paced" => (Role::Ping, Role::Echo, Pace::Rate(load.rate_pps)),
         "echo-flood" => (Role::Ping, Role::Echo, Pace::Window(role::WINDOW)),
+        "tcp-ping" | "tcp-connect" => (Role::Ping, Role::Echo, Pace::PingPong),
         _ => (Role::Send, Role::Receive, Pace::Flood),
     }
 }
@@ -185,13 +210,38 @@ mod tests {
     use testkit::alone;
 
     use super::*;
-    use crate::Switch;
 
     /// Frames that have crossed the wire to the far end.
     fn frame_count(session: &LabSession) -> u64 {
         let far = &session.pair.far;
         let path = format!("class/net/{}/statistics/rx_packets", far.ifname);
         far.sysfs().expect("the lab").read(path).expect("a counter").parse().expect("a number")
+    }
+
+    #[test]
+    fn interrupts_are_deferred_at_both_ends_during_a_trial_only() {
+        let _alone = alone();
+        let load = testkit::arms::load(&crate::Probe, "ping", Duration::from_millis(20));
+        let mut session = LabSession::open(&load).expect("a lab");
+        let settings = |session: &LabSession| {
+            [&session.pair.near, &session.pair.far].map(|end| {
+                ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| {
+                    let path = format!("class/net/{}/{file}", end.ifname);
+                    end.sysfs().expect("the lab").read(&path).expect("a setting")
+                })
+            })
+        };
+        let before = settings(&session);
+        let deferring = session.defer_hard_irqs().expect("set");
+        assert_eq!(settings(&session), [["2", "200000"], ["2", "200000"]]);
+        drop(deferring);
+        assert_eq!(settings(&session), before);
+        let sockets = session.trial(&Arm::with([Switch::DeferHardIrqs])).expect("it runs");
+        assert!(sockets.not_effective.iter().any(|n| n.switch == "defer-hard-irqs"));
+        let native = [Switch::Bypass, Switch::Native, Switch::DeferHardIrqs];
+        let native = session.trial(&Arm::with(native)).expect("it runs");
+        assert!(native.not_effective.is_empty(), "{:?}", native.not_effective);
+        assert_eq!(settings(&session), before);
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Support for switches on this host, determined by trying them in a temporary lab.
 
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use lab::{Pair, PairSpec};
 use model::{Arm, Support};
+use sys::epoll::Epoll;
 use sys::thread::start;
+use sys::uring::DatagramRing;
 
 use super::far_end::ends;
 use super::switches::Switch;
@@ -21,6 +25,8 @@ struct Capabilities {
     native: Result<(), String>,
     zero_copy: Result<(), String>,
     idle: Result<(), String>,
+    epoll_busy_poll: Result<(), String>,
+    io_uring: Result<(), String>,
     cpus: usize,
 }
 
@@ -30,11 +36,15 @@ fn tried() -> &'static Capabilities {
     TRIED.get_or_init(|| {
         let cpus = sys::affinity::allowed_cpus().map_or(1, |c| c.len());
         let idle = NoIdle::hold().map(drop).map_err(|e| chain(&e));
+        let epoll_busy_poll = try_socket(|socket| Epoll::of(socket)?.set_busy_poll());
+        let io_uring = try_socket(|socket| DatagramRing::new(socket, 64, 64).map(drop));
         match Pair::new(&PairSpec::default()) {
             Err(error) => {
                 let why = chain(&error);
                 let no = || Err(why.clone());
-                Capabilities { lab: no(), skb: no(), native: no(), zero_copy: no(), idle, cpus }
+                let (skb, native, zero_copy) = (no(), no(), no());
+                let lab = no();
+                Capabilities { lab, skb, native, zero_copy, idle, epoll_busy_poll, io_uring, cpus }
             }
             Ok(pair) => Capabilities {
                 lab: Ok(()),
@@ -42,10 +52,18 @@ fn tried() -> &'static Capabilities {
                 native: try_xdp(&pair, XdpMode::Native, Copying::Copy),
                 zero_copy: try_xdp(&pair, XdpMode::Native, Copying::RequireZeroCopy),
                 idle,
+                epoll_busy_poll,
+                io_uring,
                 cpus,
             },
         }
     })
+}
+
+/// Tries a setting of a UDP socket.
+fn try_socket(set: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<()>) -> Result<(), String> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+    socket.and_then(|socket| set(socket.as_fd())).map_err(|e| e.to_string())
 }
 
 /// Opens and closes an AF_XDP engine at the far end of a lab.
@@ -70,6 +88,20 @@ pub(super) fn support(arm: &Arm) -> Support {
         Ok(()) => None,
         Err(why) => Some(Support::unsupported(what, why.clone())),
     };
+    let epoll_busy_poll = || match &t.epoll_busy_poll {
+        Ok(()) => None,
+        Err(why) => Some(Support::unsupported(
+            "busy polling of an epoll instance",
+            format!("Linux 6.9 (EPIOCSPARAMS: {why})"),
+        )),
+    };
+    let io_uring = || match &t.io_uring {
+        Ok(()) => None,
+        Err(why) => Some(Support::unsupported(
+            "io_uring",
+            format!("Linux 6.1 and sysctl kernel.io_uring_disabled=0 (io_uring_setup: {why})"),
+        )),
+    };
     let lab = no("a lab of network namespaces", &t.lab);
     let no_zero_copy = || {
         let why = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
@@ -84,6 +116,8 @@ pub(super) fn support(arm: &Arm) -> Support {
         .or_else(|| arm.has(Switch::Native).then(|| no("native XDP on veth", &t.native)).flatten())
         .or_else(|| (arm.has(Switch::ZeroCopy) && t.zero_copy.is_err()).then(no_zero_copy))
         .or_else(|| arm.has(Switch::NoIdleStates).then(|| no("no-idle-states", &t.idle)).flatten())
+        .or_else(|| arm.has(Switch::EpollBusyPoll).then(epoll_busy_poll).flatten())
+        .or_else(|| arm.has(Switch::IoUring).then(io_uring).flatten())
         .or_else(|| needs_two(Switch::Pin))
         .or_else(|| needs_two(Switch::Rps))
         .unwrap_or(Support::Yes)

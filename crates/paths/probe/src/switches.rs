@@ -1,12 +1,12 @@
 //! Switches of the probe, and the engine configuration of an arm.
 
 use host::idle::NoIdle;
-use io::{Copying, EngineKind, EngineSpec, Wait, XdpMode};
+use io::{Copying, EngineKind, EngineSpec, Receiving, Wait, XdpMode};
 use model::{Arm, Load, NotEffective, PathError};
 
-use crate::role::WINDOW;
-
 use crate::peer::Settings;
+use crate::role::WINDOW;
+use crate::tcp;
 
 /// Datagrams per system call or ring poll when batching.
 const BATCH: usize = 64;
@@ -80,6 +80,48 @@ model::switches! {
             needs: "two CPUs; no effect under bypass and native, which take packets before it",
             source: "kernel documentation, networking/scaling.rst, RPS",
         },
+        Epoll {
+            effect: "the receiver waits in epoll before each receive call, as an event loop does",
+            scope: Process,
+            needs: "sockets, so not under bypass",
+            source: "epoll(7), level-triggered",
+        },
+        EpollBusyPoll {
+            effect: "epoll polls the device queue instead of waiting for its interrupt",
+            scope: Process,
+            needs: "epoll; Linux 6.9; a driver whose queue has a NAPI instance that sockets can name",
+            source: "ioctl_eventpoll(2), EPIOCSPARAMS",
+        },
+        IoUring {
+            effect: "one multishot request of io_uring receives all datagrams, into buffers that the kernel chooses",
+            scope: Process,
+            needs: "Linux 6.1, kernel.io_uring_disabled=0; sockets, so not under bypass; a lab, as a far end's filter forbids it",
+            source: "io_uring_prep_recvmsg_multishot(3)",
+        },
+        ZeroCopySend {
+            effect: "the sender's pages go to the device without a copy, and notifications report their end",
+            scope: Process,
+            needs: "sockets, so not under bypass; a device that reads pages of a process: not a veth",
+            source: "kernel documentation, networking/msg_zerocopy.rst",
+        },
+        DeferHardIrqs {
+            effect: "the interrupt of a receive queue stays off for two empty polls or 200 µs",
+            scope: Interface,
+            needs: "a lab, as settings of real interfaces are not changed; a queue with NAPI: native on a veth",
+            source: "kernel documentation, networking/napi.rst, software IRQ coalescing",
+        },
+        Nodelay {
+            effect: "a small segment is sent at once, not when earlier ones are acknowledged (Nagle's algorithm)",
+            scope: Process,
+            needs: "load tcp-ping",
+            source: "tcp(7), TCP_NODELAY",
+        },
+        Quickack {
+            effect: "what arrives is acknowledged at once, in place of with an answer or after 40 ms",
+            scope: Process,
+            needs: "load tcp-ping or tcp-flood",
+            source: "tcp(7), TCP_QUICKACK",
+        },
     }
 }
 
@@ -95,6 +137,13 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
     spec.copying = if arm.has(Switch::ZeroCopy) { Copying::PreferZeroCopy } else { Copying::Copy };
     spec.busy_poll = arm.has(Switch::BusyPoll);
     spec.need_wakeup = arm.has(Switch::NeedWakeup);
+    spec.receiving = match bypass {
+        false if arm.has(Switch::IoUring) => Receiving::IoUring,
+        false if arm.has(Switch::EpollBusyPoll) => Receiving::EpollBusyPoll,
+        false if arm.has(Switch::Epoll) => Receiving::Epoll,
+        _ => Receiving::Direct,
+    };
+    spec.zero_copy_send = arm.has(Switch::ZeroCopySend) && !bypass;
     spec
 }
 
@@ -107,7 +156,11 @@ pub(super) struct Config {
     pub(super) is_pinned: bool,
     /// Each end's arrivals are processed on that end's CPUs.
     pub(super) steers: bool,
+    /// Interrupts of the receive queues are deferred.
+    pub(super) defers: bool,
     stays_awake: bool,
+    /// The interface has NAPI whatever the engine.
+    has_gro: bool,
 }
 
 impl Config {
@@ -122,7 +175,9 @@ impl Config {
             engine,
             is_pinned: arm.has(Switch::Pin),
             steers: arm.has(Switch::Rps),
+            defers: arm.has(Switch::DeferHardIrqs),
             stays_awake: arm.has(Switch::NoIdleStates),
+            has_gro: load.kind == "storm",
         }
     }
 
@@ -157,7 +212,12 @@ impl Config {
             let why = "the driver's XDP program redirects packets before RPS sees them";
             NotEffective::new(Switch::Rps, why)
         });
-        pin.into_iter().chain(rps).collect()
+        let defer = (self.defers && !is_native && !self.has_gro).then(|| {
+            let why = "the veth has no NAPI instance without GRO or a program in its driver: there is no \
+                       interrupt to defer";
+            NotEffective::new(Switch::DeferHardIrqs, why)
+        });
+        pin.into_iter().chain(rps).chain(defer).collect()
     }
 }
 
@@ -169,8 +229,11 @@ fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
     spec.multi_buffer = needed > 4096;
 }
 
-/// Returns the reason if a set of switches is invalid.
-pub(super) fn contradiction(arm: &Arm) -> Option<String> {
+/// Returns the reason if a set of switches is invalid, for a load.
+pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
+    if let Some(why) = tcp::contradiction(arm, load) {
+        return Some(why);
+    }
     let of_af_xdp = [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup];
     let alone = of_af_xdp.into_iter().find(|switch| arm.has(*switch) && !arm.has(Switch::Bypass));
     if let Some(id) = alone {
@@ -178,6 +241,23 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
     }
     if arm.has(Switch::ZeroCopy) && !arm.has(Switch::Native) {
         return Some("zero-copy needs native mode; use bypass+native+zero-copy".into());
+    }
+    let of_sockets = [Switch::Epoll, Switch::EpollBusyPoll, Switch::IoUring, Switch::ZeroCopySend];
+    if let Some(id) = of_sockets.into_iter().find(|switch| arm.has(*switch))
+        && arm.has(Switch::Bypass)
+    {
+        return Some(format!("{id} is a setting of UDP sockets; use it without bypass"));
+    }
+    if arm.has(Switch::EpollBusyPoll) && !arm.has(Switch::Epoll) {
+        return Some("epoll-busy-poll needs epoll; use epoll+epoll-busy-poll".into());
+    }
+    if arm.has(Switch::Epoll) && arm.has(Switch::IoUring) {
+        return Some("epoll and io-uring are two ways to receive; use one of them".into());
+    }
+    if arm.has(Switch::ZeroCopySend) && load == "storm" {
+        return Some(
+            "the datagrams of storm come from the kernel; use zero-copy-send with flood".into(),
+        );
     }
     None
 }
@@ -208,11 +288,25 @@ mod tests {
     #[test]
     fn af_xdp_switches_without_bypass_are_refused_with_the_way_to_ask() {
         for id in [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup] {
-            assert!(contradiction(&Arm::with([id])).unwrap().contains("bypass+"), "{id}");
+            assert!(contradiction(&Arm::with([id]), "ping").unwrap().contains("bypass+"), "{id}");
         }
-        assert!(
-            contradiction(&Arm::with([Switch::Bypass, Switch::Native, Switch::ZeroCopy])).is_none()
-        );
-        assert!(contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy])).is_some());
+        let whole = Arm::with([Switch::Bypass, Switch::Native, Switch::ZeroCopy]);
+        assert!(contradiction(&whole, "ping").is_none());
+        assert!(contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy]), "ping").is_some());
+    }
+
+    #[test]
+    fn each_socket_switch_changes_the_engine_and_is_refused_under_bypass() {
+        use Switch::{Bypass, Epoll, EpollBusyPoll, IoUring, ZeroCopySend};
+        for set in [&[Epoll][..], &[Epoll, EpollBusyPoll], &[IoUring], &[ZeroCopySend]] {
+            let arm = Arm::with(set.iter().copied());
+            assert_ne!(engine_of(&arm), engine_of(&Arm::baseline()), "{set:?}");
+            assert_eq!(contradiction(&arm, "flood"), None, "{set:?}");
+            let both = Arm::with(set.iter().copied().chain([Bypass]));
+            assert!(contradiction(&both, "flood").unwrap().contains("without bypass"), "{set:?}");
+        }
+        assert!(contradiction(&Arm::with([EpollBusyPoll]), "ping").unwrap().contains("epoll+"));
+        assert!(contradiction(&Arm::with([Epoll, IoUring]), "ping").is_some());
+        assert!(contradiction(&Arm::with([ZeroCopySend]), "storm").unwrap().contains("flood"));
     }
 }

@@ -78,6 +78,17 @@ fn every_pair_of_engines_exchanges_datagrams() {
     let pair = Pair::new(&spec).expect("a lab");
     for (near_name, near) in engines() {
         for (far_name, far) in engines() {
+            // Ways to receive on the same sockets: with the plain ones, and with themselves.
+            let is_way = |name: &str| name.contains("epoll") || name.contains("io_uring");
+            let (one, other) = (is_way(near_name), is_way(far_name));
+            let is_plain = |name: &str| name == "udp";
+            if (one || other)
+                && near_name != far_name
+                && !is_plain(near_name)
+                && !is_plain(far_name)
+            {
+                continue;
+            }
             let what = format!("{near_name} to {far_name}");
             pings_lose_nothing(&what, &pair, &near, &far, 64, 200);
             let flood = (Role::Send, Pace::Flood, 20_000);

@@ -13,7 +13,7 @@ use common::{
     until,
 };
 use host::net::ethtool;
-use io::{AnyEngine, Copying, Engine, EngineSpec, Role, Setup, Wait};
+use io::{AnyEngine, Copying, Engine, EngineSpec, Receiving, Role, Setup, Wait};
 use lab::{End, Pair, PairSpec};
 use testkit::engines::{native, open, open_far, pair, refused, says, skb, towards};
 use wirepath_probe::endpoint::{self, Choice};
@@ -69,6 +69,70 @@ fn busy_polling_without_a_napi_instance_makes_no_system_calls() {
     let report = engine.finish();
     assert_eq!(report.not_effective[0].0, "busy-poll");
     assert!(report.syscall_count < LOOKS / 2, "{} system calls", report.syscall_count);
+}
+
+/// Links of this process's descriptors that name `kind`, such as `eventpoll`.
+fn descriptors(kind: &str) -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
+    all.map(|entry| entry.path())
+        .filter(|path| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains(kind)))
+        .collect()
+}
+
+#[test]
+fn each_way_to_receive_uses_its_own_kernel_interface() {
+    let _alone = alone();
+    let pair = pair();
+    for (receiving, kind, counter_name) in [
+        (Receiving::Epoll, "eventpoll", "epoll_wait_count"),
+        (Receiving::EpollBusyPoll, "eventpoll", "epoll_wait_count"),
+        (Receiving::IoUring, "io_uring", "uring_request_count"),
+    ] {
+        for wait in [Wait::Block, Wait::Spin] {
+            let spec = EngineSpec { receiving, wait, ..udp() };
+            let before = descriptors(kind).len();
+            let opened = open_far(&pair, &spec).expect("it opens");
+            assert_eq!(descriptors(kind).len(), before + 1, "{receiving:?}");
+            drop(opened);
+            assert_eq!(descriptors(kind).len(), before, "{receiving:?}");
+            let (near, far) = tasks(Role::Ping, &spec, Pace::PingPong, 64, Some(50));
+            let (pinged, echoed) = run(&pair.near, &pair.far, &near, &far).expect("it runs");
+            for report in [&pinged, &echoed] {
+                assert_eq!(report.arrived.received_count, 50, "{receiving:?} {wait:?}");
+                let counters = &report.engine.counters;
+                assert!(counter(report, counter_name) > 0, "{receiving:?}: {counters:?}");
+            }
+            let evidence = pinged.engine.not_effective.iter().find(|(s, _)| s == "epoll-busy-poll");
+            let mode = |name: &str| pinged.engine.mode.iter().find(|(n, _)| n == name);
+            match receiving {
+                Receiving::EpollBusyPoll => {
+                    assert!(mode("epoll busy polling").is_some_and(|(_, m)| m.contains("50 µs")));
+                    let no_napi = mode("napi id").is_some_and(|(_, id)| id == "0");
+                    assert_eq!(evidence.is_some(), no_napi, "{:?}", pinged.engine);
+                }
+                _ => assert!(evidence.is_none(), "{evidence:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn datagrams_sent_without_a_copy_are_reported_by_the_kernel_and_copied_on_a_veth() {
+    let _alone = alone();
+    let pair = pair();
+    for spec in [udp(), EngineSpec { batch: 64, ..udp() }] {
+        let spec = EngineSpec { zero_copy_send: true, ..spec };
+        let (near, far) = tasks(Role::Send, &spec, Pace::Rate(20_000), 1400, Some(2000));
+        let (sent, received) = run(&pair.near, &pair.far, &near, &far).expect("it runs");
+        assert_eq!((sent.sent_count, received.arrived.received_count), (2000, 2000));
+        let counted = ["zero_copy_send_count", "zero_copy_send_copied_count"];
+        assert_eq!(counted.map(|name| counter(&sent, name)), [0, 2000]);
+        assert_eq!(counter(&sent, "zero_copy_send_unfinished_count"), 0);
+        let (switch, why) = sent.engine.not_effective.first().expect("a veth copies");
+        assert_eq!(switch, "zero-copy-send");
+        says(why, &["copied all 2000 sends of wp-near", "SO_EE_CODE_ZEROCOPY_COPIED"]);
+        assert!(received.engine.not_effective.is_empty());
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::attached::AttachedProgram;
 use super::interface::Interface;
 use super::link::XdpMode;
 
@@ -30,16 +31,15 @@ pub enum BpfError {
 
     /// Another program is attached.
     #[error(
-        "{interface} already has an XDP program{}; take it off first: \
-         `sudo ip link set dev {} xdp off`, or end the program that holds it \
-         (`sudo bpftool link` lists the holders)",
-        .program_id.map(|id| format!(" (id {id})")).unwrap_or_default(),
+        "{interface} already has an XDP program{}; end that process, or take the program off: \
+         `sudo ip link set dev {} xdp off` (`sudo bpftool link` lists links)",
+        .program.as_ref().map(|program| format!(" {program}")).unwrap_or_default(),
         .interface.name
     )]
     AlreadyAttached {
         interface: Interface,
-        /// Id of the attached program, if it could be read.
-        program_id: Option<u32>,
+        /// The attached program, if its id could be read.
+        program: Option<Box<AttachedProgram>>,
         #[source]
         source: io::Error,
     },

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::{Xdp, XdpFlags};
 use serde::{Deserialize, Serialize};
 
+use super::attached::AttachedProgram;
 use super::error::BpfError;
 use super::interface::Interface;
 use super::object::Loaded;
@@ -158,15 +159,16 @@ fn xdp_error(
         Some(libc::EINVAL) if interface.is_unknown() => BpfError::NoInterface { ifindex, source },
         // EEXIST: a program in the other mode.
         Some(libc::EBUSY | libc::EEXIST) => {
-            let program_id = i32::try_from(ifindex)
+            let program = i32::try_from(ifindex)
                 .ok()
                 .and_then(|index| Xdp::new(program).query(index, XdpFlags::NONE).ok())
                 .and_then(|found| {
                     [found.prog_id, found.drv_prog_id, found.skb_prog_id, found.hw_prog_id]
                         .into_iter()
                         .find(|id| *id != 0)
-                });
-            BpfError::AlreadyAttached { interface, program_id, source }
+                })
+                .map(|id| Box::new(AttachedProgram::read(id)));
+            BpfError::AlreadyAttached { interface, program, source }
         }
         // veth returns ERANGE, most drivers EINVAL; no other argument can be invalid.
         Some(libc::ERANGE | libc::EINVAL) if native => BpfError::MtuTooBig { interface, source },

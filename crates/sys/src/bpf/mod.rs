@@ -7,6 +7,7 @@
 //! An interface index is valid in one network namespace only: every call that takes one must be
 //! made by a thread in that namespace.
 
+mod attached;
 mod drop;
 mod error;
 pub mod explain;
@@ -22,6 +23,7 @@ mod pass;
 pub mod stages;
 mod tracing;
 
+pub use attached::AttachedProgram;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};

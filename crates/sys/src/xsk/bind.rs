@@ -15,6 +15,9 @@ const XDP_USE_SG: u16 = 1 << 4;
 /// Longest time that a queue stays busy after its socket was closed.
 const BUSY_WAIT: Duration = Duration::from_millis(1500);
 
+/// Longest time that a driver takes to reset an interface.
+const RESET_WAIT: Duration = Duration::from_secs(5);
+
 /// Copying between driver and UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,13 +92,23 @@ pub(super) fn bind_queue(
         Some(libc::EINVAL) if queue >= bind.queues => {
             XskError::NoQueue { ifname, queue, queues: bind.queues }
         }
-        Some(libc::ENETDOWN) => XskError::LinkDown { ifname },
-        Some(libc::ENODEV | libc::ENXIO) => XskError::Gone { ifname },
+        Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => absent(bind, "a socket", source),
         Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
         _ if is_zero_copy => XskError::ZeroCopyRefused { ifname, queue, source },
         Some(libc::EINVAL) if bind.multi_buffer => XskError::NoMultiBuffer { ifname, source },
         _ => system(bind, "bind", source),
     })
+}
+
+/// Error of a device that may be down or gone: ENETDOWN, ENODEV, ENXIO. Drivers answer the same while
+/// they are reset or, to a zero-copy send, without an XDP program (mlx5: ENETDOWN, igc: ENXIO).
+pub(super) fn absent(bind: &Bind, what: &'static str, source: io::Error) -> XskError {
+    let (ifname, queue) = (bind.ifname.clone(), bind.queue);
+    match socket::is_up(bind.ifindex) {
+        None => XskError::Gone { ifname },
+        Some(false) => XskError::LinkDown { ifname },
+        Some(true) => XskError::NotReady { ifname, queue, what, source },
+    }
 }
 
 /// EOPNOTSUPP of a driver without zero-copy; EINVAL of virtio-net without an IOMMU.
@@ -138,8 +151,15 @@ fn try_bind(
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        let busy = error.raw_os_error() == Some(libc::EBUSY);
-        if !busy || begun.elapsed() > BUSY_WAIT {
+        let may_pass = match error.raw_os_error() {
+            Some(libc::EBUSY) => begun.elapsed() < BUSY_WAIT,
+            // Of an interface that is up, whose driver resets its link: igb for 3 s.
+            Some(libc::ENETDOWN) => {
+                begun.elapsed() < RESET_WAIT && socket::is_up(bind.ifindex) == Some(true)
+            }
+            _ => false,
+        };
+        if !may_pass {
             return Err(error);
         }
         std::thread::sleep(Duration::from_millis(2));

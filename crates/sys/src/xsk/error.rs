@@ -32,6 +32,18 @@ pub enum XskError {
     LinkDown { ifname: String },
     #[error("interface {ifname} no longer exists")]
     Gone { ifname: String },
+    /// The driver refuses a queue of an interface that is there and up.
+    #[error(
+        "the driver of {ifname} refuses {what} on queue {queue} although the interface is up: it is being \
+         reset, or its XDP program was taken off; see dmesg, and try again"
+    )]
+    NotReady {
+        ifname: String,
+        queue: u32,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
     #[error(
         "opening an AF_XDP socket needs CAP_NET_RAW; run as root, or grant it: \
          setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v wirepath)"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libc::xdp_desc;
 
 use super::XskError;
-use super::bind::{Bind, bind_queue, system};
+use super::bind::{Bind, absent, bind_queue, system};
 use super::pool::{Claim, Pool, Taken};
 use super::ring::{Consumer, Producer};
 use super::rings::{Rings, raise_tx_budget};
@@ -278,7 +278,7 @@ impl<'p> PoolTx<'p> {
         }
         self.wakeup_count += 1;
         socket::wake_sender(self.shared.fd.as_fd()).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENXIO | libc::ENODEV) => XskError::Gone { ifname: bind.ifname.clone() },
+            Some(libc::ENXIO | libc::ENODEV) => absent(bind, "a send", source),
             _ => system(bind, "sendto", source),
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{SOL_XDP, xdp_desc};
 
-use super::bind::{Bind, bind_queue, system};
+use super::bind::{Bind, absent, bind_queue, system};
 use super::ring::{Consumer, Producer};
 use super::rings::{Rings, Unused, raise_tx_budget};
 use super::umem::{Ledger, Owner};
@@ -347,7 +347,7 @@ impl Socket {
         }
         self.wakeup_count += 1;
         socket::wake_sender(self.fd.as_fd()).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENXIO | libc::ENODEV) => XskError::Gone { ifname: self.bind.ifname.clone() },
+            Some(libc::ENXIO | libc::ENODEV) => absent(&self.bind, "a send", source),
             _ => system(&self.bind, "sendto", source),
         })
     }

@@ -76,11 +76,16 @@ fn a_second_program_is_refused_with_the_id_of_the_first() {
         // The same mode answers EBUSY, the other one EEXIST.
         for mode in [XdpMode::Native, XdpMode::Skb] {
             let refused = second.attach(index, mode).expect_err("occupied");
-            let BpfError::AlreadyAttached { program_id: Some(id), .. } = &refused else {
+            let BpfError::AlreadyAttached { program: Some(program), .. } = &refused else {
                 panic!("{refused:?}");
             };
+            let id = program.id;
             assert!(details("far").contains(&format!("id {id} ")), "{}", details("far"));
             let message = refused.to_string();
+            let owner = format!("(process {})", std::process::id());
+            for part in ["`probe` (id ", "in its map `sockets`", "held by ", &owner] {
+                assert!(message.contains(part), "{message}");
+            }
             assert!(message.contains("ip link set dev far xdp off"), "{message}");
         }
         drop(first);

@@ -225,7 +225,11 @@ impl Lines {
     /// Receives the next message. A closed connection is an error.
     pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, PeerError> {
         let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
-        self.receive(within)?.ok_or_else(closed)
+        match self.receive(within) {
+            // A read that timed out: the system calls it EAGAIN.
+            Err(error) if error.is_timeout() => Err(PeerError::Late { within }),
+            received => received?.ok_or_else(closed),
+        }
     }
 }
 
@@ -234,4 +238,26 @@ impl Lines {
 fn is_open_still(stream: &TcpStream) -> bool {
     let ready = socket::wait(stream.as_fd(), false, Duration::ZERO);
     ready.is_ok_and(|ready| !ready.readable && !ready.failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::protocol::Say;
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_late_is_not_called_a_broken_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut lines = Lines::new(near).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        far.write_all(b"{").unwrap();
+        let late = lines.expect::<Say>(Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(late.contains("did not answer within 0.02 s"), "{late}");
+        drop(far);
+        let broken = lines.expect::<Say>(Duration::from_secs(60)).unwrap_err().to_string();
+        assert!(!broken.contains("did not answer"), "{broken}");
+    }
 }

@@ -77,6 +77,13 @@ pub enum PeerError {
     /// A run that the near end did not end in time.
     #[error("a run takes at most {seconds} s; the session is over")]
     TooLong { seconds: u64 },
+    /// The other end is connected, and sent nothing in time.
+    #[error(
+        "the peer did not answer within {} s; its host is busy, or its link stopped: try again, and lower \
+         the load there (top, dmesg)",
+        .within.as_secs_f64()
+    )]
+    Late { within: Duration },
     /// Capabilities or system calls could not be restricted.
     #[error("the peer could not drop privileges that it does not need")]
     Confine {

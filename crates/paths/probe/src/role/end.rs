@@ -230,6 +230,16 @@ impl<'a> End<'a> {
         if !self.latency.is_empty() {
             segments.insert(self.segment.to_owned(), self.latency);
         }
+        if self.received_count > 0 && self.kernel_to_app.as_ref().is_some_and(|h| h.is_empty()) {
+            let why = match self.task.engine.stamps {
+                io::Stamps::Hardware => {
+                    "none of the datagrams carried a stamp of the NIC: the driver promised them and \
+                     delivered none (ethtool -T IF, receive filters); use --stamps software"
+                }
+                _ => "none of the datagrams carried a stamp of the kernel",
+            };
+            engine.not_effective.push(("stamps".into(), why.into()));
+        }
         if let Some(histogram) = self.kernel_to_app.filter(|h| !h.is_empty()) {
             segments.insert("kernel→app".to_owned(), histogram);
         }

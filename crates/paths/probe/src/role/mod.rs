@@ -160,6 +160,14 @@ macro_rules! on_engine {
                 let $engine = &mut **engine;
                 $body
             }
+            io::AnyEngine::Epoll(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
+            io::AnyEngine::Uring(engine) => {
+                let $engine = &mut **engine;
+                $body
+            }
             io::AnyEngine::Packet(engine) => {
                 let $engine = &mut **engine;
                 $body

@@ -1,8 +1,13 @@
 //! UDP sockets: one datagram a call, batches, segmentation offload; sleeping or spinning.
 
+mod epoll;
+mod pinned;
+mod uring;
+
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::os::fd::AsFd;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use sys::udp::{Batch, SEGMENTS_MAX};
@@ -10,10 +15,15 @@ use sys::{socket, udp};
 use wire::frame::PAYLOAD_BYTES_MAX;
 
 use crate::engine::{
-    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
+    Arrival, Echoed, Engine, EngineReport, EngineSpec, Local, Receiving, Role, Setup, Stamps, Wait,
 };
 use crate::error::IoError;
 use crate::frames::answer_in_place;
+
+pub use epoll::EpollEngine;
+pub use uring::UringEngine;
+
+use pinned::Pinned;
 
 /// Longest sleep of a blocking receive, so that its caller can check a stop flag.
 pub(crate) const NAP: Duration = Duration::from_millis(20);
@@ -30,14 +40,18 @@ pub struct UdpEngine {
     ifindex: u32,
     payload_bytes: usize,
     connected: bool,
-    /// One datagram at a time, straight through `send` and `recv`.
+    /// One datagram at a time, straight through `recv`.
     single: bool,
+    /// One datagram at a time, straight through `send`.
+    sends_single: bool,
     buffer: Vec<u8>,
     rx: Option<Batch>,
     tx: Option<Batch>,
+    /// In place of `tx`, for each socket: sends by MSG_ZEROCOPY.
+    pinned: Vec<Pinned>,
     segments: usize,
     /// Slots of `tx` that are filled and not sent yet.
-    unsent: std::ops::Range<usize>,
+    unsent: Range<usize>,
     unsent_flow: usize,
     slot_datagrams: Vec<usize>,
     syscall_count: u64,
@@ -48,7 +62,7 @@ pub struct UdpEngine {
     /// The other half reports about the socket.
     is_sending_half: bool,
     /// Runs of slots to return, reused so that no echo allocates.
-    runs: Vec<std::ops::Range<usize>>,
+    runs: Vec<Range<usize>>,
 }
 
 impl UdpEngine {
@@ -93,7 +107,15 @@ impl UdpEngine {
         } else {
             1
         };
-        let (mut rx, mut tx) = (None, None);
+        let (mut rx, mut tx, mut pinned) = (None, None, Vec::new());
+        let posts = role == Role::Send || role == Role::Ping;
+        let slots = spec.burst().div_ceil(segments);
+        if spec.zero_copy_send && posts {
+            for socket in &sockets {
+                let sends = Pinned::new(socket.as_fd(), slots, segments * payload_bytes);
+                pinned.push(sends.map_err(system("SO_ZEROCOPY"))?);
+            }
+        }
         if !single {
             let memory = system("allocating buffers");
             if role.receives() {
@@ -103,22 +125,23 @@ impl UdpEngine {
                 let slot_bytes = if spec.gso { 65_536 } else { payload_bytes.max(64) };
                 rx = Some(Batch::new(batch, slot_bytes).map_err(&memory)?);
             }
-            if role == Role::Send || role == Role::Ping {
-                let slots = spec.burst().div_ceil(segments);
+            if posts && pinned.is_empty() {
                 tx = Some(Batch::new(slots, segments * payload_bytes).map_err(&memory)?);
             }
         }
         Ok(UdpEngine {
-            slot_datagrams: vec![0; tx.as_ref().map_or(0, Batch::slots)],
+            slot_datagrams: vec![0; slots],
             sockets,
             ifname: local.ifname.clone(),
             ifindex: local.ifindex,
             payload_bytes,
             connected: remote.is_some(),
             single,
+            sends_single: single && pinned.is_empty(),
             buffer: vec![0; payload_bytes.max(2048)],
             rx,
             tx,
+            pinned,
             segments,
             unsent: 0..0,
             unsent_flow: 0,
@@ -219,6 +242,40 @@ impl UdpEngine {
         Ok(gone)
     }
 
+    /// Counts drops that the kernel reported with a datagram.
+    fn count_overflow(&mut self, overflow_count: Option<u32>) {
+        if let Some(overflow) = overflow_count {
+            self.overflow_count = self.overflow_count.max(u64::from(overflow));
+        }
+    }
+
+    /// Sends one datagram to its sender.
+    fn send_back(&mut self, payload: &[u8], to: SocketAddrV4) -> Result<(), IoError> {
+        let begun = Instant::now();
+        loop {
+            self.syscall_count += 1;
+            match self.sockets[0].send_to(payload, to) {
+                Ok(_) => return Ok(()),
+                Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                Err(e) => return Err(self.system("sendto", e)),
+            }
+        }
+    }
+
+    /// Sends filled slots of a batch.
+    fn send_run(&mut self, batch: &mut Batch, mut run: Range<usize>) -> Result<(), IoError> {
+        let begun = Instant::now();
+        while !run.is_empty() {
+            self.syscall_count += 1;
+            match batch.send(self.sockets[0].as_fd(), run.start, run.len()) {
+                Ok(slots) => run.start += slots,
+                Err(e) if self.passing(&e) => self.check_stall(begun)?,
+                Err(e) => return Err(self.system("sendmmsg", e)),
+            }
+        }
+        Ok(())
+    }
+
     fn receive_batch(&mut self) -> Result<usize, IoError> {
         let Some(rx) = self.rx.as_mut() else { return Ok(0) };
         self.syscall_count += 1;
@@ -230,6 +287,13 @@ impl UdpEngine {
             Err(e) if self.passing(&e) => Ok(0),
             Err(e) => Err(self.system("recvmmsg", e)),
         }
+    }
+}
+
+impl AsFd for UdpEngine {
+    /// The socket that receives.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sockets[0].as_fd()
     }
 }
 
@@ -258,7 +322,10 @@ fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
                 _ => system("connect")(source),
             })?;
         }
-        match spec.wait {
+        // A request of io_uring on a socket with O_NONBLOCK fails in place of waiting.
+        let is_waited_for = spec.wait == Wait::Block
+            || (spec.receiving == Receiving::IoUring && setup.role.receives());
+        match if is_waited_for { Wait::Block } else { Wait::Spin } {
             Wait::Block => bound.set_read_timeout(Some(NAP)).map_err(system("SO_RCVTIMEO"))?,
             Wait::Spin => bound.set_nonblocking(true).map_err(system("O_NONBLOCK"))?,
         }
@@ -321,6 +388,8 @@ impl Engine for UdpEngine {
     }
 
     fn nap(&mut self, timeout: Duration) -> Result<(), IoError> {
+        // Pending notifications would end each wait at once.
+        self.reap_pinned()?;
         self.syscall_count += 1;
         let ready = socket::wait(self.sockets[0].as_fd(), false, timeout);
         ready.map(|_| ()).map_err(|e| self.system("poll", e))
@@ -335,8 +404,11 @@ impl Engine for UdpEngine {
         if !self.connected {
             return Err(IoError::NoRemote);
         }
-        if self.single {
+        if self.sends_single {
             return self.send_single(flow, want, fill);
+        }
+        if !self.pinned.is_empty() {
+            return self.send_pinned(flow, want, fill);
         }
         let gone = self.flush()?;
         let Some(tx) = self.tx.as_mut() else { return Ok(gone) };
@@ -426,25 +498,25 @@ impl Engine for UdpEngine {
         if !run.is_empty() {
             self.runs.push(run);
         }
-        for n in 0..self.runs.len() {
-            let mut run = self.runs[n].clone();
-            let begun = Instant::now();
-            while !run.is_empty() {
-                self.syscall_count += 1;
-                let Some(rx) = self.rx.as_mut() else { break };
-                match rx.send(self.sockets[0].as_fd(), run.start, run.len()) {
-                    Ok(slots) => run.start += slots,
-                    Err(e) if self.passing(&e) => self.check_stall(begun)?,
-                    Err(e) => return Err(self.system("sendmmsg", e)),
-                }
-            }
-        }
+        let Some(mut rx) = self.rx.take() else { return Ok(echoed) };
+        let sent = (0..self.runs.len()).try_for_each(|n| {
+            let run = self.runs[n].clone();
+            self.send_run(&mut rx, run)
+        });
+        self.rx = Some(rx);
+        sent?;
         Ok(echoed)
     }
 
     fn finish(&mut self) -> EngineReport {
         let mut report = EngineReport { syscall_count: self.syscall_count, ..Default::default() };
-        if self.spec.busy_poll && self.received_any {
+        if self.spec.busy_poll && self.spec.receiving != Receiving::Direct {
+            report.not_effective.push((
+                "busy-poll".into(),
+                "epoll and io_uring wait without SO_BUSY_POLL; use epoll-busy-poll in its place"
+                    .into(),
+            ));
+        } else if self.spec.busy_poll && self.received_any {
             let napi = socket::incoming_napi_id(self.sockets[0].as_fd()).unwrap_or(0);
             report.mode.push(("napi id".into(), napi.to_string()));
             if napi == 0 {
@@ -457,6 +529,9 @@ impl Engine for UdpEngine {
             }
         }
         report.unsent_count = self.slot_datagrams[self.unsent.clone()].iter().sum::<usize>() as u64;
+        if !self.pinned.is_empty() {
+            self.finish_pinned(&mut report);
+        }
         if self.is_sending_half {
             return report;
         }

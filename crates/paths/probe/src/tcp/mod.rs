@@ -1,0 +1,236 @@
+//! Loads over TCP in a lab: requests on one connection, a connection per request, bulk.
+//!
+//! A request is written as programs write it, the header and then the body, so that Nagle's algorithm
+//! meets delayed acknowledgements.
+
+mod far;
+mod near;
+mod stream;
+
+use std::net::SocketAddrV4;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use lab::{Pair, Placement, Run, settle};
+use model::{Arm, Load, PathError, PathSwitch};
+use sys::tcp::Timeouts;
+
+use crate::Switch;
+use crate::far_end::FAR_PORT;
+use crate::role::{GRACE, GRACE_MAX, RoleReport};
+
+/// Bytes at the end of `tcp-flood` whose digest both ends compare.
+const TAIL_BYTES: usize = 1 << 20;
+/// Longest wait for the other end: minutes of silence are a failure.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest sleep of a blocking read, so that it can check for the end of the run.
+const NAP: Duration = Duration::from_millis(20);
+/// Of the sockets of both ends.
+const TIMEOUTS: Timeouts = Timeouts { receive: NAP, send: PATIENCE };
+
+/// Smallest and largest message of the loads, bytes: the header of a request, and a body.
+pub(super) const MESSAGE_BYTES: std::ops::RangeInclusive<usize> =
+    wire::probe::HEADER_BYTES + 1..=1 << 20;
+
+/// Traffic of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Requests and answers on one connection.
+    Ping,
+    /// A connection, a byte, its answer, and the end of the connection.
+    Connect,
+    /// Bytes one way, as fast as they go.
+    Flood,
+}
+
+impl Kind {
+    /// Traffic of a load; `None` if it is not one of TCP.
+    pub(super) fn of(load: &str) -> Option<Kind> {
+        match load {
+            "tcp-ping" => Some(Kind::Ping),
+            "tcp-connect" => Some(Kind::Connect),
+            "tcp-flood" => Some(Kind::Flood),
+            _ => None,
+        }
+    }
+}
+
+/// Work of both ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    pub(super) kind: Kind,
+    pub(super) message_bytes: usize,
+    pub(super) duration: Duration,
+    /// Chooses the digested bytes.
+    pub(super) seed: u64,
+    pub(super) spins: bool,
+    pub(super) busy_poll: bool,
+    pub(super) nodelay: bool,
+    pub(super) quickack: bool,
+}
+
+impl Task {
+    pub(super) fn of(arm: &Arm, load: &Load, kind: Kind, seed: u64) -> Task {
+        Task {
+            kind,
+            message_bytes: load.size_bytes,
+            duration: load.trial,
+            seed,
+            spins: arm.has(Switch::Spin),
+            busy_poll: arm.has(Switch::BusyPoll),
+            nodelay: arm.has(Switch::Nodelay),
+            quickack: arm.has(Switch::Quickack),
+        }
+    }
+}
+
+/// Returns the reason if an arm is invalid under a load.
+pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
+    use Switch::{BusyPoll, NoIdleStates, Nodelay, Pin, Quickack, Rps, Spin};
+    let Some(kind) = Kind::of(load) else {
+        let of_tcp = [Nodelay, Quickack].into_iter().find(|switch| arm.has(*switch));
+        return of_tcp.map(|id| format!("{id} is a setting of TCP; use --load tcp-ping"));
+    };
+    let both = [Spin, BusyPoll, NoIdleStates, Pin, Rps, Nodelay, Quickack];
+    let other = Switch::ALL.iter().find(|s| arm.has(**s) && !both.contains(s));
+    if let Some(id) = other {
+        return Some(format!("{} is a setting of the UDP loads; leave it out of {load}", id.id()));
+    }
+    let has = |switch| arm.has(switch);
+    match kind {
+        Kind::Connect if has(Nodelay) || has(Quickack) => Some(
+            "a connection of tcp-connect carries one byte each way, for which nothing waits: use \
+             nodelay and quickack with tcp-ping"
+                .into(),
+        ),
+        Kind::Flood if has(Nodelay) => Some(
+            "tcp-flood fills its segments, and Nagle's algorithm holds back only small ones: use \
+             nodelay with tcp-ping"
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
+/// Runs one trial; returns the reports of the near and the far end.
+pub(super) fn run(
+    pair: &Pair,
+    task: &Task,
+    places: &Placement,
+) -> Result<(RoleReport, RoleReport), PathError> {
+    let received_count = AtomicU64::new(0);
+    let to = SocketAddrV4::new(pair.far.ip, FAR_PORT);
+    let run = Run {
+        receiver: "far",
+        sender: "near",
+        received_count: &received_count,
+        grace: GRACE,
+        grace_max: GRACE_MAX,
+    };
+    let (near, far) = lab::run(
+        &run,
+        |signals| {
+            settle(&pair.far, &places.far)?;
+            far::serve(task, to, signals, &received_count)
+        },
+        || {
+            settle(&pair.near, &places.near)?;
+            let report = near::run(task, to)?;
+            let sent_count = report.sent_count;
+            Ok((report, sent_count))
+        },
+    )?;
+    check(task, &near, &far)?;
+    Ok((near, far))
+}
+
+/// Errors: what arrived is not what was sent.
+fn check(task: &Task, near: &RoleReport, far: &RoleReport) -> Result<(), PathError> {
+    let count = |report: &RoleReport, name: &str| {
+        report.engine.counters.iter().find(|(n, _)| n == name).map(|(_, count)| *count)
+    };
+    for name in ["tcp_payload_bytes", "tcp_digest"] {
+        let (sent, arrived) = (count(near, name), count(far, name));
+        if sent != arrived {
+            let what = format!("{name} of the near end is {sent:?}, of the far end {arrived:?}");
+            return Err(PathError::Part(what.into()));
+        }
+    }
+    if task.kind != Kind::Flood && near.sent_count != near.arrived.received_count {
+        let answered = near.arrived.received_count;
+        let what = format!("{} requests had {answered} answers", near.sent_count);
+        return Err(PathError::Part(what.into()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Measurement, Session};
+    use testkit::alone;
+
+    use super::*;
+    use crate::session::LabSession;
+
+    fn trial(load: &str, arm: &[Switch], time: Duration) -> Measurement {
+        let load = testkit::arms::load(&crate::Probe, load, time);
+        let arm = Arm::with(arm.iter().copied());
+        assert_eq!(contradiction(&arm, &load.kind), None);
+        LabSession::open(&load).expect("a lab").trial(&arm).expect("it runs")
+    }
+
+    #[test]
+    fn every_request_is_answered_and_counted_at_both_ends() {
+        let _alone = alone();
+        for load in ["tcp-ping", "tcp-connect"] {
+            for arm in [&[][..], &[Switch::Spin], &[Switch::Pin, Switch::Rps]] {
+                let m = trial(load, arm, Duration::from_millis(150));
+                let (forward, back) = (m.deliveries["forward"], m.deliveries["return"]);
+                assert!(forward.sent_count > 1, "{load} {arm:?}: {m:?}");
+                assert_eq!(forward.received_count, forward.sent_count, "{load} {arm:?}");
+                assert_eq!(back.received_count, forward.sent_count, "{load} {arm:?}");
+                let timed = m.segments.values().map(|s| s.len()).sum::<u64>();
+                assert_eq!(timed, forward.sent_count, "{load} {arm:?}");
+                assert!(m.counters.contains_key("near_tcp_retransmit_count"), "{:?}", m.counters);
+            }
+        }
+    }
+
+    #[test]
+    fn bulk_arrives_whole_with_its_digest() {
+        let _alone = alone();
+        for arm in [&[][..], &[Switch::Spin], &[Switch::Quickack]] {
+            let m = trial("tcp-flood", arm, Duration::from_millis(100));
+            let forward = m.deliveries["forward"];
+            assert_eq!(forward.received_count, forward.sent_count, "{arm:?}");
+            assert!(m.counters["near_tcp_payload_bytes"] > TAIL_BYTES as u64, "{arm:?}");
+            assert_eq!(m.counters["near_tcp_digest"], m.counters["far_tcp_digest"], "{arm:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_two_writes_waits_for_a_delayed_acknowledgement_unless_a_switch_acts() {
+        let _alone = alone();
+        let delayed = |arm: &[Switch]| {
+            let m = trial("tcp-ping", arm, Duration::from_millis(500));
+            assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
+            (m.counters["far_tcp_delayed_ack_count"], m.deliveries["forward"].sent_count)
+        };
+        let (waits, requests) = delayed(&[]);
+        assert!(waits * 2 > requests, "{waits} delayed of {requests}");
+        for arm in [Switch::Nodelay, Switch::Quickack] {
+            let (waits, requests) = delayed(&[arm]);
+            assert!(waits * 10 < requests, "{arm}: {waits} delayed of {requests}");
+        }
+    }
+
+    #[test]
+    fn switches_of_the_other_protocol_are_refused_with_the_remedy() {
+        let refusal = |arm: Switch, load| contradiction(&Arm::with([arm]), load).expect("refused");
+        assert!(refusal(Switch::Nodelay, "ping").contains("--load tcp-ping"));
+        assert!(refusal(Switch::Bypass, "tcp-ping").contains("UDP loads"));
+        assert!(refusal(Switch::Nodelay, "tcp-flood").contains("tcp-ping"));
+        assert!(refusal(Switch::Quickack, "tcp-connect").contains("tcp-ping"));
+        assert_eq!(contradiction(&Arm::with([Switch::Quickack]), "tcp-flood"), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Options and statistics of a TCP connection.
+
+use std::io;
+use std::net::{SocketAddrV4, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::socket;
+
+/// Statistics of a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Segments that were sent again.
+    pub retransmit_count: u32,
+    /// Segments sent, those without data included.
+    pub sent_count: u32,
+    /// Segments sent with data.
+    pub sent_with_payload_count: u32,
+    /// Largest segment that is sent, bytes.
+    pub segment_bytes_max: u32,
+}
+
+/// The beginning of struct tcp_info.
+///
+/// Source: include/uapi/linux/tcp.h, 4.6 and later; fields are only ever added at its end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TcpInfo {
+    _states: [u8; 8],
+    _before_mss: [u32; 2],
+    snd_mss: u32,
+    _before_retrans: [u32; 20],
+    total_retrans: u32,
+    _rates_and_bytes: [u64; 4],
+    segs_out: u32,
+    _before_segments: [u32; 4],
+    data_segs_out: u32,
+}
+
+/// Reads TCP_INFO.
+pub fn statistics(fd: BorrowedFd<'_>) -> io::Result<Statistics> {
+    // SAFETY: every bit pattern is valid for a struct of integers.
+    let info: TcpInfo = unsafe { socket::get(fd, libc::SOL_TCP, libc::TCP_INFO) }?;
+    Ok(Statistics {
+        retransmit_count: info.total_retrans,
+        sent_count: info.segs_out,
+        sent_with_payload_count: info.data_segs_out,
+        segment_bytes_max: info.snd_mss,
+    })
+}
+
+/// Acknowledges what has arrived at once, and what arrives next, until the connection looks interactive
+/// again: the option does not last, so it is set after each read.
+///
+/// Source: tcp(7), TCP_QUICKACK.
+pub fn set_quickack(fd: BorrowedFd<'_>) -> io::Result<()> {
+    socket::set_int(fd, libc::SOL_TCP, libc::TCP_QUICKACK, 1)
+}
+
+/// True while acknowledgements are not delayed.
+pub fn is_quickack(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(socket::get_int(fd, libc::SOL_TCP, libc::TCP_QUICKACK)? != 0)
+}
+
+/// Longest waits of a socket's calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// Of a read or an accept.
+    pub receive: Duration,
+    /// Of a write or a connect.
+    pub send: Duration,
+}
+
+/// Limits the waits of a socket, and of the connections that it accepts (SO_RCVTIMEO, SO_SNDTIMEO).
+pub fn set_timeouts(fd: BorrowedFd<'_>, timeouts: Timeouts) -> io::Result<()> {
+    let timeval = |timeout: Duration| libc::timeval {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_usec: timeout.subsec_micros().into(),
+    };
+    socket::set(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, timeval(timeouts.receive))?;
+    socket::set(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, timeval(timeouts.send))
+}
+
+/// Connects, in few system calls: socket(2), two options, connect(2).
+pub fn connect(to: SocketAddrV4, timeouts: Timeouts) -> io::Result<TcpStream> {
+    let fd = socket::open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+    set_timeouts(fd.as_fd(), timeouts)?;
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: to.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
+        sin_zero: [0; 8],
+    };
+    let len_bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let rc = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len_bytes) };
+    if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(fd.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener};
+
+    use super::*;
+
+    const SHORT: Timeouts =
+        Timeouts { receive: Duration::from_millis(5), send: Duration::from_secs(10) };
+
+    #[test]
+    fn layout_is_that_of_the_kernel() {
+        assert_eq!(std::mem::offset_of!(TcpInfo, snd_mss), 16);
+        assert_eq!(std::mem::offset_of!(TcpInfo, total_retrans), 100);
+        assert_eq!(std::mem::offset_of!(TcpInfo, segs_out), 136);
+        assert_eq!(std::mem::offset_of!(TcpInfo, data_segs_out), 156);
+    }
+
+    #[test]
+    fn segments_of_a_connection_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let SocketAddr::V4(to) = listener.local_addr().unwrap() else { unreachable!() };
+        let mut near = connect(to, SHORT).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.set_nodelay(true).unwrap();
+        for _ in 0..5 {
+            near.write_all(b"x").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            set_quickack(far.as_fd()).unwrap();
+            assert!(is_quickack(far.as_fd()).unwrap());
+        }
+        let sent = statistics(near.as_fd()).unwrap();
+        assert_eq!((sent.sent_with_payload_count, sent.retransmit_count), (5, 0), "{sent:?}");
+        assert!(sent.sent_count > 5 && sent.segment_bytes_max > 500, "{sent:?}");
+    }
+
+    #[test]
+    fn accepts_and_reads_of_accepted_connections_end_with_the_time_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_timeouts(listener.as_fd(), SHORT).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        assert_eq!(far.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}
