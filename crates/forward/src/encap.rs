@@ -7,6 +7,7 @@ use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
 use super::inner::{self, Nesting, Service};
 use super::spec::{self, Carrier, Field, Outer, Tunnel, TunnelError};
+use io::forward::{FAST_HEADER_BYTES_MAX, FastHeader};
 
 /// Maximum bytes of outer headers: Ethernet, IPv6, and GRE with all options or UDP and VXLAN.
 pub const HEADERS_BYTES_MAX: usize =
@@ -266,6 +267,26 @@ impl Encap {
     /// Longest inner frame that fits into the MTU, in bytes from its Ethernet header on.
     pub fn inner_bytes_max(&self) -> usize {
         self.inner_bytes_max
+    }
+
+    /// The headers for programs that write them by themselves; `None` if the headers have a checksum
+    /// over the frame or a sequence number, or are IPv6.
+    pub(crate) fn fast_header(&self) -> Option<FastHeader> {
+        let is_plain =
+            self.tunnel.remote.is_ipv4() && !self.outer.has_checksum && self.sequence_at.is_none();
+        let mut bytes = [0; FAST_HEADER_BYTES_MAX];
+        let headers = self.headers.get(..self.headers_bytes)?;
+        bytes.get_mut(..self.headers_bytes)?.copy_from_slice(headers);
+        is_plain.then_some(FastHeader {
+            ends: self.ends_v4.to_ne_bytes(),
+            fixed: self.rule.fixed.0,
+            inherited: self.rule.inherited,
+            ip_sum: self.ip_sum,
+            inner_bytes_max: self.inner_bytes_max as u32,
+            vxlan_port: self.outer.vxlan_port,
+            bytes,
+            len_bytes: self.headers_bytes as u32,
+        })
     }
 
     /// Writes the outer headers in front of a frame. Returns the place of the whole.

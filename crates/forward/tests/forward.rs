@@ -157,6 +157,7 @@ fn forwarding_with<T>(
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
         tuning: Tuning::default(),
+        fast: None,
     };
     tweak(&mut spec);
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");

@@ -27,6 +27,8 @@ pub(super) struct Egress<'p> {
     reaped: Vec<Taken<'p>>,
     recycled: Vec<Taken<'p>>,
     posted: bool,
+    /// Frames posted and not reclaimed.
+    in_kernel_count: usize,
     /// Not in `counts` yet: one atomic addition per batch instead of one per frame.
     sent_count: u64,
     pub(super) failed: Option<IoError>,
@@ -53,6 +55,7 @@ impl<'p> Egress<'p> {
             reaped: Vec::with_capacity(2048),
             recycled: Vec::with_capacity(BATCH_FRAMES_MAX),
             posted: false,
+            in_kernel_count: 0,
             sent_count: 0,
             failed: None,
         }
@@ -68,13 +71,24 @@ impl<'p> Egress<'p> {
         {
             self.rules = rules.clone();
         }
-        self.tx.tx_reap(&mut self.reaped);
-        self.pool.give_back(self.reaped.drain(..));
+        self.reap();
         self.pump();
         // A busy kernel may have left frames in the ring.
         if self.posted || self.tx.tx_pending() > 0 {
             self.push_out();
         }
+    }
+
+    /// True if every frame that was sent has left the host, and none waits.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.reap();
+        self.in_kernel_count == 0 && self.queued().unwrap_or(0) == 0
+    }
+
+    fn reap(&mut self) {
+        self.tx.tx_reap(&mut self.reaped);
+        self.in_kernel_count = self.in_kernel_count.saturating_sub(self.reaped.len());
+        self.pool.give_back(self.reaped.drain(..));
     }
 
     /// Sends the frames that the shaper releases.
@@ -129,6 +143,7 @@ impl<'p> Egress<'p> {
         match self.tx.tx_post(taken, place.at, place.len) {
             Ok(()) => {
                 self.sent_count += 1;
+                self.in_kernel_count += 1;
                 self.posted = true;
             }
             Err(taken) => {

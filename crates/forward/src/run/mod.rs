@@ -29,6 +29,8 @@ use ports::Opened;
 
 /// Interval at which the operator is polled.
 const ASK: Duration = Duration::from_millis(50);
+/// Interval of the fast path's regular work, well below the shortest ageing time.
+const MAINTAIN: Duration = Duration::from_millis(250);
 /// Sleep of an idle worker; shorter while frames wait for the shaper.
 const NAP: Duration = Duration::from_millis(20);
 const NAP_SHAPING: Duration = Duration::from_micros(200);
@@ -131,7 +133,7 @@ impl Shared {
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, under_mac, xdp_sockets, _silencer } = opened;
+    let Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer } = opened;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
     let rules = rules(&config, under_mac, operator)?;
     let forwarder = Forwarder::new(
@@ -144,8 +146,10 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             shaper: config.shaper(monotonic_ns()),
             order: config.order,
             tuning: Tuning::default(),
+            fast,
         },
     )?;
+    forwarder.attach(::io::XdpMode::Native)?;
     let give_up = |source| RunError::System { what: "cannot drop capabilities".into(), source };
     operator.opened().map_err(give_up)?;
     let shared = Shared::default();
@@ -177,11 +181,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             begun: Instant::now(),
             dead: vec![false; threads.len()],
             xdp_sockets,
+            refused: [false; 2],
+            maintained: Instant::now(),
         };
         while !operator.wants_end() && shared.gone.get().is_none() {
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
                 thread::sleep(ASK);
+                watch.maintain(&forwarder, operator);
                 if let Some(config) = operator.new_config() {
                     watch.reload(config, &forwarder, operator);
                 }
@@ -305,9 +312,32 @@ struct Watch {
     begun: Instant,
     dead: Vec<bool>,
     xdp_sockets: bool,
+    /// By direction: the refusal of its target was reported.
+    refused: [bool; 2],
+    maintained: Instant,
 }
 
 impl Watch {
+    /// Regular work, and a message for an interface that takes no frames from the fast path.
+    fn maintain(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        if self.maintained.elapsed() < MAINTAIN {
+            return;
+        }
+        self.maintained = Instant::now();
+        forwarder.maintain(monotonic_ns());
+        let names = [&self.config.underlay.name, &self.config.port.name];
+        for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
+            let Some(error) = error else { continue };
+            if !std::mem::replace(told, true) {
+                operator.note(&format!(
+                    "{name} takes no frames from XDP programs ({error}); frames towards it go through \
+                     AF_XDP. If it is a veth, switch GRO on at its other end (ethtool -K PEER gro on) \
+                     and restart"
+                ));
+            }
+        }
+    }
+
     /// Applies a new configuration while frames pass. A configuration with errors, or with a change
     /// that needs a restart, changes nothing.
     fn reload(&mut self, new: Config, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {

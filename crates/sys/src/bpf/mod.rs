@@ -10,6 +10,7 @@
 mod drop;
 mod error;
 pub mod explain;
+mod fastpath;
 mod faults;
 mod filter;
 mod generator;
@@ -24,6 +25,11 @@ mod tracing;
 
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
+pub use fastpath::{
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX, FastCarrier,
+    FastDirection, FastHeader, FastPath, FastPathSpec, FastRules, FastStation, fast_station_key,
+    fast_station_of,
+};
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{FilterCounts, ProbeFilterSpec, SocketFilter, TunnelFilterSpec, TunnelFrames};
 pub use generator::{Generator, GeneratorCounts};
