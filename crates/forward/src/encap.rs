@@ -340,6 +340,34 @@ impl Encap {
         }
     }
 
+    /// True if its headers have sequence numbers.
+    pub fn has_sequence(&self) -> bool {
+        self.sequence_at.is_some()
+    }
+
+    /// True if a packet has the headers of this tunnel, and they have sequence numbers.
+    pub(crate) fn has_written(&self, whole: &[u8]) -> bool {
+        let Some(sequence_at) = self.sequence_at else { return false };
+        let (addresses_at, addresses_bytes) = match self.tunnel.remote {
+            IpAddr::V4(_) => (IP_AT + ipv4::SRC_OFFSET, 8),
+            IpAddr::V6(_) => (IP_AT + ipv6::SRC_OFFSET, 32),
+        };
+        // Flags and type of GRE, and the key, which is the word before the sequence number.
+        let carrier_at = self.carrier_at();
+        let key_at = if matches!(self.tunnel.carrier, Carrier::Gretap { key: Some(_) }) {
+            sequence_at - 4
+        } else {
+            sequence_at
+        };
+        let ranges = [
+            ethernet::TYPE_OFFSET..ethernet::TYPE_OFFSET + 2,
+            addresses_at..addresses_at + addresses_bytes,
+            carrier_at..carrier_at + gre::HEADER_BYTES_MIN,
+            key_at..sequence_at,
+        ];
+        ranges.into_iter().all(|range| whole.get(range.clone()) == self.headers.get(range))
+    }
+
     fn carrier_at(&self) -> usize {
         IP_AT
             + match self.tunnel.remote {

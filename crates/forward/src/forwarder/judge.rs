@@ -174,6 +174,10 @@ impl Forwarder<'_> {
             add(&self.counts.runt_count);
             return Target::Drop;
         };
+        if is_reserved(macs.0) {
+            add(&self.counts.reserved_count);
+            return Target::Drop;
+        }
         let found = match *last {
             Some(found) if found.macs == macs => found,
             _ => {
@@ -215,6 +219,12 @@ impl Forwarder<'_> {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
             let verdict = match rules.decap.open(bytes, place_of(frame)) {
+                Ok(inner)
+                    if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
+                {
+                    add(&self.counts.reserved_count);
+                    Verdict::Drop
+                }
                 Ok(inner) => {
                     if let Some((_, src)) = macs_of(bytes, inner.place) {
                         sources[source_count] = (src, inner.tunnel as u16);
@@ -246,6 +256,13 @@ impl Forwarder<'_> {
         }
         keep(&mut worker.rules, current);
     }
+}
+
+/// True for 01:80:c2:00:00:00 to 0f: no bridge forwards them.
+///
+/// Source: IEEE 802.1Q, table 8-1.
+fn is_reserved(dst: [u8; 6]) -> bool {
+    matches!(dst, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }
 
 /// Learns a source, for the fast path too.

@@ -84,12 +84,15 @@ struct Rules {
     learns: bool,
     classifier: Classifier,
     policer: Option<PolicerSpec>,
+    /// A tunnel has sequence numbers.
+    has_sequence: bool,
 }
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
         let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
-        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer }
+        let has_sequence = encaps.iter().any(Encap::has_sequence);
+        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer, has_sequence }
     }
 }
 

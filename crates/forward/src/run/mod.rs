@@ -18,7 +18,7 @@ use sys::clock::monotonic_ns;
 
 use super::config::Config;
 use super::encap::Encap;
-use super::fdb::{FdbError, FdbSpec, Mac, Port};
+use super::fdb::{Fdb, FdbError, FdbSpec, Mac, Port};
 use super::spec::TunnelError;
 use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, RulesSpec, Tuning, Worker};
 use host::text::chain;
@@ -142,7 +142,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         underlay,
         ForwarderSpec {
             rules,
-            fdb: config.table(seed)?,
+            fdb: own_address(config.table(seed)?, &config)?,
             shaper: config.shaper(monotonic_ns()),
             order: config.order,
             tuning: Tuning::default(),
@@ -221,6 +221,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         Some(ifname) => Err(IoError::Gone { ifname }.into()),
         None => Ok(()),
     }
+}
+
+/// Adds the address of the port's interface: no sender behind a tunnel takes it over.
+fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
+    if let Some(mac) = net::link_named(&config.port.name)?.mac {
+        fdb.add_static(0, mac, Port::Local(0))?;
+    }
+    Ok(fdb)
 }
 
 /// Loop of a worker until the stop flag is set.
@@ -354,8 +362,9 @@ impl Watch {
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
         // Checked before any change: all static addresses must fit.
-        if let Err(error) = new.table(self.seed) {
-            return operator.note(&format!("not reloaded: fdb.entries: {error}"));
+        let table = new.table(self.seed).map_err(RunError::from);
+        if let Err(error) = table.and_then(|table| own_address(table, &new)) {
+            return operator.note(&format!("not reloaded: {}", chain(&error)));
         }
         let old = &self.config;
         let moved = |index: u16| {
@@ -369,7 +378,7 @@ impl Watch {
                 // They fit an empty table (checked above), and replace learnt addresses.
                 let _ = table.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16));
             }
-            table
+            own_address(table.clone(), &new).unwrap_or(table)
         });
         if new.qos != self.config.qos {
             let now_ns = monotonic_ns();
