@@ -99,8 +99,10 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
 }
 
 /// Structs that programs share with `src/bpf`: constants, global variables, keys and values of maps.
-const SHARED: [&str; 9] =
-    ["config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop"];
+const SHARED: [&str; 14] = [
+    "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "control",
+    "header", "ends", "segment", "station",
+];
 
 /// Definitions of the shared structs in a skeleton, with conversions from and to bytes.
 fn shared_types(skeleton: &str) -> String {

@@ -30,8 +30,11 @@ fn faults_of_a_tunnel_are_found_from_it_and_others_are_not_looked_for() {
     let report = json(check(&spaces, &["vx", "--json"]));
     let found = names(&report, "findings");
     assert!(found.contains(&"tunnel-headroom"), "{report:#}");
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    assert_eq!(found.contains(&"tunnel-queues"), cpus > 1, "{report:#}");
+    // VXLAN sends without a lock, whatever the number of its queues.
+    assert!(!found.contains(&"tunnel-queues"), "{report:#}");
+    let all = report["findings"].as_array().unwrap();
+    let headroom = all.iter().find(|one| one["check"] == "tunnel-headroom").unwrap();
+    assert_eq!(headroom["severity"], "low", "plain Ethernet needs none: {report:#}");
     let about = report["about"].as_str().unwrap();
     assert!(about.starts_with("vx of namespace"), "{about}");
     // A part of the doctor's checks, and no other.
@@ -44,7 +47,7 @@ fn faults_of_a_tunnel_are_found_from_it_and_others_are_not_looked_for() {
     let said = succeed(check(&spaces, &["vx"]));
     assert!(said.contains("tunnel vx is bound to no interface"), "{said}");
     assert!(said.contains("recreate vx with `dev IF`"), "{said}");
-    let output = run(check(&spaces, &["vx", "--severity", "medium"]));
+    let output = run(check(&spaces, &["vx", "--severity", "low"]));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let output = run(check(&spaces, &["nowhere"]));
     assert!(!output.status.success() && all_text(&output).contains("nowhere"));

@@ -86,7 +86,20 @@ impl Row {
                 })
                 .expect("the namespace is there");
         }
+        // A veth takes frames that XDP redirects only if its other end polls.
+        for (name, link) in [(plain, "hp"), (theirs, "tb")] {
+            row.set_gro(name, link, true);
+        }
         row
+    }
+
+    fn set_gro(&self, name: &str, link: &str, on: bool) {
+        self.space(name)
+            .run(|| {
+                let index = host::net::link_named(link).expect("it was made").index;
+                ethtool::set_features(index, &[(Feature::GRO, on)]).expect("veth has it");
+            })
+            .expect("the namespace is there");
     }
 
     fn space(&self, name: &str) -> Netns {
@@ -247,7 +260,7 @@ fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
     if !is_installed("ip") {
         return;
     }
-    for engine in ["xdp", "packet", "tap"] {
+    for engine in ["in-kernel", "xdp", "packet", "tap"] {
         for mtu in [1500, 9000] {
             let row = Row::new(mtu);
             let data = Data::new();
@@ -261,7 +274,11 @@ fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
             tcp_stream(&plain, (&behind, BEHIND_IP), 1_500_000);
             tcp_stream(&behind, (&plain, PLAIN_IP), 1_500_000);
             capture.check();
-            ended(running, engine);
+            let last = ended(running, engine);
+            for way in ["fast_into_tunnels", "fast_out_of_tunnels"] {
+                let fast = last["frames"][way].as_u64();
+                assert_eq!(fast > Some(100), engine == "in-kernel", "{way}: {last}");
+            }
             let link = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
             assert!(!link.contains("xdp") && !link.contains("lan0"), "{engine}: {link}");
         }
@@ -535,6 +552,34 @@ fn traffic_that_is_no_configured_tunnel_s_reaches_the_host_while_it_runs() {
     // And the tunnel's own frames are still taken.
     udp_echo(&plain, (&behind, BEHIND_IP), 400, 64);
     ended(running, "xdp");
+}
+
+#[test]
+fn engine_is_chosen_and_told_and_a_veth_that_takes_no_frames_is_left_to_af_xdp() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::new(1500);
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    fs::write(&file, config("auto", "pa", "")).expect("a file");
+    let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
+    row.set_gro(&row.names[2], "tb", false);
+    let mut running = row.start(&["--json"], &file);
+    running.await_stderr("engine in-kernel: ");
+    running.await_stderr("pa is a veth: ");
+    udp_echo(&plain, (&behind, BEHIND_IP), 400, 64);
+    running.await_stderr("ua takes no frames from XDP programs");
+    // However it ends, no program stays.
+    let output = running.end_by("KILL", LONG);
+    assert!(!output.status.success());
+    let link = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
+    assert!(!link.contains("xdp"), "{link}");
+    row.set_gro(&row.names[2], "tb", true);
+    let running = row.start(&["--json"], &file);
+    udp_echo(&plain, (&behind, BEHIND_IP), 400, 64);
+    let last = ended(running, "auto");
+    assert!(last["frames"]["fast_into_tunnels"].as_u64() > Some(100), "{last}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
 use super::inner::{self, Nesting, Service};
 use super::spec::{self, Carrier, Field, Outer, Tunnel, TunnelError};
+use io::forward::{FAST_HEADER_BYTES_MAX, FastHeader};
 
 /// Maximum bytes of outer headers: Ethernet, IPv6, and GRE with all options or UDP and VXLAN.
 pub const HEADERS_BYTES_MAX: usize =
@@ -268,6 +269,26 @@ impl Encap {
         self.inner_bytes_max
     }
 
+    /// The headers for programs that write them by themselves; `None` if the headers have a checksum
+    /// over the frame or a sequence number, or are IPv6.
+    pub(crate) fn fast_header(&self) -> Option<FastHeader> {
+        let is_plain =
+            self.tunnel.remote.is_ipv4() && !self.outer.has_checksum && self.sequence_at.is_none();
+        let mut bytes = [0; FAST_HEADER_BYTES_MAX];
+        let headers = self.headers.get(..self.headers_bytes)?;
+        bytes.get_mut(..self.headers_bytes)?.copy_from_slice(headers);
+        is_plain.then_some(FastHeader {
+            ends: self.ends_v4.to_ne_bytes(),
+            fixed: self.rule.fixed.0,
+            inherited: self.rule.inherited,
+            ip_sum: self.ip_sum,
+            inner_bytes_max: self.inner_bytes_max as u32,
+            vxlan_port: self.outer.vxlan_port,
+            bytes,
+            len_bytes: self.headers_bytes as u32,
+        })
+    }
+
     /// Writes the outer headers in front of a frame. Returns the place of the whole.
     ///
     /// - `buffer`: buffer of the frame, with [`Self::headers_bytes`] of headroom in front.
@@ -317,6 +338,34 @@ impl Encap {
                 put(whole, field, &checksum::update(found, old, new).to_be_bytes());
             }
         }
+    }
+
+    /// True if its headers have sequence numbers.
+    pub fn has_sequence(&self) -> bool {
+        self.sequence_at.is_some()
+    }
+
+    /// True if a packet has the headers of this tunnel, and they have sequence numbers.
+    pub(crate) fn has_written(&self, whole: &[u8]) -> bool {
+        let Some(sequence_at) = self.sequence_at else { return false };
+        let (addresses_at, addresses_bytes) = match self.tunnel.remote {
+            IpAddr::V4(_) => (IP_AT + ipv4::SRC_OFFSET, 8),
+            IpAddr::V6(_) => (IP_AT + ipv6::SRC_OFFSET, 32),
+        };
+        // Flags and type of GRE, and the key, which is the word before the sequence number.
+        let carrier_at = self.carrier_at();
+        let key_at = if matches!(self.tunnel.carrier, Carrier::Gretap { key: Some(_) }) {
+            sequence_at - 4
+        } else {
+            sequence_at
+        };
+        let ranges = [
+            ethernet::TYPE_OFFSET..ethernet::TYPE_OFFSET + 2,
+            addresses_at..addresses_at + addresses_bytes,
+            carrier_at..carrier_at + gre::HEADER_BYTES_MIN,
+            key_at..sequence_at,
+        ];
+        ranges.into_iter().all(|range| whole.get(range.clone()) == self.headers.get(range))
     }
 
     fn carrier_at(&self) -> usize {

@@ -6,8 +6,8 @@
 //! - [`spec`], [`encap`], [`decap`]: outer headers added to a frame, or checked and removed;
 //! - [`fdb`], [`qos`], [`config`]: destination, rate limits and their configuration.
 //!
-//! [`forwarder`] combines them between two ports of [`io::forward`]; [`run`] runs it on the host's
-//! interfaces. The path `tunnel` measures the gain of each optimisation.
+//! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP programs that
+//! forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
 #![warn(missing_docs)]
 
 pub mod config;

@@ -11,17 +11,24 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_port};
+use io::forward::{
+    FastSpec, Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_fast_ports, open_port,
+};
 use lab::{End, PairSpec, Triple};
 use wirepath_forward::decap::DecapSpec;
-use wirepath_forward::encap::Encap;
+use wirepath_forward::encap::{Encap, Mark, Place};
 use wirepath_forward::fdb::{Fdb, FdbSpec};
 use wirepath_forward::forwarder::{
-    Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker,
+    Forwarder, ForwarderSpec, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
 };
 use wirepath_forward::order::OrderSpec;
 use wirepath_forward::qos::{Classifier, QueueSpec, RATE_BITS_PER_S_MAX, Shaper, TokenBucket};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
+
+#[path = "forward/fast.rs"]
+mod fast;
+#[path = "forward/overlay.rs"]
+mod overlay;
 
 const OURS: &str = "10.99.0.1";
 const THEIRS: &str = "10.99.0.2";
@@ -131,6 +138,29 @@ fn forwarding_with<T>(
     tweak: impl FnOnce(&mut ForwarderSpec),
     body: impl FnOnce(&Forwarder) -> T,
 ) -> (T, Vec<(&'static str, u64)>) {
+    forwarding_by(lab, Ports::Xdp(mode), workers, tweak, body)
+}
+
+/// The forwarder's ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ports {
+    Xdp(XdpMode),
+    /// XDP programs that forward, and AF_XDP behind them.
+    InKernel,
+}
+
+/// Like [`forwarding_with`], by ports of any kind; `body` gets the forwarder.
+fn forwarding_by<T>(
+    lab: &Triple,
+    ports: Ports,
+    workers: usize,
+    tweak: impl FnOnce(&mut ForwarderSpec),
+    body: impl FnOnce(&Forwarder<'_>) -> T,
+) -> (T, Vec<(&'static str, u64)>) {
+    let mode = match ports {
+        Ports::Xdp(mode) => mode,
+        Ports::InKernel => XdpMode::Native,
+    };
     let pool = Pool::allocate(2048, 8192).expect("16 MiB are available");
     let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
     let carrier = Carrier::Vxlan { vni: VNI };
@@ -141,11 +171,22 @@ fn forwarding_with<T>(
     let (near, far) =
         (port(&middle.near_if, TunnelFrames::All, mode), port(&middle.far_if, tunnels, mode));
     let ports = middle.netns.run(|| {
+        if ports == Ports::InKernel {
+            let fast = FastSpec {
+                station_count_max: 256,
+                inner_bytes_max: 1518,
+                vxlan_port: 4789,
+                ecn: ecn_table(),
+            };
+            let ([near, far], path) =
+                open_fast_ports(&pool, [&near, &far], &fast).expect("the ports open");
+            return (near, far, Some(path));
+        }
         let near = open_port(&pool, &near, None).expect("the port opens");
         let far = open_port(&pool, &far, Some(&near.rx)).expect("the underlay opens");
-        (near, far)
+        (near, far, None)
     });
-    let (near, far) = ports.expect("the namespace exists");
+    let (near, far, fast) = ports.expect("the namespace exists");
     let mut spec = ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap(lab, tunnel)],
@@ -158,9 +199,12 @@ fn forwarding_with<T>(
         shaper: None,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: 5_000_000_000 },
         tuning: Tuning::default(),
+        fast,
     };
     tweak(&mut spec);
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");
+    let attached = middle.netns.run(|| forwarder.attach(XdpMode::Native));
+    attached.expect("the namespace exists").expect("the programs attach");
     let stop = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         for _ in 0..workers {

@@ -187,9 +187,15 @@ pub fn flow_label(hash: u32) -> u32 {
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// Entry `[n][b]`: effect of byte `b` on the CRC if `n` more bytes follow it.
-static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
+static CRC_TABLES: [[u32; 256]; 8] = make_crc_tables();
 
-const fn crc_tables() -> [[u32; 256]; 8] {
+/// Tables of CRC-32C for eight bytes at a time, for programs that hash by themselves. Entry
+/// `[n][b]`: effect of byte `b` if `n` more bytes follow it.
+pub fn crc_tables() -> &'static [[u32; 256]; 8] {
+    &CRC_TABLES
+}
+
+const fn make_crc_tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {

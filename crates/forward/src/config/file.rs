@@ -215,7 +215,7 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
         check.number("fdb.ageing_s", file.fdb.ageing_s.as_ref(), 1..=1_000_000, 300);
     Some(Config {
         workers: check.number("workers", file.workers.as_ref(), 1..=64, 1),
-        engine: file.engine.unwrap_or(Engine::Xdp),
+        engine: file.engine.unwrap_or(Engine::Auto),
         vxlan_port,
         accepts_no_checksum_v6: file.accept_no_checksum_v6.unwrap_or(false),
         nested_max: check.number("nested_max", file.nested_max.as_ref(), 0..=8, 1),

@@ -70,6 +70,10 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
+    /// `in-kernel` if the host supports it, else `xdp`.
+    Auto,
+    /// XDP programs that forward known stations by themselves, and AF_XDP sockets for the rest.
+    InKernel,
     /// AF_XDP sockets.
     Xdp,
     /// AF_PACKET rings.

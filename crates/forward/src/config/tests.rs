@@ -120,7 +120,7 @@ fn every_key_sets_its_field() {
 #[test]
 fn minimal_configuration_uses_defaults() {
     let config = Config::parse(SMALL).expect("valid configuration");
-    assert_eq!((config.workers, config.engine, config.learns), (1, Engine::Xdp, true));
+    assert_eq!((config.workers, config.engine, config.learns), (1, Engine::Auto, true));
     assert_eq!((config.order.lanes, config.domain, config.qos.shaper), (1, Domain::Port, None));
     assert_eq!(config.qos.classes.len(), 1);
     let outer = config.tunnels[0].outer([0; 6], [0; 6]);

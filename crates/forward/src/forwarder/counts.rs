@@ -20,6 +20,7 @@ pub(super) struct Counts {
     pub(super) odd_ecn_count: AtomicU64,
     pub(super) policed_count: AtomicU64,
     pub(super) uncopied_count: AtomicU64,
+    pub(super) reserved_count: AtomicU64,
     pub(super) out: [OutCounts; 2],
 }
 
@@ -51,6 +52,7 @@ impl Counts {
             ("odd_ecn", load(&counts.odd_ecn_count)),
             ("policed", load(&counts.policed_count)),
             ("uncopied", load(&counts.uncopied_count)),
+            ("reserved", load(&counts.reserved_count)),
         ];
         named.extend(EncapDrop::ALL.map(|r| (r.name(), load(&counts.encap_drops[r.index()]))));
         named.extend(DropReason::ALL.map(|r| (r.name(), load(&counts.decap_drops[r.index()]))));

@@ -1,5 +1,6 @@
 //! Transmit side of one direction: shaper, flooding, ring, and a counter for each outcome.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use io::IoError;
@@ -11,6 +12,7 @@ use super::{FLOOD, Rules, place_of};
 use crate::encap::{Mark, Place};
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
 use crate::qos::Shaper;
+use crate::spec::Tunnel;
 
 /// State protected by the egress lock.
 #[derive(Debug)]
@@ -24,9 +26,13 @@ pub(super) struct Egress<'p> {
     side: usize,
     now_ns: u64,
     flood_sequence: u32,
+    /// Next GRE sequence number of each tunnel that has them.
+    sequences: BTreeMap<Tunnel, u32>,
     reaped: Vec<Taken<'p>>,
     recycled: Vec<Taken<'p>>,
     posted: bool,
+    /// Frames posted and not reclaimed.
+    in_kernel_count: usize,
     /// Not in `counts` yet: one atomic addition per batch instead of one per frame.
     sent_count: u64,
     pub(super) failed: Option<IoError>,
@@ -50,9 +56,11 @@ impl<'p> Egress<'p> {
             side,
             now_ns: 0,
             flood_sequence: 0,
+            sequences: BTreeMap::new(),
             reaped: Vec::with_capacity(2048),
             recycled: Vec::with_capacity(BATCH_FRAMES_MAX),
             posted: false,
+            in_kernel_count: 0,
             sent_count: 0,
             failed: None,
         }
@@ -68,13 +76,24 @@ impl<'p> Egress<'p> {
         {
             self.rules = rules.clone();
         }
-        self.tx.tx_reap(&mut self.reaped);
-        self.pool.give_back(self.reaped.drain(..));
+        self.reap();
         self.pump();
         // A busy kernel may have left frames in the ring.
         if self.posted || self.tx.tx_pending() > 0 {
             self.push_out();
         }
+    }
+
+    /// True if every frame that was sent has left the host, and none waits.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.reap();
+        self.in_kernel_count == 0 && self.queued().unwrap_or(0) == 0
+    }
+
+    fn reap(&mut self) {
+        self.tx.tx_reap(&mut self.reaped);
+        self.in_kernel_count = self.in_kernel_count.saturating_sub(self.reaped.len());
+        self.pool.give_back(self.reaped.drain(..));
     }
 
     /// Sends the frames that the shaper releases.
@@ -125,10 +144,14 @@ impl<'p> Egress<'p> {
         self.post_taken(taken, place_of(frame));
     }
 
-    fn post_taken(&mut self, taken: Taken<'p>, place: Place) {
+    fn post_taken(&mut self, mut taken: Taken<'p>, place: Place) {
+        if self.rules.has_sequence {
+            self.number(&mut taken, place);
+        }
         match self.tx.tx_post(taken, place.at, place.len) {
             Ok(()) => {
                 self.sent_count += 1;
+                self.in_kernel_count += 1;
                 self.posted = true;
             }
             Err(taken) => {
@@ -136,6 +159,17 @@ impl<'p> Egress<'p> {
                 self.recycled.push(taken);
             }
         }
+    }
+
+    /// Numbers a packet of a tunnel with sequence numbers: here, behind the queues, the order of
+    /// sending is known. Receivers drop a number below the last (RFC 2890, section 2.2).
+    fn number(&mut self, taken: &mut Taken<'p>, place: Place) {
+        let Some(whole) = taken.bytes().get_mut(place.at..place.at + place.len) else { return };
+        let mut encaps = self.rules.encaps.iter();
+        let Some(encap) = encaps.find(|encap| encap.has_written(whole)) else { return };
+        let next = self.sequences.entry(*encap.tunnel()).or_default();
+        encap.set_sequence(whole, *next);
+        *next = next.wrapping_add(1);
     }
 
     /// Sends a copy into every tunnel.

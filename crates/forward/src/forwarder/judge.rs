@@ -7,6 +7,7 @@ use io::forward::{HEADROOM_BYTES, Pool, Taken};
 use wire::{ethernet, flow};
 
 use super::counts::add;
+use super::fast::FastTable;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
 use crate::encap::{Mark, Place};
 use crate::fdb::{Fdb, Learned, Port};
@@ -77,7 +78,7 @@ impl Forwarder<'_> {
             // The lock is never held while frames are read or headers are written.
             let mut table = self.table();
             keep(rules, &table.rules);
-            let Table { fdb, rules, policer } = &mut *table;
+            let Table { fdb, rules, policer, fast } = &mut *table;
             let mut last = None;
             for (at, target) in targets.iter_mut().enumerate().take(held.0.len()) {
                 let Some(frame) = token.frame(at) else { break };
@@ -85,7 +86,7 @@ impl Forwarder<'_> {
                     // Counted by the pool.
                     continue;
                 }
-                *target = self.target(fdb, rules, macs[at], &mut last, now_ns);
+                *target = self.target(fdb, fast.as_mut(), rules, macs[at], &mut last, now_ns);
                 if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
                     && !policer.take(frame.len_bytes().into(), now_ns)
                 {
@@ -163,6 +164,7 @@ impl Forwarder<'_> {
     fn target(
         &self,
         fdb: &mut Fdb,
+        fast: Option<&mut FastTable>,
         rules: &Rules,
         macs: Option<Macs>,
         last: &mut Option<Found>,
@@ -172,12 +174,16 @@ impl Forwarder<'_> {
             add(&self.counts.runt_count);
             return Target::Drop;
         };
+        if is_reserved(macs.0) {
+            add(&self.counts.reserved_count);
+            return Target::Drop;
+        }
         let found = match *last {
             Some(found) if found.macs == macs => found,
             _ => {
                 let (dst, src) = macs;
                 let is_unlearnt =
-                    rules.learns && fdb.learn(0, src, Port::Local(0), now_ns) == Learned::Full;
+                    rules.learns && learn(fdb, fast, src, Port::Local(0), now_ns) == Learned::Full;
                 Found { macs, is_unlearnt, port: fdb.lookup(0, dst, now_ns) }
             }
         };
@@ -213,6 +219,12 @@ impl Forwarder<'_> {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
             let verdict = match rules.decap.open(bytes, place_of(frame)) {
+                Ok(inner)
+                    if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
+                {
+                    add(&self.counts.reserved_count);
+                    Verdict::Drop
+                }
                 Ok(inner) => {
                     if let Some((_, src)) = macs_of(bytes, inner.place) {
                         sources[source_count] = (src, inner.tunnel as u16);
@@ -232,16 +244,41 @@ impl Forwarder<'_> {
             verdict
         });
         let mut table = self.table();
+        let Table { fdb, rules: current, fast, .. } = &mut *table;
         // Not learnt after a reload, which may have renumbered the tunnels.
-        if rules.learns && Arc::ptr_eq(&rules, &table.rules) {
+        if rules.learns && Arc::ptr_eq(&rules, current) {
             for (src, tunnel) in sources.iter().take(source_count) {
-                if table.fdb.learn(0, *src, Port::Tunnel(*tunnel), now_ns) == Learned::Full {
+                let port = Port::Tunnel(*tunnel);
+                if learn(fdb, fast.as_mut(), *src, port, now_ns) == Learned::Full {
                     add(&self.counts.unlearnt_count);
                 }
             }
         }
-        keep(&mut worker.rules, &table.rules);
+        keep(&mut worker.rules, current);
     }
+}
+
+/// True for 01:80:c2:00:00:00 to 0f: no bridge forwards them.
+///
+/// Source: IEEE 802.1Q, table 8-1.
+fn is_reserved(dst: [u8; 6]) -> bool {
+    matches!(dst, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
+}
+
+/// Learns a source, for the fast path too.
+#[inline]
+fn learn(
+    fdb: &mut Fdb,
+    fast: Option<&mut FastTable>,
+    mac: [u8; 6],
+    port: Port,
+    now_ns: u64,
+) -> Learned {
+    let learned = fdb.learn(0, mac, port, now_ns);
+    if let (Some(fast), Learned::New | Learned::Moved) = (fast, learned) {
+        fast.learnt(0, mac, port, now_ns);
+    }
+    learned
 }
 
 /// The frame at another position; buffers are far below 64 KiB.

@@ -6,6 +6,7 @@
 
 mod counts;
 mod egress;
+mod fast;
 mod judge;
 mod spec;
 mod work;
@@ -14,8 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use io::IoError;
-use io::forward::{Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use io::forward::{FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use io::{IoError, XdpMode};
 use wire::flow;
 
 use super::decap::Decap;
@@ -25,11 +26,13 @@ use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, Ord
 use super::qos::{Classifier, Shaper, TokenBucket};
 
 pub use counts::NamedCounts;
+pub use fast::ecn_table;
 pub use spec::{ForwarderError, ForwarderSpec, PolicerSpec, RulesSpec, Tuning};
 pub use work::Work;
 
 use counts::Counts;
 use egress::Egress;
+use fast::FastTable;
 
 /// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
@@ -41,6 +44,7 @@ const FLOOD: u8 = 0x80;
 pub struct Forwarder<'p> {
     // Dropped first, so that no frame is redirected to a closed socket.
     filters: [Option<PortFilter>; 2],
+    fast: Option<Arc<FastPath>>,
     into_tunnels: Order<Ingress<'p>, Egress<'p>>,
     out_of_tunnels: Order<Ingress<'p>, Egress<'p>>,
     pool: &'p Pool,
@@ -67,7 +71,9 @@ enum Lanes {
 struct Table {
     fdb: Fdb,
     rules: Arc<Rules>,
+    /// Not with a fast path, whose programs count the frames of both paths.
     policer: Option<TokenBucket>,
+    fast: Option<FastTable>,
 }
 
 /// Rules in the form that workers use.
@@ -78,12 +84,15 @@ struct Rules {
     learns: bool,
     classifier: Classifier,
     policer: Option<PolicerSpec>,
+    /// A tunnel has sequence numbers.
+    has_sequence: bool,
 }
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
         let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
-        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer }
+        let has_sequence = encaps.iter().any(Encap::has_sequence);
+        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer, has_sequence }
     }
 }
 
@@ -137,6 +146,8 @@ impl<'p> Forwarder<'p> {
             |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
         let IoPort { filter: port_filter, rx: port_rx, tx: port_tx } = port;
         let IoPort { filter: underlay_filter, rx: underlay_rx, tx: underlay_tx } = underlay;
+        let fast = spec.fast.map(Arc::new);
+        let is_shaped = spec.shaper.is_some();
         let into_egress = egress(underlay_tx, 0, spec.shaper);
         let out_egress = egress(port_tx, 1, None);
         let (lanes, order) = match spec.order.lanes {
@@ -146,17 +157,54 @@ impl<'p> Forwarder<'p> {
             1 => (Lanes::One, spec.order),
             count => (Lanes::Flow(count), spec.order),
         };
+        let mut table = Table {
+            fdb: spec.fdb,
+            policer: if fast.is_some() { None } else { rules.bucket() },
+            fast: fast.clone().map(|path| FastTable::new(path, is_shaped)),
+            rules,
+        };
+        table.apply_fast(true);
         Ok(Forwarder {
             filters: [port_filter, underlay_filter],
+            fast,
             into_tunnels: Order::new(order, ingress(port_rx), into_egress)?,
             out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
             pool,
-            table: Mutex::new(Table { fdb: spec.fdb, policer: rules.bucket(), rules }),
+            table: Mutex::new(table),
             lanes,
             tuning: spec.tuning,
             sockets,
             counts,
         })
+    }
+
+    /// Attaches the programs of the fast path, if there is one. Call it on a thread in the
+    /// interfaces' network namespace.
+    pub fn attach(&self, mode: XdpMode) -> Result<(), IoError> {
+        self.fast.as_ref().map_or(Ok(()), |fast| Ok(fast.attach(mode)?))
+    }
+
+    /// Regular work for the fast path: brings the times of its last frames into the forwarding
+    /// table, and removes what has expired. Call it a few times a second.
+    pub fn maintain(&self, now_ns: u64) {
+        let Some(fast) = &self.fast else { return };
+        // A station that cannot be read now is refreshed the next time.
+        let entered = fast.stations().unwrap_or_default();
+        let mut table = self.table();
+        let Table { fdb, fast: Some(kept), .. } = &mut *table else { return };
+        kept.refresh(fdb, &entered, now_ns);
+        for (direction, order) in self.directions() {
+            // A frame that the kernel lost without a count would keep stations waiting for ever.
+            let given = fast.given(direction);
+            if kept.is_quiet(direction) && self.is_empty(order) {
+                fast.set_finished(direction, given);
+            }
+        }
+    }
+
+    /// Errors of the interfaces that take no frames from the fast path, by direction.
+    pub fn refusals(&self) -> [Option<std::io::Error>; 2] {
+        self.fast.as_ref().map_or([None, None], |fast| fast.refusals())
     }
 
     /// One turn of a worker in each direction. Returns the number of admitted frames.
@@ -166,7 +214,8 @@ impl<'p> Forwarder<'p> {
     ///
     /// - `now_ns`: a clock that all workers share.
     pub fn turn<'a>(&'a self, worker: &mut Worker<'a>, now_ns: u64) -> Result<usize, IoError> {
-        let mut taken = self.admit(&self.into_tunnels, worker);
+        let admitted = self.admit(&self.into_tunnels, worker);
+        let mut taken = admitted;
         let mut tokens = std::mem::take(&mut worker.tokens);
         for mut token in tokens.drain(..) {
             self.encapsulate(&mut token, worker, now_ns);
@@ -174,7 +223,11 @@ impl<'p> Forwarder<'p> {
         }
         worker.tokens = tokens;
         self.let_out(&self.into_tunnels, worker, now_ns)?;
-        taken += self.admit(&self.out_of_tunnels, worker);
+        if admitted == 0 {
+            self.settle(FastDirection::Into, &self.into_tunnels);
+        }
+        let admitted = self.admit(&self.out_of_tunnels, worker);
+        taken += admitted;
         let mut tokens = std::mem::take(&mut worker.tokens);
         for mut token in tokens.drain(..) {
             self.decapsulate(&mut token, worker, now_ns);
@@ -182,6 +235,9 @@ impl<'p> Forwarder<'p> {
         }
         worker.tokens = tokens;
         self.let_out(&self.out_of_tunnels, worker, now_ns)?;
+        if admitted == 0 {
+            self.settle(FastDirection::OutOf, &self.out_of_tunnels);
+        }
         worker.frame_count += taken as u64;
         Ok(taken)
     }
@@ -202,12 +258,17 @@ impl<'p> Forwarder<'p> {
     /// - `fdb`: makes the new forwarding table from the current one.
     pub fn reload(&self, rules: RulesSpec, fdb: impl FnOnce(&Fdb) -> Fdb) {
         let rules = Arc::new(Rules::from(rules));
+        if let Some(fast) = &self.fast {
+            fast.wait_for_readers();
+        }
         let mut table = self.table();
         table.fdb = fdb(&table.fdb);
-        if rules.policer != table.rules.policer {
+        let is_limit_new = rules.policer != table.rules.policer;
+        if is_limit_new && self.fast.is_none() {
             table.policer = rules.bucket();
         }
         table.rules = rules;
+        table.apply_fast(is_limit_new);
     }
 
     /// Replaces the shaper into the tunnels; queued frames move to the new one. Waits for the
@@ -215,13 +276,27 @@ impl<'p> Forwarder<'p> {
     ///
     /// Returns the number of frames that did not fit the new queues.
     pub fn set_shaper(&self, mut shaper: Option<Shaper>, now_ns: u64) -> usize {
+        let is_shaped = shaper.is_some();
+        // The programs send nothing past a queue.
+        self.set_shaped(is_shaped, |was| is_shaped && !was);
         let mut dropped = 0;
         while !self.into_tunnels.visit(|egress| {
             dropped = egress.set_shaper(shaper.take(), now_ns);
         }) {
             std::thread::yield_now();
         }
+        self.set_shaped(is_shaped, |was| was && !is_shaped);
         dropped
+    }
+
+    fn set_shaped(&self, is_shaped: bool, is_due: impl FnOnce(bool) -> bool) {
+        let mut table = self.table();
+        if let Some(fast) = &mut table.fast
+            && is_due(fast.is_shaped)
+        {
+            fast.is_shaped = is_shaped;
+            table.apply_fast(false);
+        }
     }
 
     /// Known addresses: address, port, and true if static.
@@ -243,7 +318,13 @@ impl<'p> Forwarder<'p> {
 
     /// Counters by name.
     pub fn counts(&self) -> NamedCounts {
-        self.counts.named()
+        let mut named = self.counts.named();
+        if let Some(fast) = &self.fast {
+            named.extend(fast::counts(fast).unwrap_or_default());
+            let refused = self.table().fast.as_ref().map_or(0, |fast| fast.refused_count);
+            named.push(("fast_entries_refused", refused));
+        }
+        named
     }
 
     /// XDP programs of both ports, if they have any.
@@ -254,6 +335,35 @@ impl<'p> Forwarder<'p> {
     fn table(&self) -> MutexGuard<'_, Table> {
         // The table is still usable after a panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn directions(&self) -> [(FastDirection, &Order<Ingress<'p>, Egress<'p>>); 2] {
+        [(FastDirection::Into, &self.into_tunnels), (FastDirection::OutOf, &self.out_of_tunnels)]
+    }
+
+    /// True if no frame is in a worker, a queue or the kernel's send ring.
+    fn is_empty(&self, order: &Order<Ingress<'p>, Egress<'p>>) -> bool {
+        let mut is_idle = false;
+        order.settled_frames().is_some()
+            && order.visit(|egress| is_idle = egress.is_idle())
+            && is_idle
+    }
+
+    /// Tells the fast path how many of the frames that it gave to the slow path have left. Once all
+    /// have, it forwards the stations that wait: no frame of theirs can overtake another.
+    fn settle(&self, direction: FastDirection, order: &Order<Ingress<'p>, Egress<'p>>) {
+        let Some(fast) = &self.fast else { return };
+        if fast.given(direction) == fast.finished(direction) {
+            return;
+        }
+        let Some(admitted) = order.settled_frames() else { return };
+        let socket = self.sockets()[direction as usize];
+        // Frames that were given, but found no room.
+        let Some(lost) = io::forward::xsk_statistics(socket) else { return };
+        if self.is_empty(order) {
+            let lost = lost.rx_dropped_count + lost.rx_ring_full_count;
+            fast.set_finished(direction, admitted + lost);
+        }
     }
 
     /// Admits frames and issues batch tickets for them.
@@ -307,6 +417,27 @@ impl<'p> Forwarder<'p> {
         });
         order.drain(now_ns);
         failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Forwarder<'_> {
+    fn drop(&mut self) {
+        // Before the sockets are closed, as the filters are.
+        if let Some(fast) = &self.fast {
+            fast.detach();
+        }
+    }
+}
+
+impl Table {
+    /// Makes the fast path follow the rules and the table.
+    fn apply_fast(&mut self, is_limit_new: bool) {
+        let Table { fdb, rules, fast: Some(fast), .. } = self else { return };
+        let now_ns = sys::clock::monotonic_ns();
+        fast.apply(rules, fdb, now_ns);
+        if is_limit_new {
+            fast.set_policer(rules, now_ns);
+        }
     }
 }
 

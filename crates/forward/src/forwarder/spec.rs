@@ -1,5 +1,7 @@
 //! Configuration of a forwarder.
 
+use io::forward::FastPath;
+
 use crate::decap::DecapSpec;
 use crate::encap::Encap;
 use crate::fdb::Fdb;
@@ -21,6 +23,9 @@ pub struct ForwarderSpec {
     pub order: OrderSpec,
     /// Optimisations.
     pub tuning: Tuning,
+    /// XDP programs of both ports that forward by themselves (`io::forward::open_fast_ports`); see
+    /// [`Forwarder::attach`](super::Forwarder::attach).
+    pub fast: Option<FastPath>,
 }
 
 /// Rules that can be changed while frames pass.

@@ -235,6 +235,19 @@ impl<R, X: Sink> Order<R, X> {
         books
     }
 
+    /// Frames admitted so far if all of them have been delivered; `None` if some are in flight.
+    pub fn settled_frames(&self) -> Option<u64> {
+        self.lanes.iter().try_fold(0, |sum, lane| {
+            let admitted = lane.tail.0.admitted_frames.get();
+            let head = &lane.head.0;
+            let delivered = head.forwarded_frames.get()
+                + head.dropped_frames.get()
+                + head.late_frames.get()
+                + head.undelivered_frames.get();
+            (delivered >= admitted).then_some(sum + admitted)
+        })
+    }
+
     /// The source and the sink. The borrow checker ensures that all workers have finished.
     pub fn into_parts(self) -> (R, X) {
         (self.ingress.into_inner(), self.egress.into_inner())

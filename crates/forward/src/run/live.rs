@@ -37,9 +37,10 @@ pub struct Live {
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
 const PORTS: [&str; 2] = ["port", "underlay"];
 
-/// Counters that are not drops.
-const SENT: [&str; 5] =
-    ["into_tunnels_sent", "out_of_tunnels_sent", "flooded", "unlearnt", "odd_ecn"];
+/// Counters that are not drops; neither are those of the fast path about the way of a frame.
+const SENT: [&str; 6] =
+    ["into_tunnels_sent", "out_of_tunnels_sent", "flooded", "unlearnt", "odd_ecn", "seam_forced"];
+const WAYS: [&str; 2] = ["fast_", "slow_"];
 
 impl Live {
     /// Sum of all counters with this name.
@@ -49,7 +50,9 @@ impl Live {
 
     /// Frames dropped by reason; zeros are left out.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
-        let is_drop = |(name, count): &&(&'static str, u64)| *count > 0 && !SENT.contains(name);
+        let is_drop = |(name, count): &&(&'static str, u64)| {
+            *count > 0 && !SENT.contains(name) && !WAYS.iter().any(|way| name.starts_with(way))
+        };
         self.counts.iter().filter(is_drop).copied().collect()
     }
 

@@ -18,7 +18,7 @@ use sys::clock::monotonic_ns;
 
 use super::config::Config;
 use super::encap::Encap;
-use super::fdb::{FdbError, FdbSpec, Mac, Port};
+use super::fdb::{Fdb, FdbError, FdbSpec, Mac, Port};
 use super::spec::TunnelError;
 use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, RulesSpec, Tuning, Worker};
 use host::text::chain;
@@ -29,6 +29,8 @@ use ports::Opened;
 
 /// Interval at which the operator is polled.
 const ASK: Duration = Duration::from_millis(50);
+/// Interval of the fast path's regular work, well below the shortest ageing time.
+const MAINTAIN: Duration = Duration::from_millis(250);
 /// Sleep of an idle worker; shorter while frames wait for the shaper.
 const NAP: Duration = Duration::from_millis(20);
 const NAP_SHAPING: Duration = Duration::from_micros(200);
@@ -131,7 +133,7 @@ impl Shared {
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, under_mac, xdp_sockets, _silencer } = opened;
+    let Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer } = opened;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
     let rules = rules(&config, under_mac, operator)?;
     let forwarder = Forwarder::new(
@@ -140,12 +142,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         underlay,
         ForwarderSpec {
             rules,
-            fdb: config.table(seed)?,
+            fdb: own_address(config.table(seed)?, &config)?,
             shaper: config.shaper(monotonic_ns()),
             order: config.order,
             tuning: Tuning::default(),
+            fast,
         },
     )?;
+    forwarder.attach(::io::XdpMode::Native)?;
     let give_up = |source| RunError::System { what: "cannot drop capabilities".into(), source };
     operator.opened().map_err(give_up)?;
     let shared = Shared::default();
@@ -177,11 +181,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             begun: Instant::now(),
             dead: vec![false; threads.len()],
             xdp_sockets,
+            refused: [false; 2],
+            maintained: Instant::now(),
         };
         while !operator.wants_end() && shared.gone.get().is_none() {
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
                 thread::sleep(ASK);
+                watch.maintain(&forwarder, operator);
                 if let Some(config) = operator.new_config() {
                     watch.reload(config, &forwarder, operator);
                 }
@@ -214,6 +221,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         Some(ifname) => Err(IoError::Gone { ifname }.into()),
         None => Ok(()),
     }
+}
+
+/// Adds the address of the port's interface: no sender behind a tunnel takes it over.
+fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
+    if let Some(mac) = net::link_named(&config.port.name)?.mac {
+        fdb.add_static(0, mac, Port::Local(0))?;
+    }
+    Ok(fdb)
 }
 
 /// Loop of a worker until the stop flag is set.
@@ -305,9 +320,32 @@ struct Watch {
     begun: Instant,
     dead: Vec<bool>,
     xdp_sockets: bool,
+    /// By direction: the refusal of its target was reported.
+    refused: [bool; 2],
+    maintained: Instant,
 }
 
 impl Watch {
+    /// Regular work, and a message for an interface that takes no frames from the fast path.
+    fn maintain(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        if self.maintained.elapsed() < MAINTAIN {
+            return;
+        }
+        self.maintained = Instant::now();
+        forwarder.maintain(monotonic_ns());
+        let names = [&self.config.underlay.name, &self.config.port.name];
+        for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
+            let Some(error) = error else { continue };
+            if !std::mem::replace(told, true) {
+                operator.note(&format!(
+                    "{name} takes no frames from XDP programs ({error}); frames towards it go through \
+                     AF_XDP. If it is a veth, switch GRO on at its other end (ethtool -K PEER gro on) \
+                     and restart"
+                ));
+            }
+        }
+    }
+
     /// Applies a new configuration while frames pass. A configuration with errors, or with a change
     /// that needs a restart, changes nothing.
     fn reload(&mut self, new: Config, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
@@ -324,8 +362,9 @@ impl Watch {
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
         // Checked before any change: all static addresses must fit.
-        if let Err(error) = new.table(self.seed) {
-            return operator.note(&format!("not reloaded: fdb.entries: {error}"));
+        let table = new.table(self.seed).map_err(RunError::from);
+        if let Err(error) = table.and_then(|table| own_address(table, &new)) {
+            return operator.note(&format!("not reloaded: {}", chain(&error)));
         }
         // Before the rules: frames of a tunnel that is new are dropped until those are in force.
         if let [_, Some(filter)] = forwarder.filters()
@@ -346,7 +385,7 @@ impl Watch {
                 // They fit an empty table (checked above), and replace learnt addresses.
                 let _ = table.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16));
             }
-            table
+            own_address(table.clone(), &new).unwrap_or(table)
         });
         if new.qos != self.config.qos {
             let now_ns = monotonic_ns();

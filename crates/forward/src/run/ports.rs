@@ -4,14 +4,15 @@ use std::net::UdpSocket;
 
 use host::net::{self, Link, NetError, ethtool};
 use io::forward::{
-    HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelCarrier, TunnelFrames, TunnelId,
-    open_packet_port, open_port, open_tap_port,
+    FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelCarrier, TunnelFrames,
+    TunnelId, open_fast_ports, open_packet_port, open_port, open_tap_port,
 };
 use io::{Copying, IoError, XdpMode};
 
 use super::{Operator, RunError, silencer};
 use crate::config::{Config, Engine};
 use crate::encap::HEADERS_BYTES_MAX;
+use crate::forwarder::ecn_table;
 use crate::spec::{Carrier, Tunnel};
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
@@ -27,6 +28,8 @@ const FILL_FRAMES_LARGE: u32 = 2048;
 const PAGE_BYTES: usize = 4096;
 /// End of a page that XDP programs cannot use (struct skb_shared_info), in bytes.
 const TAIL_BYTES: usize = 320;
+/// Stations of the fast path at most: 6 MB of kernel memory.
+const FAST_STATIONS_MAX: usize = 1 << 16;
 /// Maximum number of pages of a frame.
 const PAGES_MAX: usize = 4;
 /// Ethernet header and two VLAN tags.
@@ -41,6 +44,7 @@ pub(super) struct Opened<'p> {
     /// MAC address of the underlay interface.
     pub(super) under_mac: net::Mac,
     pub(super) xdp_sockets: bool,
+    pub(super) fast: Option<FastPath>,
     pub(super) _silencer: Option<UdpSocket>,
 }
 
@@ -82,8 +86,16 @@ pub(super) fn open<'p>(
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
     let silencer =
         || config.underlay.address.and_then(|address| silencer(address, config.vxlan_port));
+    let mut fast = None;
     let (port, underlay, _silencer) = match config.engine {
-        Engine::Xdp => {
+        Engine::Auto | Engine::InKernel
+            if let Some((ports, path)) = open_in_kernel(pool, config, &under, operator)? =>
+        {
+            fast = Some(path);
+            let [port, underlay] = ports;
+            (port, underlay, None)
+        }
+        Engine::Auto | Engine::InKernel | Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
             let port = open_xdp(pool, &plain, TunnelFrames::All, None, operator)?;
@@ -105,8 +117,71 @@ pub(super) fn open<'p>(
             (port, open_packet_port(pool, under.index, &under.name)?, silencer())
         }
     };
-    let xdp_sockets = config.engine == Engine::Xdp;
-    Ok(Opened { port, underlay, under_mac, xdp_sockets, _silencer })
+    let xdp_sockets = !matches!(config.engine, Engine::Packet | Engine::Tap);
+    Ok(Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer })
+}
+
+/// Opens the ports behind XDP programs that forward by themselves. `None` if the host does not
+/// support them and the engine was not chosen by the file.
+fn open_in_kernel<'p>(
+    pool: &'p Pool,
+    config: &Config,
+    under: &Link,
+    operator: &mut impl Operator,
+) -> Result<Option<([Port<'p>; 2], FastPath)>, RunError> {
+    let plain = net::link_named(&config.port.name)?;
+    carries(&plain, "port", config.port.mtu_bytes)?;
+    let links = [&plain, under];
+    let mut specs = Vec::with_capacity(2);
+    for link in links {
+        specs.push(spec_of(pool, link, TunnelFrames::All)?);
+    }
+    let [port, underlay] = &specs[..] else { return Ok(None) };
+    let fast = FastSpec {
+        station_count_max: config.fdb.entry_count_max.min(FAST_STATIONS_MAX) as u32,
+        // One tag more than the MTU is what the kernel lets a redirected frame have.
+        inner_bytes_max: u32::from(config.port.mtu_bytes) + 18,
+        vxlan_port: config.vxlan_port,
+        ecn: ecn_table(),
+    };
+    let opened = open_fast_ports(pool, [port, underlay], &fast).and_then(|opened| {
+        // Attached for good when the maps are full: this finds out if the drivers take it.
+        opened.1.attach(XdpMode::Native)?;
+        opened.1.detach();
+        Ok(opened)
+    });
+    match opened {
+        Ok(opened) => {
+            operator.note(&format!(
+                "engine in-kernel: XDP programs at {} and {} forward known stations, AF_XDP the rest",
+                plain.name, under.name
+            ));
+            for link in links.into_iter().filter(|link| link.kind.as_deref() == Some("veth")) {
+                operator.note(&unfinished(&link.name));
+            }
+            Ok(Some(opened))
+        }
+        Err(error) if config.engine == Engine::InKernel => Err(RunError::Unsupported {
+            key: "engine".into(),
+            problem: format!("in-kernel is not possible here: {}", host::text::chain(&error)),
+            remedy: "remove the key, or give \"xdp\" or \"packet\"".into(),
+        }),
+        Err(error) => {
+            operator.note(&format!(
+                "engine xdp: in-kernel is not possible here: {}",
+                host::text::chain(&error)
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// Warning for an interface whose senders leave checksums to a NIC.
+fn unfinished(ifname: &str) -> String {
+    format!(
+        "{ifname} is a veth: frames of sockets at its other end may have unfinished checksums, which \
+         are forwarded as they are; switch that off there: ethtool -K PEER tx off"
+    )
 }
 
 /// Local ends of all tunnels: the XDP program takes their frames and no others.
@@ -141,25 +216,7 @@ fn open_xdp<'p>(
     first: Option<&PortRx<'p>>,
     operator: &mut impl Operator,
 ) -> Result<Port<'p>, RunError> {
-    // A driver without channels has one queue.
-    let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
-    if queues > 1 {
-        return Err(RunError::Unsupported {
-            key: format!("the interface {}", link.name),
-            problem: format!("it has {queues} receive queues, but only one is supported"),
-            remedy: format!("ethtool -L {} combined 1 (or rx 1 tx 1)", link.name),
-        });
-    }
-    let mut spec = PortSpec {
-        ifindex: link.index,
-        ifname: link.name.clone(),
-        queue: 0,
-        queues,
-        mode: XdpMode::Native,
-        copying: Copying::PreferZeroCopy,
-        frames,
-        fill_target: if pool.spans_chunks() { FILL_FRAMES_LARGE } else { FILL_FRAMES },
-    };
+    let mut spec = spec_of(pool, link, frames)?;
     match open_port(pool, &spec, first) {
         Ok(port) => Ok(port),
         Err(error @ IoError::Bpf(_)) => {
@@ -173,4 +230,27 @@ fn open_xdp<'p>(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Specification of an AF_XDP port in native mode. Errors: the interface has several queues.
+fn spec_of(pool: &Pool, link: &Link, frames: TunnelFrames) -> Result<PortSpec, RunError> {
+    // A driver without channels has one queue.
+    let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
+    if queues > 1 {
+        return Err(RunError::Unsupported {
+            key: format!("the interface {}", link.name),
+            problem: format!("it has {queues} receive queues, but only one is supported"),
+            remedy: format!("ethtool -L {} combined 1 (or rx 1 tx 1)", link.name),
+        });
+    }
+    Ok(PortSpec {
+        ifindex: link.index,
+        ifname: link.name.clone(),
+        queue: 0,
+        queues,
+        mode: XdpMode::Native,
+        copying: Copying::PreferZeroCopy,
+        frames,
+        fill_target: if pool.spans_chunks() { FILL_FRAMES_LARGE } else { FILL_FRAMES },
+    })
 }

@@ -11,9 +11,17 @@ fn is_tunnel(link: &Link) -> bool {
     )
 }
 
+/// True if a tunnel of this kind has neither a queueing discipline nor a transmit lock, so that CPUs
+/// send through one queue in parallel.
+///
+/// Source: vxlan_setup and geneve_setup of the kernel (IFF_NO_QUEUE, lltx).
+fn is_lockless(link: &Link) -> bool {
+    matches!(link.kind.as_deref(), Some("vxlan" | "geneve"))
+}
+
 pub(super) fn queues(view: &HostView, notes: &mut Notes<'_>) {
     let cpus = view.system.online_cpus().len();
-    for link in view.interfaces().filter(|link| is_tunnel(link)) {
+    for link in view.interfaces().filter(|link| is_tunnel(link) && !is_lockless(link)) {
         if link.tx_queue_count > 1 || cpus < 2 {
             continue;
         }
@@ -43,14 +51,24 @@ pub(super) fn headroom(view: &HostView, notes: &mut Notes<'_>) {
         let name = &link.name;
         if detail.vxlan_bound_to == Some(0) {
             let asks = detail.headroom_bytes.map_or("?".into(), |bytes| bytes.to_string());
+            // Plain Ethernet needs none: nothing is copied there.
+            let below = view.links.values().filter(|link| !is_tunnel(link)).filter_map(|link| {
+                Some((view.details.get(&link.index)?.headroom_bytes?, &link.name))
+            });
+            let most = below.max().filter(|(bytes, _)| *bytes > 0);
+            let severity = if most.is_some() { Severity::Medium } else { Severity::Low };
+            let lower =
+                most.map_or("0 bytes".into(), |(bytes, of)| format!("{bytes} bytes ({of})"));
             notes.find(
-                finding(Severity::Medium, format!("tunnel {name} is bound to no interface"))
+                finding(severity, format!("tunnel {name} is bound to no interface"))
                     .read(format!("IFLA_VXLAN_LINK of {name}"), "none")
                     .read(format!("IFLA_HEADROOM of {name}"), format!("{asks} bytes"))
+                    .read("largest IFLA_HEADROOM of the other interfaces", lower)
                     .because(
-                        "it does not know the headroom that the interface below needs, so that frames \
-                         are allocated with too little and copied to add their outer headers \
-                         (vxlan_config_apply and skb_cow_head of the kernel)",
+                        "it does not know the headroom that the interface below needs: over one that \
+                         needs some (plain Ethernet needs none), frames are allocated with too little \
+                         and copied to add their outer headers (vxlan_config_apply and skb_cow_head \
+                         of the kernel)",
                     )
                     .effect("saves a copy of each frame")
                     .risk("the tunnel is deleted with its interface, and no longer follows the route")

@@ -10,14 +10,18 @@ mod copying;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use sys::bpf::{SocketFilter, TunnelFilterSpec};
+use sys::bpf::{FastPathSpec, SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
 
 use crate::engine::{Copying, XdpMode};
 use crate::error::IoError;
 
 pub use copying::{open_packet_port, open_tap_port};
-pub use sys::bpf::{FilterCounts, TunnelCarrier, TunnelFrames, TunnelId};
+pub use sys::bpf::{
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX, FastCarrier,
+    FastDirection, FastHeader, FastPath, FastRules, FastStation, FilterCounts,
+    TunnelCarrier, TunnelFrames, TunnelId, fast_station_key, fast_station_of,
+};
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
@@ -232,6 +236,59 @@ pub fn open_port<'p>(
         queues: spec.queues.max(1),
     };
     let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
+    let (rx, tx) = open_socket(pool, spec, first)?;
+    filter.insert_socket(spec.queue, rx.as_fd())?;
+    filter.attach(spec.ifindex, spec.mode)?;
+    Ok(Port { filter: Some(PortFilter(filter)), rx, tx })
+}
+
+/// Constants of a fast path that do not follow from its ports.
+#[derive(Debug, Clone, Copy)]
+pub struct FastSpec {
+    /// Stations at most; others take the slow path.
+    pub station_count_max: u32,
+    /// Longest frame that may leave a tunnel.
+    pub inner_bytes_max: u32,
+    /// Local UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// Result of decapsulation by outer mark << 2 | inner mark: the mark, [`FAST_ECN_DROP`],
+    /// [`FAST_ECN_ODD`].
+    pub ecn: [u8; 16],
+}
+
+/// Opens the ports of plain frames and of tunnels as the slow path of XDP programs that forward by
+/// themselves. The programs are loaded, and not attached yet ([`FastPath::attach`]).
+pub fn open_fast_ports<'p>(
+    pool: &'p Pool,
+    specs: [&PortSpec; 2],
+    fast: &FastSpec,
+) -> Result<([Port<'p>; 2], FastPath), IoError> {
+    let [port, underlay] = specs;
+    let path = FastPath::load(&FastPathSpec {
+        ifindexes: specs.map(|spec| spec.ifindex),
+        queues: specs.map(|spec| spec.queues.max(1)),
+        frags: pool.spans_chunks(),
+        station_count_max: fast.station_count_max,
+        inner_bytes_max: fast.inner_bytes_max,
+        vxlan_port: fast.vxlan_port,
+        ecn: fast.ecn,
+        crc: wire::flow::crc_tables(),
+    })?;
+    let (port_rx, port_tx) = open_socket(pool, port, None)?;
+    let (underlay_rx, underlay_tx) = open_socket(pool, underlay, Some(&port_rx))?;
+    path.insert_socket(FastDirection::Into, port.queue, port_rx.as_fd())?;
+    path.insert_socket(FastDirection::OutOf, underlay.queue, underlay_rx.as_fd())?;
+    let port = Port { filter: None, rx: port_rx, tx: port_tx };
+    let underlay = Port { filter: None, rx: underlay_rx, tx: underlay_tx };
+    Ok(([port, underlay], path))
+}
+
+/// Opens an AF_XDP socket and fills its ring from the pool.
+fn open_socket<'p>(
+    pool: &'p Pool,
+    spec: &PortSpec,
+    first: Option<&PortRx<'p>>,
+) -> Result<(PortRx<'p>, PortTx<'p>), IoError> {
     let bind = Bind {
         ifindex: spec.ifindex,
         ifname: spec.ifname.clone(),
@@ -249,11 +306,5 @@ pub fn open_port<'p>(
     let mut frames = Vec::new();
     pool.take(&mut frames, rx.rx_missing());
     rx.rx_post(&mut frames);
-    filter.insert_socket(spec.queue, rx.as_fd())?;
-    filter.attach(spec.ifindex, spec.mode)?;
-    Ok(Port {
-        filter: Some(PortFilter(filter)),
-        rx: PortRx(Receiver::Xsk(Box::new(rx))),
-        tx: PortTx(Sender::Xsk(Box::new(tx))),
-    })
+    Ok((PortRx(Receiver::Xsk(Box::new(rx))), PortTx(Sender::Xsk(Box::new(tx)))))
 }

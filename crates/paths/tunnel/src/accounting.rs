@@ -118,6 +118,9 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
 /// Counter of the inter-processor interrupts by which CPUs hand steered frames over.
 pub(super) const STEERED: &str = "rps_interrupt_count";
 
+/// Frames that XDP programs put into the tunnel.
+const FAST: &str = "forwarder_fast_into_tunnels_count";
+
 /// Switches of the arm that had no effect in its trial, with the evidence.
 pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
     const BYPASSED: &str =
@@ -137,6 +140,7 @@ pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
         (Switch::Batch, is_single, "no batch had more than one frame"),
         (Switch::Parallel, workers < 2, ONE_WORKER),
         (Switch::Ordered, workers < 2, ONE_WORKER),
+        (Switch::InKernel, count(FAST) == 0, "the XDP programs forwarded no frame"),
     ];
     let idle = rules.into_iter().filter(|(switch, is_idle, _)| *is_idle && arm.has(*switch));
     idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
@@ -153,7 +157,12 @@ pub(super) fn not_half(m: &Measurement, limit: Limit) -> Option<Trap> {
         Limit::Shaper => ("shaper", "forwarder_into_tunnels_tail_drop_count"),
     };
     let count = |counter| m.counters.get(counter).copied().unwrap_or(0) as f64;
-    let share = count(counter) / count("admitted_count").max(1.0);
+    // The policer of the fast path counts the frames of both paths.
+    let offered = match count(FAST) {
+        0.0 => count("admitted_count"),
+        fast => fast + count("admitted_count") + count(counter),
+    };
+    let share = count(counter) / offered.max(1.0);
     // The same text in each trial: equal warnings are printed once.
     (!HALF.contains(&share)).then(|| Trap {
         what: format!(
@@ -169,7 +178,15 @@ pub(super) fn not_half(m: &Measurement, limit: Limit) -> Option<Trap> {
 fn user_drops(user: &UserReport) -> u64 {
     let into_tunnels = user.books[0];
     // Drops of its workers are in the order's counters; drops after the order are not.
-    let behind = ["into_tunnels_ring_full", "into_tunnels_tail_drop", "into_tunnels_copy_failed"];
+    // The programs' drops are before it. Their policer is the only one while they run.
+    let has_programs = user.counts.iter().any(|(name, _)| *name == "fast_into_tunnels");
+    let behind = [
+        "into_tunnels_ring_full",
+        "into_tunnels_tail_drop",
+        "into_tunnels_copy_failed",
+        "seam_dropped",
+        if has_programs { "policed" } else { "" },
+    ];
     let counted = user.counts.iter().filter(|(name, _)| behind.contains(name));
     into_tunnels.dropped_frames
         + into_tunnels.late_frames
@@ -195,7 +212,9 @@ mod tests {
 
     #[test]
     fn each_switch_without_effect_is_named() {
-        use Switch::{Batch, Bypass, NoCapture, NoNetfilter, Ordered, Parallel, Prepend, Rps};
+        use Switch::{
+            Batch, Bypass, InKernel, NoCapture, NoNetfilter, Ordered, Parallel, Prepend, Rps,
+        };
         let named = |switches: &[Switch], counters: &[(&str, u64)]| {
             let found = not_effective(&Arm::with(switches.iter().copied()), &with(counters));
             found.into_iter().map(|report| report.switch).collect::<Vec<_>>().join(" ")
@@ -211,6 +230,8 @@ mod tests {
         assert_eq!(named(&own, &busy), "");
         assert_eq!(named(&own, &idle), "batch parallel ordered");
         assert_eq!(named(&[Bypass, Prepend], &idle), "");
+        assert_eq!(named(&[Bypass, InKernel], &idle), "in-kernel");
+        assert_eq!(named(&[Bypass, InKernel], &[(FAST, 1)]), "");
         let kernels = [Rps, NoNetfilter, NoCapture];
         assert_eq!(named(&kernels, &[(STEERED, 1)]), "");
         assert_eq!(named(&kernels, &[(STEERED, 0)]), "rps");

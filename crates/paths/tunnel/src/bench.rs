@@ -100,7 +100,8 @@ impl Bench {
         if self.arm.has(Switch::Bypass) {
             let tuning = tuning_of(&self.arm);
             let workers = places.workers.clone();
-            let spec = UserSpec { tuning, policer: None, shaper: None, workers };
+            let is_in_kernel = self.arm.has(Switch::InKernel);
+            let spec = UserSpec { tuning, policer: None, shaper: None, workers, is_in_kernel };
             return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
         }
         let spec = match self.arm.kind {

@@ -98,7 +98,9 @@ impl TunnelSession {
         let places = self.places(workers_of(arm, self.cpus.len()));
         let tuning = Tuning { work: Work::of_ns(self.extra.work_ns), ..tuning_of(arm) };
         let (policer, shaper) = self.limits();
-        let spec = UserSpec { tuning, policer, shaper, workers: places.workers.clone() };
+        let workers = places.workers.clone();
+        let is_in_kernel = arm.has(Switch::InKernel);
+        let spec = UserSpec { tuning, policer, shaper, workers, is_in_kernel };
         let mut m = self.measure(&arm.name, &places, VXLAN_HEADERS_BYTES, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;

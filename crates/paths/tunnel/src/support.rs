@@ -14,6 +14,7 @@ struct Capabilities {
     kernel: Result<(), String>,
     netfilter: Result<(), String>,
     user: Result<(), String>,
+    in_kernel: Result<(), String>,
     cpus: usize,
 }
 
@@ -26,7 +27,14 @@ fn tried() -> &'static Capabilities {
             Err(error) => {
                 let why = host::text::chain(&error);
                 let no = || Err(why.clone());
-                Capabilities { lab: no(), kernel: no(), netfilter: no(), user: no(), cpus }
+                Capabilities {
+                    lab: no(),
+                    kernel: no(),
+                    netfilter: no(),
+                    user: no(),
+                    in_kernel: no(),
+                    cpus,
+                }
             }
             Ok(lab) => {
                 let best = kernel::KernelSpec::BEST;
@@ -35,7 +43,8 @@ fn tried() -> &'static Capabilities {
                     lab: Ok(()),
                     kernel: kernel::try_kernel(&lab, &best),
                     netfilter: kernel::try_kernel(&lab, &filtered),
-                    user: user::try_user(&lab),
+                    user: user::try_user(&lab, false),
+                    in_kernel: user::try_user(&lab, true),
                     cpus,
                 }
             }
@@ -78,12 +87,18 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
     if let Some(why) = switches::contradiction(arm) {
         return Support::Refused { why };
     }
+    if let Some(why) = switches::only_slow(arm, load) {
+        return Support::Refused { why };
+    }
     let needs_two = |switch: Switch| {
         (arm.has(switch) && tried.cpus < 2)
             .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
     };
     let missing = match arm.has(Switch::Bypass) {
-        true => no("AF_XDP in native mode on veth", &tried.user),
+        true => no("AF_XDP in native mode on veth", &tried.user).or_else(|| {
+            let is_in_kernel = arm.has(Switch::InKernel);
+            is_in_kernel.then(|| no("forwarding by XDP programs", &tried.in_kernel)).flatten()
+        }),
         false => no("the kernel's VXLAN device and bridge", &tried.kernel).or_else(|| {
             let is_filtered = !arm.has(Switch::NoNetfilter);
             is_filtered.then(|| no("nftables in the kernel", &tried.netfilter)).flatten()

@@ -5,6 +5,8 @@ use model::{Arm, PathSwitch, SwitchSet};
 use forward::forwarder::Tuning;
 use forward::order::BATCH_FRAMES_MAX;
 
+use crate::topology::{Extra, Limit};
+
 /// Empty chains at each of two hooks while `no-netfilter` is off.
 pub(super) const EMPTY_CHAINS: u32 = 3;
 /// Workers of `parallel` at most.
@@ -61,12 +63,18 @@ model::switches! {
             needs: "bypass and parallel, without which nothing gets out of order",
             source: "RFC 4737 section 3.3",
         },
+        InKernel {
+            effect: "XDP programs forward the frames of known stations; our forwarder takes the others",
+            scope: Process,
+            needs: "bypass, native XDP and type information of the kernel (BTF)",
+            source: "kernel documentation, bpf/redirect.rst",
+        },
     }
 }
 
 /// Those of our own forwarder.
-pub(super) const OWN: [Switch; 4] =
-    [Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered];
+pub(super) const OWN: [Switch; 5] =
+    [Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered, Switch::InKernel];
 
 /// How our forwarder works under an arm's switches; read once, when a trial begins.
 pub(super) fn tuning_of(arm: &Arm) -> Tuning {
@@ -99,6 +107,18 @@ pub(super) fn misplaced(arm: &Arm, load: &str) -> Option<String> {
             "under load {load} every arm, the baseline too, is our own forwarder, and {other} \
              changes nothing; take {instead}; for a second worker give --arms \
              batch+prepend,batch+prepend+parallel+ordered"
+        )
+    })
+}
+
+/// Why the fast path does nothing under a load, if so.
+pub(super) fn only_slow(arm: &Arm, load: &str) -> Option<String> {
+    let extra = Extra::of(load);
+    let is_slow = extra.work_ns > 0 || extra.limit == Some(Limit::Shaper);
+    (arm.has(Switch::InKernel) && is_slow).then(|| {
+        format!(
+            "load {load} is work of the AF_XDP forwarder, which in-kernel leaves every frame to; take \
+             load flood or police-50"
         )
     })
 }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use io::forward::{
-    Pool, PoolBalance, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, XskStatistics, open_port,
+    FastPath, FastSpec, Pool, PoolBalance, Port, PortSpec, TunnelCarrier, TunnelFrames, TunnelId,
+    XskStatistics, open_fast_ports, open_port,
 };
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
@@ -18,7 +19,7 @@ use forward::decap::DecapSpec;
 use forward::encap::Encap;
 use forward::fdb::{Fdb, FdbSpec};
 use forward::forwarder::{
-    Forwarder, ForwarderSpec, NamedCounts, PolicerSpec, RulesSpec, Tuning, Worker,
+    Forwarder, ForwarderSpec, NamedCounts, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
 };
 use forward::order::{OrderCounters, OrderSpec};
 use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
@@ -31,6 +32,8 @@ use model::PathError;
 const POOL_FRAMES: u32 = 8192;
 const FILL_FRAMES: u32 = 2048;
 const FRAME_BYTES: u32 = 2048;
+/// Of the forwarding table.
+const STATIONS_MAX: usize = 256;
 /// Empty polls before a worker sleeps: about 50 µs.
 const IDLE_TURNS: u32 = 200;
 const NAP: Duration = Duration::from_millis(1);
@@ -66,12 +69,14 @@ pub(super) struct UserSpec {
     pub(super) shaper: Option<TokenBucket>,
     /// CPUs of each worker; empty for anywhere.
     pub(super) workers: Vec<Vec<usize>>,
+    /// XDP programs forward what they can.
+    pub(super) is_in_kernel: bool,
 }
 
 /// Tries AF_XDP in the lab. Errors: the reason why it is not possible.
-pub(super) fn try_user(lab: &Triple) -> Result<(), String> {
+pub(super) fn try_user(lab: &Triple, is_in_kernel: bool) -> Result<(), String> {
     let tuning = Tuning::default();
-    let spec = UserSpec { tuning, policer: None, shaper: None, workers: Vec::new() };
+    let spec = UserSpec { tuning, policer: None, shaper: None, workers: Vec::new(), is_in_kernel };
     run(lab, &spec, || Ok(())).map(drop).map_err(|e| chain(&e))
 }
 
@@ -85,18 +90,13 @@ pub(super) fn run<T>(
     let pool = Pool::allocate(FRAME_BYTES, POOL_FRAMES)
         .map_err(|e| failed(format!("16 MiB of frames: {e}").into()))?;
     let middle = &lab.middle;
-    let ports = middle.netns.run(|| {
-        let near = open_port(&pool, &port(&middle.near_if, TunnelFrames::All), None)?;
-        let carrier = TunnelCarrier::Vxlan { vni: VNI };
-        let ids = vec![TunnelId { local: FORWARDER_IP.into(), carrier }];
-        let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
-        let far = open_port(&pool, &port(&middle.far_if, tunnels), Some(&near.rx))?;
-        Ok::<_, io::IoError>((near, far))
-    });
-    let (near, far) = ports.map_err(PathError::part)?.map_err(PathError::part)?;
+    let opened = middle.netns.run(|| ports(&pool, lab, spec.is_in_kernel));
+    let (near, far, fast) = opened.map_err(PathError::part)?.map_err(PathError::part)?;
     let is_zero_copy = near.rx.is_zero_copy();
-    let forwarder =
-        Forwarder::new(&pool, near, far, forwarder_spec(lab, spec)?).map_err(PathError::part)?;
+    let forwarder_spec = ForwarderSpec { fast, ..forwarder_spec(lab, spec)? };
+    let forwarder = Forwarder::new(&pool, near, far, forwarder_spec).map_err(PathError::part)?;
+    let attached = middle.netns.run(|| forwarder.attach(XdpMode::Native));
+    attached.map_err(PathError::part)?.map_err(PathError::part)?;
     let stop = AtomicBool::new(false);
     let (result, workers) = thread::scope(|scope| {
         let threads: Vec<_> = spec
@@ -132,6 +132,33 @@ pub(super) fn run<T>(
     };
     drop(forwarder);
     Ok((result?, report))
+}
+
+/// Opens both interfaces of the forwarder, with the programs of the fast path if they are wanted.
+fn ports<'p>(
+    pool: &'p Pool,
+    lab: &Triple,
+    is_in_kernel: bool,
+) -> Result<(Port<'p>, Port<'p>, Option<FastPath>), io::IoError> {
+    let middle = &lab.middle;
+    let near = port(&middle.near_if, TunnelFrames::All);
+    let carrier = TunnelCarrier::Vxlan { vni: VNI };
+    let ids = vec![TunnelId { local: FORWARDER_IP.into(), carrier }];
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
+    let far = port(&middle.far_if, tunnels);
+    if is_in_kernel {
+        let fast = FastSpec {
+            station_count_max: STATIONS_MAX as u32,
+            inner_bytes_max: DecapSpec::default().inner_bytes_max as u32,
+            vxlan_port: wire::vxlan::PORT,
+            ecn: ecn_table(),
+        };
+        let ([near, far], path) = open_fast_ports(pool, [&near, &far], &fast)?;
+        return Ok((near, far, Some(path)));
+    }
+    let near = open_port(pool, &near, None)?;
+    let far = open_port(pool, &far, Some(&near.rx))?;
+    Ok((near, far, None))
 }
 
 /// Loop of a worker until the stop flag is set and no frame waits: a worker that had lost its CPU at the
@@ -181,10 +208,15 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
             classifier: Classifier::new(0),
             policer: spec.policer,
         },
-        fdb: Fdb::new(FdbSpec { entry_count_max: 256, ageing_ns: 60_000_000_000, seed: now_ns }),
+        fdb: Fdb::new(FdbSpec {
+            entry_count_max: STATIONS_MAX,
+            ageing_ns: 60_000_000_000,
+            seed: now_ns,
+        }),
         shaper,
         order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: STUCK_AFTER_NS },
         tuning: spec.tuning,
+        fast: None,
     })
 }
 

@@ -93,6 +93,30 @@ fn switches_act_where_they_are_measured_or_are_reported() {
 }
 
 #[test]
+fn programs_in_the_kernel_forward_the_flow_in_order_and_their_policer_passes_its_rate() {
+    let _alone = alone();
+    let arm = Arm::with([Switch::Bypass, Switch::Batch, Switch::Prepend, Switch::InKernel]);
+    let flood = load("flood");
+    let Some(mut session) = open(&flood) else { return };
+    if !supported(&arm, &flood) {
+        return;
+    }
+    for _ in 0..2 {
+        let m = session.trial(&arm).expect("it runs");
+        balances("in-kernel", &m);
+        assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
+        let fast = counter(&m, "forwarder_fast_into_tunnels_count");
+        // All but the frames before the source was learnt.
+        assert!(fast > m.deliveries["forward"].received_count / 2, "{:?}", m.counters);
+        assert!(m.not_effective.iter().all(|found| found.switch != "in-kernel"), "{m:?}");
+    }
+    for refused in ["work-35", "shape-50"] {
+        let support = tunnel().support(&arm, &load(refused));
+        assert!(format!("{support:?}").contains("police-50"), "{refused}: {support:?}");
+    }
+}
+
+#[test]
 fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not() {
     let _alone = alone();
     let load = load("work-100");
@@ -122,20 +146,26 @@ fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not
 /// Runs a load whose limit is to drop half of its frames until it does: on a busy machine the source
 /// or a worker may lose its CPU.
 fn halves(kind: &str, dropped: &str) {
+    let ordered = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered]);
+    halves_with(&ordered, kind, dropped);
+}
+
+fn halves_with(ordered: &Arm, kind: &str, dropped: &str) {
     let _alone = alone();
     let load = load(kind);
     let Some(mut session) = open(&load) else { return };
-    let ordered = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel, Switch::Ordered]);
-    if !supported(&ordered, &load) {
+    if !supported(ordered, &load) {
         return;
     }
     let mut seen = Vec::new();
     for _ in 0..50 {
-        let m = session.trial(&ordered).expect("it runs");
+        let m = session.trial(ordered).expect("it runs");
         balances(kind, &m);
         assert_eq!(m.deliveries["forward"].reordered_count, 0, "{:?}", m.counters);
         let dropped_count = m.counters.get(dropped).copied().unwrap_or(0);
-        let counts = (dropped_count, counter(&m, "admitted_count"));
+        let fast = m.counters.get("forwarder_fast_into_tunnels_count").copied();
+        let fast = fast.map_or(0, |fast| fast + dropped_count);
+        let counts = (dropped_count, counter(&m, "admitted_count") + fast);
         let share = counts.0 as f64 / counts.1 as f64;
         let is_half = m.traps.iter().all(|trap| *trap == lab::softirqs_missing());
         assert_eq!(is_half, (0.4..=0.6).contains(&share), "{counts:?} {:?}", m.traps);
@@ -150,6 +180,12 @@ fn halves(kind: &str, dropped: &str) {
 #[test]
 fn policer_inside_the_ordered_section_drops_half_and_stalls_nothing() {
     halves("police-50", "forwarder_policed_count");
+}
+
+#[test]
+fn policer_of_the_programs_drops_half_by_a_bucket_that_both_paths_share() {
+    let arm = Arm::with([Switch::Batch, Switch::Prepend, Switch::InKernel]);
+    halves_with(&arm, "police-50", "forwarder_policed_count");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod attached;
 mod drop;
 mod error;
 pub mod explain;
+mod fastpath;
 mod faults;
 mod filter;
 mod generator;
@@ -26,6 +27,11 @@ mod tracing;
 pub use attached::AttachedProgram;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
+pub use fastpath::{
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX, FastCarrier,
+    FastDirection, FastHeader, FastPath, FastPathSpec, FastRules, FastStation, fast_station_key,
+    fast_station_of,
+};
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{
     FilterCounts, PROBE_ADDRESSES_MAX, ProbeFilterSpec, SocketFilter, TunnelCarrier,

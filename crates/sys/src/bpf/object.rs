@@ -109,6 +109,16 @@ impl Opened {
         self
     }
 
+    /// As [`Self::frags`], for some programs.
+    pub(super) fn xdp_frags(mut self, programs: &[&str], frags: bool) -> Self {
+        for mut program in self.object.progs_mut() {
+            if frags && programs.iter().any(|name| program.name() == *name) {
+                program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+            }
+        }
+        self
+    }
+
     /// Excludes programs by name.
     pub(super) fn without(mut self, programs: &[&str]) -> Self {
         for mut program in self.object.progs_mut() {

@@ -1,0 +1,212 @@
+//! The maps of the XDP fast path, kept equal to the rules and the forwarding table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use io::IoError;
+use io::forward::{
+    FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastCarrier, FastDirection, FastHeader,
+    FastPath, FastRules, FastStation, fast_station_key, fast_station_of,
+};
+use wire::ecn::{self, Ecn};
+
+use super::Rules;
+use crate::fdb::{Fdb, Port};
+use crate::spec::{Carrier, Tunnel};
+
+/// State of the fast path that the table's lock protects.
+#[derive(Debug)]
+pub(super) struct FastTable {
+    pub(super) path: Arc<FastPath>,
+    /// Numbers of the tunnels, which outlive a reload: stations refer to them.
+    numbers: BTreeMap<Tunnel, u32>,
+    /// By number: the header as last written.
+    headers: Vec<Option<FastHeader>>,
+    /// By the tunnel's index in the rules.
+    by_index: Vec<Option<u32>>,
+    rules: Option<FastRules>,
+    /// Frames wait for a shaper or for classes, which only the slow path has.
+    pub(super) is_shaped: bool,
+    /// By direction: frames given to the slow path at the last synchronization.
+    given: [u64; 2],
+    /// Entries that the maps did not take; their frames take the slow path.
+    pub(super) refused_count: u64,
+}
+
+impl FastTable {
+    pub(super) fn new(path: Arc<FastPath>, is_shaped: bool) -> Self {
+        FastTable {
+            path,
+            numbers: BTreeMap::new(),
+            headers: Vec::new(),
+            by_index: Vec::new(),
+            rules: None,
+            is_shaped,
+            given: [0; 2],
+            refused_count: 0,
+        }
+    }
+
+    /// Makes the maps follow new rules. Call [`FastPath::wait_for_readers`] before.
+    pub(super) fn apply(&mut self, rules: &Rules, fdb: &mut Fdb, now_ns: u64) {
+        let tunnels = &rules.decap.spec().tunnels;
+        let gone: Vec<Tunnel> =
+            self.numbers.keys().filter(|known| !tunnels.contains(known)).copied().collect();
+        for tunnel in &gone {
+            self.path.remove_tunnel([tunnel.remote, tunnel.local], carrier_of(tunnel));
+            let is_shared = tunnels
+                .iter()
+                .any(|other| (other.local, other.carrier) == (tunnel.local, tunnel.carrier));
+            if !is_shared {
+                self.path.remove_segment(tunnel.local, carrier_of(tunnel));
+            }
+        }
+        self.by_index.clear();
+        for (tunnel, encap) in tunnels.iter().zip(&rules.encaps) {
+            let carrier = carrier_of(tunnel);
+            let mut written = self.path.add_segment(tunnel.local, carrier);
+            let number = self.number(tunnel);
+            self.by_index.push(number);
+            if let Some(number) = number {
+                let header = encap.fast_header();
+                if self.headers[number as usize] != header {
+                    written = written.and(self.path.set_header(number, header.as_ref()));
+                    self.headers[number as usize] = header;
+                }
+                let ends = [tunnel.remote, tunnel.local];
+                written = written.and(self.path.add_tunnel(ends, carrier, number));
+            }
+            self.refused_count += u64::from(written.is_err());
+        }
+        let was_on = self.rules.is_some_and(|rules| rules.is_on[0]);
+        let fast = FastRules {
+            ageing_ns: fdb.ageing_ns(),
+            learns: rules.learns,
+            sole_tunnel: match self.by_index[..] {
+                [sole] => sole,
+                _ => None,
+            },
+            is_on: [!self.is_shaped, true],
+        };
+        if !was_on {
+            // Nothing overtakes the frames that wait for the shaper.
+            self.enter_all(fdb, now_ns, true);
+        }
+        self.path.set_rules(&fast);
+        self.rules = Some(fast);
+        self.enter_all(fdb, now_ns, false);
+        for tunnel in gone {
+            self.numbers.remove(&tunnel);
+        }
+    }
+
+    /// Number of a tunnel; `None` if there are too many.
+    fn number(&mut self, tunnel: &Tunnel) -> Option<u32> {
+        if let Some(number) = self.numbers.get(tunnel) {
+            return Some(*number);
+        }
+        let is_free = |number: &u32| !self.numbers.values().any(|used| used == number);
+        let number = (0..FAST_TUNNELS_MAX as u32).find(is_free)?;
+        self.numbers.insert(*tunnel, number);
+        if self.headers.len() <= number as usize {
+            self.headers.resize(number as usize + 1, None);
+        }
+        Some(number)
+    }
+
+    /// Enters a station that was learnt or has moved.
+    pub(super) fn learnt(&mut self, network: u16, mac: [u8; 6], port: Port, now_ns: u64) {
+        self.enter(fast_station_key(network, mac), port, false, now_ns);
+    }
+
+    fn enter(&mut self, key: u64, port: Port, is_static: bool, now_ns: u64) {
+        match self.place_of(port) {
+            Some(tunnel) => {
+                let station = FastStation { seen_ns: now_ns, tunnel, is_static };
+                let entered = self.path.set_station(key, &station, now_ns);
+                self.refused_count += u64::from(entered.is_err());
+            }
+            None => self.path.remove_station(key),
+        }
+    }
+
+    /// `Some(None)` for the port, `None` for a tunnel that the fast path does not serve.
+    fn place_of(&self, port: Port) -> Option<Option<u32>> {
+        match port {
+            Port::Local(_) => Some(None),
+            Port::Tunnel(index) => self.by_index.get(usize::from(index)).copied()?.map(Some),
+        }
+    }
+
+    /// Brings the times of the last frames into the table, and removes stations that it does not know.
+    pub(super) fn refresh(&self, fdb: &mut Fdb, entered: &[(u64, FastStation)], now_ns: u64) {
+        for (key, station) in entered {
+            let (network, mac) = fast_station_of(*key);
+            if !fdb.refresh(network, mac, station.seen_ns, now_ns) {
+                self.path.remove_station(*key);
+            }
+        }
+    }
+
+    /// Makes the stations those of the table.
+    ///
+    /// - `all`: enter every station again, so that it waits for the slow path to be empty.
+    fn enter_all(&mut self, fdb: &mut Fdb, now_ns: u64, all: bool) {
+        let Ok(entered) = self.path.stations() else {
+            self.refused_count += 1;
+            return;
+        };
+        self.refresh(fdb, &entered, now_ns);
+        let mut entered: BTreeMap<u64, FastStation> = entered.into_iter().collect();
+        let known: Vec<_> = fdb.iter(now_ns).collect();
+        for (network, mac, port, is_static) in known {
+            let key = fast_station_key(network, mac);
+            let is_right = entered.remove(&key).is_some_and(|station| {
+                Some(station.tunnel) == self.place_of(port) && station.is_static == is_static
+            });
+            if all || !is_right {
+                self.enter(key, port, is_static, now_ns);
+            }
+        }
+    }
+
+    /// True if the slow path was given no frame in `direction` since the last call.
+    pub(super) fn is_quiet(&mut self, direction: FastDirection) -> bool {
+        let given = self.path.given(direction);
+        std::mem::replace(&mut self.given[direction as usize], given) == given
+    }
+
+    /// Sets the limit of the programs, which count the frames of both paths.
+    pub(super) fn set_policer(&self, rules: &Rules, now_ns: u64) {
+        self.path.set_policer(rules.policer.map(|p| (p.rate_bits_per_s, p.burst_bytes)), now_ns);
+    }
+}
+
+fn carrier_of(tunnel: &Tunnel) -> FastCarrier {
+    match tunnel.carrier {
+        Carrier::Vxlan { vni } => FastCarrier::Vxlan { vni },
+        Carrier::Gretap { key } => FastCarrier::Gretap { key },
+    }
+}
+
+/// Table of decapsulation for the programs.
+///
+/// Source: RFC 6040, section 4.2, by [`ecn::decapsulate`].
+pub fn ecn_table() -> [u8; 16] {
+    std::array::from_fn(|at| {
+        let (outer, inner) = (at as u8 >> 2, at as u8 & 3);
+        match ecn::decapsulate(Ecn::of_service(inner), Ecn::of_service(outer)) {
+            None => FAST_ECN_DROP,
+            Some(combined) => combined.ecn as u8 | if combined.is_odd { FAST_ECN_ODD } else { 0 },
+        }
+    })
+}
+
+/// Counters of the programs by name. Frames that they sent are also in the forwarder's sums.
+pub(super) fn counts(path: &FastPath) -> Result<Vec<(&'static str, u64)>, IoError> {
+    let counts = path.counts()?;
+    let mut named: Vec<_> = io::forward::FAST_COUNTS.into_iter().zip(counts).collect();
+    let [into, out_of, ..] = counts;
+    named.extend([("into_tunnels_sent", into), ("out_of_tunnels_sent", out_of)]);
+    Ok(named)
+}

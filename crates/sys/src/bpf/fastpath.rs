@@ -1,0 +1,559 @@
+//! XDP programs that forward between a port and tunnels, and the maps through which the AF_XDP
+//! forwarder controls them.
+
+use std::io;
+use std::mem::offset_of;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::error::BpfError;
+use super::interface::Interface;
+use super::link::{Link, XdpMode};
+use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
+use crate::mmap::Mapping;
+
+mod types {
+    super::shared_types!("fastpath");
+}
+
+/// Maximum number of tunnels that the programs serve; others take the slow path.
+pub const FAST_TUNNELS_MAX: usize = 1024;
+/// Bytes of a header's template.
+pub const FAST_HEADER_BYTES_MAX: usize = 56;
+/// `place` of a station at the port.
+const LOCAL: u32 = u32::MAX;
+/// Stations read by one call.
+const READ_BATCH: u32 = 1024;
+/// Programs of the object, in the order of [`FastDirection`].
+const PROGRAMS: [&str; 2] = ["into", "out_of"];
+const SOCKETS: [&str; 2] = ["port_sockets", "underlay_sockets"];
+
+/// Names of the counters, in the order of `enum count` of the program.
+pub const FAST_COUNTS: [&str; 22] = [
+    "fast_into_tunnels",
+    "fast_out_of_tunnels",
+    "slow_into_tunnels",
+    "slow_out_of_tunnels",
+    "fast_to_stack",
+    "policed",
+    "congestion",
+    "odd_ecn",
+    "seam_dropped",
+    "seam_forced",
+    "into_tunnels_refused",
+    "out_of_tunnels_refused",
+    "slow_off",
+    "slow_group",
+    "slow_unknown_source",
+    "slow_unknown_destination",
+    "slow_waiting",
+    "slow_shape",
+    "slow_size",
+    "slow_nested",
+    "slow_checksum",
+    "slow_tunnel",
+];
+
+/// Direction of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastDirection {
+    /// At the port.
+    Into,
+    /// At the interface of the tunnels.
+    OutOf,
+}
+
+/// Constants of the programs.
+#[derive(Debug, Clone, Copy)]
+pub struct FastPathSpec<'a> {
+    /// Interfaces of the port and of the tunnels, in the calling thread's network namespace.
+    pub ifindexes: [u32; 2],
+    /// Their receive queues, at least 1.
+    pub queues: [u32; 2],
+    /// Accept frames of more than one buffer, which the slow path forwards.
+    pub frags: bool,
+    /// Stations at most; others take the slow path.
+    pub station_count_max: u32,
+    /// Longest frame that may leave a tunnel.
+    pub inner_bytes_max: u32,
+    /// Local UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// Result of decapsulation by outer mark << 2 | inner mark: the mark, [`FAST_ECN_DROP`],
+    /// [`FAST_ECN_ODD`].
+    pub ecn: [u8; 16],
+    /// Tables of CRC-32C, as of `wire::flow`.
+    pub crc: &'a [[u32; 256]; 8],
+}
+
+/// Flag of [`FastPathSpec::ecn`]: drop the packet.
+pub const FAST_ECN_DROP: u8 = 0x80;
+/// Flag of [`FastPathSpec::ecn`]: a combination that correct senders never produce.
+pub const FAST_ECN_ODD: u8 = 0x40;
+
+/// Outer headers of a tunnel over IPv4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastHeader {
+    /// Source and destination address, as in the packet.
+    pub ends: [u8; 8],
+    /// Class of service, time to live << 8, "don't fragment" << 16.
+    pub fixed: u32,
+    /// Mask of the bits taken from the inner packet instead.
+    pub inherited: u32,
+    /// Sum of the constant part of the IP header.
+    pub ip_sum: u16,
+    pub inner_bytes_max: u32,
+    /// VXLAN only: destination port.
+    pub vxlan_port: u16,
+    /// Ethernet to VXLAN or GRE; lengths, marks and checksums are not read.
+    pub bytes: [u8; FAST_HEADER_BYTES_MAX],
+    /// 50 for VXLAN, 38 and 42 for GRE without and with a key.
+    pub len_bytes: u32,
+}
+
+/// Network of a tunnel, as its packets carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FastCarrier {
+    Vxlan { vni: u32 },
+    Gretap { key: Option<u32> },
+}
+
+impl FastCarrier {
+    fn id_and_kind(self) -> (u32, u32) {
+        match self {
+            FastCarrier::Vxlan { vni } => (vni, 1),
+            FastCarrier::Gretap { key: None } => (0, 2),
+            FastCarrier::Gretap { key: Some(key) } => (key, 3),
+        }
+    }
+}
+
+/// Station of the forwarding table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastStation {
+    /// CLOCK_MONOTONIC time of its last frame, accurate to the refresh interval.
+    pub seen_ns: u64,
+    /// Its tunnel; `None` if it is at the port.
+    pub tunnel: Option<u32>,
+    pub is_static: bool,
+}
+
+/// Rules that apply to all frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastRules {
+    pub ageing_ns: u64,
+    /// False if sources are not looked up.
+    pub learns: bool,
+    /// Destination of frames to unknown stations; `None` for the slow path.
+    pub sole_tunnel: Option<u32>,
+    /// Directions that are forwarded by the programs.
+    pub is_on: [bool; 2],
+}
+
+/// The programs, attached until [`Self::detach`], drop or the end of the process.
+///
+/// Frames of a new station are left to the slow path until the slow path has finished all frames that
+/// it was given ([`Self::given`], [`Self::set_finished`]): then no frame can overtake another.
+#[derive(Debug)]
+pub struct FastPath {
+    // Detached first.
+    links: Mutex<Vec<Link>>,
+    _xmit: libbpf_rs::Link,
+    control: Mapping,
+    headers: MapHandle,
+    tunnels: MapHandle,
+    segments: MapHandle,
+    stations: MapHandle,
+    sockets: [MapHandle; 2],
+    counts: MapHandle,
+    queues: [u32; 2],
+    ifindexes: [u32; 2],
+    loaded: Mutex<Loaded>,
+}
+
+// SAFETY: the pointers of libbpf's object and link are not tied to a thread; the object is used under a
+// lock, and the link only dropped.
+unsafe impl Send for FastPath {}
+// SAFETY: as above.
+unsafe impl Sync for FastPath {}
+
+impl FastPath {
+    /// Loads the programs; nothing is attached yet, and both directions are off.
+    ///
+    /// # Errors
+    /// [`BpfError::Permission`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON,
+    /// [`BpfError::NoInterface`], [`BpfError::Invalid`] for no queues, [`BpfError::Load`] otherwise.
+    pub fn load(spec: &FastPathSpec<'_>) -> Result<Self, BpfError> {
+        if spec.queues.contains(&0) {
+            return Err(BpfError::Invalid { what: "a fast path needs at least 1 queue".into() });
+        }
+        let mut config = types::config::new_zeroed();
+        config.net_cookie = namespace_cookie().map_err(|source| BpfError::Map {
+            map: "config".into(),
+            what: "made without the cookie of the namespace",
+            source,
+        })?;
+        [config.port_ifindex, config.underlay_ifindex] = spec.ifindexes;
+        config.inner_bytes_max = spec.inner_bytes_max;
+        config.vxlan_port = spec.vxlan_port;
+        config.ecn = spec.ecn;
+        config.crc = *spec.crc;
+        let mut opened = Opened::open("fastpath", embedded!("fastpath"))?
+            .config(&config)?
+            .xdp_frags(&PROGRAMS, spec.frags)
+            .map_entries("stations", spec.station_count_max.max(1))?;
+        for (map, queues) in SOCKETS.iter().zip(spec.queues) {
+            opened = opened.map_entries(map, queues)?;
+        }
+        let loaded = opened.load()?;
+        let targets = loaded.map("targets")?;
+        for (key, ifindex) in (0_u32..).zip(spec.ifindexes) {
+            targets
+                .update(&key.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|why| BpfError::NoInterface { ifindex, source: io::Error::other(why) })?;
+        }
+        let xmit = loaded.program("xmit")?.attach().map_err(|why| BpfError::Attach {
+            program: "xmit",
+            interface: Interface::read(spec.ifindexes[1]),
+            source: io::Error::other(why),
+        })?;
+        let control = loaded.map("control_map")?;
+        let control =
+            Mapping::of_fd(control.as_fd(), size_of::<types::control>(), 0).map_err(|source| {
+                BpfError::Map { map: "control_map".into(), what: "mapped", source }
+            })?;
+        Ok(FastPath {
+            links: Mutex::default(),
+            _xmit: xmit,
+            control,
+            headers: loaded.map("headers")?,
+            tunnels: loaded.map("tunnels")?,
+            segments: loaded.map("segments")?,
+            stations: loaded.map("stations")?,
+            sockets: [loaded.map(SOCKETS[0])?, loaded.map(SOCKETS[1])?],
+            counts: loaded.map("counts")?,
+            queues: spec.queues,
+            ifindexes: spec.ifindexes,
+            loaded: Mutex::new(loaded),
+        })
+    }
+
+    /// Assigns a bound AF_XDP socket to a queue of the interface at which `direction` runs.
+    ///
+    /// # Errors
+    /// [`BpfError::NoQueue`]; [`BpfError::Map`] if it is no AF_XDP socket.
+    pub fn insert_socket(
+        &self,
+        direction: FastDirection,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), BpfError> {
+        let at = direction as usize;
+        if queue >= self.queues[at] {
+            return Err(BpfError::NoQueue { queue, queues: self.queues[at] });
+        }
+        let value = socket.as_raw_fd().to_ne_bytes();
+        self.sockets[at]
+            .update(&queue.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(|why| map_error(SOCKETS[at], "written", why))
+    }
+
+    /// Attaches both programs. Call it on a thread in the interfaces' network namespace.
+    ///
+    /// # Errors
+    /// See [`BpfError`]; each names the interface and the remedy.
+    pub fn attach(&self, mode: XdpMode) -> Result<(), BpfError> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = Vec::new();
+        for (name, ifindex) in PROGRAMS.into_iter().zip(self.ifindexes) {
+            let program = loaded.program(name)?;
+            links.push(Link::xdp(program.as_fd(), name, ifindex, mode)?);
+        }
+        *self.links.lock().unwrap_or_else(PoisonError::into_inner) = links;
+        Ok(())
+    }
+
+    /// Detaches both programs, if they are attached.
+    pub fn detach(&self) {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Replaces the header of a tunnel: the idle one of its two slots is written, then made the active
+    /// one. `None` leaves the tunnel to the slow path.
+    ///
+    /// Between two calls for one tunnel, [`Self::wait_for_readers`].
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn set_header(&self, tunnel: u32, header: Option<&FastHeader>) -> Result<(), BpfError> {
+        let active_at = offset_of!(types::control, active) + 4 * tunnel as usize;
+        let active = self.word32(active_at);
+        let idle = 1 - (active.load(Ordering::Relaxed) & 1);
+        let mut value = types::header::new_zeroed();
+        if let Some(header) = header {
+            value.ends = u64::from_ne_bytes(header.ends);
+            value.fixed = header.fixed;
+            value.inherited = header.inherited;
+            value.ip_sum = header.ip_sum.into();
+            value.inner_bytes_max = header.inner_bytes_max;
+            value.len_bytes = header.len_bytes;
+            value.vxlan_port = header.vxlan_port;
+            value.bytes = header.bytes;
+        }
+        let slot = 2 * tunnel + idle;
+        self.headers
+            .update(&slot.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
+            .map_err(|why| map_error("headers", "written", why))?;
+        active.store(idle, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits until no program still uses a header that was replaced before.
+    pub fn wait_for_readers(&self) {
+        /// Source: membarrier(2): waits for an RCU grace period; programs run inside one.
+        const MEMBARRIER_CMD_GLOBAL: i32 = 1;
+        // SAFETY: the call takes three integers and touches no memory of this process.
+        let result =
+            unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0_i32, 0_i32) };
+        if result != 0 {
+            // Refused where CPUs run without ticks. A program runs for microseconds.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Adds a tunnel: its packets are opened by the programs.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]; the tunnel is then left to the slow path.
+    pub fn add_tunnel(
+        &self,
+        ends: [IpAddr; 2],
+        carrier: FastCarrier,
+        tunnel: u32,
+    ) -> Result<(), BpfError> {
+        let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
+        self.tunnels
+            .update(key.as_bytes(), &tunnel.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|why| map_error("tunnels", "written", why))
+    }
+
+    /// Removes a tunnel from those that the programs open.
+    pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: FastCarrier) {
+        if let Some(key) = ends_of(ends, carrier) {
+            // It may not be there.
+            let _ = self.tunnels.delete(key.as_bytes());
+        }
+    }
+
+    /// Adds a local end: packets to it take the slow path unless a tunnel matches them. Packets to
+    /// other ends go to the host's stack.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn add_segment(&self, local: IpAddr, carrier: FastCarrier) -> Result<(), BpfError> {
+        self.segments
+            .update(segment_of(local, carrier).as_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|why| map_error("segments", "written", why))
+    }
+
+    /// Removes a local end.
+    pub fn remove_segment(&self, local: IpAddr, carrier: FastCarrier) {
+        let _ = self.segments.delete(segment_of(local, carrier).as_bytes());
+    }
+
+    /// Enters or replaces a station. Its frames wait for the slow path to be empty.
+    ///
+    /// - `key`: see [`fast_station_key`].
+    ///
+    /// # Errors
+    /// [`BpfError::Map`], for example of a full map; its frames then take the slow path.
+    pub fn set_station(
+        &self,
+        key: u64,
+        station: &FastStation,
+        now_ns: u64,
+    ) -> Result<(), BpfError> {
+        let mut value = types::station::new_zeroed();
+        value.seen_ns = station.seen_ns;
+        value.waits_ns = [now_ns.max(1); 2];
+        value.place = station.tunnel.unwrap_or(LOCAL);
+        value.is_static = station.is_static.into();
+        self.stations
+            .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
+            .map_err(|why| map_error("stations", "written", why))
+    }
+
+    /// Removes a station.
+    pub fn remove_station(&self, key: u64) {
+        let _ = self.stations.delete(&key.to_ne_bytes());
+    }
+
+    /// All stations by key.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn stations(&self) -> Result<Vec<(u64, FastStation)>, BpfError> {
+        let entries = self
+            .stations
+            .lookup_batch(READ_BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|why| map_error("stations", "read", why))?;
+        Ok(entries
+            .filter_map(|(key, value)| {
+                let key = u64::from_ne_bytes(key.try_into().ok()?);
+                let station = types::station::read_from_bytes(&value).ok()?;
+                let tunnel = (station.place != LOCAL).then_some(station.place);
+                let is_static = station.is_static != 0;
+                Some((key, FastStation { seen_ns: station.seen_ns, tunnel, is_static }))
+            })
+            .collect())
+    }
+
+    /// Sets the rules. A direction whose target refused frames stays off.
+    pub fn set_rules(&self, rules: &FastRules) {
+        let store64 = |at, value| self.word64(at).store(value, Ordering::Relaxed);
+        store64(offset_of!(types::control, ageing_ns), rules.ageing_ns);
+        let refresh_ns = (rules.ageing_ns / 8).min(1_000_000_000);
+        store64(offset_of!(types::control, refresh_ns), refresh_ns);
+        let learns = self.word32(offset_of!(types::control, learns));
+        learns.store(rules.learns.into(), Ordering::Relaxed);
+        let sole = rules.sole_tunnel.map_or(0, |tunnel| tunnel + 1);
+        self.word32(offset_of!(types::control, sole)).store(sole, Ordering::Relaxed);
+        for (at, is_on) in rules.is_on.into_iter().enumerate() {
+            let is_on = is_on && self.refusals()[at].is_none();
+            let word = self.word32(offset_of!(types::control, is_on) + 4 * at);
+            word.store(is_on.into(), Ordering::Release);
+        }
+    }
+
+    /// Sets the limit of all frames that enter at the port, with a full bucket.
+    ///
+    /// - `limit`: bits per second, 1 to 10¹²; bytes, 1 to 256 MiB. `None` for no limit.
+    pub fn set_policer(&self, limit: Option<(u64, u64)>, now_ns: u64) {
+        let store = |at, value| self.word64(at).store(value, Ordering::Relaxed);
+        let rate_at = offset_of!(types::control, rate_bits_per_s);
+        store(rate_at, 0);
+        let Some((rate_bits_per_s, burst_bytes)) = limit else { return };
+        let credit_max = burst_bytes.saturating_mul(8_000_000_000).min(i64::MAX as u64 / 2);
+        store(offset_of!(types::control, credit_max), credit_max);
+        store(offset_of!(types::control, full_ns), credit_max / rate_bits_per_s.max(1) + 1);
+        store(offset_of!(types::control, filled_ns), now_ns);
+        // SAFETY: as of `word64`; the field is an aligned signed word.
+        let credit = unsafe {
+            AtomicI64::from_ptr(
+                self.control.at(offset_of!(types::control, credit), 8).as_ptr().cast(),
+            )
+        };
+        credit.store(credit_max as i64, Ordering::Relaxed);
+        self.word64(rate_at).store(rate_bits_per_s, Ordering::Release);
+    }
+
+    /// Frames given to the slow path so far.
+    pub fn given(&self, direction: FastDirection) -> u64 {
+        self.word64(offset_of!(types::control, given) + 8 * direction as usize)
+            .load(Ordering::Acquire)
+    }
+
+    /// Frames that the slow path has finished, as last set.
+    pub fn finished(&self, direction: FastDirection) -> u64 {
+        self.word64(offset_of!(types::control, finished) + 8 * direction as usize)
+            .load(Ordering::Relaxed)
+    }
+
+    /// Publishes the number of frames of [`Self::given`] that have been sent or dropped.
+    pub fn set_finished(&self, direction: FastDirection, count: u64) {
+        self.word64(offset_of!(types::control, finished) + 8 * direction as usize)
+            .store(count, Ordering::Release);
+    }
+
+    /// Errors of targets that take no frames from XDP, by direction: their direction is left to the
+    /// slow path.
+    pub fn refusals(&self) -> [Option<io::Error>; 2] {
+        [0, 1].map(|at| {
+            let offset = offset_of!(types::control, refused) + 4 * at;
+            // SAFETY: as of `word32`; the field is an aligned signed word.
+            let word = unsafe { AtomicI32::from_ptr(self.control.at(offset, 4).as_ptr().cast()) };
+            let error = word.load(Ordering::Relaxed);
+            (error != 0).then(|| io::Error::from_raw_os_error(error))
+        })
+    }
+
+    /// Counters since loading, over all CPUs, in the order of [`FAST_COUNTS`].
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn counts(&self) -> Result<[u64; FAST_COUNTS.len()], BpfError> {
+        let mut sum = [0; FAST_COUNTS.len()];
+        for cpu in per_cpu::<types::counts>(&self.counts, 0)? {
+            sum.iter_mut().zip(cpu.frames).for_each(|(sum, frames)| *sum += frames);
+        }
+        Ok(sum)
+    }
+
+    fn word32(&self, at: usize) -> &AtomicU32 {
+        let place = self.control.at(at, 4);
+        // SAFETY: `at` checked the range; the offsets are those of aligned fields; the mapping lives as
+        // long as `self`, and both sides access it atomically.
+        unsafe { AtomicU32::from_ptr(place.as_ptr().cast()) }
+    }
+
+    fn word64(&self, at: usize) -> &AtomicU64 {
+        let place = self.control.at(at, 8);
+        // SAFETY: as of `word32`.
+        unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
+    }
+}
+
+/// Key of a station: its MAC address and its network.
+pub fn fast_station_key(network: u16, mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    let [low, high] = network.to_le_bytes();
+    u64::from_ne_bytes([a, b, c, d, e, f, low, high])
+}
+
+/// Network and MAC address of a key.
+pub fn fast_station_of(key: u64) -> (u16, [u8; 6]) {
+    let [a, b, c, d, e, f, low, high] = key.to_ne_bytes();
+    (u16::from_le_bytes([low, high]), [a, b, c, d, e, f])
+}
+
+/// Key of a tunnel over IPv4: remote and local address.
+fn ends_of([remote, local]: [IpAddr; 2], carrier: FastCarrier) -> Option<types::ends> {
+    let (IpAddr::V4(remote), IpAddr::V4(local)) = (remote, local) else { return None };
+    let (id, kind) = carrier.id_and_kind();
+    let [remote, local] = [remote, local].map(|v4| u32::from_ne_bytes(v4.octets()));
+    Some(types::ends { remote, local, id, kind })
+}
+
+fn segment_of(local: IpAddr, carrier: FastCarrier) -> types::segment {
+    let (id, kind) = carrier.id_and_kind();
+    let local = match local {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    types::segment { local: local.octets(), id, kind }
+}
+
+/// Cookie of the calling thread's network namespace.
+///
+/// Source: socket(7), SO_NETNS_COOKIE (Linux 5.14).
+fn namespace_cookie() -> io::Result<u64> {
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `cookie`, which lives through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
