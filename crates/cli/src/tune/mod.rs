@@ -48,8 +48,11 @@ Example:
     #[command(after_help = "Example:\n  wirepath tune confirm")]
     Confirm,
     /// Restore the values from before the plan, also after a killed process
-    #[command(after_help = "Example:\n  wirepath tune rollback")]
-    Rollback,
+    #[command(after_help = "\
+Example:
+  wirepath tune rollback
+  wirepath tune rollback --forget 3")]
+    Rollback(apply::RollbackArgs),
     /// Show applied settings, and which have changed since
     #[command(after_help = "Example:\n  wirepath tune status --json")]
     Status,
@@ -83,7 +86,7 @@ pub(crate) fn run(context: &Context, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Apply(how) => apply::apply(context, state, how),
         TuneCommand::Prove(how) => prove::run(context, state, how),
         TuneCommand::Confirm => apply::confirm(context, state),
-        TuneCommand::Rollback => apply::rollback(context, state),
+        TuneCommand::Rollback(how) => apply::rollback(context, state, how),
         TuneCommand::Status => show::status(context, state),
         TuneCommand::Guard { pid } => guard::run(state, *pid),
         TuneCommand::Knobs(place) => show::knobs(context, state, place),

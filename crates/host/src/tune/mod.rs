@@ -19,11 +19,15 @@
 
 mod apply;
 mod error;
+mod files;
 pub mod fuzzing;
+mod identity;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
+#[cfg(test)]
+mod power;
 mod profile;
 mod registry;
 mod rollback;
@@ -38,6 +42,7 @@ pub use apply::{
     apply, await_confirmation, boot_clock_ms, confirm, settings,
 };
 pub use error::KnobError;
+pub use identity::{Device, Identity};
 pub use journal::{
     Entry, EntryState, Header, Journal, JournalError, Phase, Record, RecordError,
     SCHEMA as JOURNAL_SCHEMA,
@@ -50,7 +55,7 @@ pub use plan::{
 };
 pub use profile::{Profile, Wanted, plan};
 pub use registry::{all, find, targets};
-pub use rollback::{Report, RestoreOutcome, RestoredSetting, RollbackError, rollback};
+pub use rollback::{Report, RestoreOutcome, RestoredSetting, RollbackError, forget, rollback};
 pub use scoped::ScopedSettings;
 pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
 pub use system::{Place, System};
