@@ -1,16 +1,19 @@
 //! Output: results go to standard output, everything else to standard error.
+//!
+//! Text may contain names and messages of far ends, files and other programs. Their control characters,
+//! which could drive the terminal or forge lines of a log, are replaced here, the only exit.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use report::text::Style;
+use report::text::{Style, visible, visible_colored, visible_json};
 use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::notes;
 
-/// Writes a result. A closed pipe is not an error: the reader has stopped reading.
+/// Writes a result as it is: a binary or generated document, never text of others. A closed pipe is not an error: the reader has stopped reading.
 pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
@@ -23,9 +26,17 @@ pub(crate) fn bytes(out: &[u8]) -> Result<(), Failure> {
 
 /// Writes a result, ended by a line break. JSON is never changed for the terminal's character set.
 pub(crate) fn text(out: &str) -> Result<(), Failure> {
+    bytes(for_stdout(out).as_bytes())
+}
+
+/// Text for standard output, ended by a line break.
+fn for_stdout(out: &str) -> String {
     let line_break = if out.ends_with('\n') { "" } else { "\n" };
-    let is_for_people = !out.starts_with(['{', '[']) && std::io::stdout().is_terminal();
-    bytes(format!("{}{line_break}", shown(out, is_for_people)).as_bytes())
+    let safe = match out.starts_with(['{', '[']) {
+        true => visible_json(out),
+        false => shown(&visible_colored(out), std::io::stdout().is_terminal()).into_owned().into(),
+    };
+    format!("{safe}{line_break}")
 }
 
 /// Writes a document as indented JSON.
@@ -58,7 +69,7 @@ fn is_utf8() -> bool {
 pub(crate) fn screen(out: &str) -> Result<(), Failure> {
     const CLEAR_AND_HOME: &str = "\x1b[2J\x1b[H";
     let clear = if std::io::stdout().is_terminal() { CLEAR_AND_HOME } else { "" };
-    text(&format!("{clear}{out}"))
+    bytes(format!("{clear}{}", for_stdout(out)).as_bytes())
 }
 
 /// Writes a result to a file and reports it.
@@ -72,9 +83,17 @@ pub(crate) fn write_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), 
 /// Writes a message to standard error, or to the live view while there is one. Errors are ignored:
 /// the terminal may be gone.
 pub(crate) fn say(line: &str) {
-    if !notes::keep(line) {
-        let _ = writeln!(std::io::stderr(), "{}", shown(line, is_watched()));
+    say_over(0, line);
+}
+
+/// The same in place of the last `lines` lines of the terminal.
+pub(crate) fn say_over(lines: usize, line: &str) {
+    let line = visible(line);
+    if notes::keep(&line) {
+        return;
     }
+    let up = if lines > 0 { format!("\x1b[{lines}F\x1b[J") } else { String::new() };
+    let _ = writeln!(std::io::stderr(), "{up}{}", shown(&line, is_watched()));
 }
 
 /// Writes the reason why the command failed.

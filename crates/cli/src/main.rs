@@ -37,6 +37,7 @@ mod series;
 mod serve;
 mod shared_args;
 mod signals;
+mod syslog;
 mod trials;
 mod tune;
 mod tunnel;

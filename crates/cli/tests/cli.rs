@@ -22,6 +22,57 @@ fn set<'a>(names: &[&'a str]) -> BTreeSet<&'a str> {
     names.iter().copied().collect()
 }
 
+/// Every C0 and C1 control character, DEL, and sequences that retitle, clear or recolor a terminal.
+fn hostile() -> String {
+    let controls = ('\x01'..='\x1f').chain('\x7f'..='\u{9f}').collect::<String>();
+    format!("\x1b]0;owned\x07\x1b[2J\u{9b}31m\u{9d}0;owned\u{9c}{controls}\u{202e}")
+}
+
+fn assert_harmless(what: &str, output: &std::process::Output) {
+    let (out, err) = (&output.stdout, &output.stderr);
+    for text in [std::str::from_utf8(out).unwrap(), std::str::from_utf8(err).unwrap()] {
+        let kept = |c: char| matches!(c, '\n' | '\t');
+        let bad: Vec<char> = text.chars().filter(|c| c.is_control() && !kept(*c)).collect();
+        assert!(bad.is_empty() && !text.contains('\u{202e}'), "{what}: {bad:?} in {text}");
+    }
+    let text = all_text(output);
+    assert!(text.contains("owned"), "{what} shows it: {text}");
+}
+
+#[test]
+fn text_of_files_and_far_ends_cannot_drive_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let quoted = |text: &str| serde_json::to_string(text).unwrap();
+    let head = format!(
+        "schema = 1\nmachine = \"x\"\nprofile = \"x\"\nnetns = {}\n",
+        quoted(&format!("/{}", hostile())).replace('\u{7f}', "\\u007f")
+    );
+    for text in [head, format!("{} = 1\n", quoted("\x1b]0;owned\x07"))] {
+        fs::write(&plan, text).unwrap();
+        let command = wirepath(&["tune", "apply", plan.to_str().unwrap(), "--dry-run"]);
+        assert_harmless("a plan", &run(command));
+    }
+    // A far end that answers with text of its own.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let answer = format!("{{\"error\":{{\"why\":{}}}}}\n", quoted(&hostile()));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            use std::io::Write;
+            let mut stream = stream.unwrap();
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.read(&mut [0; 4096]);
+        }
+    });
+    for more in [&[][..], &["--json"]] {
+        let args = ["probe", "ping", "127.0.0.1", "-c", "5", "--peer-port", &port];
+        let output = run(wirepath(&[&args[..], more].concat()));
+        assert_eq!(output.status.code(), Some(1));
+        assert_harmless("a far end", &output);
+    }
+}
+
 #[test]
 fn the_json_document_has_the_documented_shape() {
     let data = Data::new();

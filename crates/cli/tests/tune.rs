@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -191,6 +192,151 @@ fn the_guard_rolls_back_after_a_killed_wait_for_confirmation() {
     assert!(journal.exists() && desk.knobs() != before);
     succeed(desk.tune(&["rollback"]));
     assert_eq!(desk.knobs(), before);
+}
+
+/// `command` in a control group.
+fn in_group(group: &Path, command: &Command) -> Command {
+    let mut inside = Command::new("sh");
+    let enter = format!("echo 0 > {}/cgroup.procs && exec \"$@\"", group.display());
+    inside.args(["-c", &enter, "sh"]).arg(command.get_program()).args(command.get_args());
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    inside
+}
+
+#[test]
+fn the_guard_survives_the_end_of_its_session_and_of_its_control_group() {
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    let Some(root) = roots.into_iter().find(|root| root.join("cgroup.subtree_control").exists())
+    else {
+        return testkit::skip("cgroup", "control groups of version 2 are not mounted");
+    };
+    let group = root.join(format!("wirepath-test-guard-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&group) {
+        return testkit::skip("cgroup", error);
+    }
+    let desk = Desk::new();
+    let before = desk.knobs();
+    let plan = desk.plan();
+    let apply = desk.tune(&["apply", &plan, "--confirm-within", "300s"]);
+    let mut waiting = Running::start(in_group(&group, &apply));
+    waiting.await_stderr("unless `wirepath tune confirm`");
+    assert_ne!(desk.knobs(), before);
+    let guards = waiting.descendants();
+    assert_eq!(guards.len(), 1, "{guards:?}");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", guards[0].0)).unwrap();
+    let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
+    assert_eq!(session, guards[0].0.to_string(), "a session of its own");
+    // As a service manager ends a service, or a login its session.
+    fs::write(group.join("cgroup.kill"), "1").unwrap();
+    assert!(until(LONG, || waiting.has_ended()));
+    let journal = desk.folder.path().join("state/journal");
+    assert!(until(LONG, || !journal.exists()), "the guard rolls everything back");
+    assert_eq!(desk.knobs(), before);
+    assert!(until(LONG, || fs::remove_dir(&group).is_ok()), "no process is left in the group");
+}
+
+/// A folder in place of `/`, with one setting of the machine and a log.
+fn root_of_another_machine(desk: &Desk) -> (String, PathBuf, UnixDatagram) {
+    let root = desk.folder.path().join("root");
+    let setting = root.join("proc/sys/kernel/sched_rt_runtime_us");
+    for (file, text) in [
+        (root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n"),
+        (root.join("proc/cpuinfo"), "model name\t: A CPU\n"),
+        (root.join("sys/devices/system/cpu/online"), "0\n"),
+        (setting.clone(), "950000\n"),
+    ] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    fs::create_dir(root.join("dev")).unwrap();
+    let log = UnixDatagram::bind(root.join("dev/log")).unwrap();
+    log.set_read_timeout(Some(LONG)).unwrap();
+    (root.display().to_string(), setting, log)
+}
+
+#[test]
+fn the_guard_tries_a_failed_rollback_again_and_reports_it() {
+    let desk = Desk::new();
+    let (root, setting, log) = root_of_another_machine(&desk);
+    let tune = |args: &[&str]| desk.tune(&[&["--root", &root], args].concat());
+    let mut plan = succeed(tune(&["plan", "--profile", "latency"]));
+    let steps = plan.find("[[").unwrap_or(plan.len());
+    plan.truncate(steps);
+    plan.push_str(
+        "[[step]]\nknob = \"sched-rt-runtime\"\ntarget = \"host\"\nseen = \"950000\"\n\
+         value = \"-1\"\nreason = \"a test\"\n",
+    );
+    let file = desk.file("plan.toml");
+    fs::write(&file, plan).unwrap();
+    let mut waiting = Running::start(tune(&["apply", &file, "--confirm-within", "300s"]));
+    waiting.await_stderr("unless `wirepath tune confirm`");
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "-1");
+    // The setting cannot be read for a while.
+    fs::remove_file(&setting).unwrap();
+    fs::create_dir(&setting).unwrap();
+    waiting.end_by("KILL", LONG);
+    let message = || {
+        let mut bytes = [0; 2048];
+        let len = log.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let failed = message();
+    assert!(failed.starts_with("<27>wirepath-tune-guard["), "{failed}");
+    assert!(failed.contains("attempt 1") && failed.contains("sched-rt-runtime"), "{failed}");
+    let status = json(tune(&["status", "--json"]));
+    let noted = status["guard_failure"].as_str().unwrap();
+    assert!(noted.contains("sched-rt-runtime of host"), "{status}");
+    assert!(succeed(tune(&["status"])).contains("the guard: attempt"));
+    assert!(message().contains("attempt 2"));
+    fs::remove_dir(&setting).unwrap();
+    fs::write(&setting, "-1\n").unwrap();
+    let last = std::iter::repeat_with(message).find(|text| !text.contains("attempt")).unwrap();
+    assert!(last.starts_with("<29>") && last.contains("rolled back"), "{last}");
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "950000");
+    assert_eq!(json(tune(&["status", "--json"]))["phase"], "nothing-applied");
+    assert!(!Path::new(&desk.file("state/guard")).exists());
+}
+
+#[test]
+fn a_namespace_that_is_a_pipe_or_a_device_is_refused_without_opening_it() {
+    let desk = Desk::new();
+    let text = fs::read_to_string(desk.plan()).unwrap();
+    let (pipe, node) = (desk.file("pipe"), desk.file("node"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Command::new("mknod").args([&node, "c", "511", "511"]).status().unwrap().success());
+    for named in [&pipe, &node] {
+        let file = desk.file("named.toml");
+        fs::write(&file, text.replacen(&desk.spaces.near, named, 1)).unwrap();
+        for more in [&["--dry-run"][..], &[]] {
+            let said = fail(desk.tune(&[&["apply", &file], more].concat()), 1);
+            assert!(said.contains("is not a network namespace"), "{said}");
+        }
+        let said = fail(desk.tune(&["plan", "--profile", "latency", "--netns", named]), 1);
+        assert!(said.contains("is not a network namespace"), "{said}");
+    }
+}
+
+#[test]
+fn a_setting_that_cannot_be_restored_is_given_up_by_its_number() {
+    let desk = Desk::new();
+    succeed(desk.tune(&["apply", &desk.plan()]));
+    let address = ["link", "set", "va", "address", "02:00:00:00:00:77"];
+    succeed(enter(&desk.spaces.near, &[&["ip"], &address[..]].concat()));
+    let back = run(desk.tune(&["rollback", "--json"]));
+    assert_eq!(back.status.code(), Some(1), "{}", all_text(&back));
+    let document: Value = serde_json::from_slice(&back.stdout).unwrap();
+    assert_eq!(document["outcome"], "incomplete");
+    let failed = document["settings"].as_array().unwrap().iter();
+    let failed = failed.filter(|setting| setting["outcome"] == "failed");
+    let numbers: Vec<String> = failed.map(|setting| setting["entry"].to_string()).collect();
+    assert!(!numbers.is_empty(), "{document}");
+    let said = fail(desk.tune(&["rollback"]), 1);
+    assert!(said.contains("another device") && said.contains("--forget ENTRY"), "{said}");
+    assert!(fail(desk.tune(&["rollback", "--forget", "999"]), 1).contains("no entry 999"));
+    let said = succeed(desk.tune(&["rollback", "--forget", &numbers.join(",")]));
+    assert!(said.contains("given up; before the plan it was"), "{said}");
+    assert!(fail(desk.tune(&["rollback"]), 1).contains("nothing is applied"));
 }
 
 #[test]

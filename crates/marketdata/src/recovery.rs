@@ -112,17 +112,22 @@ pub struct Counts {
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, more: Counts) {
-        self.wanted += more.wanted;
-        self.recovered += more.recovered;
-        self.filled += more.filled;
-        self.given_up += more.given_up;
-        self.refused += more.refused;
-        self.strays += more.strays;
-        self.requests += more.requests;
-        self.retries += more.retries;
-        self.replies += more.replies;
-        self.foreign += more.foreign;
+        add(&mut self.wanted, more.wanted);
+        add(&mut self.recovered, more.recovered);
+        add(&mut self.filled, more.filled);
+        add(&mut self.given_up, more.given_up);
+        add(&mut self.refused, more.refused);
+        add(&mut self.strays, more.strays);
+        add(&mut self.requests, more.requests);
+        add(&mut self.retries, more.retries);
+        add(&mut self.replies, more.replies);
+        add(&mut self.foreign, more.foreign);
     }
+}
+
+/// Counts saturate: a forged sequence number claims that any number of messages is missing.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
 }
 
 /// A range of missing messages.
@@ -174,13 +179,13 @@ impl Recovery {
             let free_end = next.map_or(end, |piece| piece.first.min(end));
             while from < free_end {
                 if self.pieces.len() == self.limits.pieces {
-                    self.counts.wanted += free_end - from;
-                    self.counts.refused += free_end - from;
+                    add(&mut self.counts.wanted, free_end - from);
+                    add(&mut self.counts.refused, free_end - from);
                     from = free_end;
                     break;
                 }
                 let to = free_end.min(from.saturating_add(self.limits.request_messages.into()));
-                self.counts.wanted += to - from;
+                add(&mut self.counts.wanted, to - from);
                 let piece = Piece { first: from, end: to, attempts: 0, due_ns: now_ns };
                 self.pieces.insert(at, piece);
                 at += 1;
@@ -194,7 +199,8 @@ impl Recovery {
 
     /// Removes a message that arrived on a line.
     pub fn received(&mut self, sequence: u64) {
-        self.counts.filled += self.remove(sequence, sequence.saturating_add(1), None);
+        let filled = self.remove(sequence, sequence.saturating_add(1), None);
+        add(&mut self.counts.filled, filled);
     }
 
     /// Handles a complete reply; the requested messages that it omits are due now. Returns the
@@ -203,18 +209,18 @@ impl Recovery {
     /// Heartbeats and the end of the session are not replies: they contain no messages.
     pub fn reply(&mut self, header: &mold::Header, now_ns: u64) -> u64 {
         if header.session != self.session {
-            self.counts.foreign += 1;
+            add(&mut self.counts.foreign, 1);
             return 0;
         }
         let (first, count) = (header.sequence, header.message_count());
         if count == 0 {
             return 0;
         }
-        self.counts.replies += 1;
+        add(&mut self.counts.replies, 1);
         let end = first.saturating_add(count.into());
         let recovered = self.remove(first, end, Some(now_ns));
-        self.counts.recovered += recovered;
-        self.counts.strays += u64::from(count) - recovered;
+        add(&mut self.counts.recovered, recovered);
+        add(&mut self.counts.strays, u64::from(count) - recovered);
         recovered
     }
 
@@ -225,12 +231,12 @@ impl Recovery {
         let (first, count) = (piece.first, piece.end - piece.first);
         if piece.attempts >= self.limits.attempts {
             self.pieces.remove(at);
-            self.counts.given_up += count;
+            add(&mut self.counts.given_up, count);
             return Some(Action::GaveUp { first, count });
         }
         let doubled = self.limits.retry_ns.saturating_mul(1 << piece.attempts.min(32));
-        self.counts.requests += 1;
-        self.counts.retries += u64::from(piece.attempts > 0);
+        add(&mut self.counts.requests, 1);
+        add(&mut self.counts.retries, u64::from(piece.attempts > 0));
         piece.attempts += 1;
         piece.due_ns = now_ns.saturating_add(doubled.min(self.limits.retry_max_ns));
         // A piece is never longer than a request.
@@ -266,10 +272,11 @@ impl Recovery {
         &self.counts
     }
 
-    /// True if every missing message is counted exactly once.
+    /// True if every missing message is counted exactly once, or if more are missing than can be counted.
     pub fn balances(&self) -> bool {
         let Counts { wanted, recovered, filled, given_up, refused, .. } = self.counts;
-        wanted == recovered + filled + given_up + refused + self.open()
+        let found = [recovered, filled, given_up, refused, self.open()];
+        wanted == u64::MAX || wanted == found.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Removes the range from `first` to `end` (exclusive) and returns the number of missing messages
@@ -300,7 +307,7 @@ impl Recovery {
                         self.pieces.insert(at + 1, Piece { first: to, ..whole });
                     } else {
                         // No space for a second piece: its messages are refused.
-                        self.counts.refused += whole.end - to;
+                        add(&mut self.counts.refused, whole.end - to);
                     }
                 }
             }

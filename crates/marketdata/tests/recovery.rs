@@ -35,6 +35,22 @@ fn a_gap_is_requested_at_once_and_in_pieces() {
 }
 
 #[test]
+fn forged_gaps_saturate_the_counters() {
+    let mut recovery = Recovery::new(SESSION, Limits { pieces: 1, ..Limits::default() });
+    recovery.gap(1, 10, 0);
+    // Sequence numbers that claim more missing messages than can be counted.
+    for _ in 0..4 {
+        recovery.gap(1 << 62, 1 << 63, 0);
+    }
+    let counts = *recovery.counts();
+    assert_eq!((counts.wanted, counts.refused), (u64::MAX, u64::MAX));
+    assert!(recovery.balances());
+    let mut sum = counts;
+    sum += counts;
+    assert_eq!(sum.wanted, u64::MAX);
+}
+
+#[test]
 fn messages_omitted_by_a_reply_are_requested_at_once() {
     let mut recovery = Recovery::new(SESSION, Limits::default());
     recovery.gap(1, 100, 0);

@@ -92,9 +92,11 @@ impl Family<'_> {
     }
 }
 
-/// A label's value may hold anything, but these three need a backslash.
+/// A label's value may hold anything, but three characters need a backslash. Other control characters,
+/// which would drive a terminal that shows the document, are replaced by their code.
 fn escape(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+    let shown = crate::text::visible(value).replace('\\', r"\\").replace('"', "\\\"");
+    shown.replace('\n', r"\n").replace('\t', " ")
 }
 
 #[cfg(test)]
@@ -123,5 +125,12 @@ mod tests {
         metrics.gauge("up", "Up.").sample(&[("name", "a\"} 1\nb \\")], 1);
         let text = metrics.finish();
         assert_eq!(text.lines().last(), Some(r#"w_up{name="a\"} 1\nb \\"} 1"#));
+        let controls = ('\0'..='\x1f').chain('\x7f'..='\u{9f}').collect::<String>();
+        let mut metrics = Metrics::new("w");
+        metrics.gauge("up", "Up.").sample(&[("name", &controls)], 1);
+        let text = metrics.finish();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+        assert!(text.contains(r"\\u{1b}") && text.contains(r"\\u{9b}"), "{text}");
     }
 }

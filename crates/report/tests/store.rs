@@ -315,6 +315,73 @@ fn finish_folds_the_log_into_the_file() {
     assert_eq!((stored.trials.len(), stored.ended), (30, Ended::TimeUp));
 }
 
+/// Numbers that look random, the same in every run.
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
+/// A power cut keeps a synced prefix of the log and any of the pages after it; the file itself changes
+/// at checkpoints alone, which the log repeats until it was synced.
+#[test]
+fn power_cuts_keep_a_prefix_of_the_trials_each_whole() {
+    const TRIALS: u32 = 12;
+    const PAGE: usize = 4096;
+    let (directory, mut store) = fresh();
+    store.begin(&header("a", "2026-11-21T08:30:00Z")).unwrap();
+    store.finish("a", Ended::Unfinished).unwrap();
+    let read = |suffix: &str| {
+        let mut name = store.path().to_path_buf().into_os_string();
+        name.push(suffix);
+        std::fs::read(name).unwrap_or_default()
+    };
+    let file = read("");
+    for ordinal in 0..TRIALS {
+        let offset = u64::from(ordinal);
+        store.save_trial("a", &trial(ordinal, Ok(measurement(offset)))).unwrap();
+    }
+    let log = {
+        let name = format!("{}-wal", store.path().display());
+        std::fs::read(name).unwrap()
+    };
+    let copy = directory.path().join("cut.db");
+    let beside = |suffix: &str| format!("{}{suffix}", copy.display());
+    let (mut state, mut seen) = (0x9e37_79b9_7f4a_7c15, std::collections::BTreeSet::new());
+    for cut in 0..300 {
+        let mut left = log[..random(&mut state, log.len() as u64 + 1) as usize].to_vec();
+        // Every third time, a page before the end was not written either.
+        if cut % 3 == 0 && left.len() > PAGE {
+            let at = random(&mut state, (left.len() - PAGE) as u64) as usize;
+            left[at..at + PAGE].fill(0);
+        }
+        let _absent = std::fs::remove_file(beside("-shm"));
+        std::fs::write(&copy, &file).unwrap();
+        std::fs::write(beside("-wal"), &left).unwrap();
+        let after = SqliteStore::open(&copy).unwrap();
+        let stored = after.load("a").unwrap();
+        for (ordinal, trial) in stored.trials.iter().enumerate() {
+            assert_eq!(trial.ordinal as usize, ordinal, "{cut}: no gap");
+            let whole = measurement(ordinal as u64);
+            assert_eq!(trial.result.as_ref().unwrap().segments, whole.segments, "{cut}");
+        }
+        assert_eq!(after.check().unwrap(), [], "{cut}");
+        seen.insert(stored.trials.len());
+    }
+    assert!(seen.len() > TRIALS as usize / 2, "{seen:?}");
+    // A file that lost its end, which no power cut does, is reported.
+    for _ in 0..50 {
+        let whole = std::fs::read(&copy).unwrap();
+        let short = directory.path().join("short.db");
+        let _absent = std::fs::remove_file(directory.path().join("short.db-wal"));
+        let len = 1 + random(&mut state, whole.len() as u64 - 1) as usize;
+        std::fs::write(&short, &whole[..len]).unwrap();
+        let outcome = SqliteStore::open(&short).and_then(|store| store.check());
+        assert!(outcome.is_err() || outcome.is_ok_and(|damage| !damage.is_empty()), "{len}");
+    }
+}
+
 #[test]
 fn damaged_row_is_named_in_the_error() {
     let (_directory, mut store) = fresh();

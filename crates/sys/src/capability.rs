@@ -82,6 +82,12 @@ pub fn no_new_privileges() -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Effective user of this process.
+pub fn effective_uid() -> u32 {
+    // SAFETY: geteuid takes no argument and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Names of the capabilities that the calling thread lacks; `None` if it has all of them.
 pub fn missing(needed: &[Capability]) -> Option<String> {
     missing_from(own().ok()?.effective, needed)

@@ -27,6 +27,7 @@ pub mod rusage;
 pub mod sched;
 #[cfg(target_arch = "x86_64")]
 pub mod seccomp;
+pub mod session;
 pub mod socket;
 pub mod supervisor;
 pub mod sysfs;

@@ -3,14 +3,19 @@
 //! A namespace made here appears in no directory: the kernel removes it and its interfaces when
 //! the last descriptor, socket or thread that uses it is closed, however the process ended.
 
-use std::fs::File;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use thiserror::Error;
+
+use crate::capability::effective_uid;
 
 const OWN: &str = "/proc/thread-self/ns/net";
 
@@ -37,6 +42,14 @@ pub enum NetnsError {
     /// The file is no network namespace.
     #[error("{} is not a network namespace", path.display())]
     NotANamespace { path: PathBuf },
+    #[error(
+        "{} is a symbolic link that user {uid} made: name the file that it points to", path.display()
+    )]
+    ForeignLink {
+        path: PathBuf,
+        /// Owner of the link.
+        uid: u32,
+    },
     /// Any other error, such as a kernel without namespaces or a failed thread start.
     #[error("{what} failed")]
     Failed {
@@ -85,15 +98,35 @@ impl Netns {
     }
 
     /// Opens a namespace by file, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    ///
+    /// The file may be any: opening it must not arm a watchdog, rewind a tape or wait for the other end
+    /// of a pipe. So it is opened as a path alone, and again for reading once it is known to be a
+    /// namespace. A symbolic link is followed if it is the kernel's, root's or the caller's.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, NetnsError> {
         let path = path.as_ref();
-        let file = File::open(path)
-            .map_err(|source| NetnsError::Open { path: path.to_owned(), source })?;
-        let fd = OwnedFd::from(file);
+        let failed = |source| NetnsError::Open { path: path.to_owned(), source };
+        let open =
+            |flags| OpenOptions::new().read(true).custom_flags(libc::O_PATH | flags).open(path);
+        let mut found = open(libc::O_NOFOLLOW).map_err(failed)?;
+        let metadata = found.metadata().map_err(failed)?;
+        if metadata.is_symlink() {
+            let is_trusted = metadata.uid() == 0 || metadata.uid() == effective_uid();
+            if !is_trusted && !is_on_procfs(&found).map_err(failed)? {
+                return Err(NetnsError::ForeignLink { path: path.to_owned(), uid: metadata.uid() });
+            }
+            found = open(0).map_err(failed)?;
+        }
+        let not_a_namespace = || NetnsError::NotANamespace { path: path.to_owned() };
+        let namespaces = NetnsId::of_file(OWN.as_ref()).map_err(failed)?.device;
+        if found.metadata().map_err(failed)?.dev() != namespaces {
+            return Err(not_a_namespace());
+        }
+        let again = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+        let fd = OwnedFd::from(File::open(again).map_err(failed)?);
         // SAFETY: NS_GET_NSTYPE takes no argument and writes no memory.
         let kind = unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) };
         if kind != libc::CLONE_NEWNET {
-            return Err(NetnsError::NotANamespace { path: path.to_owned() });
+            return Err(not_a_namespace());
         }
         Ok(Netns { fd })
     }
@@ -132,6 +165,15 @@ impl Netns {
             .map_err(|source| NetnsError::of("reading the inode of a network namespace", source))
     }
 
+    /// Identity of the namespace while it exists; the kernel reuses it afterwards.
+    pub fn id(&self) -> Result<NetnsId, NetnsError> {
+        self.fd
+            .try_clone()
+            .and_then(|fd| File::from(fd).metadata())
+            .map(|found| NetnsId { device: found.dev(), inode: found.ino() })
+            .map_err(|source| NetnsError::of("identifying a network namespace", source))
+    }
+
     /// A second descriptor of the same namespace.
     pub fn try_clone(&self) -> Result<Self, NetnsError> {
         self.fd
@@ -144,6 +186,79 @@ impl Netns {
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Device and inode number of a namespace's file, equal for all files of one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetnsId {
+    /// The same for all namespaces of a kernel.
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl NetnsId {
+    /// Identity of any file, without opening it or asking its file system for news: neither a device nor a
+    /// server that does not answer is touched.
+    ///
+    /// Source: statx(2), AT_STATX_DONT_SYNC.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: all-zero is a valid statx, a plain C struct of integers.
+        let mut found: libc::statx = unsafe { std::mem::zeroed() };
+        // SAFETY: the path is a valid C string, and the struct may be written.
+        let rc = unsafe {
+            libc::statx(
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::AT_STATX_DONT_SYNC,
+                libc::STATX_INO,
+                &mut found,
+            )
+        };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+        Ok(NetnsId { device, inode: found.stx_ino })
+    }
+}
+
+/// Number of the calling thread's namespace that the kernel does not reuse before a reboot.
+///
+/// Source: SO_NETNS_COOKIE of linux/net.h, since Linux 5.14.
+pub fn cookie() -> io::Result<u64> {
+    let socket = UnixDatagram::unbound()?;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the option is a u64; the value and its length may be written.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &mut len,
+        )
+    };
+    if rc == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Source: asm-generic/socket.h.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// True for a link that the kernel made, such as `/proc/PID/ns/net`.
+///
+/// Source: fstatfs(2).
+fn is_on_procfs(file: &File) -> io::Result<bool> {
+    // SAFETY: all-zero is a valid statfs, a plain C struct of integers.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the struct may be written.
+    let rc = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
+    if rc == 0 {
+        Ok(found.f_type == libc::PROC_SUPER_MAGIC)
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 
@@ -168,6 +283,9 @@ fn on_own_thread<R: Send>(body: impl FnOnce() -> R + Send) -> Result<R, NetnsErr
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     #[test]
     fn a_new_namespace_is_another_one_and_the_caller_stays() {
@@ -206,6 +324,58 @@ mod tests {
         assert!(matches!(plain, NetnsError::NotANamespace { .. }), "{plain}");
         let other = Netns::open("/proc/self/ns/uts").unwrap_err();
         assert!(matches!(other, NetnsError::NotANamespace { .. }), "{other}");
+    }
+
+    #[test]
+    fn files_are_not_opened_before_they_are_known_to_be_namespaces() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Opening one end of a pipe for reading waits for the other.
+        let (done, is_done) = mpsc::channel();
+        let asked = pipe.clone();
+        thread::spawn(move || done.send(Netns::open(asked).map(drop)));
+        let refused = is_done.recv_timeout(Duration::from_secs(10)).expect("does not wait");
+        assert!(matches!(refused, Err(NetnsError::NotANamespace { .. })), "{refused:?}");
+
+        // Opening a device node calls its driver: this one has none, which ENXIO would say.
+        let node = folder.path().join("node");
+        let made = Command::new("mknod").arg(&node).args(["c", "511", "511"]).status();
+        assert!(made.unwrap().success());
+        let opened = File::open(&node).unwrap_err();
+        assert!(matches!(opened.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)), "{opened}");
+        let refused = Netns::open(&node).unwrap_err();
+        assert!(matches!(refused, NetnsError::NotANamespace { .. }), "{refused}");
+    }
+
+    #[test]
+    fn links_of_other_users_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Netns::new().unwrap();
+        let file = format!("/proc/{}/fd/{}", std::process::id(), made.as_fd().as_raw_fd());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(Netns::open(&link).unwrap().id().unwrap(), made.id().unwrap());
+        std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+        let refused = Netns::open(&link).unwrap_err();
+        assert!(matches!(refused, NetnsError::ForeignLink { uid: 65_534, .. }), "{refused}");
+    }
+
+    #[test]
+    fn identity_is_known_without_opening_the_file_and_the_cookie_is_never_reused() {
+        let made = Netns::new().unwrap();
+        let file = format!("/proc/self/fd/{}", made.as_fd().as_raw_fd());
+        let id = made.id().unwrap();
+        assert_eq!(NetnsId::of_file(file.as_ref()).unwrap(), id);
+        assert_eq!(id.inode, made.inode().unwrap());
+        let own = NetnsId::of_file(OWN.as_ref()).unwrap();
+        assert_eq!(own.device, id.device);
+        assert_ne!(own, id);
+        let inside = made.run(cookie).unwrap().unwrap();
+        assert_ne!(inside, cookie().unwrap());
+        assert_eq!(made.run(cookie).unwrap().unwrap(), inside);
+        drop(made);
+        assert_ne!(Netns::new().unwrap().run(cookie).unwrap().unwrap(), inside);
     }
 
     #[test]

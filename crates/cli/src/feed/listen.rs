@@ -252,10 +252,10 @@ impl Screen {
         let count = text.lines().count();
         // Single lines scroll as a log; a table is redrawn in place.
         let up = match self.lines.min(count) {
-            0 | 1 => String::new(),
-            _ => format!("\x1b[{}F\x1b[J", self.lines),
+            0 | 1 => 0,
+            _ => self.lines,
         };
-        console::say(&format!("{up}{text}"));
+        console::say_over(up, text);
         self.lines = count;
     }
 }

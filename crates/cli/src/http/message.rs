@@ -14,8 +14,8 @@ const HEADERS_MAX: usize = 64;
 /// Time limit for a whole head; a browser sends it at once.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Time limit for each write of an answer.
-const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time limit for a whole answer: a client that reads a byte now and then holds a connection no longer.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -190,8 +190,17 @@ pub(crate) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
 }
 
 /// Sends an answer and closes the connection.
-pub(crate) fn send(mut stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
-    stream.set_write_timeout(Some(WRITE_TIME_MAX))?;
+pub(crate) fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
+    send_within(WRITE_TIME_MAX, stream, answer, head_only)
+}
+
+fn send_within(
+    limit: Duration,
+    mut stream: TcpStream,
+    answer: &Answer,
+    head_only: bool,
+) -> io::Result<()> {
+    let deadline = Instant::now() + limit;
     let reason = match answer.status {
         200 => "OK",
         404 => "Not Found",
@@ -233,12 +242,30 @@ pub(crate) fn send(mut stream: TcpStream, answer: &Answer, head_only: bool) -> i
         head.push_str(&format!("Content-Disposition: attachment; filename=\"{name}\"\r\n"));
     }
     head.push_str("\r\n");
-    stream.write_all(head.as_bytes())?;
+    write_by(deadline, &mut stream, head.as_bytes())?;
     if !head_only {
-        stream.write_all(&answer.body)?;
+        write_by(deadline, &mut stream, &answer.body)?;
     }
     stream.flush()?;
     stream.shutdown(Shutdown::Write)
+}
+
+fn write_by(deadline: Instant, stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => bytes = &bytes[len..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_time_out(&e) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// Answer to a refused request.
@@ -272,6 +299,24 @@ pub(crate) fn holds(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_reads_slowly_is_dropped_at_the_limit_of_the_whole_answer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        // Reads as long as there is something, so that each single write makes progress.
+        let reader = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while client.read(&mut piece).is_ok_and(|len| len > 0) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let answer = Answer::of(TEXT, vec![b'x'; 64 << 20]);
+        let ended = send_within(Duration::from_millis(400), stream, &answer, false);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(reader);
+    }
 
     #[test]
     fn corpus_of_requests_holds() {

@@ -34,6 +34,13 @@ pub(super) struct ApplyArgs {
     dry_run: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct RollbackArgs {
+    /// Give up entries that cannot be restored, by their numbers in the report; the journal records it
+    #[arg(long, value_name = "ENTRY", value_delimiter = ',')]
+    forget: Vec<usize>,
+}
+
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
     if path != Path::new("-") {
         return tune::read_plan(path);
@@ -216,9 +223,16 @@ pub(super) fn confirm(context: &Context, state: &StateArgs) -> Result<(), Failur
     print(context, Answer::Confirmed, text)
 }
 
-pub(super) fn rollback(context: &Context, state: &StateArgs) -> Result<(), Failure> {
+pub(super) fn rollback(
+    context: &Context,
+    state: &StateArgs,
+    args: &RollbackArgs,
+) -> Result<(), Failure> {
     let store = state.store();
     let lock = store.lock()?;
+    if !args.forget.is_empty() {
+        tune::forget(&store, &lock, &args.forget)?;
+    }
     let report = tune::rollback(&store, &lock, state.root.as_deref(), "the user asked")?;
     let mut text = match (report.is_stale, report.settings.len()) {
         (true, _) => "the machine was rebooted since: nothing is left to restore".to_owned(),
@@ -234,9 +248,20 @@ pub(super) fn rollback(context: &Context, state: &StateArgs) -> Result<(), Failu
                 format!("KEPT at {found}, set by another process; before the plan it was {before}")
             }
             RestoreOutcome::Gone => "no longer exists".to_owned(),
-            RestoreOutcome::Failed { why } => format!("FAILED to restore {before}: {why}"),
+            RestoreOutcome::Replaced { by } => {
+                format!(
+                    "no longer exists: its name or number belongs to {by}, which was left alone"
+                )
+            }
+            RestoreOutcome::Forgotten => format!("given up; before the plan it was {before}"),
+            RestoreOutcome::Failed { why } => {
+                format!("FAILED to restore {before} (entry {}): {why}", setting.entry)
+            }
         };
-        let target = setting.target.to_string();
+        let target = match &setting.now_at {
+            Some(now) => format!("{}, now {now}", setting.target),
+            None => setting.target.to_string(),
+        };
         let _ = write!(text, "\n  {:<22} {target:<24} {outcome}", setting.knob);
     }
     let failure = report.failure();
@@ -250,7 +275,8 @@ pub(super) fn rollback(context: &Context, state: &StateArgs) -> Result<(), Failu
     match failure {
         None => Ok(()),
         Some(failure) => Err(Failure::Failed(format!(
-            "rollback is incomplete: {failure}; the journal is kept, try again"
+            "rollback is incomplete: {failure}; the journal is kept: try again, or give up an entry \
+             with `wirepath tune rollback --forget ENTRY`"
         ))),
     }
 }

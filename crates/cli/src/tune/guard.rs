@@ -1,16 +1,35 @@
 //! A process that rolls settings back if the one that waits for a confirmation is killed.
+//!
+//! It is in a session and in control groups of its own, so that neither the end of a login nor that of a
+//! service ends both. It reports a rollback that fails to the system's log and in the journal's folder,
+//! and tries again.
 
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use host::tune::{self, Phase, StoreError};
+use host::text::chain;
+use host::tune::{self, Phase, RollbackError, Store, StoreError};
 
 use super::state::StateArgs;
 use crate::exit::Failure;
-use crate::signals;
+use crate::{console, signals, syslog};
+
+/// Pause after the first rollback that failed; it doubles with each one.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Time after which it gives up.
+const TRIES_MAX: Duration = Duration::from_secs(3600);
+
+/// Time limit for another process that holds the lock, for one attempt.
+const LOCK_MAX: Duration = Duration::from_secs(30);
+
+/// Line by which the guard says that it waits; what it could not do follows.
+const READY: &str = "ready";
 
 /// Guard of this process, until dropped. It reads from a pipe that closes when this process ends, by
 /// whatever cause, and then checks whether the settings were confirmed.
@@ -19,7 +38,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard in a process group of its own, which Ctrl-C does not reach.
+    /// Starts the guard, and waits until neither Ctrl-C nor the end of this session reaches it.
     pub(crate) fn start(state: &StateArgs) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
@@ -32,12 +51,23 @@ impl Guard {
         }
         let child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .process_group(0)
             .spawn()
             .map_err(failed)?;
-        Ok(Guard { child })
+        let mut guard = Guard { child };
+        let mut line = String::new();
+        // The pipe closes if it ends.
+        if let Some(out) = guard.child.stdout.take() {
+            BufReader::new(out).read_line(&mut line).map_err(failed)?;
+        }
+        let left_undone = line.trim_end().strip_prefix(READY);
+        let left_undone =
+            left_undone.ok_or_else(|| failed(io::Error::other("it ended at once")))?;
+        if !left_undone.is_empty() {
+            console::say(&format!("note: the guard process{left_undone}"));
+        }
+        Ok(guard)
     }
 }
 
@@ -52,22 +82,137 @@ impl Drop for Guard {
 /// Body of the guard: waits for the end of process `pid`, then rolls back its unconfirmed settings.
 pub(super) fn run(state: &StateArgs, pid: u32) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
+    let mut left_undone = Vec::new();
+    if let Err(error) = sys::session::lead_new() {
+        left_undone.push(format!(" has no session of its own ({error})"));
+    }
+    if let Err(shared) = leave_control_groups() {
+        left_undone.push(format!(" ends with control group {shared}"));
+    }
+    writeln!(io::stdout(), "{READY}{}", left_undone.join(", and"))?;
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+
     let store = state.store();
+    let log = syslog::Log::open(&state.host_path("dev/log"), "wirepath-tune-guard");
+    let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
+    for attempt in 1.. {
+        let why = match attempt_rollback(state, &store, pid) {
+            Ok(None) => return Ok(()),
+            Ok(Some(done)) => {
+                log.notice(&format!("settings of process {pid} were not confirmed: {done}"));
+                return Ok(());
+            }
+            Err(why) => why,
+        };
+        let is_last = signals::stop_requested() || begun.elapsed() > TRIES_MAX;
+        let next = match is_last {
+            true => "run `wirepath tune rollback`".to_owned(),
+            false => format!("tried again in {} s", pause.as_secs_f32()),
+        };
+        let text =
+            format!("attempt {attempt} to roll back unconfirmed settings failed: {why}; {next}");
+        log.error(&text);
+        // The log has it, too.
+        let _unwritten = keep(&store, &text);
+        if is_last {
+            return Err(Failure::Failed(text));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    Ok(())
+}
+
+/// Returns what was done, or `None` if there was nothing to do.
+fn attempt_rollback(state: &StateArgs, store: &Store, pid: u32) -> Result<Option<String>, String> {
+    let deadline = Instant::now() + LOCK_MAX;
     let lock = loop {
         match store.lock() {
             Ok(lock) => break lock,
             // Another process is rolling back or confirming.
-            Err(StoreError::Busy { .. }) => thread::sleep(Duration::from_millis(50)),
-            Err(error) => return Err(error.into()),
+            Err(StoreError::Busy { .. }) if Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => return Err(chain(&error)),
         }
     };
-    match store.read()? {
-        Some(journal) if journal.header.pid == pid && journal.phase != Phase::Confirmed => {
-            let why = "the process that waited for a confirmation was killed";
-            tune::rollback(&store, &lock, state.root.as_deref(), why)?;
-            Ok(())
+    match store.read().map_err(|error| chain(&error))? {
+        Some(journal) if journal.header.pid == pid && journal.phase != Phase::Confirmed => {}
+        _ => return Ok(None),
+    }
+    let why = "the process that waited for a confirmation was killed";
+    let report = match tune::rollback(store, &lock, state.root.as_deref(), why) {
+        Err(RollbackError::Nothing { .. }) => return Ok(None),
+        report => report.map_err(|error| chain(&error))?,
+    };
+    match report.failure() {
+        Some(failure) => Err(failure),
+        None => {
+            let kept = report.foreign().count();
+            let others = match kept {
+                0 => String::new(),
+                kept => format!("; {kept} that another process changed were kept"),
+            };
+            Ok(Some(format!("rolled back{others}")))
         }
-        _ => Ok(()),
+    }
+}
+
+/// Writes the last failure where `tune status` finds it; the end of the journal removes it.
+fn keep(store: &Store, text: &str) -> io::Result<()> {
+    let path = store.guard_file();
+    // A link is not followed, and never cut.
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
+}
+
+/// Moves this process to the root of every hierarchy of control groups, where no service manager ends it.
+///
+/// Errors: a group that it could not leave.
+fn leave_control_groups() -> Result<(), String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for mount in cgroup_mounts(&mounts) {
+        // Checked below.
+        let _may_stay = fs::OpenOptions::new()
+            .write(true)
+            .open(mount.join("cgroup.procs"))
+            .and_then(|mut file| file.write_all(b"0"));
+    }
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut groups = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    match groups.find(|group| *group != "/") {
+        None => Ok(()),
+        Some(group) => Err(group.to_owned()),
+    }
+}
+
+/// Roots of control groups, of both versions.
+///
+/// Source: proc(5), /proc/PID/mountinfo: `36 35 98:0 ROOT MOUNT OPTIONS … - TYPE SOURCE OPTIONS`.
+fn cgroup_mounts(mountinfo: &str) -> Vec<PathBuf> {
+    let mount = |line: &str| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let is_cgroup = matches!(kind.split(' ').next(), Some("cgroup" | "cgroup2"));
+        is_cgroup.then(|| mount.split(' ').nth(4).map(|point| Path::new(point).to_owned()))?
+    };
+    mountinfo.lines().filter_map(mount).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hierarchy_of_control_groups_is_found() {
+        let mounts = "24 1 0:22 / /proc rw - proc proc rw\n\
+            33 30 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            41 30 0:36 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
+        let expected = [Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup/unified")];
+        assert_eq!(cgroup_mounts(mounts), expected);
     }
 }

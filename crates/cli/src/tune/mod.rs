@@ -50,8 +50,11 @@ Example:
     #[command(after_help = "Example:\n  wirepath tune confirm")]
     Confirm,
     /// Restore the values from before the plan, also after a killed process
-    #[command(after_help = "Example:\n  wirepath tune rollback")]
-    Rollback,
+    #[command(after_help = "\
+Example:
+  wirepath tune rollback
+  wirepath tune rollback --forget 3")]
+    Rollback(apply::RollbackArgs),
     /// Write a plan as files of the program that keeps this host's settings across reboots
     #[command(after_help = "\
 Example:
@@ -99,7 +102,7 @@ pub(crate) fn run(context: &Context, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Export(how) => export::run(context, state, how),
         TuneCommand::Verify(how) => verify::run(context, state, how),
         TuneCommand::Confirm => apply::confirm(context, state),
-        TuneCommand::Rollback => apply::rollback(context, state),
+        TuneCommand::Rollback(how) => apply::rollback(context, state, how),
         TuneCommand::Status => show::status(context, state),
         TuneCommand::Guard { pid } => guard::run(state, *pid),
         TuneCommand::Knobs(place) => show::knobs(context, state, place),

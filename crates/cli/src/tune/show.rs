@@ -27,6 +27,8 @@ struct AppliedDocument {
     netns: Option<String>,
     pid: u32,
     applied_unix_s: u64,
+    /// Last failure of the guard that rolls back what was not confirmed.
+    guard_failure: Option<String>,
     settings: Vec<Setting>,
 }
 
@@ -65,6 +67,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
     };
     notice(state);
     let settings = tune::settings(&journal, state.root.as_deref())?;
+    let guard_failure = store.read_guard_failure()?;
     let header = &journal.header;
     let (phase, words) = match journal.phase {
         Phase::Unchanged => ("unchanged", "started, nothing changed yet".to_owned()),
@@ -84,6 +87,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
             netns: header.netns.clone(),
             pid: header.pid,
             applied_unix_s: header.unix_s,
+            guard_failure,
             settings,
         };
         let schema = crate::schema::DOCUMENT;
@@ -103,6 +107,9 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
         let target = setting.target.to_string();
         let _ =
             writeln!(text, "  {:<22} {target:<24} {} -> {now}{note}", setting.knob, setting.before);
+    }
+    if let Some(failure) = guard_failure {
+        let _ = writeln!(text, "the guard: {failure}");
     }
     text.push_str("`wirepath tune rollback` restores the earlier values");
     console::text(&text)

@@ -25,6 +25,11 @@ impl StateArgs {
         Store::new(&self.state)
     }
 
+    /// A path of the host, such as `dev/log`.
+    pub(super) fn host_path(&self, path: &str) -> PathBuf {
+        self.root.as_deref().unwrap_or(Path::new("/")).join(path)
+    }
+
     /// Folder of the journal.
     pub(crate) fn folder(&self) -> &Path {
         &self.state

@@ -18,6 +18,8 @@ pub struct Link {
     pub name: String,
     /// `None` if it is not Ethernet-like.
     pub mac: Option<Mac>,
+    /// Address that the hardware was made with; `None` for most virtual interfaces.
+    pub permanent_mac: Option<Mac>,
     /// MTU in bytes, Ethernet header not counted.
     pub mtu_bytes: u32,
     /// Set up by the administrator.
@@ -83,6 +85,7 @@ impl Link {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default(),
             mac: attributes.get_address().ok().and_then(|bytes| bytes.try_into().ok()),
+            permanent_mac: attributes.get_perm_address().ok().and_then(|b| b.try_into().ok()),
             mtu_bytes: attributes.get_mtu().unwrap_or_default(),
             is_up: has(libc::IFF_UP),
             is_running: has(libc::IFF_RUNNING),

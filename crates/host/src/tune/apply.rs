@@ -9,7 +9,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::error::KnobError;
+use super::identity::{Identity, Whereabouts, locate};
 use super::journal::{Entry, EntryState, Header, Journal, Phase, Record, SCHEMA, Writer};
+use super::knob::Knob;
 use super::plan::{Plan, PlanError, Ready};
 use super::registry;
 use super::rollback::{self, boot_id, rollback};
@@ -143,8 +145,14 @@ pub fn apply(
     options: Options<'_>,
 ) -> Result<Applied, ApplyError> {
     let lock = store.lock()?;
-    if let Some(journal) = store.read()? {
-        return already(system, plan, &journal);
+    match store.read() {
+        Ok(Some(journal)) if journal.header.boot == boot_id() => {
+            return already(system, plan, &journal);
+        }
+        Err(error) if error.boot().is_none_or(|boot| boot == boot_id()) => return Err(error.into()),
+        // What a journal of an earlier boot records has not survived, and one without a complete first
+        // line was begun by a process that changed nothing.
+        _ => store.close(&lock)?,
     }
     let ready = plan.check(system)?;
     let ready: Vec<Ready> = ready.into_iter().filter(|step| !step.is_done()).collect();
@@ -244,15 +252,20 @@ impl Running<'_> {
 
 /// Entries of the journal: the steps in order, then all settings that they may disturb.
 fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = ready
-        .iter()
-        .map(|step| Entry {
-            knob: step.knob.id().to_owned(),
-            target: step.target.clone(),
-            before: step.before.clone(),
-            wanted: Some(step.value.clone()),
-        })
-        .collect();
+    let interface = plan.interface.clone().map(Target::Interface);
+    let interface = interface.and_then(|target| Identity::of(system, &target));
+    let entry = |knob: &str, target: Target, before: Value, wanted: Option<Value>| {
+        // All targets on an interface are on that of the plan.
+        let identity = match target.interface() {
+            Some(_) => interface.clone(),
+            None => Identity::of(system, &target),
+        };
+        Entry { knob: knob.to_owned(), target, before, wanted, identity }
+    };
+    let step = |step: &Ready| {
+        entry(step.knob.id(), step.target.clone(), step.before.clone(), Some(step.value.clone()))
+    };
+    let mut entries: Vec<Entry> = ready.iter().map(step).collect();
     if !ready.iter().any(|step| step.knob.disturbs()) {
         return entries;
     }
@@ -268,7 +281,7 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
                 continue;
             }
             if let Ok(before) = knob.read(system, &target) {
-                entries.push(Entry { knob: knob.id().to_owned(), target, before, wanted: None });
+                entries.push(entry(knob.id(), target, before, None));
             }
         }
     }
@@ -277,13 +290,16 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
 
 fn header(system: &System, plan: &Plan) -> Result<Header, PlanError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let netns = system.netns().id().map_err(KnobError::from)?;
     Ok(Header {
         schema: SCHEMA,
         plan: plan.digest(),
         profile: plan.profile.clone(),
         interface: plan.interface.clone(),
         netns: plan.netns.clone(),
-        netns_inode: system.netns().inode().map_err(KnobError::from)?,
+        netns_inode: netns.inode,
+        netns_device: Some(netns.device),
+        netns_cookie: system.netns_cookie(),
         boot: boot_id(),
         pid: std::process::id(),
         unix_s: now.map_or(0, |since| since.as_secs()),
@@ -303,7 +319,7 @@ fn already(system: &System, plan: &Plan, journal: &Journal) -> Result<Applied, A
     let drift = journal.steps().filter_map(|(_, entry)| {
         let wanted = entry.wanted.clone()?;
         let knob = registry::find(&entry.knob)?;
-        let found = match knob.read(system, &entry.target) {
+        let found = match read(system, knob, entry) {
             Ok(found) if knob.format().agrees(wanted.as_str(), found.as_str()) => return None,
             Ok(found) => found.to_string(),
             Err(error) => chain(&error),
@@ -311,6 +327,14 @@ fn already(system: &System, plan: &Plan, journal: &Journal) -> Result<Applied, A
         Some((entry.knob.clone(), entry.target.clone(), wanted, found))
     });
     Ok(Applied::Already(drift.collect()))
+}
+
+/// Reads an entry's knob where its device is now.
+fn read(system: &System, knob: &dyn Knob, entry: &Entry) -> Result<Value, KnobError> {
+    match locate(system, &entry.target, entry.identity.as_ref()) {
+        Whereabouts::Here(target) => knob.read(system, &target),
+        _ => Err(KnobError::NoTarget { target: entry.target.clone() }),
+    }
 }
 
 fn roll_back(system: &System, store: &Store, lock: &Lock, cause: Interruption) -> ApplyError {
@@ -421,7 +445,7 @@ pub fn settings(journal: &Journal, root: Option<&Path>) -> Result<Vec<Setting>, 
     let setting = |(number, entry): (usize, &Entry)| {
         let now = registry::find(&entry.knob)
             .zip(system.as_ref())
-            .and_then(|(knob, system)| knob.read(system, &entry.target).ok());
+            .and_then(|(knob, system)| read(system, knob, entry).ok());
         Some(Setting {
             knob: entry.knob.clone(),
             target: entry.target.clone(),

@@ -5,12 +5,14 @@
 //! are on disk before the first change. A truncated last line is the result of a crash and is
 //! ignored; damage anywhere else is an error.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::collections::BTreeSet;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::files::Appended;
+use super::identity::Identity;
 use super::target::Target;
 use super::value::Value;
 
@@ -24,6 +26,8 @@ pub enum JournalError {
     Corrupt {
         /// Counted from 1.
         line: usize,
+        /// Boot of the machine that the lines before are of; `None` if there are none.
+        boot: Option<String>,
         #[source]
         source: RecordError,
     },
@@ -69,6 +73,12 @@ pub struct Header {
     pub netns: Option<String>,
     /// Inode number of the namespace: a name may be reused for another namespace.
     pub netns_inode: u64,
+    /// Device of that inode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_device: Option<u64>,
+    /// Number of the namespace that is not reused, unlike its inode; `None` before Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_cookie: Option<u64>,
     /// The kernel's boot id: no change that is recorded here survives a reboot.
     pub boot: String,
     /// Process that applied the plan.
@@ -86,6 +96,9 @@ pub struct Entry {
     pub before: Value,
     /// Value to set; `None` for a setting that is not part of the plan and may be disturbed by it.
     pub wanted: Option<Value>,
+    /// Device that the target names; `None` in journals of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
 }
 
 /// One line of the file.
@@ -134,10 +147,15 @@ pub enum Record {
         /// Entries changed by another process, with the values found before anything was restored.
         foreign: Vec<(usize, Value)>,
     },
+    /// The user gives an entry up: it is not restored.
+    Forgotten {
+        #[serde(rename = "cell")]
+        entry: usize,
+    },
 }
 
 /// Longest journal that is read: a record has about 200 bytes, and a plan has hundreds of steps.
-const BYTES_MAX: usize = 16 << 20;
+pub(super) const BYTES_MAX: usize = 16 << 20;
 
 /// Progress of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +180,8 @@ pub struct Journal {
     pub phase: Phase,
     /// Entries changed by another process; known once rollback has begun.
     pub foreign: Option<Vec<(usize, Value)>>,
+    /// Entries that the user gave up.
+    pub forgotten: BTreeSet<usize>,
     /// Records read; also the number of the next one.
     pub record_count: usize,
     /// Bytes up to the end of the last complete line.
@@ -198,7 +218,8 @@ impl Journal {
             let end = rest.iter().position(|byte| *byte == b'\n');
             let is_last = end.is_none_or(|end| start + end + 1 == bytes.len());
             let text = &rest[..end.unwrap_or(rest.len())];
-            let corrupt = |source| JournalError::Corrupt { line, source };
+            let boot = journal.as_ref().map(|journal| journal.header.boot.clone());
+            let corrupt = |source| JournalError::Corrupt { line, boot: boot.clone(), source };
             let record = match decode(text, line - 1) {
                 Ok(record) if end.is_some() => record,
                 // Without its end, even a valid line may be the beginning of a longer one.
@@ -238,6 +259,7 @@ impl Journal {
             states: Vec::new(),
             phase: Phase::Unchanged,
             foreign: None,
+            forgotten: BTreeSet::new(),
             record_count: 0,
             whole_bytes: 0,
             is_torn: false,
@@ -274,6 +296,12 @@ impl Journal {
                 self.phase = Phase::Confirmed;
                 Ok(())
             }
+            (Phase::Unchanged, Record::Forgotten { .. }) => Err(RecordError::Misplaced),
+            (_, Record::Forgotten { entry }) if entry < self.entries.len() => {
+                self.forgotten.insert(entry);
+                Ok(())
+            }
+            (_, Record::Forgotten { entry }) => Err(RecordError::NoEntry { entry }),
             (Phase::Unchanged | Phase::RollingBack, Record::RollingBack { .. }) => {
                 Err(RecordError::Misplaced)
             }
@@ -318,13 +346,13 @@ fn encode(record: &Record, number: usize) -> io::Result<String> {
 /// Appends records to a journal.
 #[derive(Debug)]
 pub(super) struct Writer {
-    file: File,
+    file: Appended,
     next: usize,
 }
 
 impl Writer {
     /// Continues after `next` records; the file is positioned at its end.
-    pub(super) fn new(file: File, next: usize) -> Self {
+    pub(super) fn new(file: Appended, next: usize) -> Self {
         Writer { file, next }
     }
 
@@ -334,9 +362,13 @@ impl Writer {
         for (offset, record) in records.iter().enumerate() {
             text.push_str(&encode(record, self.next + offset)?);
         }
-        self.file.write_all(text.as_bytes())?;
         self.next += records.len();
-        self.file.sync_data()
+        self.file.append(text.as_bytes())
+    }
+
+    /// The same of a file that has another name by now.
+    pub(super) fn renamed(self, path: &std::path::Path) -> Self {
+        Writer { file: self.file.renamed(path), ..self }
     }
 }
 
@@ -356,6 +388,8 @@ mod tests {
             interface: Some("eth0".into()),
             netns: None,
             netns_inode: 4_026_531_840,
+            netns_device: Some(4),
+            netns_cookie: Some(12),
             boot: "b".into(),
             pid: 7,
             unix_s: 1_700_000_000,
@@ -366,6 +400,7 @@ mod tests {
             target: target.clone(),
             before: value("0"),
             wanted,
+            identity: Some(Identity::Interrupt { action: "eth0-rx".into() }),
         };
         vec![
             Record::Begin(header),
@@ -378,6 +413,7 @@ mod tests {
             Record::Applied { confirm_by_ms: Some(12) },
             Record::Confirmed,
             Record::RollingBack { why: "asked".into(), foreign: vec![(1, value("2"))] },
+            Record::Forgotten { entry: 1 },
         ]
     }
 
@@ -401,6 +437,8 @@ mod tests {
         assert_eq!(phase(8).0, Phase::Applied(Some(12)));
         assert_eq!(phase(9).0, Phase::Confirmed);
         assert_eq!(phase(10).0, Phase::RollingBack);
+        let last = Journal::parse(text(&all).as_bytes()).unwrap().unwrap();
+        assert!(last.phase == Phase::RollingBack && last.forgotten == [1].into());
     }
 
     #[test]
@@ -442,7 +480,9 @@ mod tests {
     #[test]
     fn records_out_of_place_are_refused() {
         let all = records();
-        for order in [vec![1], vec![0, 4], vec![0, 3, 1], vec![0, 3, 8], vec![0, 0], vec![0, 9]] {
+        for order in
+            [vec![1], vec![0, 4], vec![0, 3, 1], vec![0, 3, 8], vec![0, 0], vec![0, 9], vec![0, 10]]
+        {
             let some: Vec<_> = order.iter().map(|number| all[*number].clone()).collect();
             // A complete line follows, so that the wrong one is not the last.
             let mut lines = text(&some);
@@ -454,6 +494,22 @@ mod tests {
         }
         let missing = text(&all[..3]).replacen(&encode(&all[1], 1).unwrap(), "", 1);
         assert!(Journal::parse((missing + "x\n").as_bytes()).is_err(), "a line is missing");
+    }
+
+    #[test]
+    fn journals_of_versions_without_identities_are_read() {
+        let of_today = text(&records()[..4]);
+        let older = of_today.lines().map(|line| {
+            let body = line[9..]
+                .replace(",\"netns_device\":4,\"netns_cookie\":12", "")
+                .replace(r#","identity":{"of":"interrupt","action":"eth0-rx"}"#, "");
+            format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+        });
+        let older: String = older.collect();
+        assert!(!older.contains("identity") && !older.contains("cookie"), "{older}");
+        let journal = Journal::parse(older.as_bytes()).unwrap().unwrap();
+        assert_eq!((journal.header.netns_cookie, journal.entries.len()), (None, 2));
+        assert!(journal.entries.iter().all(|entry| entry.identity.is_none()));
     }
 
     #[test]

@@ -20,11 +20,15 @@
 mod apply;
 mod error;
 mod export;
+mod files;
 pub mod fuzzing;
+mod identity;
 mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
+#[cfg(test)]
+mod power;
 mod profile;
 mod registry;
 mod rollback;
@@ -40,6 +44,7 @@ pub use apply::{
 };
 pub use error::KnobError;
 pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};
+pub use identity::{Device, Identity};
 pub use journal::{
     Entry, EntryState, Header, Journal, JournalError, Phase, Record, RecordError,
     SCHEMA as JOURNAL_SCHEMA,
@@ -52,7 +57,7 @@ pub use plan::{
 };
 pub use profile::{Profile, Wanted, plan};
 pub use registry::{all, find, targets};
-pub use rollback::{Report, RestoreOutcome, RestoredSetting, RollbackError, rollback};
+pub use rollback::{Report, RestoreOutcome, RestoredSetting, RollbackError, forget, rollback};
 pub use scoped::ScopedSettings;
 pub use store::{DEFAULT_FOLDER, Lock, Store, StoreError};
 pub use system::{Place, System};

@@ -1,5 +1,6 @@
 //! Plans: settings to apply, in a file that people can read and edit.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -51,8 +52,8 @@ pub enum PlanFileError {
     },
     #[error("the plan is not UTF-8 text")]
     NotText,
-    #[error("the plan has {bytes} bytes, and {BYTES_MAX} are the maximum")]
-    TooLong { bytes: usize },
+    #[error("the plan has more than {BYTES_MAX} bytes")]
+    TooLong,
     #[error("the plan has schema {found}, and this program supports {SCHEMA}")]
     Schema { found: u32 },
     #[error("invalid plan")]
@@ -178,7 +179,7 @@ impl Plan {
     /// Parses a plan and makes all checks that do not need the machine.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         if text.len() > BYTES_MAX {
-            return Err(PlanFileError::TooLong { bytes: text.len() }.into());
+            return Err(PlanFileError::TooLong.into());
         }
         let plan: Plan = toml::from_str(text).map_err(PlanFileError::from)?;
         if plan.schema != SCHEMA {
@@ -348,8 +349,14 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Reads a plan from a file.
 pub fn read(path: &Path) -> Result<Plan, PlanError> {
-    let bytes = std::fs::read(path)
+    let mut bytes = Vec::new();
+    // A pipe has no length, so that only reading shows it.
+    std::fs::File::open(path)
+        .and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
         .map_err(|source| PlanFileError::Read { path: path.to_owned(), source })?;
+    if bytes.len() > BYTES_MAX {
+        return Err(PlanFileError::TooLong.into());
+    }
     Plan::parse(&String::from_utf8(bytes).map_err(|_| PlanFileError::NotText)?)
 }
 

@@ -1,13 +1,13 @@
 //! Restoring settings from the journal.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sys::netns::Netns;
+use sys::netns::{Netns, NetnsId};
 use thiserror::Error;
 
 use super::error::KnobError;
+use super::identity::{Whereabouts, locate};
 use super::journal::{Entry, EntryState, Journal, Phase, Record, Writer};
 use super::knob::Knob;
 use super::registry;
@@ -22,6 +22,10 @@ use crate::text::chain;
 pub enum RollbackError {
     #[error("nothing is applied: there is no journal at {path}")]
     Nothing { path: String },
+    #[error("the journal has no entry {entry}: `wirepath tune rollback` lists those that failed")]
+    NoEntry { entry: usize },
+    #[error("no setting was changed yet: undo the plan with `wirepath tune rollback`")]
+    TooEarly,
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The namespace or the host could not be opened.
@@ -33,8 +37,13 @@ pub enum RollbackError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestoredSetting {
+    /// Number of the entry in the journal.
+    pub entry: usize,
     pub knob: String,
     pub target: Target,
+    /// Where it is now, if its interface was renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now_at: Option<Target>,
     /// Value before the plan was applied.
     pub before: Value,
     #[serde(flatten)]
@@ -53,8 +62,14 @@ pub enum RestoreOutcome {
     Foreign {
         found: Value,
     },
-    /// Its interface or namespace no longer exists.
+    /// Its interface, queue, interrupt, CPU or namespace no longer exists.
     Gone,
+    /// The name or number of its interface or interrupt belongs to another one, which was left alone.
+    Replaced {
+        by: String,
+    },
+    /// The user gave it up.
+    Forgotten,
     Failed {
         why: String,
     },
@@ -107,7 +122,15 @@ pub fn rollback(
     root: Option<&Path>,
     why: &str,
 ) -> Result<Report, RollbackError> {
-    let Some(journal) = store.read()? else {
+    let journal = match store.read() {
+        // Damage by a power cut: nothing that it records has survived.
+        Err(error) if error.boot().is_some_and(|boot| boot != boot_id()) => {
+            store.close(lock)?;
+            return Ok(Report { settings: Vec::new(), is_stale: true });
+        }
+        journal => journal?,
+    };
+    let Some(journal) = journal else {
         // A journal without a complete first line was begun, and no setting changed yet.
         if store.journal_file().exists() {
             store.close(lock)?;
@@ -135,15 +158,47 @@ pub fn rollback(
     Ok(report)
 }
 
+/// Gives up entries of the journal: later rollbacks leave them alone.
+pub fn forget(store: &Store, lock: &Lock, entries: &[usize]) -> Result<(), RollbackError> {
+    let path = || store.journal_file();
+    let journal = store.read()?;
+    let journal =
+        journal.ok_or_else(|| RollbackError::Nothing { path: path().display().to_string() })?;
+    if journal.phase == Phase::Unchanged {
+        return Err(RollbackError::TooEarly);
+    }
+    if let Some(&entry) = entries.iter().find(|entry| **entry >= journal.entries.len()) {
+        return Err(RollbackError::NoEntry { entry });
+    }
+    let records: Vec<_> = entries.iter().map(|&entry| Record::Forgotten { entry }).collect();
+    let written = store.resume(lock, &journal)?.append(&records);
+    let failed = |source| StoreError::File { what: "write", path: path(), source };
+    Ok(written.map_err(failed)?)
+}
+
 /// Finds the namespace of a journal; `None` if it no longer exists, nor do its settings.
 pub(super) fn find_namespace(
     journal: &Journal,
     place: &Place,
 ) -> Result<Option<System>, KnobError> {
-    let inode = journal.header.netns_inode;
-    let is_it = |netns: &Netns| netns.inode().is_ok_and(|found| found == inode);
-    if let Some(netns) = Netns::open(place.netns_file()).ok().filter(is_it) {
-        return System::from_netns(netns, place.clone()).map(Some);
+    let header = &journal.header;
+    let device = match header.netns_device {
+        Some(device) => device,
+        None => Netns::current()?.id()?.device,
+    };
+    let wanted = NetnsId { device, inode: header.netns_inode };
+    let open = |file: &Path| -> Result<Option<System>, KnobError> {
+        let netns = Netns::open(file).ok();
+        let Some(netns) = netns.filter(|netns| netns.id().is_ok_and(|id| id == wanted)) else {
+            return Ok(None);
+        };
+        let system = System::from_netns(netns, place.clone())?;
+        // The inode of a namespace that is gone may belong to another one by now.
+        let is_it = header.netns_cookie.is_none() || system.netns_cookie() == header.netns_cookie;
+        Ok(is_it.then_some(system))
+    };
+    if let Some(system) = open(&place.netns_file())? {
+        return Ok(Some(system));
     }
     // The process or name that identified it may be gone while other processes use or hold it.
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -152,10 +207,11 @@ pub(super) fn find_namespace(
         if !is_process {
             continue;
         }
+        // Files of other users' processes may be anything: only the namespace itself is opened.
         let path = process.path();
         let mut files = files_of(&path);
-        if let Some(netns) = files.find_map(|file| Netns::open(file).ok().filter(is_it)) {
-            return System::from_netns(netns, place.clone()).map(Some);
+        if let Some(file) = files.find(|file| NetnsId::of_file(file).is_ok_and(|id| id == wanted)) {
+            return open(&file);
         }
     }
     Ok(None)
@@ -165,8 +221,8 @@ pub(super) fn find_namespace(
 fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
     let held = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let held = held.map(|descriptor| descriptor.path()).filter(|file| {
-        // Path at which it was opened; `/` if that name is gone. Other files are not opened: one on
-        // an unreachable server would block.
+        // Path at which it was opened; `/` if that name is gone. Of no other file the identity is read:
+        // one on an unreachable server might block.
         let target = std::fs::read_link(file).unwrap_or_default();
         let text = target.to_string_lossy();
         text == "/"
@@ -184,11 +240,12 @@ struct Restored<'a> {
     knob: Option<&'static dyn Knob>,
     /// `None` if its namespace is gone.
     system: Option<&'a System>,
+    place: Whereabouts,
+    is_forgotten: bool,
     /// Value read before the first setting was restored.
     first: Option<Value>,
     foreign: Option<Value>,
     failure: Option<String>,
-    is_gone: bool,
     was_set: bool,
 }
 
@@ -201,22 +258,34 @@ fn undo(
     writer: Option<&mut Writer>,
     why: &str,
 ) -> Report {
-    let mut entries: Vec<Restored<'_>> = journal
-        .entries
-        .iter()
-        .enumerate()
-        .map(|(number, entry)| Restored {
+    let mut entries: Vec<Restored<'_>> = Vec::new();
+    for (number, entry) in journal.entries.iter().enumerate() {
+        let system = if entry.target.is_in_netns() { system } else { Some(host) };
+        // Most entries are of one interface, which needs to be found once.
+        let same = entries.iter().find_map(|other| match &other.place {
+            Whereabouts::Here(place)
+                if entry.target.interface().is_some()
+                    && entry.target.interface() == other.entry.target.interface()
+                    && entry.identity == other.entry.identity =>
+            {
+                Some(Whereabouts::Here(entry.target.on_interface(place.interface()?)))
+            }
+            _ => None,
+        });
+        let find = |system| locate(system, &entry.target, entry.identity.as_ref());
+        entries.push(Restored {
             number,
             entry,
             knob: registry::find(&entry.knob),
-            system: if entry.target.is_in_netns() { system } else { Some(host) },
+            system,
+            place: same.or_else(|| system.map(find)).unwrap_or(Whereabouts::Gone),
+            is_forgotten: journal.forgotten.contains(&number),
             first: None,
             foreign: None,
             failure: None,
-            is_gone: false,
             was_set: false,
-        })
-        .collect();
+        });
+    }
     for restored in &mut entries {
         restored.read_first();
         if journal.phase == Phase::Unchanged {
@@ -257,23 +326,23 @@ fn undo(
 }
 
 impl Restored<'_> {
-    fn read(&self) -> Result<Value, KnobError> {
-        match (self.knob, self.system) {
-            (Some(knob), Some(system)) => knob.read(system, &self.entry.target),
-            _ => Err(KnobError::NoTarget { target: self.entry.target.clone() }),
+    /// The knob, and where it can be set; `None` if the entry is to be left alone.
+    fn reach(&self) -> Option<(&'static dyn Knob, &System, &Target)> {
+        match &self.place {
+            Whereabouts::Here(target) if !self.is_forgotten => {
+                Some((self.knob?, self.system?, target))
+            }
+            _ => None,
         }
     }
 
     fn read_first(&mut self) {
-        self.first = self.read().ok();
-        match (self.knob, self.system) {
-            (None, _) => self.failure = Some("this program has no such knob".to_owned()),
-            (_, None) => self.is_gone = true,
-            (Some(_), Some(system)) => {
-                let interface = self.entry.target.interface();
-                self.is_gone = interface.is_some_and(|name| is_gone(system, name));
-            }
-        }
+        self.first = self.reach().and_then(|(knob, system, target)| knob.read(system, target).ok());
+        self.failure = match &self.place {
+            Whereabouts::Doubtful { why } => Some(why.clone()),
+            _ if self.knob.is_none() => Some("this program has no such knob".to_owned()),
+            _ => None,
+        };
     }
 
     /// Returns the value if another process changed it.
@@ -298,54 +367,70 @@ impl Restored<'_> {
 
     /// Sets it to `goal`, unless it has that value.
     fn put(&mut self, goal: Value) {
-        let (Some(knob), Some(system)) = (self.knob, self.system) else {
+        let Some((knob, system, target)) = self.reach() else {
             return;
         };
-        if self.is_gone {
-            return;
-        }
-        let target = &self.entry.target;
-        let outcome = match knob.read(system, target) {
-            Ok(now) if now == goal => Ok(()),
-            Ok(_) => {
-                self.was_set = true;
-                knob.set_and_verify(system, target, &goal).map(drop)
-            }
-            Err(error) => Err(error),
+        let (was_set, outcome) = match knob.read(system, target) {
+            Ok(now) if now == goal => (false, Ok(())),
+            Ok(_) => (true, knob.set_and_verify(system, target, &goal).map(drop)),
+            Err(error) => (false, Err(error)),
         };
         let failure = outcome.err().map(|error| chain(&error));
-        // The interface may have been deleted since the value was read first.
-        let interface = target.interface().filter(|_| failure.is_some());
-        self.is_gone = interface.is_some_and(|name| is_gone(system, name));
-        self.failure = failure.filter(|_| !self.is_gone);
+        // The device may have disappeared since it was found.
+        let moved = failure.as_ref().map(|_| locate(system, target, self.entry.identity.as_ref()));
+        if let Some(place) = moved {
+            self.place = place;
+        }
+        self.was_set |= was_set;
+        self.failure = failure;
+    }
+
+    /// True if it could not be set because its queue no longer exists, or the interrupt has no handler.
+    fn is_gone(&self) -> bool {
+        let Some((_, system, target)) = self.reach() else {
+            return false;
+        };
+        match target {
+            Target::RxQueue(name, queue) => system.lacks(&format!("{name}/queues/rx-{queue}")),
+            Target::TxQueue(name, queue) => system.lacks(&format!("{name}/queues/tx-{queue}")),
+            Target::Irq(irq) => system.irq_action(*irq).is_some_and(|action| action.is_empty()),
+            _ => false,
+        }
     }
 
     fn report(self, journal: &Journal) -> Option<RestoredSetting> {
-        let outcome = match (self.failure, self.foreign) {
-            (None, _) if self.is_gone => RestoreOutcome::Gone,
-            (Some(why), _) => RestoreOutcome::Failed { why },
-            (None, Some(found)) => RestoreOutcome::Foreign { found },
-            (None, None) if self.was_set => RestoreOutcome::Restored,
-            (None, None) => RestoreOutcome::Unchanged,
-        };
         let was_touched = journal.states[self.number] != EntryState::Untouched;
-        (was_touched || !matches!(outcome, RestoreOutcome::Unchanged | RestoreOutcome::Gone)).then(
-            || RestoredSetting {
-                knob: self.entry.knob.clone(),
-                target: self.entry.target.clone(),
-                before: self.entry.before.clone(),
-                outcome,
-            },
-        )
+        if !was_touched && matches!(self.place, Whereabouts::Doubtful { .. }) {
+            return None;
+        }
+        let is_gone = self.failure.is_some() && self.is_gone();
+        let now_at = match &self.place {
+            Whereabouts::Here(target) if *target != self.entry.target => Some(target.clone()),
+            _ => None,
+        };
+        let outcome = match (self.place, self.failure, self.foreign) {
+            _ if self.is_forgotten => RestoreOutcome::Forgotten,
+            (Whereabouts::Gone, ..) => RestoreOutcome::Gone,
+            (Whereabouts::Replaced { by }, ..) => RestoreOutcome::Replaced { by },
+            _ if is_gone => RestoreOutcome::Gone,
+            (_, Some(why), _) => RestoreOutcome::Failed { why },
+            (_, None, Some(found)) => RestoreOutcome::Foreign { found },
+            (_, None, None) if self.was_set => RestoreOutcome::Restored,
+            (_, None, None) => RestoreOutcome::Unchanged,
+        };
+        let is_news = !matches!(
+            outcome,
+            RestoreOutcome::Unchanged | RestoreOutcome::Gone | RestoreOutcome::Replaced { .. }
+        );
+        (was_touched || is_news).then(|| RestoredSetting {
+            entry: self.number,
+            knob: self.entry.knob.clone(),
+            target: self.entry.target.clone(),
+            now_at,
+            before: self.entry.before.clone(),
+            outcome,
+        })
     }
-}
-
-fn is_gone(system: &System, interface: &str) -> bool {
-    let listed = system.list_net(interface);
-    listed.is_err_and(|error| {
-        matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
-            || error.kind() == io::ErrorKind::NotFound
-    })
 }
 
 /// Returns the kernel's boot id.

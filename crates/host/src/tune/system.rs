@@ -104,6 +104,11 @@ impl System {
         if self.is_own { Ok(body()) } else { self.netns.run(body) }
     }
 
+    /// Number of the namespace that is never reused; `None` if the kernel has none.
+    pub(super) fn netns_cookie(&self) -> Option<u64> {
+        self.run(sys::netns::cookie).ok()?.ok()
+    }
+
     /// Sends a netlink request inside the namespace.
     pub fn within<T: Send>(
         &self,
@@ -120,6 +125,31 @@ impl System {
                 Err(KnobError::NoTarget { target: Target::Interface(interface.to_owned()) })
             }
             found => Ok(found?.index),
+        }
+    }
+
+    /// True unless a folder replaces the interfaces, so that netlink knows them.
+    pub(super) fn has_real_interfaces(&self) -> bool {
+        self.place.root.is_none() || matches!(self.tree, Tree::Mounted(_))
+    }
+
+    /// True if sysfs has no such folder of an interface, such as `eth0` or `eth0/queues/rx-1`.
+    pub(super) fn lacks(&self, path: &str) -> bool {
+        self.list_net(path).is_err_and(|error| {
+            matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+                || error.kind() == io::ErrorKind::NotFound
+        })
+    }
+
+    /// Last component of a link that belongs to an interface, such as `eth0/device/driver`.
+    pub(super) fn link_net(&self, path: &str) -> Option<String> {
+        let path = format!("class/net/{path}");
+        match &self.tree {
+            Tree::Mounted(sysfs) => sysfs.link_name(path).ok().flatten(),
+            Tree::Folder(folder) => {
+                let real = folder.join(path).canonicalize().ok()?;
+                Some(real.file_name()?.to_string_lossy().into_owned())
+            }
         }
     }
 
@@ -193,6 +223,23 @@ impl System {
         };
         irqs.sort_unstable();
         irqs
+    }
+
+    /// True if there is such an interrupt.
+    pub(super) fn has_irq(&self, irq: u32) -> bool {
+        self.host_path(&format!("proc/irq/{irq}")).is_dir()
+    }
+
+    /// Names of the handlers of an interrupt, separated by commas; `None` if they cannot be read.
+    pub(super) fn irq_action(&self, irq: u32) -> Option<String> {
+        self.read_host(&format!("sys/kernel/irq/{irq}/actions")).ok()
+    }
+
+    /// True if a CPU is online, or if that cannot be read.
+    pub(super) fn has_cpu(&self, cpu: u32) -> bool {
+        let listed = self.read_host("sys/devices/system/cpu/online").ok();
+        let listed = listed.and_then(|text| super::value::list_to_cpus(&text));
+        listed.is_none_or(|cpus| cpus.contains(&(cpu as usize)))
     }
 
     /// A path of the host, such as `proc/interrupts`.

@@ -86,6 +86,16 @@ impl Target {
         }
     }
 
+    /// The same on an interface of another name.
+    pub(super) fn on_interface(&self, name: &str) -> Self {
+        match self {
+            Target::Interface(_) => Target::Interface(name.to_owned()),
+            Target::RxQueue(_, queue) => Target::RxQueue(name.to_owned(), *queue),
+            Target::TxQueue(_, queue) => Target::TxQueue(name.to_owned(), *queue),
+            other => other.clone(),
+        }
+    }
+
     /// True if it belongs to a network namespace and not to the host.
     pub fn is_in_netns(&self) -> bool {
         !matches!(self, Target::Host | Target::Irq(_) | Target::Cpu(_))

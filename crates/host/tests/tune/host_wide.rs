@@ -31,13 +31,13 @@ const FILES: &[(&str, &str)] = &[
     ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00\n"),
 ];
 
-struct Root {
-    folder: TempDir,
-    system: System,
-    store: Store,
+pub(crate) struct Root {
+    pub(crate) folder: TempDir,
+    pub(crate) system: System,
+    pub(crate) store: Store,
 }
 
-fn root() -> Root {
+pub(crate) fn root() -> Root {
     let folder = tempfile::tempdir().unwrap();
     for (path, text) in FILES {
         let path = folder.path().join(path);
@@ -57,7 +57,7 @@ fn contents(folder: &Path) -> Vec<String> {
     FILES.iter().map(|file| read(file).trim_end().to_owned()).collect()
 }
 
-fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
+pub(crate) fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
     let steps = steps.iter().map(|(knob, target, value)| {
         let target = target.parse().unwrap();
         let seen = tune::find(knob).unwrap().read(system, &target).unwrap();
@@ -76,7 +76,7 @@ fn plan(system: &System, steps: &[(&str, &str, &str)]) -> Plan {
     }
 }
 
-const STEPS: &[(&str, &str, &str)] = &[
+pub(crate) const STEPS: &[(&str, &str, &str)] = &[
     ("rps-cpus", "queue eth0 rx-0", "2"),
     ("irq-affinity", "irq 24", "2"),
     ("rmem-max", "host", "16777216"),
@@ -88,7 +88,7 @@ const STEPS: &[(&str, &str, &str)] = &[
     ("huge-pages", "host", "madvise"),
 ];
 
-fn apply(root: &Root, plan: &Plan) -> Result<Applied, ApplyError> {
+pub(crate) fn apply(root: &Root, plan: &Plan) -> Result<Applied, ApplyError> {
     let stop = AtomicBool::new(false);
     let options = Options { stop: &stop, confirm_within: None, watch: &mut |_| {} };
     tune::apply(&root.system, plan, &root.store, options)

@@ -3,6 +3,7 @@
 mod apply;
 mod bench;
 mod host_wide;
+mod identity;
 mod kill;
 mod profile;
 mod scoped;

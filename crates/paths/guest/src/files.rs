@@ -65,8 +65,8 @@ fn find(named: Option<OsString>, folders: &[PathBuf], file: &str) -> Option<Path
     found.into_iter().find(|path| path.is_file())
 }
 
-/// Next to the program; a package's folder; `target/firmware` above the program or in the current
-/// folder; at the project's root, for programs run by cargo.
+/// Next to the program; a package's folder; `target/firmware` above the program, or at the project's root
+/// for programs run by cargo. Never the current folder: root may be in one that others write.
 fn folders() -> Vec<PathBuf> {
     let program = env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
@@ -74,7 +74,6 @@ fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = beside.map(Path::to_path_buf).into_iter().collect();
     folders.extend(beside.map(|folder| folder.join(PACKAGED)));
     folders.extend(above.map(|folder| folder.join("firmware")));
-    folders.push(PathBuf::from(BUILT));
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     folders.extend(package.map(|package| package.join("../../..").join(BUILT)));
     folders
@@ -111,6 +110,12 @@ mod tests {
         let named = |name: &str| Some(folder.path().join(name).into_os_string());
         assert_eq!(find(named("b/x.elf"), &[], "-"), Some(here.join("x.elf")));
         assert_eq!(find(named("b/y.elf"), &folders, "x.elf"), None, "no other in its place");
+    }
+
+    #[test]
+    fn no_file_is_looked_for_in_the_current_folder() {
+        let all = folders();
+        assert!(all.len() >= 2 && all.iter().all(|folder| folder.is_absolute()), "{all:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ const PACKAGED: &str = "../share/wirepath/wirepath-vmnic-nettest.elf";
 #[derive(Debug, thiserror::Error)]
 pub enum MissingImage {
     #[error(
-        "the guest's image {FILE} is neither beside the executable nor in target/firmware: build \
+        "the guest's image {FILE} is neither beside the executable nor in target/firmware above it: build \
          it by `cargo xtask firmware`, or set {VARIABLE}"
     )]
     NotFound,
@@ -40,8 +40,8 @@ fn find(executable: Option<&Path>) -> Option<PathBuf> {
     let beside =
         folders.clone().take(1).flat_map(|folder| [folder.join(FILE), folder.join(PACKAGED)]);
     let built = folders.take(4).map(|folder| folder.join("firmware").join(FILE));
-    let here = std::iter::once(Path::new("target/firmware").join(FILE));
-    beside.chain(built).chain(here).find(|path| path.is_file())
+    // Never in the current folder: root may be in one that others write.
+    beside.chain(built).find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -395,3 +395,17 @@ fn trials(page: &Page) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_and_no_markup_of_a_name_reaches_the_page() {
+        let controls = ('\0'..='\x1f').chain('\x7f'..='\u{9f}').collect::<String>();
+        let shown = escape(&format!("\x1b]0;owned\x07{controls}\u{202e}<script>\"'&"));
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(!shown.contains(['<', '"', '\u{202e}']), "{shown}");
+        assert!(shown.contains("&lt;script&gt;"), "{shown}");
+    }
+}

@@ -57,6 +57,12 @@ pub enum StoreError {
         /// Newest version this build knows.
         known: u32,
     },
+    /// The file of another user would have to be migrated.
+    #[error(
+        "{} belongs to user {uid} and is of an older version: run a Wirepath of this version as that user \
+         once, or choose another folder with --data-dir", path.display()
+    )]
+    OlderOfAnother { path: PathBuf, uid: u32 },
     /// Another process holds the lock on the file.
     #[error(
         "{} has been locked by another process for too long; find it with `fuser {}`",

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Read;
 
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use model::{Cost, Delivery, Measurement, NotEffective, Shape, Throughput, Trap};
@@ -116,13 +118,36 @@ pub(crate) fn histogram_bytes(histogram: &Histogram<u64>) -> Result<Vec<u8>, Fau
     Ok(bytes)
 }
 
-/// Reads the output of [`histogram_bytes`].
+/// Reads the output of [`histogram_bytes`], which another user or a far end may have made up.
+///
+/// Errors: it is none, or would take more memory than any histogram of a measurement.
 pub(crate) fn histogram(bytes: &[u8]) -> Result<Histogram<u64>, Fault> {
+    /// Counts of 64 bits at [`DIGITS_MAX`], each in nine bytes, do not take more.
+    const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
+    /// Digits of [`model::latency_histogram`]; each more takes ten times the memory.
+    const DIGITS_MAX: u32 = 3;
+    /// Cookie and length of the deflated bytes.
+    const OUTER_BYTES: usize = 8;
+    let mut head = [0; 16];
+    let inner = bytes.get(OUTER_BYTES..).ok_or("a histogram without its head")?;
+    ZlibDecoder::new(inner).read_exact(&mut head)?;
+    // Cookie, length of the payload, normalizing offset, digits.
+    let [_, payload_bytes, _, digits] = [0, 4, 8, 12]
+        .map(|at| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+    if payload_bytes > PAYLOAD_BYTES_MAX || digits > DIGITS_MAX {
+        let text = format!(
+            "a histogram of {payload_bytes} bytes and {digits} digits, of which {PAYLOAD_BYTES_MAX} and \
+             {DIGITS_MAX} are the maximum"
+        );
+        return Err(text.into());
+    }
     Ok(Deserializer::new().deserialize(&mut std::io::Cursor::new(bytes))?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use hdrhistogram::serialization::V2Serializer;
     use model::latency_histogram;
 
@@ -176,6 +201,28 @@ mod tests {
         }
         assert!(histogram(&bytes[..bytes.len() / 2]).is_err());
         assert!(histogram(b"").is_err());
+    }
+
+    #[test]
+    fn histogram_that_would_take_too_much_memory_is_refused() {
+        let wide = Histogram::<u64>::new_with_bounds(1, u64::MAX, 5).unwrap();
+        let bytes = histogram_bytes(&wide).unwrap();
+        assert!(bytes.len() < 100, "{} bytes that take 50 MB", bytes.len());
+        let error = histogram(&bytes).unwrap_err().to_string();
+        assert!(error.contains("5 digits"), "{error}");
+        // A payload of 4 GiB, in a head that is all there is.
+        let mut plain = Vec::new();
+        V2Serializer::new().serialize(&latency_histogram(), &mut plain).unwrap();
+        plain[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+        let mut deflated =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        deflated.write_all(&plain).unwrap();
+        let deflated = deflated.finish().unwrap();
+        let mut bytes = histogram_bytes(&latency_histogram()).unwrap()[..4].to_vec();
+        bytes.extend((deflated.len() as u32).to_be_bytes());
+        bytes.extend(deflated);
+        let error = histogram(&bytes).unwrap_err().to_string();
+        assert!(error.contains("4294967295 bytes"), "{error}");
     }
 
     #[test]

@@ -90,6 +90,11 @@ pub(crate) fn migrate(
     change.commit().map_err(sqlite)
 }
 
+/// True if no step is missing.
+pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(version(connection)? == MIGRATIONS.len() as u32 && is_ours(connection)?)
+}
+
 /// Checks that a read-only file can be read without a migration.
 pub(crate) fn readable(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sqlite = |source| StoreError::from_sqlite(path, "opening it", source);

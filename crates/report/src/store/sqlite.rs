@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use model::{Ended, Outcome};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::{
@@ -39,8 +40,14 @@ impl SqliteStore {
         make_directory(&path)?;
         let sqlite = |source| StoreError::from_sqlite(&path, "opening it", source);
         let mut connection = Connection::open(&path).map_err(sqlite)?;
+        distrust(&connection).map_err(sqlite)?;
         connection.busy_timeout(patience).map_err(sqlite)?;
         connection.pragma_update(None, "foreign_keys", true).map_err(sqlite)?;
+        if let Some(uid) = other_owner(&path)
+            && !schema::is_current(&connection).map_err(sqlite)?
+        {
+            return Err(StoreError::OlderOfAnother { path, uid });
+        }
         schema::migrate(&mut connection, &path, schema::MIGRATIONS)?;
         // After the migration, which refuses a foreign file before changing anything.
         write_ahead(&connection, patience).map_err(sqlite)?;
@@ -49,7 +56,7 @@ impl SqliteStore {
     }
 
     /// Opens the file for reading only; this works on a read-only medium and for another user's
-    /// file.
+    /// file, which stays as it is.
     ///
     /// Errors: [`StoreError::Empty`] if there is no file; none is created.
     pub fn open_reading(path: impl AsRef<Path>) -> Result<Self, StoreError> {
@@ -57,14 +64,17 @@ impl SqliteStore {
         if !path.exists() {
             return Err(StoreError::Empty);
         }
-        match Self::open(&path) {
-            Err(StoreError::NotWritable { .. }) => {}
-            opened => return opened,
+        if other_owner(&path).is_none() {
+            match Self::open(&path) {
+                Err(StoreError::NotWritable { .. }) => {}
+                opened => return opened,
+            }
         }
         let sqlite = |source| StoreError::from_sqlite(&path, "opening it", source);
         let store = |connection| SqliteStore { connection, path: path.clone() };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags).map_err(sqlite)?;
+        distrust(&connection).map_err(sqlite)?;
         connection.busy_timeout(PATIENCE).map_err(sqlite)?;
         match schema::readable(&connection, &path) {
             Err(e @ StoreError::NotWritable { .. }) => {
@@ -82,6 +92,7 @@ impl SqliteStore {
         let uri = immutable_uri(&path);
         let flags = flags | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(uri, flags).map_err(sqlite)?;
+        distrust(&connection).map_err(sqlite)?;
         schema::readable(&connection, &path)?;
         Ok(store(connection))
     }
@@ -253,6 +264,32 @@ fn ended_word(ended: Ended) -> Option<&'static str> {
     }
 }
 
+/// Another user may have made the file: its schema must not run anything, and cannot be damaged by SQL.
+///
+/// Source: <https://sqlite.org/security.html>, section 1.2. The store has neither triggers nor views.
+fn distrust(connection: &Connection) -> rusqlite::Result<()> {
+    for (setting, on) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+    ] {
+        connection.set_db_config(setting, on)?;
+    }
+    connection.pragma_update(None, "cell_size_check", true)
+}
+
+/// Owner of an existing file, if that is not this user.
+fn other_owner(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(path).ok()?.uid();
+    // Real, effective, saved and file system's user: proc(5), /proc/PID/status.
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let own = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let own: u32 = own.split_whitespace().nth(1)?.parse().ok()?;
+    (owner != own).then_some(owner)
+}
+
 /// The file as an SQLite URI that declares it immutable.
 fn immutable_uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
@@ -363,6 +400,59 @@ mod tests {
         store.connection.pragma_update(None, "query_only", true).unwrap();
         let error = store.save_trial("a", &trial(0)).unwrap_err();
         assert!(matches!(error, StoreError::NotWritable { .. }), "{error}");
+    }
+
+    #[test]
+    fn file_of_another_user_is_read_and_stays_as_it_is() {
+        let (directory, mut store) = store_with_one_experiment();
+        store.save_trial("a", &trial(0)).unwrap();
+        let path = directory.path().join("results.db");
+        // As an older version, closed cleanly.
+        store.connection.pragma_update(None, "user_version", 1).unwrap();
+        drop(store);
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
+            return testkit::skip("root", "only root gives files to other users");
+        }
+        let before = std::fs::read(&path).unwrap();
+        let store = SqliteStore::open_reading(&path).unwrap();
+        assert_eq!(store.load("a").unwrap().trials.len(), 1);
+        assert!(store.connection.is_readonly("main").unwrap());
+        drop(store);
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let error = SqliteStore::open(&path).unwrap_err();
+        assert!(matches!(error, StoreError::OlderOfAnother { uid: 65_534, .. }), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_schema_of_another_runs_nothing() {
+        let (directory, store) = store_with_one_experiment();
+        let path = directory.path().join("results.db");
+        drop(store);
+        let attacker = Connection::open(&path).unwrap();
+        attacker
+            .execute_batch(
+                "CREATE TABLE loot (x);
+                 CREATE TRIGGER t AFTER INSERT ON trials BEGIN INSERT INTO loot VALUES (1); END;
+                 ALTER TABLE segments RENAME TO hidden;
+                 CREATE VIEW segments AS
+                   SELECT experiment, ordinal, 'x' AS name, x'00' AS histogram FROM trials;",
+            )
+            .unwrap();
+        drop(attacker);
+        let mut store = SqliteStore::open(&path).unwrap();
+        // Without a histogram, which would go to the view.
+        let plain = TrialRecord { result: Ok(Measurement::default()), ..trial(0) };
+        store.save_trial("a", &plain).unwrap();
+        let loot: i64 =
+            store.connection.query_row("SELECT count(*) FROM loot", [], |row| row.get(0)).unwrap();
+        assert_eq!(loot, 0, "the trigger did not run");
+        let error = store.load("a").unwrap_err();
+        assert!(format!("{error:?}").contains("view"), "{error:?}");
+        let cut = store
+            .connection
+            .execute_batch("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema");
+        assert!(cut.is_err());
     }
 
     #[test]

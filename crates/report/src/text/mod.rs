@@ -9,7 +9,7 @@ use crate::screen::{Cell, Column, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
 
-pub use crate::screen::{Style, ascii, entry};
+pub use crate::screen::{Style, ascii, entry, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
 
 /// Judged metrics that get a table.

@@ -1,0 +1,259 @@
+//! Power cuts at any moment of `apply` and `rollback`, with writes that were not synced lost or torn.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use tempfile::TempDir;
+
+use super::files::{self, Change};
+use super::{
+    Applied, Journal, Options, Place, Plan, RollbackError, Step, Store, StoreError, System, Value,
+    apply, machine_id, rollback,
+};
+
+/// Settings of a folder that stands for the machine.
+const SETTINGS: &[(&str, &str)] = &[
+    ("kernel/sched_rt_runtime_us", "950000"),
+    ("kernel/numa_balancing", "0"),
+    ("kernel/timer_migration", "1"),
+];
+const STEPS: &[(&str, &str, &str)] = &[
+    ("sched-rt-runtime", "950000", "-1"),
+    ("numa-balancing", "0", "1"),
+    ("timer-migration", "1", "0"),
+];
+const OTHER_BOOT: &str = "00000000-0000-0000-0000-000000000000";
+
+struct Machine {
+    folder: TempDir,
+    system: System,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let system = System::open(&Place { netns: None, root: Some(folder.path().into()) });
+        let machine = Machine { folder, system: system.unwrap() };
+        machine.boot();
+        machine
+    }
+
+    /// Settings do not survive a reboot.
+    fn boot(&self) {
+        for (file, text) in SETTINGS {
+            let file = self.folder.path().join("proc/sys").join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let value = |text: &str| Value::new(text).unwrap();
+        let step = |(knob, seen, to): &(&str, &str, &str)| Step {
+            knob: (*knob).into(),
+            target: super::Target::Host,
+            seen: value(seen),
+            value: value(to),
+            // Long enough that the journal takes several pages.
+            reason: "a test".into(),
+        };
+        Plan {
+            schema: super::PLAN_SCHEMA,
+            machine: machine_id(&self.system),
+            profile: "p".repeat(9000),
+            interface: None,
+            driver: None,
+            netns: None,
+            steps: STEPS.iter().map(step).collect(),
+            left_out: Vec::new(),
+        }
+    }
+
+    fn apply(&self, store: &Store) -> Applied {
+        let stop = AtomicBool::new(false);
+        let options = Options { stop: &stop, confirm_within: None, watch: &mut |_| {} };
+        apply(&self.system, &self.plan(), store, options).unwrap()
+    }
+
+    fn rollback(&self, store: &Store) -> Result<super::Report, RollbackError> {
+        let lock = store.lock().unwrap();
+        rollback(store, &lock, Some(self.folder.path()), "a test")
+    }
+}
+
+/// A folder whose syncs cost nothing, as there are thousands.
+fn in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The same lines as an earlier boot would have written them.
+fn of_other_boot(bytes: &[u8]) -> Vec<u8> {
+    let boot = super::rollback::boot_id();
+    let text = std::str::from_utf8(bytes).unwrap();
+    let line = |line: &str| {
+        let body = line[9..].replace(&boot, OTHER_BOOT);
+        format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+    };
+    text.lines().map(line).collect::<String>().into_bytes()
+}
+
+/// What a disk holds of one file.
+#[derive(Debug, Clone, Default)]
+struct Content {
+    synced: Vec<u8>,
+    /// Appended since.
+    loose: Vec<u8>,
+}
+
+/// A folder on a disk that keeps what was synced, and any part of the rest.
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    contents: Vec<Content>,
+    synced_names: BTreeMap<PathBuf, usize>,
+    /// Names after each change since they were synced; the file system keeps their order.
+    loose_names: Vec<BTreeMap<PathBuf, usize>>,
+}
+
+impl Disk {
+    fn names(&self) -> BTreeMap<PathBuf, usize> {
+        self.loose_names.last().unwrap_or(&self.synced_names).clone()
+    }
+
+    fn change(&mut self, change: &Change) {
+        let mut names = self.names();
+        match change {
+            Change::Create(path) => {
+                names.insert(path.clone(), self.contents.len());
+                self.contents.push(Content::default());
+                self.loose_names.push(names);
+            }
+            Change::Link(from, to) => {
+                names.insert(to.clone(), names[from]);
+                self.loose_names.push(names);
+            }
+            Change::Rename(from, to) => {
+                let content = names.remove(from).unwrap();
+                names.insert(to.clone(), content);
+                self.loose_names.push(names);
+            }
+            Change::Remove(path) => {
+                names.remove(path);
+                self.loose_names.push(names);
+            }
+            Change::Append(path, bytes) => self.contents[names[path]].loose.extend(bytes),
+            Change::Sync(path) => {
+                let content = &mut self.contents[names[path]];
+                let loose = std::mem::take(&mut content.loose);
+                content.synced.extend(loose);
+            }
+            Change::Cut(path, len) => self.contents[names[path]].synced.truncate(*len as usize),
+            Change::SyncFolder => {
+                self.synced_names = names;
+                self.loose_names.clear();
+            }
+        }
+    }
+
+    /// Writes to `folder` what a power cut may leave. Appended pages are written in any order, and what
+    /// was not reads as zeros.
+    fn cut(&self, folder: &Path, random: &mut impl FnMut(usize) -> usize) {
+        let kept = random(self.loose_names.len() + 1);
+        let names = match kept {
+            0 => &self.synced_names,
+            kept => &self.loose_names[kept - 1],
+        };
+        for (path, content) in names {
+            let content = &self.contents[*content];
+            let mut bytes = content.synced.clone();
+            let loose = &content.loose[..random(content.loose.len() + 1)];
+            bytes.extend(loose);
+            const PAGE: usize = 4096;
+            for page in content.synced.len() / PAGE..bytes.len().div_ceil(PAGE) {
+                if random(4) == 0 {
+                    let end = bytes.len().min((page + 1) * PAGE);
+                    bytes[(page * PAGE).max(content.synced.len())..end].fill(0);
+                }
+            }
+            fs::write(folder.join(path.file_name().unwrap()), bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_power_cut_leaves_a_whole_journal_or_none() {
+    let machine = Machine::new();
+    let origin = tempfile::tempdir().unwrap();
+    let store = Store::new(origin.path());
+    files::recorded();
+    // Twice, so that there is an older journal of a rollback.
+    for _ in 0..2 {
+        assert!(matches!(machine.apply(&store), Applied::Done { .. }));
+        let report = machine.rollback(&store).unwrap();
+        assert!(report.failures().next().is_none(), "{report:?}");
+    }
+    let changes: Vec<Change> = files::recorded()
+        .into_iter()
+        .map(|change| match change {
+            Change::Append(path, bytes) => Change::Append(path, of_other_boot(&bytes)),
+            other => other,
+        })
+        .collect();
+    let appended = |change: &&Change| matches!(change, Change::Append(..));
+    assert!(changes.iter().filter(appended).count() > 12, "{}", changes.len());
+
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let (mut journals, mut none, mut torn) = (0, 0, 0);
+    for number in 0..1000 {
+        let mut disk = Disk::default();
+        changes.iter().take(number % (changes.len() + 1)).for_each(|change| disk.change(change));
+        let folder = in_memory();
+        disk.cut(folder.path(), &mut random);
+        machine.boot();
+        let after = Store::new(folder.path());
+        let synced = disk.loose_names.is_empty().then(|| {
+            let content = disk.synced_names.get(&store.journal_file())?;
+            Journal::parse(&disk.contents[*content].synced).unwrap()
+        });
+        let found = after.read();
+        match &found {
+            Ok(Some(journal)) => {
+                journals += 1;
+                torn += usize::from(journal.is_torn);
+                assert_eq!(journal.header.boot, OTHER_BOOT);
+                // All that was to be changed is there from the first moment on.
+                assert_eq!(journal.steps().count(), STEPS.len(), "{number}");
+                if let Some(Some(synced)) = &synced {
+                    assert!(journal.record_count >= synced.record_count, "{number}");
+                }
+            }
+            Ok(None) => {
+                none += 1;
+                assert!(!matches!(synced, Some(Some(_))), "{number}: a synced journal is lost");
+            }
+            // A hole in records that were being written: the message names the line.
+            Err(StoreError::Journal { .. }) => torn += 1,
+            Err(other) => panic!("{number}: {other}"),
+        }
+        // The next start finds nothing to restore, and applies the plan.
+        match machine.rollback(&after) {
+            Ok(report) => assert!(report.is_stale && report.settings.is_empty(), "{number}"),
+            Err(RollbackError::Nothing { .. }) => assert!(matches!(found, Ok(None)), "{number}"),
+            Err(other) => panic!("{number}: {other}"),
+        }
+        if number % 10 == 0 {
+            let folder = in_memory();
+            disk.cut(folder.path(), &mut random);
+            let applied = machine.apply(&Store::new(folder.path()));
+            assert!(matches!(applied, Applied::Done { .. }), "{number}: {applied:?}");
+        }
+    }
+    assert!(journals > 100 && none > 50 && torn > 20, "{journals} {none} {torn}");
+}
