@@ -8,6 +8,7 @@ use command::{ArmEntry, Experiment};
 
 use crate::exit::Failure;
 use crate::lookup;
+use crate::series::SeriesArgs;
 use crate::shared_args::{LimitArgs, ThresholdArgs, parse_duration};
 use crate::tune::StateArgs;
 
@@ -144,6 +145,8 @@ pub(crate) struct CommandArgs {
     /// Maximum number of blocks
     #[arg(long)]
     max_blocks: Option<u32>,
+    #[command(flatten)]
+    pub(super) series: SeriesArgs,
     /// Exit with code 4 if an arm is worse than the baseline
     #[arg(long, value_enum)]
     pub(super) fail_on: Option<FailOn>,
@@ -153,7 +156,7 @@ pub(crate) struct CommandArgs {
     #[arg(long, conflicts_with = "resume")]
     pub(super) check: bool,
     /// Continue this stored experiment after its last trial, with its seed
-    #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history", "runs"])]
     pub(super) resume: Option<String>,
     /// Do not store the result
     #[arg(long)]
