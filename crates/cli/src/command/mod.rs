@@ -106,7 +106,8 @@ fn guards(spec: &Spec, state: &StateArgs) -> Result<Vec<Guard>, Failure> {
         return Ok(Vec::new());
     }
     let mut guards = Vec::new();
-    if spec.sets_knobs_at(End::Far) {
+    // Another host has a guard of its own.
+    if spec.sets_knobs_at(End::Far) && !spec.is_far_elsewhere() {
         guards.push(Guard::start(state)?);
     }
     if spec.sets_knobs_at(End::Near) {
