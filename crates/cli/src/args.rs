@@ -46,6 +46,12 @@ Example:
         after_help = "Example:\n  wirepath prove probe --against ./wirepath.old"
     )]
     Trials(crate::trials::TrialsArgs),
+    /// Run servers on request, for `prove command --far ssh:HOST`
+    #[command(
+        hide = true,
+        after_help = "Example:\n  wirepath prove command experiment.toml --far ssh:db2"
+    )]
+    FarPrograms(crate::far_programs::FarProgramsArgs),
     /// Send, receive, echo or ping with any engine
     #[command(
         subcommand,
@@ -157,6 +163,7 @@ impl Command {
         match self {
             Command::Prove(_)
             | Command::Trials(_)
+            | Command::FarPrograms(_)
             | Command::Paths
             | Command::Guest(_)
             | Command::Vmnic(_)

@@ -13,7 +13,7 @@ use crate::prove::{
     Proof, ProveArgs, Proven, SessionTrials, Since, conduct, lock, parameters, progress_bar,
 };
 use crate::shared_args::LimitArgs;
-use crate::signals;
+use crate::{console, signals};
 
 /// Word for `--arms`.
 pub(crate) const BEST: &str = "best";
@@ -29,7 +29,7 @@ pub(crate) fn prove(
     kind: &LoadKind,
     load: &Load,
 ) -> Result<Proven, Failure> {
-    if args.runs > 1 || args.baseline.baseline.is_some() || !args.peers.is_empty() {
+    if args.series.runs > 1 || args.baseline.baseline.is_some() || !args.peers.is_empty() {
         return Err(Failure::Usage(
             "--arms best cannot be combined with --runs, --baseline or --peers; prove the set that it \
              finds with them"
@@ -47,13 +47,14 @@ pub(crate) fn prove(
     };
     let switches = model::ids(path.switches());
     let support = &mut |arm: &Arm| path.support(arm, load);
-    find(context, &args.run.limits, &proof, &switches, support, session.as_mut())
+    find(context, &args.run.limits, &proof, &switches, support, session.as_mut(), Some(load.trial))
 }
 
 /// Searches in half of the time, then measures the set and the set without each member, and drops members
 /// until leaving out any of the rest makes it worse.
 ///
 /// - `proof`: without arms.
+/// - `trial`: measured part of one trial; `None` if only a trial shows it.
 ///
 /// Returns the last of those experiments. Errors: no judged metric is a figure to search by.
 pub(crate) fn find(
@@ -63,6 +64,7 @@ pub(crate) fn find(
     switches: &[SwitchId],
     support: &mut dyn FnMut(&Arm) -> Support,
     session: &mut dyn Session,
+    trial: Option<Duration>,
 ) -> Result<Proven, Failure> {
     let metric = proof.judged.iter().find(|name| !is_event_count(name));
     let metric = metric.ok_or_else(|| {
@@ -73,6 +75,16 @@ pub(crate) fn find(
     let now = || time::OffsetDateTime::now_utc().unix_timestamp_nanos() as u64;
     let seed = limits.seed.unwrap_or_else(now);
     let until = limits.time / 2;
+    let at_most = model::first_stage_trials(switches.len());
+    if let Some(trial) = trial.filter(|trial| *trial * at_most > until) {
+        console::say(&format!(
+            "the first stage of the search may need {at_most} trials of {} ms, and has {} s: give \
+             --time {}s to let it end",
+            trial.as_millis(),
+            until.as_secs_f64(),
+            twice(trial, at_most)
+        ));
+    }
     let mut found = {
         let plan = SearchPlan { switches, metric, seed, until_ns: until.as_nanos() as u64 };
         let mut trials = SessionTrials(session);
@@ -85,6 +97,22 @@ pub(crate) fn find(
         model::search(&plan, support, &mut trials, &clock, stop, &mut next)
     };
     bar.finish_and_clear();
+    if found.out_of_time && found.steps.is_empty() && !signals::stop_requested() {
+        let needed = model::first_stage_trials(found.candidates as usize);
+        // Of a trial as it was; of none, as it was to be.
+        let each = match found.trials {
+            0 => trial,
+            ran => Some(Duration::from_nanos(clock.elapsed_ns()) / ran),
+        };
+        let each = each.map_or(String::new(), |each| {
+            let ms = each.as_millis();
+            format!(", at {ms} ms each: give --time {}s to let it end", twice(each, needed))
+        });
+        console::say(&format!(
+            "the time of the search ended before its first stage: {} of {needed} trials were run{each}",
+            found.trials
+        ));
+    }
     loop {
         let arms = model::confirming_arms(&found.set, switches, support);
         let questions = arms.len() * proof.judged.len();
@@ -105,6 +133,11 @@ pub(crate) fn find(
             _ => return Ok(proven),
         }
     }
+}
+
+/// Whole seconds of twice the time of some trials: a search has half of the time.
+fn twice(trial: Duration, count: u32) -> u64 {
+    (2.0 * trial.as_secs_f64() * f64::from(count)).ceil() as u64
 }
 
 fn drop_member(found: &mut Search, idle: model::Member) {

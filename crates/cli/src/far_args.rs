@@ -1,6 +1,5 @@
 //! Arguments of experiments between two hosts.
 
-use std::ffi::OsString;
 use std::net::Ipv4Addr;
 
 use clap::{Args, ValueEnum};
@@ -84,26 +83,6 @@ impl FarEndArgs {
             near_cpu: self.app_cpu,
             far_cpu: self.far_cpu,
         }))
-    }
-
-    /// The options that were given, as words.
-    pub(crate) fn words(&self) -> Vec<(&'static str, Option<OsString>)> {
-        fn word<T: ToString>(value: &Option<T>) -> Option<OsString> {
-            value.as_ref().map(|value| value.to_string().into())
-        }
-        let direction = self.direction.and_then(|direction| direction.to_possible_value());
-        let mut words = vec![
-            ("--far", word(&self.end())),
-            ("--far-address", word(&self.far_address)),
-            ("--direction", direction.map(|value| value.get_name().into())),
-            ("--interface", word(&self.interface)),
-            ("--queue", word(&self.queue)),
-            ("--app-cpu", word(&self.app_cpu)),
-            ("--far-cpu", word(&self.far_cpu)),
-            ("--secret-file", self.secret.secret_file.clone().map(Into::into)),
-        ];
-        words.extend(self.ssh_option.iter().map(|option| ("--ssh-option", Some(option.into()))));
-        words
     }
 }
 

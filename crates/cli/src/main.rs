@@ -11,6 +11,7 @@ mod exit;
 mod explain;
 mod fake;
 mod far_args;
+mod far_programs;
 mod feed;
 mod guest;
 mod history;
@@ -80,6 +81,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),
         Command::Secret(args) => secret::run(args),
+        Command::FarPrograms(args) => far_programs::run(args),
         Command::Explain(args) => explain::run(context, args),
         Command::History { command } => history::run(context, command.as_ref()),
         Command::Report(args) => report_cmd::run(context, args),

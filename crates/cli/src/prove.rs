@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use host::exclusive::{Activity, ExclusiveLock};
@@ -26,7 +26,8 @@ use crate::best::{self, BEST};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
-use crate::shared_args::{BaselineArgs, LimitArgs, RunArgs, parse_duration};
+use crate::series::{SeriesArgs, SeriesDocument};
+use crate::shared_args::{BaselineArgs, LimitArgs, RunArgs};
 use crate::trials::one_arm;
 use crate::{console, far_args, machine, results, series, signals};
 
@@ -61,13 +62,8 @@ pub(crate) struct ProveArgs {
     pub(crate) peers: Vec<String>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
-    /// least 5
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) runs: u32,
-    /// Time from the start of one run to the start of the next; default: one after the other
-    #[arg(long, value_name = "TIME", requires = "runs", value_parser = parse_duration)]
-    pub(crate) every: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) series: SeriesArgs,
     /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
     /// the switches of --arms on in both
     #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "host", "baseline"])]
@@ -113,13 +109,11 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
     proof.load.insert("arms".to_owned(), args.arms().to_owned());
     let earlier = series::earlier(context, args, &proof)?;
-    let proven = match args.runs {
+    let proven = match args.series.runs {
         1 => vec![once(context, args, path.as_ref(), &load, proof)?],
-        _ => series::repeat(context, args)?,
+        _ => series::repeat(&args.series, &args.run.limits)?,
     };
-    let Some(last) = proven.last() else {
-        return Err(Failure::failed("interrupted before the first run"));
-    };
+    let Some(last) = proven.last() else { return Err(Failure::failed("no run")) };
     // An outcome without a baseline cannot be compared; its verdict reports that failure.
     let measured = |run: &&Proven| run.outcome.arms.first().is_some_and(|a| !a.metrics.is_empty());
     let news: Vec<Outcome> = proven.iter().filter(measured).map(|r| r.outcome.clone()).collect();
@@ -127,13 +121,14 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         Some(olds) => Some(results::compare(&olds, &news)?),
         None => None,
     };
-    if context.json {
-        let runs = proven.iter().map(|run| run.outcome.id.as_str()).collect();
-        let runs = Some(runs).filter(|_| args.runs > 1);
-        console::json(&Document { comparison: compared.as_ref(), runs, ..last.document(None) })?;
+    if context.json && args.series.runs > 1 {
+        let runs = proven.iter().map(|run| run.document(None)).collect();
+        console::json(&SeriesDocument { runs, comparison: compared.as_ref() })?;
+    } else if context.json {
+        console::json(&Document { comparison: compared.as_ref(), ..last.document(None) })?;
     } else {
         console::text(&report::text::ladder(&last.outcome, console::style()))?;
-        if args.runs > 1 {
+        if args.series.runs > 1 {
             console::text(&report::text::repeated(&news, console::style()))?;
         }
         if let Some(compared) = &compared {
@@ -223,9 +218,6 @@ pub(crate) struct Document<'a> {
     outcome: Cow<'a, Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<&'a RunComparison>,
-    /// Ids of all runs of `--runs`; the document is that of the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<Vec<&'a str>>,
     /// Worth of each member of the set that `--arms best` found.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<Vec<Member>>,
@@ -364,7 +356,7 @@ impl Proven {
     /// - `steps`: of `tune prove`.
     pub(crate) fn document(&self, steps: Option<Vec<Gain>>) -> Document<'_> {
         let outcome = report::json::finite(&self.outcome);
-        Document { outcome, comparison: None, runs: None, members: None, steps }
+        Document { outcome, comparison: None, members: None, steps }
     }
 
     /// The document, with the worth of each member of a set that a search found.

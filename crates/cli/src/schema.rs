@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 
 use crate::exit::Failure;
 use crate::{
-    console, doctor, explain, guest, history, paths_list, probe, prove, serve, tune, vmnic,
+    console, doctor, explain, guest, history, paths_list, probe, prove, series, serve, tune, vmnic,
 };
 
 /// Version of every document but a result ([`model::SCHEMA`]); raised when a field changes its meaning.
@@ -53,8 +53,13 @@ const DOCUMENTS: &[Document] = &[
     ("vmnic run", of::<vmnic::Document>),
 ];
 
-/// Files that commands read: a command's name and `file`, and the schema.
-const FILES: &[Document] = &[("prove command file", read::<::command::Experiment>)];
+/// Files that commands read, and documents of `--runs`: a command's name and `file` or `runs`, and the schema.
+const OTHERS: &[Document] = &[
+    ("prove command file", read::<::command::Experiment>),
+    ("prove command runs", of::<series::SeriesDocument<'_>>),
+    ("prove runs", of::<series::SeriesDocument<'_>>),
+    ("tune prove runs", of::<series::SeriesDocument<'_>>),
+];
 
 /// Schema of what is read: fields with a default are not required.
 fn read<T: JsonSchema>() -> Schema {
@@ -69,7 +74,7 @@ fn of<T: JsonSchema>() -> Schema {
 /// Prints the schema of a command's document, or the commands that have one.
 pub(crate) fn run(command: &[String]) -> Result<(), Failure> {
     let wanted = command.join(" ");
-    let all = || DOCUMENTS.iter().chain(FILES);
+    let all = || DOCUMENTS.iter().chain(OTHERS);
     let names = || all().map(|(name, _)| *name);
     if wanted.is_empty() {
         return console::text(&names().collect::<Vec<_>>().join("\n"));

@@ -1,41 +1,100 @@
-//! `prove --runs`: a series of runs, and the earlier ones that it is compared with.
+//! `--runs`: a series of runs, and the earlier ones that it is compared with.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use model::{Arm, ArmKind, By, Ended, Outcome, Support};
+use clap::Args;
+use model::{Arm, ArmKind, By, Ended, Outcome, RunComparison, Support};
+use schemars::JsonSchema;
+use serde::Serialize;
 use sys::child::{Child, Place};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{Proof, ProveArgs, Proven};
+use crate::prove::{Document, Proof, ProveArgs, Proven};
+use crate::shared_args::{LimitArgs, parse_duration};
 use crate::{console, machine, results, signals};
 
-/// Runs the experiment as often as asked, until it is interrupted.
+/// Repetition of a whole experiment.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SeriesArgs {
+    /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
+    /// least 5
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Time from the start of one run to the start of the next; default: one after the other
+    #[arg(long, value_name = "TIME", requires = "runs", value_parser = parse_duration)]
+    every: Option<Duration>,
+}
+
+/// Document of `--json` with `--runs`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SeriesDocument<'a> {
+    /// Every run, oldest first, each as the document of a single run.
+    pub(crate) runs: Vec<Document<'a>>,
+    /// Comparison of these runs with the earlier ones of `--baseline`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) comparison: Option<&'a RunComparison>,
+}
+
+/// Options that belong to a whole series, with a value each.
+const OF_SERIES: [&str; 6] =
+    ["--runs", "--every", "--seed", "--baseline", "--fail-on", "--threshold"];
+/// Options that belong to a whole series, without a value.
+const FLAGS_OF_SERIES: [&str; 2] = ["--json", "--any-machine"];
+
+/// Runs the experiment of this command line as often as asked, until it is interrupted.
 ///
 /// Each run has a process of its own: its memory layout moves figures by some per cent, and runs of one
 /// process would share it.
-pub(crate) fn repeat(context: &Context, args: &ProveArgs) -> Result<Vec<Proven>, Failure> {
+pub(crate) fn repeat(series: &SeriesArgs, limits: &LimitArgs) -> Result<Vec<Proven>, Failure> {
     let begun = Instant::now();
     let mut proven = Vec::new();
-    for at in 0..args.runs {
-        let due = args.every.map_or(Duration::ZERO, |every| every * at);
+    for at in 0..series.runs {
+        let due = series.every.map_or(Duration::ZERO, |every| every * at);
         while begun.elapsed() < due && !signals::stop_requested() {
             std::thread::sleep(Duration::from_millis(50));
         }
         if signals::stop_requested() {
             break;
         }
-        console::say(&format!("run {} of {}", at + 1, args.runs));
-        let outcome = in_own_process(&arguments(context, args, at))?;
+        console::say(&format!("run {} of {}", at + 1, series.runs));
+        let mut arguments = of_one_run(std::env::args_os().skip(1));
+        if let Some(seed) = limits.seed {
+            let seed = seed.wrapping_add(u64::from(at)).to_string();
+            arguments.extend(["--seed".into(), OsString::from(seed)]);
+        }
+        let outcome = in_own_process(&arguments)?;
         let is_last = outcome.ended == Ended::Interrupted;
-        proven.push(Proven { outcome, is_stored: !args.run.limits.no_history, gave_up: false });
+        proven.push(Proven { outcome, is_stored: !limits.no_history, gave_up: false });
         if is_last {
             break;
         }
     }
-    Ok(proven)
+    match proven.is_empty() {
+        true => Err(Failure::failed("interrupted before the first run")),
+        false => Ok(proven),
+    }
+}
+
+/// Arguments of one run of the series that these order.
+fn of_one_run(all: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut all = all.into_iter();
+    while let Some(word) = all.next() {
+        let text = word.to_string_lossy();
+        if OF_SERIES.contains(&&*text) {
+            all.next();
+            continue;
+        }
+        let name = text.split_once('=').map_or(&*text, |(name, _)| name);
+        if !OF_SERIES.contains(&name) && !FLAGS_OF_SERIES.contains(&&*text) {
+            kept.push(word);
+        }
+    }
+    kept.push(OsStr::new("--json").to_owned());
+    kept
 }
 
 /// Runs this program with `prove --json`, and passes an interruption on.
@@ -63,34 +122,25 @@ fn in_own_process(arguments: &[OsString]) -> Result<Outcome, Failure> {
     }
 }
 
-/// Arguments of one run of a series.
-fn arguments(context: &Context, args: &ProveArgs, at: u32) -> Vec<OsString> {
-    let mut all: Vec<OsString> = vec!["prove".into(), args.path.clone().into(), "--json".into()];
-    let mut add = |name: &str, value: Option<OsString>| {
-        all.extend(value.into_iter().flat_map(|value| [name.into(), value]));
-    };
-    let run = &args.run;
-    let text = |value: String| Some(OsString::from(value));
-    let duration = |time: Duration| OsString::from(format!("{}us", time.as_micros()));
-    add("--arms", args.arms.clone().map(Into::into));
-    add("--peers", (!args.peers.is_empty()).then(|| args.peers.join(",").into()));
-    add("--against", args.against.clone().map(Into::into));
-    add("--load", run.load.clone().map(Into::into));
-    add("--time", Some(duration(run.limits.time)));
-    add("--size", run.size.and_then(|size| text(size.to_string())));
-    add("--rate", run.rate.and_then(|rate| text(rate.to_string())));
-    add("--trial", run.trial.map(duration));
-    add("--seed", run.limits.seed.and_then(|seed| text((seed + u64::from(at)).to_string())));
-    add("--min-blocks", run.limits.min_blocks.and_then(|blocks| text(blocks.to_string())));
-    add("--max-blocks", run.limits.max_blocks.and_then(|blocks| text(blocks.to_string())));
-    for (name, value) in run.far.words() {
-        add(name, value);
+/// Prints a series, and fails if one of its runs has no verdict.
+///
+/// - `document`: that of one run.
+pub(crate) fn show<'a>(
+    context: &Context,
+    proven: &'a [Proven],
+    document: impl Fn(&'a Proven) -> Document<'a>,
+) -> Result<(), Failure> {
+    if context.json {
+        let runs = proven.iter().map(document).collect();
+        console::json(&SeriesDocument { runs, comparison: None })?;
+    } else if let Some(last) = proven.last() {
+        console::text(&report::text::ladder(&last.outcome, console::style()))?;
+        let outcomes: Vec<Outcome> = proven.iter().map(|run| run.outcome.clone()).collect();
+        console::text(&report::text::repeated(&outcomes, console::style()))?;
+        last.say_where();
+        say(proven);
     }
-    add("--data-dir", context.data_dir.clone().map(Into::into));
-    if run.limits.no_history {
-        all.push("--no-history".into());
-    }
-    all
+    proven.iter().try_for_each(Proven::verdict)
 }
 
 /// Prints the ids of a series in the form that `--baseline` takes.
@@ -124,14 +174,14 @@ pub(crate) fn earlier(
     };
     let arms = proof.arms.iter().filter(|(arm, can)| counts(arm) && *can == Support::Yes).count();
     let needed = model::runs_needed(arms * proof.judged.len());
-    if olds.len().min(args.runs as usize) < needed {
+    if olds.len().min(args.series.runs as usize) < needed {
         return Err(Failure::Usage(format!(
             "--fail-on needs at least {needed} runs a side for a verdict on {arms} arms by {} figures; \
              here are {} earlier and {} new runs: give --runs {needed}, a baseline of {needed} runs \
              (ID,ID,… or 'PREFIX*'), or fewer arms",
             proof.judged.len(),
             olds.len(),
-            args.runs
+            args.series.runs
         )));
     }
     Ok(Some(olds))
@@ -147,5 +197,27 @@ fn check_machine(earlier: &[Outcome], here: &str, any_machine: bool) -> Result<(
             old.id
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_run(text: &str) -> String {
+        let words = of_one_run(text.split(' ').map(OsString::from));
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_run_of_a_series_has_its_arguments_but_those_of_the_series() {
+        assert_eq!(
+            one_run("prove probe --runs 5 --arms spin --every=10m --seed 7 --json --fail-on worse"),
+            "prove probe --arms spin --json"
+        );
+        assert_eq!(
+            one_run("--data-dir d prove command --arm a=x --seed=3 --any-machine --baseline a,b"),
+            "--data-dir d prove command --arm a=x --json"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Data, Running, fail, json, succeed, until};
+use common::{Data, Running, fail, json, run, succeed, until};
 
 const ARGS: [&str; 7] = ["prove", "fake", "--arms", "best", "--trial", "5ms", "--seed"];
 
@@ -38,7 +38,13 @@ fn the_smallest_set_that_helps_is_found_and_each_member_is_needed() {
 fn without_time_no_set_is_recommended() {
     let data = Data::new();
     let args = [&ARGS[..], &["1", "--time", "20ms", "--max-blocks", "8", "--json"]].concat();
-    let doc = json(data.wirepath(&args));
+    let output = run(data.wirepath(&args));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let before = said.lines().next().unwrap_or_default();
+    assert!(before.contains("first stage") && before.contains("trials of 5 ms"), "{said}");
+    let after = said.lines().nth(1).unwrap_or_default();
+    assert!(after.contains("ended before its first stage") && after.contains("--time"), "{said}");
+    let doc: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(doc["search"]["out_of_time"], true, "{}", doc["search"]);
     let members = doc["members"].as_array().unwrap().len();
     assert_eq!(members, doc["search"]["set"].as_array().unwrap().len());

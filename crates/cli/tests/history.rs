@@ -33,8 +33,8 @@ fn measured(data: &Data, more: &[&str]) -> String {
 fn series(data: &Data, runs: u32, more: &[&str]) -> String {
     let runs = runs.to_string();
     let doc = json(data.wirepath(&[&QUICK[..], &["--runs", &runs], more].concat()));
-    let ids = doc["runs"].as_array().expect("the ids of the series");
-    ids.iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>().join(",")
+    let runs = doc["runs"].as_array().expect("the runs of the series");
+    runs.iter().map(|run| run["id"].as_str().unwrap()).collect::<Vec<_>>().join(",")
 }
 
 #[test]
@@ -95,6 +95,32 @@ fn a_series_is_summed_up_and_names_its_ids() {
         json(data.wirepath(&["report", row["id"].as_str().unwrap(), "--json"]))["seed"].as_u64()
     });
     assert_eq!(seeds.collect::<Vec<_>>(), [Some(9), Some(8), Some(7)], "newest first");
+}
+
+#[test]
+fn the_document_of_a_series_holds_every_run() {
+    let data = Data::new();
+    let args = [&QUICK[..], &["--runs", "2"]].concat();
+    let doc = json(data.wirepath(&args));
+    let runs = doc["runs"].as_array().unwrap();
+    let seeds: Vec<_> = runs.iter().map(|run| run["seed"].as_u64()).collect();
+    assert_eq!(seeds, [Some(1), Some(2)], "oldest first");
+    for run in runs {
+        let stored = json(data.wirepath(&["report", run["id"].as_str().unwrap(), "--json"]));
+        assert_eq!(stored["arms"], run["arms"]);
+    }
+    // A user's own programs, each run in the same way.
+    let own = ["prove", "command", "--arm", "a=echo x 1", "--arm", "b=echo x 2", "--json"];
+    let more = ["--metric", "x_us=re:x ([0-9])", "--max-blocks", "6", "--runs", "2"];
+    let doc = json(data.wirepath(&[&own[..], &more].concat()));
+    let runs = doc["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let ratio = run["arms"][2]["metrics"]["x_us"]["ratio"].as_f64().unwrap();
+        assert!((ratio - 2.0).abs() < 1e-9, "{run:#}");
+    }
+    let schema = json(data.wirepath(&["schema", "prove", "command", "runs"]));
+    assert_eq!(schema["properties"]["runs"]["type"], "array", "{schema:#}");
 }
 
 #[test]

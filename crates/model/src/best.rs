@@ -79,6 +79,12 @@ pub struct SearchPlan<'a> {
     pub until_ns: u64,
 }
 
+/// Trials after which a first stage with so many candidates can end: a warm-up of each, and the blocks that a
+/// winner needs. Candidates that end early make it fewer; without a clear winner it takes up to twice as many.
+pub fn first_stage_trials(candidates: usize) -> u32 {
+    ((candidates + 1) * (BLOCKS_MIN + 1)) as u32
+}
+
 /// Adds the best switch to the set until none helps, the time is over or `stop` is set.
 ///
 /// - `support`: asked once for each set whether it can run here.
@@ -345,6 +351,28 @@ mod tests {
     fn without_time_nothing_is_found_and_that_is_said() {
         let found = found(1, 0);
         assert!(found.out_of_time && found.set.is_empty() && found.trials == 0, "{found:?}");
+    }
+
+    #[test]
+    fn a_first_stage_with_a_clear_winner_needs_no_more_trials_than_said() {
+        let candidates = found(0, 0).candidates as usize;
+        let most = first_stage_trials(candidates);
+        for seed in 0..5 {
+            let (clock, stop) = (Virtual::default(), AtomicBool::new(false));
+            let world = FakeWorld { seed, noise: 0.005, samples: 500, ..FakeWorld::default() };
+            let mut fake = Fake(FakeSource::new(world), &clock);
+            let switches = ids(FakeSwitch::SPECS);
+            let alone = switches.iter().map(|id| Arm::with([id.clone()]));
+            let arms: Vec<Arm> = [Arm::baseline()].into_iter().chain(alone).collect();
+            let arms: Vec<Arm> =
+                arms.into_iter().filter(|arm| FakeSource::support(arm).is_yes()).collect();
+            assert_eq!(arms.len(), candidates + 1);
+            let mut race = Race::new(arms, seed);
+            let plan =
+                SearchPlan { switches: &switches, metric: "rtt_ns_p50", seed, until_ns: u64::MAX };
+            assert!(race.run(&plan, &mut fake, &clock, &stop, &mut |_| {}));
+            assert!(race.winner().is_some() && race.trials <= most, "{} {most}", race.trials);
+        }
     }
 
     #[test]

@@ -33,7 +33,9 @@ pub mod verdict;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ArmPlan, ArmPlanError, arms};
-pub use best::{Member, Search, SearchPlan, SearchStep, confirming_arms, search};
+pub use best::{
+    Member, Search, SearchPlan, SearchStep, confirming_arms, first_stage_trials, search,
+};
 pub use compare::{
     ArmComparison, By, COMPARISON_SCHEMA, Change, CompareError, Difference, MetricComparison,
     RUNS_MIN, Run, RunComparison, comparable, compare, is_beyond, runs_needed,

@@ -8,6 +8,7 @@ use command::{ArmEntry, Experiment};
 
 use crate::exit::Failure;
 use crate::lookup;
+use crate::series::SeriesArgs;
 use crate::shared_args::{LimitArgs, ThresholdArgs, parse_duration};
 use crate::tune::StateArgs;
 
@@ -125,9 +126,15 @@ pub(crate) struct CommandArgs {
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
-    /// Place of the server: netns:NAME; default: a lab of two namespaces
-    #[arg(long, value_name = "netns:NAME")]
+    /// Place of the server: netns:NAME, or ssh:[USER@]HOST[:PORT]; default: a lab of two namespaces
+    #[arg(long, value_name = "KIND:HOST")]
     far: Option<String>,
+    /// Address of a server on another host; default: that of the ssh connection
+    #[arg(long, value_name = "IP")]
+    far_address: Option<String>,
+    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ssh_option: Vec<String>,
     /// Queues of each interface of the lab
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
@@ -144,6 +151,8 @@ pub(crate) struct CommandArgs {
     /// Maximum number of blocks
     #[arg(long)]
     max_blocks: Option<u32>,
+    #[command(flatten)]
+    pub(super) series: SeriesArgs,
     /// Exit with code 4 if an arm is worse than the baseline
     #[arg(long, value_enum)]
     pub(super) fail_on: Option<FailOn>,
@@ -153,7 +162,7 @@ pub(crate) struct CommandArgs {
     #[arg(long, conflicts_with = "resume")]
     pub(super) check: bool,
     /// Continue this stored experiment after its last trial, with its seed
-    #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history", "runs"])]
     pub(super) resume: Option<String>,
     /// Do not store the result
     #[arg(long)]
@@ -184,11 +193,13 @@ impl CommandArgs {
         }
         self.program.add_to(&mut experiment);
         experiment.switches.extend(self.switch.iter().cloned());
+        experiment.ssh_options.extend(self.ssh_option.iter().cloned());
         experiment.keep |= self.keep;
         take_given([
             (&mut experiment.arms, &self.arms),
             (&mut experiment.near, &self.near),
             (&mut experiment.far, &self.far),
+            (&mut experiment.far_address, &self.far_address),
             (&mut experiment.time, &self.time),
         ]);
         experiment.queues = self.queues.or(experiment.queues);

@@ -8,6 +8,7 @@ use model::{Arm, Support};
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::signals;
 
 /// Prints the arms and the figures that decide; with `--json`, the experiment as a document.
 ///
@@ -18,7 +19,7 @@ pub(super) fn run(
     spec: &Spec,
     arms: &[(Arm, Support)],
 ) -> Result<(), Failure> {
-    let problems = command::check(spec);
+    let problems = command::check(spec, signals::stop_flag());
     if !problems.is_empty() {
         let lines: Vec<String> =
             problems.iter().map(|problem| format!("{}: {}", problem.part, problem.why)).collect();

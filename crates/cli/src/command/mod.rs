@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::prove::{Proof, Proven, conduct, lock};
 use crate::shared_args::LimitArgs;
 use crate::tune::{Guard, StateArgs};
-use crate::{against, console, signals};
+use crate::{against, console, series, signals};
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {
     let (experiment, resumed) = match &args.resume {
@@ -41,6 +41,18 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         );
     }
     let limits = args.limits(&experiment)?;
+    let judge = |proven: &Proven| match args.fail_on {
+        None => Ok(()),
+        Some(args::FailOn::Worse) => {
+            against::judge(&proven.outcome, args.threshold.ratio(), &spec.arms[0].name)
+        }
+    };
+    let is_search = spec.plan == BEST && !spec.switches.is_empty();
+    if args.series.runs > 1 {
+        let proven = series::repeat(&args.series, &limits)?;
+        series::show(context, &proven, |run| run.searched(is_search))?;
+        return proven.iter().try_for_each(judge);
+    }
     signals::stop_on_hangup()?;
     let _lock = lock()?;
     let _guards = guards(&spec, &args.state)?;
@@ -53,11 +65,10 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     };
     let proof =
         Proof { path: command::NAME, judged: spec.judged.clone(), load, arms, search: None };
-    let is_search = spec.plan == BEST && !spec.switches.is_empty();
     let proven = if is_search {
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
         let support = &mut |arm: &Arm| command::support(&spec, arm);
-        best::find(context, &limits, &proof, &switches, support, &mut session)?
+        best::find(context, &limits, &proof, &switches, support, &mut session, None)?
     } else {
         conduct(context, &limits, proof, &mut session, resumed)?
     };
@@ -68,12 +79,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         return Err(Failure::failed(why));
     }
     proven.verdict()?;
-    match args.fail_on {
-        None => Ok(()),
-        Some(args::FailOn::Worse) => {
-            against::judge(&proven.outcome, args.threshold.ratio(), &spec.arms[0].name)
-        }
-    }
+    judge(&proven)
 }
 
 fn show(context: &Context, proven: &Proven, is_search: bool) -> Result<(), Failure> {
@@ -100,7 +106,8 @@ fn guards(spec: &Spec, state: &StateArgs) -> Result<Vec<Guard>, Failure> {
         return Ok(Vec::new());
     }
     let mut guards = Vec::new();
-    if spec.sets_knobs_at(End::Far) {
+    // Another host has a guard of its own.
+    if spec.sets_knobs_at(End::Far) && !spec.is_far_elsewhere() {
         guards.push(Guard::start(state)?);
     }
     if spec.sets_knobs_at(End::Near) {

@@ -145,6 +145,14 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     console::text(&text)?;
     match &ran.gone {
         Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname: ifname.clone() })),
+        None if report.is_silent() => Err(Failure::failed(format!(
+            "nothing arrived from {}; check the interface, the group and its port, and --source",
+            groups
+                .iter()
+                .map(|group| format!("{} on {}", group.address, group.ifname))
+                .collect::<Vec<_>>()
+                .join(" or ")
+        ))),
         None => Ok(()),
     }
 }

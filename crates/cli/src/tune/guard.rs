@@ -43,8 +43,9 @@ impl Guard {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot start the guard process, nothing was changed: {error}"))
         };
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("tune").arg("guard").arg(std::process::id().to_string());
+        // The image of this process, also after its file was replaced or removed.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("wirepath").arg("tune").arg("guard").arg(std::process::id().to_string());
         command.arg("--state").arg(&state.state);
         if let Some(root) = &state.root {
             command.arg("--root").arg(root);

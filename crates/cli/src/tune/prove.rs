@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::command::{CommandSession, Experiment, Journals};
@@ -21,7 +21,8 @@ use crate::command::{self, ProgramArgs};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
-use crate::prove::{Proof, conduct, load_of, lock};
+use crate::prove::{Proof, Proven, conduct, load_of, lock};
+use crate::series::{self, SeriesArgs};
 use crate::shared_args::RunArgs;
 use crate::{console, signals};
 
@@ -45,6 +46,8 @@ pub(super) struct TuneProveArgs {
     arms: Arms,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    series: SeriesArgs,
     #[command(
         flatten,
         next_help_heading = "Your own program in the plan's namespace, in place of --load"
@@ -65,8 +68,19 @@ pub(super) fn run(
     state: &StateArgs,
     args: &TuneProveArgs,
 ) -> Result<(), Failure> {
-    let plan = apply::read(&args.plan)?;
+    let gains = |proven: &Proven| match args.arms {
+        Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
+        Arms::Alone => Vec::new(),
+    };
     signals::stop_on_hangup()?;
+    if args.series.runs > 1 {
+        if args.plan == Path::new("-") {
+            return Err(Failure::Usage("--runs reads the plan again: give it as a file".into()));
+        }
+        let proven = series::repeat(&args.series, &args.run.limits)?;
+        return series::show(context, &proven, |run| run.document(Some(gains(run))));
+    }
+    let plan = apply::read(&args.plan)?;
     let _lock = lock()?;
     let store = state.store();
     if store.read()?.is_some() {
@@ -109,10 +123,7 @@ pub(super) fn run(
     }
     proof.load.extend(parameters);
     let proven = conduct(context, &args.run.limits, proof, &mut session, None)?;
-    let gains = match args.arms {
-        Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
-        Arms::Alone => Vec::new(),
-    };
+    let gains = gains(&proven);
     if context.json {
         console::json(&proven.document(Some(gains)))?;
     } else {

@@ -3,10 +3,14 @@
 //! A far end is a `wirepath peer`. It runs already (`peer:`), or it is started for the experiment: in a
 //! namespace of this host (`netns:`) or on another host (`ssh:`). A started peer gets its secret by standard
 //! input and ends when that does, so it ends with the near end for any reason, SIGKILL included.
+//!
+//! [`FarPrograms`] is the far end of the user's own programs: it is started in the same way by ssh, and is
+//! asked by lines of text.
 
 mod end;
 mod error;
 mod netns;
+mod programs;
 mod ssh;
 
 use std::io::{self, PipeWriter, Write};
@@ -17,6 +21,7 @@ use sys::child::Child;
 
 pub use self::end::{FarEnd, FarEndError, SshHost};
 pub use self::error::FarError;
+pub use self::programs::{FarPrograms, HEARTBEAT, SILENCE};
 
 /// Time limit of each step of a far end's start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,6 +89,8 @@ struct Started {
     name: String,
     child: Child,
     stdin: Option<PipeWriter>,
+    /// Time to end by itself once standard input has ended.
+    grace: Duration,
 }
 
 impl Started {
@@ -135,7 +142,7 @@ impl Drop for Started {
     fn drop(&mut self) {
         // Its peer ends with this, and then an ssh client without an error. The child is killed otherwise.
         self.stdin.take();
-        let until = Instant::now() + GRACE;
+        let until = Instant::now() + self.grace;
         while Instant::now() < until {
             match self.child.wait(until.saturating_duration_since(Instant::now())) {
                 Ok(None) => {}

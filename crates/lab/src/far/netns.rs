@@ -9,7 +9,7 @@ use host::tune;
 use sys::child::{Child, Place};
 use sys::netns::Netns;
 
-use super::{FarEnd, FarError, FarHost, FarOptions, Started, random_secret};
+use super::{FarEnd, FarError, FarHost, FarOptions, GRACE, Started, random_secret};
 
 /// Starts this program as a peer in the namespace `name`, which stays as it is.
 pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
@@ -30,7 +30,7 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
     let place = Place { netns: Some(&netns), cpus: &[] };
     let child = Child::spawn_on(command, &place, stdin.into())?;
     let end = FarEnd::Netns(name.to_owned()).to_string();
-    let mut started = Started { name: end, child, stdin: Some(writer) };
+    let mut started = Started { name: end, child, stdin: Some(writer), grace: GRACE };
     let secret = random_secret()?;
     // A program that ended already is reported by the next line.
     let _ = started.send(format!("{secret}\n").as_bytes());

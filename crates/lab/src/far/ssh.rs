@@ -1,13 +1,13 @@
 //! A far end on another host, started by the OpenSSH client.
 //!
 //! One session does everything, so there is one authentication, and no master connection to end. A script
-//! reports the platform, the address and the installed version; then the shell becomes the peer. A program
+//! reports the platform, the address and the installed version; then the shell becomes the far end. A program
 //! that had to be copied has no name from before its first byte, so nothing of it stays however the session
 //! ends.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use sys::child::{Child, Place};
 use sys::thread::start as start_thread;
 
 use super::{
-    FarEnd, FarError, FarHost, FarOptions, PATIENCE, SshHost, Started, clean, random_secret,
+    FarEnd, FarError, FarHost, FarOptions, GRACE, PATIENCE, SshHost, Started, clean, random_secret,
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -53,37 +53,79 @@ const CLIENT_OPTIONS: [&str; 9] = [
 const SCRIPT: &str = concat!(
     "echo wirepath-far; uname -sm; echo \"$SSH_CONNECTION\"; ",
     "wirepath --version 2>/dev/null || echo none; ",
-    "read -r how size address || exit 1; ",
-    "if [ \"$how\" = own ]; then ",
-    "exec wirepath peer --secret-stdin --listen \"$address:0\"; fi; ",
+    "read -r how size what address || exit 1; ",
+    "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
+    "else set -- far-programs; fi; ",
+    "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
     "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
     "head -c \"$size\" >&3; exec 3>&-; echo sent; ",
-    "exec /proc/self/fd/4 peer --secret-stdin --listen \"$address:0\""
+    "exec /proc/self/fd/4 \"$@\""
 );
+
+/// Program of a far end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// `wirepath peer`.
+    Peer,
+    /// `wirepath far-programs`.
+    Programs,
+}
 
 /// Starts a peer at `host`.
 pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
+    let Opened { mut started, is_copied, .. } = open(host, options, Role::Peer)?;
+    let secret = random_secret()?;
+    // A program that ended already is reported by the next line.
+    let _ = started.send(format!("{secret}\n").as_bytes());
+    let at = started.listening();
+    let at = at.map_err(|error| if is_copied { not_copied(error, host) } else { error })?;
+    Ok(started.into_host(at, secret))
+}
+
+/// A program that was started by ssh and has said nothing yet.
+pub(super) struct Opened {
+    pub(super) started: Started,
+    /// Address of the far end for the load.
+    pub(super) address: Ipv4Addr,
+    pub(super) is_copied: bool,
+}
+
+/// Connects to `host` and starts this program there, a copy of it if need be.
+pub(super) fn open(
+    host: &SshHost,
+    options: &FarOptions<'_>,
+    role: Role,
+) -> Result<Opened, FarError> {
     let piped = io::pipe();
     let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
     let child =
         Child::spawn_on(client(host, options.ssh_options), &Place::default(), stdin.into())?;
     let name = FarEnd::Ssh(host.clone()).to_string();
-    let mut started = Started { name, child, stdin: Some(writer) };
+    let mut started = Started { name, child, stdin: Some(writer), grace: GRACE };
     let about = About::read(&mut started, host)?;
     let address = about.address(host, options.address)?;
-    let secret = random_secret()?;
-    let at = match about.version == format!("wirepath {VERSION}") {
-        true => {
-            let order = format!("own 0 {address}\n{secret}\n");
-            let _ = started.send(order.as_bytes());
-            started.listening()?
-        }
-        false => {
-            about.check_platform(host)?;
-            copy(&mut started, host, address, &secret)?
-        }
+    let what = match role {
+        Role::Peer => "peer",
+        Role::Programs => "programs",
     };
-    Ok(started.into_host(at, secret))
+    let is_copied = about.version != format!("wirepath {VERSION}");
+    if is_copied {
+        about.check_platform(host)?;
+        copy(&mut started, what, address).map_err(|error| not_copied(error, host))?;
+    } else {
+        let _ = started.send(format!("own 0 {what} {address}\n").as_bytes());
+    }
+    Ok(Opened { started, address, is_copied })
+}
+
+/// The error of a copied program that did not start.
+pub(super) fn not_copied(error: FarError, host: &SshHost) -> FarError {
+    match error {
+        FarError::Ended { said, .. } => {
+            FarError::Copy { host: host.to_string(), said, version: VERSION }
+        }
+        other => other,
+    }
 }
 
 fn client(host: &SshHost, options: &[String]) -> Command {
@@ -149,24 +191,13 @@ impl About {
     }
 }
 
-/// Copies this program to the far end, where it becomes the peer.
-fn copy(
-    started: &mut Started,
-    host: &SshHost,
-    address: Ipv4Addr,
-    secret: &str,
-) -> Result<SocketAddr, FarError> {
+/// Copies this program to the far end, where the shell becomes it.
+fn copy(started: &mut Started, what: &str, address: Ipv4Addr) -> Result<(), FarError> {
     let unreadable = |source| FarError::Start { what: "a copy of this program", source };
     let file = File::open("/proc/self/exe").map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
-    let _ = started.send(format!("copy {size} {address}\n").as_bytes());
-    let not_copied = |error| match error {
-        FarError::Ended { said, .. } => {
-            FarError::Copy { host: host.to_string(), said, version: VERSION }
-        }
-        other => other,
-    };
-    started.expect("send").map_err(not_copied)?;
+    let _ = started.send(format!("copy {size} {what} {address}\n").as_bytes());
+    started.expect("send")?;
     let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(PATIENCE)) };
     let child = &mut started.child;
     // A pipe that is not read blocks its writer, so this thread watches the time.
@@ -188,9 +219,7 @@ fn copy(
     // A broken pipe is explained by the client's end.
     started.stdin = written.ok();
     // Only now: a program that copies by blocks may read more than it was asked for.
-    started.expect("sent").map_err(not_copied)?;
-    let _ = started.send(format!("{secret}\n").as_bytes());
-    started.listening().map_err(not_copied)
+    started.expect("sent")
 }
 
 /// Failure of the thread that copies; the far end's own message says more.

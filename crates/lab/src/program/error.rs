@@ -41,6 +41,9 @@ pub enum ProgramError {
     /// The process that supervises it was killed from outside; the program was killed too.
     #[error("the supervising process of the {name} was killed by another process")]
     Lost { name: String },
+    /// A program on another host failed, as that host reports it.
+    #[error("{why}")]
+    Elsewhere { why: String },
     #[error("cannot read the sockets of the namespace")]
     Sockets {
         #[source]

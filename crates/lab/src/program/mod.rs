@@ -326,23 +326,21 @@ impl Program {
     ///
     /// Errors: `limit` passed or `stop` was set, and it was killed. An exit status other than 0 is no error.
     pub fn wait(self, limit: Duration, stop: &AtomicBool) -> Result<Finished, ProgramError> {
-        self.wait_beside(&[], limit, stop)
+        self.wait_beside(&mut || Ok(()), limit, stop)
     }
 
-    /// As [`wait`](Self::wait), and an error once one of `servers` has ended, so that a client does not hang
-    /// until its limit.
+    /// As [`wait`](Self::wait), and an error once `check` has one, such as that its server has ended, so that
+    /// a client does not hang until its limit.
     pub fn wait_beside(
         self,
-        servers: &[&Program],
+        check: &mut dyn FnMut() -> Result<(), ProgramError>,
         limit: Duration,
         stop: &AtomicBool,
     ) -> Result<Finished, ProgramError> {
         let begun = Instant::now();
         let mut memory_due = MEMORY_INTERVAL;
         loop {
-            for server in servers {
-                server.check()?;
-            }
+            check()?;
             if self.state().ended.is_some() {
                 return self.finish(End::ByItself);
             }

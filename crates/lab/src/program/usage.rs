@@ -1,9 +1,11 @@
 //! Resources used by a program.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Program, ProgramError, processes};
 
 /// Source of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CountedBy {
     /// By the kernel, for the whole control group.
     Cgroup,
@@ -13,7 +15,7 @@ pub enum CountedBy {
 }
 
 /// Resources used by all processes of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in user mode.
     pub user_ns: u64,

@@ -160,7 +160,7 @@ fn server_that_dies_in_mid_trial_ends_the_wait_for_its_client() {
         server.check().unwrap();
         let kill = Command::new("kill").arg("-KILL").args(pid.iter().map(u32::to_string)).status();
         assert!(kill.is_ok());
-        let error = client.wait_beside(&[&server], LONG, &GO_ON).unwrap_err();
+        let error = client.wait_beside(&mut || server.check(), LONG, &GO_ON).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("the server ended in mid-trial: signal: 9 (SIGKILL)"), "{text}");
         assert!(text.ends_with("\nready"), "{text}");

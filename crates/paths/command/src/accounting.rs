@@ -1,61 +1,111 @@
 //! Counters of the kernel around a client, and the measurement made of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use hdrhistogram::Histogram;
 use host::explain::StageLatencies;
 use host::netns::Netns;
 use lab::adapters::Figure;
 use lab::program::Usage;
 use model::{Cost, Measurement, PathError, Shape, Trap};
+use serde::{Deserialize, Serialize};
 
-use crate::place::{Place, Side};
+use crate::place::Side;
 
-/// Counters of both ends at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    /// Packets of the far interface, both directions.
-    packets: u64,
-    bytes: u64,
-    /// Datagrams dropped because a socket's buffer was full, both ends; `None` if the kernel does not say.
+/// Counters of a namespace's sockets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SocketCounts {
+    /// Datagrams dropped because a socket's buffer was full; `None` if the kernel does not say.
     udp_buffer_errors: Option<u64>,
-    /// TCP segments sent again, both ends; `None` if the kernel does not say.
+    /// TCP segments sent again; `None` if the kernel does not say.
     tcp_retransmits: Option<u64>,
-    /// Packets that the far interface dropped.
-    drops: u64,
 }
 
-impl Counters {
-    pub(crate) fn now(place: &Place) -> Result<Self, PathError> {
-        let of_interface = |names: &[&str]| {
-            names.iter().map(|name| statistic(&place.far, name)).sum::<Result<u64, _>>()
-        };
-        let (near, far) = (snmp(&place.near.netns)?, snmp(&place.far.netns)?);
-        let both = |table: &str, name: &str| {
-            Some(snmp_value(&near, table, name)? + snmp_value(&far, table, name)?)
-        };
-        Ok(Counters {
-            packets: of_interface(&["rx_packets", "tx_packets"])?,
-            bytes: of_interface(&["rx_bytes", "tx_bytes"])?,
-            drops: of_interface(&["rx_dropped", "tx_dropped"])?,
-            udp_buffer_errors: both("Udp", "RcvbufErrors"),
-            tcp_retransmits: both("Tcp", "RetransSegs"),
+impl SocketCounts {
+    pub(crate) fn of(netns: &Netns) -> Result<Self, PathError> {
+        let text = snmp(netns)?;
+        Ok(SocketCounts {
+            udp_buffer_errors: snmp_value(&text, "Udp", "RcvbufErrors"),
+            tcp_retransmits: snmp_value(&text, "Tcp", "RetransSegs"),
         })
     }
 
-    pub(crate) fn since(&self, earlier: &Counters) -> Counters {
-        let count = |of: fn(&Counters) -> u64| of(self).saturating_sub(of(earlier));
-        let known = |of: fn(&Counters) -> Option<u64>| Some(of(self)?.saturating_sub(of(earlier)?));
-        Counters {
-            packets: count(|c| c.packets),
-            bytes: count(|c| c.bytes),
-            udp_buffer_errors: known(|c| c.udp_buffer_errors),
-            tcp_retransmits: known(|c| c.tcp_retransmits),
-            drops: count(|c| c.drops),
+    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| Some(of(one?, other?));
+        SocketCounts {
+            udp_buffer_errors: both(self.udp_buffer_errors, other.udp_buffer_errors),
+            tcp_retransmits: both(self.tcp_retransmits, other.tcp_retransmits),
         }
     }
 
-    pub(crate) fn packets(&self) -> u64 {
-        self.packets
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    /// Sum of both ends.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+}
+
+/// Counters of the far end at one moment, or their differences.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FarCounters {
+    /// Packets of the interface, both directions.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Packets that the interface dropped.
+    pub(crate) drops: u64,
+    pub(crate) sockets: SocketCounts,
+}
+
+impl FarCounters {
+    pub(crate) fn now(side: &Side) -> Result<Self, PathError> {
+        let of_interface =
+            |names: &[&str]| names.iter().map(|name| statistic(side, name)).sum::<Result<u64, _>>();
+        Ok(FarCounters {
+            packets: of_interface(&["rx_packets", "tx_packets"])?,
+            bytes: of_interface(&["rx_bytes", "tx_bytes"])?,
+            drops: of_interface(&["rx_dropped", "tx_dropped"])?,
+            sockets: SocketCounts::of(&side.netns)?,
+        })
+    }
+
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        FarCounters {
+            packets: self.packets.saturating_sub(earlier.packets),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            drops: self.drops.saturating_sub(earlier.drops),
+            sockets: self.sockets.since(&earlier.sockets),
+        }
+    }
+}
+
+/// Stage latencies of the server's packets, as one end reports them to the other.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Stages {
+    /// Value in nanoseconds and count of each filled bucket, by stage.
+    segments: BTreeMap<String, Vec<(u64, u64)>>,
+    packets_count: u64,
+    dropped_count: u64,
+    cost_ns_per_packet: Option<f64>,
+    missing: Vec<String>,
+}
+
+impl From<StageLatencies> for Stages {
+    fn from(seen: StageLatencies) -> Self {
+        let buckets = |of: &Histogram<u64>| {
+            let recorded = of.iter_recorded();
+            recorded.map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
+        };
+        Stages {
+            segments: seen.segments.iter().map(|(&n, of)| (n.to_owned(), buckets(of))).collect(),
+            packets_count: seen.packets_count,
+            dropped_count: seen.dropped_count,
+            cost_ns_per_packet: seen.cost_ns_per_packet,
+            missing: seen.missing,
+        }
     }
 }
 
@@ -90,6 +140,9 @@ pub(crate) fn cost(usage: &Usage) -> Cost {
     }
 }
 
+/// Longest time of a stage that is kept apart, nanoseconds: another host's figure bounds no memory here.
+const NS_MAX: u64 = 1 << 40;
+
 /// Raw material of a measurement.
 pub(crate) struct Observed<'a> {
     pub(crate) client: &'a Usage,
@@ -98,7 +151,9 @@ pub(crate) struct Observed<'a> {
     pub(crate) server: Option<&'a Usage>,
     /// `None` if it ran already.
     pub(crate) ready_ns: Option<u64>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: &'a FarCounters,
+    /// Of both ends.
+    pub(crate) sockets: SocketCounts,
     /// Figures of the client's output.
     pub(crate) figures: Vec<(&'a Figure, f64)>,
 }
@@ -122,8 +177,8 @@ pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
     add("interface_bytes", Some(seen.counters.bytes as f64));
     add("interface_packet_count", Some(seen.counters.packets as f64));
     add("interface_drop_count", Some(seen.counters.drops as f64));
-    add("udp_buffer_error_count", seen.counters.udp_buffer_errors.map(|count| count as f64));
-    add("tcp_retransmit_count", seen.counters.tcp_retransmits.map(|count| count as f64));
+    add("udp_buffer_error_count", seen.sockets.udp_buffer_errors.map(|count| count as f64));
+    add("tcp_retransmit_count", seen.sockets.tcp_retransmits.map(|count| count as f64));
     for name in ["client_memory_bytes_max", "server_memory_bytes_max", "interface_bytes"] {
         let shape = Shape { unit: "bytes".into(), better: model::Better::Lower };
         m.shapes.insert(name.to_owned(), shape);
@@ -137,9 +192,15 @@ pub(crate) fn measurement(seen: &Observed<'_>) -> Measurement {
 }
 
 /// Adds the stages of the server's packets, and their cost.
-pub(crate) fn add_stages(stages: StageLatencies, m: &mut Measurement) {
-    let segments = stages.segments.into_iter();
-    m.segments.extend(segments.map(|(name, histogram)| (name.to_owned(), histogram)));
+pub(crate) fn add_stages(stages: Stages, m: &mut Measurement) {
+    for (name, buckets) in stages.segments {
+        let mut histogram =
+            Histogram::new_with_bounds(1, NS_MAX, 3).expect("constant bounds are valid");
+        for (value, count) in buckets {
+            histogram.saturating_record_n(value.min(NS_MAX), count);
+        }
+        m.segments.insert(name, histogram);
+    }
     let cost = stages.cost_ns_per_packet;
     m.figures.extend(cost.map(|ns| ("stage_trace_ns_per_packet".to_owned(), ns)));
     m.counters.insert("stage_packet_count".into(), stages.packets_count);

@@ -2,53 +2,81 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 use host::text::chain;
 use lab::program::{PortUse, Ready, Transport, port_holder};
+use serde::{Deserialize, Serialize};
 
-use crate::place::Place;
+use crate::place::{FarPlace, Place, Side};
 use crate::settings::unusable_knobs;
 use crate::spec::Warmup;
-use crate::{ArmSpec, Spec};
+use crate::{ArmSpec, End, Spec};
 
 /// A mistake that would fail trials.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Part of the experiment, such as `client`.
     pub part: String,
     pub why: String,
 }
 
-/// Checks commands, places, ports and knobs. No command runs; a lab is built and removed.
-pub fn check(spec: &Spec) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut add = |part: &str, why: Option<String>| {
-        problems.extend(why.map(|why| Problem { part: part.to_owned(), why }));
-    };
-    for ArmSpec { name, command, .. } in &spec.arms {
-        add(&format!("arm {name}"), of_command(command));
-    }
-    let warmup = match &spec.warmup {
-        Some(Warmup::Command(command)) => Some(command),
-        _ => None,
-    };
-    let others =
-        [("client", spec.client.as_ref()), ("setup", spec.setup.as_ref()), ("warmup", warmup)];
-    for (part, command) in others.into_iter().chain([("cleanup", spec.cleanup.as_ref())]) {
-        add(part, command.and_then(|command| of_command(command)));
-    }
-    match Place::open(spec) {
-        Err(error) => add("place", Some(chain(&error))),
-        Ok(place) => {
-            if spec.has_server() {
-                add("port", taken_port(spec, &place));
-            }
-            for (switch, why) in unusable_knobs(spec, &place) {
-                add(&format!("switch {switch}"), Some(why));
+fn problem(part: &str, why: Option<String>) -> Option<Problem> {
+    why.map(|why| Problem { part: part.to_owned(), why })
+}
+
+/// Checks commands, places, ports and knobs. No command of the user runs; a lab is built and removed, a far
+/// end on another host is started and ended.
+///
+/// - `stop`: ends an exchange with another host.
+pub fn check(spec: &Spec, stop: &'static AtomicBool) -> Vec<Problem> {
+    let mut problems = commands(spec, End::Near);
+    match Place::open(spec, stop) {
+        Err(error) => problems.extend(problem("place", Some(chain(&error)))),
+        Ok(Place { near, far, is_lab, .. }) => {
+            problems.extend(side(spec, End::Near, &near, is_lab));
+            match far {
+                FarPlace::Here(far) => {
+                    problems.extend(commands(spec, End::Far));
+                    problems.extend(side(spec, End::Far, &far, is_lab));
+                }
+                FarPlace::There(mut far) => match far.check() {
+                    Ok(found) => problems.extend(found.into_iter().map(|found| Problem {
+                        part: format!("far end, {}", found.part),
+                        ..found
+                    })),
+                    Err(error) => problems.extend(problem("far end", Some(chain(&error)))),
+                },
             }
         }
     }
     problems
+}
+
+/// Mistakes in the commands that run at an end.
+pub(crate) fn commands(spec: &Spec, end: End) -> Vec<Problem> {
+    let of_arms = if spec.has_server() { End::Far } else { End::Near };
+    let arms = spec.arms.iter().filter(|_| end == of_arms);
+    let arms = arms.map(|ArmSpec { name, command, .. }| (format!("arm {name}"), command));
+    let warmup = match &spec.warmup {
+        Some(Warmup::Command(command)) => Some(command),
+        _ => None,
+    };
+    let others = match end {
+        End::Near => [("client", spec.client.as_ref()), ("warmup", warmup)],
+        End::Far => [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())],
+    };
+    let others = others.into_iter().filter_map(|(part, of)| Some((part.to_owned(), of?)));
+    arms.chain(others).filter_map(|(part, command)| problem(&part, of_command(command))).collect()
+}
+
+/// Mistakes about ports and knobs at an end.
+pub(crate) fn side(spec: &Spec, end: End, side: &Side, is_lab: bool) -> Vec<Problem> {
+    let has_port = end == End::Far && spec.has_server();
+    let port = has_port.then(|| taken_port(spec, side)).flatten();
+    let knobs = unusable_knobs(spec, end, side, is_lab).into_iter();
+    let knobs = knobs.filter_map(|(switch, why)| problem(&format!("switch {switch}"), Some(why)));
+    problem("port", port).into_iter().chain(knobs).collect()
 }
 
 /// Mistake in a command: the shell cannot parse it, or its program is not installed.
@@ -84,13 +112,13 @@ fn program_of(command: &str) -> Option<&str> {
 }
 
 /// Program that has the server's port already.
-fn taken_port(spec: &Spec, place: &Place) -> Option<String> {
+fn taken_port(spec: &Spec, side: &Side) -> Option<String> {
     let (transport, port) = match spec.ready(spec.port).ok()? {
         Ready::Tcp(port) => (Transport::Tcp, port),
         Ready::Udp(port) => (Transport::Udp, port),
         _ => return None,
     };
-    match port_holder(Some(&place.far.netns), transport, port) {
+    match port_holder(Some(&side.netns), transport, port) {
         Ok(Some(holder)) if holder.use_ == PortUse::Bound => Some(holder.to_string()),
         Ok(_) => None,
         Err(error) => Some(chain(&error)),

@@ -58,9 +58,15 @@ pub struct Experiment {
     /// Place of the client: netns:NAME. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<String>,
-    /// Place of the server: netns:NAME. Default: a lab.
+    /// Place of the server: netns:NAME of this host, or ssh:[USER@]HOST[:PORT]. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<String>,
+    /// IPv4 address of a server on another host. Default: that of the ssh connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_address: Option<String>,
+    /// Options of the ssh client as in its configuration file, such as IdentityFile=FILE.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ssh_options: Vec<String>,
     /// Queues of each interface of the lab. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,

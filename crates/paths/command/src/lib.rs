@@ -4,16 +4,21 @@
 //! server at the far end and a client at the near end, and reads the client's figures from its output.
 
 mod accounting;
+mod agent;
 mod check;
+mod exchange;
 mod file;
 mod life;
 mod path;
 mod place;
+mod remote;
+mod serve;
 mod session;
 mod settings;
 mod spec;
 mod switches;
 
+pub use agent::{FarMeans, serve_near};
 pub use check::{Problem, check};
 pub use file::{ArmEntry, Experiment};
 pub use path::{arms, support};

@@ -1,15 +1,18 @@
-//! Places of client and server: a lab, or two existing namespaces.
+//! Places of client and server: a lab, two existing namespaces, or this host and another.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicBool;
 
 use host::net;
 use host::netns::Netns;
 use host::sysfs::Sysfs;
 use host::tune::Place as Named;
-use lab::{Pair, PairSpec};
+use lab::far::FarEnd;
+use lab::{Pair, PairSpec, describe_nic};
 use model::PathError;
 
 use crate::Spec;
+use crate::remote::Remote;
 
 /// One end of the wire.
 #[derive(Debug)]
@@ -22,11 +25,41 @@ pub(crate) struct Side {
     pub(crate) sysfs: Sysfs,
 }
 
+impl Side {
+    /// The side of a namespace whose interface has an address. Errors: none has.
+    pub(crate) fn with_address(netns: Netns, ip: Ipv4Addr) -> Result<Self, PathError> {
+        let all = netns.run(addresses).map_err(PathError::part)?.map_err(PathError::part)?;
+        let found = all.into_iter().find(|(_, address)| *address == ip);
+        let (ifname, ip) = found.ok_or_else(|| PathError::Invalid {
+            what: format!("no interface has the address {ip}"),
+            remedy: "give the address of the interface under test with --far-address".into(),
+        })?;
+        let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
+        Ok(Side { netns, name: None, ifname, ip, sysfs })
+    }
+
+    /// The interface in words.
+    pub(crate) fn describe(&self) -> Result<String, PathError> {
+        let describe = || {
+            let index = net::link_named(&self.ifname)?.index;
+            let driver = net::ethtool::driver(index).ok().flatten();
+            describe_nic(index, driver.as_deref())
+        };
+        self.netns.run(describe).map_err(PathError::part)?.map_err(PathError::part)
+    }
+}
+
+/// Place of the server.
+pub(crate) enum FarPlace {
+    /// On this host.
+    Here(Side),
+    There(Box<Remote>),
+}
+
 /// Both ends of the wire.
-#[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) near: Side,
-    pub(crate) far: Side,
+    pub(crate) far: FarPlace,
     /// True if both disappear with this process.
     pub(crate) is_lab: bool,
     /// For the record.
@@ -34,11 +67,42 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn open(spec: &Spec) -> Result<Self, PathError> {
+    /// - `stop`: ends an exchange with another host.
+    pub(crate) fn open(spec: &Spec, stop: &'static AtomicBool) -> Result<Self, PathError> {
         match (&spec.near, &spec.far) {
             (None, None) => Place::lab(spec.queues),
-            (near, far) => Place::existing(near.as_deref(), far.as_deref()),
+            (near, Some(FarEnd::Ssh(host))) => {
+                Place::with_host(near.as_deref(), Remote::start(spec, host, stop)?, spec)
+            }
+            (near, Some(FarEnd::Netns(far))) => Place::existing(near.as_deref(), Some(far)),
+            (near, None) => Place::existing(near.as_deref(), None),
+            (_, Some(peer @ FarEnd::Peer(_))) => Err(PathError::Invalid {
+                what: format!("{peer} runs no programs of the user"),
+                remedy: "use ssh:[USER@]HOST".into(),
+            }),
         }
+    }
+
+    /// A namespace of this host, and a far end on another.
+    fn with_host(near: Option<&str>, mut far: Remote, spec: &Spec) -> Result<Self, PathError> {
+        let (netns, address) = (open(near)?, far.address());
+        let found = netns.run(|| {
+            let route = net::route_to(address)?;
+            Ok::<_, net::NetError>((net::link(route.ifindex)?, route.source))
+        });
+        let (link, ip) = found.map_err(PathError::part)?.map_err(PathError::part)?;
+        if link.is_loopback {
+            return Err(PathError::Invalid {
+                what: format!("{address} is an address of this host"),
+                remedy: "name another host, or two namespaces with --near and --far".into(),
+            });
+        }
+        let sysfs = Sysfs::of(&netns).map_err(PathError::part)?;
+        let name = near.map(str::to_owned);
+        let near = Side { netns, name, ifname: link.name, ip, sysfs };
+        far.open(spec, ip)?;
+        let nic = format!("{} to {address}", near.describe()?);
+        Ok(Place { near, far: FarPlace::There(Box::new(far)), is_lab: false, nic })
     }
 
     /// Two namespaces of a lab, with the interface's defaults of the kernel.
@@ -52,7 +116,8 @@ impl Place {
         };
         let plural = if queues == 1 { "queue" } else { "queues" };
         let nic = format!("veth pair, {queues} {plural}, MTU 1500");
-        Ok(Place { near: side(pair.near)?, far: side(pair.far)?, is_lab: true, nic })
+        let far = FarPlace::Here(side(pair.far)?);
+        Ok(Place { near: side(pair.near)?, far, is_lab: true, nic })
     }
 
     /// Namespaces of the user; one that is not named is that of the caller.
@@ -81,7 +146,7 @@ impl Place {
             None => side.ifname.clone(),
         };
         let nic = format!("{} to {}", of(&near), of(&far));
-        Ok(Place { near, far, is_lab: false, nic })
+        Ok(Place { near, far: FarPlace::Here(far), is_lab: false, nic })
     }
 }
 

@@ -1,42 +1,45 @@
 //! Trials of the user's programs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use host::cpu::CpuClock;
 use lab::Placement;
-use lab::program::Program;
-use model::{Arm, Measurement, PathError, Session};
+use model::{Arm, Machine, Measurement, PathError, Session};
 
-use crate::life::{Life, Turn};
+use crate::life::Life;
 use crate::path::{spec_of, switches_of};
-use crate::place::Place;
+use crate::place::{FarPlace, Place};
+use crate::remote::Remote;
+use crate::serve::{Kept, Serving, Turn, one_line};
 use crate::settings::Settings;
-use crate::{Spec, Switch};
+use crate::{End, Spec, Switch};
 
 pub use crate::settings::Journals;
+
+/// The server's end.
+enum Far {
+    Here { serving: Box<Serving>, kept: Kept },
+    There(Box<Remote>),
+}
 
 /// An open place in which arms take turns.
 pub struct CommandSession {
     spec: Spec,
-    place: Place,
-    cpus: Placement,
-    clock: CpuClock,
-    folder: PathBuf,
+    near: Life,
+    far: Far,
+    /// Of the ends on this host.
     settings: Settings,
-    /// Running servers by arm, with `--keep`.
-    kept: BTreeMap<String, Program>,
+    nic: String,
     /// Port of each arm, with `--keep`.
     ports: BTreeMap<String, u16>,
     trials: u32,
-    stop: &'static AtomicBool,
 }
 
 impl CommandSession {
     /// Builds the lab or opens the namespaces; starts no program.
     ///
-    /// - `journals`: for settings of the user's namespaces.
+    /// - `journals`: for settings of the user's namespaces on this host.
     /// - `trials`: those of the experiment that ran before, which $WIREPATH_TRIAL counts.
     /// - `stop`: ends a trial under way.
     pub fn open(
@@ -45,51 +48,93 @@ impl CommandSession {
         trials: u32,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        let place = Place::open(&spec)?;
-        let cpus = placement(&spec)?;
+        let Place { near, far, is_lab, nic } = Place::open(&spec, stop)?;
+        let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let folder = std::env::current_dir().map_err(PathError::part)?;
-        let settings = Settings::open(&spec, &place, journals, spec.limit(), stop)?;
-        let (kept, ports) = (BTreeMap::new(), BTreeMap::new());
-        Ok(CommandSession { spec, place, cpus, clock, folder, settings, kept, ports, trials, stop })
+        let of_near = (End::Near, &near, journals.near);
+        let settings = match &far {
+            _ if is_lab => Settings::Lab,
+            FarPlace::Here(far) => {
+                Settings::journaled(&spec, [of_near, (End::Far, far, journals.far)], stop)?
+            }
+            FarPlace::There(_) => Settings::journaled(&spec, [of_near], stop)?,
+        };
+        let near_ip = near.ip;
+        let (far_ip, metered_cpus) = match &far {
+            FarPlace::Here(far) => (far.ip, cpus.both()),
+            FarPlace::There(far) => (far.address(), cpus.near.clone()),
+        };
+        let near = Life {
+            side: near,
+            far_ip,
+            cpus: cpus.near,
+            metered_cpus,
+            clock,
+            folder: folder.clone(),
+            stop,
+        };
+        let far = match far {
+            FarPlace::There(far) => Far::There(far),
+            FarPlace::Here(side) => {
+                let (spec, cpus) = (spec.clone(), cpus.far);
+                let serving = Serving { spec, side, near_ip, cpus, folder, stop };
+                Far::Here { serving: Box::new(serving), kept: Kept::new() }
+            }
+        };
+        Ok(CommandSession { spec, near, far, settings, nic, ports: BTreeMap::new(), trials })
     }
 
-    /// Reason why trials are no longer valid, if settings could not be rolled back.
+    /// Reason why trials are no longer valid: settings could not be rolled back, or the far end is gone.
     pub fn broken(&self) -> Option<&str> {
-        self.settings.broken()
+        let of_far = match &self.far {
+            Far::Here { .. } => None,
+            Far::There(far) => far.broken(),
+        };
+        self.settings.broken().or(of_far)
     }
 }
 
 /// The CPUs asked for; else half of the CPUs for each end, because the ends represent two hosts.
-fn placement(spec: &Spec) -> Result<Placement, PathError> {
-    let all = sys::affinity::allowed_cpus().map_err(PathError::part)?;
-    let asked = spec.near_cpus.iter().chain(&spec.far_cpus).flatten();
-    if let Some(cpu) = asked.into_iter().find(|cpu| !all.contains(cpu)) {
-        let allowed: Vec<String> = all.iter().map(usize::to_string).collect();
-        return Err(PathError::Invalid {
-            what: format!("CPU {cpu} is not one that this process may use"),
-            remedy: format!("choose of {}", allowed.join(",")),
-        });
+///
+/// - `is_here`: both ends are on this host.
+fn placement(spec: &Spec, is_here: bool) -> Result<Placement, PathError> {
+    let near = spec.near_cpus.clone().unwrap_or_default();
+    if !is_here {
+        check_cpus(&near)?;
+        return Ok(Placement { near, far: Vec::new() });
     }
-    let half = match (&spec.near_cpus, &spec.far_cpus) {
-        (None, None) => all.len() / 2,
-        _ => 0,
+    let far = spec.far_cpus.clone().unwrap_or_default();
+    check_cpus(&[&near[..], &far].concat())?;
+    if !near.is_empty() || !far.is_empty() {
+        return Ok(Placement { near, far });
+    }
+    let all = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+    let (near, far) = match all.len() / 2 {
+        0 => (&[][..], &[][..]),
+        half => all.split_at(half),
     };
-    let (near, far) = if half == 0 { (&[][..], &[][..]) } else { all.split_at(half) };
-    Ok(Placement {
-        near: spec.near_cpus.clone().unwrap_or_else(|| near.to_vec()),
-        far: spec.far_cpus.clone().unwrap_or_else(|| far.to_vec()),
+    Ok(Placement { near: near.to_vec(), far: far.to_vec() })
+}
+
+/// Errors: this process may not use one of the CPUs.
+pub(crate) fn check_cpus(cpus: &[usize]) -> Result<(), PathError> {
+    let all = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+    let Some(cpu) = cpus.iter().find(|cpu| !all.contains(cpu)) else { return Ok(()) };
+    let allowed: Vec<String> = all.iter().map(usize::to_string).collect();
+    Err(PathError::Invalid {
+        what: format!("CPU {cpu} is not one that this process may use"),
+        remedy: format!("choose of {}", allowed.join(",")),
     })
 }
 
 impl Session for CommandSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        if let Some(why) = self.settings.broken() {
+        if let Some(why) = self.broken() {
             return Err(PathError::at("settings", why.to_owned()));
         }
         self.trials += 1;
-        let CommandSession { spec, place, cpus, clock, folder, settings, kept, ports, .. } = self;
-        let life = Life { spec, place, cpus, clock, folder, stop: self.stop };
+        let CommandSession { spec, near, far, settings, ports, .. } = self;
         let switches = switches_of(spec, arm);
         let of_arm = spec_of(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
@@ -99,49 +144,56 @@ impl Session for CommandSession {
         }));
         let keeps = spec.keep && spec.has_server();
         let next = spec.port + ports.len() as u16;
-        let port = if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port };
-        let env = env.into_iter().collect();
-        let ready = spec.ready(port).map_err(PathError::part)?;
-        let turn = Turn { name: &arm.name, arm: of_arm, env, number: self.trials, port, ready };
-        let measured = settings.around(place, &switches, || {
-            if !keeps {
-                return life.trial(&turn, None);
+        let turn = Turn {
+            name: arm.name.clone(),
+            command: of_arm.command.clone(),
+            env: env.into_iter().collect(),
+            switches: switches.iter().map(ToString::to_string).collect(),
+            number: self.trials,
+            port: if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port },
+        };
+        let measured = match far {
+            Far::Here { serving, kept } => {
+                let sides = [(End::Near, &near.side), (End::Far, &serving.side)];
+                settings.around(&sides, &switches, || {
+                    serving.trial(&turn, kept, |watch| near.measure(spec, &turn, watch))
+                })
             }
-            let server = match kept.remove(&arm.name) {
-                Some(server) => server,
-                None => life.serve(&turn)?.0,
-            };
-            let measured = life.trial(&turn, Some(&server));
-            if server.check().is_ok() {
-                kept.insert(arm.name.clone(), server);
+            Far::There(far) => {
+                let around = settings.around(&[(End::Near, &near.side)], &switches, || {
+                    far.trial(&turn, |watch| near.measure(spec, &turn, watch))
+                });
+                around.map(|((m, far_idle), idle)| (m, [idle, far_idle].concat()))
             }
-            measured
-        });
-        measured.map_err(one_line)
+        };
+        match measured {
+            Ok((mut m, idle)) => {
+                m.not_effective.extend(idle);
+                Ok(m)
+            }
+            Err(invalid @ (PathError::Invalid { .. } | PathError::Unsupported { .. })) => {
+                Err(invalid)
+            }
+            Err(error) => Err(PathError::Part(one_line(&error).into())),
+        }
     }
 
     fn nic(&self) -> String {
-        self.place.nic.clone()
+        self.nic.clone()
     }
-}
 
-/// The error with its causes and the last lines of output in one line.
-fn one_line(error: PathError) -> PathError {
-    match error {
-        invalid @ (PathError::Invalid { .. } | PathError::Unsupported { .. }) => invalid,
-        error => {
-            let text = host::text::chain(&error);
-            let lines: Vec<&str> = text.lines().map(str::trim).collect();
-            PathError::Part(lines.join(" | ").into())
+    fn far_machine(&self) -> Option<Machine> {
+        match &self.far {
+            Far::Here { .. } => None,
+            Far::There(far) => far.machine(),
         }
     }
 }
 
 impl Drop for CommandSession {
     fn drop(&mut self) {
-        for server in std::mem::take(&mut self.kept).into_values() {
-            // Killed after the grace time; there is no trial left to fail.
-            let _stopped = server.stop(self.spec.limits.grace);
+        if let Far::Here { serving, kept } = &mut self.far {
+            serving.end(kept);
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use host::tune::{self, PLAN_SCHEMA, Plan, ScopedSettings, Step, Store, System, Target, Value};
 use lab::TrialSettings;
-use model::{Measurement, NotEffective, PathError};
+use model::{NotEffective, PathError};
 
-use crate::place::{Place, Side};
+use crate::place::Side;
 use crate::{End, Spec, Switch};
 
 /// Folders of journals for the settings of the user's namespaces.
@@ -78,22 +77,18 @@ fn is_set(wanted: &Wanted<'_>, system: &System) -> Result<bool, PathError> {
 }
 
 impl Settings {
-    /// - `trial`: expected length of a trial.
+    /// Settings of existing namespaces.
     ///
-    /// Errors: settings are applied already, or a knob of the host would change from within a lab.
-    pub(crate) fn open(
+    /// - `ends`: those of this host, each with its journal.
+    ///
+    /// Errors: settings are applied already.
+    pub(crate) fn journaled<'a>(
         spec: &Spec,
-        place: &Place,
-        journals: Journals,
-        trial: Duration,
+        ends: impl IntoIterator<Item = (End, &'a Side, Store)>,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        if place.is_lab {
-            return Ok(Settings::Lab);
-        }
-        let mut ends = BTreeMap::new();
-        let sides = [(End::Near, &place.near, journals.near), (End::Far, &place.far, journals.far)];
-        for (end, side, store) in sides {
+        let mut journaled = BTreeMap::new();
+        for (end, side, store) in ends {
             if !spec.sets_knobs_at(end) {
                 continue;
             }
@@ -107,10 +102,10 @@ impl Settings {
             }
             let open = || system(side);
             // A plan of its own comes with each trial.
-            let settings = TrialSettings::new(open()?, store, trial, stop);
-            ends.insert(end, Journaled { system: open()?, settings });
+            let settings = TrialSettings::new(open()?, store, spec.limit(), stop);
+            journaled.insert(end, Journaled { system: open()?, settings });
         }
-        Ok(Settings::Journaled(ends))
+        Ok(Settings::Journaled(journaled))
     }
 
     /// Reason why trials are no longer valid, if a rollback failed or another process interfered.
@@ -121,24 +116,31 @@ impl Settings {
         }
     }
 
-    /// Sets the knobs of an arm, runs its trial and restores them.
-    pub(crate) fn around(
+    /// Sets the knobs of an arm, runs its trial and restores them. Returns the knobs that were set already,
+    /// too.
+    ///
+    /// - `sides`: the ends of this host.
+    pub(crate) fn around<R>(
         &mut self,
-        place: &Place,
+        sides: &[(End, &Side)],
         switches: &[&Switch],
-        trial: impl FnOnce() -> Result<Measurement, PathError>,
-    ) -> Result<Measurement, PathError> {
+        trial: impl FnOnce() -> Result<R, PathError>,
+    ) -> Result<(R, Vec<NotEffective>), PathError> {
         if !switches.iter().any(|switch| matches!(switch, Switch::Knob { .. })) {
-            return trial();
+            return Ok((trial()?, Vec::new()));
         }
         match self {
-            Settings::Lab => in_lab(place, switches, trial),
+            Settings::Lab => in_lab(sides, switches, trial),
             Settings::Journaled(ends) => {
                 let mut ends: Vec<_> = ends.iter_mut().collect();
-                journaled(place, switches, &mut ends, Box::new(trial))
+                journaled(sides, switches, &mut ends, Box::new(trial))
             }
         }
     }
+}
+
+fn idle(ids: Vec<model::SwitchId>) -> Vec<NotEffective> {
+    ids.into_iter().map(|id| NotEffective::new(id, "it was already set")).collect()
 }
 
 fn system(side: &Side) -> Result<System, PathError> {
@@ -147,26 +149,26 @@ fn system(side: &Side) -> Result<System, PathError> {
     System::from_netns(netns, place).map_err(PathError::part)
 }
 
-fn in_lab(
-    place: &Place,
+fn in_lab<R>(
+    sides: &[(End, &Side)],
     switches: &[&Switch],
-    trial: impl FnOnce() -> Result<Measurement, PathError>,
-) -> Result<Measurement, PathError> {
-    let mut idle = Vec::new();
+    trial: impl FnOnce() -> Result<R, PathError>,
+) -> Result<(R, Vec<NotEffective>), PathError> {
+    let mut already_set = Vec::new();
     let mut applied = Vec::new();
-    for (end, side) in [(End::Near, &place.near), (End::Far, &place.far)] {
+    for (end, side) in sides {
         let system = system(side)?;
-        let wanted = wanted(switches, end, &system, &side.ifname)?;
+        let wanted = wanted(switches, *end, &system, &side.ifname)?;
         let mut scoped = ScopedSettings::new(&side.netns).map_err(PathError::part)?;
         // Those that reset others come first.
         let mut ordered: Vec<&Wanted> = wanted.iter().collect();
         ordered.sort_by_key(|wanted| !wanted.knob.disturbs());
         for wanted in ordered {
             for target in &wanted.targets {
-                refuse_host(place, wanted, target)?;
+                refuse_host(wanted, target)?;
             }
             if is_set(wanted, &system)? {
-                idle.push(wanted.switch.id());
+                already_set.push(wanted.switch.id());
                 continue;
             }
             for target in &wanted.targets {
@@ -180,28 +182,30 @@ fn in_lab(
     while let Some(scoped) = applied.pop() {
         scoped.restore().map_err(PathError::part)?;
     }
-    let mut m = measured?;
-    m.not_effective.extend(idle.into_iter().map(|id| NotEffective::new(id, "it was already set")));
-    Ok(m)
+    Ok((measured?, idle(already_set)))
 }
 
-type Trial<'a> = Box<dyn FnOnce() -> Result<Measurement, PathError> + 'a>;
+type Trial<'a, R> = Box<dyn FnOnce() -> Result<R, PathError> + 'a>;
 
 /// Applies the knobs of the last end, and those of the others around it.
-fn journaled(
-    place: &Place,
+fn journaled<R>(
+    sides: &[(End, &Side)],
     switches: &[&Switch],
     ends: &mut [(&End, &mut Journaled)],
-    trial: Trial<'_>,
-) -> Result<Measurement, PathError> {
-    let Some(((end, journaled_end), others)) = ends.split_first_mut() else { return trial() };
-    let side = if **end == End::Near { &place.near } else { &place.far };
+    trial: Trial<'_, R>,
+) -> Result<(R, Vec<NotEffective>), PathError> {
+    let Some(((end, journaled_end), others)) = ends.split_first_mut() else {
+        return Ok((trial()?, Vec::new()));
+    };
+    let Some((_, side)) = sides.iter().find(|(of, _)| of == *end) else {
+        return journaled(sides, switches, others, trial);
+    };
     let wanted = wanted(switches, **end, &journaled_end.system, &side.ifname)?;
-    let mut idle = Vec::new();
+    let mut already_set = Vec::new();
     let mut steps = Vec::new();
     for wanted in &wanted {
         if is_set(wanted, &journaled_end.system)? {
-            idle.push(wanted.switch.id());
+            already_set.push(wanted.switch.id());
         }
         for target in &wanted.targets {
             let seen = wanted.knob.read(&journaled_end.system, target).map_err(PathError::part)?;
@@ -214,8 +218,8 @@ fn journaled(
             });
         }
     }
-    let inner = || journaled(place, switches, others, trial);
-    let mut m = if idle.len() == wanted.len() {
+    let inner = || journaled(sides, switches, others, trial);
+    let (measured, mut not_effective) = if already_set.len() == wanted.len() {
         inner()?
     } else {
         let plan = Plan {
@@ -230,40 +234,44 @@ fn journaled(
         };
         journaled_end.settings.around(&plan, Box::new(inner))?.0
     };
-    m.not_effective.extend(idle.into_iter().map(|id| NotEffective::new(id, "it was already set")));
-    Ok(m)
+    not_effective.extend(idle(already_set));
+    Ok((measured, not_effective))
 }
 
-/// Switches of the experiment whose knob cannot be set here, each with the reason.
-pub(crate) fn unusable_knobs(spec: &Spec, place: &Place) -> Vec<(String, String)> {
+/// Switches of the experiment whose knob cannot be set at an end, each with the reason.
+pub(crate) fn unusable_knobs(
+    spec: &Spec,
+    end: End,
+    side: &Side,
+    is_lab: bool,
+) -> Vec<(String, String)> {
     let of_arms = spec.arms.iter().flat_map(|arm| &arm.switches);
-    let all: Vec<&Switch> = spec.switches.iter().chain(of_arms).collect();
     let mut unusable = Vec::new();
-    for (end, side) in [(End::Near, &place.near), (End::Far, &place.far)] {
-        for switch in &all {
-            let is_here = matches!(switch, Switch::Knob { end: of, .. } if *of == end);
-            let tried = || {
-                let system = system(side)?;
-                for wanted in wanted(&[switch], end, &system, &side.ifname)? {
-                    for target in &wanted.targets {
-                        refuse_host(place, &wanted, target)?;
-                        wanted.knob.read(&system, target).map_err(PathError::part)?;
-                        wanted.knob.probe(&system, target).map_err(PathError::part)?;
+    for switch in spec.switches.iter().chain(of_arms) {
+        let is_here = matches!(switch, Switch::Knob { end: of, .. } if *of == end);
+        let tried = || {
+            let system = system(side)?;
+            for wanted in wanted(&[switch], end, &system, &side.ifname)? {
+                for target in &wanted.targets {
+                    if is_lab {
+                        refuse_host(&wanted, target)?;
                     }
+                    wanted.knob.read(&system, target).map_err(PathError::part)?;
+                    wanted.knob.probe(&system, target).map_err(PathError::part)?;
                 }
-                Ok::<_, PathError>(())
-            };
-            if is_here && let Err(error) = tried() {
-                unusable.push((switch.to_string(), host::text::chain(&error)));
             }
+            Ok::<_, PathError>(())
+        };
+        if is_here && let Err(error) = tried() {
+            unusable.push((switch.to_string(), host::text::chain(&error)));
         }
     }
     unusable
 }
 
 /// Errors: a lab's arm would change the host.
-fn refuse_host(place: &Place, wanted: &Wanted<'_>, target: &Target) -> Result<(), PathError> {
-    if !place.is_lab || target.is_in_netns() {
+fn refuse_host(wanted: &Wanted<'_>, target: &Target) -> Result<(), PathError> {
+    if target.is_in_netns() {
         return Ok(());
     }
     Err(PathError::Invalid {

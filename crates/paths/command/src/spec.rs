@@ -1,10 +1,12 @@
 //! A checked experiment.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use host::tune::list_to_cpus;
 use lab::adapters::{self, Adapter, Figure, FigureSyntaxError};
+use lab::far::{FarEnd, FarEndError};
 use lab::program::{Ready, ReadyError};
 use model::is_event_count;
 use thiserror::Error;
@@ -102,6 +104,14 @@ pub enum SpecError {
     Cpus { key: &'static str, text: String },
     #[error("{text:?} is no place: write netns:NAME, netns:PID or netns:FILE")]
     Place { text: String },
+    #[error(transparent)]
+    Far(#[from] FarEndError),
+    #[error("{0} runs no programs; write ssh:[USER@]HOST or netns:NAME")]
+    FarPeer(FarEnd),
+    #[error("far-address: {text:?} is no IPv4 address")]
+    FarAddress { text: String },
+    #[error("{key} is of a far end on another host; add --far ssh:[USER@]HOST")]
+    NoHost { key: &'static str },
 }
 
 /// Preparation of a client.
@@ -156,7 +166,12 @@ pub struct Spec {
     /// Place of the client; `None` for a lab.
     pub near: Option<String>,
     /// Place of the server; `None` for a lab.
-    pub far: Option<String>,
+    pub far: Option<FarEnd>,
+    /// Address of the server on another host; `None` for that of the connection.
+    pub(crate) far_address: Option<Ipv4Addr>,
+    pub(crate) ssh_options: Vec<String>,
+    /// As its user wrote it.
+    pub(crate) source: Experiment,
     pub(crate) queues: u32,
     pub(crate) near_cpus: Option<Vec<usize>>,
     pub(crate) far_cpus: Option<Vec<usize>>,
@@ -234,7 +249,10 @@ impl Experiment {
             figures,
             judged,
             near: place(self.near.as_ref())?,
-            far: place(self.far.as_ref())?,
+            far: self.resolve_far()?,
+            far_address: self.resolve_far_address()?,
+            ssh_options: self.ssh_options.clone(),
+            source: self.clone(),
             queues: self.queues.unwrap_or(1).clamp(1, 64),
             near_cpus: cpus("near-cpus", self.near_cpus.as_ref())?,
             far_cpus: cpus("far-cpus", self.far_cpus.as_ref())?,
@@ -280,6 +298,22 @@ impl Experiment {
             arms.push(ArmSpec { name, command, env, switches: switches(&entry.switches)? });
         }
         Ok(arms)
+    }
+
+    fn resolve_far(&self) -> Result<Option<FarEnd>, SpecError> {
+        let far: Option<FarEnd> = self.far.as_ref().map(|text| text.parse()).transpose()?;
+        match far {
+            Some(peer @ FarEnd::Peer(_)) => Err(SpecError::FarPeer(peer)),
+            Some(FarEnd::Ssh(_)) => Ok(far),
+            _ if self.far_address.is_some() => Err(SpecError::NoHost { key: "far-address" }),
+            _ if !self.ssh_options.is_empty() => Err(SpecError::NoHost { key: "ssh-options" }),
+            far => Ok(far),
+        }
+    }
+
+    fn resolve_far_address(&self) -> Result<Option<Ipv4Addr>, SpecError> {
+        let Some(text) = &self.far_address else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| SpecError::FarAddress { text: text.clone() })
     }
 
     fn resolve_adapter(&self) -> Result<Option<Adapter>, SpecError> {
@@ -397,14 +431,14 @@ impl Spec {
         self.client.is_some()
     }
 
-    /// Command of the client of an arm.
-    pub(crate) fn client_of<'a>(&'a self, arm: &'a ArmSpec) -> &'a str {
-        self.client.as_deref().unwrap_or(&arm.command)
-    }
-
     /// Command of the client, for the record; `None` if each arm has its own.
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
+    }
+
+    /// True if the server runs on another host.
+    pub fn is_far_elsewhere(&self) -> bool {
+        matches!(self.far, Some(FarEnd::Ssh(_)))
     }
 
     /// True if any arm sets a knob at this end.
@@ -480,6 +514,11 @@ mod tests {
             ("client='c'\nserver='s'\nswitches=['gso=off','gso=off']", "twice"),
             (&format!("within='soon'\n{TWO}"), "500ms"),
             (&format!("near='blue'\n{TWO}"), "netns:NAME"),
+            (&format!("far='blue'\n{TWO}"), "ssh:"),
+            (&format!("far='peer:db2'\n{TWO}"), "ssh:"),
+            (&format!("far='ssh:db2'\nfar-address='db2'\n{TWO}"), "IPv4"),
+            (&format!("far-address='10.0.0.1'\n{TWO}"), "--far ssh:"),
+            (&format!("far='netns:a'\nssh-options=['x=y']\n{TWO}"), "--far ssh:"),
             (&format!("far-cpus='all'\n{TWO}"), "0-3"),
             (&format!("metrics=['p99']\n{TWO}"), "cpu_ns_per_packet"),
             (&format!("adapter='ab'\n{TWO}"), "wrk"),

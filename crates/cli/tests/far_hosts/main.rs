@@ -1,6 +1,8 @@
 //! Experiments whose far end is started for them: in a namespace of this host, and by ssh on a host with a
 //! real sshd. Nothing of either stays, however it ends.
 
+mod command;
+#[path = "../common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;
@@ -324,10 +326,11 @@ impl Sshd {
         let config = format!(
             "ListenAddress {FAR_IP}:22\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
              PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nSetEnv PATH={path} TMPDIR={}\n",
+             PermitRootLogin yes\nSetEnv PATH={path} TMPDIR={} WIREPATH_STATE={}\n",
             data.file("host"),
             data.file("authorized"),
             data.file("tmp"),
+            data.file("far-state"),
         );
         write("config", config);
         // sshd wants a folder in /run, which is here its own.
@@ -343,8 +346,8 @@ impl Sshd {
         Some(Sshd { spaces, data, daemon })
     }
 
-    /// The command with the client's options.
-    fn prove(&self, key: &str, known: &str, args: &[&str]) -> Command {
+    /// Arguments that name this far end.
+    fn far(&self, key: &str, known: &str) -> Vec<String> {
         let options = [
             format!("IdentityFile={}", self.data.file(key)),
             format!("UserKnownHostsFile={}", self.data.file(known)),
@@ -353,10 +356,14 @@ impl Sshd {
             "GlobalKnownHostsFile=/dev/null".into(),
             "StrictHostKeyChecking=yes".into(),
         ];
-        let far = format!("ssh:root@{FAR_IP}");
-        let mut all = vec!["--far", &far];
-        all.extend(options.iter().flat_map(|option| ["--ssh-option", option]));
-        prove(&self.spaces, &all, args)
+        let options = options.into_iter().flat_map(|option| ["--ssh-option".to_owned(), option]);
+        ["--far".to_owned(), format!("ssh:root@{FAR_IP}")].into_iter().chain(options).collect()
+    }
+
+    /// The command with the client's options.
+    fn prove(&self, key: &str, known: &str, args: &[&str]) -> Command {
+        let far = self.far(key, known);
+        prove(&self.spaces, &far.iter().map(String::as_str).collect::<Vec<_>>(), args)
     }
 
     /// The daemon's own process.

@@ -1,0 +1,272 @@
+//! The near end's view of a far end on another host.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lab::FarOptions;
+use lab::far::{FarError, FarPrograms, SshHost};
+use lab::program::ProgramError;
+use model::{Machine, NotEffective, PathError};
+
+use crate::Spec;
+use crate::check::Problem;
+use crate::exchange::{Opening, Reply, Request};
+use crate::serve::{CLOSED_FOR, FarSeen, Turn, Watch};
+
+/// Time that an answer may take beyond that of the commands which it waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks at the stop flag.
+const WAKE: Duration = Duration::from_millis(20);
+/// Largest count that another host reports, so that sums do not overflow.
+const COUNT_MAX: u64 = 1 << 53;
+
+/// A far end on another host, started for this experiment.
+pub(crate) struct Remote {
+    commands: FarPrograms,
+    machine: Option<Machine>,
+    /// Longest time of one step.
+    limit: Duration,
+    stop: &'static AtomicBool,
+    is_interrupted: bool,
+    /// Reason why no trial is possible any more.
+    broken: Option<String>,
+}
+
+impl Remote {
+    /// Connects to the host and starts the far end; it knows no experiment yet.
+    pub(crate) fn start(
+        spec: &Spec,
+        host: &SshHost,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, PathError> {
+        let options = FarOptions {
+            address: spec.far_address,
+            ifname: None,
+            secret: None,
+            ssh_options: &spec.ssh_options,
+        };
+        let limits = &spec.limits;
+        let grace = limits.grace + limits.step + Duration::from_secs(10);
+        let commands = FarPrograms::start(host, &options, grace).map_err(PathError::part)?;
+        let limit = spec.limit() + CLOSED_FOR + PATIENCE;
+        Ok(Remote { commands, machine: None, limit, stop, is_interrupted: false, broken: None })
+    }
+
+    /// Its address for the load.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.commands.address()
+    }
+
+    /// Tells it the experiment.
+    pub(crate) fn open(&mut self, spec: &Spec, near: Ipv4Addr) -> Result<(), PathError> {
+        let far = self.address();
+        let opening = Opening { experiment: spec.source.clone(), far, near };
+        self.ask(&Request::Open(Box::new(opening)))?;
+        match self.reply()? {
+            Reply::Opened(machine) => {
+                self.machine = Some(plain(*machine));
+                Ok(())
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn machine(&self) -> Option<Machine> {
+        self.machine.clone()
+    }
+
+    /// Reason why no trial is possible any more.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Mistakes that would fail trials there.
+    pub(crate) fn check(&mut self) -> Result<Vec<Problem>, PathError> {
+        self.ask(&Request::Check)?;
+        match self.reply()? {
+            Reply::Checked(problems) => Ok(problems),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Runs the far end's part of one trial around `measure`.
+    pub(crate) fn trial<R>(
+        &mut self,
+        turn: &Turn,
+        measure: impl FnOnce(&mut dyn Watch) -> Result<R, PathError>,
+    ) -> Result<(R, Vec<NotEffective>), PathError> {
+        if let Some(why) = &self.broken {
+            return Err(PathError::at("far", why.clone()));
+        }
+        self.ask(&Request::Trial(turn.clone()))?;
+        let ready_ns = match self.reply()? {
+            Reply::Ready { ready_ns } => ready_ns,
+            other => return Err(self.unexpected(&other)),
+        };
+        let mut watch = RemoteWatch { remote: self, ready_ns, is_over: false };
+        let measured = measure(&mut watch);
+        if watch.is_over {
+            return measured.map(|measured| (measured, Vec::new()));
+        }
+        self.ask(&Request::Stop)?;
+        let done = match self.reply() {
+            Ok(Reply::Done { not_effective }) => Ok(not_effective),
+            Ok(other) => Err(self.unexpected(&other)),
+            Err(error) => Err(error),
+        };
+        let measured = measured?;
+        done.map(|not_effective| (measured, not_effective))
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(), PathError> {
+        let line = serde_json::to_string(request).map_err(PathError::part)?;
+        self.commands.send(&line);
+        Ok(())
+    }
+
+    /// Its next answer. Errors: it reports a failure, has ended, or takes too long.
+    fn reply(&mut self) -> Result<Reply, PathError> {
+        let until = Instant::now() + self.limit;
+        loop {
+            if self.stop.load(Ordering::Relaxed) && !self.is_interrupted {
+                self.is_interrupted = true;
+                self.ask(&Request::Interrupt)?;
+            }
+            if let Some(reply) = self.reply_within(WAKE)? {
+                return Ok(reply);
+            }
+            if Instant::now() > until {
+                let error = self.commands.silent(self.limit);
+                return Err(self.lost(&error));
+            }
+        }
+    }
+
+    fn reply_within(&mut self, limit: Duration) -> Result<Option<Reply>, PathError> {
+        let line = match self.commands.line(limit) {
+            Ok(None) => return Ok(None),
+            Ok(Some(line)) => line,
+            Err(error) => return Err(self.lost(&error)),
+        };
+        match serde_json::from_slice(&line) {
+            Ok(Reply::Failed { why, is_broken }) => {
+                let why = printable(&why);
+                self.broken = is_broken.then(|| why.clone());
+                Err(PathError::Part(why.into()))
+            }
+            Ok(reply) => Ok(Some(reply)),
+            Err(_) => {
+                let error = self.commands.garbled(&line);
+                Err(self.lost(&error))
+            }
+        }
+    }
+
+    /// The error, after which no trial is possible.
+    fn lost(&mut self, error: &FarError) -> PathError {
+        let why = host::text::chain(error);
+        self.broken = Some(why.clone());
+        PathError::Part(why.into())
+    }
+
+    fn unexpected(&mut self, reply: &Reply) -> PathError {
+        let error = self.commands.garbled(format!("{reply:?}").as_bytes());
+        self.lost(&error)
+    }
+}
+
+/// The far end of a trial while its client runs.
+struct RemoteWatch<'a> {
+    remote: &'a mut Remote,
+    ready_ns: Option<u64>,
+    /// True if the far end has ended the trial.
+    is_over: bool,
+}
+
+impl RemoteWatch<'_> {
+    fn expect<T>(
+        &mut self,
+        request: &Request,
+        take: impl FnOnce(Reply) -> Result<T, Reply>,
+    ) -> Result<T, PathError> {
+        let reply = self.remote.ask(request).and_then(|()| self.remote.reply());
+        let taken =
+            reply.and_then(|reply| take(reply).map_err(|other| self.remote.unexpected(&other)));
+        self.is_over |= taken.is_err();
+        taken
+    }
+}
+
+impl Watch for RemoteWatch<'_> {
+    fn ready_ns(&self) -> Option<u64> {
+        self.ready_ns
+    }
+
+    fn begin(&mut self) -> Result<(), PathError> {
+        self.expect(&Request::Begin, |reply| match reply {
+            Reply::Begun => Ok(()),
+            other => Err(other),
+        })
+    }
+
+    fn check(&mut self) -> Result<(), ProgramError> {
+        let checked = match self.remote.reply_within(Duration::ZERO) {
+            Ok(None) => return Ok(()),
+            Ok(Some(other)) => Err(self.remote.unexpected(&other)),
+            Err(error) => Err(error),
+        };
+        self.is_over = true;
+        checked.map_err(|error: PathError| ProgramError::Elsewhere { why: error.to_string() })
+    }
+
+    fn end(&mut self) -> Result<FarSeen, PathError> {
+        self.expect(&Request::End, |reply| match reply {
+            Reply::Seen(seen) => Ok(sane(*seen)),
+            other => Err(other),
+        })
+    }
+}
+
+/// Figures whose sums do not overflow.
+fn sane(mut seen: FarSeen) -> FarSeen {
+    let counters = &mut seen.counters;
+    let counts = [&mut counters.packets, &mut counters.bytes, &mut counters.drops];
+    let of_server = seen.server.iter_mut().flat_map(|usage| {
+        [&mut usage.user_ns, &mut usage.system_ns, &mut usage.context_switch_count]
+    });
+    counts.into_iter().chain(of_server).for_each(|count| *count = (*count).min(COUNT_MAX));
+    seen
+}
+
+/// Text of another host without control characters, at most 4000 characters.
+fn printable(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(4000).collect()
+}
+
+/// A machine whose texts are printable.
+fn plain(mut machine: Machine) -> Machine {
+    let texts = [&mut machine.id, &mut machine.kernel, &mut machine.cpu, &mut machine.nic];
+    let known = [machine.hypervisor.as_mut(), machine.governor.as_mut()];
+    for text in texts.into_iter().chain(known.into_iter().flatten()) {
+        *text = printable(text);
+    }
+    machine.notes.clear();
+    machine.far = None;
+    machine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounting::FarCounters;
+
+    #[test]
+    fn counts_of_another_host_are_bounded_and_its_texts_printable() {
+        let counters = FarCounters { packets: u64::MAX, bytes: u64::MAX, ..FarCounters::default() };
+        let seen = sane(FarSeen { server: None, counters, host: None, stages: None });
+        assert_eq!((seen.counters.packets, seen.counters.drops), (COUNT_MAX, 0));
+        let machine = Machine { cpu: "a\x1b[31m\n".into(), ..Machine::default() };
+        assert_eq!(plain(machine).cpu, "a[31m");
+    }
+}

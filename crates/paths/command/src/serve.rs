@@ -1,0 +1,311 @@
+//! The far end of a trial: setup, server, its end, and cleanup.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::explain::{Narrow, StageTrace};
+use lab::HostTime;
+use lab::program::{self, Finished, PortUse, Program, ProgramError, Transport, Usage, port_holder};
+use model::PathError;
+use serde::{Deserialize, Serialize};
+
+use crate::Spec;
+use crate::accounting::{FarCounters, Stages};
+use crate::place::Side;
+
+/// One trial of an arm.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Turn {
+    /// Name of the arm in the result.
+    pub(crate) name: String,
+    /// Of the server; of the client if the experiment has no other.
+    pub(crate) command: String,
+    /// Environment of the arm, that of its switches included.
+    pub(crate) env: Vec<(String, String)>,
+    /// Ids of the switches that are on.
+    pub(crate) switches: Vec<String>,
+    /// Number of the trial, from 1.
+    pub(crate) number: u32,
+    pub(crate) port: u16,
+}
+
+/// Figures of the far end, from the start of a client to its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FarSeen {
+    /// `None` without a server.
+    pub(crate) server: Option<Usage>,
+    pub(crate) counters: FarCounters,
+    /// Of another host.
+    pub(crate) host: Option<HostTime>,
+    pub(crate) stages: Option<Stages>,
+}
+
+/// The far end while a client runs, on this host or on another.
+pub(crate) trait Watch {
+    /// Time that the server took to get ready; `None` if it ran already, or there is none.
+    fn ready_ns(&self) -> Option<u64>;
+    fn begin(&mut self) -> Result<(), PathError>;
+    /// Errors: the server has ended.
+    fn check(&mut self) -> Result<(), ProgramError>;
+    /// Errors: as [`check`](Self::check), or a count cannot be read.
+    fn end(&mut self) -> Result<FarSeen, PathError>;
+}
+
+/// Everything that the trials of an experiment share at the server's end.
+pub(crate) struct Serving {
+    pub(crate) spec: Spec,
+    pub(crate) side: Side,
+    /// Address of the client.
+    pub(crate) near_ip: Ipv4Addr,
+    /// Empty for any.
+    pub(crate) cpus: Vec<usize>,
+    /// Working directory of all commands.
+    pub(crate) folder: PathBuf,
+    pub(crate) stop: &'static AtomicBool,
+}
+
+/// Running servers by arm, with `--keep`.
+pub(crate) type Kept = BTreeMap<String, Program>;
+
+/// Longest time that a closed connection holds a port, and margin.
+///
+/// Source: TCP_TIMEWAIT_LEN of include/net/tcp.h.
+pub(crate) const CLOSED_FOR: Duration = Duration::from_secs(65);
+
+impl Serving {
+    /// Runs the far end's part of one trial around `measure`. The cleanup runs after a failed trial, too.
+    pub(crate) fn trial<R>(
+        &self,
+        turn: &Turn,
+        kept: &mut Kept,
+        measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
+    ) -> Result<R, PathError> {
+        let measured = self.with_setup(turn, kept, measure);
+        let cleaned = match &self.spec.cleanup {
+            // It runs after an interruption, too.
+            Some(command) => self.step("cleanup", command, turn, &AtomicBool::new(false)),
+            None => Ok(()),
+        };
+        let measured = measured?;
+        cleaned.map(|()| measured)
+    }
+
+    fn with_setup<R>(
+        &self,
+        turn: &Turn,
+        kept: &mut Kept,
+        measure: impl FnOnce(&mut LocalWatch<'_>) -> Result<R, PathError>,
+    ) -> Result<R, PathError> {
+        let watch = |server, ready| LocalWatch { serving: self, server, ready, begun: None };
+        if let Some(command) = &self.spec.setup {
+            self.step("setup", command, turn, self.stop)?;
+        }
+        if !self.spec.has_server() {
+            return measure(&mut watch(None, None));
+        }
+        if self.spec.keep {
+            let server = match kept.remove(&turn.name) {
+                Some(server) => server,
+                None => self.serve(turn)?.0,
+            };
+            let checked = server.check().map_err(PathError::part);
+            let measured = checked.and_then(|()| measure(&mut watch(Some(&server), None)));
+            if server.check().is_ok() {
+                kept.insert(turn.name.clone(), server);
+            }
+            return measured;
+        }
+        let (server, ready) = self.serve(turn)?;
+        let measured = measure(&mut watch(Some(&server), Some(ready)));
+        let stopped = server.stop(self.spec.limits.grace).map_err(PathError::part);
+        let measured = measured?;
+        stopped.map(|_| measured)
+    }
+
+    /// Starts the server of an arm and waits until it is ready. Returns the time that it took.
+    ///
+    /// A server that cannot bind its port because closed connections hold it is started again once they
+    /// are gone; labs have none.
+    fn serve(&self, turn: &Turn) -> Result<(Program, Duration), PathError> {
+        match self.try_serve(turn) {
+            Err(ProgramError::EndedEarly { .. }) if self.is_in_time_wait(turn) => {
+                wait_until(CLOSED_FOR, self.stop, || !self.is_in_time_wait(turn))?;
+                self.try_serve(turn).map_err(PathError::part)
+            }
+            served => served.map_err(PathError::part),
+        }
+    }
+
+    fn try_serve(&self, turn: &Turn) -> Result<(Program, Duration), ProgramError> {
+        let mut env = self.env(turn);
+        env.extend(turn.env.iter().cloned());
+        let mut server = self.start("server", &turn.command, env)?;
+        let ready = self.spec.ready(turn.port);
+        let ready = ready.map_err(|error| ProgramError::Elsewhere { why: error.to_string() })?;
+        let took = server.wait_ready(&ready, self.spec.limits.ready, self.stop)?;
+        Ok((server, took))
+    }
+
+    /// True if closed connections hold the server's port.
+    fn is_in_time_wait(&self, turn: &Turn) -> bool {
+        let holder = port_holder(Some(&self.side.netns), Transport::Tcp, turn.port);
+        matches!(holder, Ok(Some(holder)) if holder.use_ == PortUse::TimeWait)
+    }
+
+    /// Runs a command to its end.
+    fn step(
+        &self,
+        name: &str,
+        command: &str,
+        turn: &Turn,
+        stop: &AtomicBool,
+    ) -> Result<(), PathError> {
+        let program = self.start(name, command, self.env(turn)).map_err(PathError::part)?;
+        let finished = program.wait(self.spec.limits.step, stop);
+        check_status(name, &finished.map_err(PathError::part)?)
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        command: &str,
+        env: Vec<(String, String)>,
+    ) -> Result<Program, ProgramError> {
+        let (netns, cpus, folder) = (Some(&self.side.netns), &self.cpus[..], &self.folder);
+        Program::start(&program::Spec { command, env, netns, cpus, folder, name })
+    }
+
+    fn env(&self, turn: &Turn) -> Vec<(String, String)> {
+        variables(self.near_ip, self.side.ip, turn)
+    }
+
+    /// Ends kept servers. They are killed after the grace time; there is no trial left to fail.
+    pub(crate) fn end(&self, kept: &mut Kept) {
+        for server in std::mem::take(kept).into_values() {
+            let _stopped = server.stop(self.spec.limits.grace);
+        }
+    }
+}
+
+/// The far end on this host, or that of a far end's own process.
+pub(crate) struct LocalWatch<'a> {
+    serving: &'a Serving,
+    server: Option<&'a Program>,
+    ready: Option<Duration>,
+    begun: Option<Begun>,
+}
+
+/// State at the start of a client.
+struct Begun {
+    trace: Option<StageTrace>,
+    usage: Option<Usage>,
+    counters: FarCounters,
+}
+
+impl LocalWatch<'_> {
+    fn usage(&self) -> Result<Option<Usage>, PathError> {
+        self.server.map(Program::usage).transpose().map_err(PathError::part)
+    }
+
+    /// Starts to time the packets that a server receives.
+    fn trace(&self, server: &Program) -> Result<StageTrace, PathError> {
+        let of_group = server.cgroup().map(|cgroup| Narrow::Cgroup(cgroup.id()));
+        let narrow = of_group.unwrap_or_else(|| Narrow::Processes(server.processes()));
+        StageTrace::start(&self.serving.side.netns, narrow).map_err(PathError::part)
+    }
+}
+
+impl Watch for LocalWatch<'_> {
+    fn ready_ns(&self) -> Option<u64> {
+        self.ready.map(|time| time.as_nanos() as u64)
+    }
+
+    fn begin(&mut self) -> Result<(), PathError> {
+        let traced = self.server.filter(|_| self.serving.spec.stages);
+        let trace = traced.map(|server| self.trace(server)).transpose()?;
+        let (usage, counters) = (self.usage()?, FarCounters::now(&self.serving.side)?);
+        self.begun = Some(Begun { trace, usage, counters });
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), ProgramError> {
+        self.server.map_or(Ok(()), Program::check)
+    }
+
+    fn end(&mut self) -> Result<FarSeen, PathError> {
+        let counters = FarCounters::now(&self.serving.side)?;
+        let now = self.usage()?;
+        let Some(begun) = self.begun.take() else {
+            return Err(PathError::Part("the trial has not begun".into()));
+        };
+        let stages = begun.trace.map(StageTrace::stop).transpose().map_err(PathError::part)?;
+        self.check().map_err(PathError::part)?;
+        Ok(FarSeen {
+            server: now.zip(begun.usage).map(|(now, before)| now.since(&before)),
+            counters: counters.since(&begun.counters),
+            host: None,
+            stages: stages.map(Stages::from),
+        })
+    }
+}
+
+/// Variables that all commands get.
+pub(crate) fn variables(near: Ipv4Addr, far: Ipv4Addr, turn: &Turn) -> Vec<(String, String)> {
+    [
+        ("WIREPATH_NEAR", near.to_string()),
+        ("WIREPATH_FAR", far.to_string()),
+        ("WIREPATH_PORT", turn.port.to_string()),
+        ("WIREPATH_ARM", turn.name.clone()),
+        ("WIREPATH_TRIAL", turn.number.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// Waits until a condition holds, at most so long. Errors: interrupted.
+pub(crate) fn wait_until(
+    limit: Duration,
+    stop: &AtomicBool,
+    is_over: impl Fn() -> bool,
+) -> Result<(), PathError> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || is_over() {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(PathError::part(ProgramError::Interrupted { name: "server".into() }));
+        }
+        std::thread::sleep(left.min(Duration::from_millis(20)));
+    }
+}
+
+pub(crate) fn check_status(name: &str, finished: &Finished) -> Result<(), PathError> {
+    match finished.status.success() {
+        true => Ok(()),
+        false => Err(PathError::at(name, format!("{}; {}", finished.status, last_lines(finished)))),
+    }
+}
+
+/// Last lines that a program printed, for an error.
+pub(crate) fn last_lines(finished: &Finished) -> String {
+    let (stdout, stderr) = (finished.stdout.last_lines(), finished.stderr.last_lines());
+    match (stdout.trim(), stderr.trim()) {
+        ("", "") => "it printed nothing".into(),
+        ("", stderr) => format!("last lines of its standard error:\n{stderr}"),
+        (stdout, "") => format!("last lines of its output:\n{stdout}"),
+        (stdout, stderr) => {
+            format!("last lines of its output:\n{stdout}\nand of its standard error:\n{stderr}")
+        }
+    }
+}
+
+/// The error with its causes and the last lines of output in one line.
+pub(crate) fn one_line(error: &PathError) -> String {
+    let text = host::text::chain(error);
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
+}
