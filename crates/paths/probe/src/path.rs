@@ -63,8 +63,8 @@ static LOADS: [LoadKind; 8] = [
         judged: &["rtt_ns_p50", "cpu_ns_per_packet"],
         size_bytes: 64,
         rate_pps: 0,
-        // A delayed acknowledgement takes 40 ms.
-        trial: Duration::from_millis(500),
+        // A delayed acknowledgement takes 40 ms, and a median needs 20 samples.
+        trial: Duration::from_secs(1),
         peers: &[],
     },
     LoadKind {

@@ -13,7 +13,7 @@ use sys::rusage::ThreadUsage;
 use sys::tcp;
 
 use super::stream::{Stream, digest};
-use super::{Kind, PATIENCE, TAIL_BYTES, TIMEOUTS, Task};
+use super::{DIGEST, Kind, PATIENCE, TAIL_BYTES, TIMEOUTS, Task};
 use crate::role::RoleReport;
 
 /// Counts of a run, added up at its end.
@@ -148,7 +148,7 @@ impl Counts<'_> {
         self.received_count = self.payload_bytes / task.message_bytes as u64;
         let whole = self.payload_bytes >= tail_bytes as u64;
         let parts: [&[u8]; 2] = if whole { [&ring[at..], &ring[..at]] } else { [&ring[..at], &[]] };
-        self.report.engine.counters.push(("tcp_digest".into(), digest(parts)));
+        self.report.engine.counters.push((DIGEST.into(), digest(parts)));
         stream.report(task, &mut self.report);
         Ok(())
     }

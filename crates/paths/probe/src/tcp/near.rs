@@ -13,7 +13,7 @@ use sys::tcp;
 use wire::probe::HEADER_BYTES;
 
 use super::stream::{Stream, digest};
-use super::{Kind, TAIL_BYTES, TIMEOUTS, Task};
+use super::{DIGEST, Kind, TAIL_BYTES, TIMEOUTS, Task};
 use crate::role::RoleReport;
 
 /// Counts of a run, added up at its end.
@@ -171,7 +171,7 @@ fn flood(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
             *count += tail.len() as u64;
         }
     }
-    report.engine.counters.push(("tcp_digest".into(), digest([&tail, &[]])));
+    report.engine.counters.push((DIGEST.into(), digest([&tail, &[]])));
     Ok(report)
 }
 
