@@ -139,15 +139,15 @@ pub fn rollback(
         let path = store.journal_file().display().to_string();
         return Err(RollbackError::Nothing { path });
     };
+    if boot_id() != journal.header.boot {
+        store.close(lock)?;
+        return Ok(Report { settings: Vec::new(), is_stale: true });
+    }
     let place = Place { netns: journal.header.netns.clone(), root: root.map(Into::into) };
     let host = System::from_netns(
         Netns::current().map_err(KnobError::from)?,
         Place { netns: None, ..place.clone() },
     )?;
-    if boot_id() != journal.header.boot {
-        store.close(lock)?;
-        return Ok(Report { settings: Vec::new(), is_stale: true });
-    }
     let system = find_namespace(&journal, &place)?;
     // Settings are restored even if that cannot be recorded.
     let mut writer = store.resume(lock, &journal).ok();
