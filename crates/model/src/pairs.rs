@@ -14,6 +14,12 @@
 //!   baseline: within a block, each of the three trials is as likely to be the arm's. Aligned ranks
 //!   (Hodges and Lehmann 1962, Annals of Mathematical Statistics 33, 482-497).
 //!
+//! Neither holds for an arm that is noisier *and* skewed: the ranks then follow its mean, also where its median
+//! is that of the baseline, and 23 % of null runs of 64 blocks were fooled by arms 10 times noisier. The
+//! p-value of an arm whose log-ratios spread more than [`NOISIER`] times as far as the control's is therefore
+//! also at least that of the sign test, which follows the median alone. Asked of every arm, the sign test would
+//! cost too much: +5 % at 3 % noise was then found in 81.6 % of runs of 24 blocks, in place of 99.8 %.
+//!
 //! # Failed trials
 //! A trial that failed or refused the metric takes the worst rank: an infinite time or a rate of 0.
 //! Leaving it out made an arm that fails half its trials and is 15 % faster in the rest "better"
@@ -24,6 +30,10 @@ use crate::statistics::{self, Comparison};
 
 /// Number of blocks up to which the relabelling test is exact.
 const EXACT_BLOCKS: usize = 20;
+
+/// Spread of an arm's log-ratios over that of the control's, above which the arm counts as noisier: about 3
+/// times the baseline's noise.
+const NOISIER: f64 = 2.0;
 
 /// p-value above which the normal approximation is enough: no verdict depends on it.
 const EXACT_BELOW: f64 = 0.2;
@@ -84,9 +94,45 @@ impl Pairs {
     /// Compares at a level; `None` without a pair.
     pub fn compare(&self, level: f64) -> Option<Comparison> {
         let comparison = statistics::compare(&self.log_ratios, level)?;
-        let p = comparison.p.max(relabelling_p(&self.relabelled));
+        let mut p = comparison.p.max(relabelling_p(&self.relabelled));
+        if self.is_noisier() {
+            p = p.max(sign_p(&self.log_ratios));
+        }
         Some(Comparison { p, ..comparison })
     }
+
+    /// True if the log-ratios of the arm spread more than [`NOISIER`] times as far as those of the control
+    /// over the baseline.
+    fn is_noisier(&self) -> bool {
+        let Some(middle) = statistics::median(&self.log_ratios) else { return false };
+        let own: Vec<f64> =
+            self.log_ratios.iter().map(|ratio| difference(*ratio, middle).abs()).collect();
+        // Of [arm, baseline, control], each over the mean of the others: the last two differ by 3/2 of it.
+        let base = self.relabelled.iter().map(|of| difference(of[1], of[2]).abs() / 1.5);
+        let spread =
+            |values: &[f64]| statistics::median(values).filter(|spread| spread.is_finite());
+        match (spread(&own), spread(&base.collect::<Vec<f64>>())) {
+            (Some(own), Some(base)) => own > NOISIER * base,
+            _ => false,
+        }
+    }
+}
+
+/// Two-sided p-value of the sign test; values of 0 are left out.
+///
+/// Source: Arbuthnott 1710, Philosophical Transactions 27, 186-190.
+fn sign_p(log_ratios: &[f64]) -> f64 {
+    let above = log_ratios.iter().filter(|ratio| **ratio > 0.0).count();
+    let below = log_ratios.iter().filter(|ratio| **ratio < 0.0).count();
+    let (count, fewer) = (above + below, above.min(below));
+    // mass: share of sign patterns with `fewer` or less of one sign.
+    let mut share = 0.5f64.powi(count as i32);
+    let mut mass = 0.0;
+    for of in 0..=fewer {
+        mass += share;
+        share *= (count - of) as f64 / (of + 1) as f64;
+    }
+    (2.0 * mass).min(1.0)
 }
 
 /// Mean of two logarithms; the other one if one trial failed.
@@ -237,6 +283,51 @@ mod tests {
             let exactly = exact_relabelling(&ranks, seen);
             assert!((exact - exactly).abs() < 0.02, "{shift}: {exact} {exactly}");
         }
+    }
+
+    #[test]
+    fn sign_test_is_the_binomial_sum_without_zeros() {
+        // R: binom.test(2, 12)$p.value, binom.test(0, 12)$p.value, binom.test(6, 12)$p.value
+        let signs = |below: usize| -> Vec<f64> {
+            (0..14)
+                .map(|at| {
+                    if at < 2 {
+                        0.0
+                    } else if at < 2 + below {
+                        -1.0
+                    } else {
+                        2.0
+                    }
+                })
+                .collect()
+        };
+        for (below, expected) in [(2, 0.03857421875), (0, 0.00048828125), (6, 1.0)] {
+            assert!((sign_p(&signs(below)) - expected).abs() < 1e-12, "{below}");
+            assert!((sign_p(&signs(12 - below)) - expected).abs() < 1e-12, "{below}");
+        }
+        assert_eq!(sign_p(&[0.0; 9]), 1.0);
+    }
+
+    #[test]
+    fn only_an_arm_that_spreads_further_than_the_control_is_noisier() {
+        let pairs = |spread: f64| {
+            let mut random = Random::new(7, 0);
+            let mut values = |scale: f64| -> Vec<Option<f64>> {
+                (0..24).map(|_| Some((scale * random.normal()).exp())).collect()
+            };
+            let (arm, base, again) = (values(0.03 * spread), values(0.03), values(0.03));
+            Pairs::new(&arm, &base, Some(&again), 24, Better::Lower)
+        };
+        assert_eq!(
+            [1.0, 2.0, 5.0, 10.0].map(|of| pairs(of).is_noisier()),
+            [false, false, true, true]
+        );
+        let noisy = pairs(10.0);
+        assert!(noisy.compare(LEVEL).unwrap().p >= sign_p(&noisy.log_ratios));
+        // Failed trials have no spread.
+        let failed =
+            Pairs::new(&[None; 8], &[Some(1.0); 8], Some(&[Some(1.1); 8]), 8, Better::Lower);
+        assert!(!failed.is_noisier());
     }
 
     #[test]

@@ -186,6 +186,7 @@ const FIVE_PERCENT: f64 = 0.05 + 2.326 * 0.00487;
 fn at_most_one_null_run_in_twenty_has_a_false_verdict_in_every_world() {
     let noisier = |noisier| World { noisier, ..QUIET };
     let blocks = |blocks| World { blocks, ..QUIET };
+    let skewed = |noisier, blocks| World { noisier, blocks, shape: Shape::Skewed, ..QUIET };
     let fails = |share| World { variants_fail: share, baselines_fail: share, ..QUIET };
     let worlds = [
         ("arms as noisy as the baseline, 12 blocks", QUIET),
@@ -197,6 +198,10 @@ fn at_most_one_null_run_in_twenty_has_a_false_verdict_in_every_world() {
         ("heavy tails (t2)", World { shape: Shape::HeavyTails, ..QUIET }),
         ("skewed (exponential)", World { shape: Shape::Skewed, ..QUIET }),
         ("skewed, 64 blocks", World { shape: Shape::Skewed, ..blocks(64) }),
+        ("skewed, arms 3 times noisier", skewed(3.0, 12)),
+        ("skewed, arms 5 times noisier, 24 blocks", skewed(5.0, 24)),
+        ("skewed, arms 10 times noisier, 24 blocks", skewed(10.0, 24)),
+        ("skewed, arms 10 times noisier, 64 blocks", skewed(10.0, 64)),
         ("all arms fail 10 % of trials", fails(0.1)),
         ("all arms fail 30 % of trials", fails(0.3)),
         ("all arms fail 50 % of trials", fails(0.5)),
@@ -241,6 +246,10 @@ fn differences_that_users_ask_for_are_found() {
     let worlds = [
         ("+5 % at 3 % noise, 24 blocks", World { effect: 1.05, blocks: 24, ..QUIET }),
         ("+10 % at 5 % noise, 24 blocks", World { effect: 1.1, noise: 0.05, blocks: 24, ..QUIET }),
+        (
+            "+30 % of arms 3 times noisier, 24 blocks",
+            World { effect: 1.3, noisier: 3.0, blocks: 24, ..QUIET },
+        ),
     ];
     for (name, world) in worlds {
         let found = share(&world, |verdicts| verdicts[0] == Verdict::Worse);
