@@ -421,7 +421,8 @@ mod tests {
         let End { ifindex, ifname, mac, ip, .. } = &pair.far;
         let (ifindex, ifname) = (*ifindex, ifname.clone());
         let (mtu_bytes, queue, queues, port) = (1500, 0, 1, 9000);
-        let local = Local { ifindex, ifname, mtu_bytes, queue, queues, mac: *mac, ip: *ip, port };
+        let (mac, ip, addresses) = (*mac, *ip, Vec::new());
+        let local = Local { ifindex, ifname, mtu_bytes, queue, queues, mac, ip, addresses, port };
         let wait = |most| pair.far.run(|| wait_for_carrier(&local, most)).expect("the lab");
         wait(Duration::ZERO).expect("it has a link");
         // The far end of a veth loses its link with the near end.
