@@ -57,7 +57,7 @@ static LOADS: [LoadKind; 5] = [
         judged: &["rtt_ns_p50", "rtt_ns_p99", "vcpu_ns_per_packet", "cpu_ns_per_packet"],
         size_bytes: 56,
         rate_pps: 0,
-        trial: Duration::from_millis(400),
+        trial: Duration::from_millis(1500),
         peers: STREAM_PEERS,
     },
 ];
