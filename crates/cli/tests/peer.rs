@@ -338,6 +338,11 @@ fn it_outlives_nonsense() {
         assert!(it.hear()["error"]["why"].as_str().unwrap().contains("out of range"));
         task["run"]["task"][field] = right;
     }
+    // The system-call filter ends a process that sets io_uring up.
+    task["run"]["task"]["role"] = json!("echo");
+    task["run"]["task"]["engine"]["receiving"] = json!("io-uring");
+    it.say(&task);
+    assert!(it.hear()["error"]["why"].as_str().unwrap().contains("does not receive by io_uring"));
     drop(it);
     local.assert_serves();
 }

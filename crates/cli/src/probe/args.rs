@@ -86,7 +86,7 @@ pub(crate) struct EngineArgs {
     /// Segmentation offload when sending, coalescing when receiving (udp)
     #[arg(long)]
     pub(crate) gso: bool,
-    /// Calls that receive (udp)
+    /// Calls that receive (udp); a peer does not use io-uring
     #[arg(long, value_enum, default_value_t)]
     pub(crate) receiving: Receiving,
     /// Send by MSG_ZEROCOPY; answers are copied (udp)

@@ -101,7 +101,8 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     // Before the peer's: its first datagram needs an open engine.
     let mut engine = io::open(&task.setup(&local, None))?;
     privileges::drop_all().map_err(Failure::failed)?;
-    let sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
+    let mut sending = Task { role: Role::Send, duration: Some(duration), ..task.clone() };
+    sending.engine.receiving = far_receiving(&task.engine);
     task.duration = None;
     let stop = AtomicBool::new(false);
     let (own, sent) = with_live_line(context, |live| {
@@ -204,6 +205,12 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     Ok(spec)
 }
 
+/// Calls by which a peer receives: those of this end, but for io_uring, which its system-call filter
+/// forbids.
+fn far_receiving(spec: &EngineSpec) -> Receiving {
+    if spec.receiving == Receiving::IoUring { Receiving::Direct } else { spec.receiving }
+}
+
 /// Applies the settings of the whole command: idle states, CPU.
 fn settle(args: &EngineArgs) -> Result<Option<NoIdle>, Failure> {
     if let Some(cpu) = args.pin {
@@ -271,6 +278,7 @@ fn near(
     if let Some(kind) = args.far_engine {
         far_spec.kind = kind;
     }
+    far_spec.receiving = far_receiving(&spec);
     let mut task = Task {
         role: far_role,
         engine: far_spec,

@@ -438,6 +438,14 @@ fn open(
     task: &Task,
     addresses: Addresses,
 ) -> Result<(::io::AnyEngine, Option<Watch>, Say), String> {
+    if task.engine.receiving == ::io::Receiving::IoUring {
+        // The filter would end the process.
+        return Err(
+            "the far end does not receive by io_uring: its system-call filter cannot check the \
+                    requests; use another --receiving"
+                .into(),
+        );
+    }
     if task.session.is_none() {
         // An echo without a session would answer any sender, and so addresses that never asked.
         return Err("a run over the network needs a session id".into());
