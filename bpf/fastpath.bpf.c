@@ -896,17 +896,46 @@ struct net_device {
 #define ENXIO 6
 #define EOPNOTSUPP 95
 
-/*
- * Frames that a target refused: bpf_redirect_map() does not tell. A veth whose peer does not poll
- * takes none at all; then the direction is left to the slow path.
- */
-SEC("tp_btf/xdp_devmap_xmit")
-int BPF_PROG(xmit, const struct net_device *from, const struct net_device *to, int sent, int drops,
-	     int err)
+/* Counts frames that a target refused. One that takes none at all leaves its direction to the slow
+ * path. */
+static __always_inline void refused(int direction, __u64 frames, int err)
 {
 	struct control *control;
 	struct counts *counted;
 	__u32 zero = 0;
+
+	control = bpf_map_lookup_elem(&control_map, &zero);
+	counted = bpf_map_lookup_elem(&counts, &zero);
+	if (!control || !counted)
+		return;
+	counted->frames[direction == INTO ? INTO_REFUSED : OUT_OF_REFUSED] += frames;
+	if (err == -ENXIO || err == -EOPNOTSUPP) {
+		control->refused[direction] = -err;
+		control->is_on[direction] = 0;
+	}
+}
+
+struct bpf_prog;
+
+/* A target that says that it takes no redirected frames: a veth whose other end does not poll. */
+SEC("tp_btf/xdp_redirect_err")
+int BPF_PROG(redirect_err, const struct net_device *from, const struct bpf_prog *program,
+	     const void *target, int err, int map_type)
+{
+	if (map_type != BPF_MAP_TYPE_DEVMAP || from->nd_net.net->net_cookie != config.net_cookie)
+		return 0;
+	if (from->ifindex == config.port_ifindex)
+		refused(INTO, 1, err);
+	else if (from->ifindex == config.underlay_ifindex)
+		refused(OUT_OF, 1, err);
+	return 0;
+}
+
+/* Frames that a target refused after they were queued for it, such as for a full ring. */
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(xmit, const struct net_device *from, const struct net_device *to, int sent, int drops,
+	     int err)
+{
 	int is_into = to->ifindex == config.underlay_ifindex &&
 		      from->ifindex == config.port_ifindex;
 
@@ -915,17 +944,7 @@ int BPF_PROG(xmit, const struct net_device *from, const struct net_device *to, i
 	if (!is_into && (to->ifindex != config.port_ifindex ||
 			 from->ifindex != config.underlay_ifindex))
 		return 0;
-	control = bpf_map_lookup_elem(&control_map, &zero);
-	counted = bpf_map_lookup_elem(&counts, &zero);
-	if (!control || !counted)
-		return 0;
-	counted->frames[is_into ? INTO_REFUSED : OUT_OF_REFUSED] += drops;
-	if (err == -ENXIO || err == -EOPNOTSUPP) {
-		int direction = is_into ? INTO : OUT_OF;
-
-		control->refused[direction] = -err;
-		control->is_on[direction] = 0;
-	}
+	refused(is_into ? INTO : OUT_OF, drops, err);
 	return 0;
 }
 

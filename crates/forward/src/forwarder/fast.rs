@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::IoError;
 use io::forward::{
-    FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastCarrier, FastDirection, FastHeader,
-    FastPath, FastRules, FastStation, fast_station_key, fast_station_of,
+    FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastCarrier, FastHeader, FastPath, FastRules,
+    FastStation, fast_station_key, fast_station_of,
 };
 use wire::ecn::{self, Ecn};
 
@@ -27,8 +28,6 @@ pub(super) struct FastTable {
     rules: Option<FastRules>,
     /// Frames wait for a shaper or for classes, which only the slow path has.
     pub(super) is_shaped: bool,
-    /// By direction: frames given to the slow path at the last synchronization.
-    given: [u64; 2],
     /// Entries that the maps did not take; their frames take the slow path.
     pub(super) refused_count: u64,
 }
@@ -42,7 +41,6 @@ impl FastTable {
             by_index: Vec::new(),
             rules: None,
             is_shaped,
-            given: [0; 2],
             refused_count: 0,
         }
     }
@@ -170,15 +168,52 @@ impl FastTable {
         }
     }
 
-    /// True if the slow path was given no frame in `direction` since the last call.
-    pub(super) fn is_quiet(&mut self, direction: FastDirection) -> bool {
-        let given = self.path.given(direction);
-        std::mem::replace(&mut self.given[direction as usize], given) == given
-    }
-
     /// Sets the limit of the programs, which count the frames of both paths.
     pub(super) fn set_policer(&self, rules: &Rules, now_ns: u64) {
         self.path.set_policer(rules.policer.map(|p| (p.rate_bits_per_s, p.burst_bytes)), now_ns);
+    }
+}
+
+/// Frames of one direction that the programs gave to the slow path and that no counter of the kernel or
+/// of the forwarder has: without them new stations would wait until they are taken over by force.
+#[derive(Debug)]
+pub(super) struct Missing {
+    lost_count: AtomicU64,
+    /// Least number that was missing when the receive ring was empty. A frame on its way to the ring is
+    /// missing too, for microseconds.
+    least_count: AtomicU64,
+}
+
+impl Default for Missing {
+    fn default() -> Self {
+        Missing { lost_count: AtomicU64::new(0), least_count: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Missing {
+    /// Frames finished, from those counted, at a moment when the ring was empty.
+    pub(super) fn finished(&self, given: u64, counted: u64) -> u64 {
+        let lost = self.lost_count.load(Ordering::Relaxed);
+        let finished = counted.saturating_add(lost);
+        match given.checked_sub(finished) {
+            Some(missing) => {
+                self.least_count.fetch_min(missing, Ordering::Relaxed);
+                finished
+            }
+            // One that was given up was only on its way.
+            None => {
+                self.lost_count.store(0, Ordering::Relaxed);
+                counted
+            }
+        }
+    }
+
+    /// Gives up the frames that have been missing since the last call.
+    pub(super) fn give_up(&self) {
+        let least = self.least_count.swap(u64::MAX, Ordering::Relaxed);
+        if least != u64::MAX {
+            self.lost_count.fetch_add(least, Ordering::Relaxed);
+        }
     }
 }
 
@@ -209,4 +244,34 @@ pub(super) fn counts(path: &FastPath) -> Result<Vec<(&'static str, u64)>, IoErro
     let [into, out_of, ..] = counts;
     named.extend([("into_tunnels_sent", into), ("out_of_tunnels_sent", out_of)]);
     Ok(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_that_stays_missing_is_given_up_and_one_on_its_way_is_not() {
+        let missing = Missing::default();
+        assert_eq!(missing.finished(10, 9), 9);
+        assert_eq!(missing.finished(11, 11), 11);
+        missing.give_up();
+        assert_eq!(missing.finished(20, 18), 18, "nothing was given up");
+        assert_eq!(missing.finished(25, 24), 24);
+        missing.give_up();
+        assert_eq!(missing.finished(26, 25), 26, "one has been missing all the time");
+        // It was slow, not lost.
+        assert_eq!(missing.finished(26, 26), 26);
+        assert_eq!(missing.finished(27, 26), 26);
+    }
+
+    #[test]
+    fn marks_of_the_programs_are_those_of_the_rfc() {
+        let table = ecn_table();
+        // Outer CE: dropped, then copied; outer ECT(1) over ECT(0); unmarked.
+        assert_eq!(table[12..], [FAST_ECN_DROP, 3, 3, 3]);
+        assert_eq!(table[1 << 2 | 2], 1);
+        assert_eq!(table[..4], [0, 1, 2, 3]);
+        assert_eq!(table[1 << 2], FAST_ECN_ODD);
+    }
 }

@@ -32,7 +32,7 @@ pub use work::Work;
 
 use counts::Counts;
 use egress::Egress;
-use fast::FastTable;
+use fast::{FastTable, Missing};
 
 /// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
@@ -45,6 +45,8 @@ pub struct Forwarder<'p> {
     // Dropped first, so that no frame is redirected to a closed socket.
     filters: [Option<PortFilter>; 2],
     fast: Option<Arc<FastPath>>,
+    /// By direction of the fast path.
+    missing: [Missing; 2],
     into_tunnels: Order<Ingress<'p>, Egress<'p>>,
     out_of_tunnels: Order<Ingress<'p>, Egress<'p>>,
     pool: &'p Pool,
@@ -167,6 +169,7 @@ impl<'p> Forwarder<'p> {
         Ok(Forwarder {
             filters: [port_filter, underlay_filter],
             fast,
+            missing: Default::default(),
             into_tunnels: Order::new(order, ingress(port_rx), into_egress)?,
             out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
             pool,
@@ -193,13 +196,7 @@ impl<'p> Forwarder<'p> {
         let mut table = self.table();
         let Table { fdb, fast: Some(kept), .. } = &mut *table else { return };
         kept.refresh(fdb, &entered, now_ns);
-        for (direction, order) in self.directions() {
-            // A frame that the kernel lost without a count would keep stations waiting for ever.
-            let given = fast.given(direction);
-            if kept.is_quiet(direction) && self.is_empty(order) {
-                fast.set_finished(direction, given);
-            }
-        }
+        self.missing.iter().for_each(Missing::give_up);
     }
 
     /// Errors of the interfaces that take no frames from the fast path, by direction.
@@ -337,10 +334,6 @@ impl<'p> Forwarder<'p> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn directions(&self) -> [(FastDirection, &Order<Ingress<'p>, Egress<'p>>); 2] {
-        [(FastDirection::Into, &self.into_tunnels), (FastDirection::OutOf, &self.out_of_tunnels)]
-    }
-
     /// True if no frame is in a worker, a queue or the kernel's send ring.
     fn is_empty(&self, order: &Order<Ingress<'p>, Egress<'p>>) -> bool {
         let mut is_idle = false;
@@ -361,8 +354,9 @@ impl<'p> Forwarder<'p> {
         // Frames that were given, but found no room.
         let Some(lost) = io::forward::xsk_statistics(socket) else { return };
         if self.is_empty(order) {
-            let lost = lost.rx_dropped_count + lost.rx_ring_full_count;
-            fast.set_finished(direction, admitted + lost);
+            let counted = admitted + lost.rx_dropped_count + lost.rx_ring_full_count;
+            let missing = &self.missing[direction as usize];
+            fast.set_finished(direction, missing.finished(fast.given(direction), counted));
         }
     }
 

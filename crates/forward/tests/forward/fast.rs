@@ -280,6 +280,39 @@ fn wrong_checksums_and_marks_that_cannot_be_carried_are_dropped_by_reason() {
     assert_eq!(count(&counts, "slow_checksum"), 2, "{counts:?}");
 }
 
+#[test]
+fn interface_that_takes_no_redirected_frames_is_left_to_the_slow_path() {
+    let _alone = alone();
+    let lab = fast_lab();
+    // Without it the other end of the veth does not poll.
+    lab.far.set_feature(ethtool::Feature::GRO, false).expect("veth has the feature");
+    let frame = v4(17, 0, 64, ipv4::DONT_FRAGMENT, 100);
+    let (refusals, counts) =
+        forwarding_by(&lab, Ports::InKernel, 1, carried_by(&lab, CARRIERS[0]), |forwarder| {
+            let rx = lab.far.run(|| PacketRx::open_all(lab.far.ifindex, 1 << 20).expect("it"));
+            let mut rx = rx.expect("the namespace exists");
+            let tx = lab.near.run(|| PacketTx::open(lab.near.ifindex, 2048, 64).expect("it"));
+            let mut tx = tx.expect("the namespace exists");
+            let mut got = 0;
+            for _ in 0..500 {
+                tx.post(1, frame.len(), |slot| slot.copy_from_slice(&frame));
+                tx.kick().expect("the link is up");
+                thread::sleep(Duration::from_millis(2));
+                tx.reap();
+                rx.take(64, |bytes, _, _| {
+                    got += u32::from(bytes.windows(6).any(|window| window == SENDER));
+                });
+                if got > 100 && forwarder.refusals()[0].is_some() {
+                    break;
+                }
+            }
+            forwarder.refusals()
+        });
+    assert!(refusals[0].is_some() && refusals[1].is_none(), "{refusals:?} {counts:?}");
+    assert!(count(&counts, "into_tunnels_sent") > 100, "{counts:?}");
+    assert!((1..20).contains(&count(&counts, "into_tunnels_refused")), "{counts:?}");
+}
+
 fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
     counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }

@@ -60,6 +60,8 @@ pub const FAST_COUNTS: [&str; 22] = [
     "slow_tunnel",
 ];
 
+const _: () = assert!(size_of::<types::counts>() == size_of::<[u64; FAST_COUNTS.len()]>());
+
 /// Direction of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastDirection {
@@ -163,7 +165,7 @@ pub struct FastRules {
 pub struct FastPath {
     // Detached first.
     links: Mutex<Vec<Link>>,
-    _xmit: libbpf_rs::Link,
+    _watched: [libbpf_rs::Link; 2],
     control: Mapping,
     headers: MapHandle,
     tunnels: MapHandle,
@@ -217,11 +219,14 @@ impl FastPath {
                 .update(&key.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY)
                 .map_err(|why| BpfError::NoInterface { ifindex, source: io::Error::other(why) })?;
         }
-        let xmit = loaded.program("xmit")?.attach().map_err(|why| BpfError::Attach {
-            program: "xmit",
-            interface: Interface::read(spec.ifindexes[1]),
-            source: io::Error::other(why),
-        })?;
+        let watch = |name: &'static str| {
+            loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
+                program: name,
+                interface: Interface::read(spec.ifindexes[1]),
+                source: io::Error::other(why),
+            })
+        };
+        let watched = [watch("redirect_err")?, watch("xmit")?];
         let control = loaded.map("control_map")?;
         let control =
             Mapping::of_fd(control.as_fd(), size_of::<types::control>(), 0).map_err(|source| {
@@ -229,7 +234,7 @@ impl FastPath {
             })?;
         Ok(FastPath {
             links: Mutex::default(),
-            _xmit: xmit,
+            _watched: watched,
             control,
             headers: loaded.map("headers")?,
             tunnels: loaded.map("tunnels")?,
