@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use io::forward::TunnelCarrier;
 use wire::vxlan;
 
 /// Encapsulation of the inner frames.
@@ -62,6 +63,15 @@ pub struct Outer {
     pub has_checksum: bool,
     /// Enables GRE sequence numbers.
     pub has_sequence: bool,
+}
+
+impl From<Carrier> for TunnelCarrier {
+    fn from(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Vxlan { vni } => TunnelCarrier::Vxlan { vni },
+            Carrier::Gretap { key } => TunnelCarrier::Gre { key },
+        }
+    }
 }
 
 impl Outer {

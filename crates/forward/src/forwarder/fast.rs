@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::IoError;
 use io::forward::{
-    FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastCarrier, FastHeader, FastPath, FastRules,
-    FastStation, fast_station_key, fast_station_of,
+    FAST_ECN_DROP, FAST_ECN_ODD, FAST_TUNNELS_MAX, FastHeader, FastPath, FastRules, FastStation,
+    TunnelCarrier, fast_station_key, fast_station_of,
 };
 use wire::ecn::{self, Ecn};
 
 use super::Rules;
 use crate::fdb::{Fdb, Port};
-use crate::spec::{Carrier, Tunnel};
+use crate::spec::Tunnel;
 
 /// State of the fast path that the table's lock protects.
 #[derive(Debug)]
@@ -51,17 +51,17 @@ impl FastTable {
         let gone: Vec<Tunnel> =
             self.numbers.keys().filter(|known| !tunnels.contains(known)).copied().collect();
         for tunnel in &gone {
-            self.path.remove_tunnel([tunnel.remote, tunnel.local], carrier_of(tunnel));
+            self.path.remove_tunnel([tunnel.remote, tunnel.local], tunnel.carrier.into());
             let is_shared = tunnels
                 .iter()
                 .any(|other| (other.local, other.carrier) == (tunnel.local, tunnel.carrier));
             if !is_shared {
-                self.path.remove_segment(tunnel.local, carrier_of(tunnel));
+                self.path.remove_segment(tunnel.local, tunnel.carrier.into());
             }
         }
         self.by_index.clear();
         for (tunnel, encap) in tunnels.iter().zip(&rules.encaps) {
-            let carrier = carrier_of(tunnel);
+            let carrier: TunnelCarrier = tunnel.carrier.into();
             let mut written = self.path.add_segment(tunnel.local, carrier);
             let number = self.number(tunnel);
             self.by_index.push(number);
@@ -214,13 +214,6 @@ impl Missing {
         if least != u64::MAX {
             self.lost_count.fetch_add(least, Ordering::Relaxed);
         }
-    }
-}
-
-fn carrier_of(tunnel: &Tunnel) -> FastCarrier {
-    match tunnel.carrier {
-        Carrier::Vxlan { vni } => FastCarrier::Vxlan { vni },
-        Carrier::Gretap { key } => FastCarrier::Gretap { key },
     }
 }
 

@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 
 use host::net::{self, Link, NetError, ethtool};
 use io::forward::{
-    FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelCarrier, TunnelFrames,
-    TunnelId, open_fast_ports, open_packet_port, open_port, open_tap_port,
+    FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, TunnelId,
+    open_fast_ports, open_packet_port, open_port, open_tap_port,
 };
 use io::{Copying, IoError, XdpMode};
 
@@ -13,7 +13,7 @@ use super::{Operator, RunError, silencer};
 use crate::config::{Config, Engine};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::forwarder::ecn_table;
-use crate::spec::{Carrier, Tunnel};
+use crate::spec::Tunnel;
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
 const POOL_FRAMES: u32 = 16_384;
@@ -186,13 +186,7 @@ fn unfinished(ifname: &str) -> String {
 
 /// Local ends of all tunnels: the XDP program takes their frames and no others.
 pub(super) fn tunnel_ids(config: &Config) -> Vec<TunnelId> {
-    let id = |tunnel: &Tunnel| TunnelId {
-        local: tunnel.local,
-        carrier: match tunnel.carrier {
-            Carrier::Vxlan { vni } => TunnelCarrier::Vxlan { vni },
-            Carrier::Gretap { key } => TunnelCarrier::Gre { key },
-        },
-    };
+    let id = |tunnel: &Tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() };
     config.tunnels.iter().map(|configured| id(&configured.tunnel)).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::error::IoError;
 
 pub use copying::{open_packet_port, open_tap_port};
 pub use sys::bpf::{
-    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX, FastCarrier,
+    FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
     FastDirection, FastHeader, FastPath, FastRules, FastStation, FilterCounts, TunnelCarrier,
     TunnelFrames, TunnelId, fast_station_key, fast_station_of,
 };

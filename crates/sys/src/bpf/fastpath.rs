@@ -13,6 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::error::BpfError;
+use super::filter::TunnelCarrier;
 use super::interface::Interface;
 use super::link::{Link, XdpMode};
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
@@ -116,23 +117,6 @@ pub struct FastHeader {
     pub bytes: [u8; FAST_HEADER_BYTES_MAX],
     /// 50 for VXLAN, 38 and 42 for GRE without and with a key.
     pub len_bytes: u32,
-}
-
-/// Network of a tunnel, as its packets carry it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FastCarrier {
-    Vxlan { vni: u32 },
-    Gretap { key: Option<u32> },
-}
-
-impl FastCarrier {
-    fn id_and_kind(self) -> (u32, u32) {
-        match self {
-            FastCarrier::Vxlan { vni } => (vni, 1),
-            FastCarrier::Gretap { key: None } => (0, 2),
-            FastCarrier::Gretap { key: Some(key) } => (key, 3),
-        }
-    }
 }
 
 /// Station of the forwarding table.
@@ -338,7 +322,7 @@ impl FastPath {
     pub fn add_tunnel(
         &self,
         ends: [IpAddr; 2],
-        carrier: FastCarrier,
+        carrier: TunnelCarrier,
         tunnel: u32,
     ) -> Result<(), BpfError> {
         let Some(key) = ends_of(ends, carrier) else { return Ok(()) };
@@ -348,7 +332,7 @@ impl FastPath {
     }
 
     /// Removes a tunnel from those that the programs open.
-    pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: FastCarrier) {
+    pub fn remove_tunnel(&self, ends: [IpAddr; 2], carrier: TunnelCarrier) {
         if let Some(key) = ends_of(ends, carrier) {
             // It may not be there.
             let _ = self.tunnels.delete(key.as_bytes());
@@ -360,14 +344,14 @@ impl FastPath {
     ///
     /// # Errors
     /// [`BpfError::Map`].
-    pub fn add_segment(&self, local: IpAddr, carrier: FastCarrier) -> Result<(), BpfError> {
+    pub fn add_segment(&self, local: IpAddr, carrier: TunnelCarrier) -> Result<(), BpfError> {
         self.segments
             .update(segment_of(local, carrier).as_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|why| map_error("segments", "written", why))
     }
 
     /// Removes a local end.
-    pub fn remove_segment(&self, local: IpAddr, carrier: FastCarrier) {
+    pub fn remove_segment(&self, local: IpAddr, carrier: TunnelCarrier) {
         let _ = self.segments.delete(segment_of(local, carrier).as_bytes());
     }
 
@@ -527,14 +511,14 @@ pub fn fast_station_of(key: u64) -> (u16, [u8; 6]) {
 }
 
 /// Key of a tunnel over IPv4: remote and local address.
-fn ends_of([remote, local]: [IpAddr; 2], carrier: FastCarrier) -> Option<types::ends> {
+fn ends_of([remote, local]: [IpAddr; 2], carrier: TunnelCarrier) -> Option<types::ends> {
     let (IpAddr::V4(remote), IpAddr::V4(local)) = (remote, local) else { return None };
     let (id, kind) = carrier.id_and_kind();
     let [remote, local] = [remote, local].map(|v4| u32::from_ne_bytes(v4.octets()));
     Some(types::ends { remote, local, id, kind })
 }
 
-fn segment_of(local: IpAddr, carrier: FastCarrier) -> types::segment {
+fn segment_of(local: IpAddr, carrier: TunnelCarrier) -> types::segment {
     let (id, kind) = carrier.id_and_kind();
     let local = match local {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -71,6 +71,7 @@ pub struct TunnelId {
     pub carrier: TunnelCarrier,
 }
 
+/// Network of a tunnel, as its packets carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TunnelCarrier {
     Vxlan {
@@ -82,6 +83,17 @@ pub enum TunnelCarrier {
     },
 }
 
+impl TunnelCarrier {
+    /// Fields of the programs' maps: VNI or key, and CARRIER_* of bpf/tunnel.bpf.c and bpf/fastpath.bpf.c.
+    pub(super) fn id_and_kind(self) -> (u32, u32) {
+        match self {
+            TunnelCarrier::Vxlan { vni } => (vni, 1),
+            TunnelCarrier::Gre { key: None } => (0, 2),
+            TunnelCarrier::Gre { key: Some(key) } => (key, 3),
+        }
+    }
+}
+
 impl TunnelId {
     /// `struct tunnel_id` of bpf/tunnel.bpf.c.
     fn to_bytes(self) -> [u8; 24] {
@@ -89,11 +101,7 @@ impl TunnelId {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        let (carrier, id) = match self.carrier {
-            TunnelCarrier::Vxlan { vni } => (1_u32, vni),
-            TunnelCarrier::Gre { key: None } => (2, 0),
-            TunnelCarrier::Gre { key: Some(key) } => (3, key),
-        };
+        let (id, carrier) = self.carrier.id_and_kind();
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&local.octets());
         bytes[16..20].copy_from_slice(&carrier.to_ne_bytes());
