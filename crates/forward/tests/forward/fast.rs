@@ -266,7 +266,7 @@ fn wrong_checksums_and_marks_that_cannot_be_carried_are_dropped_by_reason() {
                 tx.post(1, bad.len(), |slot| slot.copy_from_slice(bad));
                 tx.kick().expect("the link is up");
             }
-            pass(&lab.far, &lab.near, &[whole.clone()]);
+            pass(&lab.far, &lab.near, std::slice::from_ref(&whole));
             for name in ["ip_checksum", "udp_checksum", "congestion"] {
                 let begun = Instant::now();
                 while sum_of(&forwarder.counts(), name) == 0 && begun.elapsed().as_secs() < 5 {

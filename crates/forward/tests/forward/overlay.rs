@@ -41,7 +41,7 @@ fn sequence_numbers_of_a_tunnel_ascend_whatever_is_flooded_and_reserved_addresse
         spec.fdb.add_static(0, KNOWN, Port::Tunnel(1)).expect("there is room");
     };
     for workers in [1, 2] {
-        let (seen, counts) = forwarding_with(&lab, XdpMode::Native, workers, &tunnels, || {
+        let (seen, counts) = forwarding_with(&lab, XdpMode::Native, workers, tunnels, || {
             let rx = lab.far.run(|| PacketRx::open_all(lab.far.ifindex, 4 << 20).expect("it"));
             let mut rx = rx.expect("the namespace exists");
             let tx = lab.near.run(|| PacketTx::open(lab.near.ifindex, 256, 256).expect("it"));
