@@ -3,15 +3,12 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    Arm, Clock, Ended, Load, LoadKind, Path, Search, SearchPlan, SearchStep, Session, Support,
-    SwitchId, is_event_count,
+    Arm, Clock, Ended, Search, SearchPlan, SearchStep, Session, Support, SwitchId, is_event_count,
 };
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{
-    Proof, ProveArgs, Proven, SessionTrials, Since, conduct, lock, parameters, progress_bar,
-};
+use crate::experiment::{Proof, Proven, SessionTrials, Since, conduct, progress_bar};
 use crate::shared_args::LimitArgs;
 use crate::{console, signals};
 
@@ -20,35 +17,6 @@ pub(crate) const BEST: &str = "best";
 
 /// Fewest blocks of the experiment that measures a set: its members may differ little.
 const BLOCKS_MIN: u32 = 16;
-
-/// Finds and measures the best set of a path's switches; see [`find`].
-pub(crate) fn prove(
-    context: &Context,
-    args: &ProveArgs,
-    path: &dyn Path,
-    kind: &LoadKind,
-    load: &Load,
-) -> Result<Proven, Failure> {
-    if args.series.runs > 1 || args.baseline.baseline.is_some() || !args.peers.is_empty() {
-        return Err(Failure::Usage(
-            "--arms best cannot be combined with --runs, --baseline or --peers; prove the set that it \
-             finds with them"
-                .into(),
-        ));
-    }
-    let _lock = lock()?;
-    let mut session = path.open(load)?;
-    let proof = Proof {
-        path: path.name(),
-        judged: kind.judged.iter().map(|&name| name.to_owned()).collect(),
-        load: parameters(load, &args.run.limits),
-        arms: Vec::new(),
-        search: None,
-    };
-    let switches = model::ids(path.switches());
-    let support = &mut |arm: &Arm| path.support(arm, load);
-    find(context, &args.run.limits, &proof, &switches, support, session.as_mut(), Some(load.trial))
-}
 
 /// Searches in half of the time, then measures the set and the set without each member, and drops members
 /// until leaving out any of the rest makes it worse.

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Version of every document but a result ([`model::SCHEMA`]); raised when a field changes its meaning.
+pub(crate) const DOCUMENT: u32 = 1;
+
 /// Options that apply to every command.
 #[derive(Debug, Args)]
 pub(crate) struct Context {

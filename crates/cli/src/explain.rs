@@ -262,7 +262,7 @@ impl From<Summary> for Document {
     fn from(summary: Summary) -> Document {
         let cost = summary.cost;
         Document {
-            schema: crate::schema::DOCUMENT,
+            schema: crate::context::DOCUMENT,
             command: "explain",
             followed_ns: summary.followed.as_nanos() as u64,
             packets_count: summary.packets_count,

@@ -8,6 +8,7 @@ mod console;
 mod context;
 mod doctor;
 mod exit;
+mod experiment;
 mod explain;
 mod fake;
 mod far_args;

@@ -5,11 +5,9 @@ use schemars::{JsonSchema, Schema};
 
 use crate::exit::Failure;
 use crate::{
-    console, doctor, explain, guest, history, paths_list, probe, prove, series, serve, tune, vmnic,
+    console, doctor, experiment, explain, guest, history, paths_list, probe, series, serve, tune,
+    vmnic,
 };
-
-/// Version of every document but a result ([`model::SCHEMA`]); raised when a field changes its meaning.
-pub(crate) const DOCUMENT: u32 = 1;
 
 /// A command's name after `wirepath`, and the schema of its document.
 type Document = (&'static str, fn() -> Schema);
@@ -35,8 +33,8 @@ const DOCUMENTS: &[Document] = &[
     ("probe ping", of::<probe::Document<'_>>),
     ("probe receive", of::<probe::Document<'_>>),
     ("probe send", of::<probe::Document<'_>>),
-    ("prove", of::<prove::Document<'_>>),
-    ("prove command", of::<prove::Document<'_>>),
+    ("prove", of::<experiment::Document<'_>>),
+    ("prove command", of::<experiment::Document<'_>>),
     ("report", of::<model::Outcome>),
     ("serve", of::<serve::Document>),
     ("tune apply", of::<tune::apply::Document>),
@@ -44,7 +42,7 @@ const DOCUMENTS: &[Document] = &[
     ("tune export", of::<tune::export::Document>),
     ("tune knobs", of::<tune::show::KnobsDocument>),
     ("tune plan", of::<host::tune::Plan>),
-    ("tune prove", of::<prove::Document<'_>>),
+    ("tune prove", of::<experiment::Document<'_>>),
     ("tune rollback", of::<tune::apply::Document>),
     ("tune status", of::<tune::show::StatusDocument>),
     ("tune verify", of::<tune::verify::Document>),

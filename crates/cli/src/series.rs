@@ -12,8 +12,8 @@ use sys::child::{Child, Place};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{Document, Proof, ProveArgs, Proven};
-use crate::shared_args::{LimitArgs, parse_duration};
+use crate::experiment::{Document, Proof, Proven};
+use crate::shared_args::{BaselineArgs, LimitArgs, parse_duration};
 use crate::{console, machine, results, signals};
 
 /// Repetition of a whole experiment.
@@ -155,18 +155,19 @@ pub(crate) fn say(proven: &[Proven]) {
 /// runs for a verdict; both are refused before anything is measured.
 pub(crate) fn earlier(
     context: &Context,
-    args: &ProveArgs,
+    args: &BaselineArgs,
+    series: &SeriesArgs,
     proof: &Proof<'_>,
 ) -> Result<Option<Vec<Outcome>>, Failure> {
-    let Some(wanted) = &args.baseline.baseline else { return Ok(None) };
+    let Some(wanted) = &args.baseline else { return Ok(None) };
     let olds = results::series(&results::open_reading(context)?, wanted)?;
     for old in &olds {
         model::comparable(old, "this run", proof.path, &proof.load)
             .map_err(|e| Failure::Usage(e.to_string()))?;
     }
     let here = machine::here();
-    check_machine(&olds, &here.id, args.baseline.any_machine)?;
-    let Some(by) = args.baseline.fail_on.map(results::by) else { return Ok(Some(olds)) };
+    check_machine(&olds, &here.id, args.any_machine)?;
+    let Some(by) = args.fail_on.map(results::by) else { return Ok(Some(olds)) };
     let counts = |arm: &Arm| match arm.kind {
         ArmKind::Control => false,
         ArmKind::Baseline => by == By::Value,
@@ -174,14 +175,14 @@ pub(crate) fn earlier(
     };
     let arms = proof.arms.iter().filter(|(arm, can)| counts(arm) && *can == Support::Yes).count();
     let needed = model::runs_needed(arms * proof.judged.len());
-    if olds.len().min(args.series.runs as usize) < needed {
+    if olds.len().min(series.runs as usize) < needed {
         return Err(Failure::Usage(format!(
             "--fail-on needs at least {needed} runs a side for a verdict on {arms} arms by {} figures; \
              here are {} earlier and {} new runs: give --runs {needed}, a baseline of {needed} runs \
              (ID,ID,… or 'PREFIX*'), or fewer arms",
             proof.judged.len(),
             olds.len(),
-            args.series.runs
+            series.runs
         )));
     }
     Ok(Some(olds))

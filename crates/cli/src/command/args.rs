@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::lookup;
 use crate::series::SeriesArgs;
 use crate::shared_args::{LimitArgs, ThresholdArgs, parse_duration};
-use crate::tune::StateArgs;
+use crate::tune::state::StateArgs;
 
 /// Time to spend unless another is given.
 const TIME: Duration = Duration::from_secs(60);

@@ -15,9 +15,10 @@ pub(crate) use args::{CommandArgs, ProgramArgs};
 use crate::best::{self, BEST};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::{Proof, Proven, conduct, lock};
+use crate::experiment::{Proof, Proven, conduct, lock};
 use crate::shared_args::LimitArgs;
-use crate::tune::{Guard, StateArgs};
+use crate::tune::guard::Guard;
+use crate::tune::state::StateArgs;
 use crate::{against, console, series, signals};
 
 pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use super::CommandArgs;
 use crate::best::BEST;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::prove::Resumed;
+use crate::experiment::Resumed;
 use crate::{machine, results};
 
 /// Loads an experiment that did not reach its end.

@@ -66,7 +66,7 @@ pub(crate) fn show(
     }
     if context.json {
         console::json(&Document {
-            schema: crate::schema::DOCUMENT,
+            schema: crate::context::DOCUMENT,
             about: title,
             findings: &report.findings,
             facts: &report.facts,

@@ -44,7 +44,10 @@ fn list(context: &Context, last: usize, path: Option<String>) -> Result<(), Fail
         store => store?.list(&filter)?,
     };
     if context.json {
-        return console::json(&ListDocument { schema: crate::schema::DOCUMENT, experiments: rows });
+        return console::json(&ListDocument {
+            schema: crate::context::DOCUMENT,
+            experiments: rows,
+        });
     }
     if rows.is_empty() {
         return console::text("no experiments yet; run: wirepath prove probe");

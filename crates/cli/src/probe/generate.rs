@@ -61,7 +61,7 @@ pub(crate) fn run(context: &Context, args: &GenerateArgs) -> Result<(), Failure>
     let pps = made.sent as f64 / made.sending.as_secs_f64().max(1e-9);
     if context.json {
         return console::json(&Document {
-            schema: crate::schema::DOCUMENT,
+            schema: crate::context::DOCUMENT,
             command: "probe generate",
             size_bytes: args.size,
             sent_count: made.sent,

@@ -84,7 +84,7 @@ impl<'a> Document<'a> {
             (metric.name, MetricDocument { unit, value, refused })
         };
         Document {
-            schema: crate::schema::DOCUMENT,
+            schema: crate::context::DOCUMENT,
             command,
             size_bytes,
             wall_ns: m.wall_ns,

@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &ExportArgs) -> Re
     }
     let files = write(&args.output, &exported.files)?;
     if context.json {
-        let (schema, plan) = (crate::schema::DOCUMENT, plan.digest());
+        let (schema, plan) = (crate::context::DOCUMENT, plan.digest());
         let (omitted, next) = (exported.omitted, exported.next);
         return console::json(&Document { schema, plan, files, omitted, next });
     }

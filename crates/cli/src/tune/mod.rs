@@ -2,10 +2,10 @@
 
 pub(crate) mod apply;
 pub(crate) mod export;
-mod guard;
+pub(crate) mod guard;
 pub(crate) mod prove;
 pub(crate) mod show;
-mod state;
+pub(crate) mod state;
 pub(crate) mod verify;
 
 use clap::{Args, Subcommand};

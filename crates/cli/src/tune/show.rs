@@ -60,7 +60,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
     let store = state.store();
     let Some(journal) = store.read()? else {
         if context.json {
-            let (schema, phase) = (crate::schema::DOCUMENT, "nothing-applied");
+            let (schema, phase) = (crate::context::DOCUMENT, "nothing-applied");
             return console::json(&StatusDocument { schema, phase, applied: None });
         }
         return console::text("nothing is applied");
@@ -90,7 +90,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
             guard_failure,
             settings,
         };
-        let schema = crate::schema::DOCUMENT;
+        let schema = crate::context::DOCUMENT;
         return console::json(&StatusDocument { schema, phase, applied: Some(applied) });
     }
     let interface = header.interface.as_deref().unwrap_or("the machine");
@@ -150,7 +150,7 @@ pub(super) fn knobs(
         });
     }
     if context.json {
-        return console::json(&KnobsDocument { schema: crate::schema::DOCUMENT, knobs: docs });
+        return console::json(&KnobsDocument { schema: crate::context::DOCUMENT, knobs: docs });
     }
     console::text(&text)
 }

@@ -43,7 +43,7 @@ pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Re
         differing => format!("{differing} of {all} not as planned"),
     };
     if context.json {
-        let schema = crate::schema::DOCUMENT;
+        let schema = crate::context::DOCUMENT;
         console::json(&Document { schema, plan: plan.digest(), settings_count, differing })?;
     } else {
         let mut text = String::new();

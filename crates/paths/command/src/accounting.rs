@@ -11,7 +11,7 @@ use lab::program::Usage;
 use model::{Cost, Measurement, PathError, Shape, Trap};
 use serde::{Deserialize, Serialize};
 
-use crate::place::Side;
+use crate::side::Side;
 
 /// Counters of a namespace's sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

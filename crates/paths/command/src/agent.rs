@@ -21,9 +21,10 @@ use model::PathError;
 
 use crate::check;
 use crate::exchange::{LINE_BYTES_MAX, Opening, Reply, Request};
-use crate::place::Side;
+use crate::problem::Problem;
 use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Turn, Watch, one_line};
 use crate::settings::Settings;
+use crate::side::Side;
 use crate::switches::{End, Switch};
 
 /// Time between two looks at the server while a client runs.
@@ -115,7 +116,7 @@ impl Agent {
         Ok(Agent { serving, kept: Kept::new(), settings, clock, nic })
     }
 
-    fn check(&self) -> Vec<check::Problem> {
+    fn check(&self) -> Vec<Problem> {
         let spec = &self.serving.spec;
         let mut problems = check::commands(spec, End::Far);
         problems.extend(check::side(spec, End::Far, &self.serving.side, false));

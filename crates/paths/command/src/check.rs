@@ -6,20 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use host::text::chain;
 use lab::program::{PortUse, Ready, Transport, port_holder};
-use serde::{Deserialize, Serialize};
 
-use crate::place::{FarPlace, Place, Side};
+use crate::place::{FarPlace, Place};
+use crate::problem::Problem;
 use crate::settings::unusable_knobs;
+use crate::side::Side;
 use crate::spec::Warmup;
 use crate::{ArmSpec, End, Spec};
-
-/// A mistake that would fail trials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Part of the experiment, such as `client`.
-    pub part: String,
-    pub why: String,
-}
 
 fn problem(part: &str, why: Option<String>) -> Option<Problem> {
     why.map(|why| Problem { part: part.to_owned(), why })

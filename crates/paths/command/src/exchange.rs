@@ -19,7 +19,7 @@ use model::{Machine, NotEffective};
 use serde::{Deserialize, Serialize};
 
 use crate::Experiment;
-use crate::check::Problem;
+use crate::problem::Problem;
 use crate::serve::{FarSeen, Turn};
 
 /// Longest line, bytes.

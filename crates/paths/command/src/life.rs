@@ -12,8 +12,8 @@ use model::{Measurement, PathError, Trap};
 
 use crate::Spec;
 use crate::accounting::{Observed, SocketCounts, add_stages, measurement};
-use crate::place::Side;
 use crate::serve::{Turn, Watch, check_status, last_lines, variables, wait_until};
+use crate::side::Side;
 use crate::spec::Warmup;
 
 /// Everything that the trials of an experiment share at the client's end.

@@ -10,8 +10,8 @@ use lab::program::ProgramError;
 use model::{Machine, NotEffective, PathError};
 
 use crate::Spec;
-use crate::check::Problem;
 use crate::exchange::{Opening, Reply, Request};
+use crate::problem::Problem;
 use crate::serve::{CLOSED_FOR, FarSeen, Turn, Watch};
 
 /// Time that an answer may take beyond that of the commands which it waits for.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Spec;
 use crate::accounting::{FarCounters, Stages};
-use crate::place::Side;
+use crate::side::Side;
 
 /// One trial of an arm.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use host::tune::{self, PLAN_SCHEMA, Plan, ScopedSettings, Step, Store, System, T
 use lab::TrialSettings;
 use model::{NotEffective, PathError};
 
-use crate::place::Side;
+use crate::side::Side;
 use crate::{End, Spec, Switch};
 
 /// Folders of journals for the settings of the user's namespaces.

@@ -12,7 +12,7 @@ use sys::thread::start;
 use super::kernel::{KernelForwarder, KernelSpec};
 use super::session::{VXLAN_HEADERS_BYTES, places_of};
 use super::sink::Sink;
-use super::source::SmallFlow;
+use super::source::{SmallFlow, batch_of};
 use super::user::{self, UserSpec};
 use crate::measure::Observed;
 use crate::measure::search::Trial;
@@ -23,15 +23,6 @@ use model::PathError;
 
 /// Maximum frames of a trial.
 const FRAMES_MAX: f64 = 50_000_000.0;
-/// Size of a batch of frames that leave together, and its duration. With smaller batches the source
-/// cannot catch up after a lost time slice.
-const BATCH_FRAMES_MIN: f64 = 16.0;
-const BATCH_FRAMES_MAX: f64 = 64.0;
-const BATCH: Duration = Duration::from_micros(20);
-/// Frames of a batch are generated together, so delays are measured on single frames, up to the
-/// rate that single frames reach.
-const ALONE_PPS_MAX: f64 = 300_000.0;
-
 /// The lab, with the forwarder chosen.
 pub(crate) struct Bench {
     lab: Triple,
@@ -156,26 +147,5 @@ impl Bench {
             duplicated_count,
             delays: delays.since(&delays_before),
         })
-    }
-}
-
-/// Frames generated and sent together at a rate.
-pub(super) fn batch_of(rate_pps: f64, is_alone: bool) -> u32 {
-    match rate_pps {
-        0.0 => Generator::BATCH,
-        rate if is_alone && rate <= ALONE_PPS_MAX => 1,
-        rate => (rate * BATCH.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_last_no_longer_than_they_may_and_delays_are_of_single_frames() {
-        assert_eq!(batch_of(0.0, false), Generator::BATCH);
-        assert_eq!((batch_of(1_000.0, false), batch_of(2_000_000.0, false)), (16, 40));
-        assert_eq!((batch_of(9e9, false), batch_of(200_000.0, true)), (64, 1));
     }
 }

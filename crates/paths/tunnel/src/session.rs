@@ -12,7 +12,7 @@ use sys::clock::monotonic_ns;
 
 use super::accounting::{self, Counted, Losses};
 use super::kernel::{KernelForwarder, KernelSpec};
-use super::sink::Sink;
+use super::sink::{GRACE, GRACE_MAX, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
 use super::user::{self, UserSpec};
@@ -27,9 +27,6 @@ use model::{Load, PathError, Session};
 pub(super) const VXLAN_HEADERS_BYTES: usize = 50;
 /// Interval at which the sink is polled for the rate.
 const LOOK: Duration = Duration::from_millis(4);
-/// Silence at the sink that ends a trial, and maximum wait for it.
-pub(super) const GRACE: Duration = Duration::from_millis(20);
-pub(super) const GRACE_MAX: Duration = Duration::from_secs(3);
 /// The burst of a limit is 10 ms of its rate, the default of `tunnel run`: a worker that loses its CPU
 /// for less loses no credit.
 const BURSTS_PER_S: u64 = 100;

@@ -8,7 +8,9 @@ use sys::bpf::{DelayCounts, DropCounter, DropCounts, DropSpec};
 
 use model::PathError;
 
-use super::session::{GRACE, GRACE_MAX};
+/// Silence at the sink that ends a trial, and maximum wait for it.
+pub(super) const GRACE: Duration = Duration::from_millis(20);
+pub(super) const GRACE_MAX: Duration = Duration::from_secs(3);
 
 /// The program at the sink's interface; detached on drop.
 pub(super) struct Sink(DropCounter);

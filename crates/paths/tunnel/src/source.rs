@@ -14,8 +14,6 @@ use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
 use lab::{Cause, cost_of, local, settle};
 use model::PathError;
 
-use super::bench::batch_of;
-
 /// UDP ports of the flow.
 const PORTS: (u16, u16) = (9001, 9000);
 /// Minimum frames of a run: each run ends with a pause of the kernel.
@@ -23,6 +21,15 @@ const FRAMES_MIN: u32 = 20_000;
 /// Frames of the first run of a trial whose rate is unknown.
 const FRAMES_FIRST: u32 = 50_000;
 const FRAMES_MAX: f64 = 20_000_000.0;
+
+/// Size of a batch of frames that leave together, and its duration. With smaller batches the source
+/// cannot catch up after a lost time slice.
+const BATCH_FRAMES_MIN: f64 = 16.0;
+const BATCH_FRAMES_MAX: f64 = 64.0;
+const BATCH: Duration = Duration::from_micros(20);
+/// Frames of a batch are generated together, so delays are measured on single frames, up to the
+/// rate that single frames reach.
+const ALONE_PPS_MAX: f64 = 300_000.0;
 
 /// The frame that is sent repeatedly.
 pub(super) struct Flow {
@@ -177,5 +184,26 @@ impl SmallFlow {
             stamp_offset: Some(at + STAMP_AT),
             ..DropSpec::default()
         }
+    }
+}
+
+/// Frames generated and sent together at a rate.
+pub(super) fn batch_of(rate_pps: f64, is_alone: bool) -> u32 {
+    match rate_pps {
+        0.0 => Generator::BATCH,
+        rate if is_alone && rate <= ALONE_PPS_MAX => 1,
+        rate => (rate * BATCH.as_secs_f64()).clamp(BATCH_FRAMES_MIN, BATCH_FRAMES_MAX) as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_last_no_longer_than_they_may_and_delays_are_of_single_frames() {
+        assert_eq!(batch_of(0.0, false), Generator::BATCH);
+        assert_eq!((batch_of(1_000.0, false), batch_of(2_000_000.0, false)), (16, 40));
+        assert_eq!((batch_of(9e9, false), batch_of(200_000.0, true)), (64, 1));
     }
 }

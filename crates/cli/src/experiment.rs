@@ -1,0 +1,333 @@
+//! One experiment: its arms, its trials in an open session, its document.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use host::exclusive::{Activity, ExclusiveLock};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::{
+    Arm, Clock, Ended, Experiment, ExperimentPlan, Finished, Gain, Load, LoadKind, Machine,
+    Measurement, Member, Outcome, OutcomeHeader, Replayed, RunComparison, Search, Session, Sink,
+    Support, TrialRecord, Trials,
+};
+use report::store::{ExperimentHeader, SqliteStore, Store, StoreError};
+use schemars::JsonSchema;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::{LimitArgs, RunArgs};
+use crate::{console, far_args, machine, results, signals};
+
+/// An experiment to run: arms of a path under a load.
+#[derive(Clone)]
+pub(crate) struct Proof<'a> {
+    pub(crate) path: &'a str,
+    /// Metrics of the verdict, most important first.
+    pub(crate) judged: Vec<String>,
+    /// The load's parameters, which are stored with the result.
+    pub(crate) load: BTreeMap<String, String>,
+    pub(crate) arms: Vec<(Arm, Support)>,
+    /// The search that chose the arms.
+    pub(crate) search: Option<Search>,
+}
+
+impl<'a> Proof<'a> {
+    /// Arms under one of a path's loads.
+    pub(crate) fn new(
+        path: &'a str,
+        kind: &LoadKind,
+        load: &Load,
+        arms: Vec<(Arm, Support)>,
+        limits: &LimitArgs,
+    ) -> Self {
+        let judged = kind.judged.iter().map(|&name| name.to_owned()).collect();
+        Proof { path, judged, load: parameters(load, limits), arms, search: None }
+    }
+}
+
+/// An experiment that goes on after its last stored trial.
+pub(crate) struct Resumed {
+    pub(crate) header: OutcomeHeader,
+    pub(crate) seed: u64,
+    /// In order of execution.
+    pub(crate) trials: Vec<TrialRecord>,
+}
+
+/// A finished experiment.
+pub(crate) struct Proven {
+    pub(crate) outcome: Outcome,
+    pub(crate) is_stored: bool,
+    pub(crate) gave_up: bool,
+}
+
+/// Document of `prove --json` and `tune prove --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    #[serde(flatten)]
+    outcome: Cow<'a, Outcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a RunComparison>,
+    /// Worth of each member of the set that `--arms best` found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<Member>>,
+    /// Worth of each setting on top of those before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<Gain>>,
+}
+
+/// Sets the limits given on the command line; a maximum alone lowers the minimum.
+fn limit_blocks(plan: &mut ExperimentPlan, args: &LimitArgs) {
+    let least = model::statistics::PAIRS_MIN as u32;
+    let max = args.max_blocks.unwrap_or(plan.max_blocks).max(least);
+    plan.min_blocks = args.min_blocks.unwrap_or(plan.min_blocks.min(max)).max(least);
+    plan.max_blocks = max.max(plan.min_blocks);
+}
+
+/// Runs a proof in an open session, from its first trial to its verdicts.
+///
+/// - `resumed`: the experiment that is continued; `None` for a new one.
+///
+/// Errors: the trials of a resumed experiment are not those that the proof orders.
+pub(crate) fn conduct(
+    context: &Context,
+    args: &LimitArgs,
+    proof: Proof<'_>,
+    session: &mut dyn Session,
+    resumed: Option<Resumed>,
+) -> Result<Proven, Failure> {
+    let (header, stored, seed) = match resumed {
+        Some(Resumed { header, seed, trials }) => (header, trials, seed),
+        None => {
+            let (header, started_ns) = header(&proof, machine::of(session))?;
+            (header, Vec::new(), args.seed.unwrap_or(started_ns))
+        }
+    };
+    let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
+    let mut plan = ExperimentPlan::new(seed, proof.arms, proof.judged, budget_ns, cpus);
+    limit_blocks(&mut plan, args);
+    let store = if args.no_history { None } else { Some(results::open(context)?) };
+    let is_stored = store.is_some();
+    let mut recorder = Recorder { store, bar: progress_bar(), seconds: args.time.as_secs() };
+    let mut trials = SessionTrials(session);
+    let stop = signals::stop_flag();
+    let Some(last) = stored.last() else {
+        let clock = Since(Instant::now());
+        let Finished { outcome, gave_up } =
+            model::run(plan, header, &mut trials, &clock, &mut recorder, stop)?;
+        return Ok(Proven { outcome, is_stored, gave_up });
+    };
+    let before_ns = last.started_ms * 1_000_000 + last.wall_ns;
+    let mut experiment = Experiment::new(plan);
+    experiment.replay(stored).map_err(|Replayed { trials }| {
+        Failure::failed(format!(
+            "trial {trials} of {} is not the one that this version orders there, so it cannot be \
+             resumed; start a new experiment",
+            header.id
+        ))
+    })?;
+    let clock = Continued { before_ns, since: Instant::now() };
+    let Finished { outcome, gave_up } =
+        model::resume(experiment, header, &mut trials, &clock, &mut recorder, stop)?;
+    Ok(Proven { outcome, is_stored, gave_up })
+}
+
+pub(crate) struct Since(pub(crate) Instant);
+
+impl Clock for Since {
+    fn elapsed_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// Time of a resumed experiment: up to the end of its last stored trial, and from now on.
+struct Continued {
+    before_ns: u64,
+    since: Instant,
+}
+
+impl Clock for Continued {
+    fn elapsed_ns(&self) -> u64 {
+        self.before_ns + self.since.elapsed().as_nanos() as u64
+    }
+}
+
+/// Trials of an open session; an error becomes one line of text.
+pub(crate) struct SessionTrials<'a>(pub(crate) &'a mut dyn Session);
+
+impl Trials for SessionTrials<'_> {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+        self.0.trial(arm).map_err(|error| host::text::chain(&error))
+    }
+}
+
+/// Stores each trial as it ends and draws the progress bar.
+struct Recorder {
+    store: Option<SqliteStore>,
+    bar: ProgressBar,
+    seconds: u64,
+}
+
+impl Sink for Recorder {
+    type Error = StoreError;
+
+    fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), StoreError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.begin(&ExperimentHeader {
+            id: header.id.clone(),
+            started: header.started.clone(),
+            path: header.path.clone(),
+            load: header.load.clone(),
+            machine: header.machine.clone(),
+            seed: plan.seed,
+            arms: plan.arms.iter().map(|(arm, _)| arm.clone()).collect(),
+            version: header.version.clone(),
+        })
+    }
+
+    fn next(&mut self, block: u32, arm: &Arm, progress: f64) {
+        self.bar.set_position((progress * 1000.0) as u64);
+        self.bar.set_message(format!("of {} s, block {block}: {}", self.seconds, arm.name));
+    }
+
+    fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {
+        self.store.as_mut().map_or(Ok(()), |store| store.save_trial(id, trial))
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> Result<(), StoreError> {
+        self.bar.finish_and_clear();
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.save_outcome(outcome)?;
+        store.finish(&outcome.id, outcome.ended)
+    }
+}
+
+impl Proven {
+    /// - `steps`: of `tune prove`.
+    pub(crate) fn document(&self, steps: Option<Vec<Gain>>) -> Document<'_> {
+        let outcome = report::json::finite(&self.outcome);
+        Document { outcome, comparison: None, members: None, steps }
+    }
+
+    /// The document, with the comparison with earlier runs.
+    pub(crate) fn compared<'a>(&'a self, comparison: Option<&'a RunComparison>) -> Document<'a> {
+        Document { comparison, ..self.document(None) }
+    }
+
+    /// The document, with the worth of each member of a set that a search found.
+    pub(crate) fn searched(&self, is_search: bool) -> Document<'_> {
+        let members = is_search.then(|| self.outcome.members());
+        Document { members, ..self.document(None) }
+    }
+
+    /// Prints the id under which it is stored.
+    pub(crate) fn say_where(&self) {
+        if self.is_stored {
+            console::say(&format!(
+                "stored as {}; a page with plots: wirepath report {} --html report.html",
+                self.outcome.id, self.outcome.id
+            ));
+        }
+    }
+
+    /// Errors: no measurement of the baseline, or a run that was given up.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        match self.outcome.arms.first() {
+            Some(arm) if arm.trials == 0 || arm.metrics.is_empty() => {
+                let why = match (arm.failures.first(), self.outcome.ended) {
+                    (Some(why), _) => why,
+                    (None, Ended::Interrupted) => "interrupted before its first trial that counts",
+                    (None, _) => "no trial was completed",
+                };
+                Err(Failure::failed(format!("the baseline gave no measurement: {why}")))
+            }
+            _ if self.gave_up => Err(Failure::failed(
+                "the run was given up because its last trials all failed; earlier results are kept, and \
+                 `wirepath history show` lists the errors",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes the experiment lock; `explain` cannot run while it is held.
+pub(crate) fn lock() -> Result<ExclusiveLock, Failure> {
+    ExclusiveLock::acquire(Activity::Measuring)
+        .map_err(|conflict| Failure::failed(conflict.to_string()))
+}
+
+/// The load with the values of the arguments.
+pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> {
+    Ok(Load {
+        kind: kind.name.to_owned(),
+        size_bytes: size_bytes(kind, args.size)?,
+        rate_pps: args.rate.unwrap_or(kind.rate_pps),
+        trial: args.trial.unwrap_or(kind.trial),
+        far: args.far.read()?,
+    })
+}
+
+/// Datagram size; a load whose messages have fixed sizes refuses another.
+fn size_bytes(kind: &LoadKind, asked: Option<usize>) -> Result<usize, Failure> {
+    match asked {
+        Some(_) if kind.size_bytes == 0 => Err(Failure::Usage(format!(
+            "load {} defines its own message sizes; remove --size",
+            kind.name
+        ))),
+        _ => Ok(asked.unwrap_or(kind.size_bytes)),
+    }
+}
+
+/// Parameters of a load that are stored with the result.
+pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, String> {
+    let mut parameters = BTreeMap::from([
+        ("kind".to_owned(), load.kind.clone()),
+        ("trial_ms".to_owned(), load.trial.as_millis().to_string()),
+        ("time_ms".to_owned(), args.time.as_millis().to_string()),
+    ]);
+    if load.size_bytes > 0 {
+        parameters.insert("size_bytes".to_owned(), load.size_bytes.to_string());
+    }
+    if load.rate_pps > 0 {
+        parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
+    }
+    parameters.extend(load.far.iter().flat_map(far_args::parameters));
+    parameters
+}
+
+/// Description of the experiment, and the nanoseconds since 1970 at which it starts.
+fn header(proof: &Proof<'_>, machine: Machine) -> Result<(OutcomeHeader, u64), Failure> {
+    let now = OffsetDateTime::now_utc();
+    let format =
+        |e: time::error::Format| Failure::failed(format!("cannot format the system time: {e}"));
+    let stamp = now
+        .format(format_description!("[year][month][day]-[hour][minute][second]"))
+        .map_err(format)?;
+    let started_ns = now.unix_timestamp_nanos() as u64;
+    let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
+    let header = OutcomeHeader {
+        id: format!("{stamp}-{}-{unique:04x}", proof.path),
+        started: now.format(&Rfc3339).map_err(format)?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine,
+        path: proof.path.to_owned(),
+        load: proof.load.clone(),
+        search: proof.search.clone(),
+    };
+    Ok((header, started_ns))
+}
+
+pub(crate) fn progress_bar() -> ProgressBar {
+    if !console::is_watched() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
