@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{
-    FastSpec, Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_fast_ports, open_port,
-};
+use io::forward::{FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_ports, open_port};
 use lab::{End, PairSpec, Triple};
 use wirepath_forward::decap::DecapSpec;
 use wirepath_forward::encap::{Encap, Mark, Place};
@@ -166,8 +164,8 @@ fn forwarding_by<T>(
     let carrier = Carrier::Vxlan { vni: VNI };
     let tunnel = Tunnel { local: address(OURS), remote: address(THEIRS), carrier };
     let middle = &lab.middle;
-    let taken = TunnelId { local: tunnel.local, carrier: TunnelCarrier::Vxlan { vni: VNI } };
-    let tunnels = TunnelFrames::Tunnels { vxlan_port: 4789, ids: vec![taken] };
+    // Those of the rules, once these are known.
+    let tunnels = TunnelFrames::Tunnels { vxlan_port: 4789, ids: Vec::new() };
     let (near, far) =
         (port(&middle.near_if, TunnelFrames::All, mode), port(&middle.far_if, tunnels, mode));
     let ports = middle.netns.run(|| {
@@ -202,7 +200,12 @@ fn forwarding_by<T>(
         fast,
     };
     tweak(&mut spec);
+    let id = |tunnel: &Tunnel| TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() };
+    let ids: Vec<_> = spec.rules.decap.tunnels.iter().map(id).collect();
     let forwarder = Forwarder::new(&pool, near, far, spec).expect("the order is in range");
+    if let [_, Some(filter)] = forwarder.filters() {
+        filter.set_tunnels(&ids).expect("there is room");
+    }
     let attached = middle.netns.run(|| forwarder.attach(XdpMode::Native));
     attached.expect("the namespace exists").expect("the programs attach");
     let stop = AtomicBool::new(false);

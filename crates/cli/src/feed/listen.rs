@@ -145,7 +145,8 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     console::text(&text)?;
     match &ran.gone {
         Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname: ifname.clone() })),
-        None if report.is_silent() => Err(Failure::failed(format!(
+        // A user who ends it has seen that nothing came; a script has only the exit code.
+        None if report.is_silent() && !signals::stop_requested() => Err(Failure::failed(format!(
             "nothing arrived from {}; check the interface, the group and its port, and --source",
             groups
                 .iter()
