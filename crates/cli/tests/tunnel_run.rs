@@ -276,8 +276,10 @@ fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
             capture.check();
             let last = ended(running, engine);
             for way in ["fast_into_tunnels", "fast_out_of_tunnels"] {
+                // Of the 50 small datagrams each way, all but those before the stations were known. Frames
+                // of 9000 bytes have several buffers and take the slow path.
                 let fast = last["frames"][way].as_u64();
-                assert_eq!(fast > Some(100), engine == "in-kernel", "{way}: {last}");
+                assert_eq!(fast > Some(40), engine == "in-kernel", "{way}: {last}");
             }
             let link = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
             assert!(!link.contains("xdp") && !link.contains("lan0"), "{engine}: {link}");
