@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, succeed, until};
+use common::{Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, run, succeed, until};
 use market::mold;
 use marketdata::messages::Digest;
 use marketdata::synthetic::{MoldSession, MoldSpec};
@@ -417,7 +417,10 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     // Without an interface, nothing is sent.
     let said = fail(spaces.near(&["feed", "replay", "--synthetic", "--to", A]), 2);
     assert!(said.contains("--interface"), "{said}");
-    let said = listen(&["--group", A, "-i", "vb", "--duration", "1s"], 1);
+    let silent = ["feed", "listen", "--group", A, "-i", "vb", "--duration", "1s"];
+    let output = run(spaces.far(&silent));
+    let said = common::all_text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("nothing arrived from 239.77.1.1:10000 on vb"), "{said}");
     succeed(common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));
     let said = listen(&["--group", A, "-i", "vb"], 1);
