@@ -9,7 +9,7 @@ use super::system::System;
 use super::target::Target;
 use crate::net::{self, Link, Mac, NetError};
 
-/// What had the name or number of a target when its value was recorded.
+/// Device behind the name or number of a target when its value was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "kebab-case")]
 pub enum Identity {

@@ -99,7 +99,7 @@ fn of_other_boot(bytes: &[u8]) -> Vec<u8> {
     text.lines().map(line).collect::<String>().into_bytes()
 }
 
-/// What a disk holds of one file.
+/// Content of one file on a disk.
 #[derive(Debug, Clone, Default)]
 struct Content {
     synced: Vec<u8>,
