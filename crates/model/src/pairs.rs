@@ -16,7 +16,7 @@
 //!
 //! Neither holds for an arm that is noisier *and* skewed: the ranks then follow its mean, also where its median
 //! is that of the baseline, and 23 % of null runs of 64 blocks were fooled by arms 10 times noisier. The
-//! p-value of an arm whose log-ratios spread more than [`NOISIER`] times as far as the control's is therefore
+//! p-value of an arm whose log-ratios spread more than `NOISIER` times as far as the control's is therefore
 //! also at least that of the sign test, which follows the median alone. Asked of every arm, the sign test would
 //! cost too much: +5 % at 3 % noise was then found in 81.6 % of runs of 24 blocks, in place of 99.8 %.
 //!

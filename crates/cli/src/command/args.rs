@@ -126,7 +126,7 @@ pub(crate) struct CommandArgs {
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
-    /// Place of the server: netns:NAME, or ssh:[USER@]HOST[:PORT]; default: a lab of two namespaces
+    /// Place of the server: `netns:NAME`, or `ssh:[USER@]HOST[:PORT]`; default: a lab of two namespaces
     #[arg(long, value_name = "KIND:HOST")]
     far: Option<String>,
     /// Address of a server on another host; default: that of the ssh connection

@@ -58,7 +58,7 @@ pub struct Experiment {
     /// Place of the client: netns:NAME. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<String>,
-    /// Place of the server: netns:NAME of this host, or ssh:[USER@]HOST[:PORT]. Default: a lab.
+    /// Place of the server: `netns:NAME` of this host, or `ssh:[USER@]HOST[:PORT]`. Default: a lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<String>,
     /// IPv4 address of a server on another host. Default: that of the ssh connection.
