@@ -232,7 +232,7 @@ fn between_ends_with_a_secret_nothing_can_be_read_changed_or_used_again() {
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     assert!(until(LONG, || local.peer.stderr().contains("not made with the shared secret")));
     assert_eq!(local.peer.stderr().matches("payloads").count(), 1, "{}", local.peer.stderr());
-    // What was recorded opens no other connection.
+    // A recording opens no other connection.
     let mut again = local.connect();
     again.write_all(&forth).unwrap();
     let mut said = String::new();

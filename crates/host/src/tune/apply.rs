@@ -150,7 +150,7 @@ pub fn apply(
             return already(system, plan, &journal);
         }
         Err(error) if error.boot().is_none_or(|boot| boot == boot_id()) => return Err(error.into()),
-        // What a journal of an earlier boot records has not survived, and one without a complete first
+        // Settings of an earlier boot have not survived, and a journal without a complete first
         // line was begun by a process that changed nothing.
         _ => store.close(&lock)?,
     }

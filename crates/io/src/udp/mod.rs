@@ -1,6 +1,7 @@
 //! UDP sockets: one datagram a call, batches, segmentation offload; sleeping or spinning.
 
 mod bind;
+mod bundle;
 mod epoll;
 mod pinned;
 mod uring;
@@ -323,12 +324,7 @@ impl Engine for UdpEngine {
             if let Some(overflow) = received.overflow_count {
                 self.overflow_count = self.overflow_count.max(u64::from(overflow));
             }
-            let stamp_ns = received.stamp_ns;
-            for payload in received.bytes.chunks_mut(received.segment_bytes.max(1)) {
-                let payload_bytes = payload.len();
-                each(Arrival { payload, payload_bytes, stamp_ns });
-                datagrams += 1;
-            }
+            datagrams += bundle::take(received, each);
         }
         Ok(datagrams)
     }
@@ -413,21 +409,10 @@ impl Engine for UdpEngine {
         let mut run = 0..0;
         self.runs.clear();
         for slot in 0..count {
-            let received = rx.received(slot);
+            let mut received = rx.received(slot);
             let (from, len, segment) =
                 (received.from, received.bytes.len(), received.segment_bytes.max(1));
-            let stamp_ns = received.stamp_ns;
-            let mut ours = true;
-            let mut datagrams = 0;
-            for payload in received.bytes.chunks_mut(segment) {
-                let payload_bytes = payload.len();
-                let mut arrival = Arrival { payload, payload_bytes, stamp_ns };
-                match answer(&mut arrival) {
-                    Some(reply) => answer_in_place(arrival.payload, reply),
-                    None => ours = false,
-                }
-                datagrams += 1;
-            }
+            let (datagrams, ours) = bundle::answer(&mut received, answer);
             echoed.taken += datagrams;
             if ours {
                 let cut = if len > segment { segment as u16 } else { 0 };

@@ -7,10 +7,9 @@ use std::time::Duration;
 use sys::udp::Batch;
 use sys::uring::{BUFFERS_MAX, DatagramRing};
 
-use super::{NAP, UdpEngine};
+use super::{NAP, UdpEngine, bundle};
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Wait};
 use crate::error::IoError;
-use crate::frames::answer_in_place;
 
 /// Fewest buffers.
 const BUFFERS_MIN: usize = 64;
@@ -63,12 +62,7 @@ impl Engine for UringEngine {
         let mut taken = 0;
         let got = ring.receive(self.batch, self.timeout, &mut |received| {
             udp.count_overflow(received.overflow_count);
-            let stamp_ns = received.stamp_ns;
-            for payload in received.bytes.chunks_mut(received.segment_bytes.max(1)) {
-                let payload_bytes = payload.len();
-                each(Arrival { payload, payload_bytes, stamp_ns });
-                taken += 1;
-            }
+            taken += bundle::take(received, each);
         });
         passed(udp, got)?;
         Ok(taken)
@@ -101,18 +95,10 @@ impl Engine for UringEngine {
         let (mut slots, mut failed) = (0, None);
         let got = ring.receive(self.batch, self.timeout, &mut |received| {
             udp.count_overflow(received.overflow_count);
-            let (from, stamp_ns) = (received.from, received.stamp_ns);
-            let (len, segment) = (received.bytes.len(), received.segment_bytes.max(1));
-            let (mut is_ours, mut count) = (true, 0);
-            for payload in received.bytes.chunks_mut(segment) {
-                let payload_bytes = payload.len();
-                let mut arrival = Arrival { payload, payload_bytes, stamp_ns };
-                match answer(&mut arrival) {
-                    Some(reply) => answer_in_place(arrival.payload, reply),
-                    None => is_ours = false,
-                }
-                count += 1;
-            }
+            let mut received = received;
+            let (from, len) = (received.from, received.bytes.len());
+            let segment = received.segment_bytes.max(1);
+            let (count, is_ours) = bundle::answer(&mut received, answer);
             echoed.taken += count;
             if !is_ours {
                 return;
