@@ -33,6 +33,20 @@ const IMAGES: &[Image] = &[
         file: "wirepath-guest-reference.elf",
     },
     Image {
+        workspace: "guest",
+        package: "wirepath-guest-stacks",
+        binary: "wirepath-guest-smoltcp",
+        target: "aarch64-unknown-none",
+        file: "wirepath-guest-smoltcp.elf",
+    },
+    Image {
+        workspace: "guest",
+        package: "wirepath-guest-stacks",
+        binary: "wirepath-guest-embassy",
+        target: "aarch64-unknown-none",
+        file: "wirepath-guest-embassy.elf",
+    },
+    Image {
         workspace: "guest-x86",
         package: "wirepath-nettest",
         binary: "nettest",

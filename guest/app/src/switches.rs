@@ -56,6 +56,9 @@ switches! {
     Ring64 = "ring-64",
     /// Records no trace, and reads no clock for it. Off: several entries a packet.
     NoTrace = "no-trace",
+    /// Counts no packet, interrupt or wake-up. Off: up to fourteen additions for an echo. Errors are
+    /// counted in either state, and the driver counts its notifications.
+    NoCounters = "no-counters",
 }
 
 /// A set of switches: the switch word.

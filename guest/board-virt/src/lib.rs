@@ -19,11 +19,13 @@ mod stacks;
 pub mod timer;
 pub mod tree;
 mod vectors;
+mod waker;
 
 pub use dma::Dma;
 pub use mmio::Window;
 pub use place::Place;
 pub use stacks::{STACK_BYTES, STACKS, spawn, stack};
+pub use waker::waker;
 
 #[doc(hidden)]
 pub use aarch64_rt;

@@ -118,6 +118,31 @@ counters! {
     TxPolledNs = "tx_polled_ns",
 }
 
+impl Counter {
+    /// True for counts of packets, and of the interrupts and wake-ups that each brings: zero while
+    /// the firmware has `no-counters` on.
+    pub const fn is_per_packet(self) -> bool {
+        use Counter::*;
+        matches!(
+            self,
+            RxPackets
+                | RxBytes
+                | TxPackets
+                | TxBytes
+                | TxReaped
+                | Interrupts
+                | InterruptsIdle
+                | RxWakes
+                | AnsweredArp
+                | AnsweredIcmp
+                | AnsweredInPlace
+                | AnsweredUdp
+                | TxPolled
+                | TxPolledNs
+        )
+    }
+}
+
 pub const COUNTERS: usize = Counter::ALL.len();
 
 /// Counters shared by interrupts and tasks: each addition is one atomic operation, so an interrupt

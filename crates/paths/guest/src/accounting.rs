@@ -40,6 +40,15 @@ const DIAGNOSTIC: [Counter; 18] = [
     Counter::TicksServed,
     Counter::RxHandovers,
 ];
+/// Switches whose effect shows in counts of packets alone.
+const BY_PACKET_COUNTS: [Switch; 6] = [
+    Switch::LazyReap,
+    Switch::RxTask,
+    Switch::NoTxInterrupt,
+    Switch::IcmpInIrq,
+    Switch::Batching,
+    Switch::PollMode,
+];
 /// Interval of the firmware's kernel ticks.
 const TICK_NS: f64 = 1e6;
 
@@ -55,6 +64,11 @@ impl FirmwareCounts {
         self.after.get(counter).wrapping_sub(self.before.get(counter))
     }
 
+    /// True if packets were counted: without `no-counters` the request for the counters is one.
+    fn has_counted(&self) -> bool {
+        self.grown(Counter::RxPackets) > 0
+    }
+
     /// Number of switches that are on in the firmware.
     pub(super) fn switch_count(&self) -> u32 {
         self.after.get(Counter::Switches).count_ones()
@@ -63,6 +77,9 @@ impl FirmwareCounts {
     /// Adds the firmware's counters and the kind of ring.
     pub(super) fn add_to(&self, m: &mut Measurement) {
         for counter in DIAGNOSTIC {
+            if counter.is_per_packet() && !self.has_counted() {
+                continue;
+            }
             m.counters.insert(format!("guest_{}_count", counter.name()), self.grown(counter));
         }
         let due = self.grown(Counter::UptimeNs) as f64 / TICK_NS;
@@ -92,7 +109,8 @@ impl FirmwareCounts {
 
     /// Switches of the firmware that were on without effect, by its counters.
     ///
-    /// `quiet` is judged by the console ([`placement_and_console`]). Thresholds halve the distance
+    /// `quiet` is judged by the console ([`placement_and_console`]). With `no-counters` switches whose
+    /// effect shows in counts of packets are not judged. Thresholds halve the distance
     /// between an interrupt for each frame, as in the baseline, and none.
     pub(super) fn not_effective(&self, arm: &Arm, load: &str) -> Vec<NotEffective> {
         let grown = |counter| self.grown(counter);
@@ -100,16 +118,18 @@ impl FirmwareCounts {
         let (sent, came) = (grown(Counter::TxPackets), grown(Counter::RxPackets));
         let interrupts = grown(Counter::Interrupts);
         let tx_interrupts = if arm.has(Switch::NoTxInterrupt) { 0 } else { sent };
+        let is_uncounted = arm.has(Switch::NoCounters) && !self.has_counted();
         let mut found = Vec::new();
         let mut check = |switch: Switch, is_idle: bool, why: String| {
-            if arm.has(switch) && is_idle {
+            let is_judged = !is_uncounted || !BY_PACKET_COUNTS.contains(&switch);
+            if arm.has(switch) && is_idle && is_judged {
                 found.push(NotEffective::new(switch, why));
             }
         };
         let turns = grown(Counter::TxPollTurns);
         check(
             Switch::AsyncTx,
-            turns > 0 || sent == 0,
+            turns > 0 || grown(Counter::TxShown) == 0,
             format!("{sent} frames were sent, with {turns} turns of polling for completions"),
         );
         check(
@@ -185,6 +205,7 @@ impl FirmwareCounts {
         check(Switch::Ring64, slots != 64, format!("the device's ring has {slots} slots"));
         let traced = grown(Counter::TraceRecorded);
         check(Switch::NoTrace, traced > 0, format!("{traced} events were traced"));
+        check(Switch::NoCounters, came > 0, format!("{came} frames received were counted"));
         found
     }
 }
@@ -214,8 +235,8 @@ pub(super) fn placement_and_console(
     idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
 }
 
-/// Measurement of back-to-back echoes. Without the firmware's counters, each answer counts as an
-/// arrival.
+/// Measurement of back-to-back echoes. Without the firmware's counts of packets, each answer counts as
+/// an arrival.
 pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCounts>) -> Measurement {
     let mut m = Measurement { wall_ns: pinged.wall_ns.max(1), ..Measurement::default() };
     let came_count = pinged.answered_count + pinged.late_count;
@@ -223,6 +244,7 @@ pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCount
         Kind::Icmp => Counter::AnsweredIcmp,
         Kind::Udp => Counter::AnsweredUdp,
     };
+    let counts = counts.filter(|counts| counts.has_counted());
     let taken_count = counts.map_or(came_count, |counts| counts.grown(counter));
     add_deliveries(&mut m, pinged.sent_count, taken_count, taken_count, came_count);
     m.segments.insert("rtt".into(), pinged.rtt.clone());
@@ -244,7 +266,10 @@ pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
     let wall_ns = (flood.duration.as_nanos() as u64).max(1);
     let mut m = Measurement { wall_ns, ..Measurement::default() };
     // The second request for the counters is received before they are read.
-    let taken_count = flood.grown(Counter::RxPackets).saturating_sub(1);
+    let counted = flood.grown(Counter::RxPackets).checked_sub(1);
+    // With `no-counters` frames without an answer are counted if they were refused.
+    let taken_count = counted
+        .unwrap_or_else(|| flood.answered_count.saturating_add(flood.grown(Counter::TxRefused)));
     // Frames that the firmware refused to send count as lost on the way back.
     add_deliveries(&mut m, flood.sent_count, taken_count, taken_count, flood.answered_count);
     m.throughput = Some(Throughput {
@@ -343,7 +368,11 @@ mod tests {
 
     #[test]
     fn answer_lost_on_the_way_back_counts_in_the_return_delivery() {
-        let counts = counts(&[(Counter::AnsweredIcmp, 2000), (Counter::Features, EVENT_IDX)]);
+        let counts = counts(&[
+            (Counter::RxPackets, 2001),
+            (Counter::AnsweredIcmp, 2000),
+            (Counter::Features, EVENT_IDX),
+        ]);
         let mut m = of_ping(&pinged(2000, 1999), Kind::Icmp, Some(&counts));
         counts.add_to(&mut m);
         assert_eq!(m.deliveries["forward"].lost_count(), 0);
@@ -405,9 +434,38 @@ mod tests {
         assert!(!idle(Switch::PollMode, &frames(100)));
         assert!(idle(Switch::AsyncTx, &[(TxPackets, 100), (TxPollTurns, 1)]));
         assert!(idle(Switch::AsyncTx, &[]));
-        assert!(!idle(Switch::AsyncTx, &[(TxPackets, 100)]));
+        assert!(!idle(Switch::AsyncTx, &[(Counter::TxShown, 100)]));
         assert!(idle(Switch::LazyReap, &[]));
         assert!(!idle(Switch::LazyReap, &[(Counter::TxReaped, 1)]));
+    }
+
+    #[test]
+    fn without_packet_counts_their_switches_are_not_judged_and_each_answer_counts() {
+        use Counter::{RxPackets, TxRefused, TxShown};
+        let arm = Arm::with([Switch::AsyncTx, Switch::IcmpInIrq, Switch::NoCounters]);
+        let silent = counts(&[(TxShown, 100)]);
+        assert!(silent.not_effective(&arm, "ping").is_empty());
+        let counting = counts(&[(TxShown, 100), (RxPackets, 7)]).not_effective(&arm, "ping");
+        let why: Vec<&str> = counting.iter().map(|found| found.why.as_str()).collect();
+        assert_eq!(why.last(), Some(&"7 frames received were counted"));
+        assert_eq!(counting.len(), 2, "{why:?}");
+        let mut m = of_ping(&pinged(2000, 1999), Kind::Icmp, Some(&silent));
+        assert_eq!(m.lost_count(), 1);
+        silent.add_to(&mut m);
+        assert!(m.counters.contains_key("guest_tx_shown_count"));
+        assert!(!m.counters.contains_key("guest_interrupts_count"), "{:?}", m.counters);
+        let flood = Flood {
+            sent_count: 100,
+            answered_count: 90,
+            duration: Duration::ZERO,
+            arriving: Duration::ZERO,
+            usage: ThreadUsage::default(),
+            before: silent.before,
+            after: counts(&[(TxRefused, 8)]).after,
+        };
+        let m = of_flood(&flood, 18);
+        assert_eq!(m.deliveries["forward"].received_count, 98);
+        assert_eq!(m.deliveries["return"].received_count, 90);
     }
 
     #[test]

@@ -17,6 +17,9 @@ const PACKAGED: &str = "../share/wirepath";
 const REFERENCE: &str = "wirepath-guest-reference.elf";
 const IMAGE_VARIABLE: &str = "WIREPATH_GUEST_IMAGE";
 const REFERENCE_VARIABLE: &str = "WIREPATH_GUEST_REFERENCE";
+/// File name of the firmware with `smoltcp` on the driver.
+const SMOLTCP: &str = "wirepath-guest-smoltcp.elf";
+const SMOLTCP_VARIABLE: &str = "WIREPATH_GUEST_SMOLTCP";
 const LINUX_VARIABLE: &str = "WIREPATH_LINUX_GUEST";
 
 /// Finds the firmware: `WIREPATH_GUEST_IMAGE`, or the image next to the program, or the one built by
@@ -32,6 +35,14 @@ pub fn reference() -> Result<PathBuf, GuestError> {
     let named = env::var_os(REFERENCE_VARIABLE);
     let missing = || missing(REFERENCE, REFERENCE_VARIABLE, "firmware");
     find(named, &folders(), REFERENCE).ok_or_else(missing)
+}
+
+/// Finds the firmware with `smoltcp` on the driver: `WIREPATH_GUEST_SMOLTCP`, or the same places as
+/// [`image`].
+pub fn smoltcp() -> Result<PathBuf, GuestError> {
+    let named = env::var_os(SMOLTCP_VARIABLE);
+    let missing = || missing(SMOLTCP, SMOLTCP_VARIABLE, "firmware");
+    find(named, &folders(), SMOLTCP).ok_or_else(missing)
 }
 
 /// Files of a Linux guest.

@@ -11,7 +11,7 @@ use super::accounting::{self, FirmwareCounts};
 use super::echo::Kind;
 use super::error::GuestError;
 use super::link::{Endpoint, Link};
-use super::path::{LINUX, REFERENCE};
+use super::path::{LINUX, REFERENCE, SMOLTCP};
 use super::ping::Until;
 use super::qemu::{self, Boot, Machine, Placement};
 use super::switches::{FIFO_PRIORITY, Switch, firmware_switches};
@@ -119,8 +119,9 @@ impl GuestSession {
         Ok((m, booted.machine().cpu_ns()))
     }
 
-    fn reference(&self) -> Result<(Measurement, u64), GuestError> {
-        let boot = Boot::reference(files::reference()?);
+    /// Firmware without switches.
+    fn reference(&self, image: PathBuf, guest: &str) -> Result<(Measurement, u64), GuestError> {
+        let boot = Boot::reference(image);
         if self.traffic == Traffic::Start {
             return self.starts(&boot, None);
         }
@@ -128,7 +129,7 @@ impl GuestSession {
         let mut m = self.measure(&mut booted, None)?;
         let ready_ns = booted.machine().ready_after.as_nanos() as f64;
         m.figures.insert("ready_ns".into(), ready_ns);
-        m.mode.insert("guest".into(), "virtio-drivers and smoltcp".into());
+        m.mode.insert("guest".into(), guest.into());
         Ok((m, booted.machine().cpu_ns()))
     }
 
@@ -269,12 +270,17 @@ impl Session for GuestSession {
         let meter = Meter::start(&clock, &[])?;
         let (mut m, qemu_ns) = match arm.kind {
             ArmKind::Peer if arm.name == LINUX => self.linux()?,
-            ArmKind::Peer if arm.name == REFERENCE => self.reference()?,
+            ArmKind::Peer if arm.name == REFERENCE => {
+                self.reference(files::reference()?, "virtio-drivers and smoltcp")?
+            }
+            ArmKind::Peer if arm.name == SMOLTCP => {
+                self.reference(files::smoltcp()?, "smoltcp on this driver")?
+            }
             ArmKind::Peer => {
                 let what = format!("no peer named {}", arm.name);
                 return Err(PathError::Invalid {
                     what,
-                    remedy: format!("use {LINUX} or {REFERENCE}"),
+                    remedy: format!("use {LINUX}, {REFERENCE} or {SMOLTCP}"),
                 });
             }
             _ => self.variant(arm)?,

@@ -7,7 +7,7 @@ use sys::thread::start;
 
 use super::error::{INSTALL_PING, INSTALL_QEMU};
 use super::files::{self, QEMU};
-use super::path::{LOADS, REFERENCE};
+use super::path::{LOADS, REFERENCE, SMOLTCP};
 use super::switches::{FIFO_PRIORITY, Switch, contradiction};
 use super::{error::GuestError, qemu, tap};
 use model::Load;
@@ -57,6 +57,7 @@ fn of_peer(arm: &Arm, load: &Load) -> Support {
     }
     let there = match arm.name.as_str() {
         REFERENCE => files::reference().map(drop),
+        SMOLTCP => files::smoltcp().map(drop),
         _ => files::linux().map(drop),
     };
     there.map_or_else(|error| unsupported(&error), |()| Support::Yes)

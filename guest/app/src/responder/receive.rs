@@ -167,7 +167,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
 
     /// Counts a wake-up of the receive task.
     pub fn woken(&mut self) {
-        self.counters.add(Counter::RxWakes, 1);
+        self.count(Counter::RxWakes, 1);
         self.trace_now(Event::Woken, 0);
     }
 
@@ -203,8 +203,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             match self.driver.rx_take()? {
                 Ok(received) => {
                     let len = received.len_bytes;
-                    self.counters.add(Counter::RxPackets, 1);
-                    self.counters.add(Counter::RxBytes, len as u64);
+                    self.count(Counter::RxPackets, 1);
+                    self.count(Counter::RxBytes, len as u64);
                     self.trace_too(Event::Received, len as u32);
                     if self.gpio {
                         self.platform.toggle();
@@ -251,7 +251,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
                     Kind::Icmp => Counter::AnsweredIcmp,
                     Kind::Udp => Counter::AnsweredUdp,
                 };
-                self.counters.add(counter, 1);
+                self.count(counter, 1);
                 self.send(frame, len_bytes);
                 return;
             }
@@ -278,8 +278,8 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
             net::echo_in_place(bytes, &identity)
         });
         let Some(len_bytes) = turned else { return Err(received) };
-        self.counters.add(Counter::AnsweredIcmp, 1);
-        self.counters.add(Counter::AnsweredInPlace, 1);
+        self.count(Counter::AnsweredIcmp, 1);
+        self.count(Counter::AnsweredInPlace, 1);
         self.send(received.frame, len_bytes);
         Ok(())
     }
@@ -287,7 +287,7 @@ impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
     fn finish_interrupt<const LAZY: bool>(&mut self, any_received: bool) {
         let reaped = if !LAZY || any_received || self.tx_armed { self.reap_armed() } else { 0 };
         if !any_received && reaped == 0 {
-            self.counters.add(Counter::InterruptsIdle, 1);
+            self.count(Counter::InterruptsIdle, 1);
         }
     }
 

@@ -157,9 +157,9 @@ pub(crate) fn pong_sequence(frame: &[u8]) -> u16 {
     message.sequence()
 }
 
-/// All sets of switches but the last two: size of the rings, and trace.
+/// All sets of switches but the last three: size of the rings, trace, and counters.
 pub(crate) fn every_arm() -> impl Iterator<Item = String> {
-    (0..1 << (app::Switch::ALL.len() - 2)).map(|word: u32| {
+    (0..1 << (app::Switch::ALL.len() - 3)).map(|word: u32| {
         let on = app::Switch::ALL.iter().filter(|switch| word & 1 << **switch as u8 != 0);
         on.map(|switch| switch.id()).collect::<Vec<_>>().join(",")
     })

@@ -10,7 +10,7 @@ use virtio::StartError;
 use virtio::fake::{Behaviour, FakeDevice};
 use virtio::mmio::{FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED};
 
-use super::bench::{Bench, FakePlatform, US, datagram, ping, pong_sequence};
+use super::bench::{Bench, FakePlatform, US, datagram, every_arm, ping, pong_sequence};
 
 #[test]
 fn features_are_negotiated_and_a_device_without_them_is_refused() {
@@ -252,4 +252,72 @@ fn no_trace_records_nothing_and_reads_no_clock() {
             assert_eq!(snapshot.get(Counter::TxPackets), 40, "{way}{more}");
         }
     }
+}
+
+#[test]
+fn print_trace_counters_and_nothing_are_each_a_set_of_switches() {
+    for way in WAYS.map(|way| way.trim_start_matches("quiet,")) {
+        for (more, lines, is_traced, packets) in [
+            ("", 80, true, 40),
+            ("quiet", 0, true, 40),
+            ("quiet,no-trace", 0, false, 40),
+            ("quiet,no-trace,no-counters", 0, false, 0),
+        ] {
+            let mut bench = Bench::new(&format!("{way},{more}"));
+            for sequence in 0..40 {
+                assert!(bench.device.receive(&ping(sequence)));
+                bench.settle();
+            }
+            assert_eq!(bench.device.take_sent().len(), 40, "{way},{more}");
+            assert_eq!(bench.asked.printed.borrow().lines().count(), lines, "{way},{more}");
+            let snapshot = bench.responder.snapshot(KernelGauges::default());
+            assert_eq!(snapshot.get(Counter::TraceRecorded) > 0, is_traced, "{way},{more}");
+            let counted = [
+                Counter::RxPackets,
+                Counter::TxPackets,
+                Counter::AnsweredIcmp,
+                Counter::TxReaped,
+                Counter::Interrupts,
+            ];
+            for counter in counted {
+                let is_counted = snapshot.get(counter) > 0;
+                assert_eq!(is_counted, packets > 0, "{way},{more}: {}", counter.name());
+            }
+            assert_eq!(snapshot.get(Counter::RxPackets), packets, "{way},{more}");
+            bench.assert_no_leak();
+        }
+    }
+}
+
+#[test]
+fn no_counters_leaves_out_every_count_of_packets_and_reads_no_clock_for_one() {
+    for arm in every_arm().step_by(31) {
+        let mut bench = Bench::new(&format!("{arm},quiet,no-trace,no-counters"));
+        for sequence in 0..40 {
+            assert!(bench.device.receive(&ping(sequence)), "{arm}");
+            if sequence % 7 != 0 {
+                bench.settle();
+            }
+        }
+        bench.settle();
+        assert_eq!(bench.device.take_sent().len(), 40, "{arm}");
+        assert_eq!(bench.asked.clock_reads.get(), 0, "{arm}");
+        let snapshot = bench.responder.snapshot(KernelGauges::default());
+        let counted = Counter::ALL.iter().filter(|counter| counter.is_per_packet());
+        let counted: Vec<&str> =
+            counted.filter(|one| snapshot.get(**one) > 0).map(|one| one.name()).collect();
+        assert_eq!(counted, [""; 0], "{arm}");
+    }
+}
+
+#[test]
+fn no_counters_counts_errors_and_frames_refused() {
+    let late = Behaviour { sends_at_once: false, ..Behaviour::default() };
+    let mut bench = Bench::with("quiet,async-tx,ring-64,no-counters", late);
+    for sequence in 0..70 {
+        assert!(bench.device.receive(&ping(sequence)));
+        bench.settle();
+    }
+    assert_eq!((bench.count(Counter::TxRefused), bench.count(Counter::TxErrors)), (6, 6));
+    assert_eq!(bench.count(Counter::RxPackets), 0);
 }

@@ -115,3 +115,69 @@ fn arms_answer_after_each_of_200_resets_under_a_flood() {
         bench.assert_no_leak();
     }
 }
+
+/// VIRTIO_NET_F_STATUS is not negotiated, so the driver takes the link to be up (5.1.4.2): a change only
+/// interrupts.
+#[test]
+fn link_that_goes_down_and_up_interrupts_every_arm_and_restarts_none() {
+    for arm in every_arm().step_by(3) {
+        let mut bench = Bench::new(&arm);
+        for turn in 0..5 {
+            // Down: nothing arrives. Up again: with the interrupt comes the first frame.
+            bench.device.raise_interrupt(2);
+            bench.settle();
+            bench.device.raise_interrupt(2);
+            assert!(bench.device.receive(&ping(turn)), "{arm}: {turn}");
+            bench.settle();
+            assert_eq!(answered(&bench), [turn], "{arm}");
+        }
+        assert_eq!(bench.count(Counter::Restarts), 0, "{arm}");
+        bench.assert_no_leak();
+    }
+}
+
+/// The transmit ring is full of announcements that the device has not sent when the first requests come.
+#[test]
+fn transmit_ring_that_is_full_before_the_first_frame_refuses_it_and_recovers() {
+    for arm in every_arm().filter(|arm| arm.contains("async-tx")).step_by(5) {
+        let small = Behaviour { queue_frames_max: 4, sends_at_once: false, ..Behaviour::default() };
+        let mut bench = Bench::with(&arm, small);
+        (0..6).for_each(|_| bench.responder.announce());
+        assert_eq!(bench.device.owned_count(TX), 4, "{arm}");
+        assert_eq!(bench.count(Counter::TxRefused), 2, "{arm}");
+        assert!(bench.device.receive(&ping(1)), "{arm}");
+        bench.settle();
+        assert_eq!(bench.count(Counter::TxRefused), 3, "{arm}");
+        bench.device.send_waiting(|_| 0);
+        bench.settle();
+        assert_eq!(answered(&bench), [], "{arm}");
+        assert!(bench.device.receive(&ping(2)), "{arm}");
+        bench.settle();
+        bench.device.send_waiting(|_| 0);
+        assert_eq!(answered(&bench), [2], "{arm}");
+        bench.settle();
+        bench.assert_no_leak();
+    }
+}
+
+/// A reset while frames wait to be sent and the ring is full: the frames are lost, the buffers are not.
+#[test]
+fn reset_with_a_full_transmit_ring_empties_it() {
+    for arm in every_arm().filter(|arm| arm.contains("async-tx")).step_by(5) {
+        let late = Behaviour { queue_frames_max: 4, sends_at_once: false, ..Behaviour::default() };
+        let mut bench = Bench::with(&arm, late);
+        (0..6).for_each(|_| bench.responder.announce());
+        bench.device.set_status(status::DEVICE_NEEDS_RESET);
+        bench.device.raise_interrupt(2);
+        bench.settle();
+        assert_eq!(bench.count(Counter::Restarts), 1, "{arm}");
+        assert_eq!(bench.device.owned_count(TX), 0, "{arm}");
+        bench.device.behave(|behaviour| behaviour.sends_at_once = true);
+        for sequence in 0..10 {
+            assert!(bench.device.receive(&ping(sequence)), "{arm}");
+            bench.settle();
+        }
+        assert_eq!(answered(&bench), (0..10).collect::<Vec<u16>>(), "{arm}");
+        bench.assert_no_leak();
+    }
+}

@@ -133,7 +133,10 @@ fn doorbells<Q: Queue, D: Device>(case: Case) {
 
 /// The device completes buffers one by one for a driver that may sleep between them.
 fn interrupts<Q: Queue, D: Device>(case: Case) {
-    let wires = wires(case);
+    interrupts_on::<Q, D>(case, wires(case));
+}
+
+fn interrupts_on<Q: Queue, D: Device>(case: Case, wires: Arc<Wires>) {
     let mut queue = Q::new(&wires.memory, case.event_idx);
     for n in 0..SIZE {
         assert!(post(&mut queue, &wires, n), "there is room");
@@ -201,6 +204,30 @@ fn start<Q: Queue, D: Device, const LISTENS_FIRST: bool>(case: Case) {
     device.join().expect("it does not panic");
 }
 
+/// A reset in flight: when the device stops, it may have completed a buffer that the driver has not seen.
+/// The queue that is then set up in the same memory has none of that life.
+fn restart<Q: Queue, D: Device>(case: Case) {
+    let wires = wires(case);
+    let mut queue = Q::new(&wires.memory, case.event_idx);
+    let device = wires.clone();
+    let device = loom::thread::spawn(move || {
+        let mut card = D::new(case.event_idx);
+        if let Some(id) = card.take(&device.memory, SIZE)
+            && card.give(&device.memory, id, SIZE)
+        {
+            device.interrupt.notify();
+        }
+    });
+    // Other buffers than those of the second life.
+    for n in SIZE..2 * SIZE {
+        assert!(post(&mut queue, &wires, n), "there is room");
+    }
+    publish(&mut queue, &wires);
+    // The status reads 0: the device has stopped.
+    device.join().expect("it does not panic");
+    interrupts_on::<Q, D>(case, wires);
+}
+
 /// Runs a scenario. Returns the fault found, if any.
 fn check(scenario: fn(Case), case: Case) -> Result<(), String> {
     interleavings::check(Some(case.preemptions), move || scenario(case))
@@ -248,6 +275,11 @@ fn all_interleavings_reuse_descriptors() {
 #[test]
 fn all_interleavings_of_a_start_under_traffic_find_the_frames_that_came_first() {
     hold(start::<Split, SplitDevice, true>, start::<Packed, PackedDevice, true>, 2);
+}
+
+#[test]
+fn all_interleavings_of_a_reset_leave_no_completion_of_the_life_before() {
+    hold(restart::<Split, SplitDevice>, restart::<Packed, PackedDevice>, 2);
 }
 
 #[test]

@@ -39,10 +39,11 @@ fn every_switch_is_its_bit_and_answers_arp_icmp_and_udp_of_all_sizes() {
         }
         let counters = link.counters(&peer, 7).expect("it answers");
         assert_eq!(counters.get(Counter::Switches), word, "{switches}");
-        assert_eq!(counters.get(Counter::AnsweredIcmp), 30, "{switches}");
-        assert_eq!(counters.get(Counter::AnsweredUdp), 30, "{switches}");
-        assert_eq!(counters.get(Counter::RxPackets), 62, "{switches}");
         let has = |id| switches.split(',').any(|on| on == id);
+        let counted = |count| if has("no-counters") { 0 } else { count };
+        assert_eq!(counters.get(Counter::AnsweredIcmp), counted(30), "{switches}");
+        assert_eq!(counters.get(Counter::AnsweredUdp), counted(30), "{switches}");
+        assert_eq!(counters.get(Counter::RxPackets), counted(62), "{switches}");
         let features = counters.get(Counter::Features);
         for (id, bit) in [("event-idx", 29), ("packed", 34), ("indirect", 28)] {
             assert_eq!(features >> bit & 1 == 1, has(id), "{switches}: {id}");

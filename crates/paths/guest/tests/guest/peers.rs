@@ -35,17 +35,21 @@ fn linux_under(load: &Load) {
 
 /// Third-party driver and stack in the reference firmware.
 fn reference_under(load: &Load) {
+    firmware_under(load, "virtio-drivers", "virtio-drivers and smoltcp");
+}
+
+fn firmware_under(load: &Load, peer: &str, guest: &str) {
     if image().is_none() {
         return;
     }
-    let reference = Arm::peer("virtio-drivers");
+    let reference = Arm::peer(peer);
     if !supported(&Guest, &reference, load) {
         return;
     }
     let mut session = Guest.open(load).expect("all parts are installed");
     let m = session.trial(&reference).expect("it answers");
-    check("virtio-drivers", &m);
-    assert_eq!(m.mode["guest"], "virtio-drivers and smoltcp");
+    check(peer, &m);
+    assert_eq!(m.mode["guest"], guest);
     assert!(m.figures["ready_ns"] > 0.0);
 }
 
@@ -56,6 +60,11 @@ fn virtio_drivers_and_smoltcp_answer_echoes_on_the_same_wire() {
         // A frame of full length, in one buffer.
         reference_under(&Load { size_bytes: 1472, ..load(kind) });
     }
+}
+
+#[test]
+fn smoltcp_on_this_driver_is_a_peer() {
+    firmware_under(&load("udp-ping"), "smoltcp", "smoltcp on this driver");
 }
 
 #[test]
