@@ -120,10 +120,11 @@ Example:
         #[command(subcommand)]
         command: Option<crate::history::args::HistoryCommand>,
     },
-    /// Show one experiment as text, JSON, CSV or an HTML page
+    /// Show one experiment as text, JSON, CSV, an HTML page, or in the form of a CI system
     #[command(after_help = "\
 Example:
   wirepath report last --html report.html
+  wirepath report last --format markdown
   wirepath report --path probe --html probe.html")]
     Report(crate::report_cmd::ReportArgs),
     /// Show the history as pages in a browser, on this host alone

@@ -160,7 +160,7 @@ pub(crate) fn earlier(
     proof: &Proof<'_>,
 ) -> Result<Option<Vec<Outcome>>, Failure> {
     let Some(wanted) = &args.baseline else { return Ok(None) };
-    let olds = results::series(&results::open_reading(context)?, wanted)?;
+    let olds = results::named(context, wanted)?;
     for old in &olds {
         model::comparable(old, "this run", proof.path, &proof.load)
             .map_err(|e| Failure::Usage(e.to_string()))?;

@@ -58,8 +58,8 @@ pub(crate) struct LimitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BaselineArgs {
-    /// Compare with these earlier experiments at the end: ids or unique prefixes, separated by commas, or
-    /// 'PREFIX*' for all that begin so
+    /// Compare with these earlier experiments at the end: ids or unique prefixes, separated by commas,
+    /// 'PREFIX*' for all that begin so, or a document: FILE.json or ./FILE
     #[arg(long, value_name = "IDS", group = "earlier")]
     pub(crate) baseline: Option<String>,
     /// Exit with code 4 if the comparison shows it; needs at least 5 runs a side
