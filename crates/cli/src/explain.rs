@@ -1,11 +1,14 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
-use host::explain::{DropRow, FunctionRow, Observer, PlaceRow, Scope, Spec, StageRow, Summary};
+use host::explain::{
+    DropRow, FunctionRow, Observer, PlaceRow, Scope, Service, Spec, StageRow, Summary,
+};
 use host::net::LinkWatch;
 use host::netns::Netns;
 use host::tune::Place;
@@ -27,6 +30,8 @@ pub(crate) struct ExplainArgs {
     /// current one with --interface, else all
     #[arg(long, value_name = "NETNS")]
     netns: Vec<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
     /// Duration
     #[arg(short = 'd', long, default_value = "5s", value_parser = parse_duration)]
     duration: Duration,
@@ -47,13 +52,56 @@ pub(crate) struct ExplainArgs {
     live: bool,
 }
 
+/// One service, whose packets alone are traced.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct ServiceArgs {
+    /// Only packets to sockets with this local port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Only packets to the sockets of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only packets to sockets that this control group's processes created
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Only packets to the sockets of this container: 12 or more digits of its id
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+}
+
+impl ServiceArgs {
+    fn is_given(&self) -> bool {
+        let by_process = self.port.is_some() || self.pid.is_some();
+        by_process || self.cgroup.is_some() || self.container.is_some()
+    }
+
+    fn service(&self) -> Result<Option<Service>, Failure> {
+        let service = match (self.port, self.pid, &self.cgroup, &self.container) {
+            (Some(port), ..) => Ok(Service::Port(port)),
+            (_, Some(pid), ..) => Service::process(pid),
+            (_, _, Some(path), _) => Service::cgroup(path),
+            (.., Some(id)) => Service::container(id),
+            _ => return Ok(None),
+        };
+        service.map(Some).map_err(Failure::usage)
+    }
+}
+
 pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> {
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
-    let (scopes, mut links) = scopes(args)?;
+    let service = args.service.service()?;
+    let (scopes, mut links) = scopes(args, service.as_ref())?;
+    let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
+    if matches!(service, Some(Service::Process(_))) {
+        // Its new sockets are looked up in each period.
+        kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
+    }
     let spec = Spec {
         scopes,
+        service,
         duty: f64::from(args.duty) / 100.0,
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
@@ -63,8 +111,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
-    privileges::keep_only(&[Capability::Bpf, Capability::Perfmon, Capability::SysAdmin])
-        .map_err(Failure::failed)?;
+    privileges::keep_only(&kept).map_err(Failure::failed)?;
     console::say(&format!("tracing packets for {:.1} s", args.duration.as_secs_f64()));
     let begun = Instant::now();
     let mut nothing_left = Ok(());
@@ -103,13 +150,22 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
 }
 
 /// Each named interface in each named namespace, with a watch for its removal.
-fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
+///
+/// A service is in the namespaces that are named, else in that of its process.
+fn scopes(
+    args: &ExplainArgs,
+    service: Option<&Service>,
+) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
+    let mut names = args.netns.clone();
+    if let (true, Some(service)) = (names.is_empty(), service) {
+        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
+    }
     let mut spaces = Vec::new();
-    for name in &args.netns {
+    for name in &names {
         spaces.push((name.as_str(), open_netns(name)?));
     }
     if spaces.is_empty() {
-        if args.interface.is_empty() {
+        if args.interface.is_empty() && service.is_none() {
             return Ok((Vec::new(), Vec::new()));
         }
         spaces.push(("this namespace", Netns::current()?));
@@ -129,7 +185,7 @@ fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
                 Ok((LinkWatch::new(link.index)?, link))
             };
             // The current namespace is not entered: that would require CAP_SYS_ADMIN.
-            let opened = match args.netns.is_empty() {
+            let opened = match names.is_empty() {
                 true => open(),
                 false => space.run(open)?,
             };
@@ -169,9 +225,11 @@ fn time(ns: f64) -> String {
 fn text(summary: &Summary, args: &ExplainArgs) -> String {
     let mut out = String::new();
     let seconds = summary.followed.as_secs_f64();
+    let is_service = args.service.is_given();
+    let of = if is_service { " of the service" } else { "" };
     let _ = writeln!(
         out,
-        "{} packets traced in {seconds:.2} s ({} % of the time), one in {} timed\n",
+        "{} packets{of} traced in {seconds:.2} s ({} % of the time), one in {} timed\n",
         summary.packets_count, args.duty, args.timed_one_in
     );
     if !summary.stages.is_empty() {
@@ -220,12 +278,20 @@ fn text(summary: &Summary, args: &ExplainArgs) -> String {
             summary.read_unseen_count
         );
     }
-    if summary.evicted_count > 0 {
+    if is_service && summary.unread_count > 0 {
         let _ = writeln!(
             out,
-            "{} packets were not traced to their end: the table of packets in flight was full.",
-            summary.evicted_count
+            "{} datagrams wait in the sockets: they were not read while packets were traced.",
+            summary.unread_count
         );
+    }
+    if summary.evicted_count > 0 {
+        let why = match is_service {
+            true => "their way to the socket was not seen",
+            false => "the table of packets in flight was full",
+        };
+        let _ =
+            writeln!(out, "{} packets were not traced to their end: {why}.", summary.evicted_count);
     }
     for what in &summary.missing {
         let _ = writeln!(out, "not available here: {what}");
@@ -242,6 +308,7 @@ pub(crate) struct Document {
     packets_count: u64,
     read_unseen_count: u64,
     evicted_count: u64,
+    unread_count: u64,
     stages: Vec<StageRow>,
     drops: Vec<DropRow>,
     places: Vec<PlaceRow>,
@@ -268,6 +335,7 @@ impl From<Summary> for Document {
             packets_count: summary.packets_count,
             read_unseen_count: summary.read_unseen_count,
             evicted_count: summary.evicted_count,
+            unread_count: summary.unread_count,
             stages: summary.stages,
             drops: summary.drops,
             places: summary.places,
