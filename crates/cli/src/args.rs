@@ -110,7 +110,7 @@ Example:
   wirepath explain -i eth0 -d 10s
   wirepath explain --netns blue --duty 100 --json
   wirepath explain --port 443 --duty 100
-  wirepath explain --cgroup /system.slice/nginx.service")]
+  wirepath explain --cgroup /system.slice/nginx.service --metrics 9102")]
     Explain(crate::explain::ExplainArgs),
     /// List, show, compare, export, prune and check stored experiments
     #[command(after_help = "\

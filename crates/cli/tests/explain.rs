@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -126,8 +128,18 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     let (stopped, other) = (receiver(&spaces, 9001, &[]), receiver(&spaces, 9002, &[]));
     stopped.signal("STOP");
     let start = |by: &[&str]| {
-        let all =
-            ["explain", "--json", "--duty", "100", "--timed-one-in", "1", "-d", "300s", "--samples", "0"];
+        let all = [
+            "explain",
+            "--json",
+            "--duty",
+            "100",
+            "--timed-one-in",
+            "1",
+            "-d",
+            "300s",
+            "--samples",
+            "0",
+        ];
         let mut explain = Running::start(wirepath(&[&all[..], by].concat()));
         explain.await_stderr("tracing packets");
         explain
@@ -154,11 +166,9 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     stopped.signal("STOP");
     let doc = ended(explain);
     assert_eq!(doc["packets_count"], 100, "{doc:#}");
-    for (from, to) in [
-        ("netif_rx", "netif_receive_skb"),
-        ("netif_receive_skb", "sk_data_ready"),
-        in_socket,
-    ] {
+    for (from, to) in
+        [("netif_rx", "netif_receive_skb"), ("netif_receive_skb", "sk_data_ready"), in_socket]
+    {
         assert_eq!(stage(&doc, from, to), 100, "{from} to {to}: {doc:#}");
     }
     assert_eq!(stage(&doc, "net_dev_queue", "net_dev_start_xmit"), 0, "{doc:#}");
@@ -189,7 +199,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
 }
 
 #[test]
-fn a_container_is_found_by_its_id() {
+fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
     let Some(cgroup) = cgroup2() else {
         return testkit::skip("cgroup", "cgroup version 2 is not mounted");
     };
@@ -210,16 +220,59 @@ fn a_container_is_found_by_its_id() {
         table.is_ok_and(|table| table.contains(&format!(":{:04X} ", 9001)))
     };
     assert!(until(LONG, bound), "{}", inside.stderr());
-    let all = ["explain", "--json", "--duty", "100", "-d", "300s", "--container", &id];
+    let all = ["explain", "--json", "--duty", "100", "--container", &id, "--metrics", "0"];
     let mut explain = Running::start(wirepath(&all));
-    explain.await_stderr("tracing packets");
+    explain.await_stderr("tracing packets; Ctrl-C ends");
     send(&spaces, "9001", "100", &[]);
     send(&spaces, "9002", "50", &[]);
     assert!(until(LONG, || datagrams_read(&outside) == 150), "all is read");
+    let of_read =
+        "{stage=\"in the socket, until it is read\",from=\"sk_data_ready\",to=\"sock_recv_length\"";
+    let all_read = format!("wirepath_explain_stage_packets_total{of_read}}} 100\n");
+    let text = || get(&explain.stderr(), "/metrics");
+    assert!(until(LONG, || text().contains(&all_read)), "{}", text());
+    let text = text();
+    let sample = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        line.trim().parse::<f64>().expect("a number")
+    };
+    let timed = sample(&format!("wirepath_explain_stage_seconds_count{of_read}}}"));
+    let bucket = format!("wirepath_explain_stage_seconds_bucket{of_read},le=\"");
+    let sizes: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(&bucket)?.split(' ').next_back()?.parse().ok())
+        .collect();
+    assert!(timed > 0.0 && sizes.len() == 13 && sizes.is_sorted(), "{text}");
+    assert_eq!(sizes.last(), Some(&timed), "{text}");
+    if is_installed("promtool") {
+        let file = Data::new();
+        fs::write(file.file("metrics"), &text).expect("a file");
+        let script = format!("promtool check metrics < {}", file.file("metrics"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        assert_eq!(common::all_text(&run(command)), "", "{text}");
+    }
     let doc = ended(explain);
     assert_eq!(doc["packets_count"], 100, "{doc:#}");
     assert_eq!(stage(&doc, "sk_data_ready", "sock_recv_length"), 100, "{doc:#}");
+
+    let data = Data::new();
+    fs::write(data.file("before.json"), doc.to_string()).expect("a file");
+    let again = ["explain", "--container", &id, "-d", "1s", "--diff", &data.file("before.json")];
+    let text = succeed(wirepath(&again));
+    assert!(text.contains("before → now") && text.contains("until it is read"), "{text}");
     inside.end_by("INT", LONG);
+}
+
+/// Body of the answer of the server whose address is in `said`.
+fn get(said: &str, path: &str) -> String {
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
 /// A control group; removed when dropped.

@@ -1,6 +1,10 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
-use std::fmt::Write;
+mod diff;
+mod metrics;
+mod text;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,8 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use diff::{Changes, Observation};
+use metrics::Shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -32,9 +38,9 @@ pub(crate) struct ExplainArgs {
     netns: Vec<String>,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Duration
-    #[arg(short = 'd', long, default_value = "5s", value_parser = parse_duration)]
-    duration: Duration,
+    /// Duration; default: 5s, with --metrics until Ctrl-C
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// Share of each second in which packets are traced, in per cent
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100))]
     duty: u8,
@@ -50,6 +56,22 @@ pub(crate) struct ExplainArgs {
     /// Print the tables after each second
     #[arg(long)]
     live: bool,
+    /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = crate::metrics::parse_address)]
+    metrics: Option<SocketAddr>,
+    /// Compare with an earlier document of `explain --json`
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
+    diff: Option<PathBuf>,
+}
+
+/// Duration without `-d`.
+const DURATION: Duration = Duration::from_secs(5);
+
+impl ExplainArgs {
+    /// `None` until it is interrupted.
+    fn duration(&self) -> Option<Duration> {
+        self.duration.or(self.metrics.is_none().then_some(DURATION))
+    }
 }
 
 /// One service, whose packets alone are traced.
@@ -106,19 +128,54 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
     };
+    let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
+    let server = metrics::open(args.metrics)?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
     privileges::keep_only(&kept).map_err(Failure::failed)?;
-    console::say(&format!("tracing packets for {:.1} s", args.duration.as_secs_f64()));
+    console::say(&match args.duration() {
+        Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
+        None => "tracing packets; Ctrl-C ends".to_owned(),
+    });
+    let shown = Shown::new();
+    shown.replace(&observer.summary()?);
+    let observed = metrics::serving(server.as_ref(), &shown, || {
+        observe(&mut observer, args, &mut links, &shown)
+    });
+    let summary = observer.summary()?;
+    drop(observer);
+    let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
+    match (context.json, args.live) {
+        (true, _) => console::json(&Document::new(summary, changes))?,
+        (false, true) => {}
+        (false, false) => {
+            let changes = changes.map_or(String::new(), |changes| changes.text());
+            console::text(&(text::text(&summary, args) + &changes))?;
+        }
+    }
+    observed
+}
+
+/// Observes until the time is over, a signal comes, or all named interfaces are gone.
+///
+/// Errors: they are gone.
+fn observe(
+    observer: &mut Observer,
+    args: &ExplainArgs,
+    links: &mut Vec<LinkWatch>,
+    shown: &Shown,
+) -> Result<(), Failure> {
     let begun = Instant::now();
-    let mut nothing_left = Ok(());
     loop {
-        let left = args.duration.saturating_sub(begun.elapsed());
+        let left = match args.duration() {
+            Some(duration) => duration.saturating_sub(begun.elapsed()),
+            None => Duration::MAX,
+        };
         if left.is_zero() || signals::stop_requested() {
-            break;
+            return Ok(());
         }
         observer.period(left, signals::stop_requested)?;
         let mut gone = Vec::new();
@@ -130,23 +187,17 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
             None => true,
         });
         if links.is_empty() && !args.interface.is_empty() {
-            nothing_left = Err(Failure::failed(gone.join("; ")));
-            break;
+            return Err(Failure::failed(gone.join("; ")));
         }
         gone.iter().for_each(|what| console::say(what));
-        if args.live {
+        if args.live || args.metrics.is_some() {
             let summary = observer.summary()?;
-            console::screen(&text(&summary, args))?;
+            shown.replace(&summary);
+            if args.live {
+                console::screen(&text::text(&summary, args))?;
+            }
         }
     }
-    let summary = observer.summary()?;
-    drop(observer);
-    match (context.json, args.live) {
-        (true, _) => console::json(&Document::from(summary))?,
-        (false, true) => {}
-        (false, false) => console::text(&text(&summary, args))?,
-    }
-    nothing_left
 }
 
 /// Each named interface in each named namespace, with a watch for its removal.
@@ -212,93 +263,6 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
     })
 }
 
-/// A time with its unit.
-fn time(ns: f64) -> String {
-    match ns {
-        ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
-        ns => format!("{:.1} s", ns / 1e9),
-    }
-}
-
-fn text(summary: &Summary, args: &ExplainArgs) -> String {
-    let mut out = String::new();
-    let seconds = summary.followed.as_secs_f64();
-    let is_service = args.service.is_given();
-    let of = if is_service { " of the service" } else { "" };
-    let _ = writeln!(
-        out,
-        "{} packets{of} traced in {seconds:.2} s ({} % of the time), one in {} timed\n",
-        summary.packets_count, args.duty, args.timed_one_in
-    );
-    if !summary.stages.is_empty() {
-        let _ =
-            writeln!(out, "{:<40}{:>9}{:>9}{:>9}{:>9}", "stage", "packets", "p50", "p99", "max");
-        for StageRow { name, count, timed_count, p50_ns, p99_ns, max_ns, .. } in &summary.stages {
-            let of_timed = |ns: f64| if *timed_count > 0 { time(ns) } else { "-".to_owned() };
-            let [p50, p99, max] = [*p50_ns, *p99_ns, *max_ns as f64].map(of_timed);
-            let _ = writeln!(out, "{name:<40}{count:>9}{p50:>9}{p99:>9}{max:>9}");
-        }
-    }
-    let _ = writeln!(out, "\n{:<30}{:<36}{:>10}", "drop reason", "by", "packets");
-    for row in &summary.drops {
-        let _ = writeln!(out, "{:<30}{:<36}{:>10}", row.reason, row.function, row.count);
-    }
-    if summary.drops.is_empty() {
-        out.push_str("nothing\n");
-    }
-    if !summary.places.is_empty() {
-        let _ = writeln!(out, "\n{:<60}{:>16}", "CPUs were", "of the time");
-        for row in &summary.places {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
-        let _ = writeln!(out, "\n{:<60}{:>16}", "busy in function", "of busy time");
-        for row in summary.functions.iter().take(args.functions) {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
-    }
-    out.push('\n');
-    match summary.cost.ns_per_packet() {
-        Some(ns) => {
-            let _ = writeln!(
-                out,
-                "Tracing took {ns:.0} ns of CPU time per packet ({:.1} program runs, without their entry \
-                 and\nexit; mean of {} packets).",
-                summary.cost.runs_count as f64 / summary.cost.packets_count as f64,
-                summary.cost.packets_count
-            );
-        }
-        None => out.push_str("The cost of tracing a packet was not counted.\n"),
-    }
-    if summary.read_unseen_count > 0 {
-        let _ = writeln!(
-            out,
-            "{} datagrams that were read had arrived before tracing began.",
-            summary.read_unseen_count
-        );
-    }
-    if is_service && summary.unread_count > 0 {
-        let _ = writeln!(
-            out,
-            "{} datagrams wait in the sockets: they were not read while packets were traced.",
-            summary.unread_count
-        );
-    }
-    if summary.evicted_count > 0 {
-        let why = match is_service {
-            true => "their way to the socket was not seen",
-            false => "the table of packets in flight was full",
-        };
-        let _ =
-            writeln!(out, "{} packets were not traced to their end: {why}.", summary.evicted_count);
-    }
-    for what in &summary.missing {
-        let _ = writeln!(out, "not available here: {what}");
-    }
-    out
-}
-
 /// Document of `explain --json`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Document {
@@ -315,6 +279,9 @@ pub(crate) struct Document {
     functions: Vec<FunctionRow>,
     cost: CostDocument,
     missing: Vec<String>,
+    /// Comparison with the document of `--diff`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Changes>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -325,8 +292,8 @@ struct CostDocument {
     ns_per_packet: Option<f64>,
 }
 
-impl From<Summary> for Document {
-    fn from(summary: Summary) -> Document {
+impl Document {
+    fn new(summary: Summary, changes: Option<Changes>) -> Document {
         let cost = summary.cost;
         Document {
             schema: crate::context::DOCUMENT,
@@ -347,6 +314,7 @@ impl From<Summary> for Document {
                 ns_per_packet: cost.ns_per_packet(),
             },
             missing: summary.missing,
+            changes,
         }
     }
 }
