@@ -54,6 +54,9 @@ pub(crate) struct LimitArgs {
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
+    /// Print the result so far after each block, with verdicts that hold at every look
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 #[derive(Debug, Args)]

@@ -122,6 +122,21 @@ fn script_of_ci_jobs_ends_with_4_and_leaves_every_form() {
 }
 
 #[test]
+fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
+    let data = Data::new();
+    let text = succeed(data.wirepath(&[&QUICK[..], &["--live"]].concat()));
+    assert_eq!(
+        text.matches("Not finished").count(),
+        7,
+        "after each of 8 blocks but the last: {text}"
+    );
+    let result = text.rsplit("Not finished").next().expect("the result");
+    assert!(result.contains("fast") && result.contains("better"), "{text}");
+    let said = fail(data.wirepath(&[&QUICK[..], &["--live", "--json"]].concat()), 2);
+    assert!(said.contains("--live"), "{said}");
+}
+
+#[test]
 fn a_stored_run_is_printed_in_every_form() {
     let data = Data::new();
     succeed(data.wirepath(&QUICK));
