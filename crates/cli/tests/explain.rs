@@ -150,7 +150,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
         for (port, count) in [("9001", to_stopped), ("9003", "100"), ("9002", "100")] {
             send_in_order(&spaces, port, count);
         }
-        assert!(until(LONG, || datagrams_read(&other) == before + 100), "the other reads all");
+        assert!(until(2 * LONG, || datagrams_read(&other) == before + 100), "the other reads all");
     };
     let in_socket = ("sk_data_ready", "sock_recv_length");
 
@@ -162,7 +162,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     let held = held.elapsed();
     let before = datagrams_read(&stopped);
     stopped.signal("CONT");
-    assert!(until(LONG, || datagrams_read(&stopped) == before + 100), "it reads again");
+    assert!(until(2 * LONG, || datagrams_read(&stopped) == before + 100), "it reads again");
     stopped.signal("STOP");
     let doc = ended(explain);
     assert_eq!(doc["packets_count"], 100, "{doc:#}");
@@ -225,12 +225,12 @@ fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
     explain.await_stderr("tracing packets; Ctrl-C ends");
     send(&spaces, "9001", "100", &[]);
     send(&spaces, "9002", "50", &[]);
-    assert!(until(LONG, || datagrams_read(&outside) == 150), "all is read");
+    assert!(until(2 * LONG, || datagrams_read(&outside) == 150), "all is read");
     let of_read =
         "{stage=\"in the socket, until it is read\",from=\"sk_data_ready\",to=\"sock_recv_length\"";
     let all_read = format!("wirepath_explain_stage_packets_total{of_read}}} 100\n");
     let text = || get(&explain.stderr(), "/metrics");
-    assert!(until(LONG, || text().contains(&all_read)), "{}", text());
+    assert!(until(2 * LONG, || text().contains(&all_read)), "{}", text());
     let text = text();
     let sample = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);

@@ -32,8 +32,8 @@ pub(crate) struct ExplainArgs {
     /// Interface at which packets are first seen; may be repeated; default: any
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Vec<String>,
-    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: the
-    /// current one with --interface, else all
+    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
+    /// the service's process, else the current one with --interface or --port, else all
     #[arg(long, value_name = "NETNS")]
     netns: Vec<String>,
     #[command(flatten)]
