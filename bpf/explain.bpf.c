@@ -7,8 +7,13 @@
  * Buffers are identified by address, in a table with one slot per address: an array
  * lookup costs almost nothing, and a hash would double the cost. A buffer that
  * evicts another from its slot ends the trace of the other, and is counted.
+ *
+ * Of one service (`config.service`) the packets are known only at the socket. Until
+ * then their times wait in the slot; the buffers of others are forgotten uncounted.
  */
 #include "stack.h"
+
+#include <bpf/bpf_endian.h>
 
 /* As numbered in sys::bpf::explain::Point. */
 enum point {
@@ -36,10 +41,18 @@ struct scope {
 	__u32 ifindex; /* 0: any */
 };
 
+/* As numbered in sys::bpf::explain. */
+#define BY_PORT 1
+#define BY_CGROUP 2
+#define BY_INODE 3
+
 struct config {
 	__u32 timed_one_in; /* one packet in this many is timed; all are counted */
 	__u32 scopes_count; /* 0: everything */
 	struct scope scopes[SCOPES_MAX];
+	__u32 service; /* 0: packets of all sockets; else by which property of the socket */
+	__u32 port;
+	__u64 cgroup_id;
 };
 
 struct slot {
@@ -47,6 +60,10 @@ struct slot {
 	__u64 at_ns; /* 0: not timed */
 	__u32 point;
 	__u32 window;
+	/* Of one service: */
+	__u64 entry_ns; /* at the point where a driver gave it to the stack */
+	__u32 entry; /* that point, or NOWHERE */
+	__u32 ifindex; /* where it was received */
 } __attribute__((aligned(64))); /* the CPUs hand it from one to another */
 
 struct stage {
@@ -80,6 +97,9 @@ struct here {
 	__u64 ready_ns;
 	__u64 evicted;
 	__u64 turn;
+	/* Datagrams, put into sockets and read. */
+	__u64 put;
+	__u64 taken;
 };
 
 struct drop {
@@ -123,6 +143,23 @@ struct {
 	__type(value, struct waiting);
 } sockets SEC(".maps");
 
+/* Inodes of the sockets of a service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u32);
+} inodes SEC(".maps");
+
+/* Local ports of a service, as protocol << 16 | port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -151,10 +188,24 @@ struct {
 	__type(value, __u64);
 } samples SEC(".maps");
 
+/* With an index of 0: any interface of the namespace. */
+static __always_inline int is_in_scope(__u32 netns, __u32 ifindex)
+{
+	__u32 i;
+
+	for (i = 0; i < SCOPES_MAX; i++) {
+		if (i >= config.scopes_count)
+			break;
+		if (config.scopes[i].netns == netns &&
+		    (!ifindex || !config.scopes[i].ifindex || config.scopes[i].ifindex == ifindex))
+			return 1;
+	}
+	return 0;
+}
+
 static __always_inline int is_wanted(struct sk_buff *skb)
 {
 	struct net_device *dev;
-	__u32 netns, ifindex, i;
 
 	if (!config.scopes_count)
 		return 1;
@@ -162,16 +213,7 @@ static __always_inline int is_wanted(struct sk_buff *skb)
 	dev = skb->dev;
 	if (!dev)
 		return 0;
-	ifindex = dev->ifindex;
-	netns = dev->nd_net.net->ns.inum;
-	for (i = 0; i < SCOPES_MAX; i++) {
-		if (i >= config.scopes_count)
-			break;
-		if (config.scopes[i].netns == netns &&
-		    (!config.scopes[i].ifindex || config.scopes[i].ifindex == ifindex))
-			return 1;
-	}
-	return 0;
+	return is_in_scope(dev->nd_net.net->ns.inum, dev->ifindex);
 }
 
 /* Eight buckets to a power of two. */
@@ -190,19 +232,20 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (power - 2) * 8 + ((value >> (power - 3)) & 7);
 }
 
-/* Counts; and adds the time since `from_ns`, unless that is 0. Returns the time, or 0. */
-static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+/* Counts; and adds the time from `from_ns`, unless that is 0, to `now`, or else until now. */
+static __always_inline __u64 add_until(__u32 from, __u32 to, __u64 from_ns, __u64 now)
 {
 	__u32 at = from * POINTS + to;
 	struct stage *stage = bpf_map_lookup_elem(&stages, &at);
-	__u64 now, ns;
+	__u64 ns;
 
 	if (!stage)
 		return 0;
 	stage->count++;
 	if (!from_ns)
 		return 0;
-	now = bpf_ktime_get_ns();
+	if (!now)
+		now = bpf_ktime_get_ns();
 	ns = now - from_ns;
 	stage->timed++;
 	stage->sum_ns += ns;
@@ -210,6 +253,12 @@ static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
 		stage->max_ns = ns;
 	stage->buckets[bucket_of(ns) & (BUCKETS - 1)]++;
 	return now;
+}
+
+/* Returns the time, or 0 if there was none to add. */
+static __always_inline __u64 add(__u32 from, __u32 to, __u64 from_ns)
+{
+	return add_until(from, to, from_ns, 0);
 }
 
 static __always_inline struct slot *slot_of(void *skb)
@@ -248,6 +297,45 @@ static __always_inline int starts(__u32 point)
 	return point == QUEUED || point == IN_BACKLOG || point == IN_GRO || point == RECEIVED;
 }
 
+/*
+ * As `pass`, until the socket is known. A buffer begins anew where a driver gives it to
+ * the stack: the end of the one that had its address may not have been seen. It is
+ * forgotten where it is freed, sent or forwarded.
+ */
+static __always_inline int pass_unknown(struct sk_buff *skb, __u32 point)
+{
+	struct slot *slot = slot_of(skb);
+	int is_known, is_entered;
+	__u32 ifindex;
+
+	if (!slot)
+		return 0;
+	is_known = slot->skb == (__u64)skb && slot->window == window;
+	if (point != IN_BACKLOG && point != IN_GRO && point != RECEIVED) {
+		if (is_known)
+			slot->skb = 0;
+		return is_known && slot->point == RECEIVED;
+	}
+	ifindex = skb->dev ? skb->dev->ifindex : 0;
+	/* By another interface on top. */
+	if (is_known && point == RECEIVED && slot->point == RECEIVED && slot->ifindex != ifindex)
+		return 1;
+	is_entered = is_known && point == RECEIVED && slot->point != RECEIVED;
+	if (!is_entered && !is_wanted(skb)) {
+		if (is_known)
+			slot->skb = 0;
+		return 0;
+	}
+	slot->entry = is_entered ? slot->point : NOWHERE;
+	slot->entry_ns = slot->at_ns;
+	slot->skb = (__u64)skb;
+	slot->at_ns = bpf_ktime_get_ns();
+	slot->point = point;
+	slot->window = window;
+	slot->ifindex = ifindex;
+	return 1;
+}
+
 /* Returns 1 if the buffer is traced. */
 static __always_inline int pass(struct sk_buff *skb, __u32 point)
 {
@@ -256,6 +344,8 @@ static __always_inline int pass(struct sk_buff *skb, __u32 point)
 	__u32 zero = 0;
 	__u64 now = 0;
 
+	if (config.service)
+		return pass_unknown(skb, point);
 	if (!slot)
 		return 0;
 	if (slot->skb == (__u64)skb && slot->window == window && follows(slot->point, point)) {
@@ -341,6 +431,86 @@ static __always_inline void begin(struct waiting *waiting, struct sock *sk)
 	waiting->window = window;
 }
 
+#define AF_INET 2
+#define AF_INET6 10
+
+static __always_inline int is_of_service(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+	__u64 inode;
+
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	if (!is_in_scope(sk->__sk_common.skc_net.net->ns.inum, 0))
+		return 0;
+	if (config.service == BY_PORT)
+		return sk->__sk_common.skc_num == config.port;
+	if (config.service == BY_CGROUP)
+		return is_of_cgroup(sk, config.cgroup_id);
+	inode = BPF_CORE_READ((struct socket_alloc *)sk->sk_socket, vfs_inode.i_ino);
+	return bpf_map_lookup_elem(&inodes, &inode) != NULL;
+}
+
+/* This CPU's current buffer, which the tracepoint does not pass; NULL if it is not traced. */
+static __always_inline struct slot *current_slot(struct here *here)
+{
+	struct slot *slot;
+
+	if (!here->skb)
+		return NULL;
+	slot = slot_of((void *)here->skb);
+	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
+		return NULL;
+	return slot;
+}
+
+/* Destination port of a buffer that the protocols handle. */
+static __always_inline __u16 destination_of(struct sk_buff *skb)
+{
+	unsigned char *head = BPF_CORE_READ(skb, head);
+	__u16 at = BPF_CORE_READ(skb, transport_header);
+	__be16 ports[2];
+
+	if (bpf_probe_read_kernel(ports, sizeof(ports), head + at))
+		return 0;
+	return bpf_ntohs(ports[1]);
+}
+
+/* Counts a packet of the service. Returns the time, or 0 if it is not timed. */
+static __always_inline __u64 arrived(struct sock *sk, struct here *here)
+{
+	__u32 key = (__u32)sk->sk_protocol << 16 | sk->__sk_common.skc_num, one = 1;
+	struct slot *slot = current_slot(here);
+	__u64 now = 0, entry_ns = 0, at_ns = 0;
+	__u32 entry;
+
+	if (!bpf_map_lookup_elem(&ports, &key))
+		bpf_map_update_elem(&ports, &key, &one, BPF_ANY);
+	/*
+	 * A part of a larger buffer, or one that came from the backlog of its socket: the
+	 * current one is not it.
+	 */
+	if (!slot || destination_of((struct sk_buff *)here->skb) != sk->__sk_common.skc_num) {
+		here->evicted++;
+		add(NOWHERE, READY, 0);
+		return 0;
+	}
+	if (++here->turn >= config.timed_one_in) {
+		here->turn = 0;
+		now = bpf_ktime_get_ns();
+		entry_ns = slot->entry_ns;
+		at_ns = slot->at_ns;
+	}
+	entry = slot->entry & (POINTS - 1);
+	add(NOWHERE, entry == NOWHERE ? RECEIVED : entry, 0);
+	if (entry != NOWHERE)
+		add_until(entry, RECEIVED, entry_ns, at_ns);
+	add_until(RECEIVED, READY, at_ns, now);
+	slot->skb = 0;
+	here->skb = 0;
+	return now;
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(ready, struct sock *sk)
 {
@@ -350,24 +520,32 @@ int BPF_PROG(ready, struct sock *sk)
 	__u32 zero = 0;
 	__u64 now;
 
-	/* The tracepoint does not pass the buffer: it is this CPU's current one. */
 	here = bpf_map_lookup_elem(&heres, &zero);
-	if (!here || !here->skb)
+	if (!here)
 		return 0;
-	slot = slot_of((void *)here->skb);
-	if (!slot || slot->skb != here->skb || slot->window != window || slot->point != RECEIVED)
-		return 0;
-	now = add(RECEIVED, READY, slot->at_ns);
-	/* From here on the socket owns the buffer. */
-	slot->skb = 0;
+	if (config.service) {
+		/* The last packet of a handshake makes the listener ready, and is no data. */
+		if (!is_of_service(sk) || sk->__sk_common.skc_state == TCP_LISTEN)
+			return 0;
+		now = arrived(sk, here);
+	} else {
+		slot = current_slot(here);
+		if (!slot)
+			return 0;
+		now = add(RECEIVED, READY, slot->at_ns);
+		/* From here on the socket owns the buffer. */
+		slot->skb = 0;
+		here->skb = 0;
+	}
 	here->ready_ns = now;
-	here->skb = 0;
 	waiting = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!waiting)
 		return 0;
 	if (waiting->window != window)
 		begin(waiting, sk);
 	waiting->announced++;
+	if (!waiting->is_stream)
+		here->put++;
 	if (now && !waiting->timed) {
 		waiting->at_ns = now;
 		__sync_lock_test_and_set(&waiting->timed, waiting->announced);
@@ -381,7 +559,8 @@ SEC("tp_btf/sock_recv_length")
 int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 {
 	struct waiting *waiting;
-	__u32 number;
+	struct here *here;
+	__u32 number, zero = 0;
 	__u64 at_ns = 0;
 
 	if (bytes < 0 || flags & MSG_PEEK)
@@ -398,10 +577,14 @@ int BPF_PROG(read_length, struct sock *sk, int bytes, int flags)
 			at_ns = waiting->at_ns;
 		waiting->timed = 0;
 	}
-	if (number > waiting->unseen)
-		add(READY, READ, at_ns);
-	else
+	if (number <= waiting->unseen) {
 		add(READ, READ, 0);
+		return 0;
+	}
+	add(READY, READ, at_ns);
+	here = bpf_map_lookup_elem(&heres, &zero);
+	if (here && !waiting->is_stream)
+		here->taken++;
 	return 0;
 }
 
@@ -412,14 +595,45 @@ int BPF_PROG(consumed, struct sk_buff *skb)
 	return 0;
 }
 
+/* True for a packet to a port of the service, by its own headers. */
+static __always_inline int is_to_service(struct sk_buff *skb)
+{
+	unsigned char *at = skb->head + skb->network_header;
+	__u32 header_bytes, key;
+	unsigned char ip[40];
+	__be16 to[2];
+
+	if (bpf_probe_read_kernel(ip, sizeof(ip), at))
+		return 0;
+	if (ip[0] >> 4 == 4) {
+		header_bytes = (ip[0] & 15) * 4;
+		key = ip[9];
+		/* Later fragments have no ports. */
+		if (ip[6] & 0x1f || ip[7])
+			return 0;
+	} else {
+		/* Extension headers are rare, and not followed. */
+		header_bytes = sizeof(ip);
+		key = ip[6];
+	}
+	if (bpf_probe_read_kernel(to, sizeof(to), at + header_bytes))
+		return 0;
+	key = key << 16 | bpf_ntohs(to[1]);
+	return bpf_map_lookup_elem(&ports, &key) != NULL;
+}
+
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(dropped, struct sk_buff *skb, void *location, __u32 reason)
 {
 	struct drop key = { .location = (__u64)location, .reason = reason };
 	__u64 one = 1, *count;
 
-	if (!pass(skb, DROPPED) && !is_wanted(skb))
+	if (config.service) {
+		if (!pass(skb, DROPPED) || !is_to_service(skb))
+			return 0;
+	} else if (!pass(skb, DROPPED) && !is_wanted(skb)) {
 		return 0;
+	}
 	count = bpf_map_lookup_elem(&drops, &key);
 	if (count)
 		__sync_fetch_and_add(count, 1);

@@ -27,6 +27,9 @@ struct net_device {
 
 struct sk_buff {
 	struct net_device *dev;
+	unsigned char *head;
+	__u16 network_header;
+	__u16 transport_header;
 };
 
 struct sk_buff_head {
@@ -54,7 +57,20 @@ struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };
 
+struct inode {
+	unsigned long i_ino;
+};
+
+/* A socket of a process, and its inode. */
+struct socket_alloc {
+	struct inode vfs_inode;
+};
+
+struct socket;
+
 struct sock_common {
+	__u16 skc_num; /* local port, host byte order */
+	__u16 skc_family;
 	unsigned char skc_state;
 	possible_net_t skc_net;
 };
@@ -65,6 +81,7 @@ struct sock {
 	__u16 sk_type;
 	__u16 sk_protocol;
 	__u8 sk_shutdown;
+	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
@@ -85,9 +102,31 @@ struct task_struct {
 
 #define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
+#define TCP_LISTEN 10
+/* Depth of nested cgroups. */
+#define LEVELS_MAX 16
 
 /* Datagrams in a UDP socket; the reader takes them in batches into a queue of its own. */
 static __always_inline __u32 datagrams_queued(struct sock *sk)
 {
 	return sk->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen);
+}
+
+/* True if a process of this cgroup, or of one below it, created the socket. */
+static __always_inline int is_of_cgroup(struct sock *sk, __u64 cgroup_id)
+{
+	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
+	struct cgroup_subsys_state *parent;
+
+	for (int level = 0; level < LEVELS_MAX; level++) {
+		if (!cgroup)
+			return 0;
+		if (cgroup->kn->id == cgroup_id)
+			return 1;
+		parent = cgroup->self.parent;
+		if (!parent)
+			return 0;
+		cgroup = parent->cgroup;
+	}
+	return 0;
 }

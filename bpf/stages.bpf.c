@@ -25,10 +25,7 @@
 #define SEGMENTS_MAX 64
 /* Observations after which a difference of the numbers is not a race. */
 #define OBSERVATIONS 8
-/* Depth of nested cgroups. */
-#define LEVELS_MAX 16
 
-#define LISTEN 10
 #define RCV_SHUTDOWN 1
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
@@ -322,26 +319,12 @@ int BPF_PROG(received, struct sk_buff *skb)
 
 static __always_inline int is_wanted(struct sock *sk)
 {
-	struct cgroup_subsys_state *parent;
-	struct cgroup *cgroup;
-
 	if (sk->__sk_common.skc_net.net->ns.inum != config.netns)
 		return 0;
 	/* The reader decides. */
 	if (!config.cgroup_id)
 		return 1;
-	cgroup = sk->sk_cgrp_data.cgroup;
-	for (int level = 0; level < LEVELS_MAX; level++) {
-		if (!cgroup)
-			return 0;
-		if (cgroup->kn->id == config.cgroup_id)
-			return 1;
-		parent = cgroup->self.parent;
-		if (!parent)
-			return 0;
-		cgroup = parent->cgroup;
-	}
-	return 0;
+	return is_of_cgroup(sk, config.cgroup_id);
 }
 
 /*
@@ -472,7 +455,7 @@ static __always_inline void announce_segment(struct sock *sk)
 	__u32 end, since, number;
 
 	/* A new connection. */
-	if (sk->__sk_common.skc_state == LISTEN)
+	if (sk->__sk_common.skc_state == TCP_LISTEN)
 		return;
 	stream = bpf_sk_storage_get(&tcp_sockets, sk, 0, 0);
 	if (!stream && !is_wanted(sk))

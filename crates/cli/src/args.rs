@@ -108,7 +108,9 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath explain -i eth0 -d 10s
-  wirepath explain --netns blue --duty 100 --json")]
+  wirepath explain --netns blue --duty 100 --json
+  wirepath explain --port 443 --duty 100
+  wirepath explain --cgroup /system.slice/nginx.service --metrics 9102")]
     Explain(crate::explain::ExplainArgs),
     /// List, show, compare, export, prune and check stored experiments
     #[command(after_help = "\
@@ -120,10 +122,11 @@ Example:
         #[command(subcommand)]
         command: Option<crate::history::args::HistoryCommand>,
     },
-    /// Show one experiment as text, JSON, CSV or an HTML page
+    /// Show one experiment as text, JSON, CSV, an HTML page, or in the form of a CI system
     #[command(after_help = "\
 Example:
   wirepath report last --html report.html
+  wirepath report last --format markdown
   wirepath report --path probe --html probe.html")]
     Report(crate::report_cmd::ReportArgs),
     /// Show the history as pages in a browser, on this host alone

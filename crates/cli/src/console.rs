@@ -80,6 +80,19 @@ pub(crate) fn write_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), 
     Ok(())
 }
 
+/// Writes a file that others read at any time: it appears, or is replaced, when it is complete.
+pub(crate) fn replace_file(file: &Path, contents: &str) -> Result<(), Failure> {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = Path::new(&part);
+    let written = std::fs::write(part, contents).and_then(|()| std::fs::rename(part, file));
+    written.map_err(|e| {
+        // Its own error adds nothing.
+        let _ = std::fs::remove_file(part);
+        Failure::failed(format!("cannot write {}: {e}", file.display()))
+    })
+}
+
 /// Writes a message to standard error, or to the live view while there is one. Errors are ignored:
 /// the terminal may be gone.
 pub(crate) fn say(line: &str) {

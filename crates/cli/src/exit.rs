@@ -73,9 +73,14 @@ impl<E: Error + 'static> From<E> for Failure {
             (Some(PlanError::File(_)), _) => Failure::Usage(text),
             (Some(PlanError::Knob(error)), _) => of_knob(error)(chain(error)),
             (_, Some(BpfError::Invalid { what })) => Failure::Usage(what.clone()),
-            (_, Some(BpfError::Permission { .. } | BpfError::Load { .. })) => {
-                Failure::Unsupported(text)
-            }
+            (
+                _,
+                Some(
+                    BpfError::Permission { .. }
+                    | BpfError::Load { .. }
+                    | BpfError::Unsupported { .. },
+                ),
+            ) => Failure::Unsupported(text),
             _ => Failure::Failed(text),
         }
     }

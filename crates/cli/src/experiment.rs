@@ -100,6 +100,9 @@ pub(crate) fn conduct(
     session: &mut dyn Session,
     resumed: Option<Resumed>,
 ) -> Result<Proven, Failure> {
+    if args.live && context.json {
+        return Err(Failure::Usage("--live prints tables; remove --json".into()));
+    }
     let (header, stored, seed) = match resumed {
         Some(Resumed { header, seed, trials }) => (header, trials, seed),
         None => {
@@ -112,7 +115,8 @@ pub(crate) fn conduct(
     limit_blocks(&mut plan, args);
     let store = if args.no_history { None } else { Some(results::open(context)?) };
     let is_stored = store.is_some();
-    let mut recorder = Recorder { store, bar: progress_bar(), seconds: args.time.as_secs() };
+    let bar = if args.live { ProgressBar::hidden() } else { progress_bar() };
+    let mut recorder = Recorder { store, bar, seconds: args.time.as_secs(), live: args.live };
     let mut trials = SessionTrials(session);
     let stop = signals::stop_flag();
     let Some(last) = stored.last() else {
@@ -170,6 +174,7 @@ struct Recorder {
     store: Option<SqliteStore>,
     bar: ProgressBar,
     seconds: u64,
+    live: bool,
 }
 
 impl Sink for Recorder {
@@ -196,6 +201,14 @@ impl Sink for Recorder {
 
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), StoreError> {
         self.store.as_mut().map_or(Ok(()), |store| store.save_trial(id, trial))
+    }
+
+    fn block(&mut self, outcome: &dyn Fn() -> Outcome) {
+        if self.live {
+            let text = report::text::ladder(&outcome(), console::style());
+            // The result at the end reports why nothing can be printed.
+            let _shown = console::screen(&text);
+        }
     }
 
     fn finish(&mut self, outcome: &Outcome) -> Result<(), StoreError> {

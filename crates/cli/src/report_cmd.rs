@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use report::store::{SqliteStore, Store, StoreError};
+use clap::{Args, ValueEnum};
+use report::formats;
+use report::page::Page;
+use report::store::{SqliteStore, Store, StoreError, Stored};
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -21,16 +23,43 @@ pub(crate) struct ReportArgs {
     /// Latest result per switch of a path, instead of one experiment
     #[arg(long, value_name = "PATH", value_parser = lookup::PATH, conflicts_with_all = ["id", "csv"], requires = "html")]
     pub(crate) path: Option<String>,
+    /// Print another form of the result
+    #[arg(long, value_enum, conflicts_with_all = ["path", "html", "csv"])]
+    pub(crate) format: Option<Format>,
     /// Write CSV, one row per arm and metric
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+}
+
+/// Forms for CI systems and other tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for a pull request, or $GITHUB_STEP_SUMMARY
+    Markdown,
+    /// Annotations of GitHub Actions
+    Github,
+    /// XML of test results: a worse arm is a failure
+    Junit,
+    /// Bencher Metric Format
+    Bencher,
+    /// Gauges of every arm
+    Openmetrics,
+    /// Histogram log of HdrHistogram, with a line per trial
+    Hlog,
 }
 
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
         return path(context, name, file);
     }
-    let outcome = results::outcome_of(results::open_reading(context)?.load(&args.id)?);
+    let stored = results::open_reading(context)?.load(&args.id)?;
+    if let Some(format) = args.format {
+        if context.json {
+            return Err(Failure::Usage("--format and --json exclude each other".into()));
+        }
+        return console::bytes(formatted(stored, format)?.as_bytes());
+    }
+    let outcome = results::outcome_of(stored);
     if let Some(file) = &args.html {
         console::write_file(file, report::html::page(&outcome))?;
     }
@@ -44,6 +73,24 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
         return console::text(&report::text::ladder(&outcome, console::style()));
     }
     Ok(())
+}
+
+fn formatted(stored: Stored, format: Format) -> Result<String, Failure> {
+    let print = match format {
+        Format::Markdown => formats::to_markdown,
+        Format::Github => formats::to_github,
+        Format::Junit => formats::to_junit,
+        Format::Bencher => formats::to_bencher,
+        Format::Openmetrics => formats::to_openmetrics,
+        Format::Hlog => return hlog(&stored),
+    };
+    Ok(print(&Page::from_outcome(&results::outcome_of(stored))))
+}
+
+fn hlog(stored: &Stored) -> Result<String, Failure> {
+    let started = humantime::parse_rfc3339(&stored.header.started)
+        .map_err(|e| Failure::failed(format!("cannot read the start of the experiment: {e}")))?;
+    Ok(formats::to_hlog(&stored.trials, started)?)
 }
 
 /// Writes the page of one path: the latest result per switch.

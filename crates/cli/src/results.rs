@@ -1,6 +1,8 @@
 //! The results database: opening it, reading outcomes from it and comparing them.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use model::{By, Ended, Experiment, ExperimentPlan, Outcome, RunComparison, Step, Support};
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
@@ -86,6 +88,36 @@ fn recover(stored: Stored) -> model::Outcome {
     let mut outcome = experiment.outcome(header.into());
     outcome.ended = Ended::Unfinished;
     outcome
+}
+
+/// Largest file of documents, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Reads outcomes from a file of documents. Errors name the file.
+pub(crate) fn read_documents(file: &Path) -> Result<Vec<Outcome>, Failure> {
+    let unreadable = |why: &str| Failure::Usage(format!("cannot read {}: {why}", file.display()));
+    let mut text = String::new();
+    File::open(file)
+        .and_then(|open| open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|e| unreadable(&e.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(unreadable("it is larger than 1 GiB; split it into several files"));
+    }
+    report::json::all_from_json(&text).map_err(|e| unreadable(Failure::from_chain(&e).text()))
+}
+
+/// Loads experiments in the form of the command line: as [`series`] does, and from files of documents.
+///
+/// A name that ends in `.json` or has a `/` is that of a file.
+pub(crate) fn named(context: &Context, wanted: &str) -> Result<Vec<Outcome>, Failure> {
+    let mut outcomes = Vec::new();
+    for one in wanted.split(',').map(str::trim) {
+        match one.ends_with(".json") || one.contains('/') {
+            true => outcomes.extend(read_documents(Path::new(one))?),
+            false => outcomes.extend(series(&open_reading(context)?, one)?),
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Loads a series of experiments, oldest first.

@@ -24,6 +24,7 @@ const DOCUMENTS: &[Document] = &[
     ("history check", of::<history::check::Document<'_>>),
     ("history compare", of::<model::RunComparison>),
     ("history export", of::<Vec<model::Outcome>>),
+    ("history import", of::<history::import::Document>),
     ("history list", of::<history::ListDocument>),
     ("history prune", of::<history::prune::Document>),
     ("history show", of::<model::Outcome>),

@@ -42,7 +42,7 @@ pub(crate) struct SeriesDocument<'a> {
 const OF_SERIES: [&str; 6] =
     ["--runs", "--every", "--seed", "--baseline", "--fail-on", "--threshold"];
 /// Options that belong to a whole series, without a value.
-const FLAGS_OF_SERIES: [&str; 2] = ["--json", "--any-machine"];
+const FLAGS_OF_SERIES: [&str; 3] = ["--json", "--any-machine", "--live"];
 
 /// Runs the experiment of this command line as often as asked, until it is interrupted.
 ///
@@ -160,7 +160,7 @@ pub(crate) fn earlier(
     proof: &Proof<'_>,
 ) -> Result<Option<Vec<Outcome>>, Failure> {
     let Some(wanted) = &args.baseline else { return Ok(None) };
-    let olds = results::series(&results::open_reading(context)?, wanted)?;
+    let olds = results::named(context, wanted)?;
     for old in &olds {
         model::comparable(old, "this run", proof.path, &proof.load)
             .map_err(|e| Failure::Usage(e.to_string()))?;

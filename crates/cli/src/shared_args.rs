@@ -54,12 +54,15 @@ pub(crate) struct LimitArgs {
     /// Do not store the result
     #[arg(long)]
     pub(crate) no_history: bool,
+    /// Print the result so far after each block, with verdicts that hold at every look
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BaselineArgs {
-    /// Compare with these earlier experiments at the end: ids or unique prefixes, separated by commas, or
-    /// 'PREFIX*' for all that begin so
+    /// Compare with these earlier experiments at the end: ids or unique prefixes, separated by commas,
+    /// 'PREFIX*' for all that begin so, or a document: FILE.json or ./FILE
     #[arg(long, value_name = "IDS", group = "earlier")]
     pub(crate) baseline: Option<String>,
     /// Exit with code 4 if the comparison shows it; needs at least 5 runs a side

@@ -3,8 +3,13 @@
 mod common;
 
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{
     Data, FAR_IP, LONG, Running, Spaces, enter, fail, has_program, is_installed, json, run,
@@ -94,6 +99,198 @@ fn stages_count_what_was_sent_and_read() {
     assert!(samples.iter().any(|row| row["count"].as_u64() > Some(0)), "{doc:#}");
 }
 
+/// Datagrams that were read in the namespace of a process.
+fn datagrams_read(of: &Running) -> u64 {
+    let table = fs::read_to_string(format!("/proc/{}/net/snmp", of.pid())).expect("its counters");
+    let line = table.lines().rfind(|line| line.starts_with("Udp: ")).expect("those of UDP");
+    line.split(' ').nth(1).and_then(|count| count.parse().ok()).expect("a count")
+}
+
+/// As [`send`], always on the same CPU, whose backlog keeps the order.
+fn send_in_order(spaces: &Spaces, port: &str, count: &str) {
+    let status = fs::read_to_string("/proc/self/status").expect("own status");
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let cpu = cpus.and_then(|cpus| cpus.trim().split(['-', ',']).next()).expect("a CPU");
+    let to = ["taskset", "-c", cpu, env!("CARGO_BIN_EXE_wirepath"), "probe", "send", FAR_IP];
+    let more = ["--no-peer", "--json", "--port", port, "-c", count];
+    succeed(enter(&spaces.near, &[&to[..], &more].concat()));
+}
+
+fn row<'a>(doc: &'a Value, from: &str, to: &str) -> &'a Value {
+    let rows = doc["stages"].as_array().expect("a list");
+    let found = rows.iter().find(|row| row["from"] == from && row["to"] == to);
+    found.unwrap_or_else(|| panic!("no {from} to {to}: {doc:#}"))
+}
+
+#[test]
+fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
+    let spaces = Spaces::new();
+    let (stopped, other) = (receiver(&spaces, 9001, &[]), receiver(&spaces, 9002, &[]));
+    stopped.signal("STOP");
+    let start = |by: &[&str]| {
+        let all = [
+            "explain",
+            "--json",
+            "--duty",
+            "100",
+            "--timed-one-in",
+            "1",
+            "-d",
+            "300s",
+            "--samples",
+            "0",
+        ];
+        let mut explain = Running::start(wirepath(&[&all[..], by].concat()));
+        explain.await_stderr("tracing packets");
+        explain
+    };
+    // To the stopped one, to a port without a socket, and to the other, which reads the last one last.
+    let send_all = |to_stopped: &str| {
+        let before = datagrams_read(&other);
+        for (port, count) in [("9001", to_stopped), ("9003", "100"), ("9002", "100")] {
+            send_in_order(&spaces, port, count);
+        }
+        assert!(until(2 * LONG, || datagrams_read(&other) == before + 100), "the other reads all");
+    };
+    let in_socket = ("sk_data_ready", "sock_recv_length");
+
+    // By process, whose namespace is found.
+    let explain = start(&["--pid", &stopped.pid().to_string()]);
+    send_all("100");
+    let held = Instant::now();
+    thread::sleep(Duration::from_millis(500));
+    let held = held.elapsed();
+    let before = datagrams_read(&stopped);
+    stopped.signal("CONT");
+    assert!(until(2 * LONG, || datagrams_read(&stopped) == before + 100), "it reads again");
+    stopped.signal("STOP");
+    let doc = ended(explain);
+    assert_eq!(doc["packets_count"], 100, "{doc:#}");
+    for (from, to) in
+        [("netif_rx", "netif_receive_skb"), ("netif_receive_skb", "sk_data_ready"), in_socket]
+    {
+        assert_eq!(stage(&doc, from, to), 100, "{from} to {to}: {doc:#}");
+    }
+    assert_eq!(stage(&doc, "net_dev_queue", "net_dev_start_xmit"), 0, "{doc:#}");
+    let longest = row(&doc, in_socket.0, in_socket.1)["max_ns"].as_u64();
+    assert!(longest >= Some(held.as_nanos() as u64), "{longest:?} is less than {held:?}");
+    assert_eq!((&doc["evicted_count"], &doc["unread_count"]), (&0.into(), &0.into()), "{doc:#}");
+    assert_eq!(drops(&doc, "NO_SOCKET"), 0, "of another port: {doc:#}");
+    assert!(doc["cost"]["ns_per_packet"].is_f64() || doc["cost"]["packets_count"] == 0, "{doc:#}");
+
+    // The other one is not held up by it.
+    let begun = Instant::now();
+    let explain = start(&["--netns", &spaces.far, "--port", "9002"]);
+    send_all("100");
+    let doc = ended(explain);
+    assert_eq!((&doc["packets_count"], &doc["unread_count"]), (&100.into(), &0.into()), "{doc:#}");
+    assert_eq!(stage(&doc, in_socket.0, in_socket.1), 100, "{doc:#}");
+    let longest = row(&doc, in_socket.0, in_socket.1)["max_ns"].as_u64();
+    assert!(longest < Some(begun.elapsed().as_nanos() as u64), "{doc:#}");
+
+    // What waits is in view while it waits, and so are drops of the full socket.
+    let explain = start(&["--netns", &spaces.far, "--port", "9001"]);
+    send_all("2100");
+    let doc = ended(explain);
+    let ready = stage(&doc, "netif_receive_skb", "sk_data_ready");
+    assert_eq!(stage(&doc, in_socket.0, in_socket.1), 0, "{doc:#}");
+    assert!(doc["unread_count"] == ready && ready > 0, "{doc:#}");
+    assert_eq!(ready + drops(&doc, "SOCKET_RCVBUFF"), 2100, "{doc:#}");
+}
+
+#[test]
+fn a_container_is_found_by_its_id_and_its_stages_are_served_and_compared() {
+    let Some(cgroup) = cgroup2() else {
+        return testkit::skip("cgroup", "cgroup version 2 is not mounted");
+    };
+    let id = format!("{:064x}", u64::from(std::process::id()) << 32 | 0xfeed);
+    let folder = Folder(cgroup.join(format!("docker-{id}.scope")));
+    fs::create_dir(&folder.0).expect("a cgroup");
+    let spaces = Spaces::new();
+    // `ip netns exec` hides the mounted control groups, so the group is entered before.
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", folder.0.display());
+    let mut inside = Command::new("sh");
+    inside.args(["-c", &script, "sh", "ip", "netns", "exec", &spaces.far]);
+    inside.args([env!("CARGO_BIN_EXE_wirepath"), "probe", "receive", "-i", "vb", "--json"]);
+    inside.args(["-d", "300s", "--port", "9001"]);
+    let inside = Running::start(inside);
+    let outside = receiver(&spaces, 9002, &[]);
+    let bound = || {
+        let table = fs::read_to_string(format!("/proc/{}/net/udp", inside.pid()));
+        table.is_ok_and(|table| table.contains(&format!(":{:04X} ", 9001)))
+    };
+    assert!(until(LONG, bound), "{}", inside.stderr());
+    let all = ["explain", "--json", "--duty", "100", "--container", &id, "--metrics", "0"];
+    let mut explain = Running::start(wirepath(&all));
+    explain.await_stderr("tracing packets; Ctrl-C ends");
+    send(&spaces, "9001", "100", &[]);
+    send(&spaces, "9002", "50", &[]);
+    assert!(until(2 * LONG, || datagrams_read(&outside) == 150), "all is read");
+    let of_read =
+        "{stage=\"in the socket, until it is read\",from=\"sk_data_ready\",to=\"sock_recv_length\"";
+    let all_read = format!("wirepath_explain_stage_packets_total{of_read}}} 100\n");
+    let text = || get(&explain.stderr(), "/metrics");
+    assert!(until(2 * LONG, || text().contains(&all_read)), "{}", text());
+    let text = text();
+    let sample = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        line.trim().parse::<f64>().expect("a number")
+    };
+    let timed = sample(&format!("wirepath_explain_stage_seconds_count{of_read}}}"));
+    let bucket = format!("wirepath_explain_stage_seconds_bucket{of_read},le=\"");
+    let sizes: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(&bucket)?.split(' ').next_back()?.parse().ok())
+        .collect();
+    assert!(timed > 0.0 && sizes.len() == 13 && sizes.is_sorted(), "{text}");
+    assert_eq!(sizes.last(), Some(&timed), "{text}");
+    if is_installed("promtool") {
+        let file = Data::new();
+        fs::write(file.file("metrics"), &text).expect("a file");
+        let script = format!("promtool check metrics < {}", file.file("metrics"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        assert_eq!(common::all_text(&run(command)), "", "{text}");
+    }
+    let doc = ended(explain);
+    assert_eq!(doc["packets_count"], 100, "{doc:#}");
+    assert_eq!(stage(&doc, "sk_data_ready", "sock_recv_length"), 100, "{doc:#}");
+
+    let data = Data::new();
+    fs::write(data.file("before.json"), doc.to_string()).expect("a file");
+    let again = ["explain", "--container", &id, "-d", "1s", "--diff", &data.file("before.json")];
+    let text = succeed(wirepath(&again));
+    assert!(text.contains("before → now") && text.contains("until it is read"), "{text}");
+    inside.end_by("INT", LONG);
+}
+
+/// Body of the answer of the server whose address is in `said`.
+fn get(said: &str, path: &str) -> String {
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+/// A control group; removed when dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        until(LONG, || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Folder where control groups of version 2 are mounted.
+fn cgroup2() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+    mount.and_then(|line| line.split(' ').nth(4)).map(PathBuf::from)
+}
+
 #[test]
 fn drops_are_counted_exactly_by_kernel_reason() {
     if !is_installed("nft") {
@@ -167,6 +364,15 @@ fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
     assert!(text.contains("no interface nosuch") && text.contains(&spaces.far), "{text}");
     let text = fail(of(&["--netns", "nosuch"]), 2);
     assert!(text.contains("no network namespace nosuch"), "{text}");
+    for (by, value, part) in [
+        ("--pid", "4294967295", "no process 4294967295"),
+        ("--cgroup", "/no/such.slice", "/no/such.slice"),
+        ("--container", "0123456789ab", "no running container"),
+    ] {
+        let text = fail(of(&[by, value]), 2);
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(run(of(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
     let text = fail(of(&["--live", "--json"]), 2);
     assert!(text.contains("--live"), "{text}");
     assert_eq!(run(of(&["--duty", "0"])).status.code(), Some(2));

@@ -158,7 +158,7 @@ const ROWS: &[Row] = &[
     Row {
         command: "explain",
         needs: &["perfmon", "bpf"],
-        more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them",
+        more: "CAP_SYS_ADMIN: --netns, and counting its own cost; CAP_SYSLOG: names of functions where kptr_restrict hides them; CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: --pid",
         keeps: Some(&["sys_admin", "perfmon", "bpf"]),
         args: &["explain", "-i", "vb", "-d", "20s"],
         says: "tracing packets",

@@ -36,6 +36,10 @@ pub trait Sink {
     /// Called after each trial, warm-up and failures included.
     fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error>;
 
+    /// Called after each block that counts but the last. `outcome` computes the outcome so far, between
+    /// trials; its verdicts hold at every look, and the others are exploratory.
+    fn block(&mut self, _outcome: &dyn Fn() -> Outcome) {}
+
     /// Called once, after the last trial.
     fn finish(&mut self, outcome: &Outcome) -> Result<(), Self::Error>;
 }
@@ -107,11 +111,15 @@ pub fn resume<S: Sink>(
         if stop.load(Ordering::Relaxed) || is_hopeless(failed_in_a_row) {
             experiment.interrupt();
         }
-        let started_ns = clock.elapsed_ns();
-        let (block, arm, warmup) = match experiment.next(started_ns) {
+        let blocks = experiment.blocks();
+        let (block, arm, warmup) = match experiment.next(clock.elapsed_ns()) {
             Step::Trial { block, arm, warmup } => (block, &arms[arm], warmup),
             Step::Done(why) => break why,
         };
+        if experiment.blocks() > blocks {
+            sink.block(&|| experiment.outcome(header.clone()));
+        }
+        let started_ns = clock.elapsed_ns();
         sink.next(block, arm, experiment.progress(started_ns));
         let result = trials.trial(arm);
         if result.is_err() && stop.load(Ordering::Relaxed) {
@@ -145,7 +153,9 @@ pub(crate) mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{ArmPlan, Ended, FakeSource, FakeSwitch, FakeWorld, PathSwitch, Replayed};
+    use crate::{
+        ArmKind, ArmPlan, Ended, FakeSource, FakeSwitch, FakeWorld, PathSwitch, Replayed, Verdict,
+    };
 
     /// Virtual time that trials advance.
     #[derive(Default)]
@@ -182,6 +192,8 @@ pub(crate) mod tests {
         begun: u32,
         trials: Vec<TrialRecord>,
         progress: Vec<f64>,
+        /// Outcomes after each block.
+        looks: Vec<Outcome>,
         outcome: Option<Outcome>,
         /// Trials that fit.
         room: Option<usize>,
@@ -197,6 +209,10 @@ pub(crate) mod tests {
 
         fn next(&mut self, _: u32, _: &Arm, progress: f64) {
             self.progress.push(progress);
+        }
+
+        fn block(&mut self, outcome: &dyn Fn() -> Outcome) {
+            self.looks.push(outcome());
         }
 
         fn trial(&mut self, id: &str, trial: &TrialRecord) -> Result<(), Self::Error> {
@@ -322,6 +338,27 @@ pub(crate) mod tests {
         assert_eq!(finished.outcome.ended, Ended::Interrupted);
         let failed = sink.trials.iter().filter(|trial| trial.result.is_err()).count();
         assert_eq!(failed, FAILED_BLOCKS_MAX * finished.outcome.arms.len());
+    }
+
+    #[test]
+    fn looks_during_a_run_have_verdicts_that_hold_at_every_look_or_none() {
+        let (finished, seen) = ran(Case::default());
+        let outcome = finished.expect("a result").outcome;
+        let blocks: Vec<u32> = seen.looks.iter().map(|look| look.blocks).collect();
+        assert_eq!(blocks, (1..outcome.blocks).collect::<Vec<_>>(), "after each but the last");
+        let verdicts = |look: &Outcome| -> Vec<Verdict> {
+            let arms = look.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+            arms.filter_map(|arm| arm.metrics.get(&look.judged[0])?.verdict).collect()
+        };
+        for look in &seen.looks {
+            assert_eq!(look.ended, Ended::Unfinished);
+            // Below 7 values no interval holds at every look.
+            let differs = verdicts(look).into_iter().any(Verdict::differs);
+            assert!(look.blocks >= 7 || !differs, "{:?} at {}", verdicts(look), look.blocks);
+        }
+        let mut shown = seen.looks.iter().flat_map(verdicts);
+        assert!(shown.any(|verdict| verdict == Verdict::Exploratory));
+        assert!(verdicts(&outcome).into_iter().all(|verdict| verdict != Verdict::Exploratory));
     }
 
     #[test]

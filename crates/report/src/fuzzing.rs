@@ -10,7 +10,9 @@ const PAGE_BYTES: usize = 64;
 /// A document is refused, or it survives a round trip and can be shown.
 pub fn result(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let all = json::all_from_json(text);
     let Ok(outcome) = json::from_json(text) else { return };
+    assert_eq!(all.map_or(0, |all| all.len()), 1, "one document is a list of one");
     let written = json::to_json(&outcome);
     let read = json::from_json(&written).expect("to_json writes what from_json reads");
     assert_eq!(json::to_json(&read), written);

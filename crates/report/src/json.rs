@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use model::{Floor, Outcome, SCHEMA};
+use serde_json::Value;
 
 /// Errors of reading a document.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,14 @@ pub enum JsonError {
         found: u64,
         /// Newest version this build reads.
         known: u32,
+    },
+    /// A document of a list.
+    #[error("document {number} of the list cannot be read")]
+    Listed {
+        /// From 1.
+        number: usize,
+        #[source]
+        source: Box<JsonError>,
     },
     /// Supported version, but a field is missing or has the wrong type.
     #[error("not a valid result of schema {SCHEMA} (docs/results.md)")]
@@ -52,10 +61,30 @@ pub fn comparison_to_json(comparison: &model::RunComparison) -> String {
 
 /// Reads the output of [`to_json`].
 pub fn from_json(text: &str) -> Result<Outcome, JsonError> {
+    from_value(serde_json::from_str(text).map_err(JsonError::Syntax)?)
+}
+
+/// Reads one document, the list of `history export`, or the `runs` of a series.
+pub fn all_from_json(text: &str) -> Result<Vec<Outcome>, JsonError> {
+    let mut document: Value = serde_json::from_str(text).map_err(JsonError::Syntax)?;
+    let is_series = document.get("schema").is_none();
+    let listed = match document.get_mut("runs") {
+        Some(runs) if is_series => runs.take(),
+        _ => document,
+    };
+    let Value::Array(list) = listed else { return Ok(vec![from_value(listed)?]) };
+    let numbered = list.into_iter().enumerate();
+    let read = |(place, document)| {
+        from_value(document)
+            .map_err(|source| JsonError::Listed { number: place + 1, source: Box::new(source) })
+    };
+    numbered.map(read).collect()
+}
+
+fn from_value(document: Value) -> Result<Outcome, JsonError> {
     // The version comes first: a document of another version also fails in its fields, and that
     // message would be misleading.
-    let document: serde_json::Value = serde_json::from_str(text).map_err(JsonError::Syntax)?;
-    let found = document.get("schema").and_then(serde_json::Value::as_u64);
+    let found = document.get("schema").and_then(Value::as_u64);
     let found = found.ok_or(JsonError::NoSchema)?;
     if !(1..=u64::from(SCHEMA)).contains(&found) {
         return Err(JsonError::Schema { found, known: SCHEMA });

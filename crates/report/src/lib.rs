@@ -5,6 +5,7 @@
 
 pub mod csv;
 pub mod export;
+pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod html;

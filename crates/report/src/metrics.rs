@@ -41,6 +41,11 @@ impl Metrics {
         self.family(name, "summary", help)
     }
 
+    /// Samples by size, which can be added up over hosts; see [`Family::buckets`].
+    pub fn histogram(&mut self, name: &str, help: &str) -> Family<'_> {
+        self.family(name, "histogram", help)
+    }
+
     /// The document.
     pub fn finish(self) -> String {
         self.text
@@ -80,6 +85,24 @@ impl Family<'_> {
         self.line("_count", labels, count)
     }
 
+    /// Adds the samples of a histogram: one per bucket, a bucket of all, their sum and count.
+    ///
+    /// - `buckets`: upper end, ascending, and the number of samples at or below it.
+    pub fn buckets(
+        &mut self,
+        labels: &[(&str, &str)],
+        buckets: impl IntoIterator<Item = (f64, u64)>,
+        sum: f64,
+        count: u64,
+    ) -> &mut Self {
+        let mut bucket = |end: &str, count: u64| {
+            self.line("_bucket", &[labels, &[("le", end)]].concat(), count);
+        };
+        buckets.into_iter().for_each(|(end, count)| bucket(&end.to_string(), count));
+        bucket("+Inf", count);
+        self.line("_sum", labels, sum).line("_count", labels, count)
+    }
+
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
         let labels: Vec<String> =
             labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
@@ -116,6 +139,21 @@ mod tests {
              w_b_seconds{line=\"x\",quantile=\"0.5\"} 0.001\n\
              w_b_seconds{line=\"x\",quantile=\"0.99\"} 0.25\n\
              w_b_seconds_count{line=\"x\"} 12\n"
+        );
+    }
+
+    #[test]
+    fn histogram_has_cumulative_buckets_and_one_of_all() {
+        let mut metrics = Metrics::new("w");
+        let buckets = [(0.001, 3), (0.01, 5)];
+        metrics.histogram("t_seconds", "Ts.").buckets(&[("s", "x")], buckets, 0.5, 6);
+        assert_eq!(
+            metrics.finish(),
+            "# HELP w_t_seconds Ts.\n# TYPE w_t_seconds histogram\n\
+             w_t_seconds_bucket{s=\"x\",le=\"0.001\"} 3\n\
+             w_t_seconds_bucket{s=\"x\",le=\"0.01\"} 5\n\
+             w_t_seconds_bucket{s=\"x\",le=\"+Inf\"} 6\n\
+             w_t_seconds_sum{s=\"x\"} 0.5\nw_t_seconds_count{s=\"x\"} 6\n"
         );
     }
 

@@ -22,6 +22,8 @@ pub enum Capability {
     NetRaw = 13,
     /// Memory of rings beyond RLIMIT_MEMLOCK.
     IpcLock = 14,
+    /// Descriptors of other processes.
+    SysPtrace = 19,
     SysAdmin = 21,
     /// BPF programs that read kernel memory.
     Perfmon = 38,
@@ -39,6 +41,7 @@ impl Capability {
             Capability::NetAdmin => "CAP_NET_ADMIN",
             Capability::NetRaw => "CAP_NET_RAW",
             Capability::IpcLock => "CAP_IPC_LOCK",
+            Capability::SysPtrace => "CAP_SYS_PTRACE",
             Capability::SysAdmin => "CAP_SYS_ADMIN",
             Capability::Perfmon => "CAP_PERFMON",
             Capability::Bpf => "CAP_BPF",

@@ -31,6 +31,7 @@ pub const NEEDS: &[&str] = &[
     "nginx",
     "ping",
     "prlimit",
+    "promtool",
     "python3",
     "qemu-system-aarch64",
     "qemu-system-x86_64",

@@ -167,6 +167,9 @@ pub(crate) struct CommandArgs {
     /// Do not store the result
     #[arg(long)]
     no_history: bool,
+    /// Print the result so far after each block, with verdicts that hold at every look
+    #[arg(long)]
+    live: bool,
     #[command(flatten)]
     pub(super) state: StateArgs,
 }
@@ -217,6 +220,7 @@ impl CommandArgs {
             min_blocks: experiment.min_blocks,
             max_blocks: experiment.max_blocks,
             no_history: self.no_history,
+            live: self.live,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! `wirepath doctor`: settings that slow packets, with the remedy.
 
 mod html;
+mod metrics;
 mod text;
 
 use std::path::PathBuf;
@@ -41,6 +42,9 @@ pub(crate) struct OutputArgs {
     /// Also write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write metrics for the textfile collector of node_exporter: FILE.prom
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
 }
 
 pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
@@ -63,6 +67,9 @@ pub(crate) fn show(
         std::fs::write(file, html::page(report, title)).map_err(|error| {
             Failure::failed(format!("cannot write {}: {error}", file.display()))
         })?;
+    }
+    if let Some(file) = &output.metrics {
+        console::replace_file(file, &metrics::text(report, title))?;
     }
     if context.json {
         console::json(&Document {

@@ -40,6 +40,12 @@ Example:
   wirepath history export last --format csv -o last.csv
   wirepath history export --all --format json -o history.json")]
     Export(ExportArgs),
+    /// Store experiments of exported JSON documents: all of them, or none
+    #[command(after_help = "\
+Example:
+  wirepath history export --all --format json -o history.json     (on the other machine)
+  wirepath history import history.json")]
+    Import(ImportArgs),
     /// Remove old experiments; only lists them without --yes
     #[command(after_help = "\
 Example:
@@ -53,7 +59,7 @@ Example:
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Older experiments: ids or unique prefixes, separated by commas, or 'PREFIX*'
+    /// Older experiments: ids or unique prefixes, separated by commas, 'PREFIX*', or FILE.json
     pub(crate) old: String,
     /// Newer experiments in the same form, or `last`
     #[arg(default_value = "last")]
@@ -90,6 +96,13 @@ pub(crate) struct ExportArgs {
     /// Output file; default: standard output
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// JSON of `history export`, `report --json` or `prove --json`
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

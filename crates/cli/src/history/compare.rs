@@ -4,11 +4,10 @@ use super::args::CompareArgs;
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::results::{compare, judge, open_reading, series};
+use crate::results::{compare, judge, named};
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
-    let store = open_reading(context)?;
-    let comparison = compare(&series(&store, &args.old)?, &series(&store, &args.new)?)?;
+    let comparison = compare(&named(context, &args.old)?, &named(context, &args.new)?)?;
     if let Some(file) = &args.html {
         console::write_file(file, report::html::comparison_page(&comparison))?;
     }

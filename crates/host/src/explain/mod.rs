@@ -8,6 +8,7 @@
 //! points and its cost as part of the result.
 
 mod functions;
+mod service;
 mod stage_trace;
 mod stages;
 mod symbols;
@@ -15,6 +16,7 @@ mod symbols;
 use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
+pub use service::{Service, ServiceError};
 pub use stage_trace::{
     DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,
 };
@@ -33,6 +35,8 @@ use symbols::Symbols;
 pub struct Spec {
     /// Interfaces and namespaces; all if empty.
     pub scopes: Vec<Scope>,
+    /// Only packets of this service, from the driver to the read; its namespaces must be in `scopes`.
+    pub service: Option<Service>,
     /// Share of the time in which packets are traced, above 0 and up to 1.
     pub duty: f64,
     /// One packet in this many is timed; all are counted.
@@ -75,8 +79,11 @@ pub struct Summary {
     pub packets_count: u64,
     /// Datagrams read that arrived before the trace began, or faster than it can keep.
     pub read_unseen_count: u64,
-    /// Packets whose trace ended early because another packet took their place in the table.
+    /// Packets whose trace ended early because another packet took their place in the table; of a
+    /// service, packets whose way to the socket was not seen.
     pub evicted_count: u64,
+    /// Datagrams that were put into sockets and not read while packets were traced.
+    pub unread_count: u64,
     /// Times from point to point, in the order in which a packet passes them.
     pub stages: Vec<StageRow>,
     /// Drops, most frequent first.
@@ -95,6 +102,7 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Observer {
     explain: Explain,
+    service: Option<Service>,
     duty: f64,
     symbols: Symbols,
     followed: Duration,
@@ -108,20 +116,34 @@ impl Observer {
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for a share
-    /// out of range or too many scopes; [`BpfError::Load`] if the kernel refuses.
+    /// out of range or too many scopes; [`BpfError::Unsupported`] for a service before Linux 6.3;
+    /// [`BpfError::Load`] if the kernel refuses.
     pub fn new(spec: &Spec) -> Result<Observer, BpfError> {
         if !(spec.duty > 0.0 && spec.duty <= 1.0) {
             let what = format!("packets traced {} % of the time", spec.duty * 100.0);
             return Err(BpfError::Invalid { what: format!("{what}; give 1 to 100") });
         }
-        let explain = Explain::load(&spec.scopes, spec.timed_one_in, spec.samples_per_second)?;
+        let service = spec.service.clone();
+        let by = service.as_ref().map(Service::by);
+        let explain = Explain::load(&spec.scopes, by, spec.timed_one_in, spec.samples_per_second)?;
+        if let Some(service) = &service {
+            explain.add_sockets(service.inodes(), service.ports())?;
+        }
         let symbols = Symbols::read();
         let mut missing = Vec::new();
         if symbols.are_hidden() {
             missing.push("names of kernel functions: /proc/kallsyms hides addresses".to_owned());
         }
         let (duty, followed) = (spec.duty, Duration::ZERO);
-        Ok(Observer { explain, duty, symbols, followed, counted: Cost::default(), missing })
+        Ok(Observer {
+            explain,
+            service,
+            duty,
+            symbols,
+            followed,
+            counted: Cost::default(),
+            missing,
+        })
     }
 
     /// Begins tracing; otherwise [`Self::period`] does.
@@ -139,6 +161,10 @@ impl Observer {
     pub fn period(&mut self, at_most: Duration, stop: impl Fn() -> bool) -> Result<(), BpfError> {
         let period = PERIOD.min(at_most);
         let window = period.mul_f64(self.duty);
+        // Sockets that the service opened meanwhile.
+        if let Some(service) = &self.service {
+            self.explain.add_sockets(service.inodes(), [])?;
+        }
         self.explain.start()?;
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
@@ -192,6 +218,7 @@ impl Observer {
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,
             evicted_count: seen.evicted_count,
+            unread_count: seen.unread_count,
             stages: stages::rows(&seen),
             drops: stages::drops_of(&seen, &self.symbols),
             places,

@@ -16,6 +16,10 @@ pub struct StageRow {
     pub count: u64,
     /// Timed packets, to which all times below refer.
     pub timed_count: u64,
+    /// Sum of their times, nanoseconds.
+    pub sum_ns: u64,
+    /// Timed packets by time: nanoseconds, and the number of packets that took less.
+    pub at_most: Vec<(u64, u64)>,
     /// Mean, nanoseconds.
     pub mean_ns: f64,
     /// Median, nanoseconds. All quantiles are middles of buckets, accurate to 6 %.
@@ -78,6 +82,28 @@ fn stage_name(from: Point, to: Point) -> &'static str {
     }
 }
 
+/// Ends of the classes of [`StageRow::at_most`]: each is four times the one before, and begins a bucket.
+const ENDS_NS: [u64; 12] = [
+    1 << 8,
+    1 << 10,
+    1 << 12,
+    1 << 14,
+    1 << 16,
+    1 << 18,
+    1 << 20,
+    1 << 22,
+    1 << 24,
+    1 << 26,
+    1 << 28,
+    1 << 30,
+];
+
+/// Timed packets that took less than `end_ns`.
+fn below(stage: &Stage, end_ns: u64) -> u64 {
+    let buckets = stage.buckets.iter().enumerate();
+    buckets.take_while(|(bucket, _)| bucket_ns(*bucket) < end_ns).map(|(_, count)| count).sum()
+}
+
 fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) -> StageRow {
     let quantile = |share: f64| {
         let wanted = (stage.timed_count as f64 * share).ceil().max(1.0) as u64;
@@ -97,6 +123,8 @@ fn row(name: &'static str, from: &'static str, to: &'static str, stage: &Stage) 
         to,
         count: stage.count,
         timed_count: stage.timed_count,
+        sum_ns: stage.sum_ns,
+        at_most: ENDS_NS.map(|end| (end, below(stage, end))).into(),
         mean_ns: stage.sum_ns as f64 / stage.timed_count.max(1) as f64,
         p50_ns: quantile(0.5),
         p90_ns: quantile(0.9),
@@ -157,5 +185,7 @@ mod tests {
         assert_eq!((row.p50_ns, row.p90_ns), (16.5, 16.5));
         assert_eq!(row.p99_ns, 1030.0);
         assert!((row.mean_ns - 117.4).abs() < 1e-9);
+        assert_eq!(row.at_most[..3], [(256, 90), (1024, 90), (4096, 100)]);
+        assert!(row.at_most.iter().all(|(end, _)| (0..256).any(|at| bucket_ns(at) == *end)));
     }
 }

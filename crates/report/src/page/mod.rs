@@ -75,6 +75,8 @@ pub struct Metric {
     pub name: String,
     /// Name for people: `rtt p50`.
     pub label: String,
+    /// Unit of the medians; empty if no arm has the metric.
+    pub unit: String,
     /// Direction; `None` if no arm has the metric.
     pub better: Option<&'static str>,
     /// Ratios of the A/A pair: `0.987× to 1.01×`.
@@ -108,6 +110,33 @@ pub struct Row {
     pub trials: u32,
     /// Median as a share of the largest, 0 to 1.
     pub bar: f64,
+    /// The same for programs.
+    pub figures: Figures,
+}
+
+/// Numbers of a row; all of them are finite.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figures {
+    /// In the metric's unit.
+    pub median: Option<f64>,
+    /// To the baseline, with its 95 % interval.
+    pub ratio: Option<f64>,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    pub verdict: Option<Verdict>,
+}
+
+impl Figures {
+    fn of(metric: &MetricOutcome) -> Figures {
+        let finite = |figure: Option<f64>| figure.filter(|figure| figure.is_finite());
+        Figures {
+            median: finite(metric.median),
+            ratio: finite(metric.ratio),
+            low: finite(metric.low),
+            high: finite(metric.high),
+            verdict: metric.verdict,
+        }
+    }
 }
 
 /// Medians, arms down and metrics across.
@@ -280,6 +309,7 @@ fn metric(outcome: &Outcome, name: &str) -> Metric {
         None => format!("{label}: {none_better}"),
     };
     Metric {
+        unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
         better: shape.map(|shape| wording::better(shape.better)),
         floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
         detectable: detectable(outcome, name),
@@ -330,6 +360,7 @@ fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
             tone: if missing.is_some() { Tone::Dim } else { wording::tone(verdict) },
             trials: arm.trials,
             bar: finite(arm).filter(|_| largest > 0.0).map_or(0.0, |median| median / largest),
+            figures: metric.map(Figures::of).unwrap_or_default(),
         }
     };
     outcome.arms.iter().map(row).collect()

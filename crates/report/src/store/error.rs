@@ -90,6 +90,15 @@ pub enum StoreError {
     /// The id is taken or invalid.
     #[error("cannot begin experiment `{id}`: {why}")]
     BadId { id: String, why: String },
+    /// An imported experiment differs from the stored one.
+    #[error(
+        "experiment `{id}` is stored already, with another content; import it into another folder \
+         (--data-dir)"
+    )]
+    Conflict { id: String },
+    /// A document to import is invalid.
+    #[error("cannot import experiment `{id}`: {why}")]
+    NotImportable { id: String, why: &'static str },
     #[error("trial {ordinal} of experiment `{id}` is already stored")]
     TrialExists { id: String, ordinal: u32 },
     /// A record has invalid content.

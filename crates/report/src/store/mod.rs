@@ -4,6 +4,7 @@
 //! directory. A killed run loses at most the trial that was under way.
 
 mod error;
+mod import;
 mod maintenance;
 mod measurement;
 mod packed;

@@ -245,7 +245,7 @@ fn known(changed: usize, id: &str) -> Result<(), StoreError> {
     if changed == 0 { Err(StoreError::NoSuchId { wanted: id.into() }) } else { Ok(()) }
 }
 
-fn unwritable(
+pub(super) fn unwritable(
     id: &str,
     what: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -254,7 +254,7 @@ fn unwritable(
 }
 
 /// Word of the JSON form; `NULL` in the file for an unfinished experiment.
-fn ended_word(ended: Ended) -> Option<&'static str> {
+pub(super) fn ended_word(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Settled => Some("settled"),
         Ended::TimeUp => Some("time-up"),

@@ -148,12 +148,19 @@ pub fn list(rows: &[Summary], style: Style) -> String {
     for row in rows {
         let (state, tone) = wording::ended_briefly(row.ended);
         screen.heading(&row.id);
+        let extent = match row.trials {
+            // A document has no trials.
+            0 if row.headline.is_some() => "imported".to_owned(),
+            trials => format!(
+                "{} · {}",
+                units::plural(row.blocks, "block"),
+                units::plural(trials, "trial")
+            ),
+        };
         let counts = format!(
-            "{} · {} · {} · {} · ",
+            "{} · {} · {extent} · ",
             wording::subject(&row.path, &row.load),
             units::plural(row.arms, "arm"),
-            units::plural(row.blocks, "block"),
-            units::plural(row.trials, "trial")
         );
         screen.item(&counts, state, tone);
         if let Some(headline) = &row.headline {

@@ -150,4 +150,8 @@ pub enum BpfError {
     /// A parameter makes no sense.
     #[error("{what}")]
     Invalid { what: String },
+
+    /// The kernel lacks a tracepoint.
+    #[error("{what} cannot be traced: {tracepoint}; Linux 6.3 or newer is needed")]
+    Unsupported { what: &'static str, tracepoint: String },
 }

@@ -71,6 +71,29 @@ pub struct Scope {
     pub ifindex: u32,
 }
 
+/// Property of the sockets of one service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceBy {
+    /// Local port.
+    Port(u16),
+    /// The control group (version 2) of the process that created it, or one above it: the inode number of
+    /// its folder.
+    Cgroup(u64),
+    /// Inode, as in [`Explain::add_sockets`].
+    Inode,
+}
+
+impl ServiceBy {
+    /// Number, port and cgroup in `explain.bpf.c`.
+    fn numbers(self) -> (u32, u32, u64) {
+        match self {
+            ServiceBy::Port(port) => (1, port.into(), 0),
+            ServiceBy::Cgroup(id) => (2, 0, id),
+            ServiceBy::Inode => (3, 0, 0),
+        }
+    }
+}
+
 /// Time from one point to the next.
 #[derive(Debug, Clone)]
 pub struct Stage {
@@ -99,8 +122,11 @@ pub struct Seen {
     pub wake_up: Option<Stage>,
     /// Datagrams read whose arrival was not seen.
     pub read_unseen_count: u64,
-    /// Packets lost from the trace because another took their slot.
+    /// Packets lost from the trace because another took their slot; of a service, packets that came to
+    /// their socket by a way that was not seen.
     pub evicted_count: u64,
+    /// Datagrams that were put into sockets and not read while packets were traced.
+    pub unread_count: u64,
     /// Drops by reason and address of the dropping code.
     pub drops: BTreeMap<(u32, u64), u64>,
     /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
@@ -122,6 +148,9 @@ const TRACEPOINTS: [(&str, &str); 11] = [
     ("switched", "sched_switch"),
 ];
 
+/// Tracepoints without which the packets of a service are not known.
+const OF_SERVICE: [&str; 3] = ["netif_receive_skb", "sk_data_ready", "sock_recv_length"];
+
 /// Programs at the stack's tracepoints, attached only between [`Self::start`] and
 /// [`Self::stop`]; they cost nothing otherwise.
 #[derive(Debug)]
@@ -141,12 +170,16 @@ impl Explain {
     /// - `scopes`: traced interfaces; all of this machine if empty.
     /// - `timed_one_in`: one packet in this many is timed; all are counted.
     /// - `samples_per_second`: samples of each CPU; 0 disables sampling.
+    /// - `service`: only packets of these sockets, which must be in a namespace of `scopes`, from the
+    ///   driver that receives them to the read.
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for more
-    /// than [`SCOPES_MAX`] scopes; [`BpfError::Load`] otherwise.
+    /// than [`SCOPES_MAX`] scopes; [`BpfError::Unsupported`] for a service on a kernel without its
+    /// tracepoints; [`BpfError::Load`] otherwise.
     pub fn load(
         scopes: &[Scope],
+        service: Option<ServiceBy>,
         timed_one_in: u32,
         samples_per_second: u32,
     ) -> Result<Self, BpfError> {
@@ -155,7 +188,11 @@ impl Explain {
                 what: format!("{} interfaces named; there can be {SCOPES_MAX}", scopes.len()),
             });
         }
+        let (service_number, port, cgroup_id) = service.map_or((0, 0, 0), ServiceBy::numbers);
         let mut config = types::config {
+            service: service_number,
+            port,
+            cgroup_id,
             timed_one_in: timed_one_in.max(1),
             scopes_count: scopes.len() as u32,
             scopes: [types::scope { netns: 0, ifindex: 0 }; SCOPES_MAX],
@@ -164,12 +201,19 @@ impl Explain {
             *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
         }
         let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
+        let absent = tracepoints.missing();
+        if let Some(absent) = absent.iter().find(|one| OF_SERVICE.contains(&one.name))
+            && service.is_some()
+        {
+            let tracepoint = absent.to_string();
+            return Err(BpfError::Unsupported { what: "packets of one service", tracepoint });
+        }
         let loaded = Opened::open("explain", embedded!("explain"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
             .without(&tracepoints.absent_programs())
             .load()?;
-        let missing = tracepoints.missing().iter().map(ToString::to_string).collect();
+        let missing = absent.iter().map(ToString::to_string).collect();
         let links = Vec::new();
         Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, loaded })
     }
@@ -221,6 +265,30 @@ impl Explain {
         Ok(())
     }
 
+    /// Adds sockets of the service, and ports to which packets that are dropped were sent.
+    ///
+    /// - `inodes`: as in `socket:[INODE]` under `/proc/PID/fd`.
+    /// - `ports`: IP protocol and local port.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`], for example if there are more than 65,536 sockets.
+    pub fn add_sockets(
+        &self,
+        inodes: impl IntoIterator<Item = u64>,
+        ports: impl IntoIterator<Item = (u8, u16)>,
+    ) -> Result<(), BpfError> {
+        let set = |map: &MapHandle, key: &[u8]| {
+            map.update(key, &1u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|why| map_error(&map.name().to_string_lossy(), "written", why))
+        };
+        let map = self.loaded.map("inodes")?;
+        inodes.into_iter().try_for_each(|inode| set(&map, &inode.to_ne_bytes()))?;
+        let map = self.loaded.map("ports")?;
+        let keys =
+            ports.into_iter().map(|(protocol, port)| u32::from(protocol) << 16 | u32::from(port));
+        keys.map(u32::to_ne_bytes).try_for_each(|key| set(&map, &key))
+    }
+
     /// Closes the window and detaches the programs.
     pub fn stop(&mut self) {
         self.links.clear();
@@ -252,6 +320,9 @@ impl Explain {
         }
         let heres: Vec<types::here> = per_cpu(&self.loaded.map("heres")?, 0)?;
         seen.evicted_count = heres.iter().map(|here| here.evicted).sum();
+        let put_count: u64 = heres.iter().map(|here| here.put).sum();
+        let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
+        seen.unread_count = put_count.saturating_sub(taken_count);
         let drops = self.loaded.map("drops")?;
         for key in drops.keys() {
             let Some(count) = lookup(&drops, &key)? else { continue };

@@ -1,11 +1,18 @@
 //! `wirepath explain`: where packets spend time on a live path, and where they are dropped.
 
-use std::fmt::Write;
+mod diff;
+mod metrics;
+mod text;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use host::exclusive::{Activity, ExclusiveLock};
-use host::explain::{DropRow, FunctionRow, Observer, PlaceRow, Scope, Spec, StageRow, Summary};
+use host::explain::{
+    DropRow, FunctionRow, Observer, PlaceRow, Scope, Service, Spec, StageRow, Summary,
+};
 use host::net::LinkWatch;
 use host::netns::Netns;
 use host::tune::Place;
@@ -17,19 +24,23 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
+use diff::{Changes, Observation};
+use metrics::Shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Interface at which packets are first seen; may be repeated; default: any
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Vec<String>,
-    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: the
-    /// current one with --interface, else all
+    /// Network namespace: a name of `ip netns`, a process id or a path; may be repeated. Default: that of
+    /// the service's process, else the current one with --interface or --port, else all
     #[arg(long, value_name = "NETNS")]
     netns: Vec<String>,
-    /// Duration
-    #[arg(short = 'd', long, default_value = "5s", value_parser = parse_duration)]
-    duration: Duration,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Duration; default: 5s, with --metrics until Ctrl-C
+    #[arg(short = 'd', long, value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// Share of each second in which packets are traced, in per cent
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100))]
     duty: u8,
@@ -45,33 +56,126 @@ pub(crate) struct ExplainArgs {
     /// Print the tables after each second
     #[arg(long)]
     live: bool,
+    /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = crate::metrics::parse_address)]
+    metrics: Option<SocketAddr>,
+    /// Compare with an earlier document of `explain --json`
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
+    diff: Option<PathBuf>,
+}
+
+/// Duration without `-d`.
+const DURATION: Duration = Duration::from_secs(5);
+
+impl ExplainArgs {
+    /// `None` until it is interrupted.
+    fn duration(&self) -> Option<Duration> {
+        self.duration.or(self.metrics.is_none().then_some(DURATION))
+    }
+}
+
+/// One service, whose packets alone are traced.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct ServiceArgs {
+    /// Only packets to sockets with this local port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Only packets to the sockets of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only packets to sockets that this control group's processes created
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Only packets to the sockets of this container: 12 or more digits of its id
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+}
+
+impl ServiceArgs {
+    fn is_given(&self) -> bool {
+        let by_process = self.port.is_some() || self.pid.is_some();
+        by_process || self.cgroup.is_some() || self.container.is_some()
+    }
+
+    fn service(&self) -> Result<Option<Service>, Failure> {
+        let service = match (self.port, self.pid, &self.cgroup, &self.container) {
+            (Some(port), ..) => Ok(Service::Port(port)),
+            (_, Some(pid), ..) => Service::process(pid),
+            (_, _, Some(path), _) => Service::cgroup(path),
+            (.., Some(id)) => Service::container(id),
+            _ => return Ok(None),
+        };
+        service.map(Some).map_err(Failure::usage)
+    }
 }
 
 pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> {
     if args.live && context.json {
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
-    let (scopes, mut links) = scopes(args)?;
+    let service = args.service.service()?;
+    let (scopes, mut links) = scopes(args, service.as_ref())?;
+    let mut kept = vec![Capability::Bpf, Capability::Perfmon, Capability::SysAdmin];
+    if matches!(service, Some(Service::Process(_))) {
+        // Its new sockets are looked up in each period.
+        kept.extend([Capability::SysPtrace, Capability::DacReadSearch]);
+    }
     let spec = Spec {
         scopes,
+        service,
         duty: f64::from(args.duty) / 100.0,
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
     };
+    let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
+    let server = metrics::open(args.metrics)?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
-    privileges::keep_only(&[Capability::Bpf, Capability::Perfmon, Capability::SysAdmin])
-        .map_err(Failure::failed)?;
-    console::say(&format!("tracing packets for {:.1} s", args.duration.as_secs_f64()));
+    privileges::keep_only(&kept).map_err(Failure::failed)?;
+    console::say(&match args.duration() {
+        Some(duration) => format!("tracing packets for {:.1} s", duration.as_secs_f64()),
+        None => "tracing packets; Ctrl-C ends".to_owned(),
+    });
+    let shown = Shown::new();
+    shown.replace(&observer.summary()?);
+    let observed = metrics::serving(server.as_ref(), &shown, || {
+        observe(&mut observer, args, &mut links, &shown)
+    });
+    let summary = observer.summary()?;
+    drop(observer);
+    let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
+    match (context.json, args.live) {
+        (true, _) => console::json(&Document::new(summary, changes))?,
+        (false, true) => {}
+        (false, false) => {
+            let changes = changes.map_or(String::new(), |changes| changes.text());
+            console::text(&(text::text(&summary, args) + &changes))?;
+        }
+    }
+    observed
+}
+
+/// Observes until the time is over, a signal comes, or all named interfaces are gone.
+///
+/// Errors: they are gone.
+fn observe(
+    observer: &mut Observer,
+    args: &ExplainArgs,
+    links: &mut Vec<LinkWatch>,
+    shown: &Shown,
+) -> Result<(), Failure> {
     let begun = Instant::now();
-    let mut nothing_left = Ok(());
     loop {
-        let left = args.duration.saturating_sub(begun.elapsed());
+        let left = match args.duration() {
+            Some(duration) => duration.saturating_sub(begun.elapsed()),
+            None => Duration::MAX,
+        };
         if left.is_zero() || signals::stop_requested() {
-            break;
+            return Ok(());
         }
         observer.period(left, signals::stop_requested)?;
         let mut gone = Vec::new();
@@ -83,33 +187,36 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
             None => true,
         });
         if links.is_empty() && !args.interface.is_empty() {
-            nothing_left = Err(Failure::failed(gone.join("; ")));
-            break;
+            return Err(Failure::failed(gone.join("; ")));
         }
         gone.iter().for_each(|what| console::say(what));
-        if args.live {
+        if args.live || args.metrics.is_some() {
             let summary = observer.summary()?;
-            console::screen(&text(&summary, args))?;
+            shown.replace(&summary);
+            if args.live {
+                console::screen(&text::text(&summary, args))?;
+            }
         }
     }
-    let summary = observer.summary()?;
-    drop(observer);
-    match (context.json, args.live) {
-        (true, _) => console::json(&Document::from(summary))?,
-        (false, true) => {}
-        (false, false) => console::text(&text(&summary, args))?,
-    }
-    nothing_left
 }
 
 /// Each named interface in each named namespace, with a watch for its removal.
-fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
+///
+/// A service is in the namespaces that are named, else in that of its process.
+fn scopes(
+    args: &ExplainArgs,
+    service: Option<&Service>,
+) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
+    let mut names = args.netns.clone();
+    if let (true, Some(service)) = (names.is_empty(), service) {
+        names.extend(service.member().map_err(Failure::usage)?.map(|pid| pid.to_string()));
+    }
     let mut spaces = Vec::new();
-    for name in &args.netns {
+    for name in &names {
         spaces.push((name.as_str(), open_netns(name)?));
     }
     if spaces.is_empty() {
-        if args.interface.is_empty() {
+        if args.interface.is_empty() && service.is_none() {
             return Ok((Vec::new(), Vec::new()));
         }
         spaces.push(("this namespace", Netns::current()?));
@@ -129,7 +236,7 @@ fn scopes(args: &ExplainArgs) -> Result<(Vec<Scope>, Vec<LinkWatch>), Failure> {
                 Ok((LinkWatch::new(link.index)?, link))
             };
             // The current namespace is not entered: that would require CAP_SYS_ADMIN.
-            let opened = match args.netns.is_empty() {
+            let opened = match names.is_empty() {
                 true => open(),
                 false => space.run(open)?,
             };
@@ -156,83 +263,6 @@ fn open_netns(name: &str) -> Result<Netns, Failure> {
     })
 }
 
-/// A time with its unit.
-fn time(ns: f64) -> String {
-    match ns {
-        ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
-        ns => format!("{:.1} s", ns / 1e9),
-    }
-}
-
-fn text(summary: &Summary, args: &ExplainArgs) -> String {
-    let mut out = String::new();
-    let seconds = summary.followed.as_secs_f64();
-    let _ = writeln!(
-        out,
-        "{} packets traced in {seconds:.2} s ({} % of the time), one in {} timed\n",
-        summary.packets_count, args.duty, args.timed_one_in
-    );
-    if !summary.stages.is_empty() {
-        let _ =
-            writeln!(out, "{:<40}{:>9}{:>9}{:>9}{:>9}", "stage", "packets", "p50", "p99", "max");
-        for StageRow { name, count, timed_count, p50_ns, p99_ns, max_ns, .. } in &summary.stages {
-            let of_timed = |ns: f64| if *timed_count > 0 { time(ns) } else { "-".to_owned() };
-            let [p50, p99, max] = [*p50_ns, *p99_ns, *max_ns as f64].map(of_timed);
-            let _ = writeln!(out, "{name:<40}{count:>9}{p50:>9}{p99:>9}{max:>9}");
-        }
-    }
-    let _ = writeln!(out, "\n{:<30}{:<36}{:>10}", "drop reason", "by", "packets");
-    for row in &summary.drops {
-        let _ = writeln!(out, "{:<30}{:<36}{:>10}", row.reason, row.function, row.count);
-    }
-    if summary.drops.is_empty() {
-        out.push_str("nothing\n");
-    }
-    if !summary.places.is_empty() {
-        let _ = writeln!(out, "\n{:<60}{:>16}", "CPUs were", "of the time");
-        for row in &summary.places {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
-        let _ = writeln!(out, "\n{:<60}{:>16}", "busy in function", "of busy time");
-        for row in summary.functions.iter().take(args.functions) {
-            let _ = writeln!(out, "{:<60}{:>14.1} %", row.name, row.share * 100.0);
-        }
-    }
-    out.push('\n');
-    match summary.cost.ns_per_packet() {
-        Some(ns) => {
-            let _ = writeln!(
-                out,
-                "Tracing took {ns:.0} ns of CPU time per packet ({:.1} program runs, without their entry \
-                 and\nexit; mean of {} packets).",
-                summary.cost.runs_count as f64 / summary.cost.packets_count as f64,
-                summary.cost.packets_count
-            );
-        }
-        None => out.push_str("The cost of tracing a packet was not counted.\n"),
-    }
-    if summary.read_unseen_count > 0 {
-        let _ = writeln!(
-            out,
-            "{} datagrams that were read had arrived before tracing began.",
-            summary.read_unseen_count
-        );
-    }
-    if summary.evicted_count > 0 {
-        let _ = writeln!(
-            out,
-            "{} packets were not traced to their end: the table of packets in flight was full.",
-            summary.evicted_count
-        );
-    }
-    for what in &summary.missing {
-        let _ = writeln!(out, "not available here: {what}");
-    }
-    out
-}
-
 /// Document of `explain --json`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Document {
@@ -242,12 +272,16 @@ pub(crate) struct Document {
     packets_count: u64,
     read_unseen_count: u64,
     evicted_count: u64,
+    unread_count: u64,
     stages: Vec<StageRow>,
     drops: Vec<DropRow>,
     places: Vec<PlaceRow>,
     functions: Vec<FunctionRow>,
     cost: CostDocument,
     missing: Vec<String>,
+    /// Comparison with the document of `--diff`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Changes>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -258,8 +292,8 @@ struct CostDocument {
     ns_per_packet: Option<f64>,
 }
 
-impl From<Summary> for Document {
-    fn from(summary: Summary) -> Document {
+impl Document {
+    fn new(summary: Summary, changes: Option<Changes>) -> Document {
         let cost = summary.cost;
         Document {
             schema: crate::context::DOCUMENT,
@@ -268,6 +302,7 @@ impl From<Summary> for Document {
             packets_count: summary.packets_count,
             read_unseen_count: summary.read_unseen_count,
             evicted_count: summary.evicted_count,
+            unread_count: summary.unread_count,
             stages: summary.stages,
             drops: summary.drops,
             places: summary.places,
@@ -279,6 +314,7 @@ impl From<Summary> for Document {
                 ns_per_packet: cost.ns_per_packet(),
             },
             missing: summary.missing,
+            changes,
         }
     }
 }

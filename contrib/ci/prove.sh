@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Runs one experiment of Wirepath in a CI job and leaves its result as files.
+#   contrib/ci/prove.sh EXPERIMENT...
+# EXPERIMENT: arguments of `wirepath prove` without --fail-on, for example:
+#   contrib/ci/prove.sh command --arm main='./main/server -p 4433' --arm pr='./pr/server -p 4433' \
+#       --client './bench 127.0.0.1:4433' --metric 'p99_us=re:p99 ([0-9.]+)' --time 5m
+#   contrib/ci/prove.sh probe --against ./wirepath.main --arms spin+bypass
+# Exit codes are those of `wirepath prove`: 4 if an arm is worse by --threshold or more, 2 if that cannot be
+# decided.
+# WIREPATH_OUT: folder of the result (default: wirepath-result).
+set -euo pipefail
+
+[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+command -v wirepath >/dev/null || {
+    echo "wirepath is not installed; see docs/install.md" >&2
+    exit 1
+}
+
+out=${WIREPATH_OUT:-wirepath-result}
+mkdir -p "$out"
+export WIREPATH_DATA="$out/data"
+
+code=0
+wirepath prove "$@" --fail-on worse || code=$?
+# Nothing was measured: a usage error, or a host that cannot run it.
+[ -e "$WIREPATH_DATA/history.db" ] || exit "$code"
+
+report() { wirepath report last --format "$1"; }
+wirepath report last --json >"$out/result.json" || exit "$code"
+wirepath report last --html "$out/report.html"
+report markdown >"$out/summary.md"
+report junit >"$out/junit.xml"
+report bencher >"$out/bencher.json"
+report openmetrics >"$out/metrics.txt"
+if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then
+    cat "$out/summary.md" >>"$GITHUB_STEP_SUMMARY"
+    report github
+fi
+exit "$code"

@@ -1,0 +1,261 @@
+//! `explain --diff`: an observation beside an earlier one.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use host::explain::Summary;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::text::time;
+use crate::context::DOCUMENT;
+use crate::exit::Failure;
+
+/// The compared part of a document of `explain --json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Observation {
+    followed_ns: u64,
+    stages: Vec<Stage>,
+    drops: Vec<Drop>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stage {
+    name: String,
+    from: String,
+    to: String,
+    count: u64,
+    timed_count: u64,
+    p50_ns: f64,
+    p99_ns: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Drop {
+    reason: String,
+    function: String,
+    count: u64,
+}
+
+/// The head of a document.
+#[derive(Deserialize)]
+struct Head {
+    schema: u32,
+    command: String,
+}
+
+/// A figure of the earlier observation and of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Pair {
+    /// `None` if the earlier one has no such figure.
+    before: Option<f64>,
+    /// `None` if this one has none.
+    now: Option<f64>,
+}
+
+/// A stage of either observation.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+pub(super) struct StageChange {
+    name: String,
+    from: String,
+    to: String,
+    /// Packets per second of traced time.
+    packets_per_s: Pair,
+    p50_ns: Pair,
+    p99_ns: Pair,
+}
+
+/// Drops of either observation.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+pub(super) struct DropChange {
+    reason: String,
+    function: String,
+    /// Packets per second of traced time.
+    packets_per_s: Pair,
+}
+
+/// Both observations. There are no verdicts, because the two are not interleaved.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Changes {
+    stages: Vec<StageChange>,
+    drops: Vec<DropChange>,
+}
+
+impl Observation {
+    /// Reads a document of `explain --json`. Errors name the file.
+    pub(super) fn read(file: &Path) -> Result<Self, Failure> {
+        let bad = |why: String| Failure::Usage(format!("cannot read {}: {why}", file.display()));
+        let text = fs::read_to_string(file).map_err(|e| bad(e.to_string()))?;
+        Observation::parse(&text).map_err(bad)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match serde_json::from_str::<Head>(text) {
+            Ok(head) if head.command == "explain" && head.schema == DOCUMENT => {
+                serde_json::from_str(text).map_err(|e| format!("not a valid document: {e}"))
+            }
+            Ok(Head { schema, command }) if command == "explain" => {
+                Err(format!("it has version {schema}, and this Wirepath reads {DOCUMENT}"))
+            }
+            _ => Err("it is not a document of `explain --json`".to_owned()),
+        }
+    }
+
+    fn of(summary: &Summary) -> Self {
+        let stages = summary.stages.iter().map(|row| Stage {
+            name: row.name.to_owned(),
+            from: row.from.to_owned(),
+            to: row.to.to_owned(),
+            count: row.count,
+            timed_count: row.timed_count,
+            p50_ns: row.p50_ns,
+            p99_ns: row.p99_ns,
+        });
+        let drops = summary.drops.iter().map(|row| Drop {
+            reason: row.reason.clone(),
+            function: row.function.clone(),
+            count: row.count,
+        });
+        Observation {
+            followed_ns: summary.followed.as_nanos() as u64,
+            stages: stages.collect(),
+            drops: drops.collect(),
+        }
+    }
+
+    /// Packets per second of traced time.
+    fn rate(&self, count: u64) -> Option<f64> {
+        (self.followed_ns > 0).then(|| count as f64 * 1e9 / self.followed_ns as f64)
+    }
+
+    fn stage(&self, like: &Stage) -> Option<&Stage> {
+        self.stages.iter().find(|stage| stage.from == like.from && stage.to == like.to)
+    }
+
+    fn drop(&self, like: &Drop) -> Option<&Drop> {
+        let is = |drop: &&Drop| drop.reason == like.reason && drop.function == like.function;
+        self.drops.iter().find(is)
+    }
+}
+
+impl Stage {
+    fn timed(&self, figure: impl Fn(&Stage) -> f64) -> Option<f64> {
+        (self.timed_count > 0).then(|| figure(self))
+    }
+}
+
+impl Changes {
+    pub(super) fn since(before: &Observation, summary: &Summary) -> Self {
+        Changes::between(before, &Observation::of(summary))
+    }
+
+    /// Rows of `now` in their order, then those of `before` alone.
+    fn between(before: &Observation, now: &Observation) -> Self {
+        let stage = |like: &Stage| {
+            let (old, new) = (before.stage(like), now.stage(like));
+            let pair = |figure: fn(&Stage) -> f64| Pair {
+                before: old.and_then(|stage| stage.timed(figure)),
+                now: new.and_then(|stage| stage.timed(figure)),
+            };
+            StageChange {
+                name: like.name.clone(),
+                from: like.from.clone(),
+                to: like.to.clone(),
+                packets_per_s: Pair {
+                    before: before.rate(old.map_or(0, |stage| stage.count)),
+                    now: now.rate(new.map_or(0, |stage| stage.count)),
+                },
+                p50_ns: pair(|stage| stage.p50_ns),
+                p99_ns: pair(|stage| stage.p99_ns),
+            }
+        };
+        let drop = |like: &Drop| DropChange {
+            reason: like.reason.clone(),
+            function: like.function.clone(),
+            packets_per_s: Pair {
+                before: before.rate(before.drop(like).map_or(0, |drop| drop.count)),
+                now: now.rate(now.drop(like).map_or(0, |drop| drop.count)),
+            },
+        };
+        let gone_stages = before.stages.iter().filter(|stage| now.stage(stage).is_none());
+        let gone_drops = before.drops.iter().filter(|drop| now.drop(drop).is_none());
+        Changes {
+            stages: now.stages.iter().chain(gone_stages).map(stage).collect(),
+            drops: now.drops.iter().chain(gone_drops).map(drop).collect(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let of = |pair: Pair, form: fn(f64) -> String| {
+            let form = |figure: Option<f64>| figure.map_or("-".to_owned(), form);
+            format!("{} → {}", form(pair.before), form(pair.now))
+        };
+        let rate = |per_s: f64| format!("{per_s:.0}");
+        let _ =
+            writeln!(out, "{:<36}{:>19}{:>20}{:>22}", "before → now", "packets/s", "p50", "p99");
+        for stage in &self.stages {
+            let (rate, p50) = (of(stage.packets_per_s, rate), of(stage.p50_ns, time));
+            let p99 = of(stage.p99_ns, time);
+            let _ = writeln!(out, "{:<36}{rate:>19}{p50:>20}{p99:>22}", stage.name);
+        }
+        let _ = writeln!(out, "\n{:<30}{:<36}{:>20}", "drop reason", "by", "packets/s");
+        for drop in &self.drops {
+            let rate = of(drop.packets_per_s, rate);
+            let _ = writeln!(out, "{:<30}{:<36}{rate:>20}", drop.reason, drop.function);
+        }
+        out.push_str(
+            "\nThe two observations are not interleaved: anything else that changed between them is in the \
+             difference.\n\n",
+        );
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(to: &str, count: u64, p50_ns: f64) -> Stage {
+        let [name, from, to] = ["a stage", "netif_rx", to].map(str::to_owned);
+        Stage { name, from, to, count, timed_count: count.min(1), p50_ns, p99_ns: p50_ns }
+    }
+
+    #[test]
+    fn stages_and_drops_of_either_side_are_compared_per_second() {
+        let drop =
+            |reason: &str, count| Drop { reason: reason.into(), function: "f".into(), count };
+        let before = Observation {
+            followed_ns: 2_000_000_000,
+            stages: vec![stage("a", 10, 100.0), stage("b", 4, 5.0)],
+            drops: vec![drop("OLD", 6)],
+        };
+        let now = Observation {
+            followed_ns: 1_000_000_000,
+            stages: vec![stage("c", 0, 0.0), stage("a", 7, 300.0)],
+            drops: vec![drop("NEW", 2)],
+        };
+        let changes = Changes::between(&before, &now);
+        let of = |to: &str| changes.stages.iter().find(|stage| stage.to == to).expect("a row");
+        let pair = |before, now| Pair { before, now };
+        assert_eq!(of("a").packets_per_s, pair(Some(5.0), Some(7.0)));
+        assert_eq!(of("a").p50_ns, pair(Some(100.0), Some(300.0)));
+        assert_eq!(of("b").packets_per_s, pair(Some(2.0), Some(0.0)));
+        assert_eq!(of("b").p50_ns, pair(Some(5.0), None));
+        assert_eq!(of("c").p50_ns, pair(None, None), "nothing was timed");
+        let reasons: Vec<&str> = changes.drops.iter().map(|drop| drop.reason.as_str()).collect();
+        assert_eq!(reasons, ["NEW", "OLD"]);
+        assert_eq!(changes.drops[1].packets_per_s, pair(Some(3.0), Some(0.0)));
+        assert!(changes.text().contains("100 ns → 300 ns"), "{}", changes.text());
+    }
+
+    #[test]
+    fn documents_of_others_are_refused_with_the_reason() {
+        let refused = |text: &str| Observation::parse(text).unwrap_err();
+        assert!(refused(r#"{"schema": 9, "command": "explain"}"#).contains("version 9"));
+        assert!(refused(r#"{"schema": 1, "command": "doctor"}"#).contains("explain --json"));
+        assert!(refused("[]").contains("explain --json"));
+        assert!(refused(r#"{"schema": 1, "command": "explain"}"#).contains("followed_ns"));
+    }
+}

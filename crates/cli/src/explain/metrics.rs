@@ -1,0 +1,104 @@
+//! `explain --metrics`: the observation so far, for Prometheus.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use host::explain::Summary;
+use report::metrics::Metrics as Text;
+use sys::thread::{Started, start};
+
+use crate::exit::Failure;
+use crate::metrics::Metrics;
+use crate::{console, privileges};
+
+const NS_PER_S: f64 = 1e9;
+
+/// The text that is served, replaced after each period.
+#[derive(Clone)]
+pub(super) struct Shown(Arc<Mutex<String>>);
+
+impl Shown {
+    pub(super) fn new() -> Self {
+        Shown(Arc::new(Mutex::new(String::new())))
+    }
+
+    pub(super) fn replace(&self, summary: &Summary) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text(summary);
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Opens the server, and reports its address. `None` without an address.
+pub(super) fn open(address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
+    let metrics = address.map(Metrics::open).transpose()?;
+    if let Some(metrics) = &metrics {
+        console::say(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    Ok(metrics)
+}
+
+/// Runs `observe` while a thread without privileges serves what is shown.
+pub(super) fn serving(
+    metrics: Option<&Metrics>,
+    shown: &Shown,
+    observe: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let serve = metrics.map(|metrics| {
+            let (done, shown) = (&done, shown.clone());
+            let serve =
+                move || privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()));
+            start(scope, "metrics", serve)
+        });
+        if let Some(why) = serve.as_ref().and_then(Started::refused) {
+            return Err(Failure::failed(why.to_string()));
+        }
+        let observed = observe();
+        done.store(true, Ordering::Relaxed);
+        observed
+    })
+}
+
+fn text(summary: &Summary) -> String {
+    let mut text = Text::new("wirepath_explain");
+    let seconds = summary.followed.as_secs_f64();
+    text.counter(
+        "traced_seconds_total",
+        "Time in which packets were traced; counts are of this time.",
+    )
+    .sample(&[], seconds);
+    text.counter("packets_total", "Packets whose trace began.").sample(&[], summary.packets_count);
+    let mut packets = text.counter("stage_packets_total", "Packets that passed a stage.");
+    for row in &summary.stages {
+        packets.sample(&labels(row), row.count);
+    }
+    let mut times =
+        text.histogram("stage_seconds", "Time of the timed packets of a stage; not all are timed.");
+    for row in &summary.stages {
+        let buckets = row.at_most.iter().map(|(ns, count)| (*ns as f64 / NS_PER_S, *count));
+        times.buckets(&labels(row), buckets, row.sum_ns as f64 / NS_PER_S, row.timed_count);
+    }
+    let mut drops = text.counter("drops_total", "Packets dropped, by the kernel's reason.");
+    for row in &summary.drops {
+        drops.sample(&[("reason", row.reason.as_str()), ("function", &row.function)], row.count);
+    }
+    text.gauge("unread_datagrams", "Datagrams put into sockets and not read while traced.")
+        .sample(&[], summary.unread_count);
+    text.counter("untraced_packets_total", "Packets that were not traced to their end.")
+        .sample(&[], summary.evicted_count);
+    text.counter("cost_seconds_total", "CPU time of the trace while the kernel counted it.")
+        .sample(&[], summary.cost.ns as f64 / NS_PER_S);
+    text.counter("cost_packets_total", "Packets whose trace began in that time.")
+        .sample(&[], summary.cost.packets_count);
+    text.finish()
+}
+
+fn labels(row: &host::explain::StageRow) -> [(&str, &str); 3] {
+    [("stage", row.name), ("from", row.from), ("to", row.to)]
+}

@@ -1,0 +1,156 @@
+//! Results that leave the database: import, documents as baselines, forms for CI systems. On the
+//! simulated path, without privileges.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+use common::{Data, all_text, fail, json, run, succeed};
+use serde_json::Value;
+
+const QUICK: [&str; 10] = [
+    "prove",
+    "fake",
+    "--arms",
+    "fast,harmful",
+    "--max-blocks",
+    "8",
+    "--trial",
+    "5ms",
+    "--seed",
+    "1",
+];
+
+fn export(data: &Data, ids: &[&str]) -> String {
+    succeed(data.wirepath(&[&["history", "export", "--format", "json"], ids].concat()))
+}
+
+#[test]
+fn export_import_export_gives_the_same_bytes_and_nothing_is_imported_by_halves() {
+    let (here, there) = (Data::new(), Data::new());
+    succeed(here.wirepath(&[&QUICK[..], &["--runs", "2"]].concat()));
+    let exported = export(&here, &["--all"]);
+    let file = here.file("history.json");
+    fs::write(&file, &exported).unwrap();
+    let said = succeed(there.wirepath(&["history", "import", &file]));
+    assert!(said.contains("imported 2 experiments"), "{said}");
+    assert_eq!(export(&there, &["--all"]), exported);
+    let again = json(there.wirepath(&["history", "import", &file, "--json"]));
+    assert_eq!((&again["imported"], &again["known_count"]), (&Value::Array(vec![]), &2.into()));
+    assert_eq!(export(&there, &["--all"]), exported);
+    assert!(succeed(there.wirepath(&["history", "check"])).contains("intact"));
+    assert!(succeed(there.wirepath(&["history"])).contains("imported"));
+    let said = fail(there.wirepath(&["report", "--format", "hlog"]), 1);
+    assert!(said.contains("no histograms"), "{said}");
+
+    // The first document is fine and new, the second is not.
+    let mut list: Value = serde_json::from_str(&exported).unwrap();
+    let broken = |change: &dyn Fn(&mut Value)| {
+        let data = Data::new();
+        let mut list = list.clone();
+        change(&mut list[1]);
+        let file = data.file("broken.json");
+        fs::write(&file, list.to_string()).unwrap();
+        let said = fail(data.wirepath(&["history", "import", &file]), 2);
+        assert_eq!(
+            json(data.wirepath(&["history", "--json"]))["experiments"],
+            Value::Array(vec![])
+        );
+        said
+    };
+    let said = broken(&|one| one["schema"] = 99.into());
+    assert!(
+        said.contains("document 2") && said.contains("99") && said.contains("1 to 2"),
+        "{said}"
+    );
+    let said = broken(&|one| one["arms"] = 7.into());
+    assert!(said.contains("document 2") && said.contains("docs/results.md"), "{said}");
+    // The same id with other content; the id of the first is new.
+    list[0]["id"] = "20200101-000000-fake-aaaa".into();
+    list[1]["blocks"] = 7.into();
+    let file = there.file("changed.json");
+    fs::write(&file, list.to_string()).unwrap();
+    let said = fail(there.wirepath(&["history", "import", &file]), 1);
+    assert!(said.contains("another content"), "{said}");
+    assert_eq!(export(&there, &["--all"]), exported);
+    list[1]["id"] = "last".into();
+    fs::write(&file, list.to_string()).unwrap();
+    assert!(fail(there.wirepath(&["history", "import", &file]), 1).contains("`last`"));
+}
+
+#[test]
+fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
+    let data = Data::new();
+    let runs = succeed(data.wirepath(&[&QUICK[..], &["--runs", "5", "--json"]].concat()));
+    let file = data.file("main.json");
+    fs::write(&file, &runs).unwrap();
+    let elsewhere = Data::new();
+    let more = ["--runs", "5", "--baseline", &file, "--fail-on", "worse", "--json"];
+    let doc = json(elsewhere.wirepath(&[&QUICK[..], &more].concat()));
+    assert_eq!(doc["comparison"]["old_runs"].as_array().map(Vec::len), Some(5));
+    // A comparison of a file with a file needs no database.
+    let said = fail(Data::new().wirepath(&["history", "compare", &file, &file]), 2);
+    assert!(said.contains("with itself"), "{said}");
+    let said = fail(elsewhere.wirepath(&[&QUICK[..], &["--baseline", "no/such"]].concat()), 2);
+    assert!(said.contains("cannot read no/such"), "{said}");
+}
+
+#[test]
+fn script_of_ci_jobs_ends_with_4_and_leaves_every_form() {
+    let data = Data::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ci/prove.sh");
+    let out = data.path().join("out");
+    let program = Path::new(env!("CARGO_BIN_EXE_wirepath")).parent().expect("a folder");
+    let path = format!("{}:{}", program.display(), env::var("PATH").expect("a path"));
+    let summary = data.path().join("step");
+    let mut command = Command::new(script);
+    command.args(["command", "--arm", "a=echo x 1", "--arm", "b=echo x 2", "--max-blocks", "8"]);
+    command.args(["--metric", "x_us=re:x ([0-9])", "--seed", "1"]);
+    command.env("PATH", path).env("WIREPATH_OUT", &out).env("GITHUB_STEP_SUMMARY", &summary);
+    command.env("WIREPATH_LOCKS", data.path());
+    let output = run(command);
+    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
+    assert!(all_text(&output).contains("::error title="), "{}", all_text(&output));
+    for file in
+        ["result.json", "report.html", "summary.md", "junit.xml", "bencher.json", "metrics.txt"]
+    {
+        assert!(fs::metadata(out.join(file)).is_ok_and(|file| file.len() > 0), "{file}");
+    }
+    assert_eq!(fs::read(summary).unwrap(), fs::read(out.join("summary.md")).unwrap());
+}
+
+#[test]
+fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
+    let data = Data::new();
+    let text = succeed(data.wirepath(&[&QUICK[..], &["--live"]].concat()));
+    assert_eq!(
+        text.matches("Not finished").count(),
+        7,
+        "after each of 8 blocks but the last: {text}"
+    );
+    let result = text.rsplit("Not finished").next().expect("the result");
+    assert!(result.contains("fast") && result.contains("better"), "{text}");
+    let said = fail(data.wirepath(&[&QUICK[..], &["--live", "--json"]].concat()), 2);
+    assert!(said.contains("--live"), "{said}");
+}
+
+#[test]
+fn a_stored_run_is_printed_in_every_form() {
+    let data = Data::new();
+    succeed(data.wirepath(&QUICK));
+    for (format, part) in [
+        ("markdown", "| **worse** |"),
+        ("github", "::error title="),
+        ("junit", "<failure type=\"worse\""),
+        ("bencher", "rtt_ns_p50_ratio"),
+        ("openmetrics", "# EOF"),
+        ("hlog", "Tag=fast/rtt,"),
+    ] {
+        let text = succeed(data.wirepath(&["report", "last", "--format", format]));
+        assert!(text.contains(part), "{format}: {text}");
+    }
+    let said = fail(data.wirepath(&["report", "--format", "junit", "--json"]), 2);
+    assert!(said.contains("exclude each other"), "{said}");
+}

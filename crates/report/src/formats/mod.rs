@@ -1,0 +1,35 @@
+//! Results in the forms that CI systems and other tools read, one exporter a file.
+//!
+//! All but `hlog`, which holds whole histograms, print a [`crate::page::Page`]: they show judged
+//! metrics, with the verdicts of every other form.
+
+mod bencher;
+mod github;
+mod hlog;
+mod junit;
+mod markdown;
+mod openmetrics;
+
+pub use bencher::to_bencher;
+pub use github::to_github;
+pub use hlog::{HlogError, to_hlog};
+pub use junit::to_junit;
+pub use markdown::to_markdown;
+pub use openmetrics::to_openmetrics;
+
+use crate::page::Row;
+
+/// `0.146× [0.141, 0.151], p 0.002`: what stands beside a verdict.
+fn evidence(row: &Row) -> String {
+    let ratio = row.ratio.as_ref().map(|ratio| match &row.interval {
+        Some(interval) => format!("{ratio} {interval}"),
+        None => ratio.clone(),
+    });
+    let p = row.p.as_ref().map(|p| format!("p {p}"));
+    [ratio, p].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Text in one line, without characters that drive a terminal.
+fn one_line(text: &str) -> String {
+    crate::text::visible(text).replace(['\n', '\t'], " ")
+}

@@ -1,0 +1,222 @@
+//! Forms for CI systems and other tools, read back by programs that are not Wirepath's.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use model::{Measurement, Outcome, Verdict, latency_histogram};
+use serde_json::Value;
+use wirepath_report::formats::{
+    HlogError, to_bencher, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
+};
+use wirepath_report::page::Page;
+use wirepath_report::store::TrialRecord;
+
+fn outcomes() -> [Outcome; 3] {
+    [common::ping(), common::flood(), common::hostile()]
+}
+
+fn pages() -> [Page; 3] {
+    outcomes().map(|outcome| Page::from_outcome(&outcome))
+}
+
+/// Runs a program with standard input; returns its standard output.
+#[track_caller]
+fn piped(program: &str, arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}\n{input}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Judged verdicts of an outcome that satisfy a condition, the baseline's left out.
+fn verdicts(outcome: &Outcome, wanted: impl Fn(Verdict) -> bool) -> usize {
+    let of = |name: &String| {
+        let of_arms = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
+        of_arms.filter(|verdict| wanted(*verdict)).count()
+    };
+    outcome.judged.iter().map(of).sum()
+}
+
+#[test]
+fn junit_is_read_by_python_and_worse_arms_are_its_failures() {
+    if !testkit::is_installed("python3") {
+        return;
+    }
+    let script = "import json, sys, xml.etree.ElementTree as tree
+root = tree.fromstring(sys.stdin.buffer.read())
+suites = list(root)
+assert root.tag == 'testsuites' and all(s.tag == 'testsuite' for s in suites)
+for s in suites:
+    cases = s.findall('testcase')
+    assert int(s.get('tests')) == len(cases), s.attrib
+    assert int(s.get('failures')) == len(s.findall('testcase/failure')), s.attrib
+    assert int(s.get('skipped')) == len(s.findall('testcase/skipped')), s.attrib
+cases = [c for s in suites for c in s.findall('testcase')]
+print(json.dumps({'suites': len(suites), 'names': [c.get('name') for c in cases],
+    'failures': sum(c.find('failure') is not None for c in cases)}))";
+    for outcome in outcomes() {
+        let text = to_junit(&Page::from_outcome(&outcome));
+        let read: Value = serde_json::from_str(&piped("python3", &["-c", script], &text)).unwrap();
+        let worse = verdicts(&outcome, |verdict| verdict == Verdict::Worse);
+        assert_eq!(read["failures"], worse, "{text}");
+        let arms = outcome.arms.len() * read["suites"].as_u64().unwrap() as usize;
+        assert_eq!(read["names"].as_array().unwrap().len(), arms);
+    }
+    let worse = verdicts(&common::ping(), |verdict| verdict == Verdict::Worse);
+    assert!(worse > 0, "the fixture has a worse arm");
+}
+
+#[test]
+fn openmetrics_is_read_by_promtool() {
+    let texts = pages().map(|page| to_openmetrics(&page));
+    for text in &texts {
+        assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
+    }
+    if testkit::is_installed("promtool") {
+        texts.iter().for_each(|text| drop(piped("promtool", &["check", "metrics"], text)));
+    }
+}
+
+#[test]
+fn openmetrics_holds_every_figure_and_verdict() {
+    let text = to_openmetrics(&Page::from_outcome(&common::ping()));
+    let samples = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(samples("wirepath_result_verdict{"), verdicts(&common::ping(), |_| true));
+    assert!(samples("wirepath_result_ratio{") > 10);
+    assert!(text.contains("arm=\"+rps\",metric=\"rtt_ns_p50\",verdict=\"worse\"} 1"), "{text}");
+}
+
+/// The published schema (`https://bencher.dev/bmf.json`): an object of objects of figures, each with a
+/// number `value`, and numbers `lower_value` and `upper_value` if they are there.
+#[track_caller]
+fn check_bmf(document: &Value) {
+    for (benchmark, measures) in document.as_object().expect("benchmarks") {
+        assert!(!benchmark.is_empty() && benchmark.chars().count() <= 1024, "{benchmark}");
+        for (name, figure) in measures.as_object().expect("measures") {
+            assert!(!name.is_empty() && name.chars().count() <= 64, "{name}");
+            let figure = figure.as_object().expect("a figure");
+            assert!(figure["value"].is_number(), "{name}: {figure:?}");
+            for (field, value) in figure {
+                assert!(["value", "lower_value", "upper_value"].contains(&&**field), "{field}");
+                assert!(value.is_number(), "{name}: {figure:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bencher_gets_its_format_with_the_intervals_of_ratios() {
+    for page in pages() {
+        check_bmf(&serde_json::from_str(&to_bencher(&page)).unwrap());
+    }
+    let outcome = common::ping();
+    let page = Page::from_outcome(&outcome);
+    let document: Value = serde_json::from_str(&to_bencher(&page)).unwrap();
+    let spin = &document[format!("{}: {}", page.subject, outcome.arms[2].name)];
+    let metric = &outcome.arms[2].metrics["rtt_ns_p50"];
+    assert_eq!(spin["rtt_ns_p50"]["value"].as_f64(), metric.median);
+    let ratio = &spin["rtt_ns_p50_ratio"];
+    let [value, low, high] = ["value", "lower_value", "upper_value"].map(|f| ratio[f].as_f64());
+    assert_eq!([value, low, high], [metric.ratio, metric.low, metric.high]);
+}
+
+#[test]
+fn markdown_has_a_row_per_arm_and_no_markup_of_names() {
+    for outcome in outcomes() {
+        let page = Page::from_outcome(&outcome);
+        let text = to_markdown(&page);
+        let tables = page.metrics.iter().filter(|metric| metric.better.is_some());
+        let rows: usize = tables.map(|metric| metric.rows.len() + 2).sum();
+        assert_eq!(text.lines().filter(|line| line.starts_with('|')).count(), rows, "{text}");
+        let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+        assert!(text.lines().filter(|line| line.starts_with('|')).all(|line| cells(line) == 7));
+        let mut before = ' ';
+        for c in text.chars() {
+            assert!(!"<&".contains(c) || before == '\\', "{text}");
+            before = c;
+        }
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
+}
+
+#[test]
+fn github_gets_an_error_per_worse_arm_and_names_cannot_end_a_command() {
+    for outcome in outcomes() {
+        let text = to_github(&Page::from_outcome(&outcome));
+        assert!(text.lines().all(|line| line.starts_with("::")), "{text}");
+        let errors = text.lines().filter(|line| line.starts_with("::error ")).count();
+        assert_eq!(errors, verdicts(&outcome, |verdict| verdict == Verdict::Worse), "{text}");
+        let title = |line: &str| line.split("::").nth(1).unwrap_or_default().to_owned();
+        assert!(text.lines().all(|line| !title(line).contains([':', ','])), "{text}");
+    }
+}
+
+fn trial(ordinal: u32, arm: &str, warmup: bool) -> TrialRecord {
+    let mut rtt = latency_histogram();
+    (0..100).for_each(|i| rtt.record(50_000 + 1_000 * i).unwrap());
+    TrialRecord {
+        ordinal,
+        block: ordinal,
+        arm: arm.into(),
+        warmup,
+        noisy: false,
+        started_ms: 1_500 * u64::from(ordinal),
+        wall_ns: 1_000_000_000,
+        result: Ok(Measurement {
+            segments: [("kernel→app".to_owned(), rtt)].into(),
+            ..Measurement::default()
+        }),
+    }
+}
+
+#[test]
+fn histogram_log_reads_back_as_it_was_without_the_warm_up() {
+    let failed = TrialRecord { result: Err("no".into()), ..trial(3, "a", false) };
+    let trials =
+        [trial(0, "a", true), trial(1, "baseline again", false), trial(2, "a,b%", false), failed];
+    let started = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    let text = to_hlog(&trials, started).unwrap();
+    let mut lines = Vec::new();
+    for entry in IntervalLogIterator::new(text.as_bytes()) {
+        let LogEntry::Interval(line) = entry.expect("a log") else { continue };
+        let bytes = base64::Engine::decode(
+            &base64::engine::general_purpose::STANDARD,
+            line.encoded_histogram(),
+        );
+        let read: Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.unwrap().as_slice()).unwrap();
+        let written = &trials[1].result.as_ref().unwrap().segments["kernel→app"];
+        assert_eq!(
+            (read.len(), read.value_at_quantile(0.9)),
+            (100, written.value_at_quantile(0.9))
+        );
+        assert_eq!((read.min(), read.max()), (written.min(), written.max()));
+        let tag = line.tag().expect("a tag").as_str().to_owned();
+        lines.push((tag, line.start_timestamp(), line.duration()));
+    }
+    let second = Duration::from_secs(1);
+    assert_eq!(
+        lines,
+        [
+            ("baseline%20again/kernel→app".to_owned(), Duration::from_millis(1_500), second),
+            ("a%2Cb%25/kernel→app".to_owned(), Duration::from_secs(3), second),
+        ]
+    );
+    assert!(text.contains("#[StartTime: 1800000000"), "{text}");
+    let none = to_hlog(&trials[..1], started).unwrap_err();
+    assert!(matches!(none, HlogError::NoHistogram), "{none}");
+}
