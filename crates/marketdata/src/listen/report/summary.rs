@@ -74,7 +74,8 @@ struct Bounds {
     most: u64,
 }
 
-/// `{"refused": "…"}`, or quantiles such as `{"p50_ns": 1000, "max_ns": 2000}`.
+/// `{"refused": "…"}`, or quantiles such as `{"p50_ns": 1000, "max_ns": 2000}`. A quantile that lies among
+/// missing messages, which are infinitely late, is absent.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -214,7 +215,7 @@ impl Report {
                 write!(out, "; {} more were announced and never arrived", counts.missing_at_end);
         }
         out.push('\n');
-        latency_text(&mut out, "match→app", &self.delivered_latency());
+        latency_text(&mut out, "match→app", &self.delivered_latency(), self.missing());
         if self.offset_ns().is_some() {
             let error = self
                 .clock_error_ns()
@@ -346,11 +347,11 @@ fn line_text(out: &mut String, line: &LineReport, group: &Group) {
         }
     }
     out.push('\n');
-    latency_text(out, "kernel→app", &line.kernel_to_app);
-    latency_text(out, "match→app", &line.match_to_app);
+    latency_text(out, "kernel→app", &line.kernel_to_app, book.missing());
+    latency_text(out, "match→app", &line.match_to_app, book.missing());
 }
 
-fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles) {
+fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles, missing: u64) {
     let _ = match percentiles {
         Err(Refused::NoSample) => return,
         Err(why) => writeln!(out, "{segment:<10} {why}"),
@@ -358,7 +359,11 @@ fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles) {
             let known: Vec<String> = (known.iter())
                 .map(|(suffix, ns)| format!("{} {}", suffix.replace("p999", "p99.9"), time(*ns)))
                 .collect();
-            writeln!(out, "{segment:<10} {}", known.join(", "))
+            let lost = match missing {
+                0 => String::new(),
+                missing => format!("; beyond, the {missing} missing, infinitely late"),
+            };
+            writeln!(out, "{segment:<10} {}{lost}", known.join(", "))
         }
     };
 }
