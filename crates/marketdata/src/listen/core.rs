@@ -2,7 +2,6 @@
 
 use market::twse::{Body, Telegram, Telegrams};
 use market::{itch, mold};
-use sys::clock;
 
 use super::interval::{Interval, LineStats, TopRow};
 use super::line::LineTrack;
@@ -35,6 +34,58 @@ pub(super) struct Sink {
     /// CLOCK_REALTIME of the delivery in progress.
     real_ns: u64,
     base: Base,
+}
+
+/// Time of an arrival, nanoseconds: CLOCK_MONOTONIC and CLOCK_REALTIME.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    pub(super) monotonic_ns: u64,
+    pub(super) real_ns: u64,
+}
+
+impl Now {
+    pub(super) fn read() -> Self {
+        Now { monotonic_ns: sys::clock::monotonic_ns(), real_ns: sys::clock::realtime_ns() }
+    }
+}
+
+/// A decoded message.
+#[derive(Debug, Clone, Copy)]
+enum Content<'a> {
+    Twse(Telegram<'a>),
+    Itch(itch::Message<'a>),
+}
+
+impl<'a> Content<'a> {
+    /// `None` if the message cannot be decoded.
+    #[inline]
+    fn decode(protocol: Protocol, message: &'a [u8]) -> Option<Self> {
+        match protocol {
+            Protocol::Twse => Telegrams::new(message).next()?.ok().map(Content::Twse),
+            Protocol::Mold => itch::Message::parse(message).ok().map(Content::Itch),
+        }
+    }
+
+    /// Time of the match, nanoseconds of the day; instruments have none.
+    #[inline]
+    fn matched_ns(&self) -> Option<u64> {
+        let time = match self {
+            Content::Itch(message) => return Some(message.timestamp.0),
+            Content::Twse(telegram) => match telegram.body() {
+                Body::Quote(quote) => quote.time(),
+                Body::OddLot(odd) => odd.time(),
+                Body::Instrument(_) | Body::Other(_) => None,
+            },
+        };
+        time.map(|time| time.micros() * 1000)
+    }
+}
+
+/// Message of the datagram in hand; `None` if it cannot be decoded.
+#[derive(Debug, Clone, Copy)]
+struct Present<'a> {
+    bytes: &'a [u8],
+    content: Option<Content<'a>>,
 }
 
 /// A session of MoldUDP64.
@@ -74,68 +125,67 @@ impl Sink {
         }
     }
 
-    fn deliver(&mut self, delivery: Delivery<'_>, interval: &mut Interval) {
+    /// Takes a delivered message. The one in hand is decoded already; one that was held is a copy, and is
+    /// decoded here.
+    fn deliver(
+        &mut self,
+        delivery: Delivery<'_>,
+        interval: &mut Interval,
+        present: Option<&Present<'_>>,
+    ) {
         let Delivery::Message { domain, sequence, message, .. } = delivery else { return };
-        if let Some(digests) = &mut self.digests {
-            let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
-                digests.push((domain, Digest::default()));
-                digests.len() - 1
-            });
-            digests[at].1.add(sequence, message);
-        }
-        let matched_ns = match self.protocol {
-            Protocol::Twse => {
-                let Some(Ok(telegram)) = Telegrams::new(message).next() else {
-                    self.undecoded += 1;
-                    return;
-                };
-                self.kinds[usize::from(telegram.format())] += 1;
-                self.has_ended |= self.symbols.update(&telegram) == Update::EndOfFeed;
-                telegram_ns(&telegram)
-            }
-            Protocol::Mold => match itch::Message::parse(message) {
-                Ok(decoded) => {
-                    self.kinds[usize::from(decoded.kind().to_wire())] += 1;
-                    Some(decoded.timestamp.0)
-                }
-                Err(_) => {
-                    self.undecoded += 1;
-                    None
-                }
-            },
+        self.digest(domain, sequence, message);
+        let content = match present {
+            Some(present) if std::ptr::eq(present.bytes, message) => present.content,
+            _ => Content::decode(self.protocol, message),
         };
-        if let Some(matched_ns) = matched_ns {
+        let Some(content) = content else {
+            self.undecoded += 1;
+            return;
+        };
+        match &content {
+            Content::Twse(telegram) => {
+                self.kinds[usize::from(telegram.format())] += 1;
+                self.has_ended |= self.symbols.update(telegram) == Update::EndOfFeed;
+            }
+            Content::Itch(message) => self.kinds[usize::from(message.kind().to_wire())] += 1,
+        }
+        if let Some(matched_ns) = content.matched_ns() {
             let difference = self.base.difference_ns(self.real_ns, matched_ns);
             interval.match_to_app[2].record(difference);
         }
     }
-}
 
-/// Time of the match, nanoseconds of the day; instruments have none.
-#[inline]
-fn telegram_ns(telegram: &Telegram<'_>) -> Option<u64> {
-    let time = match telegram.body() {
-        Body::Quote(quote) => quote.time(),
-        Body::OddLot(odd) => odd.time(),
-        Body::Instrument(_) | Body::Other(_) => None,
-    };
-    time.map(|time| time.micros() * 1000)
+    fn digest(&mut self, domain: Domain, sequence: u64, message: &[u8]) {
+        let Some(digests) = &mut self.digests else { return };
+        let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
+            digests.push((domain, Digest::default()));
+            digests.len() - 1
+        });
+        digests[at].1.add(sequence, message);
+    }
 }
 
 /// Splits the borrow of the core between the arbiter and its consumer.
 macro_rules! delivering {
-    ($core:ident, |$arbiter:ident, $deliver:ident| $body:expr) => {{
+    ($core:ident, $present:expr, |$arbiter:ident, $deliver:ident| $body:expr) => {{
         let Core { arbiter: $arbiter, sink, interval, .. } = &mut *$core;
-        let $deliver = &mut |delivery: Delivery<'_>| sink.deliver(delivery, interval);
+        let present: Option<&Present<'_>> = $present;
+        let $deliver = &mut |delivery: Delivery<'_>| sink.deliver(delivery, interval, present);
         $body
     }};
 }
 
 impl Core {
     /// Processes a datagram of a line.
-    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>) {
-        let now_ns = clock::monotonic_ns();
-        let real_ns = clock::realtime_ns();
+    pub(super) fn datagram(
+        &mut self,
+        line: Line,
+        payload: &[u8],
+        stamp_ns: Option<u64>,
+        now: Now,
+    ) {
+        let Now { monotonic_ns: now_ns, real_ns } = now;
         self.sink.real_ns = real_ns;
         let at = line as usize;
         let state = &mut self.lines[at];
@@ -158,9 +208,10 @@ impl Core {
                     };
                     count += 1;
                     let domain = messages::domain_of(&telegram);
-                    let matched_ns = telegram_ns(&telegram);
                     let sequence = telegram.sequence().into();
-                    self.offer(line, domain, sequence, now_ns, telegram.bytes(), matched_ns);
+                    let content = Some(Content::Twse(telegram));
+                    let present = Present { bytes: telegram.bytes(), content };
+                    self.offer(line, domain, sequence, now_ns, &present);
                 }
             }
             Protocol::Mold => match mold::Packet::parse(payload) {
@@ -172,9 +223,9 @@ impl Core {
                             continue;
                         };
                         count += 1;
-                        let decoded = itch::Message::parse(bytes).ok();
-                        let matched_ns = decoded.map(|message| message.timestamp.0);
-                        self.offer(line, domain, sequence, now_ns, bytes, matched_ns);
+                        let content = Content::decode(Protocol::Mold, bytes);
+                        let present = Present { bytes, content };
+                        self.offer(line, domain, sequence, now_ns, &present);
                     }
                 }
                 Err(_) => malformed += 1,
@@ -195,17 +246,16 @@ impl Core {
         domain: Domain,
         sequence: u64,
         now_ns: u64,
-        message: &[u8],
-        matched_ns: Option<u64>,
+        present: &Present<'_>,
     ) {
         use crate::arbiter::Arrival::{Delivered, Held, Late};
-        if let Some(matched_ns) = matched_ns {
+        if let Some(matched_ns) = present.content.and_then(|content| content.matched_ns()) {
             // Before arbitration, which may deliver others first; repeats are too rare to matter.
             let difference = self.sink.base.difference_ns(self.sink.real_ns, matched_ns);
             self.interval.match_to_app[line as usize].record(difference);
         }
-        let arrival = delivering!(self, |arbiter, deliver| {
-            arbiter.offer(line, domain, sequence, now_ns, message, deliver)
+        let arrival = delivering!(self, Some(present), |arbiter, deliver| {
+            arbiter.offer(line, domain, sequence, now_ns, present.bytes, deliver)
         });
         let track = &mut self.lines[line as usize].track;
         track.note(domain, sequence, arrival, self.arbiter.limits());
@@ -221,13 +271,13 @@ impl Core {
         if packet.messages().any(|message| message.is_err()) {
             return None;
         }
-        let now_ns = clock::monotonic_ns();
-        self.sink.real_ns = clock::realtime_ns();
+        let Now { monotonic_ns: now_ns, real_ns } = Now::read();
+        self.sink.real_ns = real_ns;
         let domain = Domain::mold(&header.session.0);
         // A session that no line has carried was never requested.
         if self.sessions.iter().any(|known| known.domain == domain) {
             for message in packet.messages().flatten() {
-                delivering!(self, |arbiter, deliver| arbiter.offer(
+                delivering!(self, None, |arbiter, deliver| arbiter.offer(
                     Line::Recovery,
                     domain,
                     message.sequence,
@@ -260,17 +310,17 @@ impl Core {
     }
 
     /// Closes gaps that timed out.
-    pub(super) fn tick(&mut self, now_ns: u64) {
+    pub(super) fn tick(&mut self, now: Now) {
         if self.arbiter.held() > 0 {
-            self.sink.real_ns = clock::realtime_ns();
-            delivering!(self, |arbiter, deliver| arbiter.tick(now_ns, deliver));
+            self.sink.real_ns = now.real_ns;
+            delivering!(self, None, |arbiter, deliver| arbiter.tick(now.monotonic_ns, deliver));
         }
     }
 
     /// Delivers all held messages.
-    pub(super) fn finish(&mut self) {
-        self.sink.real_ns = clock::realtime_ns();
-        delivering!(self, |arbiter, deliver| arbiter.finish(deliver));
+    pub(super) fn finish(&mut self, now: Now) {
+        self.sink.real_ns = now.real_ns;
+        delivering!(self, None, |arbiter, deliver| arbiter.finish(deliver));
     }
 
     /// Messages announced by packet headers above the highest of each session.
@@ -309,5 +359,38 @@ impl Core {
         } else {
             self.sink.symbols.busiest(count).iter().map(row).collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use market::twse::{Business, OtherRepr};
+
+    use super::*;
+
+    #[test]
+    fn a_telegram_that_is_delivered_at_once_is_decoded_once() {
+        let mut buffer = [0; 64];
+        let other =
+            OtherRepr { business: Business::Twse, format: 20, version: 1, sequence: 9, body: b"x" };
+        let len = other.write(&mut buffer).expect("it fits");
+        let content = Content::decode(Protocol::Twse, &buffer[..len]);
+        assert!(content.is_some());
+        let mut sink = Sink::new(Protocol::Twse, Symbols::new(1), false);
+        let mut interval = Interval::default();
+        // Bytes that cannot be decoded: only a second decoding would find out.
+        let bytes = &[0_u8; 8][..];
+        let mut deliver = |message: &[u8], sink: &mut Sink| {
+            let (line, domain, epoch) = (Line::A, Domain::twse(1, 20), 0);
+            let (sequence, arrived_ns) = (9, 0);
+            let delivery =
+                Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
+            sink.deliver(delivery, &mut interval, Some(&Present { bytes, content }));
+        };
+        deliver(bytes, &mut sink);
+        assert_eq!((sink.kinds[20], sink.undecoded), (1, 0));
+        // A copy of it, such as one that was held, is another message.
+        deliver(&[0; 8], &mut sink);
+        assert_eq!((sink.kinds[20], sink.undecoded), (1, 1));
     }
 }

@@ -5,6 +5,7 @@
 
 mod core;
 mod error;
+mod intake;
 mod interval;
 mod line;
 mod no_data_hint;
@@ -17,10 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::net::LinkWatch;
-use io::multicast::{Group, GroupReceiver, GroupTuning};
+use io::XdpMode;
+use io::multicast::{Group, GroupTuning};
 use sys::{affinity, capability, clock, poll, sched};
 
-use self::core::{Core, LineState, Sink};
+use self::core::{Core, LineState, Now, Sink};
+use self::intake::Intake;
 use self::line::LineTrack;
 use self::no_data_hint::HostCounters;
 use self::retransmit::Retransmit;
@@ -41,11 +44,22 @@ const LOOK_NS: u64 = SECOND_NS / 10;
 /// Largest number of batches received after the end of the run.
 const LAST_BATCHES: usize = 256;
 
+/// Kernel interface that receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveBy {
+    /// A UDP socket a line.
+    Sockets,
+    /// AF_XDP, past the stack; where the XDP program runs.
+    Xdp(XdpMode),
+}
+
 /// Groups to receive, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Line A, and line B if there are two.
     pub groups: Vec<Group>,
+    pub receive_by: ReceiveBy,
+    /// Of sockets; AF_XDP has the batch alone.
     pub tuning: GroupTuning,
     pub protocol: Protocol,
     pub limits: arbiter::Limits,
@@ -74,7 +88,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Listener {
     plan: Plan,
-    receivers: Vec<GroupReceiver>,
+    intake: Intake,
     core: Core,
     retransmit: Option<Retransmit>,
     counters: HostCounters,
@@ -115,16 +129,12 @@ impl Listener {
         };
         let counters = HostCounters::now();
         // Opened last, because their buffers fill from here on.
-        let receivers = plan
-            .groups
-            .iter()
-            .map(|group| GroupReceiver::open(group, &plan.tuning))
-            .collect::<Result<_, _>>()?;
+        let intake = Intake::open(&plan)?;
         let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
         Ok(Listener {
             links: plan.groups.iter().filter_map(watch).collect(),
             plan,
-            receivers,
+            intake,
             core,
             retransmit,
             counters,
@@ -155,8 +165,9 @@ impl Listener {
         let (mut next_ns, mut look_ns) = (begun_ns + SECOND_NS, begun_ns);
         loop {
             let taken = self.take_all()?;
-            let now_ns = clock::monotonic_ns();
-            self.core.tick(now_ns);
+            let now = Now::read();
+            let now_ns = now.monotonic_ns;
+            self.core.tick(now);
             self.request_missing(now_ns);
             if now_ns >= look_ns {
                 self.core.interval.gone = self.gone();
@@ -183,7 +194,7 @@ impl Listener {
                 break;
             }
         }
-        self.core.finish();
+        self.core.finish(Now::read());
         self.close_interval(begun_ns, clock::monotonic_ns());
         Ok(self.core.interval)
     }
@@ -211,13 +222,11 @@ impl Listener {
     }
 
     fn take_all(&mut self) -> Result<usize, ListenError> {
-        let mut taken = 0;
         let core = &mut self.core;
-        for (receiver, line) in self.receivers.iter_mut().zip([Line::A, Line::B]) {
-            taken += receiver.take(&mut |datagram| {
-                core.datagram(line, datagram.payload, datagram.stamp_ns);
-            })?;
-        }
+        let mut taken = self.intake.take(&mut |line, datagram| {
+            let line = if line == 0 { Line::A } else { Line::B };
+            core.datagram(line, datagram.payload, datagram.stamp_ns, Now::read());
+        })?;
         if let Some(retransmit) = &mut self.retransmit {
             taken += retransmit.take(core);
         }
@@ -232,15 +241,9 @@ impl Listener {
         ];
         let wake_ns = due.into_iter().flatten().min().unwrap_or(next_ns);
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(NAP);
-        let sockets = self.receivers.iter().map(GroupReceiver::as_fd);
-        let mut fds = [self.receivers[0].as_fd(); 3];
-        let mut count = 0;
-        for fd in sockets.chain(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()))
-        {
-            fds[count] = fd;
-            count += 1;
-        }
-        poll::readable(&fds[..count], timeout).map(drop).map_err(ListenError::Wait)
+        let mut fds = self.intake.fds(poll::FDS_MAX - 1);
+        fds.extend(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()));
+        poll::readable(&fds, timeout).map(drop).map_err(ListenError::Wait)
     }
 
     fn request_missing(&mut self, now_ns: u64) {
@@ -263,13 +266,13 @@ impl Listener {
 
     fn counts(&self) -> Counts {
         let core = &self.core;
-        let lines = core.lines.iter().zip(&self.receivers).zip([Line::A, Line::B]);
-        let lines = lines.map(|((state, receiver), line)| {
+        let lines = core.lines.iter().zip([Line::A, Line::B]).enumerate();
+        let lines = lines.map(|(at, (state, line))| {
             let (expected, brought) = state.track.sums();
             LineStats {
-                dropped_datagrams: receiver.dropped_count(),
-                receive_buffer_bytes: receiver.receive_buffer_bytes(),
-                syscalls: receiver.syscall_count,
+                dropped_datagrams: self.intake.dropped_count(at),
+                receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
+                syscalls: self.intake.syscall_count(at),
                 expected,
                 brought,
                 counts: *core.arbiter.line(line),
@@ -308,7 +311,7 @@ impl Listener {
             } else if !self.silence_noted[at] {
                 self.silence_noted[at] = true;
                 let now = HostCounters::now();
-                let group = self.receivers[at].group();
+                let group = &self.plan.groups[at];
                 let seconds = silent_ns / SECOND_NS;
                 let heard = state.book.datagrams;
                 let note = now.explain(&self.counters, group, seconds, heard);
@@ -327,6 +330,11 @@ impl Listener {
         self.has_noted_drops = true;
         let granted = line.receive_buffer_bytes;
         let note = match self.plan.tuning.receive_buffer_bytes {
+            _ if self.plan.receive_by != ReceiveBy::Sockets => {
+                "datagrams found the AF_XDP ring full, or their queue without a socket; give the receiver \
+                 a CPU of its own (--pin), or --spin"
+                    .to_owned()
+            }
             Some(asked) if granted < asked.saturating_mul(2) => format!(
                 "the socket's receive buffer overflows: {asked} bytes requested, {granted} granted \
                  (half is kernel overhead); raise the limit (sysctl -w \

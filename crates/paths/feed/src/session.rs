@@ -28,7 +28,7 @@ use marketdata::symbols::Symbols;
 use model::{Load, PathError, Session};
 
 /// Multicast group of the quotes.
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
+pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
 /// Order books of the receiver; the synthetic session has fewer instruments.
 const BOOKS_MAX: u32 = 8192;
 /// Longest datagram of a script.
