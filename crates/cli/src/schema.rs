@@ -18,6 +18,7 @@ const DOCUMENTS: &[Document] = &[
     ("explain", of::<explain::Document>),
     ("feed listen", of::<marketdata::listen::Document<'_>>),
     ("feed record", of::<marketdata::record::Document>),
+    ("feed report", of::<marketdata::listen::Document<'_>>),
     ("feed replay", of::<marketdata::replay::Document<'_>>),
     ("guest run", of::<guest::run::Document<'_>>),
     ("guest selftest", of::<guest::selftest::Document>),

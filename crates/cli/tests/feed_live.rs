@@ -396,6 +396,31 @@ fn reverse_path_filter_is_detected() {
 }
 
 #[test]
+fn past_the_stack_both_lines_are_counted_apart_and_every_datagram_is_stamped() {
+    let spaces = Spaces::new();
+    for mode in ["skb", "native"] {
+        let pair = ["--group-b", B, "--from-start", "--digest", "--hold", "30s"];
+        let listener = listen(&spaces, &[&pair[..], &["--engine", "xdp", "--mode", mode]].concat());
+        let session = ["--synthetic", "--symbols", "50", "--rate", "2000", "-c", "1000"];
+        let faults = ["--drop-a", "10%", "--fault-seed", "3"];
+        let sent = replay(&spaces, &[&["--to-b", B], &session[..], &faults].concat());
+        let got = summary(listener);
+        for line in 0..2 {
+            let (sent, got) = (&sent["lines"][line], &got["lines"][line]);
+            assert_eq!(count(got, "datagram_count"), count(sent, "datagram_count"), "{mode}");
+            assert_eq!(count(got, "dropped_datagram_count"), 0, "{mode}: {got}");
+            assert_eq!(count(got, "unstamped_count"), 0, "{mode}: {got}");
+            assert!(count(&got["kernel_to_app"], "p50_ns") > 0, "{mode}: {got}");
+        }
+        assert!(count(&sent["lines"][0], "dropped_count") > 50, "{sent}");
+        assert_eq!(got["digests"], sent["union"]["digests"], "{mode}");
+        // Nothing stays on the interface.
+        let link = succeed(common::ip(&["-n", &spaces.far, "-details", "link", "show", "vb"]));
+        assert!(!link.contains("xdp"), "{link}");
+    }
+}
+
+#[test]
 fn invalid_arguments_are_refused_with_a_remedy() {
     let spaces = Spaces::new();
     let listen =
@@ -410,6 +435,15 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     assert!(said.contains("equals --group"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--recover", "10.77.0.1:1"], 2);
     assert!(said.contains("--mold"), "{said}");
+    let said = listen(&["--group", A, "-i", "vb", "--stamps", "hardware"], 3);
+    assert!(said.contains("vb takes no hardware receive time stamps"), "{said}");
+    let recorded = ["feed", "record", "--group", A, "-i", "vb", "--stamps", "hardware", "/dev/null"];
+    let said = fail(spaces.far(&recorded), 3);
+    assert!(said.contains("--stamps software"), "{said}");
+    let said = listen(&["--group", A, "-i", "vb", "--engine", "xdp", "--busy-poll"], 2);
+    assert!(said.contains("--busy-poll is an option of UDP sockets"), "{said}");
+    let said = listen(&["--group", A, "-i", "vb", "--mode", "native"], 2);
+    assert!(said.contains("--engine xdp"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--source", "239.1.1.1"], 1);
     assert!(said.contains("--source"), "{said}");
     for to in ["192.0.2.1:9", "10.77.0.255:9", "255.255.255.255:9"] {

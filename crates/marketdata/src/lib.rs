@@ -10,6 +10,7 @@ pub mod json;
 pub mod listen;
 pub mod messages;
 pub mod pitfalls;
+pub mod quality;
 pub mod record;
 pub mod recovery;
 pub mod relative_latency;

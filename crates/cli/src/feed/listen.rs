@@ -1,6 +1,7 @@
 //! `wirepath feed listen`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,7 @@ use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
 
 use super::groups::GroupArgs;
+use super::report::PageFile;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::metrics::{self, Metrics};
@@ -79,6 +81,9 @@ pub(crate) struct ListenArgs {
     /// Print a digest per domain of the delivered messages, comparable with that of `feed replay`
     #[arg(long)]
     digest: bool,
+    /// Write a page at the end: leads, losses, bursts, latency by instrument
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
     metrics: Option<SocketAddr>,
@@ -109,6 +114,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let plan = plan(args)?;
     let groups = plan.groups.clone();
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
+    let page = args.report.as_deref().map(PageFile::create).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
     let listener = Listener::open(plan).map_err(failed)?;
     for group in &groups {
@@ -155,27 +161,32 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         given_up.and(served).and(shown).and(ran.map_err(failed))
     })?;
     let mut report = lock();
+    let mut ran = ran;
     tell(&ran);
-    report.absorb(&ran);
+    report.end(&mut ran);
     let text = if context.json {
         serde_json::to_string(&report.summary_document())?
     } else {
         report.summary_text()
     };
     console::text(&text)?;
+    if let Some(page) = page {
+        page.write(&report, &listed(&groups))?;
+    }
     match &ran.gone {
         Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname: ifname.clone() })),
         // A user who ends it has seen that nothing came; a script has only the exit code.
         None if report.is_silent() && !signals::stop_requested() => Err(Failure::failed(format!(
             "nothing arrived from {}; check the interface, the group and its port, and --source",
-            groups
-                .iter()
-                .map(|group| format!("{} on {}", group.address, group.ifname))
-                .collect::<Vec<_>>()
-                .join(" or ")
+            listed(&groups)
         ))),
         None => Ok(()),
     }
+}
+
+fn listed(groups: &[Group]) -> String {
+    let named = groups.iter().map(|group| format!("{} on {}", group.address, group.ifname));
+    named.collect::<Vec<_>>().join(" or ")
 }
 
 fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
@@ -206,6 +217,7 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         books_max: if args.mold { 1 } else { args.symbols.max(1) },
         top: args.top,
         digests: args.digest,
+        measures_quality: args.report.is_some(),
         duration: args.duration,
         count: args.count,
         silence: args.silence,

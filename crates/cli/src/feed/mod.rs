@@ -4,6 +4,7 @@ mod groups;
 mod listen;
 mod record;
 mod replay;
+mod report;
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read};
@@ -36,6 +37,12 @@ Example:
   wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 -d 30s
   wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10")]
     Replay(Box<replay::ReplayArgs>),
+    /// Show the quality of a recorded feed on one page: leads, losses, bursts, latency
+    #[command(after_help = "\
+Example:
+  wirepath feed report morning.pcapng -o morning.html
+  wirepath feed report all.pcapng --from 224.0.100.100:10000 --from-b 224.0.200.200:20000 --json")]
+    Report(report::ReportArgs),
     /// Record a group or an A/B pair to a pcapng file
     #[command(after_help = "\
 Example:
@@ -68,6 +75,7 @@ pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failur
         FeedCommand::Decode(args) => decode(args),
         FeedCommand::Listen(args) => listen::run(context, args),
         FeedCommand::Replay(args) => replay::run(context, args),
+        FeedCommand::Report(args) => report::run(context, args),
         FeedCommand::Record(args) => record::run(context, args),
     }
 }

@@ -3,15 +3,32 @@
 use market::twse::{Body, Telegram, Telegrams};
 use market::{itch, mold};
 
-use super::interval::{Interval, LineStats, TopRow};
+use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
-use crate::arbiter::{Arbiter, Delivery, Domain, Line};
+use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
 use crate::messages::{self, Digest, Protocol};
+use crate::quality::Quality;
 use crate::relative_latency::Base;
 use crate::symbols::{SymbolBook, Symbols, Update};
 
 /// Number of message types counted separately: formats of telegrams, letters of ITCH.
 const KINDS: usize = 256;
+
+/// Instruments of ITCH: 16 bits number them.
+const LOCATES: u32 = 1 << 16;
+
+/// Settings of a core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CorePlan {
+    pub(super) protocol: Protocol,
+    pub(super) limits: Limits,
+    pub(super) line_count: usize,
+    pub(super) books_max: u32,
+    pub(super) digests: bool,
+    /// Missing messages are requested.
+    pub(super) recovers: bool,
+    pub(super) measures_quality: bool,
+}
 
 /// State of a line outside the arbiter.
 #[derive(Debug)]
@@ -86,6 +103,8 @@ impl<'a> Content<'a> {
 struct Present<'a> {
     bytes: &'a [u8],
     content: Option<Content<'a>>,
+    /// Arrival of its datagram by its stamp, if it has one, CLOCK_REALTIME nanoseconds.
+    arrived_ns: u64,
 }
 
 /// A session of MoldUDP64.
@@ -109,6 +128,8 @@ pub(super) struct Core {
     /// Sequences received on lines while recovery is active.
     pub(super) brought: Vec<u64>,
     pub(super) wants_brought: bool,
+    /// Counted only for a report.
+    pub(super) quality: Option<Box<Quality>>,
 }
 
 impl Sink {
@@ -131,6 +152,7 @@ impl Sink {
         &mut self,
         delivery: Delivery<'_>,
         interval: &mut Interval,
+        quality: Option<&mut Quality>,
         present: Option<&Present<'_>>,
     ) {
         let Delivery::Message { domain, sequence, message, .. } = delivery else { return };
@@ -143,16 +165,37 @@ impl Sink {
             self.undecoded += 1;
             return;
         };
-        match &content {
-            Content::Twse(telegram) => {
-                self.kinds[usize::from(telegram.format())] += 1;
-                self.has_ended |= self.symbols.update(telegram) == Update::EndOfFeed;
-            }
-            Content::Itch(message) => self.kinds[usize::from(message.kind().to_wire())] += 1,
-        }
+        let instrument = self.keep(&content);
         if let Some(matched_ns) = content.matched_ns() {
             let difference = self.base.difference_ns(self.real_ns, matched_ns);
             interval.match_to_app[2].record(difference);
+            if let (Some(quality), Some(number)) = (quality, instrument) {
+                quality.instruments.add(number, difference);
+                if let Content::Itch(itch::Message { body: itch::Body::StockDirectory(stock), .. }) = content {
+                    quality.instruments.name(number, stock.stock.to_bytes());
+                }
+            }
+        }
+    }
+
+    /// Counts a message and updates its book; returns the number of its instrument.
+    #[inline]
+    fn keep(&mut self, content: &Content<'_>) -> Option<u32> {
+        match content {
+            Content::Twse(telegram) => {
+                self.kinds[usize::from(telegram.format())] += 1;
+                match self.symbols.update(telegram) {
+                    Update::Applied(book) => return Some(book),
+                    Update::EndOfFeed => self.has_ended = true,
+                    Update::EndOfCycle | Update::Ignored | Update::Full => {}
+                }
+                None
+            }
+            Content::Itch(message) => {
+                self.kinds[usize::from(message.kind().to_wire())] += 1;
+                // 0 is a message about no instrument.
+                (message.locate > 0).then_some(message.locate.into())
+            }
         }
     }
 
@@ -169,14 +212,90 @@ impl Sink {
 /// Splits the borrow of the core between the arbiter and its consumer.
 macro_rules! delivering {
     ($core:ident, $present:expr, |$arbiter:ident, $deliver:ident| $body:expr) => {{
-        let Core { arbiter: $arbiter, sink, interval, .. } = &mut *$core;
+        let Core { arbiter: $arbiter, sink, interval, quality, .. } = &mut *$core;
         let present: Option<&Present<'_>> = $present;
-        let $deliver = &mut |delivery: Delivery<'_>| sink.deliver(delivery, interval, present);
+        let $deliver = &mut |delivery: Delivery<'_>| {
+            sink.deliver(delivery, interval, quality.as_deref_mut(), present);
+        };
         $body
     }};
 }
 
 impl Core {
+    pub(super) fn new(plan: &CorePlan) -> Self {
+        let line = |_| LineState {
+            track: LineTrack::with_room(plan.limits.domains),
+            book: LineStats::default(),
+            heard_ns: None,
+        };
+        let instruments_max = match plan.protocol {
+            Protocol::Twse => plan.books_max,
+            Protocol::Mold => LOCATES,
+        };
+        let books = Symbols::new(plan.books_max);
+        Core {
+            protocol: plan.protocol,
+            arbiter: Arbiter::new(plan.limits),
+            sink: Sink::new(plan.protocol, books, plan.digests),
+            lines: (0..plan.line_count).map(line).collect(),
+            interval: Box::default(),
+            sessions: Vec::new(),
+            brought: Vec::with_capacity(1024),
+            wants_brought: plan.recovers,
+            quality: plan.measures_quality.then(|| Box::new(Quality::new(instruments_max))),
+        }
+    }
+
+    /// Counts since the start.
+    ///
+    /// - `of_line`: completes the figures of a line with those of its receiver.
+    pub(super) fn counts(
+        &self,
+        of_line: impl Fn(usize, LineStats) -> LineStats,
+        recovery: Option<crate::recovery::Counts>,
+    ) -> Counts {
+        let lines = self.lines.iter().zip([Line::A, Line::B]).enumerate();
+        let lines = lines.map(|(at, (state, line))| {
+            let (expected, brought) = state.track.sums();
+            let counts = *self.arbiter.line(line);
+            of_line(at, LineStats { expected, brought, counts, ..state.book })
+        });
+        Counts {
+            lines: lines.collect(),
+            totals: *self.arbiter.totals(),
+            recovery_line: *self.arbiter.line(Line::Recovery),
+            domains: self.arbiter.books().collect(),
+            sessions: (self.sessions.iter())
+                .map(|state| (state.domain, state.session.to_string()))
+                .collect(),
+            is_balanced: self.arbiter.balances(),
+            kinds: self.kinds(),
+            books: self.sink.symbols.books().len() as u64,
+            books_refused: self.sink.symbols.refused(),
+            undecoded: self.sink.undecoded,
+            recovery,
+            missing_at_end: self.missing_at_end(),
+            sessions_ended: self.sessions.iter().filter(|state| state.has_ended).count() as u64,
+            digests: (self.sink.digests.iter().flatten())
+                .map(|(domain, digest)| (*domain, digest.to_string()))
+                .collect(),
+            has_ended: self.sink.has_ended,
+        }
+    }
+
+    /// Ends the run: delivers what is held and passes the quality on with the last interval.
+    pub(super) fn close(&mut self, now: Now) {
+        self.finish(now);
+        let Some(mut quality) = self.quality.take() else { return };
+        quality.finish();
+        for (number, book) in (0..).zip(self.sink.symbols.books()) {
+            let mut name = [b' '; 8];
+            name[..6].copy_from_slice(&book.symbol.to_bytes());
+            quality.instruments.name(number, name);
+        }
+        self.interval.quality = Some(quality);
+    }
+
     /// Processes a datagram of a line.
     pub(super) fn datagram(
         &mut self,
@@ -187,6 +306,7 @@ impl Core {
     ) {
         let Now { monotonic_ns: now_ns, real_ns } = now;
         self.sink.real_ns = real_ns;
+        let arrived_ns = stamp_ns.unwrap_or(real_ns);
         let at = line as usize;
         let state = &mut self.lines[at];
         state.heard_ns = Some(now_ns);
@@ -210,7 +330,7 @@ impl Core {
                     let domain = messages::domain_of(&telegram);
                     let sequence = telegram.sequence().into();
                     let content = Some(Content::Twse(telegram));
-                    let present = Present { bytes: telegram.bytes(), content };
+                    let present = Present { bytes: telegram.bytes(), content, arrived_ns };
                     self.offer(line, domain, sequence, now_ns, &present);
                 }
             }
@@ -224,7 +344,7 @@ impl Core {
                         };
                         count += 1;
                         let content = Content::decode(Protocol::Mold, bytes);
-                        let present = Present { bytes, content };
+                        let present = Present { bytes, content, arrived_ns };
                         self.offer(line, domain, sequence, now_ns, &present);
                     }
                 }
@@ -259,6 +379,9 @@ impl Core {
         });
         let track = &mut self.lines[line as usize].track;
         track.note(domain, sequence, arrival, self.arbiter.limits());
+        if let Some(quality) = &mut self.quality {
+            quality.arrived(line, domain, sequence, arrival, present.arrived_ns);
+        }
         if self.wants_brought && matches!(arrival, Delivered | Held | Late) {
             self.brought.push(sequence);
         }
@@ -318,7 +441,7 @@ impl Core {
     }
 
     /// Delivers all held messages.
-    pub(super) fn finish(&mut self, now: Now) {
+    fn finish(&mut self, now: Now) {
         self.sink.real_ns = now.real_ns;
         delivering!(self, None, |arbiter, deliver| arbiter.finish(deliver));
     }
@@ -385,7 +508,8 @@ mod tests {
             let (sequence, arrived_ns) = (9, 0);
             let delivery =
                 Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
-            sink.deliver(delivery, &mut interval, Some(&Present { bytes, content }));
+            let present = Present { bytes, content, arrived_ns };
+            sink.deliver(delivery, &mut interval, None, Some(&present));
         };
         deliver(bytes, &mut sink);
         assert_eq!((sink.kinds[20], sink.undecoded), (1, 0));

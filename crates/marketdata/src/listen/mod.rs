@@ -9,6 +9,7 @@ mod intake;
 mod interval;
 mod line;
 mod no_data_hint;
+mod recorded;
 mod report;
 mod retransmit;
 
@@ -22,18 +23,17 @@ use io::XdpMode;
 use io::multicast::{Group, GroupTuning};
 use sys::{affinity, capability, clock, poll, sched};
 
-use self::core::{Core, LineState, Now, Sink};
+use self::core::{Core, CorePlan, Now};
 use self::intake::Intake;
-use self::line::LineTrack;
 use self::no_data_hint::HostCounters;
 use self::retransmit::Retransmit;
-use super::arbiter::{self, Arbiter, Line};
+use super::arbiter::{self, Line};
 use super::messages::Protocol;
 use super::pitfalls::{self, ReceiverConfig};
-use super::symbols::Symbols;
 
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
+pub use self::recorded::{RecordedError, RecordedPlan, read};
 pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
 
 /// Longest sleep between checks of the stop flag.
@@ -76,6 +76,8 @@ pub struct Plan {
     pub top: usize,
     /// Compute a digest of the delivered messages per domain.
     pub digests: bool,
+    /// Count leads, bursts and latencies by instrument.
+    pub measures_quality: bool,
     /// Duration of the run.
     pub duration: Option<Duration>,
     /// Number of messages to deliver.
@@ -110,23 +112,15 @@ impl Listener {
             Some(server) => Some(Retransmit::open(server)?),
             None => None,
         };
-        let sink = Sink::new(plan.protocol, Symbols::new(plan.books_max), plan.digests);
-        let domains = plan.limits.domains;
-        let lines = plan.groups.iter().map(|_| LineState {
-            track: LineTrack::with_room(domains),
-            book: LineStats::default(),
-            heard_ns: None,
-        });
-        let core = Core {
+        let core = Core::new(&CorePlan {
             protocol: plan.protocol,
-            arbiter: Arbiter::new(plan.limits),
-            sink,
-            lines: lines.collect(),
-            interval: Box::default(),
-            sessions: Vec::new(),
-            brought: Vec::with_capacity(1024),
-            wants_brought: retransmit.is_some(),
-        };
+            limits: plan.limits,
+            line_count: plan.groups.len(),
+            books_max: plan.books_max,
+            digests: plan.digests,
+            recovers: retransmit.is_some(),
+            measures_quality: plan.measures_quality,
+        });
         let counters = HostCounters::now();
         // Opened last, because their buffers fill from here on.
         let intake = Intake::open(&plan)?;
@@ -194,7 +188,7 @@ impl Listener {
                 break;
             }
         }
-        self.core.finish(Now::read());
+        self.core.close(Now::read());
         self.close_interval(begun_ns, clock::monotonic_ns());
         Ok(self.core.interval)
     }
@@ -265,41 +259,13 @@ impl Listener {
     }
 
     fn counts(&self) -> Counts {
-        let core = &self.core;
-        let lines = core.lines.iter().zip([Line::A, Line::B]).enumerate();
-        let lines = lines.map(|(at, (state, line))| {
-            let (expected, brought) = state.track.sums();
-            LineStats {
-                dropped_datagrams: self.intake.dropped_count(at),
-                receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
-                syscalls: self.intake.syscall_count(at),
-                expected,
-                brought,
-                counts: *core.arbiter.line(line),
-                ..state.book
-            }
-        });
-        Counts {
-            lines: lines.collect(),
-            totals: *core.arbiter.totals(),
-            recovery_line: *core.arbiter.line(Line::Recovery),
-            domains: core.arbiter.books().collect(),
-            sessions: (core.sessions.iter())
-                .map(|state| (state.domain, state.session.to_string()))
-                .collect(),
-            is_balanced: core.arbiter.balances(),
-            kinds: core.kinds(),
-            books: core.sink.symbols.books().len() as u64,
-            books_refused: core.sink.symbols.refused(),
-            undecoded: core.sink.undecoded,
-            recovery: self.retransmit.as_ref().map(Retransmit::counts),
-            missing_at_end: core.missing_at_end(),
-            sessions_ended: core.sessions.iter().filter(|state| state.has_ended).count() as u64,
-            digests: (core.sink.digests.iter().flatten())
-                .map(|(domain, digest)| (*domain, digest.to_string()))
-                .collect(),
-            has_ended: core.sink.has_ended,
-        }
+        let of_line = |at, line| LineStats {
+            dropped_datagrams: self.intake.dropped_count(at),
+            receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
+            syscalls: self.intake.syscall_count(at),
+            ..line
+        };
+        self.core.counts(of_line, self.retransmit.as_ref().map(Retransmit::counts))
     }
 
     fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {

@@ -1,8 +1,11 @@
 //! Totals of a receiver, as text, JSON and Prometheus metrics.
 
 mod live;
+mod page;
 mod prometheus;
 mod summary;
+
+use std::net::SocketAddrV4;
 
 use hdrhistogram::Histogram;
 use io::multicast::Group;
@@ -14,6 +17,7 @@ pub use self::summary::Document;
 use super::interval::{Counts, Interval, LineStats};
 use crate::arbiter::Domain;
 use crate::messages::domain_name;
+use crate::quality::Quality;
 use crate::relative_latency::RelativeLatency;
 
 /// Smallest number of samples in an interval whose fastest is used to estimate clock error.
@@ -61,6 +65,9 @@ pub struct Report {
     notes: Vec<String>,
     /// Difference between the last two intervals.
     live: Live,
+    /// Of a run that measures it, after its end.
+    quality: Option<Box<Quality>>,
+    command: &'static str,
 }
 
 impl Report {
@@ -75,7 +82,34 @@ impl Report {
             fastest: None,
             notes: Vec::new(),
             live: Live::default(),
+            quality: None,
+            command: "feed listen",
         }
+    }
+
+    /// An empty report of a recording.
+    ///
+    /// - `lines`: destinations of its lines.
+    pub fn of_recording(lines: &[SocketAddrV4]) -> Self {
+        let group = |address: &SocketAddrV4| Group {
+            address: *address,
+            source: None,
+            ifindex: 0,
+            ifname: "a recording".into(),
+        };
+        let groups: Vec<Group> = lines.iter().map(group).collect();
+        Report { command: "feed report", ..Report::new(&groups) }
+    }
+
+    /// Sets the destinations of a recording, which may be known only at its end.
+    pub fn set_lines(&mut self, lines: &[SocketAddrV4]) {
+        self.groups = Report::of_recording(lines).groups;
+    }
+
+    /// Adds the last interval, with the quality of the run.
+    pub fn end(&mut self, interval: &mut Interval) {
+        self.absorb(interval);
+        self.quality = interval.quality.take();
     }
 
     /// Adds an interval.

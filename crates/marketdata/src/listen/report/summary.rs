@@ -7,8 +7,9 @@ use std::net::Ipv4Addr;
 use io::multicast::Group;
 use serde::Serialize;
 
-use super::{LineReport, Percentiles, Refused, Report, time};
+use super::{LINES, LineReport, Percentiles, Refused, Report, time};
 use crate::arbiter::{DomainStats, LineCounts};
+use crate::quality::Quality;
 use crate::recovery;
 
 /// Document of `feed listen --json`: its last line.
@@ -41,6 +42,54 @@ pub struct Document<'a> {
     feed_ended: bool,
     balanced: bool,
     notes: &'a [String],
+    /// Absent if the run did not measure it.
+    quality: Option<QualityDocument>,
+}
+
+/// Leads and bursts of a run with a report.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct QualityDocument {
+    /// Messages that both lines carried.
+    pair_count: u64,
+    /// Copies that came too late for a comparison.
+    unpaired_count: u64,
+    lines: Vec<LineQuality>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LineQuality {
+    line: &'static str,
+    /// Pairs in which this line was first.
+    ahead_count: u64,
+    /// Absent if it never was.
+    ahead_ns_p50: Option<u64>,
+    ahead_ns_max: Option<u64>,
+    /// Most messages in windows of 100 µs and of 1 ms.
+    burst_100us_count_max: u64,
+    burst_1ms_count_max: u64,
+}
+
+impl QualityDocument {
+    fn of(quality: &Quality, line_count: usize) -> Self {
+        let line = |at: usize| {
+            let (ahead, bursts) = (quality.lead.ahead(at), &quality.bursts[at]);
+            LineQuality {
+                line: LINES[at],
+                ahead_count: ahead.len(),
+                ahead_ns_p50: (!ahead.is_empty()).then(|| ahead.value_at_quantile(0.5)),
+                ahead_ns_max: (!ahead.is_empty()).then(|| ahead.max()),
+                burst_100us_count_max: bursts.counts(0).max(),
+                burst_1ms_count_max: bursts.counts(1).max(),
+            }
+        };
+        QualityDocument {
+            pair_count: quality.lead.pair_count(),
+            unpaired_count: quality.lead.unpaired_count(),
+            lines: (0..line_count).map(line).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -152,7 +201,7 @@ impl Report {
         let totals = &counts.totals;
         Document {
             schema: model::SCHEMA,
-            command: "feed listen",
+            command: self.command,
             elapsed_ns: self.elapsed_ns,
             lines: lines.collect(),
             delivered_count: totals.delivered,
@@ -183,6 +232,8 @@ impl Report {
             feed_ended: counts.has_ended,
             balanced: self.balances(),
             notes: &self.notes,
+            quality: (self.quality.as_deref())
+                .map(|quality| QualityDocument::of(quality, counts.lines.len())),
         }
     }
 
