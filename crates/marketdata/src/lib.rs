@@ -18,3 +18,6 @@ pub mod replay;
 pub mod schedule;
 pub mod symbols;
 pub mod synthetic;
+
+/// Wireshark dissector of telegrams, in Lua.
+pub const TWSE_DISSECTOR: &str = include_str!("dissector/twse.lua");

@@ -25,6 +25,12 @@ pub(crate) enum FeedCommand {
 Example:
   wirepath feed decode morning.pcapng | jq -c 'select(.symbol == \"2330\") | .trade'")]
     Decode(DecodeArgs),
+    /// Print a Wireshark dissector (Lua) for telegrams of the Taiwan exchanges
+    #[command(after_help = "\
+Example:
+  wirepath feed dissector > twse.lua
+  tshark -X lua_script:twse.lua -r morning.pcapng -T fields -e twse.symbol -e twse.trade.price")]
+    Dissector,
     /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\
 Example:
@@ -73,6 +79,7 @@ pub(crate) struct DecodeArgs {
 pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failure> {
     match command {
         FeedCommand::Decode(args) => decode(args),
+        FeedCommand::Dissector => console::text(marketdata::TWSE_DISSECTOR),
         FeedCommand::Listen(args) => listen::run(context, args),
         FeedCommand::Replay(args) => replay::run(context, args),
         FeedCommand::Report(args) => report::run(context, args),
