@@ -16,6 +16,7 @@ pub mod recovery;
 pub mod relative_latency;
 pub mod replay;
 pub mod schedule;
+pub mod sequence_field;
 pub mod symbols;
 pub mod synthetic;
 
