@@ -123,8 +123,7 @@ impl GroupReceiver {
         if tuning.busy_poll {
             socket::set_busy_poll(fd, true).map_err(group.failed("SO_BUSY_POLL"))?;
         }
-        udp::set_receive_stamps(fd, tuning.stamps)
-            .map_err(group.failed("SO_TIMESTAMPING"))?;
+        udp::set_receive_stamps(fd, tuning.stamps).map_err(group.failed("SO_TIMESTAMPING"))?;
         udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;
         let slot_bytes = tuning.payload_bytes_max.clamp(64, PAYLOAD_BYTES_MAX);
         let batch = Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;

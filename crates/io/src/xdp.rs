@@ -219,6 +219,17 @@ impl XdpEngine {
         }
     }
 
+    /// True if arrivals have shown that the driver has no NAPI instance to poll.
+    pub(crate) fn has_no_napi(&self) -> bool {
+        self.busy_poll && self.napi_id == Some(0)
+    }
+
+    /// Ends the polling of a queue without arrivals, as another of the same driver has shown that there is
+    /// nothing to poll.
+    pub(crate) fn stop_polling(&mut self) {
+        self.napi_id.get_or_insert(0);
+    }
+
     /// Makes the kernel send posted frames: each call moves a limited number, so it may take
     /// several.
     fn kick(&mut self) -> Result<(), IoError> {
@@ -298,16 +309,18 @@ impl Engine for XdpEngine {
     fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
         self.wait()?;
         let front_bytes = if self.tai_offset_ns.is_some() { FEED_STAMP_BYTES } else { 0 };
-        let taken = self.socket.rx_take_from(front_bytes as u32, self.batch, |bytes, frame_bytes| {
-            let (front, frame) = bytes.split_at_mut(front_bytes);
-            let stamp_ns = self.tai_offset_ns.and_then(|offset_ns| take_stamp(front, offset_ns));
-            if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
-                let payload_bytes = payload.whole_bytes;
-                let payload = &mut frame[payload.part];
-                each(Arrival { payload, payload_bytes, stamp_ns });
-            }
-            Then::Release
-        });
+        let taken =
+            self.socket.rx_take_from(front_bytes as u32, self.batch, |bytes, frame_bytes| {
+                let (front, frame) = bytes.split_at_mut(front_bytes);
+                let stamp_ns =
+                    self.tai_offset_ns.and_then(|offset_ns| take_stamp(front, offset_ns));
+                if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
+                    let payload_bytes = payload.whole_bytes;
+                    let payload = &mut frame[payload.part];
+                    each(Arrival { payload, payload_bytes, stamp_ns });
+                }
+                Then::Release
+            });
         if taken > 0 {
             self.arrived();
             self.socket.rx_post();

@@ -34,7 +34,8 @@ impl SocketFilter {
     /// As of [`Self::for_probe`]; [`BpfError::Load`] before Linux 6.1, too.
     pub fn for_feed(groups: &[FeedGroup], queues: u32) -> Result<Self, BpfError> {
         if !(1..=FEED_GROUPS_MAX).contains(&groups.len()) {
-            let what = format!("a filter takes 1 to {FEED_GROUPS_MAX} groups, not {}", groups.len());
+            let what =
+                format!("a filter takes 1 to {FEED_GROUPS_MAX} groups, not {}", groups.len());
             return Err(BpfError::Invalid { what });
         }
         let raw = |ip: Ipv4Addr| u32::from_ne_bytes(ip.octets());
