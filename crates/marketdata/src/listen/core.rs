@@ -1,8 +1,9 @@
 //! Processing of a datagram: decoding, arbitration, order books, latency.
 
-use market::twse::{Body, Telegram, Telegrams};
+use market::twse::Telegrams;
 use market::{itch, mold};
 
+use super::content::{Content, Present};
 use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
 use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
@@ -64,47 +65,6 @@ impl Now {
     pub(super) fn read() -> Self {
         Now { monotonic_ns: sys::clock::monotonic_ns(), real_ns: sys::clock::realtime_ns() }
     }
-}
-
-/// A decoded message.
-#[derive(Debug, Clone, Copy)]
-enum Content<'a> {
-    Twse(Telegram<'a>),
-    Itch(itch::Message<'a>),
-}
-
-impl<'a> Content<'a> {
-    /// `None` if the message cannot be decoded.
-    #[inline]
-    fn decode(protocol: Protocol, message: &'a [u8]) -> Option<Self> {
-        match protocol {
-            Protocol::Twse => Telegrams::new(message).next()?.ok().map(Content::Twse),
-            Protocol::Mold => itch::Message::parse(message).ok().map(Content::Itch),
-        }
-    }
-
-    /// Time of the match, nanoseconds of the day; instruments have none.
-    #[inline]
-    fn matched_ns(&self) -> Option<u64> {
-        let time = match self {
-            Content::Itch(message) => return Some(message.timestamp.0),
-            Content::Twse(telegram) => match telegram.body() {
-                Body::Quote(quote) => quote.time(),
-                Body::OddLot(odd) => odd.time(),
-                Body::Instrument(_) | Body::Other(_) => None,
-            },
-        };
-        time.map(|time| time.micros() * 1000)
-    }
-}
-
-/// Message of the datagram in hand; `None` if it cannot be decoded.
-#[derive(Debug, Clone, Copy)]
-struct Present<'a> {
-    bytes: &'a [u8],
-    content: Option<Content<'a>>,
-    /// Arrival of its datagram by its stamp, if it has one, CLOCK_REALTIME nanoseconds.
-    arrived_ns: u64,
 }
 
 /// A session of MoldUDP64.
@@ -171,7 +131,11 @@ impl Sink {
             interval.match_to_app[2].record(difference);
             if let (Some(quality), Some(number)) = (quality, instrument) {
                 quality.instruments.add(number, difference);
-                if let Content::Itch(itch::Message { body: itch::Body::StockDirectory(stock), .. }) = content {
+                if let Content::Itch(itch::Message {
+                    body: itch::Body::StockDirectory(stock),
+                    ..
+                }) = content
+                {
                     quality.instruments.name(number, stock.stock.to_bytes());
                 }
             }
@@ -297,13 +261,7 @@ impl Core {
     }
 
     /// Processes a datagram of a line.
-    pub(super) fn datagram(
-        &mut self,
-        line: Line,
-        payload: &[u8],
-        stamp_ns: Option<u64>,
-        now: Now,
-    ) {
+    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>, now: Now) {
         let Now { monotonic_ns: now_ns, real_ns } = now;
         self.sink.real_ns = real_ns;
         let arrived_ns = stamp_ns.unwrap_or(real_ns);
@@ -506,15 +464,15 @@ mod tests {
         let mut deliver = |message: &[u8], sink: &mut Sink| {
             let (line, domain, epoch) = (Line::A, Domain::twse(1, 20), 0);
             let (sequence, arrived_ns) = (9, 0);
-            let delivery =
-                Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
+            let delivery = Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
             let present = Present { bytes, content, arrived_ns };
             sink.deliver(delivery, &mut interval, None, Some(&present));
         };
         deliver(bytes, &mut sink);
         assert_eq!((sink.kinds[20], sink.undecoded), (1, 0));
         // A copy of it, such as one that was held, is another message.
-        deliver(&[0; 8], &mut sink);
+        let copy = bytes.to_vec();
+        deliver(&copy, &mut sink);
         assert_eq!((sink.kinds[20], sink.undecoded), (1, 1));
     }
 }

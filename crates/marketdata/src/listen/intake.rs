@@ -57,7 +57,9 @@ impl Intake {
             Intake::Sockets(receivers) => {
                 receivers.iter().map(GroupReceiver::as_fd).take(room).collect()
             }
-            Intake::Xdp(ports) => ports.iter().flat_map(|(port, _)| port.fds()).take(room).collect(),
+            Intake::Xdp(ports) => {
+                ports.iter().flat_map(|(port, _)| port.fds()).take(room).collect()
+            }
         }
     }
 

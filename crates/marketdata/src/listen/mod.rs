@@ -3,6 +3,7 @@
 //! One thread does all of it. Once a second it exchanges a full [`Interval`] for an empty one;
 //! display, totals and metrics run on another thread.
 
+mod content;
 mod core;
 mod error;
 mod intake;

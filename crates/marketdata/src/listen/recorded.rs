@@ -13,6 +13,10 @@ use crate::messages::Protocol;
 /// Longest session time of an interval: the spread of their fastest messages bounds the clocks' drift.
 const INTERVAL_NS: u64 = 1_000_000_000;
 
+/// Latest time of a recording, in the year 2116; stamps beyond, of damaged files, count as this one, so that
+/// differences do not overflow.
+const STAMP_NS_MAX: u64 = 1 << 62;
+
 /// How a recording is read.
 #[derive(Debug, Clone)]
 pub struct RecordedPlan {
@@ -100,7 +104,8 @@ pub fn read(
         run.take(line, &datagram, &mut each);
     }
     let Some(run) = run else {
-        let to = if lines.are_fixed { format!(" to {}", listed(&lines.known)) } else { String::new() };
+        let to =
+            if lines.are_fixed { format!(" to {}", listed(&lines.known)) } else { String::new() };
         return Err(RecordedError::Nothing { to });
     };
     run.end(lines.known.len(), &mut each);
@@ -127,7 +132,7 @@ impl Run {
             recovers: false,
             measures_quality: true,
         });
-        let begun_ns = first.stamp_ns.unwrap_or(0);
+        let begun_ns = first.stamp_ns.unwrap_or(0).min(STAMP_NS_MAX);
         Run { core, begun_ns, now_ns: begun_ns, next_ns: begun_ns.saturating_add(INTERVAL_NS) }
     }
 
@@ -136,7 +141,7 @@ impl Run {
     }
 
     fn take(&mut self, line: Line, datagram: &Datagram<'_>, each: &mut impl FnMut(&mut Interval)) {
-        let stamp_ns = datagram.stamp_ns.unwrap_or(self.now_ns);
+        let stamp_ns = datagram.stamp_ns.unwrap_or(self.now_ns).min(STAMP_NS_MAX);
         self.now_ns = self.now_ns.max(stamp_ns);
         self.core.tick(self.now());
         if self.now_ns >= self.next_ns {

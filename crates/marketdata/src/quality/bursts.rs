@@ -109,8 +109,11 @@ mod tests {
         assert_eq!(bursts.densest(1).next().map(|burst| burst.begin_ns), Some(5_019_000_000));
         // Ten of 10 µs fit in 100 µs.
         assert_eq!(bursts.counts(0).max(), 10);
-        let sum: u64 =
-            bursts.counts(0).iter_recorded().map(|s| s.value_iterated_to() * s.count_at_value()).sum();
+        let sum: u64 = bursts
+            .counts(0)
+            .iter_recorded()
+            .map(|s| s.value_iterated_to() * s.count_at_value())
+            .sum();
         assert_eq!(sum, (1..=20).sum::<u64>());
     }
 

@@ -109,7 +109,9 @@ mod tests {
             lead.second(Line::B, DOMAIN, sequence, b_ns);
         }
         assert_eq!((lead.ahead(0).len(), lead.ahead(1).len()), (20, 10));
-        assert!(lead.ahead(0).max().abs_diff(5_000) < 10 && lead.ahead(1).max().abs_diff(2_000) < 4);
+        assert!(
+            lead.ahead(0).max().abs_diff(5_000) < 10 && lead.ahead(1).max().abs_diff(2_000) < 4
+        );
         assert_eq!((lead.pair_count(), lead.unpaired_count()), (30, 0));
     }
 

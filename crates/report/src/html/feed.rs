@@ -56,7 +56,8 @@ fn bars(chart: &BarChart, at: usize) -> Markup {
             canvas.text(&bar.text, (end + 8.0, y), size - 1.0, INK, At::Start);
         }
     };
-    let drawing = svg::figure(&format!("bars{at}"), &chart.title, &chart.description, height, paint);
+    let drawing =
+        svg::figure(&format!("bars{at}"), &chart.title, &chart.description, height, paint);
     figure("", &html! { (chart.caption) }, &drawing)
 }
 

@@ -226,7 +226,11 @@ fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Perc
         Some((*suffix, value(quantile_of_arrived(*quantile, lost_share)?)))
     });
     let known: Vec<_> = known.collect();
-    if known.is_empty() && missing > 0 { Err(Refused::Loss { missing, expected }) } else { Ok(known) }
+    if known.is_empty() && missing > 0 {
+        Err(Refused::Loss { missing, expected })
+    } else {
+        Ok(known)
+    }
 }
 
 /// A time with three digits.

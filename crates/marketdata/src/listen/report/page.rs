@@ -82,8 +82,17 @@ impl Report {
 
     fn line_table(&self, lines: &[LineReport]) -> FeedTable {
         let columns = [
-            "line", "group", "messages", "missing", "first", "copies", "repeats", "reordered", "late",
-            "dropped", "malformed",
+            "line",
+            "group",
+            "messages",
+            "missing",
+            "first",
+            "copies",
+            "repeats",
+            "reordered",
+            "late",
+            "dropped",
+            "malformed",
         ];
         let row = |(line, group): (&LineReport, &io::multicast::Group)| {
             let (book, counts) = (&line.book, &line.book.counts);
@@ -118,10 +127,17 @@ impl Report {
             rows.extend(percentile_row(name("match→app"), &line.match_to_app, lost));
         }
         let all = self.delivered_latency();
-        rows.extend(percentile_row("match→app, delivered".into(), &all, (self.missing(), self.expected())));
+        rows.extend(percentile_row(
+            "match→app, delivered".into(),
+            &all,
+            (self.missing(), self.expected()),
+        ));
         let names = QUANTILES.iter().map(|(_, name)| *name).chain(["max"]);
-        let columns: Vec<String> =
-            ["segment"].into_iter().chain(names).map(|name| name.replace("p999", "p99.9")).collect();
+        let columns: Vec<String> = ["segment"]
+            .into_iter()
+            .chain(names)
+            .map(|name| name.replace("p999", "p99.9"))
+            .collect();
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let caption = match self.clock_error_ns() {
             Some(ns) => format!("Missing messages are ∞; drift of the clocks at most {}", time(ns)),
@@ -141,7 +157,8 @@ impl Report {
         });
         known.truncate(INSTRUMENTS_SHOWN);
         let row = |(number, name, latency): &(u32, &str, &Latency)| {
-            let name = if name.is_empty() { format!("number {number}") } else { (*name).to_owned() };
+            let name =
+                if name.is_empty() { format!("number {number}") } else { (*name).to_owned() };
             let times = [
                 latency.smallest_ns(offset_ns),
                 latency.mean_ns(offset_ns),
@@ -245,7 +262,9 @@ fn lead_text(quality: &Quality) -> String {
         let median = time(ahead.value_at_quantile(0.5));
         match ahead.len() {
             0 => format!("{} never", LINES[line]),
-            _ => format!("{} in {} %, by {median} in the median", LINES[line], units::digits(share)),
+            _ => {
+                format!("{} in {} %, by {median} in the median", LINES[line], units::digits(share))
+            }
         }
     };
     format!("of {} on both lines: {}; {}", messages(pairs), part(0), part(1))
@@ -283,7 +302,10 @@ fn lead_bars(quality: &Quality) -> BarChart {
     };
     BarChart {
         title: "Lead of a line over the other".into(),
-        caption: format!("{} on both lines, by the line that was first.{unpaired}", messages(pairs)),
+        caption: format!(
+            "{} on both lines, by the line that was first.{unpaired}",
+            messages(pairs)
+        ),
         description: lead_text(quality),
         bars: trimmed(all.collect()),
     }
@@ -302,17 +324,21 @@ fn burst_bars(quality: &Quality, window: usize, line_count: usize) -> BarChart {
     let counts = |line: usize| quality.bursts[line].counts(window);
     let most = (0..line_count).map(|line| counts(line).max()).max().unwrap_or(0);
     let steps = 0..=most.max(1).ilog2();
-    let bars = steps.flat_map(|step| (0..line_count).map(move |line| (step, line))).map(|(step, line)| {
-        let (low, high) = (1_u64 << step, (2_u64 << step) - 1);
-        let value = between(counts(line), Some(low - 1), high);
-        let range = if low == high { low.to_string() } else { format!("{low} to {high}") };
-        Bar { label: format!("{} {range}", LINES[line]), value, text: count(value), line }
-    });
+    let bars =
+        steps.flat_map(|step| (0..line_count).map(move |line| (step, line))).map(|(step, line)| {
+            let (low, high) = (1_u64 << step, (2_u64 << step) - 1);
+            let value = between(counts(line), Some(low - 1), high);
+            let range = if low == high { low.to_string() } else { format!("{low} to {high}") };
+            Bar { label: format!("{} {range}", LINES[line]), value, text: count(value), line }
+        });
     let densest = |line: usize| format!("{} at most {}", LINES[line], messages(counts(line).max()));
     let densest: Vec<String> = (0..line_count).map(densest).collect();
     BarChart {
         title: format!("Bursts: messages in {len}"),
-        caption: format!("Windows of {len} by the number of messages in them: {}.", densest.join(", ")),
+        caption: format!(
+            "Windows of {len} by the number of messages in them: {}.",
+            densest.join(", ")
+        ),
         description: densest.join(", "),
         bars: bars.collect(),
     }
