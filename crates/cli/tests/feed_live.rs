@@ -266,6 +266,32 @@ fn lost_mold_messages_are_recovered_in_order_up_to_the_heartbeat() {
 }
 
 #[test]
+fn a_replay_serves_the_messages_that_it_dropped() {
+    let spaces = Spaces::new();
+    let address = format!("{NEAR_IP}:18000");
+    let recover = ["--mold", "--recover", &address, "--from-start", "--digest", "--hold", "60s"];
+    let listener = listen(&spaces, &[&recover[..], &["-c", "1500"]].concat());
+    let session = ["--synthetic", "--mold", "--seed", "4", "--symbols", "100", "--rate", "2000"];
+    let pace = ["-c", "500", "--per-datagram", "3", "--drop-a", "20%", "--serve", &address];
+    let to = ["feed", "replay", "--to", A, "-i", "va", "--json"];
+    let replay = Running::start(spaces.near(&[&to[..], &session, &pace].concat()));
+    // Ends by its count: every message was delivered, whether sent, or served.
+    let output = listener.finish(LONG).expect("it ends");
+    assert!(output.status.success(), "{}", common::all_text(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let got: Value = serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
+    let output = replay.end_by("INT", LONG);
+    assert!(output.status.success(), "{}", common::all_text(&output));
+    let sent: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let dropped = count(&sent["lines"][0], "dropped_count");
+    assert!(dropped > 100, "{sent}");
+    assert_eq!(count(&got, "delivered_count"), 1500, "{got}");
+    assert_eq!(count(&got, "missing_count"), 0, "{got}");
+    assert_eq!(count(&got["recovery"], "recovered_count"), dropped, "{got}");
+    assert!(count(&sent["served"], "message_count") >= dropped, "{sent}");
+}
+
+#[test]
 fn timed_replay_is_counted_and_delivered_in_full() {
     let spaces = Spaces::new();
     let listener = listen(&spaces, &["--from-start", "--digest"]);
@@ -437,7 +463,8 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     assert!(said.contains("--mold"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--stamps", "hardware"], 3);
     assert!(said.contains("vb takes no hardware receive time stamps"), "{said}");
-    let recorded = ["feed", "record", "--group", A, "-i", "vb", "--stamps", "hardware", "/dev/null"];
+    let recorded =
+        ["feed", "record", "--group", A, "-i", "vb", "--stamps", "hardware", "/dev/null"];
     let said = fail(spaces.far(&recorded), 3);
     assert!(said.contains("--stamps software"), "{said}");
     let said = listen(&["--group", A, "-i", "vb", "--engine", "xdp", "--busy-poll"], 2);

@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn a_text_that_names_no_field_is_refused_with_the_form() {
-        for text in ["", "be32", "be24@0", "xx32@0", "32@0", "be32@-1", "be32@70000", "é@", "be32@4 "] {
+        for text in
+            ["", "be32", "be24@0", "xx32@0", "32@0", "be32@-1", "be32@70000", "é@", "be32@4 "]
+        {
             let why = text.parse::<SequenceField>().expect_err(text).to_string();
             assert!(why.contains("be32@4"), "{why}");
         }

@@ -28,8 +28,7 @@ Example:
     /// Print a Wireshark dissector (Lua) for telegrams of the Taiwan exchanges
     #[command(after_help = "\
 Example:
-  wirepath feed dissector > twse.lua
-  tshark -X lua_script:twse.lua -r morning.pcapng -T fields -e twse.symbol -e twse.trade.price")]
+  wirepath feed dissector > twse.lua   (then: tshark -X lua_script:twse.lua -r morning.pcapng)")]
     Dissector,
     /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\

@@ -86,7 +86,10 @@ impl PageFile {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o644).open(path);
         let file = file.map_err(|why| {
-            Failure::failed(format!("cannot write {}: {why}; give another --report or --out", path.display()))
+            Failure::failed(format!(
+                "cannot write {}: {why}; give another --report or --out",
+                path.display()
+            ))
         })?;
         Ok(PageFile { path: path.to_owned(), file })
     }

@@ -17,7 +17,9 @@ pub enum ReplayError {
     Capture(#[from] CaptureError),
     #[error(transparent)]
     Thread(#[from] sys::thread::ThreadError),
-    #[error("cannot serve requests at {address}; give --serve an address of this host and a free port")]
+    #[error(
+        "cannot serve requests at {address}; give --serve an address of this host and a free port"
+    )]
     Serve {
         address: SocketAddrV4,
         #[source]

@@ -3,6 +3,7 @@
 //! Every datagram has a due time that does not depend on earlier sends: a sender that stalls shows
 //! as lag, not as a slower feed.
 
+mod destination;
 mod error;
 mod faults;
 mod ledger;
@@ -25,6 +26,7 @@ use model::latency_histogram;
 use sys::thread::start;
 use sys::{affinity, clock};
 
+use self::destination::is_fatal;
 use self::faults::Dice;
 use self::ledger::{LineLedger, Number, UnionLedger};
 use self::serve::{History, serve};
@@ -35,6 +37,7 @@ use super::capture;
 use super::messages::{self, Digest, Protocol};
 use super::schedule::{Schedule, wait_until};
 
+pub use self::destination::check_destination;
 pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
@@ -126,20 +129,6 @@ pub struct Union {
     pub digests: Vec<(Domain, Digest)>,
 }
 
-/// Errors: the destination is outside the interface's own network.
-pub fn check_destination(to: SocketAddrV4, ifindex: u32, ifname: &str) -> Result<(), ReplayError> {
-    let refused = || ReplayError::Destination { to, ifname: ifname.to_owned() };
-    if to.ip().is_multicast() {
-        return Ok(());
-    }
-    if to.ip().is_broadcast() || to.ip().is_unspecified() {
-        return Err(refused());
-    }
-    let route = host::net::route_to(*to.ip()).map_err(|_| refused())?;
-    let is_near = route.gateway.is_none() && !route.is_broadcast && route.ifindex == ifindex;
-    if is_near { Ok(()) } else { Err(refused()) }
-}
-
 /// One line.
 #[derive(Debug)]
 struct Line {
@@ -220,7 +209,8 @@ impl Replay {
             ),
         };
         let bind = |address: &SocketAddrV4| {
-            UdpSocket::bind(address).map_err(|source| ReplayError::Serve { address: *address, source })
+            UdpSocket::bind(address)
+                .map_err(|source| ReplayError::Serve { address: *address, source })
         };
         let server = plan.serve.as_ref().map(bind).transpose()?;
         Ok(Replay {
@@ -515,31 +505,4 @@ struct Ended {
     malformed: u64,
     backwards: u64,
     was_stopped: bool,
-}
-
-/// True for errors that would recur for the next datagram.
-fn is_fatal(error: &Error) -> bool {
-    use ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, PermissionDenied};
-    let no_device = error.raw_os_error() == Some(19);
-    no_device
-        || matches!(
-            error.kind(),
-            HostUnreachable | NetworkDown | NetworkUnreachable | PermissionDenied
-        )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_groups_and_neighbours_are_allowed() {
-        let check = |to: &str| check_destination(to.parse().expect("an address"), 1, "lo");
-        assert!(check("224.0.100.100:10000").is_ok());
-        assert!(check("127.0.0.9:10000").is_ok());
-        for refused in ["192.0.2.1:9", "255.255.255.255:9", "0.0.0.0:9"] {
-            let said = check(refused).expect_err("not allowed").to_string();
-            assert!(said.contains(refused) && said.contains("lo"), "{said}");
-        }
-    }
 }

@@ -33,7 +33,8 @@ impl History {
         for message in packet.messages().flatten() {
             let next = self.first.saturating_add(self.messages.len() as u64);
             if self.session != Some(session) || message.sequence > next {
-                *self = History { session: Some(session), first: message.sequence, ..Self::default() };
+                *self =
+                    History { session: Some(session), first: message.sequence, ..Self::default() };
             } else if message.sequence < next {
                 continue;
             }
@@ -102,11 +103,7 @@ pub(super) fn serve(socket: &UdpSocket, history: &Mutex<History>, done: &AtomicB
     served
 }
 
-fn answer_to(
-    request: &[u8],
-    history: &Mutex<History>,
-    answer: &mut [u8],
-) -> Option<(usize, u64)> {
+fn answer_to(request: &[u8], history: &Mutex<History>, answer: &mut [u8]) -> Option<(usize, u64)> {
     let wanted = Header::parse_request(request).ok()?;
     history.lock().unwrap_or_else(PoisonError::into_inner).answer(&wanted, answer)
 }

@@ -17,13 +17,17 @@ const DATAGRAMS_MAX: usize = 1 << 20;
 pub enum RecordingError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    #[error("{file} has no UDP datagram with a time; `wirepath feed decode {file}` shows its content")]
+    #[error(
+        "{file} has no UDP datagram with a time; `wirepath feed decode {file}` shows its content"
+    )]
     Empty { file: String },
     #[error(
         "datagram {number} of {file} has {payload_bytes} bytes; a frame of the lab holds {PAYLOAD_BYTES_MAX}"
     )]
     Long { file: String, number: u64, payload_bytes: usize },
-    #[error("datagram {number} of {file} has no field {field}: it has {payload_bytes} bytes; correct --sequence")]
+    #[error(
+        "datagram {number} of {file} has no field {field}: it has {payload_bytes} bytes; correct --sequence"
+    )]
     Short { file: String, number: u64, field: SequenceField, payload_bytes: usize },
     #[error(
         "datagrams {first} and {number} of {file} both have sequence {sequence} at {field}; correct --sequence, or \
@@ -72,7 +76,9 @@ impl Recording {
                 Err(CaptureError::Link { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let (Some(stamp_ns), Some(to)) = (datagram.stamp_ns, datagram.destination) else { continue };
+            let (Some(stamp_ns), Some(to)) = (datagram.stamp_ns, datagram.destination) else {
+                continue;
+            };
             let (begin_ns, destination) = *begin.get_or_insert((stamp_ns, to));
             if to != destination {
                 continue;
