@@ -1,5 +1,7 @@
 //! Bursts: messages in short windows of time.
 
+use std::cmp::Reverse;
+
 use hdrhistogram::Histogram;
 
 /// Windows in which messages are counted, nanoseconds.
@@ -53,7 +55,7 @@ impl Window {
         let last = &mut self.densest[TOP - 1];
         if burst.message_count > last.message_count {
             *last = burst;
-            self.densest.sort_unstable_by(|a, b| b.message_count.cmp(&a.message_count));
+            self.densest.sort_unstable_by_key(|burst| Reverse(burst.message_count));
         }
     }
 }

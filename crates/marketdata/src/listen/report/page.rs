@@ -347,12 +347,12 @@ fn burst_bars(quality: &Quality, window: usize, line_count: usize) -> BarChart {
 fn burst_table(quality: &Quality, line_count: usize) -> FeedTable {
     let mut rows = Vec::new();
     for (window, len_ns) in WINDOWS_NS.iter().enumerate() {
-        for line in 0..line_count {
-            for burst in quality.bursts[line].densest(window) {
+        for (bursts, line) in quality.bursts.iter().zip(LINES).take(line_count) {
+            for burst in bursts.densest(window) {
                 let rate = burst.message_count as f64 * 1e9 / *len_ns as f64;
                 rows.push(vec![
                     time(*len_ns),
-                    LINES[line].into(),
+                    line.into(),
                     count(burst.message_count),
                     format!("{}/s", units::value(rate, "count")),
                     time_of_day(burst.begin_ns),
