@@ -31,6 +31,7 @@ mod peer;
 mod privileges;
 mod probe;
 mod prove;
+mod receive_stamps;
 mod report_cmd;
 mod results;
 mod schema;

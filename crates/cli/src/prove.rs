@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmPlan, Load, LoadKind, Outcome, Path, Session, Support};
 
 use crate::against::{self, Builds};
@@ -46,6 +47,12 @@ pub(crate) struct ProveArgs {
     /// Other programs to run as arms, e.g. iperf3,sockperf
     #[arg(long, value_delimiter = ',', value_parser = lookup::PEER)]
     pub(crate) peers: Vec<String>,
+    /// Load of path feed: the begin of a capture with its own timing, as long as --trial; with --sequence
+    #[arg(long, value_name = "FILE", requires = "sequence")]
+    pub(crate) replay: Option<PathBuf>,
+    /// Sequence number in each payload of --replay: byte order, bits, offset in bytes
+    #[arg(long, value_name = "be32@4", requires = "replay")]
+    pub(crate) sequence: Option<SequenceField>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
     #[command(flatten)]
@@ -69,7 +76,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     if let Some(ProveCommand::Command(args)) = &args.command {
         return crate::command::run(context, args);
     }
-    let path = find_path(&args.path)?;
+    let path = path_of(args)?;
     let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
     let load = load_of(kind, &args.run)?;
     if args.arms() == BEST && args.against.is_none() {
@@ -94,6 +101,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     check_peers(path.as_ref(), &args.peers)?;
     let mut proof = Proof::new(path.name(), kind, &load, arms, &args.run.limits);
     proof.load.insert("arms".to_owned(), args.arms().to_owned());
+    proof.load.extend(replayed(args));
     let earlier = series::earlier(context, &args.baseline, &args.series, &proof)?;
     let proven = match args.series.runs {
         1 => vec![once(context, args, path.as_ref(), &load, proof)?],
@@ -132,6 +140,27 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
             .try_for_each(|run| against::judge(&run.outcome, least, "the old program"));
     }
     compared.map_or(Ok(()), |compared| results::judge(&compared, args.baseline.fail_on, least))
+}
+
+/// Parameters of a capture that are stored with the result.
+fn replayed(args: &ProveArgs) -> Vec<(String, String)> {
+    let given = [
+        ("replay", args.replay.as_ref().map(|file| file.display().to_string())),
+        ("sequence", args.sequence.map(|field| field.to_string())),
+    ];
+    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The path, with a capture as its load if one is given.
+fn path_of(args: &ProveArgs) -> Result<Box<dyn Path>, Failure> {
+    let path = find_path(&args.path)?;
+    match args.replay.clone().zip(args.sequence) {
+        None => Ok(path),
+        Some(_) if path.name() != "feed" => {
+            Err(Failure::Usage(format!("--replay is a load of path feed, not of {}", path.name())))
+        }
+        Some((file, sequence)) => Ok(Box::new(feed::ReplayedFeed { file, sequence })),
+    }
 }
 
 /// Finds and measures the best set of a path's switches; see [`best::find`].

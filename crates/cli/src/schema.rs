@@ -19,6 +19,7 @@ const DOCUMENTS: &[Document] = &[
     ("feed listen", of::<marketdata::listen::Document<'_>>),
     ("feed record", of::<marketdata::record::Document>),
     ("feed replay", of::<marketdata::replay::Document<'_>>),
+    ("feed report", of::<marketdata::listen::Document<'_>>),
     ("guest run", of::<guest::run::Document<'_>>),
     ("guest selftest", of::<guest::selftest::Document>),
     ("history check", of::<history::check::Document<'_>>),

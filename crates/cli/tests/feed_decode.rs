@@ -204,7 +204,7 @@ fn itch_in_mold_is_distinguished_from_telegrams_and_decoded() {
         let written = session.datagram(&mut buffer, 20).unwrap();
         payloads.push(buffer[..written.bytes].to_vec());
     }
-    let written = session.end(&mut buffer).unwrap();
+    let written = session.end(&mut buffer, session.sent() + 1).unwrap();
     payloads.push(buffer[..written.bytes].to_vec());
     let found = lines(&succeed(decode(&scratch, "both.pcapng", &pcapng(&payloads))));
     assert_eq!(found.len() as u64, session.sent() + 3);

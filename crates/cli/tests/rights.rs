@@ -32,7 +32,7 @@ struct Row {
 
 const ROWS: &[Row] = &[
     Row {
-        command: "history, report, feed decode, tune plan",
+        command: "history, report, feed decode, feed report, tune plan",
         needs: &[],
         more: "",
         keeps: None,
@@ -93,6 +93,14 @@ const ROWS: &[Row] = &[
         more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max; CAP_SYS_NICE: --fifo",
         keeps: Some(&[]),
         args: &["feed", "listen", "--group", GROUP, "-i", "vb"],
+        says: "Ctrl-C ends",
+    },
+    Row {
+        command: "feed listen --engine xdp",
+        needs: &["net_admin", "net_raw", "perfmon", "bpf"],
+        more: "CAP_IPC_LOCK: rings beyond `ulimit -l`",
+        keeps: Some(&[]),
+        args: &["feed", "listen", "--group", GROUP, "-i", "vb", "--engine", "xdp"],
         says: "Ctrl-C ends",
     },
     Row {

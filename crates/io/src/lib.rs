@@ -8,6 +8,7 @@ mod engine;
 mod error;
 pub mod forward;
 mod frames;
+mod group_xdp;
 pub mod multicast;
 mod packet;
 
@@ -22,6 +23,7 @@ pub use engine::{
 };
 pub use error::IoError;
 pub use frames::Template;
+pub use group_xdp::{GroupPort, XdpGroups};
 pub use packet::PacketEngine;
 pub use udp::{EpollEngine, UdpEngine, UringEngine};
 pub use xdp::XdpEngine;

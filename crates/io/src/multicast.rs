@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sys::multicast::{self, Membership};
 use sys::packet::{PacketRx, PacketStatistics};
-use sys::udp::Batch;
+use sys::udp::{Batch, Stamps};
 use sys::{socket, udp};
 use wire::frame::PAYLOAD_BYTES_MAX;
 
@@ -36,6 +36,14 @@ impl Group {
         }
     }
 
+    /// A member of the group whose socket drops all datagrams, for receivers beside the stack.
+    pub(crate) fn join_dropping(&self) -> Result<UdpSocket, IoError> {
+        let socket = multicast::bind(self.address).map_err(self.failed("binding"))?;
+        socket::attach_drop_all(socket.as_fd()).map_err(self.failed("SO_ATTACH_FILTER"))?;
+        self.membership().join(socket.as_fd())?;
+        Ok(socket)
+    }
+
     fn failed(&self, what: &'static str) -> impl Fn(io::Error) -> IoError + '_ {
         move |source| match source.kind() {
             io::ErrorKind::PermissionDenied => {
@@ -61,6 +69,8 @@ pub struct GroupTuning {
     pub payload_bytes_max: usize,
     /// The socket polls the device queue itself (SO_BUSY_POLL).
     pub busy_poll: bool,
+    /// Whose time stamps datagrams carry.
+    pub stamps: Stamps,
 }
 
 impl Default for GroupTuning {
@@ -71,6 +81,7 @@ impl Default for GroupTuning {
             batch: 32,
             payload_bytes_max: 9000,
             busy_poll: false,
+            stamps: Stamps::Software,
         }
     }
 }
@@ -81,7 +92,8 @@ pub struct GroupDatagram<'a> {
     /// Payload, truncated to [`GroupTuning::payload_bytes_max`].
     pub payload: &'a [u8],
     pub from: SocketAddrV4,
-    /// Kernel receive time, CLOCK_REALTIME nanoseconds; the first few datagrams may have none.
+    /// Time of the stamp asked for, CLOCK_REALTIME or the NIC's clock, nanoseconds; the first few datagrams
+    /// may have none.
     pub stamp_ns: Option<u64>,
 }
 
@@ -111,8 +123,7 @@ impl GroupReceiver {
         if tuning.busy_poll {
             socket::set_busy_poll(fd, true).map_err(group.failed("SO_BUSY_POLL"))?;
         }
-        udp::set_receive_stamps(fd, udp::Stamps::Software)
-            .map_err(group.failed("SO_TIMESTAMPING"))?;
+        udp::set_receive_stamps(fd, tuning.stamps).map_err(group.failed("SO_TIMESTAMPING"))?;
         udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;
         let slot_bytes = tuning.payload_bytes_max.clamp(64, PAYLOAD_BYTES_MAX);
         let batch = Batch::new(tuning.batch.max(1), slot_bytes).map_err(group.failed("memory"))?;
@@ -195,18 +206,17 @@ pub struct FrameTap {
 
 impl FrameTap {
     /// Joins the groups, all on one interface, and opens the ring. Needs CAP_NET_RAW.
-    pub fn open(groups: &[Group]) -> Result<Self, IoError> {
+    ///
+    /// - `stamps`: of the kernel, or of the NIC where it has them.
+    pub fn open(groups: &[Group], stamps: Stamps) -> Result<Self, IoError> {
         let Some(first) = groups.first() else { return Err(IoError::NoRemote) };
         let flows: Vec<_> = groups.iter().map(|group| (group.source, group.address)).collect();
         let ring = PacketRx::open_flows(first.ifindex, &flows, TAP_RING_BYTES)
             .map_err(first.failed("a packet receive ring"))?;
-        let join = |group: &Group| -> Result<UdpSocket, IoError> {
-            let socket = multicast::bind(group.address).map_err(group.failed("binding"))?;
-            socket::attach_drop_all(socket.as_fd()).map_err(group.failed("SO_ATTACH_FILTER"))?;
-            group.membership().join(socket.as_fd())?;
-            Ok(socket)
-        };
-        let members = groups.iter().map(join).collect::<Result<_, _>>()?;
+        if stamps == Stamps::Hardware {
+            ring.use_hardware_stamps().map_err(first.failed("PACKET_TIMESTAMP"))?;
+        }
+        let members = groups.iter().map(Group::join_dropping).collect::<Result<_, _>>()?;
         Ok(FrameTap { ring, _members: members, ifname: first.ifname.clone() })
     }
 

@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sys::bpf::{PassProgram, ProbeFilterSpec, SocketFilter};
+use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
+use sys::clock;
 use sys::xsk::{self, Bind, Frames, Socket, Then};
 
 use crate::engine::{
-    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Wait, XdpMode,
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
+    XdpMode,
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
@@ -46,6 +48,8 @@ pub struct XdpEngine {
     port: Option<UdpSocket>,
     /// The other half reports about the socket and the program.
     is_sending_half: bool,
+    /// CLOCK_TAI minus CLOCK_REALTIME, if the program stamps arrivals.
+    tai_offset_ns: Option<i64>,
 }
 
 impl XdpEngine {
@@ -84,6 +88,7 @@ impl XdpEngine {
             mode: engine.mode,
             port: None,
             is_sending_half: true,
+            tai_offset_ns: None,
         };
         Ok((sender, XdpEngine { socket: rx, ..engine }))
     }
@@ -178,6 +183,7 @@ impl XdpEngine {
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
+                tai_offset_ns: is_stamped(spec, local).then(clock::tai_offset_ns),
             });
         }
         Ok((engines, shares.collect()))
@@ -213,6 +219,17 @@ impl XdpEngine {
         }
     }
 
+    /// True if arrivals have shown that the driver has no NAPI instance to poll.
+    pub(crate) fn has_no_napi(&self) -> bool {
+        self.busy_poll && self.napi_id == Some(0)
+    }
+
+    /// Ends the polling of a queue without arrivals, as another of the same driver has shown that there is
+    /// nothing to poll.
+    pub(crate) fn stop_polling(&mut self) {
+        self.napi_id.get_or_insert(0);
+    }
+
     /// Makes the kernel send posted frames: each call moves a limited number, so it may take
     /// several.
     fn kick(&mut self) -> Result<(), IoError> {
@@ -231,7 +248,16 @@ impl XdpEngine {
     }
 }
 
+/// True if the XDP program stamps arrivals: that of multicast groups does, the probe's does not.
+fn is_stamped(spec: &EngineSpec, local: &Local) -> bool {
+    spec.stamps == Stamps::Software && local.ip.is_multicast()
+}
+
 fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {
+    if is_stamped(spec, local) {
+        let group = FeedGroup { address: local.ip, port: local.port, source: None };
+        return Ok(SocketFilter::for_feed(&[group], local.queues.max(1))?);
+    }
     Ok(SocketFilter::for_probe(&ProbeFilterSpec {
         addresses: local.destinations(),
         udp_port: local.port,
@@ -245,6 +271,14 @@ fn attach_passing(spec: &EngineSpec, local: &Local) -> Result<PassProgram, IoErr
     let mut program = PassProgram::load(spec.multi_buffer)?;
     program.attach(local.ifindex, spec.xdp_mode)?;
     Ok(program)
+}
+
+/// Takes the stamp that an XDP program wrote in front of a frame, CLOCK_REALTIME nanoseconds; `None` if it
+/// wrote none. The stamp is cleared, so that a later frame in its place cannot pass it off as its own.
+pub(crate) fn take_stamp(front: &mut [u8], tai_offset_ns: i64) -> Option<u64> {
+    let stamp = front.first_chunk_mut::<FEED_STAMP_BYTES>()?;
+    let tai_ns = u64::from_ne_bytes(std::mem::take(stamp));
+    (tai_ns > 0).then(|| tai_ns.saturating_add_signed(-tai_offset_ns))
 }
 
 /// Waits for the link of an interface whose driver resets it for an XDP program or a zero-copy socket:
@@ -274,14 +308,19 @@ impl Engine for XdpEngine {
 
     fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
         self.wait()?;
-        let taken = self.socket.rx_take(self.batch, |frame, frame_bytes| {
-            if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
-                let payload_bytes = payload.whole_bytes;
-                let payload = &mut frame[payload.part];
-                each(Arrival { payload, payload_bytes, stamp_ns: None });
-            }
-            Then::Release
-        });
+        let front_bytes = if self.tai_offset_ns.is_some() { FEED_STAMP_BYTES } else { 0 };
+        let taken =
+            self.socket.rx_take_from(front_bytes as u32, self.batch, |bytes, frame_bytes| {
+                let (front, frame) = bytes.split_at_mut(front_bytes);
+                let stamp_ns =
+                    self.tai_offset_ns.and_then(|offset_ns| take_stamp(front, offset_ns));
+                if let Some(payload) = frames::payload_of_part(frame, frame_bytes) {
+                    let payload_bytes = payload.whole_bytes;
+                    let payload = &mut frame[payload.part];
+                    each(Arrival { payload, payload_bytes, stamp_ns });
+                }
+                Then::Release
+            });
         if taken > 0 {
             self.arrived();
             self.socket.rx_post();

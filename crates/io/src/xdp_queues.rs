@@ -25,6 +25,8 @@ pub struct XdpQueues {
     /// Queue that is looked at first: each gets its turn.
     next: usize,
     wait: Wait,
+    /// No queue is polled any more.
+    has_no_napi: bool,
 }
 
 impl XdpQueues {
@@ -44,13 +46,22 @@ impl XdpQueues {
         let most = spec.frames.saturating_mul(FRAMES_FACTOR_MAX) / queues;
         spec.frames = spec.frames.min(most.max(FRAMES_MIN));
         let engines = XdpEngine::open_port(&Setup { spec: &spec, ..*setup }, 0..queues)?;
-        Ok(XdpQueues { engines, next: 0, wait: spec.wait })
+        Ok(XdpQueues { engines, next: 0, wait: spec.wait, has_no_napi: false })
     }
 
     fn find(&mut self, mut is_ready: impl FnMut(&mut XdpEngine) -> bool) -> Option<usize> {
         let count = self.engines.len();
         let mut order = (0..count).map(|n| (self.next + n) % count);
         order.find(|at| is_ready(&mut self.engines[*at]))
+    }
+
+    /// A queue without arrivals knows no NAPI instance: without this, each empty look would be a system
+    /// call on every such queue.
+    fn learn_napi(&mut self, at: usize) {
+        if !self.has_no_napi && self.engines[at].has_no_napi() {
+            self.has_no_napi = true;
+            self.engines.iter_mut().for_each(XdpEngine::stop_polling);
+        }
     }
 
     /// Index of an engine with an arrival; waits for one as configured.
@@ -74,6 +85,7 @@ impl Engine for XdpQueues {
     fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
         let Some(at) = self.ready()? else { return Ok(0) };
         let taken = self.engines[at].rx_take(each)?;
+        self.learn_napi(at);
         self.next = (at + 1) % self.engines.len();
         Ok(taken)
     }
@@ -107,6 +119,7 @@ impl Engine for XdpQueues {
     ) -> Result<Echoed, IoError> {
         let Some(at) = self.ready()? else { return Ok(Echoed::default()) };
         let echoed = self.engines[at].echo(answer)?;
+        self.learn_napi(at);
         self.next = (at + 1) % self.engines.len();
         Ok(echoed)
     }

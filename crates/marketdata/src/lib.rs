@@ -10,10 +10,15 @@ pub mod json;
 pub mod listen;
 pub mod messages;
 pub mod pitfalls;
+pub mod quality;
 pub mod record;
 pub mod recovery;
 pub mod relative_latency;
 pub mod replay;
 pub mod schedule;
+pub mod sequence_field;
 pub mod symbols;
 pub mod synthetic;
+
+/// Wireshark dissector of telegrams, in Lua.
+pub const TWSE_DISSECTOR: &str = include_str!("dissector/twse.lua");

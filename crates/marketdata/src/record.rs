@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use host::net::LinkWatch;
 use io::IoError;
+use io::Stamps;
 use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning};
 use serde::Serialize;
 use sys::{clock, poll};
@@ -38,6 +39,8 @@ pub struct Plan {
     pub overwrite: bool,
     /// Record from sockets even if the packet ring is available.
     pub sockets: bool,
+    /// Whose time stamps packets carry.
+    pub stamps: Stamps,
     /// Duration of the run.
     pub duration: Option<Duration>,
     /// Number of packets to record.
@@ -114,15 +117,18 @@ impl Recorder {
         }
         let name = first.ifname.clone();
         let sockets = || -> Result<Origin, IoError> {
-            let tuning =
-                GroupTuning { receive_buffer_bytes: Some(BUFFER_BYTES), ..Default::default() };
+            let tuning = GroupTuning {
+                receive_buffer_bytes: Some(BUFFER_BYTES),
+                stamps: plan.stamps,
+                ..Default::default()
+            };
             let open = |group: &Group| GroupReceiver::open(group, &tuning);
             Ok(Origin::Sockets(plan.groups.iter().map(open).collect::<Result<_, _>>()?))
         };
         let from = if plan.sockets {
             sockets()?
         } else {
-            match FrameTap::open(&plan.groups) {
+            match FrameTap::open(&plan.groups, plan.stamps) {
                 Ok(tap) => Origin::Frames(Box::new(tap)),
                 Err(IoError::Permission { .. }) => sockets()?,
                 Err(error) => return Err(error.into()),

@@ -47,7 +47,9 @@ pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
     SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram,
 };
-pub use metrics::{describe, distribution, is_event_count, segment_stem, stated_unit};
+pub use metrics::{
+    describe, distribution, is_event_count, quantile_of_arrived, segment_stem, stated_unit,
+};
 pub use outcome::{
     ArmOutcome, Distribution, Ended, Floor, Machine, MetricOutcome, Outcome, Reliability, SCHEMA,
     Verdict, Warning,

@@ -109,9 +109,17 @@ pub fn distribution(histogram: &Histogram<u64>, lost: f64) -> Option<Distributio
 
 /// Quantile of all datagrams of which a share was lost; `None` if it lies among the lost ones.
 fn value_at(histogram: &Histogram<u64>, quantile: f64, lost_share: f64) -> Option<u64> {
+    quantile_of_arrived(quantile, lost_share).map(|quantile| histogram.value_at_quantile(quantile))
+}
+
+/// Quantile of the arrived datagrams that is `quantile` of all, if the lost ones are infinitely late; `None`
+/// if it lies among those.
+///
+/// - `lost_share`: of all datagrams, 0 to 1.
+pub fn quantile_of_arrived(quantile: f64, lost_share: f64) -> Option<f64> {
     let of_arrived = quantile / (1.0 - lost_share);
     // The small term absorbs rounding.
-    (of_arrived <= 1.0 + 1e-12).then(|| histogram.value_at_quantile(of_arrived.min(1.0)))
+    (of_arrived <= 1.0 + 1e-12).then(|| of_arrived.min(1.0))
 }
 
 impl Measurement {

@@ -89,6 +89,17 @@ pub fn host_error_ns() -> Option<u64> {
     is_kept.then(|| u64::try_from(state.maxerror).unwrap_or(0) * 1000)
 }
 
+/// CLOCK_TAI minus CLOCK_REALTIME in nanoseconds: whole seconds, 0 if nothing has set it.
+///
+/// Source: adjtimex(2), `tai`.
+pub fn tai_offset_ns() -> i64 {
+    // SAFETY: all-zero is a valid timex, a plain C struct of integers.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `state` may be written; with `modes` 0 the call changes nothing.
+    unsafe { libc::adjtimex(&mut state) };
+    i64::from(state.tai) * 1_000_000_000
+}
+
 #[inline]
 fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -161,6 +161,15 @@ impl PacketRx {
         Self::open_filtered(ifindex, &mut flows_filter(flows), ring_bytes)
     }
 
+    /// Makes packets carry the NIC's receive stamps; those without one carry the kernel's.
+    ///
+    /// Source: packet(7), PACKET_TIMESTAMP.
+    pub fn use_hardware_stamps(&self) -> io::Result<()> {
+        const PACKET_TIMESTAMP: i32 = 17;
+        let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32;
+        socket::set_int(self.fd.as_fd(), libc::SOL_PACKET, PACKET_TIMESTAMP, raw)
+    }
+
     fn open_filtered(
         ifindex: u32,
         filter: &mut [FilterStep],

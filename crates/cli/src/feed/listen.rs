@@ -1,26 +1,29 @@
 //! `wirepath feed listen`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
-use io::IoError;
-use io::multicast::GroupTuning;
+use clap::{Args, ValueEnum};
+use io::multicast::{Group, GroupTuning};
+use io::{IoError, Stamps, XdpMode};
 use marketdata::arbiter::Limits;
-use marketdata::listen::{Interval, ListenError, Listener, Plan, Report};
+use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
 use marketdata::messages::Protocol;
+use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
 
 use super::groups::GroupArgs;
+use super::report::PageFile;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::metrics::{self, Metrics};
 use crate::shared_args::parse_duration;
-use crate::{console, privileges, signals};
+use crate::{console, privileges, receive_stamps, signals};
 
 /// Default of `--hold`, without and with recovery.
 const HOLD: Duration = Duration::from_millis(5);
@@ -28,10 +31,28 @@ const HOLD_WITH_RECOVERY: Duration = Duration::from_millis(500);
 /// Intervals in circulation between receiver and display.
 const INTERVALS: usize = 2;
 
+/// Kernel interface that receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ListenEngine {
+    /// UDP sockets
+    Udp,
+    /// AF_XDP, past the stack
+    Xdp,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ListenArgs {
     #[command(flatten)]
     groups: GroupArgs,
+    /// Engine
+    #[arg(long, value_enum, default_value = "udp")]
+    engine: ListenEngine,
+    /// Where the XDP program runs; default: in the stack
+    #[arg(long, value_enum)]
+    mode: Option<XdpMode>,
+    /// Whose time stamps begin kernel→app (UDP sockets); AF_XDP has those of its XDP program
+    #[arg(long, value_enum)]
+    stamps: Option<Stamps>,
     /// Receive ITCH 5.0 in MoldUDP64 instead of telegrams of the Taiwan exchanges
     #[arg(long)]
     mold: bool,
@@ -60,6 +81,9 @@ pub(crate) struct ListenArgs {
     /// Print a digest per domain of the delivered messages, comparable with that of `feed replay`
     #[arg(long)]
     digest: bool,
+    /// Write a page at the end: leads, losses, bursts, latency by instrument
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
     metrics: Option<SocketAddr>,
@@ -89,6 +113,8 @@ pub(crate) struct ListenArgs {
 pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let plan = plan(args)?;
     let groups = plan.groups.clone();
+    let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
+    let page = args.report.as_deref().map(PageFile::create).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
     let listener = Listener::open(plan).map_err(failed)?;
     for group in &groups {
@@ -135,27 +161,32 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         given_up.and(served).and(shown).and(ran.map_err(failed))
     })?;
     let mut report = lock();
+    let mut ran = ran;
     tell(&ran);
-    report.absorb(&ran);
+    report.end(&mut ran);
     let text = if context.json {
         serde_json::to_string(&report.summary_document())?
     } else {
         report.summary_text()
     };
     console::text(&text)?;
+    if let Some(page) = page {
+        page.write(&report, &listed(&groups))?;
+    }
     match &ran.gone {
         Some(ifname) => Err(Failure::from_chain(&IoError::Gone { ifname: ifname.clone() })),
         // A user who ends it has seen that nothing came; a script has only the exit code.
         None if report.is_silent() && !signals::stop_requested() => Err(Failure::failed(format!(
             "nothing arrived from {}; check the interface, the group and its port, and --source",
-            groups
-                .iter()
-                .map(|group| format!("{} on {}", group.address, group.ifname))
-                .collect::<Vec<_>>()
-                .join(" or ")
+            listed(&groups)
         ))),
         None => Ok(()),
     }
+}
+
+fn listed(groups: &[Group]) -> String {
+    let named = groups.iter().map(|group| format!("{} on {}", group.address, group.ifname));
+    named.collect::<Vec<_>>().join(" or ")
 }
 
 fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
@@ -169,10 +200,12 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };
     Ok(Plan {
         groups: args.groups.groups()?,
+        receive_by: receive_by(args)?,
         tuning: GroupTuning {
             receive_buffer_bytes: args.receive_buffer,
             batch: usize::from(args.batch),
             busy_poll: args.busy_poll,
+            stamps: args.stamps.unwrap_or(Stamps::Software),
             ..GroupTuning::default()
         },
         protocol: if args.mold { Protocol::Mold } else { Protocol::Twse },
@@ -184,10 +217,46 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         books_max: if args.mold { 1 } else { args.symbols.max(1) },
         top: args.top,
         digests: args.digest,
+        measures_quality: args.report.is_some(),
         duration: args.duration,
         count: args.count,
         silence: args.silence,
     })
+}
+
+/// Errors: an option of the other engine.
+fn receive_by(args: &ListenArgs) -> Result<ReceiveBy, Failure> {
+    if args.engine == ListenEngine::Udp {
+        return match args.mode {
+            Some(_) => Err(Failure::Usage("--mode needs --engine xdp".into())),
+            None => Ok(ReceiveBy::Sockets),
+        };
+    }
+    let given = [
+        (args.stamps.is_some(), "--stamps"),
+        (args.receive_buffer.is_some(), "--receive-buffer"),
+        (args.busy_poll, "--busy-poll"),
+    ];
+    match given.iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) => Err(Failure::Usage(format!(
+            "{option} is an option of UDP sockets; omit it, or --engine xdp"
+        ))),
+        None => Ok(ReceiveBy::Xdp(args.mode.unwrap_or(XdpMode::Skb))),
+    }
+}
+
+/// Keeps the stamps of each interface on until the guards drop.
+pub(super) fn hold_stamps(
+    stamps: Stamps,
+    groups: &[Group],
+) -> Result<Vec<HardwareStamps>, Failure> {
+    let mut held = Vec::new();
+    for (at, group) in groups.iter().enumerate() {
+        if groups[..at].iter().all(|earlier| earlier.ifindex != group.ifindex) {
+            held.extend(receive_stamps::hold(stamps, group.ifindex, &group.ifname)?);
+        }
+    }
+    Ok(held)
 }
 
 fn resolve(server: &str) -> Result<SocketAddr, Failure> {

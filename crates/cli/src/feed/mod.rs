@@ -4,6 +4,7 @@ mod groups;
 mod listen;
 mod record;
 mod replay;
+mod report;
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read};
@@ -24,6 +25,11 @@ pub(crate) enum FeedCommand {
 Example:
   wirepath feed decode morning.pcapng | jq -c 'select(.symbol == \"2330\") | .trade'")]
     Decode(DecodeArgs),
+    /// Print a Wireshark dissector (Lua) for telegrams of the Taiwan exchanges
+    #[command(after_help = "\
+Example:
+  wirepath feed dissector > twse.lua   (then: tshark -X lua_script:twse.lua -r morning.pcapng)")]
+    Dissector,
     /// Receive a group or an A/B pair, with full accounting
     #[command(after_help = "\
 Example:
@@ -36,6 +42,12 @@ Example:
   wirepath feed replay --synthetic --rate 20000 --to 239.1.1.1:10000 -i veth0 -d 30s
   wirepath feed replay morning.pcapng --to 239.1.1.1:10000 -i veth0 --speed 10")]
     Replay(Box<replay::ReplayArgs>),
+    /// Show the quality of a recorded feed on one page: leads, losses, bursts, latency
+    #[command(after_help = "\
+Example:
+  wirepath feed report morning.pcapng -o morning.html
+  wirepath feed report all.pcapng --from 224.0.100.100:10000 --from-b 224.0.200.200:20000 --json")]
+    Report(report::ReportArgs),
     /// Record a group or an A/B pair to a pcapng file
     #[command(after_help = "\
 Example:
@@ -66,8 +78,10 @@ pub(crate) struct DecodeArgs {
 pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failure> {
     match command {
         FeedCommand::Decode(args) => decode(args),
+        FeedCommand::Dissector => console::text(marketdata::TWSE_DISSECTOR),
         FeedCommand::Listen(args) => listen::run(context, args),
         FeedCommand::Replay(args) => replay::run(context, args),
+        FeedCommand::Report(args) => report::run(context, args),
         FeedCommand::Record(args) => record::run(context, args),
     }
 }

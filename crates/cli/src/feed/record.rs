@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use io::IoError;
+use io::{IoError, Stamps};
 use marketdata::record::{Plan, RecordError, Recorder};
 
 use super::groups::GroupArgs;
+use super::listen::hold_stamps;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
@@ -26,6 +27,9 @@ pub(crate) struct RecordArgs {
     /// capability
     #[arg(long)]
     sockets: bool,
+    /// Whose time stamps packets carry
+    #[arg(long, value_enum, default_value = "software")]
+    stamps: Stamps,
     /// Duration (default: until Ctrl-C)
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -40,6 +44,7 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
         file: args.file.clone(),
         overwrite: args.overwrite,
         sockets: args.sockets,
+        stamps: args.stamps,
         duration: args.duration,
         count: args.count,
     };
@@ -47,6 +52,7 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
         RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
         error => Failure::from_chain(&error),
     };
+    let _stamping = hold_stamps(plan.stamps, &plan.groups)?;
     let recorder = Recorder::open(plan).map_err(failed)?;
     privileges::drop_all().map_err(Failure::failed)?;
     let note = match recorder.from() {

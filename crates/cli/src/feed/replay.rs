@@ -71,6 +71,9 @@ pub(crate) struct ReplayArgs {
     /// Write intended and actual send times of every datagram (CSV)
     #[arg(long, value_name = "FILE")]
     stamps: Option<PathBuf>,
+    /// Answer requests for missing messages of MoldUDP64 here, until Ctrl-C
+    #[arg(long, value_name = "IP:PORT")]
+    serve: Option<SocketAddrV4>,
     /// Session time to send
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -163,8 +166,10 @@ pub(crate) fn run(context: &Context, args: &ReplayArgs) -> Result<(), Failure> {
         count: args.count,
         pin: args.pin,
         stamps: args.stamps.clone(),
+        serve: args.serve,
     };
     let failed = |error: ReplayError| match error {
+        ReplayError::Serve { .. } => Failure::usage(error),
         ReplayError::Destination { .. } | ReplayError::NoTimes | ReplayError::Lines { .. } => {
             Failure::Usage(error.to_string())
         }

@@ -27,7 +27,7 @@ use sys::thread::start;
 use crate::context::Context;
 use crate::exit::Failure;
 
-use crate::{console, privileges, signals};
+use crate::{console, privileges, receive_stamps, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use summary::{si, summary};
 
@@ -225,35 +225,8 @@ fn settings_of(args: &EngineArgs) -> Settings {
     Settings { stays_awake: args.no_idle_states, ..Settings::default() }
 }
 
-/// Switches the NIC's receive stamps on until the guard drops, and says so.
-///
-/// Errors: the NIC has none, or stamps PTP alone; without this check they would be missing silently.
 fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
-    if spec.stamps != Stamps::Hardware {
-        return Ok(None);
-    }
-    let ifname = &local.ifname;
-    let offer = host::net::ethtool::timestamping(local.ifindex).ok();
-    let unsupported = |what: &str| {
-        Err(Failure::Unsupported(format!(
-            "{ifname} {what}; use --stamps software, or another NIC (ethtool -T {ifname})"
-        )))
-    };
-    if !offer.is_some_and(|t| t.hardware_rx) {
-        return unsupported("takes no hardware receive time stamps");
-    }
-    if !offer.is_some_and(|t| t.hardware_rx_all) {
-        return unsupported("stamps PTP packets on arrival, and no others");
-    }
-    let held = HardwareStamps::hold(local.ifindex).map_err(|e| {
-        Failure::failed(format!(
-            "cannot switch the receive stamps of {ifname} on: {e}; it needs CAP_NET_ADMIN"
-        ))
-    })?;
-    if held.changes() {
-        console::say(&format!("receive stamps of {ifname} are on until the end of this run"));
-    }
-    Ok(Some(held))
+    receive_stamps::hold(spec.stamps, local.ifindex, &local.ifname)
 }
 
 fn near(

@@ -1,18 +1,35 @@
 //! Processing of a datagram: decoding, arbitration, order books, latency.
 
-use market::twse::{Body, Telegram, Telegrams};
+use market::twse::Telegrams;
 use market::{itch, mold};
-use sys::clock;
 
-use super::interval::{Interval, LineStats, TopRow};
+use super::content::{Content, Present};
+use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
-use crate::arbiter::{Arbiter, Delivery, Domain, Line};
+use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
 use crate::messages::{self, Digest, Protocol};
+use crate::quality::Quality;
 use crate::relative_latency::Base;
 use crate::symbols::{SymbolBook, Symbols, Update};
 
 /// Number of message types counted separately: formats of telegrams, letters of ITCH.
 const KINDS: usize = 256;
+
+/// Instruments of ITCH: 16 bits number them.
+const LOCATES: u32 = 1 << 16;
+
+/// Settings of a core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CorePlan {
+    pub(super) protocol: Protocol,
+    pub(super) limits: Limits,
+    pub(super) line_count: usize,
+    pub(super) books_max: u32,
+    pub(super) digests: bool,
+    /// Missing messages are requested.
+    pub(super) recovers: bool,
+    pub(super) measures_quality: bool,
+}
 
 /// State of a line outside the arbiter.
 #[derive(Debug)]
@@ -37,6 +54,19 @@ pub(super) struct Sink {
     base: Base,
 }
 
+/// Time of an arrival, nanoseconds: CLOCK_MONOTONIC and CLOCK_REALTIME.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    pub(super) monotonic_ns: u64,
+    pub(super) real_ns: u64,
+}
+
+impl Now {
+    pub(super) fn read() -> Self {
+        Now { monotonic_ns: sys::clock::monotonic_ns(), real_ns: sys::clock::realtime_ns() }
+    }
+}
+
 /// A session of MoldUDP64.
 #[derive(Debug)]
 pub(super) struct SessionState {
@@ -58,6 +88,8 @@ pub(super) struct Core {
     /// Sequences received on lines while recovery is active.
     pub(super) brought: Vec<u64>,
     pub(super) wants_brought: bool,
+    /// Counted only for a report.
+    pub(super) quality: Option<Box<Quality>>,
 }
 
 impl Sink {
@@ -74,69 +106,165 @@ impl Sink {
         }
     }
 
-    fn deliver(&mut self, delivery: Delivery<'_>, interval: &mut Interval) {
+    /// Takes a delivered message. The one in hand is decoded already; one that was held is a copy, and is
+    /// decoded here.
+    fn deliver(
+        &mut self,
+        delivery: Delivery<'_>,
+        interval: &mut Interval,
+        quality: Option<&mut Quality>,
+        present: Option<&Present<'_>>,
+    ) {
         let Delivery::Message { domain, sequence, message, .. } = delivery else { return };
-        if let Some(digests) = &mut self.digests {
-            let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
-                digests.push((domain, Digest::default()));
-                digests.len() - 1
-            });
-            digests[at].1.add(sequence, message);
-        }
-        let matched_ns = match self.protocol {
-            Protocol::Twse => {
-                let Some(Ok(telegram)) = Telegrams::new(message).next() else {
-                    self.undecoded += 1;
-                    return;
-                };
-                self.kinds[usize::from(telegram.format())] += 1;
-                self.has_ended |= self.symbols.update(&telegram) == Update::EndOfFeed;
-                telegram_ns(&telegram)
-            }
-            Protocol::Mold => match itch::Message::parse(message) {
-                Ok(decoded) => {
-                    self.kinds[usize::from(decoded.kind().to_wire())] += 1;
-                    Some(decoded.timestamp.0)
-                }
-                Err(_) => {
-                    self.undecoded += 1;
-                    None
-                }
-            },
+        self.digest(domain, sequence, message);
+        let content = match present {
+            Some(present) if std::ptr::eq(present.bytes, message) => present.content,
+            _ => Content::decode(self.protocol, message),
         };
-        if let Some(matched_ns) = matched_ns {
+        let Some(content) = content else {
+            self.undecoded += 1;
+            return;
+        };
+        let instrument = self.keep(&content);
+        if let Some(matched_ns) = content.matched_ns() {
             let difference = self.base.difference_ns(self.real_ns, matched_ns);
             interval.match_to_app[2].record(difference);
+            if let (Some(quality), Some(number)) = (quality, instrument) {
+                quality.instruments.add(number, difference);
+                if let Content::Itch(itch::Message {
+                    body: itch::Body::StockDirectory(stock),
+                    ..
+                }) = content
+                {
+                    quality.instruments.name(number, stock.stock.to_bytes());
+                }
+            }
         }
     }
-}
 
-/// Time of the match, nanoseconds of the day; instruments have none.
-#[inline]
-fn telegram_ns(telegram: &Telegram<'_>) -> Option<u64> {
-    let time = match telegram.body() {
-        Body::Quote(quote) => quote.time(),
-        Body::OddLot(odd) => odd.time(),
-        Body::Instrument(_) | Body::Other(_) => None,
-    };
-    time.map(|time| time.micros() * 1000)
+    /// Counts a message and updates its book; returns the number of its instrument.
+    #[inline]
+    fn keep(&mut self, content: &Content<'_>) -> Option<u32> {
+        match content {
+            Content::Twse(telegram) => {
+                self.kinds[usize::from(telegram.format())] += 1;
+                match self.symbols.update(telegram) {
+                    Update::Applied(book) => return Some(book),
+                    Update::EndOfFeed => self.has_ended = true,
+                    Update::EndOfCycle | Update::Ignored | Update::Full => {}
+                }
+                None
+            }
+            Content::Itch(message) => {
+                self.kinds[usize::from(message.kind().to_wire())] += 1;
+                // 0 is a message about no instrument.
+                (message.locate > 0).then_some(message.locate.into())
+            }
+        }
+    }
+
+    fn digest(&mut self, domain: Domain, sequence: u64, message: &[u8]) {
+        let Some(digests) = &mut self.digests else { return };
+        let at = digests.iter().position(|(known, _)| *known == domain).unwrap_or_else(|| {
+            digests.push((domain, Digest::default()));
+            digests.len() - 1
+        });
+        digests[at].1.add(sequence, message);
+    }
 }
 
 /// Splits the borrow of the core between the arbiter and its consumer.
 macro_rules! delivering {
-    ($core:ident, |$arbiter:ident, $deliver:ident| $body:expr) => {{
-        let Core { arbiter: $arbiter, sink, interval, .. } = &mut *$core;
-        let $deliver = &mut |delivery: Delivery<'_>| sink.deliver(delivery, interval);
+    ($core:ident, $present:expr, |$arbiter:ident, $deliver:ident| $body:expr) => {{
+        let Core { arbiter: $arbiter, sink, interval, quality, .. } = &mut *$core;
+        let present: Option<&Present<'_>> = $present;
+        let $deliver = &mut |delivery: Delivery<'_>| {
+            sink.deliver(delivery, interval, quality.as_deref_mut(), present);
+        };
         $body
     }};
 }
 
 impl Core {
+    pub(super) fn new(plan: &CorePlan) -> Self {
+        let line = |_| LineState {
+            track: LineTrack::with_room(plan.limits.domains),
+            book: LineStats::default(),
+            heard_ns: None,
+        };
+        let instruments_max = match plan.protocol {
+            Protocol::Twse => plan.books_max,
+            Protocol::Mold => LOCATES,
+        };
+        let books = Symbols::new(plan.books_max);
+        Core {
+            protocol: plan.protocol,
+            arbiter: Arbiter::new(plan.limits),
+            sink: Sink::new(plan.protocol, books, plan.digests),
+            lines: (0..plan.line_count).map(line).collect(),
+            interval: Box::default(),
+            sessions: Vec::new(),
+            brought: Vec::with_capacity(1024),
+            wants_brought: plan.recovers,
+            quality: plan.measures_quality.then(|| Box::new(Quality::new(instruments_max))),
+        }
+    }
+
+    /// Counts since the start.
+    ///
+    /// - `of_line`: completes the figures of a line with those of its receiver.
+    pub(super) fn counts(
+        &self,
+        of_line: impl Fn(usize, LineStats) -> LineStats,
+        recovery: Option<crate::recovery::Counts>,
+    ) -> Counts {
+        let lines = self.lines.iter().zip([Line::A, Line::B]).enumerate();
+        let lines = lines.map(|(at, (state, line))| {
+            let (expected, brought) = state.track.sums();
+            let counts = *self.arbiter.line(line);
+            of_line(at, LineStats { expected, brought, counts, ..state.book })
+        });
+        Counts {
+            lines: lines.collect(),
+            totals: *self.arbiter.totals(),
+            recovery_line: *self.arbiter.line(Line::Recovery),
+            domains: self.arbiter.books().collect(),
+            sessions: (self.sessions.iter())
+                .map(|state| (state.domain, state.session.to_string()))
+                .collect(),
+            is_balanced: self.arbiter.balances(),
+            kinds: self.kinds(),
+            books: self.sink.symbols.books().len() as u64,
+            books_refused: self.sink.symbols.refused(),
+            undecoded: self.sink.undecoded,
+            recovery,
+            missing_at_end: self.missing_at_end(),
+            sessions_ended: self.sessions.iter().filter(|state| state.has_ended).count() as u64,
+            digests: (self.sink.digests.iter().flatten())
+                .map(|(domain, digest)| (*domain, digest.to_string()))
+                .collect(),
+            has_ended: self.sink.has_ended,
+        }
+    }
+
+    /// Ends the run: delivers what is held and passes the quality on with the last interval.
+    pub(super) fn close(&mut self, now: Now) {
+        self.finish(now);
+        let Some(mut quality) = self.quality.take() else { return };
+        quality.finish();
+        for (number, book) in (0..).zip(self.sink.symbols.books()) {
+            let mut name = [b' '; 8];
+            name[..6].copy_from_slice(&book.symbol.to_bytes());
+            quality.instruments.name(number, name);
+        }
+        self.interval.quality = Some(quality);
+    }
+
     /// Processes a datagram of a line.
-    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>) {
-        let now_ns = clock::monotonic_ns();
-        let real_ns = clock::realtime_ns();
+    pub(super) fn datagram(&mut self, line: Line, payload: &[u8], stamp_ns: Option<u64>, now: Now) {
+        let Now { monotonic_ns: now_ns, real_ns } = now;
         self.sink.real_ns = real_ns;
+        let arrived_ns = stamp_ns.unwrap_or(real_ns);
         let at = line as usize;
         let state = &mut self.lines[at];
         state.heard_ns = Some(now_ns);
@@ -158,9 +286,10 @@ impl Core {
                     };
                     count += 1;
                     let domain = messages::domain_of(&telegram);
-                    let matched_ns = telegram_ns(&telegram);
                     let sequence = telegram.sequence().into();
-                    self.offer(line, domain, sequence, now_ns, telegram.bytes(), matched_ns);
+                    let content = Some(Content::Twse(telegram));
+                    let present = Present { bytes: telegram.bytes(), content, arrived_ns };
+                    self.offer(line, domain, sequence, now_ns, &present);
                 }
             }
             Protocol::Mold => match mold::Packet::parse(payload) {
@@ -172,9 +301,9 @@ impl Core {
                             continue;
                         };
                         count += 1;
-                        let decoded = itch::Message::parse(bytes).ok();
-                        let matched_ns = decoded.map(|message| message.timestamp.0);
-                        self.offer(line, domain, sequence, now_ns, bytes, matched_ns);
+                        let content = Content::decode(Protocol::Mold, bytes);
+                        let present = Present { bytes, content, arrived_ns };
+                        self.offer(line, domain, sequence, now_ns, &present);
                     }
                 }
                 Err(_) => malformed += 1,
@@ -195,20 +324,22 @@ impl Core {
         domain: Domain,
         sequence: u64,
         now_ns: u64,
-        message: &[u8],
-        matched_ns: Option<u64>,
+        present: &Present<'_>,
     ) {
         use crate::arbiter::Arrival::{Delivered, Held, Late};
-        if let Some(matched_ns) = matched_ns {
+        if let Some(matched_ns) = present.content.and_then(|content| content.matched_ns()) {
             // Before arbitration, which may deliver others first; repeats are too rare to matter.
             let difference = self.sink.base.difference_ns(self.sink.real_ns, matched_ns);
             self.interval.match_to_app[line as usize].record(difference);
         }
-        let arrival = delivering!(self, |arbiter, deliver| {
-            arbiter.offer(line, domain, sequence, now_ns, message, deliver)
+        let arrival = delivering!(self, Some(present), |arbiter, deliver| {
+            arbiter.offer(line, domain, sequence, now_ns, present.bytes, deliver)
         });
         let track = &mut self.lines[line as usize].track;
         track.note(domain, sequence, arrival, self.arbiter.limits());
+        if let Some(quality) = &mut self.quality {
+            quality.arrived(line, domain, sequence, arrival, present.arrived_ns);
+        }
         if self.wants_brought && matches!(arrival, Delivered | Held | Late) {
             self.brought.push(sequence);
         }
@@ -221,13 +352,13 @@ impl Core {
         if packet.messages().any(|message| message.is_err()) {
             return None;
         }
-        let now_ns = clock::monotonic_ns();
-        self.sink.real_ns = clock::realtime_ns();
+        let Now { monotonic_ns: now_ns, real_ns } = Now::read();
+        self.sink.real_ns = real_ns;
         let domain = Domain::mold(&header.session.0);
         // A session that no line has carried was never requested.
         if self.sessions.iter().any(|known| known.domain == domain) {
             for message in packet.messages().flatten() {
-                delivering!(self, |arbiter, deliver| arbiter.offer(
+                delivering!(self, None, |arbiter, deliver| arbiter.offer(
                     Line::Recovery,
                     domain,
                     message.sequence,
@@ -260,17 +391,17 @@ impl Core {
     }
 
     /// Closes gaps that timed out.
-    pub(super) fn tick(&mut self, now_ns: u64) {
+    pub(super) fn tick(&mut self, now: Now) {
         if self.arbiter.held() > 0 {
-            self.sink.real_ns = clock::realtime_ns();
-            delivering!(self, |arbiter, deliver| arbiter.tick(now_ns, deliver));
+            self.sink.real_ns = now.real_ns;
+            delivering!(self, None, |arbiter, deliver| arbiter.tick(now.monotonic_ns, deliver));
         }
     }
 
     /// Delivers all held messages.
-    pub(super) fn finish(&mut self) {
-        self.sink.real_ns = clock::realtime_ns();
-        delivering!(self, |arbiter, deliver| arbiter.finish(deliver));
+    fn finish(&mut self, now: Now) {
+        self.sink.real_ns = now.real_ns;
+        delivering!(self, None, |arbiter, deliver| arbiter.finish(deliver));
     }
 
     /// Messages announced by packet headers above the highest of each session.
@@ -309,5 +440,39 @@ impl Core {
         } else {
             self.sink.symbols.busiest(count).iter().map(row).collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use market::twse::{Business, OtherRepr};
+
+    use super::*;
+
+    #[test]
+    fn a_telegram_that_is_delivered_at_once_is_decoded_once() {
+        let mut buffer = [0; 64];
+        let other =
+            OtherRepr { business: Business::Twse, format: 20, version: 1, sequence: 9, body: b"x" };
+        let len = other.write(&mut buffer).expect("it fits");
+        let content = Content::decode(Protocol::Twse, &buffer[..len]);
+        assert!(content.is_some());
+        let mut sink = Sink::new(Protocol::Twse, Symbols::new(1), false);
+        let mut interval = Interval::default();
+        // Bytes that cannot be decoded: only a second decoding would find out.
+        let bytes = &[0_u8; 8][..];
+        let mut deliver = |message: &[u8], sink: &mut Sink| {
+            let (line, domain, epoch) = (Line::A, Domain::twse(1, 20), 0);
+            let (sequence, arrived_ns) = (9, 0);
+            let delivery = Delivery::Message { line, domain, epoch, sequence, arrived_ns, message };
+            let present = Present { bytes, content, arrived_ns };
+            sink.deliver(delivery, &mut interval, None, Some(&present));
+        };
+        deliver(bytes, &mut sink);
+        assert_eq!((sink.kinds[20], sink.undecoded), (1, 0));
+        // A copy of it, such as one that was held, is another message.
+        let copy = bytes.to_vec();
+        deliver(&copy, &mut sink);
+        assert_eq!((sink.kinds[20], sink.undecoded), (1, 1));
     }
 }

@@ -9,6 +9,8 @@ use io::IoError;
 pub enum ListenError {
     #[error(transparent)]
     Io(#[from] IoError),
+    #[error(transparent)]
+    Net(#[from] host::net::NetError),
     /// No group, or more than two.
     #[error("{groups} groups given; give one, or two with the same content")]
     Groups { groups: usize },

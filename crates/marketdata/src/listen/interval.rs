@@ -7,6 +7,7 @@ use market::twse::Price;
 use model::latency_histogram;
 
 use crate::arbiter::{Domain, DomainStats, LineCounts, Totals};
+use crate::quality::Quality;
 use crate::recovery;
 use crate::relative_latency::RelativeLatency;
 
@@ -125,6 +126,8 @@ pub struct Interval {
     pub notes: Vec<String>,
     /// Interface that was removed, which ends the run.
     pub gone: Option<String>,
+    /// In the last interval of a run that measures it.
+    pub quality: Option<Box<Quality>>,
 }
 
 impl Default for Interval {
@@ -141,6 +144,7 @@ impl Default for Interval {
             top: Vec::new(),
             notes: Vec::new(),
             gone: None,
+            quality: None,
         }
     }
 }

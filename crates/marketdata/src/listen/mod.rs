@@ -3,11 +3,14 @@
 //! One thread does all of it. Once a second it exchanges a full [`Interval`] for an empty one;
 //! display, totals and metrics run on another thread.
 
+mod content;
 mod core;
 mod error;
+mod intake;
 mod interval;
 mod line;
 mod no_data_hint;
+mod recorded;
 mod report;
 mod retransmit;
 
@@ -17,20 +20,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::net::LinkWatch;
-use io::multicast::{Group, GroupReceiver, GroupTuning};
+use io::XdpMode;
+use io::multicast::{Group, GroupTuning};
 use sys::{affinity, capability, clock, poll, sched};
 
-use self::core::{Core, LineState, Sink};
-use self::line::LineTrack;
+use self::core::{Core, CorePlan, Now};
+use self::intake::Intake;
 use self::no_data_hint::HostCounters;
 use self::retransmit::Retransmit;
-use super::arbiter::{self, Arbiter, Line};
+use super::arbiter::{self, Line};
 use super::messages::Protocol;
 use super::pitfalls::{self, ReceiverConfig};
-use super::symbols::Symbols;
 
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
+pub use self::recorded::{RecordedError, RecordedPlan, read};
 pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
 
 /// Longest sleep between checks of the stop flag.
@@ -41,11 +45,22 @@ const LOOK_NS: u64 = SECOND_NS / 10;
 /// Largest number of batches received after the end of the run.
 const LAST_BATCHES: usize = 256;
 
+/// Kernel interface that receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveBy {
+    /// A UDP socket a line.
+    Sockets,
+    /// AF_XDP, past the stack; where the XDP program runs.
+    Xdp(XdpMode),
+}
+
 /// Groups to receive, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Line A, and line B if there are two.
     pub groups: Vec<Group>,
+    pub receive_by: ReceiveBy,
+    /// Of sockets; AF_XDP has the batch alone.
     pub tuning: GroupTuning,
     pub protocol: Protocol,
     pub limits: arbiter::Limits,
@@ -62,6 +77,8 @@ pub struct Plan {
     pub top: usize,
     /// Compute a digest of the delivered messages per domain.
     pub digests: bool,
+    /// Count leads, bursts and latencies by instrument.
+    pub measures_quality: bool,
     /// Duration of the run.
     pub duration: Option<Duration>,
     /// Number of messages to deliver.
@@ -74,7 +91,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Listener {
     plan: Plan,
-    receivers: Vec<GroupReceiver>,
+    intake: Intake,
     core: Core,
     retransmit: Option<Retransmit>,
     counters: HostCounters,
@@ -96,35 +113,23 @@ impl Listener {
             Some(server) => Some(Retransmit::open(server)?),
             None => None,
         };
-        let sink = Sink::new(plan.protocol, Symbols::new(plan.books_max), plan.digests);
-        let domains = plan.limits.domains;
-        let lines = plan.groups.iter().map(|_| LineState {
-            track: LineTrack::with_room(domains),
-            book: LineStats::default(),
-            heard_ns: None,
-        });
-        let core = Core {
+        let core = Core::new(&CorePlan {
             protocol: plan.protocol,
-            arbiter: Arbiter::new(plan.limits),
-            sink,
-            lines: lines.collect(),
-            interval: Box::default(),
-            sessions: Vec::new(),
-            brought: Vec::with_capacity(1024),
-            wants_brought: retransmit.is_some(),
-        };
+            limits: plan.limits,
+            line_count: plan.groups.len(),
+            books_max: plan.books_max,
+            digests: plan.digests,
+            recovers: retransmit.is_some(),
+            measures_quality: plan.measures_quality,
+        });
         let counters = HostCounters::now();
         // Opened last, because their buffers fill from here on.
-        let receivers = plan
-            .groups
-            .iter()
-            .map(|group| GroupReceiver::open(group, &plan.tuning))
-            .collect::<Result<_, _>>()?;
+        let intake = Intake::open(&plan)?;
         let watch = |group: &Group| LinkWatch::new(group.ifindex).ok();
         Ok(Listener {
             links: plan.groups.iter().filter_map(watch).collect(),
             plan,
-            receivers,
+            intake,
             core,
             retransmit,
             counters,
@@ -155,8 +160,9 @@ impl Listener {
         let (mut next_ns, mut look_ns) = (begun_ns + SECOND_NS, begun_ns);
         loop {
             let taken = self.take_all()?;
-            let now_ns = clock::monotonic_ns();
-            self.core.tick(now_ns);
+            let now = Now::read();
+            let now_ns = now.monotonic_ns;
+            self.core.tick(now);
             self.request_missing(now_ns);
             if now_ns >= look_ns {
                 self.core.interval.gone = self.gone();
@@ -183,7 +189,7 @@ impl Listener {
                 break;
             }
         }
-        self.core.finish();
+        self.core.close(Now::read());
         self.close_interval(begun_ns, clock::monotonic_ns());
         Ok(self.core.interval)
     }
@@ -211,13 +217,11 @@ impl Listener {
     }
 
     fn take_all(&mut self) -> Result<usize, ListenError> {
-        let mut taken = 0;
         let core = &mut self.core;
-        for (receiver, line) in self.receivers.iter_mut().zip([Line::A, Line::B]) {
-            taken += receiver.take(&mut |datagram| {
-                core.datagram(line, datagram.payload, datagram.stamp_ns);
-            })?;
-        }
+        let mut taken = self.intake.take(&mut |line, datagram| {
+            let line = if line == 0 { Line::A } else { Line::B };
+            core.datagram(line, datagram.payload, datagram.stamp_ns, Now::read());
+        })?;
         if let Some(retransmit) = &mut self.retransmit {
             taken += retransmit.take(core);
         }
@@ -232,15 +236,9 @@ impl Listener {
         ];
         let wake_ns = due.into_iter().flatten().min().unwrap_or(next_ns);
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns)).min(NAP);
-        let sockets = self.receivers.iter().map(GroupReceiver::as_fd);
-        let mut fds = [self.receivers[0].as_fd(); 3];
-        let mut count = 0;
-        for fd in sockets.chain(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()))
-        {
-            fds[count] = fd;
-            count += 1;
-        }
-        poll::readable(&fds[..count], timeout).map(drop).map_err(ListenError::Wait)
+        let mut fds = self.intake.fds(poll::FDS_MAX - 1);
+        fds.extend(self.retransmit.iter().map(|retransmit| retransmit.socket.as_fd()));
+        poll::readable(&fds, timeout).map(drop).map_err(ListenError::Wait)
     }
 
     fn request_missing(&mut self, now_ns: u64) {
@@ -262,41 +260,13 @@ impl Listener {
     }
 
     fn counts(&self) -> Counts {
-        let core = &self.core;
-        let lines = core.lines.iter().zip(&self.receivers).zip([Line::A, Line::B]);
-        let lines = lines.map(|((state, receiver), line)| {
-            let (expected, brought) = state.track.sums();
-            LineStats {
-                dropped_datagrams: receiver.dropped_count(),
-                receive_buffer_bytes: receiver.receive_buffer_bytes(),
-                syscalls: receiver.syscall_count,
-                expected,
-                brought,
-                counts: *core.arbiter.line(line),
-                ..state.book
-            }
-        });
-        Counts {
-            lines: lines.collect(),
-            totals: *core.arbiter.totals(),
-            recovery_line: *core.arbiter.line(Line::Recovery),
-            domains: core.arbiter.books().collect(),
-            sessions: (core.sessions.iter())
-                .map(|state| (state.domain, state.session.to_string()))
-                .collect(),
-            is_balanced: core.arbiter.balances(),
-            kinds: core.kinds(),
-            books: core.sink.symbols.books().len() as u64,
-            books_refused: core.sink.symbols.refused(),
-            undecoded: core.sink.undecoded,
-            recovery: self.retransmit.as_ref().map(Retransmit::counts),
-            missing_at_end: core.missing_at_end(),
-            sessions_ended: core.sessions.iter().filter(|state| state.has_ended).count() as u64,
-            digests: (core.sink.digests.iter().flatten())
-                .map(|(domain, digest)| (*domain, digest.to_string()))
-                .collect(),
-            has_ended: core.sink.has_ended,
-        }
+        let of_line = |at, line| LineStats {
+            dropped_datagrams: self.intake.dropped_count(at),
+            receive_buffer_bytes: self.intake.receive_buffer_bytes(at),
+            syscalls: self.intake.syscall_count(at),
+            ..line
+        };
+        self.core.counts(of_line, self.retransmit.as_ref().map(Retransmit::counts))
     }
 
     fn note_silence(&mut self, begun_ns: u64, now_ns: u64) {
@@ -308,7 +278,7 @@ impl Listener {
             } else if !self.silence_noted[at] {
                 self.silence_noted[at] = true;
                 let now = HostCounters::now();
-                let group = self.receivers[at].group();
+                let group = &self.plan.groups[at];
                 let seconds = silent_ns / SECOND_NS;
                 let heard = state.book.datagrams;
                 let note = now.explain(&self.counters, group, seconds, heard);
@@ -327,6 +297,11 @@ impl Listener {
         self.has_noted_drops = true;
         let granted = line.receive_buffer_bytes;
         let note = match self.plan.tuning.receive_buffer_bytes {
+            _ if self.plan.receive_by != ReceiveBy::Sockets => {
+                "datagrams found the AF_XDP ring full, or their queue without a socket; give the receiver \
+                 a CPU of its own (--pin), or --spin"
+                    .to_owned()
+            }
             Some(asked) if granted < asked.saturating_mul(2) => format!(
                 "the socket's receive buffer overflows: {asked} bytes requested, {granted} granted \
                  (half is kernel overhead); raise the limit (sysctl -w \

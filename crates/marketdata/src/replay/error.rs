@@ -15,6 +15,16 @@ pub enum ReplayError {
     Io(#[from] IoError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    #[error(transparent)]
+    Thread(#[from] sys::thread::ThreadError),
+    #[error(
+        "cannot serve requests at {address}; give --serve an address of this host and a free port"
+    )]
+    Serve {
+        address: SocketAddrV4,
+        #[source]
+        source: Error,
+    },
     #[error(
         "cannot replay to {to}: it is neither a multicast group nor an address on the network of \
          {ifname}; market data must not leave the given interface"

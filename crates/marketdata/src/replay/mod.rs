@@ -3,10 +3,12 @@
 //! Every datagram has a due time that does not depend on earlier sends: a sender that stalls shows
 //! as lag, not as a slower feed.
 
+mod destination;
 mod error;
 mod faults;
 mod ledger;
 mod report;
+mod serve;
 mod source;
 mod stamps;
 mod timing;
@@ -15,14 +17,19 @@ use std::io::{Error, ErrorKind};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use model::latency_histogram;
+use sys::thread::start;
 use sys::{affinity, clock};
 
+use self::destination::is_fatal;
 use self::faults::Dice;
 use self::ledger::{LineLedger, Number, UnionLedger};
+use self::serve::{History, serve};
 use self::stamps::{Stamp, StampWriter};
 use self::timing::Timing;
 use super::arbiter::Domain;
@@ -30,13 +37,17 @@ use super::capture;
 use super::messages::{self, Digest, Protocol};
 use super::schedule::{Schedule, wait_until};
 
+pub use self::destination::check_destination;
 pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
 pub use self::report::Document;
+pub use self::serve::Served;
 pub use self::source::Source;
 
 const LINES: [&str; 2] = ["A", "B"];
+/// Time between repetitions of the end of a session.
+const END_GAP_NS: u64 = 200_000_000;
 
 /// Pace of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,6 +82,8 @@ pub struct Plan {
     pub pin: Option<usize>,
     /// Output file for send times.
     pub stamps: Option<PathBuf>,
+    /// Address that answers requests for messages of MoldUDP64, until the replay is stopped.
+    pub serve: Option<SocketAddrV4>,
 }
 
 /// Result of a replay.
@@ -100,6 +113,8 @@ pub struct Report {
     pub fault_seed: u64,
     /// The user ended the replay.
     pub was_stopped: bool,
+    /// Requests for messages, if they were served.
+    pub served: Option<Served>,
 }
 
 /// Union of the messages of all lines.
@@ -112,20 +127,6 @@ pub struct Union {
     pub lost_at_end: u64,
     /// Digest per domain of the messages on at least one line.
     pub digests: Vec<(Domain, Digest)>,
-}
-
-/// Errors: the destination is outside the interface's own network.
-pub fn check_destination(to: SocketAddrV4, ifindex: u32, ifname: &str) -> Result<(), ReplayError> {
-    let refused = || ReplayError::Destination { to, ifname: ifname.to_owned() };
-    if to.ip().is_multicast() {
-        return Ok(());
-    }
-    if to.ip().is_broadcast() || to.ip().is_unspecified() {
-        return Err(refused());
-    }
-    let route = host::net::route_to(*to.ip()).map_err(|_| refused())?;
-    let is_near = route.gateway.is_none() && !route.is_broadcast && route.ifindex == ifindex;
-    if is_near { Ok(()) } else { Err(refused()) }
 }
 
 /// One line.
@@ -170,6 +171,10 @@ pub struct Replay {
     lag: Histogram<u64>,
     failure: Option<String>,
     has_schedule: bool,
+    server: Option<UdpSocket>,
+    history: Option<Mutex<History>>,
+    /// Sequence after the last message that was sent.
+    next_sequence: Option<u64>,
 }
 
 impl Replay {
@@ -203,7 +208,15 @@ impl Replay {
                     .map_err(|source| ReplayError::Stamps { path: path.clone(), source })?,
             ),
         };
+        let bind = |address: &SocketAddrV4| {
+            UdpSocket::bind(address)
+                .map_err(|source| ReplayError::Serve { address: *address, source })
+        };
+        let server = plan.serve.as_ref().map(bind).transpose()?;
         Ok(Replay {
+            history: server.is_some().then(Mutex::default),
+            server,
+            next_sequence: None,
             dice: Dice::new(plan.faults),
             has_schedule: plan.pace != Pace::Max,
             plan,
@@ -216,8 +229,27 @@ impl Replay {
         })
     }
 
-    /// Sends the source until its end or until `stop` is set.
+    /// Sends the source until its end or until `stop` is set; a server answers until then in any case.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Report, ReplayError> {
+        let Some((server, history)) = self.server.take().zip(self.history.take()) else {
+            return self.send_all(stop, None);
+        };
+        let (history, done) = (&history, &AtomicBool::new(false));
+        thread::scope(|scope| {
+            let serving =
+                start(scope, "server", move || Ok::<_, ReplayError>(serve(&server, history, done)));
+            let report = self.send_all(stop, Some(history));
+            done.store(true, Ordering::Relaxed);
+            let served = serving.end()?;
+            Ok(Report { served: Some(served), ..report? })
+        })
+    }
+
+    fn send_all(
+        mut self,
+        stop: &AtomicBool,
+        history: Option<&Mutex<History>>,
+    ) -> Result<Report, ReplayError> {
         if let Some(cpu) = self.plan.pin {
             affinity::pin_to(&[cpu]).map_err(|source| ReplayError::Pin { cpu, source })?;
         }
@@ -269,6 +301,10 @@ impl Replay {
             malformed += messages::each(protocol, payload, |message| {
                 union.note((message.domain, message.sequence), message.bytes, is_lost);
             });
+            self.next_sequence = numbers.last().map(|(_, sequence)| sequence.saturating_add(1));
+            if let Some(history) = history {
+                history.lock().unwrap_or_else(PoisonError::into_inner).note(payload);
+            }
             datagrams += 1;
             messages += numbers.len() as u64;
             last_ns = clock::monotonic_ns() - begin.monotonic_ns;
@@ -278,6 +314,13 @@ impl Replay {
                 self.flush(line, begin)?;
             }
             if !was_stopped {
+                self.end_session(&mut buffer)?;
+            }
+            // A receiver may miss the end, too: it is repeated as long as requests are answered.
+            while history.is_some() && !stop.load(Ordering::Relaxed) {
+                let at_ns = clock::monotonic_ns() + END_GAP_NS;
+                let is_stopped = || stop.load(Ordering::Relaxed);
+                wait_until(at_ns, clock::monotonic_ns, is_stopped);
                 self.end_session(&mut buffer)?;
             }
         }
@@ -295,7 +338,9 @@ impl Replay {
     /// the source: no faults are injected and it is not counted.
     fn end_session(&mut self, buffer: &mut [u8]) -> Result<(), ReplayError> {
         let Source::Mold(session, _) = &self.source else { return Ok(()) };
-        let Some(written) = session.end(buffer) else { return Ok(()) };
+        // The session is ahead by a packet that came after the end of the run.
+        let Some(next_sequence) = self.next_sequence else { return Ok(()) };
+        let Some(written) = session.end(buffer, next_sequence) else { return Ok(()) };
         for at in 0..self.lines.len() {
             let sent = self.lines[at].send(&buffer[..written.bytes]);
             self.outcome(at, sent)?;
@@ -439,6 +484,7 @@ impl Replay {
             failure: self.failure,
             fault_seed: self.plan.faults.seed,
             was_stopped: ended.was_stopped,
+            served: None,
         })
     }
 }
@@ -459,31 +505,4 @@ struct Ended {
     malformed: u64,
     backwards: u64,
     was_stopped: bool,
-}
-
-/// True for errors that would recur for the next datagram.
-fn is_fatal(error: &Error) -> bool {
-    use ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, PermissionDenied};
-    let no_device = error.raw_os_error() == Some(19);
-    no_device
-        || matches!(
-            error.kind(),
-            HostUnreachable | NetworkDown | NetworkUnreachable | PermissionDenied
-        )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_groups_and_neighbours_are_allowed() {
-        let check = |to: &str| check_destination(to.parse().expect("an address"), 1, "lo");
-        assert!(check("224.0.100.100:10000").is_ok());
-        assert!(check("127.0.0.9:10000").is_ok());
-        for refused in ["192.0.2.1:9", "255.255.255.255:9", "0.0.0.0:9"] {
-            let said = check(refused).expect_err("not allowed").to_string();
-            assert!(said.contains(refused) && said.contains("lo"), "{said}");
-        }
-    }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddrV4;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE};
 use serde::Serialize;
 
-use super::{LINES, LineCounts, Report};
+use super::{LINES, LineCounts, Report, Served};
 use crate::messages::domain_name;
 
 /// Document of `feed replay --json`.
@@ -27,6 +27,8 @@ pub struct Document<'a> {
     fault_seed: u64,
     failure: Option<&'a str>,
     stopped: bool,
+    /// Absent without `--serve`.
+    served: Option<Served>,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,6 +92,7 @@ impl Report {
             fault_seed: self.fault_seed,
             failure: self.failure.as_deref(),
             stopped: self.was_stopped,
+            served: self.served,
         }
     }
 
@@ -154,6 +157,12 @@ impl Report {
                 out,
                 "note       {} datagrams have earlier time stamps than their predecessors",
                 self.backwards
+            );
+        }
+        if let Some(Served { requests, messages, refused }) = self.served {
+            let _ = writeln!(
+                out,
+                "served     {requests} requests with {messages} messages; {refused} refused"
             );
         }
         if let Some(failure) = &self.failure {

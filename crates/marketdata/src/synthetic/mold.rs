@@ -109,16 +109,18 @@ impl MoldSession {
 
     /// A packet without messages that announces the next sequence.
     pub fn heartbeat(&self, buffer: &mut [u8]) -> Option<Written> {
-        self.empty(buffer, 0)
+        self.empty(buffer, self.sent + 1, 0)
     }
 
     /// The packet that ends the session.
-    pub fn end(&self, buffer: &mut [u8]) -> Option<Written> {
-        self.empty(buffer, mold::END_OF_SESSION)
+    ///
+    /// - `next_sequence`: after the last message that was sent. The generator may be ahead.
+    pub fn end(&self, buffer: &mut [u8], next_sequence: u64) -> Option<Written> {
+        self.empty(buffer, next_sequence, mold::END_OF_SESSION)
     }
 
-    fn empty(&self, buffer: &mut [u8], count: u16) -> Option<Written> {
-        let header = mold::Header { session: self.spec.session, sequence: self.sent + 1, count };
+    fn empty(&self, buffer: &mut [u8], sequence: u64, count: u16) -> Option<Written> {
+        let header = mold::Header { session: self.spec.session, sequence, count };
         header.write(buffer).ok()?;
         Some(Written { bytes: mold::HEADER_BYTES, telegrams: 0 })
     }

@@ -66,6 +66,9 @@ pub(super) fn measurement_of(
             wake.saturating_record(app_ns.saturating_sub(kernel_ns));
         }
         whole.saturating_record(app_ns.saturating_sub(due_ns));
+        if !script.has_match_times() {
+            continue;
+        }
         let since_match_ns = since_match_ns(script, sent, n, app_ns);
         let excess_ns = time_of_day_difference_ns(since_match_ns, zero.offset_ns);
         below_zero_count += u64::from(excess_ns < 0);
@@ -108,13 +111,10 @@ pub(super) fn measurement_of(
     m.mode.extend(engine.mode.into_iter().map(|(name, value)| (format!("far {name}"), value)));
     let exchange = if sent.is_undisturbed { "real-time" } else { "normal: it may send late" };
     m.mode.insert("exchange's priority".into(), exchange.into());
-    m.mode.insert(
-        "match→app".into(),
-        format!(
-            "relative to the fastest quote of the calibration; too low by at most {} ns",
-            zero.error_ns
-        ),
-    );
+    if script.has_match_times() {
+        let of = "relative to the fastest quote of the calibration; too low by at most";
+        m.mode.insert("match→app".into(), format!("{of} {} ns", zero.error_ns));
+    }
     m.not_effective = engine
         .not_effective
         .into_iter()

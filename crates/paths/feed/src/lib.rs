@@ -4,15 +4,19 @@ mod accounting;
 mod error;
 mod publisher;
 mod receiver;
+mod recording;
 mod script;
 mod session;
 mod support;
 mod switches;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmKind, PathSwitch, Support, SwitchSpec};
 
+pub use recording::RecordingError;
 pub use switches::Switch;
 
 use lab::peers;
@@ -79,12 +83,66 @@ impl Path for Feed {
     }
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
-        if load.far.is_some() {
-            return Err(PathError::Invalid {
-                what: "feed trials run in a lab only".into(),
-                remedy: "omit --far; between hosts use feed replay and feed listen".into(),
-            });
-        }
-        Ok(Box::new(session::FeedSession::open(load)?))
+        in_a_lab(load)?;
+        Ok(Box::new(session::FeedSession::open(load, None)?))
+    }
+}
+
+fn in_a_lab(load: &Load) -> Result<(), PathError> {
+    match load.far {
+        None => Ok(()),
+        Some(_) => Err(PathError::Invalid {
+            what: "feed trials run in a lab only".into(),
+            remedy: "omit --far; between hosts use feed replay and feed listen".into(),
+        }),
+    }
+}
+
+static REPLAY: [LoadKind; 1] = [LoadKind {
+    name: "replay",
+    what: "the begin of a capture with its own timing, timed from each due time",
+    judged: JUDGED,
+    size_bytes: 0,
+    rate_pps: 0,
+    trial: Duration::from_secs(1),
+    peers: &[],
+}];
+
+/// The path with a capture as its load: payloads of any protocol with a sequence number.
+#[derive(Debug, Clone)]
+pub struct ReplayedFeed {
+    pub file: PathBuf,
+    pub sequence: SequenceField,
+}
+
+impl Path for ReplayedFeed {
+    fn name(&self) -> &'static str {
+        Feed.name()
+    }
+
+    fn what(&self) -> &'static str {
+        Feed.what()
+    }
+
+    fn switches(&self) -> &'static [SwitchSpec] {
+        Feed.switches()
+    }
+
+    fn loads(&self) -> &'static [LoadKind] {
+        &REPLAY
+    }
+
+    fn support(&self, arm: &Arm, load: &Load) -> Support {
+        Feed.support(arm, load)
+    }
+
+    fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
+        in_a_lab(load)?;
+        let read = recording::Recording::read(&self.file, self.sequence, load.trial);
+        let recording = read.map_err(|error| PathError::Invalid {
+            what: host::text::chain(&error),
+            remedy: "give another --replay or --sequence".into(),
+        })?;
+        Ok(Box::new(session::FeedSession::open(load, Some(recording))?))
     }
 }

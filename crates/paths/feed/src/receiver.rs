@@ -11,6 +11,7 @@ use sys::clock::realtime_ns;
 use sys::rusage::ThreadUsage;
 
 use super::script::Script;
+use marketdata::sequence_field::SequenceField;
 use marketdata::symbols::Symbols;
 
 /// Arrival times of the datagrams of a script, by index.
@@ -108,19 +109,18 @@ impl Run<'_> {
             let stopping = self.stop.load(Ordering::Relaxed);
             let taken = engine.rx_take(&mut |arrival| {
                 let app_ns = realtime_ns();
-                for telegram in Telegrams::new(arrival.payload) {
-                    let Ok(telegram) = telegram else {
-                        arrivals.stray_count += 1;
-                        continue;
-                    };
-                    let (business, format) = (telegram.business().to_wire(), telegram.format());
-                    match self.script.place(business, format, telegram.sequence()) {
-                        Some(place) => arrivals.enter(place, arrival.stamp_ns, app_ns),
-                        None => arrivals.stray_count += 1,
+                match self.script {
+                    Script::Telegrams { .. } => {
+                        self.telegrams(&mut arrivals, arrival.payload, arrival.stamp_ns, app_ns);
                     }
-                    self.books.update(&telegram);
-                    if let Some(terminal) = self.terminal.as_mut() {
-                        print(terminal, &telegram);
+                    Script::Recorded(recording) => {
+                        match recording.place(arrival.payload) {
+                            Some(place) => arrivals.enter(place, arrival.stamp_ns, app_ns),
+                            None => arrivals.stray_count += 1,
+                        }
+                        if let Some(terminal) = self.terminal.as_mut() {
+                            print_opaque(terminal, arrival.payload, recording.field);
+                        }
                     }
                 }
             })?;
@@ -145,6 +145,38 @@ impl Run<'_> {
         };
         Ok(Received { arrivals, engine, cost })
     }
+
+    #[inline]
+    fn telegrams(
+        &mut self,
+        arrivals: &mut Arrivals,
+        payload: &[u8],
+        stamp_ns: Option<u64>,
+        app_ns: u64,
+    ) {
+        for telegram in Telegrams::new(payload) {
+            let Ok(telegram) = telegram else {
+                arrivals.stray_count += 1;
+                continue;
+            };
+            let (business, format) = (telegram.business().to_wire(), telegram.format());
+            match self.script.place(business, format, telegram.sequence()) {
+                Some(place) => arrivals.enter(place, stamp_ns, app_ns),
+                None => arrivals.stray_count += 1,
+            }
+            self.books.update(&telegram);
+            if let Some(terminal) = self.terminal.as_mut() {
+                print(terminal, &telegram);
+            }
+        }
+    }
+}
+
+/// As [`print`], for a payload of another protocol.
+fn print_opaque(terminal: &mut File, payload: &[u8], field: SequenceField) {
+    let sequence = field.read(payload).unwrap_or_default();
+    // Errors of a closed terminal are ignored.
+    let _ = writeln!(terminal, "{sequence} {} bytes", payload.len());
 }
 
 /// Writes one line per quote without buffering, as a program that prints to its terminal does.

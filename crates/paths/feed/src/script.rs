@@ -1,6 +1,10 @@
 //! Datagrams of a trial and their due times, prepared so that the publisher only sends.
 
+use std::sync::Arc;
+
 use market::twse::{MatchTime, Telegrams};
+
+use super::recording::Recording;
 
 use marketdata::schedule::Schedule;
 use marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};
@@ -29,14 +33,16 @@ impl Timing {
     }
 }
 
-/// Datagrams of one trial, one telegram each.
+/// Sequence domain of telegrams: business, format, first sequence number, indexes in the script.
+type TelegramDomain = (u8, u8, u32, Vec<u32>);
+
+/// Datagrams of one trial.
 #[derive(Debug)]
-pub(super) struct Script {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    timing: Timing,
-    /// Per sequence domain: business, format, first sequence number, indexes in the script.
-    domains: Vec<(u8, u8, u32, Vec<u32>)>,
+pub(super) enum Script {
+    /// One telegram each.
+    Telegrams { bytes: Vec<u8>, ends: Vec<usize>, timing: Timing, domains: Vec<TelegramDomain> },
+    /// Those of a capture.
+    Recorded(Arc<Recording>),
 }
 
 impl Script {
@@ -44,55 +50,63 @@ impl Script {
     pub(super) fn new(seed: u64, timing: Timing, count: usize) -> Self {
         let mix = Mix { instrument: 0, ..Mix::default() };
         let mut session = Session::new(&Spec { mix, ..Spec::new(seed) });
-        let mut script =
-            Script { bytes: Vec::new(), ends: Vec::new(), timing, domains: Vec::new() };
+        let (mut bytes, mut ends, mut domains) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffer = [0; TELEGRAM_BYTES_MAX];
-        while script.len() < count {
+        while ends.len() < count {
             // The buffer always holds one.
-            let Some(bytes) = session.telegram(&mut buffer) else { break };
-            script.add(&buffer[..bytes]);
+            let Some(len) = session.telegram(&mut buffer) else { break };
+            number(&mut domains, &buffer[..len], ends.len() as u32);
+            bytes.extend_from_slice(&buffer[..len]);
+            ends.push(bytes.len());
         }
-        script
+        Script::Telegrams { bytes, ends, timing, domains }
     }
 
-    fn add(&mut self, telegram: &[u8]) {
-        let place = self.ends.len() as u32;
-        for telegram in Telegrams::new(telegram).flatten() {
-            let (business, format) = (telegram.business().to_wire(), telegram.format());
-            match self.domains.iter_mut().find(|d| (d.0, d.1) == (business, format)) {
-                Some(domain) => domain.3.push(place),
-                None => {
-                    self.domains.push((business, format, telegram.sequence(), vec![place]));
-                }
-            }
+    /// Payloads and their ends.
+    fn payloads(&self) -> (&[u8], &[usize]) {
+        match self {
+            Script::Telegrams { bytes, ends, .. } => (bytes, ends),
+            Script::Recorded(recording) => (&recording.bytes, &recording.ends),
         }
-        self.bytes.extend_from_slice(telegram);
-        self.ends.push(self.bytes.len());
     }
 
     /// Datagrams.
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.payloads().1.len()
+    }
+
+    /// Longest payload, bytes.
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        match self {
+            Script::Telegrams { .. } => TELEGRAM_BYTES_MAX,
+            Script::Recorded(recording) => recording.payload_bytes_max,
+        }
+    }
+
+    /// True if datagrams carry the time of a match.
+    pub(super) fn has_match_times(&self) -> bool {
+        matches!(self, Script::Telegrams { .. })
     }
 
     /// Due time of datagram `n`, nanoseconds from the start.
     pub(super) fn due_ns(&self, n: usize) -> u64 {
-        self.timing.due_ns(n as u64)
-    }
-
-    fn range(&self, n: usize) -> std::ops::Range<usize> {
-        n.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[n]
+        match self {
+            Script::Telegrams { timing, .. } => timing.due_ns(n as u64),
+            Script::Recorded(recording) => recording.due_ns[n],
+        }
     }
 
     /// Bytes of datagram `n`.
     pub(super) fn datagram(&self, n: usize) -> &[u8] {
-        &self.bytes[self.range(n)]
+        let (bytes, ends) = self.payloads();
+        &bytes[range(ends, n)]
     }
 
     /// Index of the datagram with a telegram.
     #[inline]
     pub(super) fn place(&self, business: u8, format: u8, sequence: u32) -> Option<usize> {
-        let domain = self.domains.iter().find(|d| (d.0, d.1) == (business, format))?;
+        let Script::Telegrams { domains, .. } = self else { return None };
+        let domain = domains.iter().find(|d| (d.0, d.1) == (business, format))?;
         let at = sequence.checked_sub(domain.2)?;
         domain.3.get(at as usize).map(|&place| place as usize)
     }
@@ -107,8 +121,24 @@ impl Script {
     pub(super) fn stamp(&mut self, begin_ns: u64) {
         for n in 0..self.len() {
             let micros = self.match_micros(n, begin_ns);
-            let range = self.range(n);
-            restamp(&mut self.bytes[range], micros);
+            if let Script::Telegrams { bytes, ends, .. } = self {
+                restamp(&mut bytes[range(ends, n)], micros);
+            }
+        }
+    }
+}
+
+fn range(ends: &[usize], n: usize) -> std::ops::Range<usize> {
+    n.checked_sub(1).map_or(0, |before| ends[before])..ends[n]
+}
+
+/// Enters the sequence of a telegram at `place`.
+fn number(domains: &mut Vec<TelegramDomain>, telegram: &[u8], place: u32) {
+    for telegram in Telegrams::new(telegram).flatten() {
+        let (business, format) = (telegram.business().to_wire(), telegram.format());
+        match domains.iter_mut().find(|d| (d.0, d.1) == (business, format)) {
+            Some(domain) => domain.3.push(place),
+            None => domains.push((business, format, telegram.sequence(), vec![place])),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -19,6 +20,7 @@ use super::accounting::{Zero, measurement_of};
 use super::error::EndError;
 use super::publisher::{self, Sent};
 use super::receiver::{self, Received};
+use super::recording::Recording;
 use super::script::{Script, Timing};
 use super::switches::{Config, Switch};
 use lab::peers::{Job, Peers, Traffic};
@@ -28,11 +30,9 @@ use marketdata::symbols::Symbols;
 use model::{Load, PathError, Session};
 
 /// Multicast group of the quotes.
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
+pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
 /// Order books of the receiver; the synthetic session has fewer instruments.
 const BOOKS_MAX: u32 = 8192;
-/// Longest datagram of a script.
-const DATAGRAM_BYTES_MAX: usize = 256;
 /// Typical datagram size, for peer programs.
 pub(super) const TYPICAL_BYTES: usize = 113;
 /// Silence at the receiver that ends a trial, and the longest wait for it.
@@ -51,6 +51,8 @@ pub(super) struct FeedSession {
     run: u64,
     zero: Zero,
     peers: Peers,
+    /// Load of all trials; `None` for quotes of a synthetic session.
+    recording: Option<Arc<Recording>>,
 }
 
 /// Due times of the datagrams of a load.
@@ -64,7 +66,7 @@ pub(super) fn timing(load: &Load) -> Timing {
 }
 
 impl FeedSession {
-    pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+    pub(super) fn open(load: &Load, recording: Option<Recording>) -> Result<Self, PathError> {
         let pair = Pair::new(&PairSpec::default()).map_err(PathError::part)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = Rc::new(CpuClock::open().map_err(PathError::part)?);
@@ -77,8 +79,12 @@ impl FeedSession {
             run: sys::clock::realtime_ns(),
             zero: Zero::default(),
             peers: Peers::default(),
+            recording: recording.map(Arc::new),
         };
-        session.calibrate()?;
+        // Payloads of another protocol have no match times.
+        if session.recording.is_none() {
+            session.calibrate()?;
+        }
         Ok(session)
     }
 
@@ -87,7 +93,8 @@ impl FeedSession {
         let arm = Arm::with([Switch::Quiet, Switch::Spin, Switch::Pin]);
         let config = Config::of(&arm, &self.cpus);
         let timing = Timing { schedule: Schedule::paced(10_000), gap_ns: 0 };
-        let (script, sent, received) = self.run_script(&config, timing, CALIBRATION_COUNT)?;
+        let make = |seed| Script::new(seed, timing, CALIBRATION_COUNT);
+        let (script, sent, received) = self.run_script(&config, make)?;
         let zero = Zero::of(&script, &sent, &received.arrivals);
         self.zero = zero.ok_or_else(|| EndError::NoArrival.at("receiver"))?;
         Ok(())
@@ -96,11 +103,16 @@ impl FeedSession {
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let timing = timing(&self.load);
         let count = timing.schedule.count_within(self.load.trial.as_nanos() as u64);
+        let recording = self.recording.clone();
+        let make = |seed| match &recording {
+            Some(recording) => Script::Recorded(recording.clone()),
+            None => Script::new(seed, timing, count as usize),
+        };
         let config = Config::of(arm, &self.cpus);
         let settings = config.apply(&self.pair.far)?;
         let clock = self.clock.clone();
         let meter = Meter::start(&clock, &self.used_cpus(&config))?;
-        let (script, sent, received) = self.run_script(&config, timing, count as usize)?;
+        let (script, sent, received) = self.run_script(&config, make)?;
         let used = meter.stop()?;
         let locked_bytes = sys::sched::locked_bytes();
         drop(settings);
@@ -120,18 +132,20 @@ impl FeedSession {
     }
 
     /// Runs one trial. The receiver is listening before the first datagram is sent.
+    ///
+    /// - `make`: the script of a seed, for each end its own.
     fn run_script(
         &mut self,
         config: &Config,
-        timing: Timing,
-        count: usize,
+        make: impl Fn(u64) -> Script,
     ) -> Result<(Script, Sent, Received), PathError> {
         self.run += 1;
-        let mut script = Script::new(self.run, timing, count);
-        let listening = Script::new(self.run, timing, count);
+        let mut script = make(self.run);
+        let listening = make(self.run);
+        let count = script.len();
         // Bound to the group, so that other datagrams to the port are not received.
         let local = local(&self.pair.far, *GROUP.ip(), GROUP.port());
-        let setup = Setup::receive(&config.engine, &local, DATAGRAM_BYTES_MAX);
+        let setup = Setup::receive(&config.engine, &local, script.payload_bytes_max());
         let open_terminal = || {
             let pty = Pty::open()?;
             Ok((pty.terminal.try_clone()?, pty))

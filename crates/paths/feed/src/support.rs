@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::sync::LazyLock;
 
-use io::{EngineKind, EngineSpec, Setup};
+use io::{EngineKind, EngineSpec, Setup, Stamps};
 use lab::{LabError, Pair, PairSpec};
 use model::{Arm, Support};
 use sys::thread::start;
 
+use super::session::GROUP;
 use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, Switch, contradiction};
 use host::text::chain;
 use lab::local;
@@ -45,7 +46,8 @@ impl TriedInLab {
             receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
             ..EngineSpec::plain(EngineKind::Udp)
         };
-        let xdp = EngineSpec { frames: 64, ..EngineSpec::plain(EngineKind::Xdp) };
+        let stamps = Stamps::Software;
+        let xdp = EngineSpec { frames: 64, stamps, ..EngineSpec::plain(EngineKind::Xdp) };
         TriedInLab { receive_buffer: opens(pair, &udp), bypass: opens(pair, &xdp) }
     }
 }
@@ -53,7 +55,7 @@ impl TriedInLab {
 /// Opens and closes a receiver at the far end of a lab.
 fn opens(pair: &Pair, spec: &EngineSpec) -> Attempt {
     let far = &pair.far;
-    let local = local(far, far.ip, 10_000);
+    let local = local(far, *GROUP.ip(), GROUP.port());
     Ok(far.run(|| io::open(&Setup::receive(spec, &local, 256)).map(drop))??)
 }
 
@@ -90,7 +92,7 @@ pub(super) fn support(arm: &Arm) -> Support {
         (
             Switch::Bypass,
             "AF_XDP",
-            "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and Linux 5.9",
+            "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and Linux 6.1",
             &lab.bypass,
         ),
     ];

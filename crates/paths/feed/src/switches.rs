@@ -68,7 +68,7 @@ model::switches! {
         Bypass {
             effect: "frames bypass the stack through an AF_XDP ring in shared memory",
             scope: Interface,
-            needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 5.9",
+            needs: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; Linux 6.1",
             source: "kernel documentation, networking/af_xdp.rst",
         },
         Rps {
@@ -116,8 +116,8 @@ impl Config {
         engine.batch = if arm.has(Switch::Batch) { BATCH } else { 1 };
         engine.busy_poll = arm.has(Switch::BusyPoll);
         engine.receive_buffer_bytes = arm.has(Switch::BigRcvbuf).then_some(RECEIVE_BUFFER_BYTES);
-        // AF_XDP receives frames before the kernel stamps them.
-        engine.stamps = if bypass { Stamps::Off } else { Stamps::Software };
+        // The kernel's stamp; with AF_XDP, which receives frames before it, that of the XDP program.
+        engine.stamps = Stamps::Software;
         let last = |switch| cpus.last().copied().filter(|_| arm.has(switch));
         Config {
             engine,

@@ -2,6 +2,7 @@
 
 mod compare;
 mod cpu_chart;
+mod feed;
 mod line_chart;
 mod path;
 mod ratio_chart;
@@ -16,6 +17,7 @@ use crate::page::{self, Best, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
+pub use feed::feed_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 
@@ -132,7 +134,12 @@ fn table(class: Option<&str>, caption: &Markup, columns: &[(&str, bool)], rows: 
 }
 
 fn figure(title: &str, caption: &Markup, chart: &Markup) -> Markup {
-    html! { figure { figcaption { h3 { (title) } " " (caption) } (chart) } }
+    html! {
+        figure {
+            figcaption { @if !title.is_empty() { h3 { (title) } " " } (caption) }
+            (chart)
+        }
+    }
 }
 
 /// Definition list; nothing without items.

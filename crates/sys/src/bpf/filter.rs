@@ -1,5 +1,7 @@
 //! XDP filter in front of AF_XDP sockets.
 
+mod feed;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,6 +11,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use super::error::BpfError;
 use super::link::{XdpMode, XdpProgram};
 use super::object::{Opened, embedded, map_error, per_cpu, shared_types};
+
+pub use feed::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup};
 
 mod probe {
     super::shared_types!("probe");
@@ -132,6 +136,8 @@ pub struct SocketFilter {
     counts: MapHandle,
     /// `None` in front of the probe's sockets.
     tunnels: Option<MapHandle>,
+    /// Redirected datagrams by group, of a market-data feed's filter.
+    by_group: Option<MapHandle>,
     queues: u32,
 }
 
@@ -192,6 +198,7 @@ impl SocketFilter {
             sockets: loaded.map("sockets")?,
             counts: loaded.map("counts")?,
             tunnels: has_tunnels.then(|| loaded.map("tunnels")).transpose()?,
+            by_group: loaded.map("by_group").ok(),
             queues,
             program: XdpProgram::new(loaded),
         })

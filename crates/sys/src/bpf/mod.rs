@@ -34,8 +34,8 @@ pub use fastpath::{
 };
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{
-    FilterCounts, PROBE_ADDRESSES_MAX, ProbeFilterSpec, SocketFilter, TunnelCarrier,
-    TunnelFilterSpec, TunnelFrames, TunnelId,
+    FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
+    ProbeFilterSpec, SocketFilter, TunnelCarrier, TunnelFilterSpec, TunnelFrames, TunnelId,
 };
 pub use generator::{Generator, GeneratorCounts};
 pub use headrooms::headrooms;

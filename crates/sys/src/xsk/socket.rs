@@ -185,7 +185,18 @@ impl Socket {
     /// disposition.
     ///
     /// The next [`kick`](Self::kick) sends packets of [`Then::Send`].
-    pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(&mut [u8], usize) -> Then) -> usize {
+    pub fn rx_take(&mut self, max: usize, each: impl FnMut(&mut [u8], usize) -> Then) -> usize {
+        self.rx_take_from(0, max, each)
+    }
+
+    /// As [`rx_take`](Self::rx_take); the slice begins `front_bytes` before the packet, with what an XDP
+    /// program wrote there by `bpf_xdp_adjust_meta`.
+    pub fn rx_take_from(
+        &mut self,
+        front_bytes: u32,
+        max: usize,
+        mut each: impl FnMut(&mut [u8], usize) -> Then,
+    ) -> usize {
         let ready = self.rx.ready(max as u32).min(max as u32);
         if ready == 0 {
             return 0;
@@ -195,7 +206,7 @@ impl Socket {
         for _ in 0..ready {
             let Some(desc) = self.rx.take() else { break };
             self.receiving = self.receiving.saturating_sub(1);
-            let Some(frame) = self.frame_of(&desc) else {
+            let Some(frame) = self.frame_of(&desc, front_bytes) else {
                 self.ledger.violation();
                 continue;
             };
@@ -208,7 +219,8 @@ impl Socket {
             }
             let total = self.fragments.iter().map(|d| d.len as usize).sum();
             let first = self.fragments[0];
-            let then = each(frame_bytes(&self.frames, first.addr, first.len), total);
+            let (front, len) = (u64::from(front_bytes), first.len + front_bytes);
+            let then = each(frame_bytes(&self.frames, first.addr - front, len), total);
             packet_count += 1;
             sent |= self.settle(then);
         }
@@ -396,11 +408,11 @@ impl Socket {
         self.ledger.balance()
     }
 
-    /// Frame of a descriptor; `None` if it is out of range.
-    fn frame_of(&self, desc: &xdp_desc) -> Option<u32> {
+    /// Frame of a descriptor; `None` if it is out of range, or has less than `front_bytes` in front.
+    fn frame_of(&self, desc: &xdp_desc, front_bytes: u32) -> Option<u32> {
         let frame_bytes = u64::from(self.frames.umem.frame_bytes);
         let offset = desc.addr % frame_bytes;
-        let fits = offset + u64::from(desc.len) <= frame_bytes;
+        let fits = offset + u64::from(desc.len) <= frame_bytes && offset >= u64::from(front_bytes);
         let frame = desc.addr / frame_bytes;
         (fits && frame < u64::from(self.frames.umem.frame_count)).then_some(frame as u32)
     }

@@ -1,12 +1,15 @@
 //! Totals of a receiver, as text, JSON and Prometheus metrics.
 
 mod live;
+mod page;
 mod prometheus;
 mod summary;
 
+use std::net::SocketAddrV4;
+
 use hdrhistogram::Histogram;
 use io::multicast::Group;
-use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram};
+use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram, quantile_of_arrived};
 
 use self::live::Live;
 pub use self::live::LiveDocument;
@@ -14,6 +17,7 @@ pub use self::summary::Document;
 use super::interval::{Counts, Interval, LineStats};
 use crate::arbiter::Domain;
 use crate::messages::domain_name;
+use crate::quality::Quality;
 use crate::relative_latency::RelativeLatency;
 
 /// Smallest number of samples in an interval whose fastest is used to estimate clock error.
@@ -22,7 +26,7 @@ const WINDOW_SAMPLES: u64 = 100;
 const MATCH_RESOLUTION_NS: i64 = 1_000;
 const LINES: [&str; 2] = ["A", "B"];
 
-/// Named quantiles and the maximum in nanoseconds.
+/// Named quantiles and the maximum in nanoseconds, without those that lie among missing messages.
 pub type Percentiles = Result<Vec<(&'static str, u64)>, Refused>;
 
 /// Reason for not reporting percentiles.
@@ -31,8 +35,8 @@ pub enum Refused {
     #[error("no sample")]
     NoSample,
     #[error(
-        "percentiles refused: {missing} of {expected} messages missing, and a missing message is \
-         slower than every percentile"
+        "percentiles refused: {missing} of {expected} messages are missing; they are infinitely late, and \
+         every percentile lies among them"
     )]
     Loss { missing: u64, expected: u64 },
 }
@@ -61,6 +65,9 @@ pub struct Report {
     notes: Vec<String>,
     /// Difference between the last two intervals.
     live: Live,
+    /// Of a run that measures it, after its end.
+    quality: Option<Box<Quality>>,
+    command: &'static str,
 }
 
 impl Report {
@@ -75,7 +82,34 @@ impl Report {
             fastest: None,
             notes: Vec::new(),
             live: Live::default(),
+            quality: None,
+            command: "feed listen",
         }
+    }
+
+    /// An empty report of a recording.
+    ///
+    /// - `lines`: destinations of its lines.
+    pub fn of_recording(lines: &[SocketAddrV4]) -> Self {
+        let group = |address: &SocketAddrV4| Group {
+            address: *address,
+            source: None,
+            ifindex: 0,
+            ifname: "a recording".into(),
+        };
+        let groups: Vec<Group> = lines.iter().map(group).collect();
+        Report { command: "feed report", ..Report::new(&groups) }
+    }
+
+    /// Sets the destinations of a recording, which may be known only at its end.
+    pub fn set_lines(&mut self, lines: &[SocketAddrV4]) {
+        self.groups = Report::of_recording(lines).groups;
+    }
+
+    /// Adds the last interval, with the quality of the run.
+    pub fn end(&mut self, interval: &mut Interval) {
+        self.absorb(interval);
+        self.quality = interval.quality.take();
     }
 
     /// Adds an interval.
@@ -175,20 +209,28 @@ impl Report {
     }
 }
 
-/// Quantiles and the maximum. Refused with loss, because a lost message is slower than every
-/// percentile; a quantile is omitted without enough samples beyond it.
+/// Quantiles of all expected messages, and the maximum. A missing message is infinitely late: a quantile among
+/// the missing ones is omitted, and so is one without enough samples beyond it.
+///
+/// - `lost`: missing messages and those expected.
 fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Percentiles {
     let (missing, expected) = lost;
-    if missing > 0 {
-        return Err(Refused::Loss { missing, expected });
-    }
     if count == 0 {
         return Err(Refused::NoSample);
     }
-    let enough = |quantile: f64| count as f64 * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
+    let lost_share = missing as f64 / expected.max(1) as f64;
+    let all = count as f64 / (1.0 - lost_share);
+    let enough = |quantile: f64| all * (1.0 - quantile) + 1e-6 >= SAMPLES_BEYOND_QUANTILE;
     let known = QUANTILES.iter().filter(|(quantile, _)| enough(*quantile));
-    let known = known.map(|(quantile, suffix)| (*suffix, value(*quantile)));
-    Ok(known.chain([("max", value(1.0))]).collect())
+    let known = known.chain([&(1.0, "max")]).filter_map(|(quantile, suffix)| {
+        Some((*suffix, value(quantile_of_arrived(*quantile, lost_share)?)))
+    });
+    let known: Vec<_> = known.collect();
+    if known.is_empty() && missing > 0 {
+        Err(Refused::Loss { missing, expected })
+    } else {
+        Ok(known)
+    }
 }
 
 /// A time with three digits.
@@ -198,5 +240,31 @@ fn time(ns: u64) -> String {
         ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
         ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
         ns => format!("{:.2} µs", ns / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: u64, lost: (u64, u64)) -> Vec<&'static str> {
+        let known = percentiles(count, lost, |quantile| (quantile * 1e6) as u64);
+        known.expect("some are known").into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn one_lost_message_of_a_million_hides_the_maximum_alone() {
+        assert_eq!(names(999_999, (1, 1_000_000)), ["p50", "p90", "p99", "p999"]);
+        assert_eq!(names(1_000_000, (0, 1_000_000)), ["p50", "p90", "p99", "p999", "max"]);
+    }
+
+    #[test]
+    fn missing_messages_are_the_slowest_of_all() {
+        // A tenth is missing: the median of all is the quantile 0.5 / 0.9 of those that arrived.
+        let known = percentiles(900, (100, 1000), |quantile| (quantile * 1e6) as u64);
+        assert_eq!(known, Ok(vec![("p50", 555_555), ("p90", 1_000_000)]));
+        let refused = percentiles(400, (600, 1000), |_| 0).expect_err("the median is missing");
+        assert!(refused.to_string().contains("600 of 1000"), "{refused}");
+        assert_eq!(percentiles(0, (5, 5), |_| 0), Err(Refused::NoSample));
     }
 }

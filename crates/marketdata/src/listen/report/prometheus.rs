@@ -46,7 +46,7 @@ impl Report {
             let mut family = out.counter("recovered_total", "Retransmitted messages.");
             family.sample(&[], recovery.recovered);
         }
-        let help = "Latency since the start; absent for lines with loss.";
+        let help = "Latency since the start; a missing message is infinitely late.";
         let mut family = out.summary("latency_seconds", help);
         for (at, line) in self.lines().iter().enumerate() {
             let count = self.kernel_to_app[at].len();

@@ -7,8 +7,9 @@ use std::net::Ipv4Addr;
 use io::multicast::Group;
 use serde::Serialize;
 
-use super::{LineReport, Percentiles, Refused, Report, time};
+use super::{LINES, LineReport, Percentiles, Refused, Report, time};
 use crate::arbiter::{DomainStats, LineCounts};
+use crate::quality::Quality;
 use crate::recovery;
 
 /// Document of `feed listen --json`: its last line.
@@ -41,6 +42,54 @@ pub struct Document<'a> {
     feed_ended: bool,
     balanced: bool,
     notes: &'a [String],
+    /// Absent if the run did not measure it.
+    quality: Option<QualityDocument>,
+}
+
+/// Leads and bursts of a run with a report.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct QualityDocument {
+    /// Messages that both lines carried.
+    pair_count: u64,
+    /// Copies that came too late for a comparison.
+    unpaired_count: u64,
+    lines: Vec<LineQuality>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LineQuality {
+    line: &'static str,
+    /// Pairs in which this line was first.
+    ahead_count: u64,
+    /// Absent if it never was.
+    ahead_ns_p50: Option<u64>,
+    ahead_ns_max: Option<u64>,
+    /// Most messages in windows of 100 µs and of 1 ms.
+    burst_100us_count_max: u64,
+    burst_1ms_count_max: u64,
+}
+
+impl QualityDocument {
+    fn of(quality: &Quality, line_count: usize) -> Self {
+        let line = |at: usize| {
+            let (ahead, bursts) = (quality.lead.ahead(at), &quality.bursts[at]);
+            LineQuality {
+                line: LINES[at],
+                ahead_count: ahead.len(),
+                ahead_ns_p50: (!ahead.is_empty()).then(|| ahead.value_at_quantile(0.5)),
+                ahead_ns_max: (!ahead.is_empty()).then(|| ahead.max()),
+                burst_100us_count_max: bursts.counts(0).max(),
+                burst_1ms_count_max: bursts.counts(1).max(),
+            }
+        };
+        QualityDocument {
+            pair_count: quality.lead.pair_count(),
+            unpaired_count: quality.lead.unpaired_count(),
+            lines: (0..line_count).map(line).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +123,8 @@ struct Bounds {
     most: u64,
 }
 
-/// `{"refused": "…"}`, or quantiles such as `{"p50_ns": 1000, "max_ns": 2000}`.
+/// `{"refused": "…"}`, or quantiles such as `{"p50_ns": 1000, "max_ns": 2000}`. A quantile that lies among
+/// missing messages, which are infinitely late, is absent.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -151,7 +201,7 @@ impl Report {
         let totals = &counts.totals;
         Document {
             schema: model::SCHEMA,
-            command: "feed listen",
+            command: self.command,
             elapsed_ns: self.elapsed_ns,
             lines: lines.collect(),
             delivered_count: totals.delivered,
@@ -182,6 +232,8 @@ impl Report {
             feed_ended: counts.has_ended,
             balanced: self.balances(),
             notes: &self.notes,
+            quality: (self.quality.as_deref())
+                .map(|quality| QualityDocument::of(quality, counts.lines.len())),
         }
     }
 
@@ -214,7 +266,7 @@ impl Report {
                 write!(out, "; {} more were announced and never arrived", counts.missing_at_end);
         }
         out.push('\n');
-        latency_text(&mut out, "match→app", &self.delivered_latency());
+        latency_text(&mut out, "match→app", &self.delivered_latency(), self.missing());
         if self.offset_ns().is_some() {
             let error = self
                 .clock_error_ns()
@@ -346,11 +398,11 @@ fn line_text(out: &mut String, line: &LineReport, group: &Group) {
         }
     }
     out.push('\n');
-    latency_text(out, "kernel→app", &line.kernel_to_app);
-    latency_text(out, "match→app", &line.match_to_app);
+    latency_text(out, "kernel→app", &line.kernel_to_app, book.missing());
+    latency_text(out, "match→app", &line.match_to_app, book.missing());
 }
 
-fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles) {
+fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles, missing: u64) {
     let _ = match percentiles {
         Err(Refused::NoSample) => return,
         Err(why) => writeln!(out, "{segment:<10} {why}"),
@@ -358,7 +410,11 @@ fn latency_text(out: &mut String, segment: &str, percentiles: &Percentiles) {
             let known: Vec<String> = (known.iter())
                 .map(|(suffix, ns)| format!("{} {}", suffix.replace("p999", "p99.9"), time(*ns)))
                 .collect();
-            writeln!(out, "{segment:<10} {}", known.join(", "))
+            let lost = match missing {
+                0 => String::new(),
+                missing => format!("; beyond, the {missing} missing, infinitely late"),
+            };
+            writeln!(out, "{segment:<10} {}{lost}", known.join(", "))
         }
     };
 }

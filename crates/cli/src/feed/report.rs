@@ -1,0 +1,109 @@
+//! `wirepath feed report`, and the page of `feed listen --report`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::SocketAddrV4;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use marketdata::arbiter::Limits;
+use marketdata::capture::Reader;
+use marketdata::listen::{RecordedError, RecordedPlan, Report, read};
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::{console, privileges, signals};
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Recording of one line or both: pcap or pcapng
+    file: PathBuf,
+    /// Page to write
+    #[arg(short = 'o', long, value_name = "FILE.html")]
+    out: Option<PathBuf>,
+    /// Destination of line A in the recording (default: the first one found, the second is line B)
+    #[arg(long, value_name = "GROUP:PORT")]
+    from: Option<SocketAddrV4>,
+    /// Destination of line B
+    #[arg(long, value_name = "GROUP:PORT", requires = "from")]
+    from_b: Option<SocketAddrV4>,
+    /// Time to wait for missing messages
+    #[arg(long, default_value = "5ms", value_parser = parse_duration)]
+    hold: Duration,
+    /// Sequences start at 1: messages missing before the first one are a gap
+    #[arg(long)]
+    from_start: bool,
+    /// Capacity for order books; an instrument traded in both lots has two
+    #[arg(long, default_value_t = 65_536)]
+    symbols: u32,
+}
+
+pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
+    let mut reader = Reader::open(&args.file)?;
+    let page = args.out.as_deref().map(PageFile::create).transpose()?;
+    privileges::drop_all().map_err(Failure::failed)?;
+    let plan = RecordedPlan {
+        from: [args.from, args.from_b].into_iter().flatten().collect(),
+        limits: Limits {
+            hold_ns: args.hold.as_nanos() as u64,
+            from_one: args.from_start,
+            ..Limits::default()
+        },
+        books_max: args.symbols.max(1),
+    };
+    let mut report = Report::of_recording(&plan.from);
+    let lines = read(&mut reader, &plan, signals::stop_flag(), |interval| report.end(interval));
+    report.set_lines(&lines.map_err(failed)?);
+    if let Some(said) = super::skipped(reader.counts()) {
+        console::say(&said);
+    }
+    if context.json {
+        console::json(&report.summary_document())?;
+    } else {
+        console::text(&report.summary_text())?;
+    }
+    page.map_or(Ok(()), |page| page.write(&report, &args.file.display().to_string()))
+}
+
+fn failed(error: RecordedError) -> Failure {
+    match error {
+        RecordedError::Capture(error) => Failure::from_chain(&error),
+        error => Failure::Usage(error.to_string()),
+    }
+}
+
+/// File of a page, opened before the run, so that a wrong path costs no morning.
+pub(super) struct PageFile {
+    path: PathBuf,
+    file: std::fs::File,
+}
+
+impl PageFile {
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o644).open(path);
+        let file = file.map_err(|why| {
+            Failure::failed(format!(
+                "cannot write {}: {why}; give another --report or --out",
+                path.display()
+            ))
+        })?;
+        Ok(PageFile { path: path.to_owned(), file })
+    }
+
+    /// - `origin`: recording, or groups.
+    pub(super) fn write(mut self, report: &Report, origin: &str) -> Result<(), Failure> {
+        let about = format!("{origin} · {}", concat!("wirepath ", env!("CARGO_PKG_VERSION")));
+        let Some(page) = report.page("Quality of the feed", &about) else { return Ok(()) };
+        let html = report::html::feed_page(&page);
+        let path = self.path.display();
+        self.file
+            .write_all(html.as_bytes())
+            .map_err(|why| Failure::failed(format!("cannot write {path}: {why}")))?;
+        console::say(&format!("page in {path}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Page of a market-data feed.
+
+use maud::{Markup, html};
+
+use super::svg::{self, At, Canvas, GRID, INK, LINES, Page};
+use super::{Shell, class, figure, heading, remarks, section, table};
+use crate::page::{BarChart, FeedPage, FeedTable};
+
+const ROW: f64 = 20.0;
+const MARGIN: f64 = 8.0;
+/// Space to the right of the longest bar for its figure.
+const FIGURE: f64 = 110.0;
+
+/// A feed's morning as one HTML file, self-contained as all of them.
+pub fn feed_page(page: &FeedPage) -> String {
+    let body = html! {
+        (heading(&page.title, &page.about))
+        (section("In short", &answers(page)))
+        @for (at, chart) in page.bars.iter().enumerate() {
+            (section(&chart.title, &bars(chart, at)))
+        }
+        @for part in page.tables.chunk_by(|a, b| a.section == b.section) {
+            (section(&part[0].section, &html! { @for table in part { (figures(table)) } }))
+        }
+        (section("Notes", &remarks(&page.notes)))
+        (section("Method", &html! { p { (page.method) } }))
+    };
+    Shell::File.page(&page.title, &body)
+}
+
+fn answers(page: &FeedPage) -> Markup {
+    html! {
+        ul.arms {
+            @for answer in &page.answers {
+                li class=(class(answer.tone)) { b { (answer.subject) } span { (answer.text) } }
+            }
+        }
+    }
+}
+
+fn bars(chart: &BarChart, at: usize) -> Markup {
+    let height = |_| 2.0 * MARGIN + ROW * chart.bars.len() as f64;
+    let most = chart.bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1) as f64;
+    let paint = |canvas: &mut Canvas, page: Page| {
+        let (left, size) = if page == Page::Wide { (190.0, 12.5) } else { (110.0, 11.0) };
+        let width = page.width() - left - FIGURE;
+        canvas.line(&[(left, 0.0), (left, height(page))], GRID, 1.0);
+        for (row, bar) in chart.bars.iter().enumerate() {
+            let y = MARGIN + ROW * (row as f64 + 0.5);
+            canvas.text(&bar.label, (left - 10.0, y), size, INK, At::End);
+            let end = left + width * bar.value as f64 / most;
+            if bar.value > 0 {
+                let color = LINES[bar.line * 5 % LINES.len()];
+                canvas.rect((left, y - 6.0), (end.max(left + 1.0), y + 6.0), color);
+            }
+            canvas.text(&bar.text, (end + 8.0, y), size - 1.0, INK, At::Start);
+        }
+    };
+    let drawing =
+        svg::figure(&format!("bars{at}"), &chart.title, &chart.description, height, paint);
+    figure("", &html! { (chart.caption) }, &drawing)
+}
+
+fn figures(part: &FeedTable) -> Markup {
+    let columns: Vec<(&str, bool)> =
+        part.columns.iter().map(|(name, is_figure)| (name.as_str(), *is_figure)).collect();
+    let rows = html! {
+        @for row in &part.rows {
+            tr {
+                @for (at, (text, (_, is_figure))) in row.iter().zip(&columns).enumerate() {
+                    @if at == 0 { th scope="row" { (text) } }
+                    @else { td class=[is_figure.then_some("n")] { (text) } }
+                }
+            }
+        }
+    };
+    table(None, &html! { (part.caption) }, &columns, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{Bar, FeedAnswer};
+    use crate::screen::Tone;
+
+    #[test]
+    fn names_of_a_feed_cannot_carry_markup_and_the_largest_bar_fills_the_chart() {
+        let bar = |label: &str, value, line| Bar {
+            label: label.into(),
+            value,
+            text: value.to_string(),
+            line,
+        };
+        let page = FeedPage {
+            title: "Feed <b>".into(),
+            answers: vec![FeedAnswer {
+                subject: "lost".into(),
+                text: "<script>".into(),
+                tone: Tone::Bad,
+            }],
+            bars: vec![BarChart {
+                title: "Lead".into(),
+                caption: "c".into(),
+                description: "d".into(),
+                bars: vec![bar("A", 50, 0), bar("B", 100, 1), bar("none", 0, 0)],
+            }],
+            tables: vec![FeedTable {
+                section: "Lines".into(),
+                caption: "by line".into(),
+                columns: vec![("line".into(), false), ("lost".into(), true)],
+                rows: vec![vec!["<i>".into(), "7".into()]],
+            }],
+            ..FeedPage::default()
+        };
+        let html = feed_page(&page);
+        assert!(!html.contains("<script>") && !html.contains("<i>"), "{html}");
+        assert!(html.contains("td class=\"n\">7"), "{html}");
+        // The wide drawing: 560 px for 100, half of it for 50, no bar for 0.
+        assert!(html.contains("width=\"560.0\"") && html.contains("width=\"280.0\""), "{html}");
+        assert_eq!(html.matches("<rect").count(), 4);
+    }
+}

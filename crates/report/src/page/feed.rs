@@ -1,0 +1,55 @@
+//! Page of a market-data feed: finished texts and shares.
+
+use super::Remark;
+use crate::screen::Tone;
+
+/// One morning of a feed.
+#[derive(Debug, Clone, Default)]
+pub struct FeedPage {
+    pub title: String,
+    /// Time, length and program.
+    pub about: String,
+    /// The figures that come first.
+    pub answers: Vec<FeedAnswer>,
+    pub bars: Vec<BarChart>,
+    pub tables: Vec<FeedTable>,
+    pub notes: Vec<Remark>,
+    /// How the figures come about.
+    pub method: String,
+}
+
+/// A figure with its name.
+#[derive(Debug, Clone)]
+pub struct FeedAnswer {
+    pub subject: String,
+    pub text: String,
+    pub tone: Tone,
+}
+
+/// Horizontal bars in groups.
+#[derive(Debug, Clone)]
+pub struct BarChart {
+    pub title: String,
+    pub caption: String,
+    /// Text alternative.
+    pub description: String,
+    pub bars: Vec<Bar>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Bar {
+    pub label: String,
+    pub value: u64,
+    pub text: String,
+    /// 0 or 1: colour of the bar, and the line that it is of.
+    pub line: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct FeedTable {
+    pub section: String,
+    pub caption: String,
+    /// Name, and true for a column of figures.
+    pub columns: Vec<(String, bool)>,
+    pub rows: Vec<Vec<String>>,
+}
