@@ -3,6 +3,7 @@
 mod accounting;
 pub mod endpoint;
 mod far_end;
+mod measure;
 mod path;
 pub mod peer;
 mod remote;
@@ -15,6 +16,7 @@ mod tcp;
 mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};
+pub use measure::RateSession;
 pub use path::{Probe, between};
 pub use session::random_session;
 pub use switches::{Switch, engine_of};

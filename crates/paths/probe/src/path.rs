@@ -117,7 +117,7 @@ pub fn between(
     Err(PathError::Invalid { what, remedy: remedy.to_owned() })
 }
 
-fn check_size(load: &Load) -> Result<(), PathError> {
+pub(super) fn check_size(load: &Load) -> Result<(), PathError> {
     match Kind::of(&load.kind) {
         Some(Kind::Connect) => return Ok(()),
         Some(_) if MESSAGE_BYTES.contains(&load.size_bytes) => return Ok(()),

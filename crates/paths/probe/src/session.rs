@@ -25,6 +25,8 @@ pub(super) struct LabSession {
     router: Option<Mac>,
     nic: String,
     load: Load,
+    /// Datagrams of a trial at most; `None` for no limit.
+    count: Option<u64>,
     cpus: Vec<usize>,
     clock: CpuClock,
     peers: Peers,
@@ -54,7 +56,7 @@ impl LabSession {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let peers = Peers::default();
-        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, peers })
+        Ok(LabSession { pair, router, nic, load: load.clone(), count: None, cpus, clock, peers })
     }
 
     /// Half of the CPUs for each end: the ends represent two hosts, which never share one. Without
@@ -105,6 +107,7 @@ impl LabSession {
         let task = |role| Task {
             session: Some(session),
             duration: (role == near_role).then_some(self.load.trial),
+            count: self.count.filter(|_| role == near_role),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
         };
         let awake = config.stay_awake()?;
@@ -137,6 +140,12 @@ impl LabSession {
     }
 }
 
+impl Scheduled for LabSession {
+    fn offer(&mut self, rate_pps: u64, count: u64) {
+        (self.load.rate_pps, self.count) = (rate_pps, Some(count));
+    }
+}
+
 impl Session for LabSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
@@ -149,6 +158,12 @@ impl Session for LabSession {
     fn nic(&self) -> String {
         self.nic.clone()
     }
+}
+
+/// A session whose schedule may differ from trial to trial.
+pub(super) trait Scheduled: Session {
+    /// Sets the rate of the trials that follow, and their number of datagrams.
+    fn offer(&mut self, rate_pps: u64, count: u64);
 }
 
 /// The load as a task of a peer program.

@@ -2,6 +2,7 @@
 
 mod compare;
 mod cpu_chart;
+mod curve;
 mod line_chart;
 mod path;
 mod ratio_chart;
@@ -16,6 +17,7 @@ use crate::page::{self, Best, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
+pub use curve::curve_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 

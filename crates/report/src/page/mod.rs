@@ -7,6 +7,7 @@ mod best;
 mod charts;
 mod command;
 mod comparison;
+mod curve;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub(crate) use charts::{CPUS_MAX, whole_percent};
 pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
+pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
 pub(crate) use steps::{Worth, worth};
 
 /// An experiment.
@@ -177,8 +179,8 @@ impl Page {
             warnings: (outcome.warnings.iter())
                 .map(|w| Remark::new(&w.what, &w.advice, Tone::Doubt))
                 .collect(),
-            machine: machine(outcome),
-            machine_line: machine_line(outcome),
+            machine: machine(&outcome.machine),
+            machine_line: machine_line(&outcome.machine),
             method: method(outcome),
             command: command::command(outcome),
             load: load.join(", "),
@@ -592,13 +594,12 @@ fn not_run(outcome: &Outcome) -> Vec<Remark> {
     outcome.arms.iter().filter_map(remark).collect()
 }
 
-fn load_average(outcome: &Outcome) -> String {
-    let load_x100 = outcome.machine.load_x100;
+fn load_average(machine: &Machine) -> String {
+    let load_x100 = machine.load_x100;
     format!("{}.{:02}", load_x100 / 100, load_x100 % 100)
 }
 
-fn machine(outcome: &Outcome) -> Vec<(String, String)> {
-    let m = &outcome.machine;
+fn machine(m: &Machine) -> Vec<(String, String)> {
     let or_none = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.into());
     let mut items = vec![
         ("Kernel".to_string(), m.kernel.clone()),
@@ -608,7 +609,7 @@ fn machine(outcome: &Outcome) -> Vec<(String, String)> {
         ("Interface".into(), m.nic.clone()),
         ("Hypervisor".into(), or_none(&m.hypervisor, "none seen")),
         ("Governor".into(), or_none(&m.governor, "none")),
-        ("Load at the start".into(), format!("{} over one minute", load_average(outcome))),
+        ("Load at the start".into(), format!("{} over one minute", load_average(m))),
         ("Machine id".into(), m.id.clone()),
     ];
     items.extend(m.notes.clone());
@@ -628,8 +629,7 @@ fn far_line(m: &Machine) -> String {
     parts.join(" · ")
 }
 
-fn machine_line(outcome: &Outcome) -> String {
-    let m = &outcome.machine;
+fn machine_line(m: &Machine) -> String {
     let mut parts = vec![
         format!("kernel {}", m.kernel),
         m.cpu.clone(),
@@ -641,7 +641,7 @@ fn machine_line(outcome: &Outcome) -> String {
     if let Some(governor) = &m.governor {
         parts.push(format!("governor {governor}"));
     }
-    parts.push(format!("load {}", load_average(outcome)));
+    parts.push(format!("load {}", load_average(m)));
     parts.extend(m.notes.iter().map(|(name, value)| format!("{name} {value}")));
     parts.extend(m.far.as_deref().map(|far| format!("far end: {}", far_line(far))));
     parts.retain(|part| !part.is_empty());
