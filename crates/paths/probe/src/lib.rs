@@ -13,6 +13,7 @@ mod storm;
 mod support;
 mod switches;
 mod tcp;
+mod verbs;
 mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError, Session, TwoHosts};
+use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError, TwoHosts};
 
 use crate::path::check_size;
 use crate::remote::RemoteSession;

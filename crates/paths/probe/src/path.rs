@@ -9,7 +9,7 @@ use model::{
 };
 
 use crate::tcp::{Kind, MESSAGE_BYTES};
-use crate::{Switch, remote, role, session, support, switches};
+use crate::{Switch, remote, role, session, support, switches, verbs};
 
 static LOADS: [LoadKind; 8] = [
     LoadKind {
@@ -55,7 +55,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: verbs::NAMES,
     },
     LoadKind {
         name: "tcp-ping",
@@ -168,6 +168,9 @@ impl Path for Probe {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };
+        }
+        if arm.kind == ArmKind::Peer && load.kind == "storm" && verbs::NAMES.contains(&arm.name.as_str()) {
+            return support::verbs();
         }
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);
