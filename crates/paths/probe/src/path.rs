@@ -28,7 +28,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
-        peers: &["sockperf"],
+        peers: &["sockperf", "irtt"],
     },
     LoadKind {
         name: "flood",
@@ -37,7 +37,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(100),
-        peers: &["iperf3"],
+        peers: &["iperf3", "qperf"],
     },
     LoadKind {
         name: "echo-flood",
@@ -46,7 +46,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: &["iperf3"],
     },
     LoadKind {
         name: "storm",
@@ -83,7 +83,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 65_536,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: &["iperf3", "qperf"],
     },
 ];
 

@@ -174,6 +174,8 @@ fn job(load: &Load) -> Job {
     let traffic = match load.kind.as_str() {
         "ping" => Traffic::PingPong,
         "paced" => Traffic::Open { rate_pps: load.rate_pps, burst: 1 },
+        "echo-flood" => Traffic::BothWays,
+        "tcp-flood" => Traffic::TcpFlood,
         _ => Traffic::Flood,
     };
     Job { traffic, size_bytes: load.size_bytes, segment: "rtt" }
