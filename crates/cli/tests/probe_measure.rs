@@ -36,7 +36,10 @@ fn curves_end_where_an_arm_does_not_carry_the_rate_and_their_books_balance() {
         let (knee, beyond) = (&arm["knee"]["rate_pps"], &arm["knee"]["beyond_pps"]);
         assert!(beyond.is_u64() && (knee.is_null() || knee.as_u64() < beyond.as_u64()), "{arm}");
     }
-    assert_eq!((&arms[3]["end"], arms[3]["points"].as_array()), (&"not-run".into(), Some(&Vec::new())));
+    assert_eq!(
+        (&arms[3]["end"], arms[3]["points"].as_array()),
+        (&"not-run".into(), Some(&Vec::new()))
+    );
     let page = std::fs::read_to_string(page.path()).expect("a page");
     assert!(page.contains("<svg") && page.contains("spin+bypass"), "{page}");
     assert_eq!(own_links(), links);
@@ -87,7 +90,17 @@ fn bad_values_are_refused_with_the_remedy() {
 fn interrupted_and_killed_runs_leave_no_namespace_and_no_program() {
     let links = own_links();
     let measure = ["probe", "measure", "--arms", "spin+bypass", "--start", "100"];
-    let verbs = ["prove", "probe", "--load", "storm", "--arms", "baseline", "--peers", "xdp-tx", "--no-history"];
+    let verbs = [
+        "prove",
+        "probe",
+        "--load",
+        "storm",
+        "--arms",
+        "baseline",
+        "--peers",
+        "xdp-tx",
+        "--no-history",
+    ];
     for (signal, args) in [("INT", &measure[..]), ("KILL", &measure), ("KILL", &verbs)] {
         let running = Running::start(wirepath(args));
         let mut held = running.holdings();

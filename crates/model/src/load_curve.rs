@@ -159,7 +159,8 @@ impl LoadPoint {
     fn of(offered_pps: u64, offered_count: u64, pool: Pool) -> Self {
         let mut m = pool.measurement;
         let sent_count = m.deliveries.get("forward").map_or(0, |forward| forward.sent_count);
-        let received_count = m.deliveries.get("return").map_or(0, |back| back.first_arrival_count());
+        let received_count =
+            m.deliveries.get("return").map_or(0, |back| back.first_arrival_count());
         let received_count = received_count.min(sent_count);
         // From here on an unsent datagram is one that was lost.
         m.deliveries.entry("forward".into()).or_default().sent_count = offered_count;
@@ -264,7 +265,9 @@ pub fn load_curve(
     while !running.is_empty() && rate_pps <= RATE_PPS_MAX {
         let mut pools: Vec<Pool> = running.iter().map(|_| Pool::default()).collect();
         // The first round is warm-up and does not count.
-        for counts in std::iter::once(false).filter(|_| !is_warm).chain((0..plan.trials).map(|_| true)) {
+        for counts in
+            std::iter::once(false).filter(|_| !is_warm).chain((0..plan.trials).map(|_| true))
+        {
             for place in order(plan.seed, round, running.len()) {
                 if wants_end() {
                     return curves;
@@ -362,7 +365,9 @@ mod tests {
         let mut said = Vec::new();
         let curves = load_curve(
             &plan,
-            &mut |arm, rate| Ok(if arm.name == "slow" { slow(&plan, rate) } else { fast(&plan, rate) }),
+            &mut |arm, rate| {
+                Ok(if arm.name == "slow" { slow(&plan, rate) } else { fast(&plan, rate) })
+            },
             &|| false,
             &mut |name, point| said.push((name.to_owned(), point.offered_pps)),
         );
@@ -372,11 +377,15 @@ mod tests {
         assert_eq!(rates(&curves[0]), [10_000, 20_000, 40_000, 80_000]);
         assert_eq!(rates(&curves[1]), [10_000, 20_000, 40_000, 80_000, 160_000, 320_000]);
         assert_eq!(said.len(), 10);
-        let knee = |rate_pps, beyond_pps| Knee { rate_pps: Some(rate_pps), beyond_pps: Some(beyond_pps) };
+        let knee =
+            |rate_pps, beyond_pps| Knee { rate_pps: Some(rate_pps), beyond_pps: Some(beyond_pps) };
         assert_eq!(curves[0].knee, knee(20_000, 40_000));
         assert_eq!(curves[1].knee, knee(80_000, 160_000));
         let last = curves[0].points.last().expect("a point");
-        assert_eq!((last.offered_count, last.sent_count, last.unsent_count), (24_000, 21_000, 3000));
+        assert_eq!(
+            (last.offered_count, last.sent_count, last.unsent_count),
+            (24_000, 21_000, 3000)
+        );
         assert_eq!((last.lost_count, last.trial_count), (0, 3));
         assert_eq!(curves[0].end, CurveEnd::NotCarried);
     }
@@ -400,7 +409,10 @@ mod tests {
             assert!(some.refused.iter().any(|why| why.contains("infinitely late")), "{some:?}");
         }
         let none = point(0, 0);
-        assert_eq!((none.unsent_count, none.rtt_ns_p50, none.cpu_ns_per_packet), (10_000, None, None));
+        assert_eq!(
+            (none.unsent_count, none.rtt_ns_p50, none.cpu_ns_per_packet),
+            (10_000, None, None)
+        );
     }
 
     #[test]

@@ -79,10 +79,8 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
     };
     let _lock = lock()?;
     let mut session = RateSession::open(args.size, args.trial, far)?;
-    let machine = Machine {
-        far: session.far_machine().map(Box::new),
-        ..describe_machine(session.nic())
-    };
+    let machine =
+        Machine { far: session.far_machine().map(Box::new), ..describe_machine(session.nic()) };
     let measured = measure(&plan, &mut session);
     let curve = LoadCurve {
         started: now.format(&Rfc3339).map_err(Failure::usage)?,

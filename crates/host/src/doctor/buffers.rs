@@ -41,7 +41,8 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                 ),
         );
     }
-    let overflows = view.proc_net("snmp").ok().and_then(|text| snmp_counter(&text, "Udp", "RcvbufErrors"));
+    let overflows =
+        view.proc_net("snmp").ok().and_then(|text| snmp_counter(&text, "Udp", "RcvbufErrors"));
     if let Some(count) = overflows.filter(|count| *count > 0) {
         notes.fact(format!(
             "{count} datagrams were dropped at full sockets since the namespace was created (/proc/net/snmp)"

@@ -7,16 +7,14 @@ use crate::Pair;
 use crate::adapters::json::{self, Scalar};
 use model::{Delivery, Measurement, Throughput};
 
-use super::{
-    Finished, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client,
-};
+use super::{Finished, Job, PORT, Peer, Traffic, cost, failed, finish_client, serve, start_client};
 use crate::Placement;
 use model::PathError;
 
 /// Error of a client whose server does not listen.
 const REFUSED: &str = "Connection refused";
-/// Time limit for the start of the server.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the start of the server, and for its end after the client's; a busy machine needs seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Iperf3;
 
@@ -65,7 +63,7 @@ fn run(pair: &Pair, job: &Job, places: &Placement) -> Result<(Finished, Finished
             // iperf3 accepts whole seconds only.
             .args(["-t", "1", "-l", &job.size_bytes.to_string()]);
         let client = start_client(pair, places, client)?;
-        let client = finish_client("iperf3", client, Duration::from_secs(20))?;
+        let client = finish_client("iperf3", client, Duration::from_secs(60))?;
         match error_of(&client.stdout) {
             None => break client,
             Some(why) if why.contains(REFUSED) && begun.elapsed() < PATIENCE => {
@@ -74,7 +72,7 @@ fn run(pair: &Pair, job: &Job, places: &Placement) -> Result<(Finished, Finished
             Some(why) => return Err(failed("iperf3", format!("the client reports: {why}"))),
         }
     };
-    let served = server.wait(Duration::from_secs(2)).map_err(PathError::part)?;
+    let served = server.wait(PATIENCE).map_err(PathError::part)?;
     let served = served.ok_or_else(|| failed("iperf3", "the server did not exit"))?;
     match error_of(&served.stdout) {
         Some(why) => Err(failed("iperf3", format!("the server reports: {why}"))),
@@ -121,7 +119,8 @@ impl Report<'_> {
             self.number(&format!("/end/streams/{stream}/udp/out_of_order"))? as u64;
         if received_count > sent_count {
             let end = self.end;
-            let why = format!("the {end} counted {received_count} arrivals of {sent_count} datagrams");
+            let why =
+                format!("the {end} counted {received_count} arrivals of {sent_count} datagrams");
             return Err(failed("iperf3", why));
         }
         let interval_ns = (number("seconds")? * 1e9) as u64;
@@ -140,8 +139,7 @@ fn parse(client: &[u8], server: &[u8], size_bytes: usize) -> Result<Measurement,
     let server = Report { end: "server", json: server };
     let sent_count = client.number("/end/sum/packets")? as u64;
     let (delivery, throughput) = server.arrivals("sum", 0, sent_count, size_bytes)?;
-    let mut measurement =
-        Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
+    let mut measurement = Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
     measurement.deliveries.insert("forward".into(), delivery);
     measurement.throughput = Some(throughput);
     Ok(measurement)
@@ -161,8 +159,7 @@ fn parse_both_ways(
     let (forth, _) = server.arrivals("sum_received", 0, forth_count, size_bytes)?;
     let (back, throughput) =
         client.arrivals("sum_received_bidir_reverse", 1, back_count, size_bytes)?;
-    let mut measurement =
-        Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
+    let mut measurement = Measurement { wall_ns: throughput.interval_ns, ..Measurement::default() };
     measurement.deliveries.insert("forward".into(), forth);
     measurement.deliveries.insert("return".into(), back);
     measurement.throughput = Some(throughput);
@@ -177,11 +174,7 @@ fn parse_tcp(server: &[u8], size_bytes: usize) -> Result<Measurement, PathError>
     let interval_ns = (server.number("/end/sum_received/seconds")? * 1e9) as u64;
     let received_count = payload_bytes / (size_bytes as u64).max(1);
     let throughput = Throughput { interval_ns, received_count, payload_bytes };
-    Ok(Measurement {
-        wall_ns: interval_ns,
-        throughput: Some(throughput),
-        ..Measurement::default()
-    })
+    Ok(Measurement { wall_ns: interval_ns, throughput: Some(throughput), ..Measurement::default() })
 }
 
 #[cfg(test)]

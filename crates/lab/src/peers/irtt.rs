@@ -32,7 +32,7 @@ impl Peer for Irtt {
         server.args(["server", "-b", &to, "-i", "0", "-d", "0", "-l", "0"]);
         let server = serve(pair, places, server)?;
         // Without the line the client repeats its first request.
-        server.wait_for_stdout("[ListenerStart]", Duration::from_secs(2));
+        server.wait_for_stdout("[ListenerStart]", Duration::from_secs(20));
         let mut client = Command::new("irtt");
         let interval = format!("{}ns", 1_000_000_000 / rate_pps.max(1));
         let (sending, size) = (format!("{}ms", SENDING.as_millis()), job.size_bytes.to_string());
@@ -40,7 +40,7 @@ impl Peer for Irtt {
         // The server's stamps would make datagrams of 60 bytes at least.
         client.args(["--stats=none", "--tstamp=none", &to]);
         let client = start_client(pair, places, client)?;
-        let client = finish_client("irtt", client, Duration::from_secs(30))?;
+        let client = finish_client("irtt", client, Duration::from_secs(60))?;
         let served = server.stop().map_err(PathError::part)?;
         // Not a cost: it includes the start of both programs, in which no datagram is sent.
         let cpu_ns = cost(&client.usage).cpu_ns() + cost(&served.usage).cpu_ns();
@@ -80,8 +80,8 @@ struct Delay {
 
 /// Converts the JSON report. Losses are of round trips: their direction is not known.
 fn parse(report: &[u8]) -> Result<Measurement, PathError> {
-    let Report { stats, round_trips } =
-        serde_json::from_slice(report).map_err(|why| failed("irtt", format!("its report: {why}")))?;
+    let Report { stats, round_trips } = serde_json::from_slice(report)
+        .map_err(|why| failed("irtt", format!("its report: {why}")))?;
     let mut latencies = model::latency_histogram();
     round_trips
         .iter()
@@ -128,7 +128,9 @@ mod tests {
         let latencies = &m.segments["rtt"];
         assert_eq!(latencies.len(), 4);
         // Within the histogram's three digits.
-        assert!(latencies.min().abs_diff(46_889) < 50 && latencies.max().abs_diff(27_968_356) < 28_000);
+        assert!(
+            latencies.min().abs_diff(46_889) < 50 && latencies.max().abs_diff(27_968_356) < 28_000
+        );
         assert_eq!(m.deliveries["round-trip"].lost_count(), 0);
         assert!(m.costs.is_empty() && m.throughput.is_none(), "absent, not 0");
     }

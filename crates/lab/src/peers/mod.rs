@@ -99,7 +99,8 @@ fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
         "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
         _ => Err(PathError::Invalid {
             what: format!("no peer named {name} for {:?}", job.traffic),
-            remedy: "use iperf3 or qperf (floods), irtt (schedules) or sockperf (all but floods)".into(),
+            remedy: "use iperf3 or qperf (floods), irtt (schedules) or sockperf (all but floods)"
+                .into(),
         }),
     }
 }

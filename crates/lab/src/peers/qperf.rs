@@ -24,11 +24,11 @@ impl Peer for Qperf {
         server.args(["-lp", &port]);
         let server = serve(pair, places, server)?;
         let mut client = Command::new("qperf");
-        // It waits up to five seconds for its server, and takes whole seconds only.
-        client.args([&ip, "-lp", &port, "-t", "1", "-m", &size, "-uu", "-vvs"]);
+        // It waits for its server itself, and takes whole seconds only.
+        client.args([&ip, "-lp", &port, "-ws", "30", "-t", "1", "-m", &size, "-uu", "-vvs"]);
         client.arg(if job.traffic == Traffic::TcpFlood { "tcp_bw" } else { "udp_bw" });
         let client = start_client(pair, places, client)?;
-        let client = finish_client("qperf", client, Duration::from_secs(20))?;
+        let client = finish_client("qperf", client, Duration::from_secs(60))?;
         let served = server.stop().map_err(PathError::part)?;
         // Not a cost: the server's share of what its own children used is not known to be whole.
         let cpu_ns = cost(&client.usage).cpu_ns() + cost(&served.usage).cpu_ns();
@@ -38,9 +38,8 @@ impl Peer for Qperf {
 
 /// Converts a report with `-uu -vvs`. It has arrivals, but neither losses nor order.
 fn parse(report: &[u8]) -> Result<Measurement, PathError> {
-    let need = |figure| {
-        Figure::fixed(figure).take(report).map_err(|why| failed("qperf", why.to_string()))
-    };
+    let need =
+        |figure| Figure::fixed(figure).take(report).map_err(|why| failed("qperf", why.to_string()));
     let goodput_bps = need(r"goodput_bps=re:^ +(?:recv_)?bw += +(\S+ \S+)$")?;
     let received_count = need(r"received_count=re:^ +recv_msgs += +(\d+) *$")? as u64;
     let payload_bytes = need(r"payload_bytes=re:^ +recv_bytes += +(\S+ \S+)$ higher")?;
@@ -48,11 +47,7 @@ fn parse(report: &[u8]) -> Result<Measurement, PathError> {
     let interval_ns = (payload_bytes * 8e9 / goodput_bps) as u64;
     let payload_bytes = payload_bytes as u64;
     let throughput = Throughput { interval_ns, received_count, payload_bytes };
-    Ok(Measurement {
-        wall_ns: interval_ns,
-        throughput: Some(throughput),
-        ..Measurement::default()
-    })
+    Ok(Measurement { wall_ns: interval_ns, throughput: Some(throughput), ..Measurement::default() })
 }
 
 #[cfg(test)]
@@ -63,10 +58,9 @@ mod tests {
     fn reports_of_version_0_4_11_are_read() {
         let udp = include_bytes!("../../tests/adapters/qperf-0.4.11-udp_bw-verbose.txt");
         let tcp = include_bytes!("../../tests/adapters/qperf-0.4.11-tcp_bw-verbose.txt");
-        for (report, count, bytes) in [
-            (&udp[..], 68_012, 4_352_768),
-            (&tcp[..], 42_424, 2_780_299_264),
-        ] {
+        for (report, count, bytes) in
+            [(&udp[..], 68_012, 4_352_768), (&tcp[..], 42_424, 2_780_299_264)]
+        {
             let m = parse(report).unwrap();
             let seen = m.throughput.unwrap();
             assert_eq!((seen.received_count, seen.payload_bytes), (count, bytes));

@@ -169,7 +169,10 @@ impl Path for Probe {
                 (support, _) => support,
             };
         }
-        if arm.kind == ArmKind::Peer && load.kind == "storm" && verbs::NAMES.contains(&arm.name.as_str()) {
+        if arm.kind == ArmKind::Peer
+            && load.kind == "storm"
+            && verbs::NAMES.contains(&arm.name.as_str())
+        {
             return support::verbs();
         }
         if arm.kind == ArmKind::Peer {

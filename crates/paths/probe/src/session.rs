@@ -269,8 +269,7 @@ mod tests {
         let _alone = alone();
         for size_bytes in [64, 1460] {
             let load = testkit::arms::load(&crate::Probe, "flood", Duration::from_millis(50));
-            let mut session =
-                LabSession::open(&Load { size_bytes, ..load }).expect("a lab");
+            let mut session = LabSession::open(&Load { size_bytes, ..load }).expect("a lab");
             let before = frame_count(&session);
             let m = session.trial(&Arm::with([Switch::Batch, Switch::Gso])).expect("it runs");
             let datagrams = m.deliveries["forward"].sent_count;

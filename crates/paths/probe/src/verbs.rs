@@ -15,8 +15,7 @@ use crate::role::{GRACE, GRACE_MAX};
 use crate::storm;
 
 /// Names of the peers.
-pub(super) const NAMES: &[&str] =
-    &["xdp-drop", "xdp-pass", "xdp-tx", "xdp-devmap", "xdp-cpumap"];
+pub(super) const NAMES: &[&str] = &["xdp-drop", "xdp-pass", "xdp-tx", "xdp-devmap", "xdp-cpumap"];
 
 /// Place at which the frames of a verb count as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +81,9 @@ impl<'a> Attached<'a> {
         // Before those handled, as frames may still be on their way.
         let received = match self.counted {
             Counted::Handled => None,
-            Counted::InStack => Some(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before)),
+            Counted::InStack => {
+                Some(in_stack_count(self.pair)?.saturating_sub(self.in_stack_before))
+            }
             Counted::Returned => Some(self.returned.counts()?.frames),
             Counted::OnCpu => Some(self.program.counts()?.on_cpu),
         };
@@ -176,7 +177,10 @@ mod tests {
                 let received = m.throughput.expect("a rate").received_count;
                 let counts = format!("{name}: {received} of {handled} of {sent}");
                 assert!(0 < received && received <= handled && handled <= sent, "{counts}");
-                assert_eq!(*name == "xdp-drop", m.mode["far received"].contains("the program dropped"));
+                assert_eq!(
+                    *name == "xdp-drop",
+                    m.mode["far received"].contains("the program dropped")
+                );
                 assert!(m.deliveries.is_empty() && !m.costs.is_empty(), "{name}");
             }
         }

@@ -1,8 +1,7 @@
 //! A curve of latency against load as it is shown.
 
 use model::{
-    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, KNEE_LOSS, KNEE_P99_RATIO, LoadCurve, LoadPoint,
-    Support,
+    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, KNEE_LOSS, KNEE_P99_RATIO, LoadCurve, LoadPoint, Support,
 };
 
 use super::{Line, LineChart, Remark, machine, machine_line};
@@ -78,7 +77,10 @@ impl CurvePage {
             ),
             knees: curve.arms.iter().map(knee).collect(),
             arms: curve.arms.iter().filter(|arm| !arm.points.is_empty()).map(table).collect(),
-            charts: charts.iter().filter_map(|(label, value)| chart(curve, label, *value)).collect(),
+            charts: charts
+                .iter()
+                .filter_map(|(label, value)| chart(curve, label, *value))
+                .collect(),
             doubts: curve.arms.iter().flat_map(doubts).collect(),
             method: method(),
             machine: machine(&curve.machine),
@@ -112,6 +114,15 @@ fn knee(arm: &ArmCurve) -> Remark {
                     Tone::Doubt,
                 ),
             }
+        }
+        (_, None, Some(start))
+            if at(start).is_some_and(|p| p.is_carried() && p.rtt_ns_p99.is_none()) =>
+        {
+            let text = format!(
+                "no knee: p99 at {} is not known; give more --trials or a longer --trial",
+                rate(start)
+            );
+            remark(text, Tone::Doubt)
         }
         (_, None, Some(beyond)) => {
             let text = format!("no knee: {} broke the rule already; start lower", rate(beyond));
@@ -152,7 +163,8 @@ fn chart(curve: &LoadCurve, label: &str, value: Value) -> Option<CurveChart> {
         let knee = arm.points.iter().find(|p| arm.knee.rate_pps == Some(p.offered_pps));
         knees.extend(knee.and_then(point).map(|at| (lines.len(), at)));
         let said = stretches.iter().flatten();
-        let said = said.map(|(pps, ns)| format!("{} at {}", units::value(*ns, "ns"), rate(*pps as u64)));
+        let said =
+            said.map(|(pps, ns)| format!("{} at {}", units::value(*ns, "ns"), rate(*pps as u64)));
         description.push_str(&format!("{}: {}. ", arm.name, said.collect::<Vec<_>>().join(", ")));
         lines.push(Line {
             arm: arm.name.clone(),
@@ -277,6 +289,11 @@ mod tests {
         assert_eq!(page.charts[0].knees, [(0, (2000.0, 11_000.0)), (1, (2000.0, 11_000.0))]);
         let knees = page.arms[0].rows.iter().map(|row| row.is_knee);
         assert_eq!(knees.collect::<Vec<_>>(), [false, true, false, false]);
+        let mut unknown = curve();
+        unknown.arms[0].points = vec![point(1000, None, 0)];
+        unknown.arms[0].knee = model::knee(&unknown.arms[0].points);
+        let unknown = CurvePage::from_curve(&unknown);
+        assert!(unknown.knees[0].text.contains("--trials"), "{:?}", unknown.knees);
         assert!(page.method.contains("below 2 times") && page.method.contains("0.100 %"));
     }
 
