@@ -80,10 +80,11 @@ pub(super) fn curve(curve: &CurveChart, id: &str) -> Markup {
         let log = if y.is_log() { ", log" } else { "" };
         let across = format!("offered rate ({rate_unit}, log)");
         frame.titles(canvas, &across, &format!("{} ({unit}{log})", chart.label));
-        draw(canvas, &chart.lines, &x, &y);
+        // Below the lines' tags, and wider.
         for (line, (pps, ns)) in &curve.knees {
-            canvas.dot((x.at(*pps), y.at(*ns)), 5.0, color(&chart.lines[*line]));
+            canvas.dot((x.at(*pps), y.at(*ns)), 9.0, color(&chart.lines[*line]));
         }
+        draw(canvas, &chart.lines, &x, &y);
     };
     with_legend(chart, id, height, paint)
 }

@@ -38,17 +38,16 @@ fn table(screen: &mut Screen, arm: &CurveArm) {
         Column::right("p99").keep(),
         Column::right("max").keep(),
         Column::right("CPU/packet"),
-        Column::left(""),
     ];
     let rows = arm.rows.iter().map(|row| {
         let figures = row.figures.iter().map(|figure| figure.as_deref().unwrap_or("–"));
-        let mark = if row.is_knee { "knee" } else { "" };
+        // The knee has its sentence above.
+        let tone = if row.is_knee { Tone::Good } else { row.tone };
         [row.offered.as_str()]
             .into_iter()
             .chain(row.counts.iter().map(String::as_str))
             .chain(figures)
-            .map(|text| Cell::toned(text, row.tone))
-            .chain([Cell::toned(mark, Tone::Good)])
+            .map(|text| Cell::toned(text, tone))
             .collect()
     });
     screen.table(&columns, rows.collect());
