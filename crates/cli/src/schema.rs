@@ -32,6 +32,7 @@ const DOCUMENTS: &[Document] = &[
     ("paths", of::<paths_list::Document>),
     ("probe echo", of::<probe::Document<'_>>),
     ("probe generate", of::<probe::GenerateDocument>),
+    ("probe measure", of::<probe::MeasureDocument<'_>>),
     ("probe ping", of::<probe::Document<'_>>),
     ("probe receive", of::<probe::Document<'_>>),
     ("probe send", of::<probe::Document<'_>>),

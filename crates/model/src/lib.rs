@@ -16,6 +16,7 @@ mod fake;
 mod gain;
 mod holm;
 mod judge;
+mod load_curve;
 mod measurement;
 mod metrics;
 mod outcome;
@@ -43,6 +44,10 @@ pub use compare::{
 pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed, Step, Trial};
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
+pub use load_curve::{
+    ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, Knee, LoadCurve,
+    LoadPoint, knee, load_curve,
+};
 pub use measurement::{
     Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
     SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram,

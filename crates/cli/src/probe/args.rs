@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use io::{EngineKind, Receiving, Stamps, XdpMode};
 use probe::peer::DEFAULT_PORT;
 
+use super::measure::MeasureArgs;
 use crate::shared_args::{SecretArgs, parse_bytes, parse_duration, parse_ipv4};
 
 #[derive(Debug, Subcommand)]
@@ -37,6 +38,12 @@ Example:
   wirepath probe generate --lab           (into a counting XDP_DROP, nothing leaves)
   wirepath probe generate 192.0.2.7 -d 5s")]
     Generate(GenerateArgs),
+    /// Measure latency against load, up to the rate that each arm no longer carries
+    #[command(after_help = "\
+Example:
+  wirepath probe measure --arms spin,spin+bypass --seed 7 --html curve.html
+  wirepath probe measure --far ssh:db2 --start 10000 --trial 1s --json")]
+    Measure(Box<MeasureArgs>),
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod generate;
+mod measure;
 mod summary;
 
 use std::fmt::Write;
@@ -32,6 +33,7 @@ use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
 use summary::{si, summary};
 
 pub(crate) use generate::Document as GenerateDocument;
+pub(crate) use measure::Document as MeasureDocument;
 pub(crate) use summary::Document;
 
 pub(crate) fn run(context: &Context, command: &ProbeCommand) -> Result<(), Failure> {
@@ -41,6 +43,7 @@ pub(crate) fn run(context: &Context, command: &ProbeCommand) -> Result<(), Failu
         ProbeCommand::Receive(args) => receive(context, args),
         ProbeCommand::Echo(args) => echo(context, args),
         ProbeCommand::Generate(args) => generate::run(context, args),
+        ProbeCommand::Measure(args) => measure::run(context, args),
     }
 }
 

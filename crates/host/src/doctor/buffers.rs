@@ -2,7 +2,7 @@
 
 use super::finding::{Notes, Severity, finding};
 use super::host_view::HostView;
-use crate::net;
+use crate::net::{self, snmp_counter};
 
 /// Receive buffers below this size hold only a few dozen datagrams.
 const SMALL_BYTES: u32 = 64 * 1024;
@@ -41,30 +41,11 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
                 ),
         );
     }
-    let overflows = view.proc_net("snmp").ok().and_then(|text| udp_counter(&text, "RcvbufErrors"));
+    let overflows =
+        view.proc_net("snmp").ok().and_then(|text| snmp_counter(&text, "Udp", "RcvbufErrors"));
     if let Some(count) = overflows.filter(|count| *count > 0) {
         notes.fact(format!(
             "{count} datagrams were dropped at full sockets since the namespace was created (/proc/net/snmp)"
         ));
-    }
-}
-
-/// UDP counter in `/proc/net/snmp`, which has one line of names and one of numbers.
-fn udp_counter(table: &str, name: &str) -> Option<u64> {
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let place = lines.next()?.split_whitespace().position(|word| word == name)?;
-    lines.next()?.split_whitespace().nth(place)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::udp_counter;
-
-    #[test]
-    fn counter_is_found_by_name() {
-        let table = "Ip: a\nIp: 1\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 0 7\n";
-        assert_eq!(udp_counter(table, "RcvbufErrors"), Some(7));
-        assert_eq!(udp_counter(table, "Other"), None);
-        assert_eq!(udp_counter("Udp: \nUdp: \n", "NoPorts"), None);
     }
 }

@@ -10,6 +10,7 @@ mod link;
 mod netfilter;
 mod qdisc;
 mod route;
+mod snmp;
 mod tunnel;
 mod veth;
 mod watch;
@@ -24,6 +25,7 @@ pub use link::{
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qdisc};
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
+pub use snmp::snmp_counter;
 pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{LinkEvent, LinkWatch};

@@ -2,6 +2,8 @@
 //! into a [`Measurement`].
 
 mod iperf3;
+mod irtt;
+mod qperf;
 mod sockperf;
 
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -24,8 +26,12 @@ const PORT: u16 = 9100;
 pub enum Traffic {
     /// Each datagram is sent when the previous one is answered.
     PingPong,
-    /// As fast as possible.
+    /// As fast as possible, one way.
     Flood,
+    /// As fast as possible, in both directions at once.
+    BothWays,
+    /// Bytes over one TCP connection, as fast as possible.
+    TcpFlood,
     /// On a fixed schedule.
     Open {
         /// Datagrams a second.
@@ -39,7 +45,7 @@ pub enum Traffic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub traffic: Traffic,
-    /// UDP payload of each datagram, bytes.
+    /// UDP payload of each datagram, or length of each write to TCP, bytes.
     pub size_bytes: usize,
     /// Segment under which its latency is reported: `rtt` for whole round trips, any other for half
     /// of one, which peer programs use as one-way latency.
@@ -88,10 +94,13 @@ impl Peers {
 fn open(name: &str, job: &Job) -> Result<Box<dyn Peer>, PathError> {
     match name {
         "iperf3" => Ok(Box::new(iperf3::Iperf3)),
+        "irtt" => Ok(Box::new(irtt::Irtt)),
+        "qperf" => Ok(Box::new(qperf::Qperf)),
         "sockperf" => Ok(Box::<sockperf::Sockperf>::default()),
         _ => Err(PathError::Invalid {
             what: format!("no peer named {name} for {:?}", job.traffic),
-            remedy: "use iperf3 (floods) or sockperf (all other traffic)".into(),
+            remedy: "use iperf3 or qperf (floods), irtt (schedules) or sockperf (all but floods)"
+                .into(),
         }),
     }
 }

@@ -3,6 +3,7 @@
 mod accounting;
 pub mod endpoint;
 mod far_end;
+mod measure;
 mod path;
 pub mod peer;
 mod remote;
@@ -12,9 +13,11 @@ mod storm;
 mod support;
 mod switches;
 mod tcp;
+mod verbs;
 mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};
+pub use measure::RateSession;
 pub use path::{Probe, between};
 pub use session::random_session;
 pub use switches::{Switch, engine_of};

@@ -9,7 +9,7 @@ use model::{
 };
 
 use crate::tcp::{Kind, MESSAGE_BYTES};
-use crate::{Switch, remote, role, session, support, switches};
+use crate::{Switch, remote, role, session, support, switches, verbs};
 
 static LOADS: [LoadKind; 8] = [
     LoadKind {
@@ -28,7 +28,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
-        peers: &["sockperf"],
+        peers: &["sockperf", "irtt"],
     },
     LoadKind {
         name: "flood",
@@ -37,7 +37,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(100),
-        peers: &["iperf3"],
+        peers: &["iperf3", "qperf"],
     },
     LoadKind {
         name: "echo-flood",
@@ -46,7 +46,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: &["iperf3"],
     },
     LoadKind {
         name: "storm",
@@ -55,7 +55,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 64,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: verbs::NAMES,
     },
     LoadKind {
         name: "tcp-ping",
@@ -83,7 +83,7 @@ static LOADS: [LoadKind; 8] = [
         size_bytes: 65_536,
         rate_pps: 0,
         trial: Duration::from_millis(200),
-        peers: &[],
+        peers: &["iperf3", "qperf"],
     },
 ];
 
@@ -117,7 +117,7 @@ pub fn between(
     Err(PathError::Invalid { what, remedy: remedy.to_owned() })
 }
 
-fn check_size(load: &Load) -> Result<(), PathError> {
+pub(super) fn check_size(load: &Load) -> Result<(), PathError> {
     match Kind::of(&load.kind) {
         Some(Kind::Connect) => return Ok(()),
         Some(_) if MESSAGE_BYTES.contains(&load.size_bytes) => return Ok(()),
@@ -168,6 +168,12 @@ impl Path for Probe {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };
+        }
+        if arm.kind == ArmKind::Peer
+            && load.kind == "storm"
+            && verbs::NAMES.contains(&arm.name.as_str())
+        {
+            return support::verbs();
         }
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);

@@ -24,7 +24,7 @@ use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
-use super::session::{random_session, roles_of};
+use super::session::{Scheduled, random_session, roles_of};
 use super::switches::{Config, Switch};
 use super::tcp;
 
@@ -36,6 +36,8 @@ pub(super) struct RemoteSession {
     far: Far,
     host: FarHost,
     load: Load,
+    /// Datagrams of a trial at most; `None` for no limit.
+    count: Option<u64>,
     two: TwoHosts,
     local: Local,
     nic: String,
@@ -75,7 +77,7 @@ impl RemoteSession {
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
         let (load, two) = (load.clone(), two.clone());
-        Ok(RemoteSession { far, host, load, two, local, nic, cpus, clock })
+        Ok(RemoteSession { far, host, load, count: None, two, local, nic, cpus, clock })
     }
 
     /// CPUs of the near end in a trial; empty for all.
@@ -97,6 +99,7 @@ impl RemoteSession {
         let task = |role| Task {
             session: Some(session),
             duration: (role != Role::Receive && role != Role::Echo).then_some(self.load.trial),
+            count: self.count.filter(|_| role == near_role),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
         };
         // Each end's NIC chooses the queue of a flow.
@@ -253,6 +256,12 @@ pub(super) fn support(arm: &Arm) -> Support {
         return Support::unsupported("no-idle-states", chain(&error));
     }
     Support::Yes
+}
+
+impl Scheduled for RemoteSession {
+    fn offer(&mut self, rate_pps: u64, count: u64) {
+        (self.load.rate_pps, self.count) = (rate_pps, Some(count));
+    }
 }
 
 impl Session for RemoteSession {

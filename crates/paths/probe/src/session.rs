@@ -16,7 +16,7 @@ use crate::far_end::{ends, with_far};
 use crate::role::{self, Pace, RoleReport, Task};
 use crate::storm;
 use crate::switches::Config;
-use crate::tcp;
+use crate::{tcp, verbs};
 
 /// A near and a far end in namespaces: those of a lab, or existing ones.
 pub(super) struct LabSession {
@@ -25,6 +25,8 @@ pub(super) struct LabSession {
     router: Option<Mac>,
     nic: String,
     load: Load,
+    /// Datagrams of a trial at most; `None` for no limit.
+    count: Option<u64>,
     cpus: Vec<usize>,
     clock: CpuClock,
     peers: Peers,
@@ -54,7 +56,7 @@ impl LabSession {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let peers = Peers::default();
-        Ok(LabSession { pair, router, nic, load: load.clone(), cpus, clock, peers })
+        Ok(LabSession { pair, router, nic, load: load.clone(), count: None, cpus, clock, peers })
     }
 
     /// Half of the CPUs for each end: the ends represent two hosts, which never share one. Without
@@ -105,6 +107,7 @@ impl LabSession {
         let task = |role| Task {
             session: Some(session),
             duration: (role == near_role).then_some(self.load.trial),
+            count: self.count.filter(|_| role == near_role),
             ..Task::new(role, config.engine.clone(), pace, self.load.size_bytes)
         };
         let awake = config.stay_awake()?;
@@ -137,12 +140,21 @@ impl LabSession {
     }
 }
 
+impl Scheduled for LabSession {
+    fn offer(&mut self, rate_pps: u64, count: u64) {
+        (self.load.rate_pps, self.count) = (rate_pps, Some(count));
+    }
+}
+
 impl Session for LabSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
         }
         let places = self.placement(false);
+        if self.load.kind == "storm" {
+            return verbs::trial(&arm.name, &self.pair, &self.load, &places, &self.clock);
+        }
         self.peers.trial(&arm.name, &job(&self.load), &self.pair, &places, &self.clock)
     }
 
@@ -151,11 +163,19 @@ impl Session for LabSession {
     }
 }
 
+/// A session whose schedule may differ from trial to trial.
+pub(super) trait Scheduled: Session {
+    /// Sets the rate of the trials that follow, and their number of datagrams.
+    fn offer(&mut self, rate_pps: u64, count: u64);
+}
+
 /// The load as a task of a peer program.
 fn job(load: &Load) -> Job {
     let traffic = match load.kind.as_str() {
         "ping" => Traffic::PingPong,
         "paced" => Traffic::Open { rate_pps: load.rate_pps, burst: 1 },
+        "echo-flood" => Traffic::BothWays,
+        "tcp-flood" => Traffic::TcpFlood,
         _ => Traffic::Flood,
     };
     Job { traffic, size_bytes: load.size_bytes, segment: "rtt" }
@@ -247,14 +267,16 @@ mod tests {
     #[test]
     fn every_datagram_of_a_bundle_crosses_the_wire_in_a_frame_of_its_own() {
         let _alone = alone();
-        let load = testkit::arms::load(&crate::Probe, "flood", Duration::from_millis(50));
-        let mut session = LabSession::open(&load).expect("a lab");
-        let before = frame_count(&session);
-        let m = session.trial(&Arm::with([Switch::Batch, Switch::Gso])).expect("it runs");
-        let datagrams = m.deliveries["forward"].sent_count;
-        assert!(datagrams > 1000, "{datagrams}");
-        // Datagrams of the last bundle may be sent and not counted, if it failed.
-        let frames = frame_count(&session) - before;
-        assert!(frames >= datagrams, "{frames} frames of {datagrams} datagrams");
+        for size_bytes in [64, 1460] {
+            let load = testkit::arms::load(&crate::Probe, "flood", Duration::from_millis(50));
+            let mut session = LabSession::open(&Load { size_bytes, ..load }).expect("a lab");
+            let before = frame_count(&session);
+            let m = session.trial(&Arm::with([Switch::Batch, Switch::Gso])).expect("it runs");
+            let datagrams = m.deliveries["forward"].sent_count;
+            assert!(datagrams > 0, "none was sent");
+            // Datagrams of the last bundle may be sent and not counted, if it failed.
+            let frames = frame_count(&session) - before;
+            assert!(frames >= datagrams, "{frames} frames of {datagrams} datagrams");
+        }
     }
 }

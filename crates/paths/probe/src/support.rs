@@ -81,6 +81,16 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
     })
 }
 
+/// Support for XDP verbs at the far end of a lab.
+pub(super) fn verbs() -> Support {
+    let tried = tried();
+    match (&tried.lab, &tried.native) {
+        (Err(why), _) => Support::unsupported("a lab of network namespaces", why.clone()),
+        (_, Err(why)) => Support::unsupported("native XDP on veth", why.clone()),
+        _ => Support::Yes,
+    }
+}
+
 /// Support for an arm in a lab on this host.
 pub(super) fn support(arm: &Arm) -> Support {
     let t = tried();

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use model::ArmKind;
 
 use super::svg::{self, At, Canvas, GRID, INK, LINES, MUTED, Page, Scale};
-use crate::page::{Line, LineChart};
+use crate::page::{CurveChart, Line, LineChart};
 use crate::units;
 
 const TOP: f64 = 14.0;
@@ -59,6 +59,31 @@ pub(super) fn series(chart: &LineChart, id: &str) -> Markup {
         let log = if y.is_log() { ", log" } else { "" };
         let upright = format!("{} ({unit}{log})", chart.label);
         frame.titles(canvas, "block (count, in order of time)", &upright);
+        draw(canvas, &chart.lines, &x, &y);
+    };
+    with_legend(chart, id, height, paint)
+}
+
+/// Draws latencies over offered rates, both logarithmic where they span enough, with a dot at each knee.
+pub(super) fn curve(curve: &CurveChart, id: &str) -> Markup {
+    let chart = &curve.chart;
+    let height = |page| if page == Page::Wide { 400.0 } else { 330.0 };
+    let paint = |canvas: &mut Canvas, page: Page| {
+        let frame = Frame::of(page, height(page));
+        let rates = points(chart).map(|(pps, _)| *pps);
+        let Some(x) = Scale::over(rates, (frame.left, frame.right), 1.0001) else { return };
+        let latencies = points(chart).map(|(_, ns)| *ns);
+        let Some(y) = Scale::over(latencies, (frame.bottom, frame.top), 6.0) else { return };
+        let (rate_step, rate_unit) = units::step(x.middle(), "pps");
+        let (step, unit) = units::step(y.middle(), &chart.unit);
+        frame.grid(canvas, (&x, &|pps| plain(pps / rate_step)), (&y, &|ns| plain(ns / step)));
+        let log = if y.is_log() { ", log" } else { "" };
+        let across = format!("offered rate ({rate_unit}, log)");
+        frame.titles(canvas, &across, &format!("{} ({unit}{log})", chart.label));
+        // Below the lines' tags, and wider.
+        for (line, (pps, ns)) in &curve.knees {
+            canvas.dot((x.at(*pps), y.at(*ns)), 9.0, color(&chart.lines[*line]));
+        }
         draw(canvas, &chart.lines, &x, &y);
     };
     with_legend(chart, id, height, paint)

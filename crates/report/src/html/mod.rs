@@ -3,6 +3,7 @@
 mod compare;
 mod cpu_chart;
 mod feed;
+mod curve;
 mod line_chart;
 mod path;
 mod ratio_chart;
@@ -18,6 +19,7 @@ use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
 pub use feed::feed_page;
+pub use curve::curve_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 

@@ -8,6 +8,7 @@ mod charts;
 mod command;
 mod comparison;
 mod feed;
+mod curve;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
+pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
 pub(crate) use steps::{Worth, worth};
 
 /// An experiment.
@@ -208,8 +210,8 @@ impl Page {
             warnings: (outcome.warnings.iter())
                 .map(|w| Remark::new(&w.what, &w.advice, Tone::Doubt))
                 .collect(),
-            machine: machine(outcome),
-            machine_line: machine_line(outcome),
+            machine: machine(&outcome.machine),
+            machine_line: machine_line(&outcome.machine),
             method: method(outcome),
             command: command::command(outcome),
             load: load.join(", "),
@@ -625,13 +627,12 @@ fn not_run(outcome: &Outcome) -> Vec<Remark> {
     outcome.arms.iter().filter_map(remark).collect()
 }
 
-fn load_average(outcome: &Outcome) -> String {
-    let load_x100 = outcome.machine.load_x100;
+fn load_average(machine: &Machine) -> String {
+    let load_x100 = machine.load_x100;
     format!("{}.{:02}", load_x100 / 100, load_x100 % 100)
 }
 
-fn machine(outcome: &Outcome) -> Vec<(String, String)> {
-    let m = &outcome.machine;
+fn machine(m: &Machine) -> Vec<(String, String)> {
     let or_none = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.into());
     let mut items = vec![
         ("Kernel".to_string(), m.kernel.clone()),
@@ -641,7 +642,7 @@ fn machine(outcome: &Outcome) -> Vec<(String, String)> {
         ("Interface".into(), m.nic.clone()),
         ("Hypervisor".into(), or_none(&m.hypervisor, "none seen")),
         ("Governor".into(), or_none(&m.governor, "none")),
-        ("Load at the start".into(), format!("{} over one minute", load_average(outcome))),
+        ("Load at the start".into(), format!("{} over one minute", load_average(m))),
         ("Machine id".into(), m.id.clone()),
     ];
     items.extend(m.notes.clone());
@@ -661,8 +662,7 @@ fn far_line(m: &Machine) -> String {
     parts.join(" · ")
 }
 
-fn machine_line(outcome: &Outcome) -> String {
-    let m = &outcome.machine;
+fn machine_line(m: &Machine) -> String {
     let mut parts = vec![
         format!("kernel {}", m.kernel),
         m.cpu.clone(),
@@ -674,7 +674,7 @@ fn machine_line(outcome: &Outcome) -> String {
     if let Some(governor) = &m.governor {
         parts.push(format!("governor {governor}"));
     }
-    parts.push(format!("load {}", load_average(outcome)));
+    parts.push(format!("load {}", load_average(m)));
     parts.extend(m.notes.iter().map(|(name, value)| format!("{name} {value}")));
     parts.extend(m.far.as_deref().map(|far| format!("far end: {}", far_line(far))));
     parts.retain(|part| !part.is_empty());

@@ -1,6 +1,7 @@
 //! Results in a terminal.
 
 mod compare;
+mod curve;
 
 use model::Outcome;
 
@@ -11,6 +12,7 @@ use crate::{units, wording};
 
 pub use crate::screen::{Style, ascii, entry, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
+pub use curve::curve;
 
 /// Judged metrics that get a table.
 const TABLES_MAX: usize = 3;

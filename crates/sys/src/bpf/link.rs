@@ -93,26 +93,32 @@ pub fn detach_leftover(ifindex: u32) -> bool {
     unsafe { libbpf_sys::bpf_xdp_detach(ifindex as i32, 0, std::ptr::null()) == 0 }
 }
 
-/// A loaded XDP program that carries the name of its object, and its one attachment.
+/// A loaded XDP program and its one attachment.
 #[derive(Debug)]
 pub(super) struct XdpProgram {
     // Before the object, so that it is detached first.
     link: Option<Link>,
     loaded: Loaded,
+    name: &'static str,
 }
 
 impl XdpProgram {
+    /// The program that carries the name of its object.
     pub(super) fn new(loaded: Loaded) -> Self {
-        XdpProgram { link: None, loaded }
+        let name = loaded.name();
+        XdpProgram::named(loaded, name)
+    }
+
+    pub(super) fn named(loaded: Loaded, name: &'static str) -> Self {
+        XdpProgram { link: None, loaded, name }
     }
 
     pub(super) fn attach(&mut self, ifindex: u32, mode: XdpMode) -> Result<(), BpfError> {
         if let Some(link) = &self.link {
             return Err(BpfError::InUse { interface: link.interface.clone() });
         }
-        let name = self.loaded.name();
-        let program = self.loaded.program(name)?;
-        self.link = Some(Link::xdp(program.as_fd(), name, ifindex, mode)?);
+        let program = self.loaded.program(self.name)?;
+        self.link = Some(Link::xdp(program.as_fd(), self.name, ifindex, mode)?);
         Ok(())
     }
 

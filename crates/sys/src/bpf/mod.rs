@@ -23,6 +23,7 @@ mod object;
 mod pass;
 pub mod stages;
 mod tracing;
+mod verbs;
 
 pub use attached::AttachedProgram;
 pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
@@ -44,3 +45,4 @@ pub use interface::Interface;
 pub use link::{XdpMode, detach_leftover};
 pub use pass::PassProgram;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
+pub use verbs::{Verb, VerbCounts, VerbProgram};

@@ -9,3 +9,4 @@ mod faults;
 mod filter;
 mod generator;
 mod lab;
+mod verbs;

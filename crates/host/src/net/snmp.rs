@@ -1,0 +1,25 @@
+//! Counters of the stack.
+
+/// Counter of a protocol in `/proc/net/snmp`, which has one line of names and one of numbers for each.
+///
+/// - `protocol`, `name`: `Udp` and `RcvbufErrors`.
+pub fn snmp_counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let own = |line| str::strip_prefix(line, protocol)?.strip_prefix(": ");
+    let mut lines = table.lines().filter_map(own);
+    let place = lines.next()?.split_whitespace().position(|word| word == name)?;
+    lines.next()?.split_whitespace().nth(place)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::snmp_counter;
+
+    #[test]
+    fn counter_is_found_by_name() {
+        let table = "Ip: a\nIp: 1\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 0 7\n";
+        assert_eq!(snmp_counter(table, "Udp", "RcvbufErrors"), Some(7));
+        assert_eq!(snmp_counter(table, "Ip", "a"), Some(1));
+        assert_eq!(snmp_counter(table, "Udp", "Other"), None);
+        assert_eq!(snmp_counter("Udp: \nUdp: \n", "Udp", "NoPorts"), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Trials at changing rates, for a curve of latency against load.
+
+use std::time::Duration;
+
+use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError, TwoHosts};
+
+use crate::path::check_size;
+use crate::remote::RemoteSession;
+use crate::session::{LabSession, Scheduled};
+
+/// A lab, or a far end, under load `paced` at rates that the caller chooses trial by trial.
+pub struct RateSession(Box<dyn Scheduled>);
+
+impl RateSession {
+    /// Opens the lab of the path, or the far end of `far`.
+    ///
+    /// - `trial`: length of the schedule of a trial. An arm gets 2 % more time to send it, so that one that
+    ///   carries a rate barely is not one that cannot send the last datagrams.
+    pub fn open(
+        size_bytes: usize,
+        trial: Duration,
+        far: Option<TwoHosts>,
+    ) -> Result<Self, PathError> {
+        let trial = trial.div_f64(CARRIED_SHARE_MIN);
+        let load = Load { kind: "paced".into(), size_bytes, rate_pps: 1, trial, far };
+        check_size(&load)?;
+        Ok(RateSession(match &load.far {
+            Some(two) => Box::new(RemoteSession::open(&load, two)?),
+            None => Box::new(LabSession::open(&load)?),
+        }))
+    }
+
+    /// Runs one trial.
+    ///
+    /// - `count`: datagrams that the schedule has; fewer are sent by an arm that falls behind.
+    pub fn trial(
+        &mut self,
+        arm: &Arm,
+        rate_pps: u64,
+        count: u64,
+    ) -> Result<Measurement, PathError> {
+        self.0.offer(rate_pps, count);
+        self.0.trial(arm)
+    }
+
+    /// Interface under test, for the record.
+    pub fn nic(&self) -> String {
+        self.0.nic()
+    }
+
+    /// Machine of the far end; `None` if it is this one.
+    pub fn far_machine(&self) -> Option<Machine> {
+        self.0.far_machine()
+    }
+}
