@@ -1,7 +1,7 @@
 //! Multicast: receiving groups through sockets or as whole frames, and sending to them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -42,9 +42,11 @@ impl Group {
                 IoError::Permission { what, capability: "CAP_NET_RAW", source }
             }
             io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
-            io::ErrorKind::AddrInUse => {
-                IoError::PortTaken { ip: *self.address.ip(), port: self.address.port(), source }
-            }
+            io::ErrorKind::AddrInUse => IoError::PortTaken {
+                ip: (*self.address.ip()).into(),
+                port: self.address.port(),
+                source,
+            },
             _ => IoError::System { what, ifname: self.ifname.clone(), source },
         }
     }
@@ -155,11 +157,9 @@ impl GroupReceiver {
             if let Some(count) = received.overflow_count {
                 self.overflow_count = count;
             }
-            each(GroupDatagram {
-                payload: received.bytes,
-                from: received.from,
-                stamp_ns: received.stamp_ns,
-            });
+            // The socket is of IPv4.
+            let SocketAddr::V4(from) = received.from else { continue };
+            each(GroupDatagram { payload: received.bytes, from, stamp_ns: received.stamp_ns });
         }
         Ok(taken)
     }

@@ -1,13 +1,15 @@
 //! The command line of `wirepath probe`.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use io::{EngineKind, Receiving, Stamps, XdpMode};
 use probe::peer::DEFAULT_PORT;
 
-use crate::shared_args::{SecretArgs, parse_bytes, parse_duration, parse_ipv4};
+use crate::shared_args::{
+    IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -29,7 +31,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath probe ping 192.0.2.7 --engine xdp --spin -d 5s
-  wirepath probe ping 192.0.2.7 --rate 10000")]
+  wirepath probe ping fd00::7 --rate 10000")]
     Ping(NearArgs),
     /// Send frames from the kernel's live-frame generator (veth: the peer needs GRO or XDP)
     #[command(after_help = "\
@@ -118,8 +120,8 @@ pub(crate) struct EngineArgs {
 #[derive(Debug, Args)]
 pub(crate) struct NearArgs {
     /// Far end's address
-    #[arg(value_parser = parse_ipv4)]
-    pub(crate) to: Ipv4Addr,
+    #[arg(value_parser = parse_ip)]
+    pub(crate) to: IpAddr,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     /// UDP port of the far end
@@ -160,6 +162,9 @@ pub(crate) struct NearArgs {
 pub(crate) struct FarArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    /// IP version; default: 4
+    #[arg(long, value_name = "4|6", hide_possible_values = true)]
+    pub(crate) ip: Option<IpVersion>,
     /// Own UDP port
     #[arg(long, default_value_t = 9000)]
     pub(crate) port: u16,

@@ -5,7 +5,7 @@ mod generate;
 mod summary;
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use sys::thread::start;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::shared_args::IpVersion;
 
 use crate::{console, privileges, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
@@ -73,10 +74,11 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     }
     let _awake = settle(&options.engine)?;
     let secret = args.secret.read()?;
-    let mut sender = Far::connect(host, secret.as_deref())?;
-    let std::net::IpAddr::V4(ip) = sender.address().ip() else {
-        return Err(Failure::Usage("only IPv4 is measured".into()));
-    };
+    let mut sender = Far::connect_by(host, IpVersion::is_v6(options.ip), secret.as_deref())?;
+    let ip = sender.address().ip();
+    if options.ip.is_some_and(|asked| (asked == IpVersion::V6) != ip.is_ipv6()) {
+        return Err(Failure::Usage(format!("{host} is {ip}, which is not of the version of --ip")));
+    }
     let choice = Choice {
         ifname: options.engine.interface.clone(),
         queue: options.engine.queue.unwrap_or(0),
@@ -138,7 +140,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
     let measurement = received_from(own?, sent.role);
-    summary(context, Role::Receive, &measurement, options.size, true)
+    summary(context, Role::Receive, &measurement, (options.size, ip.is_ipv6()), true)
 }
 
 /// UDP port that a peer sends from.
@@ -319,7 +321,7 @@ fn near(
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
     let measurement = measurement_of(role, near_report, far_report);
-    summary(context, role, &measurement, args.size, told)?;
+    summary(context, role, &measurement, (args.size, args.to.is_ipv6()), told)?;
     unanswered(&measurement, role, told, args.to, args.port)
 }
 
@@ -328,7 +330,7 @@ fn unanswered(
     m: &Measurement,
     role: Role,
     told: bool,
-    to: Ipv4Addr,
+    to: IpAddr,
     port: u16,
 ) -> Result<(), Failure> {
     let end = if role == Role::Ping { "answered" } else { "received" };
@@ -339,9 +341,13 @@ fn unanswered(
     }
     let remedy = match told {
         true => "look for a firewall or a full socket between the ends",
+        false if to.is_ipv6() => {
+            "start `wirepath probe echo --ip 6` or `wirepath peer` there, or look for a firewall"
+        }
         false => "start `wirepath probe echo` or `wirepath peer` there, or look for a firewall",
     };
-    Err(Failure::failed(format!("none of {sent} datagrams to {to}:{port} was {end}; {remedy}")))
+    let to = SocketAddr::new(to, port);
+    Err(Failure::failed(format!("none of {sent} datagrams to {to} was {end}; {remedy}")))
 }
 
 fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
@@ -374,7 +380,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         queue: args.engine.queue.unwrap_or(0),
         port: args.port,
     };
-    let local = endpoint::listening(&choice)?;
+    let local = endpoint::listening(&choice, IpVersion::is_v6(args.ip))?;
     let _stamping = hold_stamps(&spec, &local)?;
     let task = Task {
         role,
@@ -424,7 +430,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }
-    summary(context, role, &measurement, args.size, false)
+    summary(context, role, &measurement, (args.size, IpVersion::is_v6(args.ip)), false)
 }
 
 /// Runs a task on one queue, or on several with a thread each.
