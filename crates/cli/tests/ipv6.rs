@@ -18,6 +18,11 @@ fn spaces() -> Spaces {
         let address = format!("{address}/64");
         succeed(ip(&["-n", name, "-6", "address", "add", &address, "dev", link, "nodad"]));
     }
+    // The kernel enters the routes of the addresses in the background.
+    for (name, address) in [(&spaces.near, NEAR_IPV6), (&spaces.far, FAR_IPV6)] {
+        let own = || succeed(ip(&["-n", name, "-6", "route", "get", address]));
+        assert!(until(LONG, || own().contains("dev lo")), "{}", own());
+    }
     spaces
 }
 

@@ -180,11 +180,18 @@ fn enable_ipv6(ifname: &str) -> Result<(), LabError> {
     })
 }
 
+/// True once packets to the IPv6 address of an end are its own, or if it has none: the kernel enters that
+/// route in the background.
+fn has_ipv6_route(end: &End) -> Result<bool, LabError> {
+    let Some(ip) = end.ipv6 else { return Ok(true) };
+    Ok(end.run(|| net::route_to(ip))?.is_ok_and(|route| route.ifindex != end.ifindex))
+}
+
 /// Waits until the interface can send. The carrier is up at once, but until the kernel's link watch
 /// has run, the interface has no queueing discipline and drops packets.
 fn wait_until_running(end: &End) -> Result<(), LabError> {
-    for _ in 0..1000 {
-        if end.link()?.is_running {
+    for _ in 0..10_000 {
+        if end.link()?.is_running && has_ipv6_route(end)? {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(1));

@@ -168,12 +168,19 @@ pub(crate) struct FarArgs {
     /// Own UDP port
     #[arg(long, default_value_t = 9000)]
     pub(crate) port: u16,
-    /// Largest UDP payload expected in bytes
-    #[arg(long, default_value = "1472", value_parser = parse_bytes)]
-    pub(crate) size: usize,
+    /// Largest UDP payload expected in bytes; default: that of a packet of 1500 bytes
+    #[arg(long, value_parser = parse_bytes)]
+    size: Option<usize>,
     /// Duration; default: until Ctrl-C
     #[arg(short = 'd', long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
+}
+
+impl FarArgs {
+    /// Largest UDP payload over an IP version.
+    pub(crate) fn size(&self, ipv6: bool) -> usize {
+        self.size.unwrap_or(if ipv6 { 1452 } else { 1472 })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -68,17 +68,19 @@ fn receive(context: &Context, args: &ReceiveArgs) -> Result<(), Failure> {
 /// Receives datagrams that the peer at `host` is requested to send.
 fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(), Failure> {
     let options = &args.far;
-    let spec = spec(&options.engine, options.size)?;
+    let asked_ipv6 = IpVersion::is_v6(options.ip);
+    let spec = spec(&options.engine, options.size(asked_ipv6))?;
     if options.engine.queues > 1 {
         return Err(Failure::Usage("--from uses one queue".into()));
     }
     let _awake = settle(&options.engine)?;
     let secret = args.secret.read()?;
-    let mut sender = Far::connect_by(host, IpVersion::is_v6(options.ip), secret.as_deref())?;
+    let mut sender = Far::connect_by(host, asked_ipv6, secret.as_deref())?;
     let ip = sender.address().ip();
     if options.ip.is_some_and(|asked| (asked == IpVersion::V6) != ip.is_ipv6()) {
         return Err(Failure::Usage(format!("{host} is {ip}, which is not of the version of --ip")));
     }
+    let size = options.size(ip.is_ipv6());
     let choice = Choice {
         ifname: options.engine.interface.clone(),
         queue: options.engine.queue.unwrap_or(0),
@@ -91,7 +93,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         role: Role::Receive,
         engine: spec,
         pace: args.rate.map_or(Pace::Flood, Pace::Rate),
-        payload_bytes: options.size,
+        payload_bytes: size,
         flows: 1,
         first_flow: 0,
         session: Some(random_session()?),
@@ -140,7 +142,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
     let measurement = received_from(own?, sent.role);
-    summary(context, Role::Receive, &measurement, (options.size, ip.is_ipv6()), true)
+    summary(context, Role::Receive, &measurement, (size, ip.is_ipv6()), true)
 }
 
 /// UDP port that a peer sends from.
@@ -370,7 +372,9 @@ fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
 }
 
 fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
-    let spec = spec(&args.engine, args.size)?;
+    let ipv6 = IpVersion::is_v6(args.ip);
+    let size = args.size(ipv6);
+    let spec = spec(&args.engine, size)?;
     let _awake = settle(&args.engine)?;
     if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
         return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
@@ -380,13 +384,13 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         queue: args.engine.queue.unwrap_or(0),
         port: args.port,
     };
-    let local = endpoint::listening(&choice, IpVersion::is_v6(args.ip))?;
+    let local = endpoint::listening(&choice, ipv6)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let task = Task {
         role,
         engine: spec,
         pace: Pace::Flood,
-        payload_bytes: args.size,
+        payload_bytes: size,
         flows: 1,
         first_flow: 0,
         session: None,
@@ -430,7 +434,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }
-    summary(context, role, &measurement, (args.size, IpVersion::is_v6(args.ip)), false)
+    summary(context, role, &measurement, (size, ipv6), false)
 }
 
 /// Runs a task on one queue, or on several with a thread each.

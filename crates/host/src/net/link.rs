@@ -199,8 +199,8 @@ pub fn delete(index: u32) -> Result<(), NetError> {
     })
 }
 
-/// Adds an address with a prefix of `prefix` bits; the kernel adds the route to that network. An IPv6 address
-/// is usable at once: no other host is asked if it has that one.
+/// Adds an address with a prefix of `prefix` bits; the kernel adds the route to that network. No other
+/// host is asked if it has an IPv6 address already; the kernel enters the address's own route in the background.
 pub fn add_address(index: u32, ip: impl Into<IpAddr>, prefix: u8) -> Result<(), NetError> {
     let ip = ip.into();
     ask(format!("adding {ip}/{prefix} to interface {index}"), |socket| {

@@ -221,6 +221,13 @@ mod tests {
     }
 
     #[test]
+    fn headers_of_ipv6_leave_20_bytes_less_of_an_mtu() {
+        for (ipv6, most) in [(false, 1472), (true, 1452)] {
+            assert_eq!([mtu_for(most, ipv6), mtu_for(most + 1, ipv6)], [1500, 3400]);
+        }
+    }
+
+    #[test]
     fn interrupts_are_deferred_at_both_ends_during_a_trial_only() {
         let _alone = alone();
         let load = testkit::arms::load(&crate::Probe, "ping", Duration::from_millis(20));

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use common::{FAR_PORT, NEAR_PORT, alone, engines, local, remote};
-use io::{AnyEngine, Arrival, Engine, EngineSpec, Role, Setup};
+use io::{AnyEngine, Arrival, Engine, EngineKind, EngineSpec, Role, Setup};
 use lab::{Pair, PairSpec};
 use testkit::engines::{open, towards};
 use wire::probe::{Header, Kind};
@@ -103,13 +103,18 @@ fn exchange(name: &str, spec: &EngineSpec) {
     let (near, far) = (&pair.near, &pair.far);
     let second: IpAddr = "fd77::3".parse().expect("an address");
     far.run(|| host::net::add_address(far.ifindex, second, 64)).expect("the lab").expect("added");
+    let is_own = || far.run(|| host::net::route_to(second)).expect("the lab");
+    let is_entered = || is_own().is_ok_and(|route| route.ifindex != far.ifindex);
+    assert!(testkit::until(Duration::from_secs(60), is_entered), "{second} has no route");
     let (near_local, far_local) = (local(near, NEAR_PORT), local(far, FAR_PORT));
     let to = remote(far, FAR_PORT);
     let mut receiver = open(far, &Setup::receive(spec, &far_local, SIZE_BYTES)).expect(name);
     let mut sender =
         open(near, &towards(spec, Role::Send, &near_local, &to, SIZE_BYTES)).expect(name);
-    // The same port of another address, and another port of the same address.
-    let asked = [SocketAddr::new(second, FAR_PORT), SocketAddr::new(far.load_ip(), DNS_PORT)];
+    // The same port of another address, and another port of the same address. AF_PACKET sees a copy of what is
+    // for the host, at any address.
+    let second_port = FAR_PORT + u16::from(spec.kind == EngineKind::Packet);
+    let asked = [SocketAddr::new(second, second_port), SocketAddr::new(far.load_ip(), DNS_PORT)];
     let answering = asked.map(|at| socket(far, at));
     let asking = socket(near, SocketAddr::new(near.load_ip(), 0));
     let (mut sent, mut arrived) = (Digest::default(), Digest::default());
