@@ -8,7 +8,7 @@
  * bytes and sent too. Frames leave on the other interface's egress, where no
  * filter sits, so nothing is filtered twice.
  */
-#include "frame.h"
+#include "ipv6.h"
 #include <bpf/bpf_core_read.h>
 
 #define KEPT_BYTES_MAX 2048
@@ -111,6 +111,7 @@ static __always_inline __u32 udp_offset(struct __sk_buff *skb)
 	struct ethernet eth;
 	struct vlan vlan;
 	struct ipv4 ip;
+	struct ipv6 v6;
 	struct udp udp;
 	__be16 type;
 	__u32 bytes;
@@ -125,10 +126,18 @@ static __always_inline __u32 udp_offset(struct __sk_buff *skb)
 		at += sizeof(vlan);
 		type = vlan.type;
 	}
-	if (type != bpf_htons(TYPE_IPV4) || bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-		return 0;
-	bytes = ipv4_header_bytes(&ip);
-	if (!bytes || ip.protocol != PROTOCOL_UDP || ip.fragment & bpf_htons(FRAGMENT_MASK))
+	if (type == bpf_htons(TYPE_IPV6)) {
+		if (bpf_skb_load_bytes(skb, at, &v6, sizeof(v6)) || v6.next != PROTOCOL_UDP)
+			return 0;
+		bytes = sizeof(v6);
+	} else {
+		if (type != bpf_htons(TYPE_IPV4) || bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return 0;
+		bytes = ipv4_header_bytes(&ip);
+		if (ip.protocol != PROTOCOL_UDP || ip.fragment & bpf_htons(FRAGMENT_MASK))
+			return 0;
+	}
+	if (!bytes)
 		return 0;
 	at += bytes;
 	if (bpf_skb_load_bytes(skb, at, &udp, sizeof(udp)))

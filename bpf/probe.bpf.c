@@ -11,7 +11,7 @@
 #define ADDRESSES_MAX 16
 
 struct config {
-	__be32 addresses[ADDRESSES_MAX]; /* destinations */
+	__be32 addresses[ADDRESSES_MAX][4]; /* destinations; IPv4 as ::ffff:a.b.c.d */
 	__u16 udp_port; /* host order; 0 redirects no UDP */
 	__u8 address_count;
 	__u8 arp_icmp;
@@ -20,24 +20,48 @@ struct config {
 const volatile struct config config = {};
 
 /* Transit traffic and traffic to the host's other addresses are the stack's. */
-static __always_inline int is_own(__be32 destination)
+static __always_inline int is_own(__be32 a, __be32 b, __be32 c, __be32 d)
 {
 	int i;
 
 #pragma unroll
 	for (i = 0; i < ADDRESSES_MAX; i++) {
+		const volatile __be32 *own = config.addresses[i];
+
 		if (i >= config.address_count)
 			return 0;
-		if (config.addresses[i] == destination)
+		if (own[3] == d && own[2] == c && own[1] == b && own[0] == a)
 			return 1;
 	}
 	return 0;
 }
 
+static __always_inline int is_own_port(struct udp *udp, void *end)
+{
+	if ((void *)(udp + 1) > end)
+		return 0;
+	return config.udp_port && udp->destination == bpf_htons(config.udp_port);
+}
+
+/* Fragments and packets with extension headers are the stack's, and so is ICMPv6, which resolves
+ * neighbours.
+ */
+static __always_inline int is_ours_v6(struct ipv6 *ip, void *end)
+{
+	__be32 *to = ip->destination;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	if (bpf_ntohl(ip->first) >> 28 != 6)
+		return 0;
+	if (ip->next != PROTOCOL_UDP || !is_own(to[0], to[1], to[2], to[3]))
+		return 0;
+	return is_own_port((void *)(ip + 1), end);
+}
+
 static __always_inline int is_ours(void *at, void *end)
 {
 	struct ipv4 *ip;
-	struct udp *udp;
 	__be16 type;
 	__u32 bytes;
 
@@ -46,6 +70,8 @@ static __always_inline int is_ours(void *at, void *end)
 		return 0;
 	if (type == bpf_htons(TYPE_ARP))
 		return config.arp_icmp;
+	if (type == bpf_htons(TYPE_IPV6))
+		return is_ours_v6(at, end);
 	if (type != bpf_htons(TYPE_IPV4))
 		return 0;
 
@@ -54,20 +80,14 @@ static __always_inline int is_ours(void *at, void *end)
 		return 0;
 	if (ip->fragment & bpf_htons(FRAGMENT_MASK))
 		return 0;
-	if (!is_own(ip->destination))
+	if (!is_own(0, 0, bpf_htonl(0xffff), ip->destination))
 		return 0;
 	if (ip->protocol == PROTOCOL_ICMP)
 		return config.arp_icmp;
 	if (ip->protocol != PROTOCOL_UDP)
 		return 0;
 	bytes = ipv4_header_bytes(ip);
-	if (!bytes)
-		return 0;
-
-	udp = at + bytes;
-	if ((void *)(udp + 1) > end)
-		return 0;
-	return config.udp_port && udp->destination == bpf_htons(config.udp_port);
+	return bytes ? is_own_port(at + bytes, end) : 0;
 }
 
 SEC("xdp")

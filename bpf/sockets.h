@@ -6,7 +6,7 @@
 #ifndef WIREPATH_SOCKETS_H
 #define WIREPATH_SOCKETS_H
 
-#include "frame.h"
+#include "ipv6.h"
 
 struct counts {
 	__u64 redirected;

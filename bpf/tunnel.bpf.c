@@ -6,7 +6,6 @@
  */
 #include "sockets.h"
 
-#define TYPE_IPV6 0x86dd
 #define TYPE_BRIDGED 0x6558
 #define PROTOCOL_GRE 47
 
@@ -40,15 +39,6 @@ struct {
 	__type(key, struct tunnel_id);
 	__type(value, __u32);
 } tunnels SEC(".maps");
-
-struct ipv6 {
-	__be32 first; /* version, traffic class, flow label */
-	__be16 payload_bytes;
-	__u8 next;
-	__u8 hops;
-	__be32 source[4];
-	__be32 destination[4];
-};
 
 struct vxlan {
 	__u8 flags;

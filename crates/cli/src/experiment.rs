@@ -20,7 +20,7 @@ use time::macros::format_description;
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::shared_args::{LimitArgs, RunArgs};
+use crate::shared_args::{IpVersion, LimitArgs, RunArgs};
 use crate::{console, far_args, machine, results, signals};
 
 /// An experiment to run: arms of a path under a load.
@@ -280,6 +280,7 @@ pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> 
         size_bytes: size_bytes(kind, args.size)?,
         rate_pps: args.rate.unwrap_or(kind.rate_pps),
         trial: args.trial.unwrap_or(kind.trial),
+        ipv6: IpVersion::is_v6(args.ip),
         far: args.far.read()?,
     })
 }
@@ -307,6 +308,9 @@ pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, Stri
     }
     if load.rate_pps > 0 {
         parameters.insert("rate_pps".to_owned(), load.rate_pps.to_string());
+    }
+    if load.ipv6 {
+        parameters.insert("ip".to_owned(), "6".to_owned());
     }
     parameters.extend(load.far.iter().flat_map(far_args::parameters));
     parameters

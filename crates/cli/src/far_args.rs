@@ -1,13 +1,13 @@
 //! Arguments of experiments between two hosts.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
 use lab::FarEnd;
 use model::TwoHosts;
 
 use crate::exit::Failure;
-use crate::shared_args::{SecretArgs, parse_ipv4};
+use crate::shared_args::{SecretArgs, parse_ip};
 
 /// The far end of an experiment between two hosts.
 #[derive(Debug, Clone, Args)]
@@ -21,8 +21,8 @@ pub(crate) struct FarEndArgs {
     #[arg(long, value_name = "HOST", hide = true, group = "host")]
     pub(crate) peer: Option<String>,
     /// Address of the far end for the load; default: the route's own
-    #[arg(long, value_name = "IP", requires = "host", value_parser = parse_ipv4)]
-    pub(crate) far_address: Option<Ipv4Addr>,
+    #[arg(long, value_name = "IP", requires = "host", value_parser = parse_ip)]
+    pub(crate) far_address: Option<IpAddr>,
     /// Direction of a load that goes one way, as this host sees it; default: send, with `tune prove` receive
     #[arg(long, value_enum, requires = "host")]
     pub(crate) direction: Option<Direction>,

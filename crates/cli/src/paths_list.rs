@@ -63,6 +63,7 @@ fn describe(path: &dyn Path) -> PathDoc {
         size_bytes: 64,
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
+        ipv6: false,
         far: None,
     };
     let loads: Vec<Load> = path.loads().iter().map(load).collect();

@@ -29,6 +29,9 @@ pub(crate) struct RunArgs {
     /// Measured part of one trial; default: the load's own
     #[arg(long, value_parser = parse_duration)]
     pub(crate) trial: Option<Duration>,
+    /// IP version of the load (path probe); default: 4, or that of the far end's address
+    #[arg(long, value_name = "4|6", hide_possible_values = true)]
+    pub(crate) ip: Option<IpVersion>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
@@ -206,14 +209,42 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     size.as_u64().try_into().map_err(|_| format!("{text:?} is too large"))
 }
 
+/// IP version of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IpVersion {
+    #[value(name = "4")]
+    V4,
+    #[value(name = "6")]
+    V6,
+}
+
+impl IpVersion {
+    /// True if a choice is IPv6.
+    pub(crate) fn is_v6(choice: Option<IpVersion>) -> bool {
+        choice == Some(IpVersion::V6)
+    }
+}
+
 /// An address that the probe can measure.
+pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    match text.parse().map(|ip: IpAddr| ip.to_canonical()) {
+        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => Err(
+            "that is an address of one link; give the host's global or unique local one (ip -6 address)"
+                .to_owned(),
+        ),
+        Ok(ip) => Ok(ip),
+        Err(_) => Err("that is no address; give one such as 192.0.2.7 or fd00::7".to_owned()),
+    }
+}
+
+/// An address that the generator can send to.
 pub(crate) fn parse_ipv4(text: &str) -> Result<Ipv4Addr, String> {
-    match text.parse() {
-        Ok(IpAddr::V4(ip)) => Ok(ip),
-        Ok(IpAddr::V6(_)) => {
-            Err("IPv6 is not measured yet; give the host's IPv4 address".to_owned())
+    match parse_ip(text)? {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(_) => {
+            Err("the generator sends no UDP checksums, which IPv6 requires; give an IPv4 address"
+                .to_owned())
         }
-        Err(_) => Err("that is no IPv4 address; give one such as 192.0.2.7".to_owned()),
     }
 }
 
@@ -222,10 +253,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_address_is_refused_with_the_alternative() {
-        assert_eq!(parse_ipv4("192.0.2.7"), Ok(Ipv4Addr::new(192, 0, 2, 7)));
+    fn addresses_of_both_ip_versions_are_read_and_those_of_a_link_are_refused() {
+        for (text, ip) in
+            [("192.0.2.7", "192.0.2.7"), ("fd00::7", "fd00::7"), ("::ffff:1.2.3.4", "1.2.3.4")]
+        {
+            assert_eq!(parse_ip(text), Ok(ip.parse().unwrap()), "{text}");
+        }
+        assert!(parse_ip("fe80::1").unwrap_err().contains("unique local"));
+        assert!(parse_ip("db2").unwrap_err().contains("192.0.2.7"));
         assert!(parse_ipv4("::1").unwrap_err().contains("IPv4 address"));
-        assert!(parse_ipv4("db2").unwrap_err().contains("192.0.2.7"));
     }
 
     #[test]

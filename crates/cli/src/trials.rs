@@ -36,13 +36,16 @@ pub(crate) struct TrialsArgs {
     /// Measured part of one trial in milliseconds
     #[arg(long)]
     trial_ms: u64,
+    /// IPv6 in place of IPv4
+    #[arg(long)]
+    ipv6: bool,
 }
 
 impl TrialsArgs {
     /// Arguments for another build that runs trials of `arm` under `load`.
     pub(crate) fn of(path: &str, load: &Load, arm: &Arm) -> Vec<String> {
         let name = if arm.switches.is_empty() { "baseline".into() } else { arm.switches.joined() };
-        [
+        let arguments = [
             "trials",
             path,
             "--load",
@@ -56,8 +59,8 @@ impl TrialsArgs {
             "--trial-ms",
             &load.trial.as_millis().to_string(),
         ]
-        .map(str::to_owned)
-        .into()
+        .map(str::to_owned);
+        arguments.into_iter().chain(load.ipv6.then(|| "--ipv6".to_owned())).collect()
     }
 }
 
@@ -89,6 +92,7 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<(), Failure> {
         size_bytes: args.size_bytes,
         rate_pps: args.rate_pps,
         trial: Duration::from_millis(args.trial_ms.max(1)),
+        ipv6: args.ipv6,
         far: None,
     };
     let arm =

@@ -1,6 +1,6 @@
 //! Routes, neighbours, interfaces and offloads of a lab.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +17,11 @@ fn pair() -> Pair {
     Pair::new(&PairSpec::default()).unwrap()
 }
 
-fn resolve_at(end: &End, ip: Ipv4Addr, interface: Option<&str>) -> Result<Resolved, NetError> {
+fn resolve_at(
+    end: &End,
+    ip: impl Into<IpAddr> + Send,
+    interface: Option<&str>,
+) -> Result<Resolved, NetError> {
     end.run(|| resolve(ip, interface)).unwrap()
 }
 
@@ -28,7 +32,7 @@ fn a_frame_to_the_other_end_gets_all_it_needs() {
         let expected = Resolved {
             ifindex: near.ifindex,
             ifname: "wp-near".into(),
-            source_ip: near.ip,
+            source_ip: near.ip.into(),
             next_hop_mac: far.mac,
             own_mac: near.mac,
             mtu_bytes: 1500,
@@ -36,7 +40,7 @@ fn a_frame_to_the_other_end_gets_all_it_needs() {
         assert_eq!(resolve_at(near, far.ip, interface).unwrap(), expected);
     }
     let route = near.run(|| route_to(far.ip)).unwrap().unwrap();
-    assert_eq!((route.ifindex, route.gateway, route.source), (near.ifindex, None, near.ip));
+    assert_eq!((route.ifindex, route.gateway, route.source), (near.ifindex, None, near.ip.into()));
 }
 
 #[test]
@@ -44,9 +48,37 @@ fn an_unknown_neighbour_is_made_known() {
     let Pair { near, far } = &pair();
     let second = Ipv4Addr::new(10, 77, 0, 3);
     far.run(|| net::add_address(far.ifindex, second, 24)).unwrap().unwrap();
-    assert_eq!(near.run(|| neighbour(near.ifindex, second)).unwrap().unwrap(), None);
+    let known = || near.run(|| neighbour(near.ifindex, second.into())).unwrap().unwrap();
+    assert_eq!(known(), None);
     assert_eq!(resolve_at(near, second, None).unwrap().next_hop_mac, far.mac);
-    assert_eq!(near.run(|| neighbour(near.ifindex, second)).unwrap().unwrap(), Some(far.mac));
+    assert_eq!(known(), Some(far.mac));
+}
+
+#[test]
+fn routes_and_neighbours_of_ipv6_are_those_of_the_kernel() {
+    let pair = Pair::new(&PairSpec { ipv6: true, ..PairSpec::default() }).unwrap();
+    let Pair { near, far } = &pair;
+    let found = resolve_at(near, far.load_ip(), None).unwrap();
+    assert_eq!((found.source_ip, found.next_hop_mac), (near.load_ip(), far.mac));
+    let route = near.run(|| route_to(far.load_ip())).unwrap().unwrap();
+    assert_eq!((route.ifindex, route.gateway), (near.ifindex, None));
+    // One that the kernel must ask for.
+    let second: IpAddr = "fd77::3".parse().unwrap();
+    far.run(|| net::add_address(far.ifindex, second, 64)).unwrap().unwrap();
+    let own_route = || far.run(|| route_to(second)).unwrap().unwrap().ifindex;
+    assert!(testkit::until(Duration::from_secs(60), || own_route() != far.ifindex));
+    let known = || near.run(|| neighbour(near.ifindex, second)).unwrap().unwrap();
+    assert_eq!(known(), None);
+    assert_eq!(resolve_at(near, second, None).unwrap().next_hop_mac, far.mac);
+    assert_eq!(known(), Some(far.mac));
+    let of = |like: IpAddr| far.run(|| net::addresses_like(far.ifindex, like)).unwrap().unwrap();
+    let all = of(second);
+    assert!(all.contains(&(second, 64)) && all.contains(&(far.load_ip(), 64)), "{all:?}");
+    assert_eq!(of(far.ip.into()), [(far.ip.into(), 24)]);
+    let silent = resolve_at(near, "fd77::9".parse::<IpAddr>().unwrap(), None).unwrap_err();
+    assert!(matches!(silent, NetError::NoNeighbour { .. }), "{silent:?}");
+    let no_route = resolve_at(near, "fd78::1".parse::<IpAddr>().unwrap(), None).unwrap_err();
+    assert!(matches!(no_route, NetError::NoRoute { .. }), "{no_route:?}");
 }
 
 #[test]
@@ -65,7 +97,7 @@ fn a_router_on_the_way_is_the_next_hop() {
     assert!(finished.status.success(), "{finished:?}");
     let beyond = Ipv4Addr::new(192, 0, 2, 7);
     let route = near.run(|| route_to(beyond)).unwrap().unwrap();
-    assert_eq!(route.gateway, Some(far.ip));
+    assert_eq!(route.gateway, Some(far.ip.into()));
     assert_eq!(resolve_at(near, beyond, None).unwrap().next_hop_mac, far.mac);
 }
 

@@ -1,6 +1,6 @@
 //! The trait of all engines and their settings.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -134,15 +134,15 @@ pub struct Local {
     pub queues: u32,
     pub mac: [u8; 6],
     /// Unspecified for an end that answers at any of `addresses`.
-    pub ip: Ipv4Addr,
-    /// Addresses of the interface, if `ip` is unspecified; empty otherwise.
-    pub addresses: Vec<Ipv4Addr>,
+    pub ip: IpAddr,
+    /// Addresses of the interface in that IP version, if `ip` is unspecified; empty otherwise.
+    pub addresses: Vec<IpAddr>,
     pub port: u16,
 }
 
 impl Local {
     /// Addresses that datagrams for this end may be sent to.
-    pub fn destinations(&self) -> &[Ipv4Addr] {
+    pub fn destinations(&self) -> &[IpAddr] {
         if self.ip.is_unspecified() { &self.addresses } else { std::slice::from_ref(&self.ip) }
     }
 }
@@ -151,7 +151,7 @@ impl Local {
 pub struct Remote {
     /// MAC address of the next hop.
     pub mac: [u8; 6],
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     pub port: u16,
 }
 

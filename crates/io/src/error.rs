@@ -15,7 +15,7 @@ pub enum IoError {
         "UDP port {port} of {ip} is taken; stop the program that has it, or choose another with --port"
     )]
     PortTaken {
-        ip: std::net::Ipv4Addr,
+        ip: std::net::IpAddr,
         port: u16,
         #[source]
         source: io::Error,

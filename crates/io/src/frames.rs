@@ -1,18 +1,19 @@
 //! Whole frames for packet engines: headers around a payload, the payload of an arrived frame, and
 //! echoes built in place.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
-use wire::frame::{self, HEADERS_BYTES, IPV4_OFFSET, RestSum, UDP_OFFSET, UdpMeta, UdpTemplate};
+use wire::ethernet;
+use wire::frame::{self, RestSum, UdpMeta, UdpTemplate};
 use wire::probe::{self, Kind};
-use wire::{checksum, ethernet, ipv4, udp};
 
 use crate::engine::{Arrival, Local, Remote, Setup};
 use crate::error::IoError;
 
-/// Length of the frame around a payload, in bytes.
-pub(crate) fn frame_bytes(payload_bytes: usize) -> usize {
-    HEADERS_BYTES + payload_bytes
+/// Length of the frame around a payload between addresses of the version of `ip`, in bytes.
+pub(crate) fn frame_bytes(ip: IpAddr, payload_bytes: usize) -> usize {
+    frame::headers_bytes(ip) + payload_bytes
 }
 
 /// Headers of all datagrams of one flow.
@@ -32,7 +33,7 @@ impl Template {
         flow: u16,
         payload_bytes: usize,
     ) -> Result<Self, IoError> {
-        let packet_bytes = payload_bytes + HEADERS_BYTES - ethernet::HEADER_BYTES;
+        let packet_bytes = frame_bytes(remote.ip, payload_bytes) - ethernet::HEADER_BYTES;
         let refused = |why: String| IoError::PayloadSize {
             payload_bytes,
             why,
@@ -79,7 +80,7 @@ impl Template {
     #[inline]
     pub(crate) fn build(&self, frame: &mut [u8], fill: &mut impl FnMut(&mut [u8])) {
         if self.wipe {
-            frame[HEADERS_BYTES + probe::HEADER_BYTES..].fill(0);
+            frame[self.headers.headers_bytes() + probe::HEADER_BYTES..].fill(0);
         }
         self.build_unchecked(frame, fill);
         // Cannot fail: `new` refused payloads without room for the probe header.
@@ -87,7 +88,8 @@ impl Template {
         debug_assert!(filled.is_ok());
     }
 
-    /// Writes a frame without UDP checksum, which IPv4 allows; returns the range of the payload.
+    /// Writes a frame without UDP checksum, which IPv4 allows and IPv6 does not; returns the range of the
+    /// payload.
     pub fn build_unchecked(
         &self,
         frame: &mut [u8],
@@ -96,8 +98,9 @@ impl Template {
         // Cannot fail: engines hand out frames of `frame_bytes`.
         let written = self.headers.write_into(frame);
         debug_assert!(written.is_ok());
-        fill(&mut frame[HEADERS_BYTES..]);
-        HEADERS_BYTES..frame.len()
+        let at = self.headers.headers_bytes();
+        fill(&mut frame[at..]);
+        at..frame.len()
     }
 }
 
@@ -121,67 +124,19 @@ pub(crate) fn payload_of_part(head: &[u8], packet_bytes: usize) -> Option<Part> 
     Some(Part { part: range.start.min(head.len())..range.end.min(head.len()), whole_bytes })
 }
 
-/// Makes a whole received frame its own answer, when `answer` gives it a reply number: headers
-/// swapped, kind and reply written, checksum updated. Returns true if it is one.
+/// Makes a received frame of `frame_bytes`, or its first part, its own answer, when `answer` gives it a reply
+/// number: headers swapped, kind and reply written, checksum updated. Returns true if it is one.
 pub(crate) fn turn_around(
-    frame: &mut [u8],
+    head: &mut [u8],
+    frame_bytes: usize,
     stamp_ns: Option<u64>,
     answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
 ) -> bool {
-    let Some(range) = payload_of(frame) else { return false };
-    let payload_bytes = range.len();
-    let payload = &mut frame[range];
-    let Some(reply) = answer(&mut Arrival { payload, payload_bytes, stamp_ns }) else {
-        return false;
-    };
-    frame::answer_probe(frame, Kind::Pong, reply).is_ok()
-}
-
-/// As [`turn_around`], for the first frame of a longer packet. Only frames without VLAN tag
-/// and IPv4 options; a checksum that the sender left unfinished becomes none, as the rest of
-/// the payload is not at hand to finish it.
-pub(crate) fn turn_around_part(
-    head: &mut [u8],
-    packet_bytes: usize,
-    answer: &mut impl FnMut(&mut Arrival<'_>) -> Option<u32>,
-) -> bool {
-    let plain = payload_of_part(head, packet_bytes)
-        .filter(|p| p.part.start == HEADERS_BYTES && p.part.len() >= probe::HEADER_BYTES);
-    let Some(Part { part, whole_bytes }) = plain else { return false };
-    let at = part.start;
+    let Some(Part { part, whole_bytes }) = payload_of_part(head, frame_bytes) else { return false };
     let payload = &mut head[part];
-    let mut arrival = Arrival { payload, payload_bytes: whole_bytes, stamp_ns: None };
+    let mut arrival = Arrival { payload, payload_bytes: whole_bytes, stamp_ns };
     let Some(reply) = answer(&mut arrival) else { return false };
-    let checksum_at = UDP_OFFSET + udp::CHECKSUM_OFFSET;
-    let found = u16::from_be_bytes([head[checksum_at], head[checksum_at + 1]]);
-    let header = at..at + probe::HEADER_BYTES;
-    let before = checksum::sum(&head[header.clone()]);
-    answer_in_place(&mut head[header.clone()], reply);
-    let updated = checksum::update_udp(found, before, checksum::sum(&head[header]));
-    let ip = |offset: usize| {
-        let at = IPV4_OFFSET + offset;
-        std::net::Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3])
-    };
-    let len = (whole_bytes + udp::HEADER_BYTES) as u16;
-    let unfinished = checksum::pseudo_header_sum(
-        ip(ipv4::SRC_OFFSET),
-        ip(ipv4::DST_OFFSET),
-        ipv4::PROTOCOL_UDP,
-        len,
-    );
-    let checksum = if found == 0 || found == unfinished { 0 } else { updated };
-    head[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
-    swap(head, ethernet::DST_OFFSET, ethernet::SRC_OFFSET, 6);
-    swap(head, IPV4_OFFSET + ipv4::SRC_OFFSET, IPV4_OFFSET + ipv4::DST_OFFSET, 4);
-    swap(head, UDP_OFFSET + udp::SRC_PORT_OFFSET, UDP_OFFSET + udp::DST_PORT_OFFSET, 2);
-    true
-}
-
-/// Swaps two fields of `len` bytes that do not overlap.
-fn swap(bytes: &mut [u8], first: usize, second: usize, len: usize) {
-    for n in 0..len {
-        bytes.swap(first + n, second + n);
-    }
+    frame::answer_probe_of_head(head, frame_bytes, Kind::Pong, reply).is_ok()
 }
 
 /// Makes a ping's payload its answer; nothing behind the probe header changes.
@@ -194,14 +149,15 @@ pub(crate) fn answer_in_place(payload: &mut [u8], reply: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use wire::frame::{UdpChecksum, verify_checksums};
     use wire::probe::Header;
 
     use super::*;
 
-    fn ends(mtu_bytes: u32) -> (Local, Remote) {
+    const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+    const V6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+    fn ends([near, far]: [&str; 2], mtu_bytes: u32) -> (Local, Remote) {
         let local = Local {
             ifindex: 1,
             ifname: "veth0".into(),
@@ -209,19 +165,19 @@ mod tests {
             queue: 0,
             queues: 1,
             mac: [2, 0, 0, 0, 0, 1],
-            ip: Ipv4Addr::new(10, 77, 0, 1),
+            ip: near.parse().unwrap(),
             addresses: Vec::new(),
             port: 9001,
         };
-        (local, Remote { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::new(10, 77, 0, 2), port: 9000 })
+        (local, Remote { mac: [2, 0, 0, 0, 0, 2], ip: far.parse().unwrap(), port: 9000 })
     }
 
     fn header(sequence: u32) -> Header {
         Header { kind: Kind::Ping, flow: 0, session: 7, sequence, reply: 0, time_ns: 123_456 }
     }
 
-    fn built(payload_bytes: usize, wipe: bool, stale: u8) -> Vec<u8> {
-        let (local, remote) = ends(9000);
+    fn built(ips: [&str; 2], payload_bytes: usize, wipe: bool, stale: u8) -> Vec<u8> {
+        let (local, remote) = ends(ips, 9000);
         let template =
             Template { wipe, ..Template::new(&local, &remote, 0, payload_bytes).unwrap() };
         let mut frame = vec![stale; template.frame_bytes()];
@@ -231,51 +187,60 @@ mod tests {
 
     #[test]
     fn a_built_frame_has_valid_checksums_whatever_the_frame_held_before() {
-        for size in [24, 25, 64, 1460] {
-            assert_eq!(verify_checksums(&built(size, true, 0xa5)).unwrap(), UdpChecksum::Valid);
-            assert_eq!(verify_checksums(&built(size, false, 0)).unwrap(), UdpChecksum::Valid);
+        for (ips, size) in [V4, V6].into_iter().flat_map(|ips| [24, 25, 64, 1460].map(|n| (ips, n)))
+        {
+            for (wipe, stale) in [(true, 0xa5), (false, 0)] {
+                let frame = built(ips, size, wipe, stale);
+                assert_eq!(verify_checksums(&frame).unwrap(), UdpChecksum::Valid);
+            }
         }
     }
 
     #[test]
     fn an_answer_is_swapped_numbered_and_has_valid_checksums() {
-        let mut frame = built(100, false, 0);
-        assert!(turn_around(&mut frame, None, &mut |_| Some(99)));
-        assert_eq!(verify_checksums(&frame).unwrap(), UdpChecksum::Valid);
-        let (meta, range) = frame::udp_payload(&frame).unwrap();
-        assert_eq!((meta.src_port, meta.dst_port), (9000, 9001));
-        let answered = Header::parse(&frame[range]).unwrap();
-        assert_eq!((answered.kind, answered.reply, answered.sequence), (Kind::Pong, 99, 42));
+        for ips in [V4, V6] {
+            let mut frame = built(ips, 100, false, 0);
+            let len = frame.len();
+            assert!(turn_around(&mut frame, len, None, &mut |_| Some(99)));
+            assert_eq!(verify_checksums(&frame).unwrap(), UdpChecksum::Valid);
+            let (meta, range) = frame::udp_payload(&frame).unwrap();
+            assert_eq!((meta.src_port, meta.dst_port), (9000, 9001));
+            assert_eq!([meta.src_ip.to_string(), meta.dst_ip.to_string()], [ips[1], ips[0]]);
+            let answered = Header::parse(&frame[range]).unwrap();
+            assert_eq!((answered.kind, answered.reply, answered.sequence), (Kind::Pong, 99, 42));
+        }
     }
 
     #[test]
     fn the_first_part_of_a_long_packet_is_answered_like_the_whole() {
-        let whole = {
-            let mut frame = built(5000, false, 0);
-            assert!(turn_around(&mut frame, None, &mut |_| Some(5)));
-            frame
-        };
-        let mut frame = built(5000, false, 0);
-        let len = frame.len();
-        assert!(turn_around_part(&mut frame[..2048], len, &mut |_| Some(5)));
-        assert_eq!(frame, whole);
+        for ips in [V4, V6] {
+            let [whole, part] = [usize::MAX, 2048].map(|bytes| {
+                let mut frame = built(ips, 5000, false, 0);
+                let len = frame.len();
+                assert!(turn_around(&mut frame[..bytes.min(len)], len, None, &mut |_| Some(5)));
+                frame
+            });
+            assert_eq!(part, whole);
+        }
     }
 
     #[test]
     fn what_is_not_answered_stays_as_it_was() {
-        let mut frame = built(64, false, 0);
-        let before = frame.clone();
-        assert!(!turn_around(&mut frame, None, &mut |_| None));
+        let mut frame = built(V4, 64, false, 0);
+        let (before, len) = (frame.clone(), frame.len());
+        assert!(!turn_around(&mut frame, len, None, &mut |_| None));
         assert_eq!(frame, before);
-        assert!(!turn_around(&mut [0; 60], None, &mut |_| Some(1)));
+        assert!(!turn_around(&mut [0; 60], 60, None, &mut |_| Some(1)));
     }
 
     #[test]
     fn a_payload_that_does_not_fit_names_the_mtu() {
-        let (local, remote) = ends(1500);
-        let error = Template::new(&local, &remote, 0, 1473).unwrap_err().to_string();
-        assert!(error.contains("MTU of 1500"), "{error}");
-        assert!(Template::new(&local, &remote, 0, 1472).is_ok());
-        assert!(Template::new(&local, &remote, 0, 8).is_err());
+        for (ips, most) in [(V4, 1472), (V6, 1452)] {
+            let (local, remote) = ends(ips, 1500);
+            let error = Template::new(&local, &remote, 0, most + 1).unwrap_err().to_string();
+            assert!(error.contains("of 1501 bytes") && error.contains("MTU of 1500"), "{error}");
+            assert!(Template::new(&local, &remote, 0, most).is_ok());
+            assert!(Template::new(&local, &remote, 0, 8).is_err());
+        }
     }
 }

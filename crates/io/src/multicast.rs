@@ -1,7 +1,7 @@
 //! Multicast: receiving groups through sockets or as whole frames, and sending to them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -50,9 +50,11 @@ impl Group {
                 IoError::Permission { what, capability: "CAP_NET_RAW", source }
             }
             io::ErrorKind::NetworkDown => IoError::LinkDown { ifname: self.ifname.clone() },
-            io::ErrorKind::AddrInUse => {
-                IoError::PortTaken { ip: *self.address.ip(), port: self.address.port(), source }
-            }
+            io::ErrorKind::AddrInUse => IoError::PortTaken {
+                ip: (*self.address.ip()).into(),
+                port: self.address.port(),
+                source,
+            },
             _ => IoError::System { what, ifname: self.ifname.clone(), source },
         }
     }
@@ -166,11 +168,9 @@ impl GroupReceiver {
             if let Some(count) = received.overflow_count {
                 self.overflow_count = count;
             }
-            each(GroupDatagram {
-                payload: received.bytes,
-                from: received.from,
-                stamp_ns: received.stamp_ns,
-            });
+            // The socket is of IPv4.
+            let SocketAddr::V4(from) = received.from else { continue };
+            each(GroupDatagram { payload: received.bytes, from, stamp_ns: received.stamp_ns });
         }
         Ok(taken)
     }

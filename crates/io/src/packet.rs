@@ -54,7 +54,7 @@ impl PacketEngine {
     fn with_port(setup: &Setup<'_>, port: Option<UdpSocket>) -> Result<Self, IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let templates = Template::for_flows(setup, false)?;
-        let frame_bytes = frames::frame_bytes(payload_bytes);
+        let frame_bytes = frames::frame_bytes(local.ip, payload_bytes);
         let failed = |what: &'static str| {
             move |source: std::io::Error| match source.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -66,9 +66,10 @@ impl PacketEngine {
                 _ => IoError::System { what, ifname: local.ifname.clone(), source },
             }
         };
+        let open_rx = if local.ip.is_ipv6() { PacketRx::open_v6 } else { PacketRx::open };
         let rx = role
             .receives()
-            .then(|| PacketRx::open(local.ifindex, local.port, RX_RING_BYTES))
+            .then(|| open_rx(local.ifindex, local.port, RX_RING_BYTES))
             .transpose()
             .map_err(failed("a packet receive ring"))?;
         let tx = role
@@ -178,11 +179,12 @@ impl Engine for PacketEngine {
         let mut used = 0;
         let taken = rx.take(self.batch, |frame, _, stamp_ns| {
             let stamp_ns = stamps.then_some(stamp_ns);
-            let room = used + frame.len() <= stash.len();
-            if room && frames::turn_around(frame, stamp_ns, answer) {
-                stash[used..used + frame.len()].copy_from_slice(frame);
-                used += frame.len();
-                lengths.push(frame.len());
+            let len = frame.len();
+            let room = used + len <= stash.len();
+            if room && frames::turn_around(frame, len, stamp_ns, answer) {
+                stash[used..used + len].copy_from_slice(frame);
+                used += len;
+                lengths.push(len);
             }
         });
         let mut returned = 0;

@@ -101,7 +101,7 @@ impl XdpEngine {
     ) -> Result<(Vec<Self>, Vec<Frames>), IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
-        let frame_bytes = frames::frame_bytes(payload_bytes);
+        let frame_bytes = frames::frame_bytes(local.ip, payload_bytes);
         // A received frame has the kernel's headroom of 256 bytes in front.
         let room = spec.frame_bytes as usize - 256;
         if frame_bytes > room && !multi_buffer {
@@ -360,12 +360,7 @@ impl Engine for XdpEngine {
         let full_before = self.socket.tx_full_count;
         let mut turned = 0;
         let taken = self.socket.rx_take(self.batch, |frame, frame_bytes| {
-            let whole = frame.len() == frame_bytes;
-            let turn = if whole {
-                frames::turn_around(frame, None, answer)
-            } else {
-                frames::turn_around_part(frame, frame_bytes, answer)
-            };
+            let turn = frames::turn_around(frame, frame_bytes, None, answer);
             turned += usize::from(turn);
             if turn { Then::Send } else { Then::Release }
         });
@@ -460,7 +455,7 @@ mod tests {
         let End { ifindex, ifname, mac, ip, .. } = &pair.far;
         let (ifindex, ifname) = (*ifindex, ifname.clone());
         let (mtu_bytes, queue, queues, port) = (1500, 0, 1, 9000);
-        let (mac, ip, addresses) = (*mac, *ip, Vec::new());
+        let (mac, ip, addresses) = (*mac, (*ip).into(), Vec::new());
         let local = Local { ifindex, ifname, mtu_bytes, queue, queues, mac, ip, addresses, port };
         let wait = |most| pair.far.run(|| wait_for_carrier(&local, most)).expect("the lab");
         wait(Duration::ZERO).expect("it has a link");

@@ -1,7 +1,7 @@
 //! Placement of the ends of a lab on CPUs, and accounting of CPU time.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::{End, LabError};
@@ -210,7 +210,7 @@ impl Placement {
 /// Engine settings for an end of a lab.
 ///
 /// - `ip`, `port`: of the end, or of a multicast group.
-pub fn local(end: &End, ip: Ipv4Addr, port: u16) -> Local {
+pub fn local(end: &End, ip: impl Into<IpAddr>, port: u16) -> Local {
     Local {
         ifindex: end.ifindex,
         ifname: end.ifname.clone(),
@@ -218,7 +218,7 @@ pub fn local(end: &End, ip: Ipv4Addr, port: u16) -> Local {
         queue: 0,
         queues: end.queues,
         mac: end.mac,
-        ip,
+        ip: ip.into(),
         addresses: Vec::new(),
         port,
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct End {
     pub mac: Mac,
     /// IPv4 address; unspecified for the middle of a [`super::Triple`], which has none.
     pub ip: Ipv4Addr,
+    /// IPv6 address, in a lab that has them.
+    pub ipv6: Option<Ipv6Addr>,
     /// Length of the network's prefix in bits.
     pub prefix: u8,
     /// Transmit and receive queues in use at the start.
@@ -31,6 +33,11 @@ pub struct End {
 }
 
 impl End {
+    /// Address of loads: the IPv6 one where the lab has it.
+    pub fn load_ip(&self) -> IpAddr {
+        self.ipv6.map_or(self.ip.into(), IpAddr::from)
+    }
+
     /// Runs `body` on a thread inside this end's namespace; see [`Netns::run`].
     pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, LabError> {
         Ok(self.netns.run(body)?)
@@ -68,6 +75,7 @@ pub(super) struct EndSpec {
     pub(super) ifname: &'static str,
     pub(super) mac: Mac,
     pub(super) ip: Option<Ipv4Addr>,
+    pub(super) ipv6: Option<Ipv6Addr>,
     pub(super) queues: u32,
     pub(super) mtu_bytes: u32,
     pub(super) gro: bool,
@@ -76,6 +84,7 @@ pub(super) struct EndSpec {
 
 /// Prefix length of every lab network.
 pub(super) const PREFIX: u8 = 24;
+const PREFIX_V6: u8 = 64;
 
 /// Creates an empty namespace with loopback up and IPv6 off, so that no router solicitation or
 /// multicast report mixes with the measured traffic.
@@ -126,6 +135,10 @@ fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
         if let Some(ip) = spec.ip {
             net::add_address(ifindex, ip, PREFIX)?;
         }
+        if let Some(ip) = spec.ipv6 {
+            enable_ipv6(spec.ifname)?;
+            net::add_address(ifindex, ip, PREFIX_V6)?;
+        }
         // Up first: a veth whose GRO is enabled while it is down does not poll, and drops frames
         // that are redirected to it.
         net::set_up(ifindex, true)?;
@@ -145,17 +158,40 @@ fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
         ifindex,
         mac: spec.mac,
         ip: spec.ip.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        ipv6: spec.ipv6,
         prefix: if spec.ip.is_some() { PREFIX } else { 0 },
         queues: spec.queues,
         mtu_bytes: spec.mtu_bytes,
     })
 }
 
+/// Enables IPv6 on an interface of a quiet namespace, without addresses and solicitations of the kernel's own.
+fn enable_ipv6(ifname: &str) -> Result<(), LabError> {
+    // Last the one that starts it.
+    let settings = [
+        ("addr_gen_mode", "1"),
+        ("router_solicitations", "0"),
+        ("accept_ra", "0"),
+        ("disable_ipv6", "0"),
+    ];
+    settings.into_iter().try_for_each(|(name, value)| {
+        let path = format!("/proc/sys/net/ipv6/conf/{ifname}/{name}");
+        fs::write(&path, value).map_err(|source| LabError::Sysctl { path, source })
+    })
+}
+
+/// True once packets to the IPv6 address of an end are its own, or if it has none: the kernel enters that
+/// route in the background.
+fn has_ipv6_route(end: &End) -> Result<bool, LabError> {
+    let Some(ip) = end.ipv6 else { return Ok(true) };
+    Ok(end.run(|| net::route_to(ip))?.is_ok_and(|route| route.ifindex != end.ifindex))
+}
+
 /// Waits until the interface can send. The carrier is up at once, but until the kernel's link watch
 /// has run, the interface has no queueing discipline and drops packets.
 fn wait_until_running(end: &End) -> Result<(), LabError> {
-    for _ in 0..1000 {
-        if end.link()?.is_running {
+    for _ in 0..10_000 {
+        if end.link()?.is_running && has_ipv6_route(end)? {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(1));

@@ -1,6 +1,8 @@
 //! Route of a load to the settings of a plan: over the path's own topology or through the plan's
 //! namespace.
 
+use std::net::IpAddr;
+
 use host::net::{self, Mac};
 use host::netns::Netns;
 use host::tune::{Place, Plan, Ready, Target};
@@ -136,8 +138,11 @@ fn check_route(far: &FarEnd, plan: &Plan, interface: &str) -> Result<(), PathErr
     }
     // The others, and host names, are checked when the path connects.
     let FarEnd::Peer(peer) = far else { return Ok(()) };
-    let host = peer.rsplit_once(':').map_or(&**peer, |(host, _)| host);
-    let Ok(ip) = host.parse() else { return Ok(()) };
+    let host = match (peer.parse::<IpAddr>(), peer.rsplit_once(':')) {
+        (Err(_), Some((host, _))) if !peer.ends_with(']') => host,
+        _ => peer,
+    };
+    let Ok(ip) = host.trim_matches(['[', ']']).parse::<IpAddr>() else { return Ok(()) };
     let route = net::route_to(ip).map_err(PathError::part)?;
     let named = net::link_named(interface).map_err(PathError::part)?;
     if route.ifindex == named.index {

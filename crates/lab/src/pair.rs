@@ -1,6 +1,6 @@
 //! Two namespaces joined by a wire.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::End;
 use super::end::{EndSpec, join, quiet_netns};
@@ -18,11 +18,13 @@ pub struct PairSpec {
     pub gro: bool,
     /// Segmentation offload for TCP and UDP: large packets cross the wire unsegmented.
     pub tso: bool,
+    /// Each end has an IPv6 address too, which loads use.
+    pub ipv6: bool,
 }
 
 impl Default for PairSpec {
     fn default() -> Self {
-        PairSpec { queues: 1, mtu_bytes: 1500, gro: false, tso: true }
+        PairSpec { queues: 1, mtu_bytes: 1500, gro: false, tso: true, ipv6: false }
     }
 }
 
@@ -33,6 +35,9 @@ impl PairSpec {
             // Locally administered; the same in every run, so that captures can be compared.
             mac: [0x02, b'w', b'p', 0, 0, number],
             ip,
+            ipv6: ip
+                .filter(|_| self.ipv6)
+                .map(|_| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number.into())),
             queues: self.queues.max(1),
             mtu_bytes: self.mtu_bytes,
             gro: self.gro,
@@ -47,10 +52,10 @@ pub(super) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// Two namespaces joined by a wire: `near` is 10.77.0.1/24 on `wp-near`, `far` is
-/// 10.77.0.2/24 on `wp-far`.
+/// 10.77.0.2/24 on `wp-far`, with IPv6 also fd77::1/64 and fd77::2/64.
 ///
-/// Both have a permanent neighbour entry for the other, IPv6 is off and loopback is up, so only the
-/// load's traffic crosses the wire. Dropping either end removes the wire.
+/// Both have a permanent neighbour entry for the other, IPv6 is off unless asked for and loopback is up, so
+/// only the load's traffic crosses the wire; with IPv6 also the multicast reports of its first second. Dropping either end removes the wire.
 #[derive(Debug)]
 pub struct Pair {
     /// The end that measures.
@@ -76,7 +81,11 @@ impl Pair {
 
 /// Adds each end to the other's neighbour table.
 pub(super) fn introduce(near: &End, far: &End) -> Result<(), LabError> {
-    near.run(|| net::set_neighbour(near.ifindex, far.ip, far.mac))??;
-    far.run(|| net::set_neighbour(far.ifindex, near.ip, near.mac))??;
+    for (end, other) in [(near, far), (far, near)] {
+        end.run(|| net::set_neighbour(end.ifindex, other.ip, other.mac))??;
+        if let Some(ipv6) = other.ipv6 {
+            end.run(|| net::set_neighbour(end.ifindex, ipv6, other.mac))??;
+        }
+    }
     Ok(())
 }

@@ -45,6 +45,7 @@ impl TapEnd {
             ifindex,
             mac: mac.unwrap_or_default(),
             ip: NEAR,
+            ipv6: None,
             prefix: PREFIX,
             queues: 1,
             mtu_bytes: 1500,

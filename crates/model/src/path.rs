@@ -1,6 +1,6 @@
 //! Interface that every path implements.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::{Arm, Machine, Measurement, Support, SwitchSpec};
@@ -35,6 +35,8 @@ pub struct Load {
     pub rate_pps: u64,
     /// Length of the measured part of a trial.
     pub trial: Duration,
+    /// IPv6 in place of IPv4, on a path that has the choice.
+    pub ipv6: bool,
     /// Far end on another host; `None` for a lab of namespaces.
     pub far: Option<TwoHosts>,
 }
@@ -47,7 +49,7 @@ pub struct TwoHosts {
     /// Shared secret of a `wirepath peer` that runs already.
     pub secret: Option<String>,
     /// Address of the far end that the load uses; `None` for that of the route.
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<IpAddr>,
     /// Options of the ssh client, each as for its `-o`.
     pub ssh_options: Vec<String>,
     /// Direction of a load that goes one way, as the near end sees it.

@@ -4,6 +4,7 @@
 //! the kernel supplies are checked in release builds too.
 #![expect(unsafe_code, reason = "the one fence of the workspace: every block states why it holds")]
 
+mod address;
 pub mod affinity;
 pub mod bpf;
 pub mod capability;

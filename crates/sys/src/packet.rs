@@ -78,7 +78,7 @@ fn bind(fd: &OwnedFd, ifindex: u32, protocol: u16) -> io::Result<()> {
 }
 
 /// Accepts unfragmented IPv4 UDP datagrams to `port`, refuses the rest.
-fn udp_port_filter(port: u16) -> [FilterStep; 10] {
+fn udp_port_filter(port: u16) -> [FilterStep; 11] {
     let step = |code, jt, jf, k| FilterStep { code, jt, jf, k };
     [
         step(0x28, 0, 0, 12),     // A = EtherType
@@ -91,6 +91,22 @@ fn udp_port_filter(port: u16) -> [FilterStep; 10] {
         step(0x48, 0, 0, 16),     // A = destination port
         step(0x15, 1, 0, u32::from(port)),
         step(0x06, 0, 0, 0), // refuse
+        step(0x06, 0, 0, 0x4_0000),
+    ]
+}
+
+/// As [`udp_port_filter`] for IPv6, without extension headers.
+fn udp6_port_filter(port: u16) -> [FilterStep; 8] {
+    let step = |code, jt, jf, k| FilterStep { code, jt, jf, k };
+    [
+        step(0x28, 0, 0, 12),     // A = EtherType
+        step(0x15, 0, 4, 0x86dd), // IPv6?
+        step(0x30, 0, 0, 20),     // A = next header
+        step(0x15, 0, 2, 17),     // UDP?
+        step(0x28, 0, 0, 56),     // A = destination port
+        step(0x15, 1, 0, u32::from(port)),
+        step(0x06, 0, 0, 0), // refuse
+        step(0x06, 0, 0, 0x4_0000),
     ]
 }
 
@@ -146,9 +162,12 @@ impl PacketRx {
     ///
     /// Errors: `PermissionDenied` without CAP_NET_RAW; ENODEV, ENETDOWN for the interface.
     pub fn open(ifindex: u32, udp_port: u16, ring_bytes: usize) -> io::Result<Self> {
-        let mut filter = udp_port_filter(udp_port).to_vec();
-        filter.push(FilterStep { code: 0x06, jt: 0, jf: 0, k: 0x4_0000 });
-        Self::open_filtered(ifindex, &mut filter, ring_bytes)
+        Self::open_filtered(ifindex, &mut udp_port_filter(udp_port), libc::ETH_P_IP, ring_bytes)
+    }
+
+    /// As [`PacketRx::open`], for datagrams over IPv6.
+    pub fn open_v6(ifindex: u32, udp_port: u16, ring_bytes: usize) -> io::Result<Self> {
+        Self::open_filtered(ifindex, &mut udp6_port_filter(udp_port), libc::ETH_P_IPV6, ring_bytes)
     }
 
     /// As [`PacketRx::open`], for datagrams to several addresses and ports, each from one source or
@@ -158,7 +177,7 @@ impl PacketRx {
         flows: &[(Option<Ipv4Addr>, SocketAddrV4)],
         ring_bytes: usize,
     ) -> io::Result<Self> {
-        Self::open_filtered(ifindex, &mut flows_filter(flows), ring_bytes)
+        Self::open_filtered(ifindex, &mut flows_filter(flows), libc::ETH_P_IP, ring_bytes)
     }
 
     /// Makes packets carry the NIC's receive stamps; those without one carry the kernel's.
@@ -173,12 +192,13 @@ impl PacketRx {
     fn open_filtered(
         ifindex: u32,
         filter: &mut [FilterStep],
+        protocol: i32,
         ring_bytes: usize,
     ) -> io::Result<Self> {
         let fd = open()?;
         // Filter before binding, so that no other frame gets in.
         socket::attach_filter(fd.as_fd(), filter)?;
-        Self::with(fd, ifindex, libc::ETH_P_IP as u16, ring_bytes)
+        Self::with(fd, ifindex, protocol as u16, ring_bytes)
     }
 
     /// A socket that sees every frame of the interface, in and out, and keeps none: the cost of a

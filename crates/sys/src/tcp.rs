@@ -1,10 +1,11 @@
 //! Options and statistics of a TCP connection.
 
 use std::io;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use crate::address::RawAddress;
 use crate::socket;
 
 /// Statistics of a connection.
@@ -82,25 +83,21 @@ pub fn set_timeouts(fd: BorrowedFd<'_>, timeouts: Timeouts) -> io::Result<()> {
 }
 
 /// Connects, in few system calls: socket(2), two options, connect(2).
-pub fn connect(to: SocketAddrV4, timeouts: Timeouts) -> io::Result<TcpStream> {
-    let fd = socket::open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+pub fn connect(to: SocketAddr, timeouts: Timeouts) -> io::Result<TcpStream> {
+    let family = if to.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
+    let fd = socket::open(family, libc::SOCK_STREAM, 0)?;
     set_timeouts(fd.as_fd(), timeouts)?;
-    let address = libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: to.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
-        sin_zero: [0; 8],
-    };
-    let len_bytes = size_of_val(&address) as libc::socklen_t;
+    let address = RawAddress::from(to);
     // SAFETY: pointer and length describe `address`, which outlives the call.
-    let rc = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len_bytes) };
+    let rc =
+        unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), address.len_bytes()) };
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(fd.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::TcpListener;
 
     use super::*;
 
@@ -118,8 +115,7 @@ mod tests {
     #[test]
     fn segments_of_a_connection_are_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let SocketAddr::V4(to) = listener.local_addr().unwrap() else { unreachable!() };
-        let mut near = connect(to, SHORT).unwrap();
+        let mut near = connect(listener.local_addr().unwrap(), SHORT).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         near.set_nodelay(true).unwrap();
         for _ in 0..5 {

@@ -1,12 +1,13 @@
 //! Batches of datagrams: sendmmsg and recvmmsg, segmentation offload, time stamps.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use serde::{Deserialize, Serialize};
 
+use crate::address::RawAddress;
 use crate::mmap::Mapping;
 use crate::socket;
 
@@ -62,7 +63,7 @@ pub fn set_overflow_count(fd: BorrowedFd<'_>) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Received<'a> {
     pub bytes: &'a mut [u8],
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// Size of each datagram in `bytes` but the last; the whole length when not coalesced.
     pub segment_bytes: usize,
     /// Receive time stamp in nanoseconds: CLOCK_REALTIME, or the NIC's clock.
@@ -89,7 +90,7 @@ impl Batch {
     pub fn new(slots: usize, slot_bytes: usize) -> io::Result<Self> {
         let per_slot = size_of::<libc::mmsghdr>()
             + size_of::<libc::iovec>()
-            + size_of::<libc::sockaddr_in>()
+            + size_of::<RawAddress>()
             + CONTROL_BYTES
             + slot_bytes;
         let memory = Mapping::anonymous(slots * per_slot)?;
@@ -131,9 +132,9 @@ impl Batch {
         self.memory.at(self.slots * before + slot * CONTROL_BYTES, CONTROL_BYTES)
     }
 
-    fn address(&self, slot: usize) -> NonNull<libc::sockaddr_in> {
+    fn address(&self, slot: usize) -> NonNull<RawAddress> {
         let before = size_of::<libc::mmsghdr>() + size_of::<libc::iovec>() + CONTROL_BYTES;
-        let size = size_of::<libc::sockaddr_in>();
+        let size = size_of::<RawAddress>();
         self.memory.at(self.slots * before + slot * size, size).cast()
     }
 
@@ -141,7 +142,7 @@ impl Batch {
         let before = size_of::<libc::mmsghdr>()
             + size_of::<libc::iovec>()
             + CONTROL_BYTES
-            + size_of::<libc::sockaddr_in>();
+            + size_of::<RawAddress>();
         self.memory.at(self.slots * before + slot * self.slot_bytes, self.slot_bytes)
     }
 
@@ -158,7 +159,7 @@ impl Batch {
         &mut self,
         slot: usize,
         len_bytes: usize,
-        to: Option<SocketAddrV4>,
+        to: Option<SocketAddr>,
         segment_bytes: u16,
     ) {
         assert!(len_bytes <= self.slot_bytes, "datagram longer than its slot");
@@ -172,16 +173,11 @@ impl Batch {
         header.msg_control = std::ptr::null_mut();
         header.msg_controllen = 0;
         if let Some(to) = to {
-            let address = libc::sockaddr_in {
-                sin_family: libc::AF_INET as u16,
-                sin_port: to.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
-                sin_zero: [0; 8],
-            };
+            let address = RawAddress::from(to);
             // SAFETY: the slot's address lies in the mapping.
             unsafe { self.address(slot).write(address) };
             header.msg_name = self.address(slot).as_ptr().cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            header.msg_namelen = address.len_bytes();
         }
         if segment_bytes > 0 {
             let control = self.control(slot).cast::<libc::cmsghdr>();
@@ -249,7 +245,7 @@ impl Batch {
             // SAFETY: as for the header.
             unsafe { self.iovec(slot).as_mut() }.iov_len = self.slot_bytes;
             header.msg_name = self.address(slot).as_ptr().cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
             header.msg_control = self.control(slot).as_ptr().cast();
             header.msg_controllen = CONTROL_BYTES as _;
         }
@@ -287,14 +283,11 @@ impl Batch {
         // SAFETY: the slot's header lies in the mapping and was written by the kernel or `new`.
         let header = unsafe { self.header(slot).as_ref() };
         let len_bytes = (header.msg_len as usize).min(self.slot_bytes);
-        // SAFETY: the address lies in the mapping; every bit pattern is a valid sockaddr_in.
+        // SAFETY: the address lies in the mapping; every bit pattern is a valid array of bytes.
         let address = unsafe { self.address(slot).read() };
         let mut received = Received {
             bytes: &mut [],
-            from: SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)),
-                u16::from_be(address.sin_port),
-            ),
+            from: address.written(header.msg_hdr.msg_namelen as usize),
             segment_bytes: len_bytes,
             stamp_ns: None,
             overflow_count: None,
@@ -356,17 +349,29 @@ mod tests {
 
     use super::*;
 
-    fn ends() -> (UdpSocket, UdpSocket, SocketAddrV4) {
-        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    fn ends() -> (UdpSocket, UdpSocket, SocketAddr) {
+        ends_on("127.0.0.1:0")
+    }
+
+    fn ends_on(any_port: &str) -> (UdpSocket, UdpSocket, SocketAddr) {
+        let receiver = UdpSocket::bind(any_port).unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let std::net::SocketAddr::V4(to) = receiver.local_addr().unwrap() else { unreachable!() };
-        (sender, receiver, to)
+        let to = receiver.local_addr().unwrap();
+        (UdpSocket::bind(any_port).unwrap(), receiver, to)
     }
 
     #[test]
     fn a_batch_arrives_with_its_sender_and_lengths() {
-        let (sender, receiver, to) = ends();
+        // Linux may be built or booted without IPv6.
+        for any_port in ["127.0.0.1:0", "[::1]:0"] {
+            if UdpSocket::bind(any_port).is_ok() {
+                a_batch_arrives_on(any_port);
+            }
+        }
+    }
+
+    fn a_batch_arrives_on(any_port: &str) {
+        let (sender, receiver, to) = ends_on(any_port);
         let mut out = Batch::new(4, 100).unwrap();
         for slot in 0..4 {
             out.payload(slot)[..=slot].fill(slot as u8);
@@ -378,7 +383,7 @@ mod tests {
         for slot in 0..4 {
             let got = into.received(slot);
             assert_eq!(got.bytes, vec![slot as u8; slot + 1]);
-            assert_eq!(std::net::SocketAddr::V4(got.from), sender.local_addr().unwrap());
+            assert_eq!(got.from, sender.local_addr().unwrap());
             assert_eq!(got.segment_bytes, slot + 1);
         }
     }

@@ -4,12 +4,12 @@
 //! The layout is the kernel's include/uapi/linux/io_uring.h (6.1).
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::address::RawAddress;
 use crate::mmap::Mapping;
 use crate::udp::{CONTROL_BYTES, Received, read_control};
 
@@ -154,7 +154,7 @@ struct RecvmsgOut {
 }
 
 /// Fields in front of the payload: their number of bytes is fixed by the message header.
-const NAME_BYTES: usize = size_of::<libc::sockaddr_in>();
+const NAME_BYTES: usize = size_of::<RawAddress>();
 const FRONT_BYTES: usize = size_of::<RecvmsgOut>() + NAME_BYTES + CONTROL_BYTES;
 
 /// Receives the datagrams of one socket through io_uring.
@@ -473,16 +473,9 @@ impl DatagramRing {
         // SAFETY: the slot begins with this header, aligned to 16 bytes.
         let out = unsafe { slot.cast::<RecvmsgOut>().read() };
         // SAFETY: the name follows the header, in the slot.
-        let name = unsafe { slot.add(size_of::<RecvmsgOut>()) }.cast::<libc::sockaddr_in>();
-        let from = match out.name_bytes as usize >= NAME_BYTES {
-            // SAFETY: the name lies in the slot; every bit pattern is a valid sockaddr_in.
-            true => Some(unsafe { name.read_unaligned() }),
-            false => None,
-        };
-        let from = from.map_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), |address| {
-            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
-            SocketAddrV4::new(ip, u16::from_be(address.sin_port))
-        });
+        let name = unsafe { slot.add(size_of::<RecvmsgOut>()) }.cast::<RawAddress>();
+        // SAFETY: the name lies in the slot; every bit pattern is a valid array of bytes.
+        let from = unsafe { name.read_unaligned() }.written(out.name_bytes as usize);
         // SAFETY: the control area follows the name, in the slot.
         let control = unsafe { slot.add(size_of::<RecvmsgOut>() + NAME_BYTES) };
         // SAFETY: the payload follows the control area; `used` was checked against the slot.
@@ -570,7 +563,7 @@ mod tests {
             while lengths.len() < 5 {
                 let taken = ring.receive(64, LONG, &mut |received| {
                     assert!(received.bytes.iter().all(|b| *b == round));
-                    assert_eq!(std::net::SocketAddr::V4(received.from), own);
+                    assert_eq!(received.from, own);
                     lengths.push(received.bytes.len());
                 });
                 assert!(taken.unwrap() > 0, "timed out after {lengths:?}");

@@ -17,6 +17,7 @@ pub fn load(path: &dyn Path, kind: &str, trial: Duration) -> Load {
         size_bytes: kind.size_bytes,
         rate_pps: kind.rate_pps,
         trial,
+        ipv6: false,
         far: None,
     }
 }

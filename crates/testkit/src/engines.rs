@@ -19,14 +19,14 @@ pub fn local(end: &End, port: u16) -> Local {
         queue: 0,
         queues: end.queues,
         mac: end.mac,
-        ip: end.ip,
+        ip: end.load_ip(),
         addresses: Vec::new(),
         port,
     }
 }
 
 pub fn remote(end: &End, port: u16) -> Remote {
-    Remote { mac: end.mac, ip: end.ip, port }
+    Remote { mac: end.mac, ip: end.load_ip(), port }
 }
 
 /// A UDP engine with a buffer for all datagrams of a test, however long its thread is preempted.

@@ -1,7 +1,7 @@
 //! Cost of a packet outside the kernel: building, parsing and updating checksums.
 
 use std::hint::black_box;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use wirepath_wire::checksum;
@@ -14,8 +14,8 @@ const PAYLOADS_BYTES: [usize; 2] = [64, 1460];
 const META: UdpMeta = UdpMeta {
     src_mac: [2, 0, 0, 0, 0, 1],
     dst_mac: [2, 0, 0, 0, 0, 2],
-    src_ip: Ipv4Addr::new(10, 0, 0, 1),
-    dst_ip: Ipv4Addr::new(10, 0, 0, 2),
+    src_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    dst_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
     src_port: 9000,
     dst_port: 9001,
 };

@@ -62,6 +62,11 @@ pub enum FrameError {
         /// Checksum found.
         found: u16,
     },
+    /// UDP over IPv6 without a checksum (RFC 8200, section 8.1).
+    NoChecksum {
+        /// Offset of the checksum.
+        at: usize,
+    },
     /// The UDP payload does not start with a probe header.
     Probe {
         /// Offset of the payload.
@@ -80,6 +85,7 @@ impl FrameError {
             | FrameError::Length { at, .. }
             | FrameError::Fragment { at, .. }
             | FrameError::Checksum { at, .. }
+            | FrameError::NoChecksum { at }
             | FrameError::Probe { at, .. } => *at = at.saturating_add(base),
         }
         self
@@ -108,6 +114,9 @@ impl fmt::Display for FrameError {
             ),
             FrameError::Checksum { field, at, expected, found } => {
                 write!(f, "{field} at offset {at} is {found:#06x}, expected {expected:#06x}")
+            }
+            FrameError::NoChecksum { at } => {
+                write!(f, "the UDP checksum at offset {at} is 0, and IPv6 requires one")
             }
             FrameError::Probe { at, .. } => {
                 write!(f, "the UDP payload at offset {at} is not a probe's")

@@ -118,12 +118,12 @@ impl Repr {
     }
 }
 
-/// Offset of the IPv4 header in a frame. Errors: the frame is not IPv4.
-pub(crate) fn ipv4_offset(frame: &[u8]) -> Result<usize, FrameError> {
+/// Offset of the IP header in a frame, and true for IPv6. Errors: the frame is not IP.
+pub(crate) fn ip_offset(frame: &[u8]) -> Result<(usize, bool), FrameError> {
     let packet = Packet::parse(frame)?;
     let at = packet.header_bytes();
-    if packet.ethertype == TYPE_IPV4 {
-        return Ok(at);
+    if matches!(packet.ethertype, TYPE_IPV4 | TYPE_IPV6) {
+        return Ok((at, packet.ethertype == TYPE_IPV6));
     }
     Err(FrameError::Other {
         field: "EtherType",
@@ -162,7 +162,7 @@ mod tests {
         let packet = Packet::parse(&bytes).expect("it is whole");
         assert_eq!((packet.vlan(), packet.ethertype()), (Some(5), TYPE_VLAN));
         assert_eq!(packet.payload(), [0, 9]);
-        let error = ipv4_offset(&bytes).expect_err("two tags are not supported");
+        let error = ip_offset(&bytes).expect_err("two tags are not supported");
         let at = 16;
         assert_eq!(
             error,

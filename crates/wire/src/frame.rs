@@ -1,26 +1,28 @@
-//! The engines' fast path: Ethernet, IPv4 and UDP taken as one header.
+//! The engines' fast path: Ethernet, IP and UDP taken as one header.
 //!
 //! Sending: a [`UdpTemplate`] is made once and written into every frame once; per packet, only
 //! the UDP checksum is completed. Receiving: [`udp_payload`] checks a frame and locates its
 //! payload. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
 //!
-//! Received frames may have one VLAN tag and IPv4 options; frames built here have neither.
+//! Received frames may have one VLAN tag and IPv4 options; frames built here have neither. Extension
+//! headers of IPv6 are refused, and so are its datagrams without a checksum.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 use crate::checksum;
 use crate::error::{front, front_mut};
+use crate::flow::Tuple;
 use crate::probe::{self, ProbeError};
-use crate::{FrameError, ethernet, ipv4, udp};
+use crate::{FrameError, ethernet, ipv4, ipv6, udp};
 
 /// Bytes of the Ethernet, IPv4 and UDP header of a [`UdpTemplate`].
 pub const HEADERS_BYTES: usize = 42;
-/// Offset of the IPv4 header in a frame without VLAN tag.
-pub const IPV4_OFFSET: usize = ethernet::HEADER_BYTES;
-/// Offset of the UDP header in a template's frame.
-pub const UDP_OFFSET: usize = IPV4_OFFSET + ipv4::HEADER_BYTES_MIN;
-/// Largest UDP payload that IPv4 can carry.
+/// The same with IPv6.
+pub const HEADERS_V6_BYTES: usize = HEADERS_BYTES - ipv4::HEADER_BYTES_MIN + ipv6::HEADER_BYTES;
+/// Offset of the IP header in a frame without VLAN tag.
+const IP_OFFSET: usize = ethernet::HEADER_BYTES;
+/// Largest UDP payload that IPv4 can carry; IPv6 could carry 20 bytes more.
 pub const PAYLOAD_BYTES_MAX: usize = 0xffff - ipv4::HEADER_BYTES_MIN - udp::HEADER_BYTES;
 
 /// Addresses and ports of a UDP frame.
@@ -31,9 +33,9 @@ pub struct UdpMeta {
     /// MAC address of the receiver, or of the next hop.
     pub dst_mac: [u8; 6],
     /// Address of the sender.
-    pub src_ip: Ipv4Addr,
-    /// Address of the receiver.
-    pub dst_ip: Ipv4Addr,
+    pub src_ip: IpAddr,
+    /// Address of the receiver, of the same IP version.
+    pub dst_ip: IpAddr,
     /// Port of the sender.
     pub src_port: u16,
     /// Port of the receiver.
@@ -57,7 +59,9 @@ impl UdpMeta {
 /// Headers of all frames of one flow and size, and the common part of their checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpTemplate {
-    headers: [u8; HEADERS_BYTES],
+    /// The first [`HEADERS_BYTES`] of them with IPv4.
+    headers: [u8; HEADERS_V6_BYTES],
+    is_v6: bool,
     /// Pseudo header and UDP header, checksum field zero.
     sum: u16,
     payload_bytes: usize,
@@ -75,47 +79,41 @@ impl RestSum {
 }
 
 impl UdpTemplate {
-    /// Headers for datagrams of `payload_bytes` bytes, without fragmentation, TTL 64.
+    /// Headers for datagrams of `payload_bytes` bytes, without fragmentation, TTL or hop limit 64. With IPv6
+    /// the flow label is a hash of addresses and ports (RFC 6437), as the kernel's.
     ///
-    /// Errors: the payload is larger than [`PAYLOAD_BYTES_MAX`].
+    /// Errors: the payload is larger than [`PAYLOAD_BYTES_MAX`], or the addresses are of two IP versions.
     pub fn new(meta: UdpMeta, payload_bytes: usize) -> Result<UdpTemplate, FrameError> {
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Length {
                 field: "UDP payload",
-                at: HEADERS_BYTES,
+                at: headers_bytes(meta.dst_ip),
                 min_bytes: 0,
                 max_bytes: PAYLOAD_BYTES_MAX,
                 found_bytes: payload_bytes,
             });
         }
-        let mut headers = [0; HEADERS_BYTES];
-        ethernet::Repr { dst: meta.dst_mac, src: meta.src_mac, ethertype: ethernet::TYPE_IPV4 }
-            .write(&mut headers)?;
-        ipv4::Repr {
-            src: meta.src_ip,
-            dst: meta.dst_ip,
-            protocol: ipv4::PROTOCOL_UDP,
-            ttl: ipv4::TTL,
-            payload_bytes: udp::HEADER_BYTES + payload_bytes,
-        }
-        .write(&mut headers[IPV4_OFFSET..])?;
+        let mut headers = [0; HEADERS_V6_BYTES];
+        let is_v6 = meta.dst_ip.is_ipv6();
+        let ethertype = if is_v6 { ethernet::TYPE_IPV6 } else { ethernet::TYPE_IPV4 };
+        ethernet::Repr { dst: meta.dst_mac, src: meta.src_mac, ethertype }.write(&mut headers)?;
         let udp = udp::Repr { src_port: meta.src_port, dst_port: meta.dst_port, payload_bytes };
-        udp.write_header(&mut headers[UDP_OFFSET..])?;
-        let sum = checksum::add(
-            checksum::pseudo_header_sum(
-                meta.src_ip,
-                meta.dst_ip,
-                ipv4::PROTOCOL_UDP,
-                udp.len_field(),
-            ),
-            checksum::sum(&headers[UDP_OFFSET..]),
-        );
-        Ok(UdpTemplate { headers, sum, payload_bytes })
+        let pseudo = write_ip(&meta, udp, &mut headers[IP_OFFSET..])?;
+        let udp_at = headers_bytes(meta.dst_ip) - udp::HEADER_BYTES;
+        udp.write_header(&mut headers[udp_at..])?;
+        // Behind the UDP header of IPv4 there are zeros.
+        let sum = checksum::add(pseudo, checksum::sum(&headers[udp_at..]));
+        Ok(UdpTemplate { headers, is_v6, sum, payload_bytes })
+    }
+
+    /// Bytes of the headers, and so the offset of the payload.
+    pub fn headers_bytes(&self) -> usize {
+        if self.is_v6 { HEADERS_V6_BYTES } else { HEADERS_BYTES }
     }
 
     /// Bytes of a frame: headers and payload.
     pub fn frame_bytes(&self) -> usize {
-        HEADERS_BYTES + self.payload_bytes
+        self.headers_bytes() + self.payload_bytes
     }
 
     /// Bytes of the payload.
@@ -123,10 +121,16 @@ impl UdpTemplate {
         self.payload_bytes
     }
 
-    /// Writes the headers to the first [`HEADERS_BYTES`] of `frame`, with a valid IPv4 checksum
+    /// Writes the headers to the first [`Self::headers_bytes`] of `frame`, with a valid IPv4 checksum
     /// and no UDP checksum (0). Errors: the buffer is too short.
     pub fn write_into(&self, frame: &mut [u8]) -> Result<(), FrameError> {
-        front_mut(frame, HEADERS_BYTES, HEADERS)?.copy_from_slice(&self.headers);
+        // Copies of constant length take no call.
+        if self.is_v6 {
+            front_mut(frame, HEADERS_V6_BYTES, HEADERS)?.copy_from_slice(&self.headers);
+        } else {
+            let headers = &self.headers[..HEADERS_BYTES];
+            front_mut(frame, HEADERS_BYTES, HEADERS)?.copy_from_slice(headers);
+        }
         Ok(())
     }
 
@@ -135,8 +139,8 @@ impl UdpTemplate {
     /// Errors: `frame` is shorter than [`Self::frame_bytes`]. Bytes after that are ignored.
     pub fn fill_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
         let frame = front_mut(frame, self.frame_bytes(), "headers and payload")?;
-        let sum = checksum::add(self.sum, checksum::sum(&frame[HEADERS_BYTES..]));
-        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum::finish_udp(sum))
+        let sum = checksum::add(self.sum, checksum::sum(&frame[self.headers_bytes()..]));
+        put(frame, self.checksum_at(), checksum::finish_udp(sum))
     }
 
     /// Fills in the UDP checksum from the probe header in `frame` and the sum of the bytes after
@@ -145,27 +149,57 @@ impl UdpTemplate {
     /// Errors: `frame` is shorter than headers and probe header (the rest of the payload may be in
     /// another buffer), or the template's payload is too small for a probe header.
     pub fn fill_checksum_from(&self, frame: &mut [u8], rest: RestSum) -> Result<(), FrameError> {
-        let frame = front_mut(frame, PROBE_END, "headers and probe header")?;
+        let at = self.headers_bytes();
+        let frame = front_mut(frame, at + probe::HEADER_BYTES, "headers and probe header")?;
         if self.payload_bytes < probe::HEADER_BYTES {
-            return Err(probe_short(HEADERS_BYTES, self.payload_bytes));
+            return Err(probe_short(at, self.payload_bytes));
         }
-        let sum = checksum::add(rest.0, checksum::sum(&frame[HEADERS_BYTES..PROBE_END]));
+        let sum = checksum::add(rest.0, checksum::sum(&frame[at..]));
         let checksum = checksum::finish_udp(checksum::add(self.sum, sum));
-        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, checksum)
+        put(frame, self.checksum_at(), checksum)
     }
 
-    /// Sets the UDP checksum to "none", which IPv4 allows.
-    pub fn zero_checksum(&self, frame: &mut [u8]) -> Result<(), FrameError> {
-        put(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET, 0)
+    fn checksum_at(&self) -> usize {
+        self.headers_bytes() - udp::HEADER_BYTES + udp::CHECKSUM_OFFSET
     }
 }
 
-const HEADERS: &str = "the Ethernet, IPv4 and UDP header";
-const PROBE_END: usize = HEADERS_BYTES + probe::HEADER_BYTES;
+/// Bytes of the Ethernet, IP and UDP header of frames to an address.
+pub fn headers_bytes(ip: IpAddr) -> usize {
+    if ip.is_ipv6() { HEADERS_V6_BYTES } else { HEADERS_BYTES }
+}
+
+/// Writes the IP header of a template; returns the sum of the pseudo header.
+fn write_ip(meta: &UdpMeta, udp: udp::Repr, bytes: &mut [u8]) -> Result<u16, FrameError> {
+    let protocol = ipv4::PROTOCOL_UDP;
+    let payload_bytes = udp::HEADER_BYTES + udp.payload_bytes;
+    match (meta.src_ip, meta.dst_ip) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            ipv4::Repr { src, dst, protocol, ttl: ipv4::TTL, payload_bytes }.write(bytes)?;
+            Ok(checksum::pseudo_header_sum(src, dst, protocol, udp.len_field()))
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let ports = (meta.src_port, meta.dst_port);
+            let flow_label = Tuple::V6 { src, dst, protocol, ports }.crc32c();
+            let (next, hops, service) = (protocol, ipv4::TTL, 0);
+            ipv6::Repr { src, dst, next, hops, service, flow_label, payload_bytes }.write(bytes)?;
+            Ok(ipv6::pseudo_header_sum(src, dst, protocol, udp.len_field().into()))
+        }
+        (src, _) => Err(FrameError::Other {
+            field: "IP version",
+            at: IP_OFFSET,
+            expected: if src.is_ipv6() { 6 } else { 4 },
+            found: if src.is_ipv6() { 4 } else { 6 },
+        }),
+    }
+}
+
+const HEADERS: &str = "the Ethernet, IP and UDP header";
 
 /// Offsets of the parts of a checked UDP frame.
 struct Parts {
     ip_at: usize,
+    is_v6: bool,
     udp_at: usize,
     payload: Range<usize>,
 }
@@ -173,23 +207,53 @@ struct Parts {
 /// Checks a frame of `frame_bytes` bytes that starts with `head`. The headers must be in `head`,
 /// the payload may exceed it.
 fn locate(head: &[u8], frame_bytes: usize) -> Result<Parts, FrameError> {
-    let ip_at = ethernet::ipv4_offset(head)?;
-    let ip = ipv4::Header::parse(&head[ip_at..], frame_bytes.saturating_sub(ip_at))
-        .map_err(|error| error.shifted(ip_at))?;
-    ip.expect_whole(ipv4::PROTOCOL_UDP).map_err(|error| error.shifted(ip_at))?;
-    let udp_at = ip_at + ip.header_bytes();
-    let udp = udp::Header::parse(&head[udp_at..], ip.payload_bytes())
+    let (ip_at, is_v6) = ethernet::ip_offset(head)?;
+    let packet_bytes = frame_bytes.saturating_sub(ip_at);
+    let found = match is_v6 {
+        true => upper_of_v6(&head[ip_at..], packet_bytes),
+        false => upper_of_v4(&head[ip_at..], packet_bytes),
+    };
+    let (header_bytes, datagram_bytes) = found.map_err(|error| error.shifted(ip_at))?;
+    let udp_at = ip_at + header_bytes;
+    let udp = udp::Header::parse(&head[udp_at..], datagram_bytes)
         .map_err(|error| error.shifted(udp_at))?;
+    if is_v6 && udp.checksum() == 0 {
+        return Err(FrameError::NoChecksum { at: udp_at + udp::CHECKSUM_OFFSET });
+    }
     let start = udp_at + udp::HEADER_BYTES;
-    Ok(Parts { ip_at, udp_at, payload: start..start + udp.payload_bytes() })
+    Ok(Parts { ip_at, is_v6, udp_at, payload: start..start + udp.payload_bytes() })
+}
+
+/// Header and payload length of a whole UDP packet over IPv4.
+fn upper_of_v4(packet: &[u8], packet_bytes: usize) -> Result<(usize, usize), FrameError> {
+    let ip = ipv4::Header::parse(packet, packet_bytes)?;
+    ip.expect_whole(ipv4::PROTOCOL_UDP)?;
+    Ok((ip.header_bytes(), ip.payload_bytes()))
+}
+
+/// As [`upper_of_v4`], for IPv6.
+fn upper_of_v6(packet: &[u8], packet_bytes: usize) -> Result<(usize, usize), FrameError> {
+    let ip = ipv6::Header::parse(packet, packet_bytes)?;
+    ip.expect_next(ipv4::PROTOCOL_UDP)?;
+    Ok((ipv6::HEADER_BYTES, ip.payload_bytes()))
 }
 
 fn meta(head: &[u8], parts: &Parts) -> UdpMeta {
+    let (src_ip, dst_ip) = match parts.is_v6 {
+        true => {
+            let (src, dst) = v6_addresses(head, parts);
+            (src.into(), dst.into())
+        }
+        false => {
+            let (src, dst) = v4_addresses(head, parts);
+            (src.into(), dst.into())
+        }
+    };
     UdpMeta {
         src_mac: array(head, ethernet::SRC_OFFSET),
         dst_mac: array(head, ethernet::DST_OFFSET),
-        src_ip: Ipv4Addr::from(array(head, parts.ip_at + ipv4::SRC_OFFSET)),
-        dst_ip: Ipv4Addr::from(array(head, parts.ip_at + ipv4::DST_OFFSET)),
+        src_ip,
+        dst_ip,
         src_port: u16::from_be_bytes(array(head, parts.udp_at + udp::SRC_PORT_OFFSET)),
         dst_port: u16::from_be_bytes(array(head, parts.udp_at + udp::DST_PORT_OFFSET)),
     }
@@ -220,7 +284,7 @@ pub fn udp_payload_of_head(
 /// Swaps the MAC addresses, IP addresses and ports of a UDP frame in place.
 ///
 /// Both checksums stay valid, because a sum does not depend on the order of its words; VLAN
-/// tag, TTL and payload are unchanged. Returns the range of the payload. On an error the frame is
+/// tag, TTL, flow label and payload are unchanged. Returns the range of the payload. On an error the frame is
 /// unchanged.
 pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
     let parts = locate(frame, frame.len())?;
@@ -230,7 +294,11 @@ pub fn swap_for_echo(frame: &mut [u8]) -> Result<Range<usize>, FrameError> {
 
 fn swap_located(frame: &mut [u8], parts: &Parts) {
     swap::<6>(frame, ethernet::SRC_OFFSET, ethernet::DST_OFFSET);
-    swap::<4>(frame, parts.ip_at + ipv4::SRC_OFFSET, parts.ip_at + ipv4::DST_OFFSET);
+    if parts.is_v6 {
+        swap::<16>(frame, parts.ip_at + ipv6::SRC_OFFSET, parts.ip_at + ipv6::DST_OFFSET);
+    } else {
+        swap::<4>(frame, parts.ip_at + ipv4::SRC_OFFSET, parts.ip_at + ipv4::DST_OFFSET);
+    }
     swap::<2>(frame, parts.udp_at + udp::SRC_PORT_OFFSET, parts.udp_at + udp::DST_PORT_OFFSET);
 }
 
@@ -254,7 +322,7 @@ fn rewrite_located(
     reply: u32,
 ) -> Result<(), FrameError> {
     let at = parts.payload.start;
-    probe::Header::parse(&frame[parts.payload.clone()])
+    probe::Header::parse(&frame[at..parts.payload.end.min(frame.len())])
         .map_err(|source| FrameError::Probe { at, source })?;
     let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
     let found = u16::from_be_bytes(array(frame, checksum_at));
@@ -265,10 +333,11 @@ fn rewrite_located(
     let before = rewritten_sum(frame, kind_at, reply_at);
     frame[kind_at] = kind as u8;
     frame[reply_at..reply_at + 4].copy_from_slice(&reply.to_be_bytes());
-    let checksum = if unfinished && found != 0 {
-        full_udp_checksum(frame, parts)
-    } else {
-        checksum::update_udp(found, before, rewritten_sum(frame, kind_at, reply_at))
+    let is_cut = parts.payload.end > frame.len();
+    let checksum = match unfinished && found != 0 {
+        true if is_cut && !parts.is_v6 => 0,
+        true => full_udp_checksum(frame, parts),
+        false => checksum::update_udp(found, before, rewritten_sum(frame, kind_at, reply_at)),
     };
     put(frame, checksum_at, checksum)
 }
@@ -276,9 +345,23 @@ fn rewrite_located(
 /// Turns a received ping into its reply in one pass: [`rewrite_probe`], then [`swap_for_echo`].
 /// On an error the frame is unchanged.
 pub fn answer_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
-    let parts = locate(frame, frame.len())?;
-    rewrite_located(frame, &parts, kind, reply)?;
-    swap_located(frame, &parts);
+    answer_probe_of_head(frame, frame.len(), kind, reply)
+}
+
+/// As [`answer_probe`] for a frame of `frame_bytes` of which only the first bytes are contiguous; the
+/// headers must be among them.
+///
+/// The payload is not at hand to complete a checksum from it. With IPv4 it becomes none; with IPv6, which
+/// requires one, that of zeros behind the bytes at hand, as the probe's engines send them.
+pub fn answer_probe_of_head(
+    head: &mut [u8],
+    frame_bytes: usize,
+    kind: probe::Kind,
+    reply: u32,
+) -> Result<(), FrameError> {
+    let parts = locate(head, frame_bytes)?;
+    rewrite_located(head, &parts, kind, reply)?;
+    swap_located(head, &parts);
     Ok(())
 }
 
@@ -302,13 +385,15 @@ pub enum UdpChecksum {
     Unfinished,
 }
 
-/// Checks the IPv4 header's checksum and the datagram's.
+/// Checks the IPv4 header's checksum, if there is one, and the datagram's.
 ///
 /// Errors: those of [`udp_payload`], and [`FrameError::Checksum`].
 pub fn verify_checksums(frame: &[u8]) -> Result<UdpChecksum, FrameError> {
     let parts = locate(frame, frame.len())?;
-    ipv4::verify_header_checksum(&frame[parts.ip_at..parts.udp_at])
-        .map_err(|error| error.shifted(parts.ip_at))?;
+    if !parts.is_v6 {
+        ipv4::verify_header_checksum(&frame[parts.ip_at..parts.udp_at])
+            .map_err(|error| error.shifted(parts.ip_at))?;
+    }
     let at = parts.udp_at + udp::CHECKSUM_OFFSET;
     let found = u16::from_be_bytes(array(frame, at));
     if found == 0 {
@@ -324,23 +409,34 @@ pub fn verify_checksums(frame: &[u8]) -> Result<UdpChecksum, FrameError> {
     }
 }
 
-/// Checksum of the datagram, independent of its checksum field.
+/// Checksum of the datagram, independent of its checksum field; of zeros behind the end of `frame`.
 fn full_udp_checksum(frame: &[u8], parts: &Parts) -> u16 {
     let checksum_at = parts.udp_at + udp::CHECKSUM_OFFSET;
     let sum = checksum::add(
         checksum::sum(&frame[parts.udp_at..checksum_at]),
-        checksum::sum(&frame[parts.payload.clone()]),
+        checksum::sum(&frame[parts.payload.start..parts.payload.end.min(frame.len())]),
     );
     checksum::finish_udp(checksum::add(pseudo_header_sum(frame, parts), sum))
 }
 
 fn pseudo_header_sum(frame: &[u8], parts: &Parts) -> u16 {
-    checksum::pseudo_header_sum(
-        Ipv4Addr::from(array(frame, parts.ip_at + ipv4::SRC_OFFSET)),
-        Ipv4Addr::from(array(frame, parts.ip_at + ipv4::DST_OFFSET)),
-        ipv4::PROTOCOL_UDP,
-        u16::from_be_bytes(array(frame, parts.udp_at + udp::LEN_OFFSET)),
-    )
+    let len_bytes = u16::from_be_bytes(array(frame, parts.udp_at + udp::LEN_OFFSET));
+    if parts.is_v6 {
+        let (src, dst) = v6_addresses(frame, parts);
+        return ipv6::pseudo_header_sum(src, dst, ipv4::PROTOCOL_UDP, len_bytes.into());
+    }
+    let (src, dst) = v4_addresses(frame, parts);
+    checksum::pseudo_header_sum(src, dst, ipv4::PROTOCOL_UDP, len_bytes)
+}
+
+fn v4_addresses(frame: &[u8], parts: &Parts) -> (Ipv4Addr, Ipv4Addr) {
+    let at = |offset| Ipv4Addr::from(array::<4>(frame, parts.ip_at + offset));
+    (at(ipv4::SRC_OFFSET), at(ipv4::DST_OFFSET))
+}
+
+fn v6_addresses(frame: &[u8], parts: &Parts) -> (Ipv6Addr, Ipv6Addr) {
+    let at = |offset| Ipv6Addr::from(array::<16>(frame, parts.ip_at + offset));
+    (at(ipv6::SRC_OFFSET), at(ipv6::DST_OFFSET))
 }
 
 /// The `N` bytes at `at`, which the caller has checked; zeros if out of range.
@@ -378,8 +474,8 @@ mod tests {
     const META: UdpMeta = UdpMeta {
         src_mac: [2, 0, 0, 0, 0, 1],
         dst_mac: [2, 0, 0, 0, 0, 2],
-        src_ip: Ipv4Addr::new(10, 0, 0, 1),
-        dst_ip: Ipv4Addr::new(10, 0, 0, 2),
+        src_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+        dst_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
         src_port: 8080,
         dst_port: 53,
     };
@@ -401,12 +497,32 @@ mod tests {
         b'h', b'e', b'l', b'l', b'o',
     ];
 
+    const META_V6: UdpMeta = UdpMeta {
+        src_ip: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+        dst_ip: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
+        ..META
+    };
+
+    /// [fd00::1]:8080 to [fd00::2]:53, "hello"; UDP checksum computed by another program.
+    #[rustfmt::skip]
+    const HELLO_V6: [u8; 67] = [
+        2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd,
+        0x60, 0, 0, 0, 0, 13, 17, 64,
+        0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
+        0x1f, 0x90, 0x00, 0x35, 0, 13, 0xa2, 0x38,
+        b'h', b'e', b'l', b'l', b'o',
+    ];
+
     /// A ping with its checksum.
     fn ping(payload_bytes: usize) -> Vec<u8> {
-        let template = UdpTemplate::new(META, payload_bytes).expect("it is small enough");
+        ping_of(META, payload_bytes)
+    }
+
+    fn ping_of(meta: UdpMeta, payload_bytes: usize) -> Vec<u8> {
+        let template = UdpTemplate::new(meta, payload_bytes).expect("it is small enough");
         let mut frame = vec![0xa5; template.frame_bytes()];
         template.write_into(&mut frame).expect("it fits");
-        PING.write(&mut frame[HEADERS_BYTES..]).expect("it fits");
+        PING.write(&mut frame[template.headers_bytes()..]).expect("it fits");
         template.fill_checksum(&mut frame).expect("it fits");
         frame
     }
@@ -417,7 +533,11 @@ mod tests {
     }
 
     fn checksum_of(frame: &[u8]) -> u16 {
-        u16::from_be_bytes(array(frame, UDP_OFFSET + udp::CHECKSUM_OFFSET))
+        u16::from_be_bytes(array(frame, checksum_at(frame)))
+    }
+
+    fn checksum_at(frame: &[u8]) -> usize {
+        locate(frame, frame.len()).expect("it is a UDP frame").udp_at + udp::CHECKSUM_OFFSET
     }
 
     #[test]
@@ -430,13 +550,85 @@ mod tests {
         template.fill_checksum(&mut frame).expect("it fits");
         assert_eq!(frame, HELLO);
         assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
-        template.zero_checksum(&mut frame).expect("it fits");
-        assert_eq!(checksum_of(&frame), 0);
     }
 
     #[test]
     fn known_frame_is_read() {
         assert_eq!(udp_payload(&HELLO), Ok((META, 42..47)));
+    }
+
+    #[test]
+    fn frame_over_ipv6_is_built_and_read_byte_for_byte() {
+        let template = UdpTemplate::new(META_V6, 5).expect("it is small enough");
+        let mut frame = [0; 67];
+        template.write_into(&mut frame).expect("it fits");
+        frame[template.headers_bytes()..].copy_from_slice(b"hello");
+        template.fill_checksum(&mut frame).expect("it fits");
+        // The flow label is a hash.
+        assert!(frame[15] & 0xf0 == 0 && frame[15..18] != [0; 3]);
+        frame[15..18].fill(0);
+        assert_eq!(frame, HELLO_V6);
+        assert_eq!(udp_payload(&frame), Ok((META_V6, 62..67)));
+        assert_eq!(udp_payload(&tagged(&frame)), Ok((META_V6, 66..71)));
+        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+        for len in 0..frame.len() {
+            assert!(udp_payload(&frame[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn flows_over_ipv6_have_labels_of_their_own_and_a_flow_keeps_its() {
+        let label = |src_port| {
+            let template = UdpTemplate::new(UdpMeta { src_port, ..META_V6 }, 64).expect("small");
+            [template.headers[15], template.headers[16], template.headers[17]]
+        };
+        assert_eq!(label(9001), label(9001));
+        assert_ne!(label(9001), label(9002));
+        assert_eq!(UdpTemplate::new(META, 64).expect("small").headers[42..], [0; 20]);
+    }
+
+    #[test]
+    fn ipv6_without_a_checksum_with_an_extension_or_mixed_with_ipv4_is_refused() {
+        let broken = |at: usize, byte: u8| {
+            let mut frame = HELLO_V6;
+            frame[at] = byte;
+            udp_payload(&frame).expect_err("it is broken")
+        };
+        let other = |field, at, expected, found| FrameError::Other { field, at, expected, found };
+        assert_eq!(broken(14, 0x45), other("IP version", 14, 6, 4));
+        assert_eq!(broken(20, 44), other("IPv6 next header", 20, 17, 44));
+        assert_eq!(broken(20, 0), other("IPv6 next header", 20, 17, 0));
+        let mut none = HELLO_V6;
+        none[60..62].fill(0);
+        assert_eq!(udp_payload(&none), Err(FrameError::NoChecksum { at: 60 }));
+        let mixed = UdpMeta { src_ip: META.src_ip, ..META_V6 };
+        assert_eq!(UdpTemplate::new(mixed, 64), Err(other("IP version", 14, 4, 6)));
+    }
+
+    #[test]
+    fn answer_to_the_head_of_a_long_frame_has_the_checksum_of_the_whole() {
+        for meta in [META, META_V6] {
+            let template = UdpTemplate::new(meta, 3000).expect("it is small enough");
+            let mut whole = vec![0; template.frame_bytes()];
+            template.write_into(&mut whole).expect("it fits");
+            PING.write(&mut whole[template.headers_bytes()..]).expect("it fits");
+            template.fill_checksum(&mut whole).expect("it fits");
+            let at = checksum_at(&whole);
+            let parts = locate(&whole, whole.len()).expect("it is a UDP frame");
+            let pseudo = pseudo_header_sum(&whole, &parts);
+            let answered = |checksum: u16| {
+                let mut frame = whole.clone();
+                put(&mut frame, at, checksum).expect("it fits");
+                let frame_bytes = frame.len();
+                let (head, _) = frame.split_at_mut(1537);
+                answer_probe_of_head(head, frame_bytes, Kind::Pong, 7).expect("it is a ping");
+                (udp_payload(&frame).map(|(meta, _)| meta), verify_checksums(&frame))
+            };
+            let reversed = Ok(meta.reversed());
+            assert_eq!(answered(checksum_of(&whole)), (reversed, Ok(UdpChecksum::Valid)));
+            let unfinished = if meta == META { UdpChecksum::Absent } else { UdpChecksum::Valid };
+            assert_eq!(answered(pseudo), (reversed, Ok(unfinished)));
+        }
     }
 
     #[test]
@@ -546,7 +738,8 @@ mod tests {
     #[test]
     fn echo_turns_a_ping_into_a_valid_pong() {
         for payload_bytes in [24, 25, 64, 1459, 1460] {
-            for mut frame in [ping(payload_bytes), tagged(&ping(payload_bytes))] {
+            let (v4, v6) = (ping(payload_bytes), ping_of(META_V6, payload_bytes));
+            for mut frame in [tagged(&v4), tagged(&v6), v4, v6] {
                 let payload = swap_for_echo(&mut frame).expect("it is a UDP frame");
                 rewrite_probe(&mut frame, Kind::Pong, 0xfffe_fffd).expect("it is a probe's");
                 assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
@@ -566,13 +759,15 @@ mod tests {
 
     #[test]
     fn rewriting_completes_an_offloaded_checksum() {
-        let mut frame = ping(64);
-        let parts = locate(&frame, frame.len()).expect("it is a UDP frame");
-        let unfinished = pseudo_header_sum(&frame, &parts);
-        put(&mut frame, 40, unfinished).expect("it fits");
-        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Unfinished));
-        rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
-        assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+        for mut frame in [ping(64), ping_of(META_V6, 64)] {
+            let parts = locate(&frame, frame.len()).expect("it is a UDP frame");
+            let unfinished = pseudo_header_sum(&frame, &parts);
+            let at = checksum_at(&frame);
+            put(&mut frame, at, unfinished).expect("it fits");
+            assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Unfinished));
+            rewrite_probe(&mut frame, Kind::Pong, 7).expect("it is a probe's");
+            assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+        }
     }
 
     #[test]
@@ -592,7 +787,6 @@ mod tests {
         assert!(UdpTemplate::new(META, usize::MAX).is_err());
         let template = UdpTemplate::new(META, 23).expect("it is small enough");
         assert!(template.write_into(&mut [0; 41]).is_err());
-        assert!(template.zero_checksum(&mut [0; 41]).is_err());
         assert!(template.fill_checksum(&mut [0; 64]).is_err());
         assert_eq!(
             template.fill_checksum_from(&mut [0; 66], RestSum::of(&[])),
@@ -610,20 +804,25 @@ mod tests {
             payload in prop::collection::vec(
                 prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 24..200,
             ),
-            macs: ([u8; 6], [u8; 6]), ips: ([u8; 4], [u8; 4]), src_port: u16, dst_port: u16,
+            macs: ([u8; 6], [u8; 6]), ips: ([u8; 16], [u8; 16]), is_v6: bool, src_port: u16,
+            dst_port: u16,
         ) {
+            let ip = |ip: [u8; 16]| match is_v6 {
+                true => IpAddr::from(ip),
+                false => IpAddr::from([ip[0], ip[1], ip[2], ip[3]]),
+            };
             let meta = UdpMeta {
                 src_mac: macs.0,
                 dst_mac: macs.1,
-                src_ip: ips.0.into(),
-                dst_ip: ips.1.into(),
+                src_ip: ip(ips.0),
+                dst_ip: ip(ips.1),
                 src_port,
                 dst_port,
             };
             let template = UdpTemplate::new(meta, payload.len()).expect("it is small enough");
             let mut full = vec![0; template.frame_bytes()];
             template.write_into(&mut full).expect("it fits");
-            full[HEADERS_BYTES..].copy_from_slice(&payload);
+            full[template.headers_bytes()..].copy_from_slice(&payload);
             let mut incremental = full.clone();
             template.fill_checksum(&mut full).expect("it fits");
             template
@@ -631,15 +830,15 @@ mod tests {
                 .expect("it fits");
             prop_assert_eq!(&full, &incremental);
             prop_assert_eq!(verify_checksums(&full), Ok(UdpChecksum::Valid));
-            prop_assert_eq!(udp_payload(&full), Ok((meta, HEADERS_BYTES..full.len())));
+            prop_assert_eq!(udp_payload(&full), Ok((meta, template.headers_bytes()..full.len())));
         }
 
         #[test]
         fn rewritten_checksum_is_the_full_one(
-            payload_bytes in 24usize..120, kind in 1u8..=4, reply: u32, again: u32,
+            payload_bytes in 24usize..120, is_v6: bool, kind in 1u8..=4, reply: u32, again: u32,
         ) {
             let kind = Kind::from_wire(kind).expect("1 to 4 are known");
-            let mut frame = ping(payload_bytes);
+            let mut frame = ping_of(if is_v6 { META_V6 } else { META }, payload_bytes);
             for reply in [reply, again] {
                 rewrite_probe(&mut frame, kind, reply).expect("it is a probe's");
                 prop_assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
@@ -655,11 +854,12 @@ mod tests {
         #[test]
         fn bent_frames_never_panic(
             payload_bytes in 24usize..80,
+            is_v6: bool,
             tag: bool,
             cut in 0usize..8,
-            bends in prop::collection::vec((0usize..70, any::<u8>()), 0..4),
+            bends in prop::collection::vec((0usize..90, any::<u8>()), 0..4),
         ) {
-            let mut frame = ping(payload_bytes);
+            let mut frame = ping_of(if is_v6 { META_V6 } else { META }, payload_bytes);
             if tag {
                 frame = tagged(&frame);
             }

@@ -3,7 +3,7 @@
 
 use crate::frame::{self, UdpChecksum, rewrite_probe, swap_for_echo, verify_checksums};
 use crate::probe::{HEADER_BYTES, Header, Kind};
-use crate::{arp, ethernet, icmp, ipv4, udp};
+use crate::{arp, checksum, ethernet, icmp, ipv4, ipv6, udp};
 
 /// Largest input of the checks that need a copy: there is no allocation here.
 const COPY_BYTES_MAX: usize = 4096;
@@ -22,7 +22,7 @@ pub fn probe_header(payload: &[u8]) {
 pub fn frame(bytes: &[u8]) {
     let found = frame::udp_payload(bytes);
     slow_path_agrees(bytes, found.is_ok());
-    for cut in [0, 14, 34, 42, 66, bytes.len() / 2] {
+    for cut in [0, 14, 34, 42, 62, 66, bytes.len() / 2] {
         let head = &bytes[..cut.min(bytes.len())];
         if let Ok(of_head) = frame::udp_payload_of_head(head, bytes.len()) {
             assert_eq!(Ok(of_head), found);
@@ -95,8 +95,10 @@ pub fn arp_icmp(bytes: &[u8]) {
 fn slow_path_agrees(bytes: &[u8], fast: bool) {
     let slow = || {
         let ethernet = ethernet::Packet::parse(bytes).ok()?;
-        if ethernet.ethertype() != ethernet::TYPE_IPV4 {
-            return None;
+        match ethernet.ethertype() {
+            ethernet::TYPE_IPV4 => {}
+            ethernet::TYPE_IPV6 => return slow_path_of_v6(ethernet.payload()),
+            _ => return None,
         }
         let ip = ipv4::Packet::parse(ethernet.payload()).ok()?;
         ip.header().expect_whole(ipv4::PROTOCOL_UDP).ok()?;
@@ -114,6 +116,22 @@ fn slow_path_agrees(bytes: &[u8], fast: bool) {
         Ok(UdpChecksum::Absent) => assert!(right && checksum == 0),
         Ok(UdpChecksum::Unfinished) | Err(_) => assert!(!right),
     }
+}
+
+/// Payload, checksum and whether that is right of a UDP packet over IPv6.
+fn slow_path_of_v6(packet: &[u8]) -> Option<(&[u8], u16, bool)> {
+    let ip = ipv6::Header::parse(packet, packet.len()).ok()?;
+    let upper = ipv6::upper(packet, &ip);
+    if (upper.protocol, upper.at) != (ipv4::PROTOCOL_UDP, ipv6::HEADER_BYTES) {
+        return None;
+    }
+    let datagram = packet.get(ipv6::HEADER_BYTES..ipv6::HEADER_BYTES + ip.payload_bytes())?;
+    let udp = udp::Packet::parse(datagram).ok()?;
+    let bytes = &datagram[..udp::HEADER_BYTES + udp.payload().len()];
+    let pseudo = ipv6::pseudo_header_sum(ip.src(), ip.dst(), upper.protocol, bytes.len() as u32);
+    let right = checksum::add(pseudo, checksum::sum(bytes)) == 0xffff;
+    let found = udp.header().checksum();
+    (found != 0).then_some((udp.payload(), found, right))
 }
 
 #[cfg(test)]

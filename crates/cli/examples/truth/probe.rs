@@ -23,6 +23,7 @@ pub(crate) fn null(count: u64) -> Result {
         size_bytes: kind.size_bytes,
         rate_pps: kind.rate_pps,
         trial: TRIAL,
+        ipv6: false,
         far: None,
     };
     let spin = Arm::with([Switch::Spin]).switches;

@@ -1,6 +1,6 @@
 //! The command line of `wirepath probe`.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -8,7 +8,9 @@ use io::{EngineKind, Receiving, Stamps, XdpMode};
 use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
-use crate::shared_args::{SecretArgs, parse_bytes, parse_duration, parse_ipv4};
+use crate::shared_args::{
+    IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -30,7 +32,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath probe ping 192.0.2.7 --engine xdp --spin -d 5s
-  wirepath probe ping 192.0.2.7 --rate 10000")]
+  wirepath probe ping fd00::7 --rate 10000")]
     Ping(NearArgs),
     /// Send frames from the kernel's live-frame generator (veth: the peer needs GRO or XDP)
     #[command(after_help = "\
@@ -125,8 +127,8 @@ pub(crate) struct EngineArgs {
 #[derive(Debug, Args)]
 pub(crate) struct NearArgs {
     /// Far end's address
-    #[arg(value_parser = parse_ipv4)]
-    pub(crate) to: Ipv4Addr,
+    #[arg(value_parser = parse_ip)]
+    pub(crate) to: IpAddr,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     /// UDP port of the far end
@@ -167,15 +169,25 @@ pub(crate) struct NearArgs {
 pub(crate) struct FarArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    /// IP version; default: 4
+    #[arg(long, value_name = "4|6", hide_possible_values = true)]
+    pub(crate) ip: Option<IpVersion>,
     /// Own UDP port
     #[arg(long, default_value_t = 9000)]
     pub(crate) port: u16,
-    /// Largest UDP payload expected in bytes
-    #[arg(long, default_value = "1472", value_parser = parse_bytes)]
-    pub(crate) size: usize,
+    /// Largest UDP payload expected in bytes; default: that of a packet of 1500 bytes
+    #[arg(long, value_parser = parse_bytes)]
+    size: Option<usize>,
     /// Duration; default: until Ctrl-C
     #[arg(short = 'd', long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
+}
+
+impl FarArgs {
+    /// Largest UDP payload over an IP version.
+    pub(crate) fn size(&self, ipv6: bool) -> usize {
+        self.size.unwrap_or(if ipv6 { 1452 } else { 1472 })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &GenerateArgs) -> Result<(), Failure>
     let made = match args.to {
         Some(to) => {
             let choice = Choice { ifname: args.interface.clone(), queue: 0, port: 9001 };
-            let (local, remote) = endpoint::towards(to, args.port, &choice)?;
+            let (local, remote) = endpoint::towards(to.into(), args.port, &choice)?;
             generate(args, &local, &remote).map_err(Failure::failed)?
         }
         None => in_lab(args)?,
@@ -98,11 +98,11 @@ fn in_lab(args: &GenerateArgs) -> Result<Generated, Failure> {
         queue: 0,
         queues: 1,
         mac: pair.near.mac,
-        ip: pair.near.ip,
+        ip: pair.near.ip.into(),
         addresses: Vec::new(),
         port: 9001,
     };
-    let remote = Remote { mac: pair.far.mac, ip: pair.far.ip, port: args.port };
+    let remote = Remote { mac: pair.far.mac, ip: pair.far.ip.into(), port: args.port };
     let spec = DropSpec {
         sequence_offset: Some(wire::frame::HEADERS_BYTES + SEQUENCE_OFFSET),
         ..DropSpec::default()

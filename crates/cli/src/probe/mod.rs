@@ -6,7 +6,7 @@ mod measure;
 mod summary;
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use sys::thread::start;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::shared_args::IpVersion;
 
 use crate::{console, privileges, receive_stamps, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
@@ -70,16 +71,19 @@ fn receive(context: &Context, args: &ReceiveArgs) -> Result<(), Failure> {
 /// Receives datagrams that the peer at `host` is requested to send.
 fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(), Failure> {
     let options = &args.far;
-    let spec = spec(&options.engine, options.size)?;
+    let asked_ipv6 = IpVersion::is_v6(options.ip);
+    let spec = spec(&options.engine, options.size(asked_ipv6))?;
     if options.engine.queues > 1 {
         return Err(Failure::Usage("--from uses one queue".into()));
     }
     let _awake = settle(&options.engine)?;
     let secret = args.secret.read()?;
-    let mut sender = Far::connect(host, secret.as_deref())?;
-    let std::net::IpAddr::V4(ip) = sender.address().ip() else {
-        return Err(Failure::Usage("only IPv4 is measured".into()));
-    };
+    let mut sender = Far::connect_by(host, asked_ipv6, secret.as_deref())?;
+    let ip = sender.address().ip();
+    if options.ip.is_some_and(|asked| (asked == IpVersion::V6) != ip.is_ipv6()) {
+        return Err(Failure::Usage(format!("{host} is {ip}, which is not of the version of --ip")));
+    }
+    let size = options.size(ip.is_ipv6());
     let choice = Choice {
         ifname: options.engine.interface.clone(),
         queue: options.engine.queue.unwrap_or(0),
@@ -92,7 +96,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         role: Role::Receive,
         engine: spec,
         pace: args.rate.map_or(Pace::Flood, Pace::Rate),
-        payload_bytes: options.size,
+        payload_bytes: size,
         flows: 1,
         first_flow: 0,
         session: Some(random_session()?),
@@ -141,7 +145,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
     let measurement = received_from(own?, sent.role);
-    summary(context, Role::Receive, &measurement, options.size, true)
+    summary(context, Role::Receive, &measurement, (size, ip.is_ipv6()), true)
 }
 
 /// UDP port that a peer sends from.
@@ -295,7 +299,7 @@ fn near(
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
     let measurement = measurement_of(role, near_report, far_report);
-    summary(context, role, &measurement, args.size, told)?;
+    summary(context, role, &measurement, (args.size, args.to.is_ipv6()), told)?;
     unanswered(&measurement, role, told, args.to, args.port)
 }
 
@@ -304,7 +308,7 @@ fn unanswered(
     m: &Measurement,
     role: Role,
     told: bool,
-    to: Ipv4Addr,
+    to: IpAddr,
     port: u16,
 ) -> Result<(), Failure> {
     let end = if role == Role::Ping { "answered" } else { "received" };
@@ -315,9 +319,13 @@ fn unanswered(
     }
     let remedy = match told {
         true => "look for a firewall or a full socket between the ends",
+        false if to.is_ipv6() => {
+            "start `wirepath probe echo --ip 6` or `wirepath peer` there, or look for a firewall"
+        }
         false => "start `wirepath probe echo` or `wirepath peer` there, or look for a firewall",
     };
-    Err(Failure::failed(format!("none of {sent} datagrams to {to}:{port} was {end}; {remedy}")))
+    let to = SocketAddr::new(to, port);
+    Err(Failure::failed(format!("none of {sent} datagrams to {to} was {end}; {remedy}")))
 }
 
 fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
@@ -340,7 +348,9 @@ fn find_far(args: &NearArgs) -> Result<Option<Far>, Failure> {
 }
 
 fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
-    let spec = spec(&args.engine, args.size)?;
+    let ipv6 = IpVersion::is_v6(args.ip);
+    let size = args.size(ipv6);
+    let spec = spec(&args.engine, size)?;
     let _awake = settle(&args.engine)?;
     if spec.kind != EngineKind::Udp && args.engine.interface.is_none() {
         return Err(Failure::Usage("this engine needs an interface: give one with -i".into()));
@@ -350,13 +360,13 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         queue: args.engine.queue.unwrap_or(0),
         port: args.port,
     };
-    let local = endpoint::listening(&choice)?;
+    let local = endpoint::listening(&choice, ipv6)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let task = Task {
         role,
         engine: spec,
         pace: Pace::Flood,
-        payload_bytes: args.size,
+        payload_bytes: size,
         flows: 1,
         first_flow: 0,
         session: None,
@@ -400,7 +410,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }
-    summary(context, role, &measurement, args.size, false)
+    summary(context, role, &measurement, (size, ipv6), false)
 }
 
 /// Runs a task on one queue, or on several with a thread each.

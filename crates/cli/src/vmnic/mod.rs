@@ -75,7 +75,7 @@ pub(crate) fn run(context: &Context, command: &VmnicCommand) -> Result<(), Failu
 }
 
 fn load(kind: &str, trial: Duration) -> Load {
-    Load { kind: kind.into(), size_bytes: 1514, rate_pps: 0, trial, far: None }
+    Load { kind: kind.into(), size_bytes: 1514, rate_pps: 0, trial, ipv6: false, far: None }
 }
 
 fn arm(text: &str) -> Result<Arm, Failure> {

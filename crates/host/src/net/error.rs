@@ -1,7 +1,7 @@
 //! Errors of netlink requests about interfaces, routes and neighbours.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use thiserror::Error;
@@ -40,29 +40,29 @@ pub enum NetError {
     },
     #[error("no route to {destination}: `ip route get {destination}` explains")]
     NoRoute {
-        destination: Ipv4Addr,
+        destination: IpAddr,
         #[source]
         source: ReplyError,
     },
     /// The route uses another interface than the requested one.
     #[error(
         "{destination} is reached through {actual}, not {wanted}: name {actual}, or change the \
-         route with `ip route add {destination}/32 dev {wanted}`"
+         route with `ip route add {destination} dev {wanted}`"
     )]
     OtherInterface {
-        destination: Ipv4Addr,
+        destination: IpAddr,
         /// Requested interface.
         wanted: String,
         /// Interface of the route.
         actual: String,
     },
-    /// The next hop did not answer ARP.
+    /// The next hop answered neither ARP nor neighbour discovery.
     #[error(
         "{next_hop} does not answer on {interface}: is it up and in the same network? \
          (`ip neigh show dev {interface}`)"
     )]
     NoNeighbour {
-        next_hop: Ipv4Addr,
+        next_hop: IpAddr,
         /// Interface of the route.
         interface: String,
     },

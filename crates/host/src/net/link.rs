@@ -6,6 +6,7 @@ use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
 use netlink_bindings::{rt_addr, rt_neigh};
 
 use super::error::{NetError, ask};
+use super::route::family;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
@@ -198,32 +199,44 @@ pub fn delete(index: u32) -> Result<(), NetError> {
     })
 }
 
-/// Adds an IPv4 address with a prefix of `prefix` bits; the kernel adds the route to that network.
-pub fn add_address(index: u32, ip: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
+/// Adds an address with a prefix of `prefix` bits; the kernel adds the route to that network. No other
+/// host is asked if it has an IPv6 address already; the kernel enters the address's own route in the background.
+pub fn add_address(index: u32, ip: impl Into<IpAddr>, prefix: u8) -> Result<(), NetError> {
+    let ip = ip.into();
     ask(format!("adding {ip}/{prefix} to interface {index}"), |socket| {
         let header = rt_addr::Ifaddrmsg {
-            ifa_family: libc::AF_INET as u8,
+            ifa_family: family(ip),
             ifa_prefixlen: prefix,
+            ifa_flags: if ip.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 },
             ifa_index: index,
             ..Default::default()
         };
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
-        request.encode().push_local(ip.into()).push_address(ip.into());
+        request.encode().push_local(ip).push_address(ip);
         socket.request(&request)?.recv_ack()
     })
 }
 
 /// Returns the IPv4 addresses of an interface with their prefix lengths, in the kernel's order.
 pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
+    let v4 = |(ip, prefix)| match ip {
+        IpAddr::V4(ip) => Some((ip, prefix)),
+        IpAddr::V6(_) => None,
+    };
+    Ok(addresses_like(index, Ipv4Addr::UNSPECIFIED.into())?.into_iter().filter_map(v4).collect())
+}
+
+/// As [`addresses`], of the IP version of `like`.
+pub fn addresses_like(index: u32, like: IpAddr) -> Result<Vec<(IpAddr, u8)>, NetError> {
     ask(format!("listing the addresses of interface {index}"), |socket| {
-        let header = rt_addr::Ifaddrmsg { ifa_family: libc::AF_INET as u8, ..Default::default() };
+        let header = rt_addr::Ifaddrmsg { ifa_family: family(like), ..Default::default() };
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
         let mut replies = socket.request(&request)?;
         let mut addresses = Vec::new();
         while let Some((header, attributes)) = replies.recv().transpose()? {
             // The address is that of the far end where there are two.
             let own = attributes.get_local().or_else(|_| attributes.get_address());
-            if let (true, Ok(IpAddr::V4(ip))) = (header.ifa_index == index, own) {
+            if let (true, Ok(ip)) = (header.ifa_index == index, own) {
                 addresses.push((ip, header.ifa_prefixlen));
             }
         }
@@ -231,18 +244,20 @@ pub fn addresses(index: u32) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
     })
 }
 
-/// Adds a permanent neighbour entry, replacing an existing one: the address is never resolved by ARP.
-pub fn set_neighbour(index: u32, ip: Ipv4Addr, mac: Mac) -> Result<(), NetError> {
+/// Adds a permanent neighbour entry, replacing an existing one: the address is never
+/// resolved.
+pub fn set_neighbour(index: u32, ip: impl Into<IpAddr>, mac: Mac) -> Result<(), NetError> {
+    let ip = ip.into();
     ask(format!("entering neighbour {ip} of interface {index}"), |socket| {
         let header = rt_neigh::Ndmsg {
-            ndm_family: libc::AF_INET as u8,
+            ndm_family: family(ip),
             ndm_ifindex: index as i32,
             ndm_state: rt_neigh::NudState::Permanent as u16,
             ..Default::default()
         };
         let mut request =
             rt_neigh::Request::new().set_create().set_replace().op_newneigh_do(&header);
-        request.encode().push_dst(ip.into()).push_lladdr(&mac);
+        request.encode().push_dst(ip).push_lladdr(&mac);
         socket.request(&request)?.recv_ack()
     })
 }

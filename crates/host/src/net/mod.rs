@@ -19,8 +19,8 @@ pub use error::NetError;
 pub use ethtool::Channels;
 pub use inspect::{Chain, Detail, UdpSocket, chains, details, udp_sockets};
 pub use link::{
-    AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, addresses, delete, link, link_named,
-    links, set_mtu, set_neighbour, set_up,
+    AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, addresses, addresses_like, delete,
+    link, link_named, links, set_mtu, set_neighbour, set_up,
 };
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qdisc};

@@ -1,6 +1,6 @@
 //! Routes and neighbours of an address.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ const DISCARD_PORT: u16 = 9;
 pub struct Route {
     pub ifindex: u32,
     /// Next router; `None` if the address is on the interface's own network.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
     /// Source address that the kernel would use.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// The address is a broadcast address of the network.
     pub is_broadcast: bool,
 }
@@ -35,7 +35,7 @@ pub struct Resolved {
     pub ifindex: u32,
     pub ifname: String,
     /// Address to send from.
-    pub source_ip: Ipv4Addr,
+    pub source_ip: IpAddr,
     /// MAC address to send to: the destination's or the router's.
     pub next_hop_mac: Mac,
     /// MAC address to send from.
@@ -45,22 +45,22 @@ pub struct Resolved {
 }
 
 /// Looks up a route, as for a packet of an unbound socket.
-pub fn route_to(destination: Ipv4Addr) -> Result<Route, NetError> {
-    let header =
-        rt_route::Rtmsg { rtm_family: libc::AF_INET as u8, rtm_dst_len: 32, ..Default::default() };
-    let ipv4 = |ip| match ip {
-        std::net::IpAddr::V4(ip) => Some(ip),
-        std::net::IpAddr::V6(_) => None,
+pub fn route_to(destination: impl Into<IpAddr>) -> Result<Route, NetError> {
+    let destination = destination.into();
+    let header = rt_route::Rtmsg {
+        rtm_family: family(destination),
+        rtm_dst_len: if destination.is_ipv6() { 128 } else { 32 },
+        ..Default::default()
     };
     let answer = ask(format!("asking for the route to {destination}"), |socket| {
         let mut request = rt_route::Request::new().op_getroute_do(&header);
-        request.encode().push_dst(destination.into());
+        request.encode().push_dst(destination);
         let mut reply = socket.request(&request)?;
         let (header, attributes) = reply.recv_one()?;
         Ok(Route {
             ifindex: attributes.get_oif()?,
-            gateway: attributes.get_gateway().ok().and_then(ipv4),
-            source: attributes.get_prefsrc().ok().and_then(ipv4).unwrap_or(Ipv4Addr::UNSPECIFIED),
+            gateway: attributes.get_gateway().ok(),
+            source: attributes.get_prefsrc().unwrap_or(Ipv4Addr::UNSPECIFIED.into()),
             is_broadcast: header.rtm_type == libc::RTN_BROADCAST,
         })
     });
@@ -74,6 +74,11 @@ pub fn route_to(destination: Ipv4Addr) -> Result<Route, NetError> {
     })
 }
 
+/// Address family of a request about an address.
+pub(super) fn family(ip: IpAddr) -> u8 {
+    (if ip.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }) as u8
+}
+
 fn is_unreachable(error: &std::io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -82,8 +87,8 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     )
 }
 
-/// Returns the MAC address of a neighbour if the kernel knows it; sends no ARP request.
-pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
+/// Returns the MAC address of a neighbour if the kernel knows it; sends no request to it.
+pub fn neighbour(ifindex: u32, ip: IpAddr) -> Result<Option<Mac>, NetError> {
     use rt_neigh::NudState;
     const VALID: u16 = NudState::Reachable as u16
         | NudState::Stale as u16
@@ -92,13 +97,13 @@ pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
         | NudState::Noarp as u16
         | NudState::Permanent as u16;
     let header = rt_neigh::Ndmsg {
-        ndm_family: libc::AF_INET as u8,
+        ndm_family: family(ip),
         ndm_ifindex: ifindex as i32,
         ..Default::default()
     };
     let answer = ask(format!("asking for neighbour {ip}"), |socket| {
         let mut request = rt_neigh::Request::new().op_getneigh_do(&header);
-        request.encode().push_dst(ip.into());
+        request.encode().push_dst(ip);
         let mut reply = socket.request(&request)?;
         let (header, attributes) = reply.recv_one()?;
         let mac = attributes.get_lladdr().ok().and_then(|bytes| bytes.try_into().ok());
@@ -120,7 +125,11 @@ pub fn neighbour(ifindex: u32, ip: Ipv4Addr) -> Result<Option<Mac>, NetError> {
 /// - An unknown neighbour is resolved by sending one UDP datagram to the destination's discard port;
 ///   this waits at most a second for the answer.
 /// - It applies to the network namespace of the calling thread.
-pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolved, NetError> {
+pub fn resolve(
+    destination: impl Into<IpAddr>,
+    interface: Option<&str>,
+) -> Result<Resolved, NetError> {
+    let destination = destination.into();
     let route = route_to(destination)?;
     let out = link(route.ifindex)?;
     if let Some(wanted) = interface.filter(|wanted| *wanted != out.name) {
@@ -137,9 +146,7 @@ pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolve
     } else if route.is_broadcast {
         [0xff; 6]
     } else if destination.is_multicast() {
-        // RFC 1112 section 6.4: the lower 23 bits of the group.
-        let [_, a, b, c] = destination.octets();
-        [0x01, 0x00, 0x5e, a & 0x7f, b, c]
+        group_mac(destination)
     } else {
         match neighbour(route.ifindex, next_hop)? {
             Some(mac) => mac,
@@ -156,11 +163,27 @@ pub fn resolve(destination: Ipv4Addr, interface: Option<&str>) -> Result<Resolve
     })
 }
 
+/// MAC address of a multicast group.
+fn group_mac(group: IpAddr) -> Mac {
+    match group {
+        // RFC 1112 section 6.4: the lower 23 bits of the group.
+        IpAddr::V4(ip) => {
+            let [_, a, b, c] = ip.octets();
+            [0x01, 0x00, 0x5e, a & 0x7f, b, c]
+        }
+        // RFC 2464 section 7: the lower 32 bits.
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    }
+}
+
 /// Makes the kernel resolve the next hop by sending a datagram.
 fn make_known(
     route: &Route,
-    destination: Ipv4Addr,
-    next_hop: Ipv4Addr,
+    destination: IpAddr,
+    next_hop: IpAddr,
     interface: &str,
 ) -> Result<Mac, NetError> {
     let failed = |source| NetError::Io { what: format!("sending to {destination}"), source };

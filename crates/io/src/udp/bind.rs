@@ -1,7 +1,7 @@
 //! Sockets of an engine, bound to their ports.
 
 use std::io;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
 use sys::socket;
@@ -29,7 +29,7 @@ pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
         let port = local.port.wrapping_add(flow as u16);
         let bound = bind(local, port)?;
         if let Some(remote) = remote {
-            let to = SocketAddrV4::new(remote.ip, remote.port);
+            let to = SocketAddr::new(remote.ip, remote.port);
             bound.connect(to).map_err(|source| match socket::is_up(local.ifindex) {
                 // The routes of an interface go down with it.
                 Some(false) => IoError::LinkDown { ifname: local.ifname.clone() },
@@ -50,9 +50,11 @@ pub(super) fn bind_all(setup: &Setup<'_>) -> Result<Vec<UdpSocket>, IoError> {
 
 fn bind(local: &Local, port: u16) -> Result<UdpSocket, IoError> {
     let ip = local.ip;
-    UdpSocket::bind(SocketAddrV4::new(ip, port)).map_err(|source| match source.kind() {
+    UdpSocket::bind((ip, port)).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => IoError::PortTaken { ip, port, source },
-        _ => IoError::System { what: "bind", ifname: format!("{ip}:{port}"), source },
+        _ => {
+            IoError::System { what: "bind", ifname: SocketAddr::new(ip, port).to_string(), source }
+        }
     })
 }
 

@@ -7,7 +7,7 @@ mod pinned;
 mod uring;
 
 use std::io;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -254,7 +254,7 @@ impl UdpEngine {
     }
 
     /// Sends one datagram to its sender.
-    fn send_back(&mut self, payload: &[u8], to: SocketAddrV4) -> Result<(), IoError> {
+    fn send_back(&mut self, payload: &[u8], to: SocketAddr) -> Result<(), IoError> {
         let begun = Instant::now();
         loop {
             self.syscall_count += 1;

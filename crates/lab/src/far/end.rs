@@ -1,6 +1,7 @@
 //! Far ends as the command line names them.
 
 use std::fmt::{self, Display, Formatter};
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 /// Far end of an experiment between two hosts.
@@ -16,7 +17,7 @@ pub enum FarEnd {
 /// A host as OpenSSH names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshHost {
-    /// `[user@]host`, or an alias of the client's configuration.
+    /// `[user@]host`, or an alias of the client's configuration; IPv6 addresses without brackets.
     pub destination: String,
     pub port: Option<u16>,
 }
@@ -48,23 +49,34 @@ impl FromStr for FarEnd {
 
 impl SshHost {
     fn parse(name: &str) -> Option<Self> {
-        let (destination, port) = match name.rsplit_once(':') {
-            None => (name, None),
-            Some((destination, port)) => (destination, Some(port.parse().ok()?)),
+        let (user, host) = name.rsplit_once('@').map_or(("", name), |(user, host)| (user, host));
+        let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+            Some((ip, "")) => (ip.parse::<Ipv6Addr>().ok()?.to_string(), None),
+            Some((ip, port)) => (ip.parse::<Ipv6Addr>().ok()?.to_string(), port.strip_prefix(':')),
+            None => match host.split_once(':') {
+                None => (host.to_owned(), None),
+                Some((host, port)) => (host.to_owned(), Some(port)),
+            },
         };
-        let host = destination.rsplit_once('@').map_or(destination, |(_, host)| host);
-        // Loads are IPv4; a literal IPv6 address would be split at its last colon.
-        let is_host = !host.is_empty() && !host.starts_with('-') && !host.contains(':');
-        (is_host && port != Some(0)).then(|| SshHost { destination: destination.to_owned(), port })
+        let port = port.map(str::parse).transpose().ok()?;
+        let is_host = !host.is_empty() && !host.starts_with('-') && !user.starts_with('-');
+        let destination = match name.contains('@') {
+            true => format!("{user}@{host}"),
+            false => host,
+        };
+        (is_host && port != Some(0)).then_some(SshHost { destination, port })
     }
 }
 
 impl Display for SshHost {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => write!(f, "{}:{port}", self.destination),
-            None => f.write_str(&self.destination),
-        }
+        let (user, host) = match self.destination.rsplit_once('@') {
+            Some((user, host)) => (format!("{user}@"), host),
+            None => (String::new(), &*self.destination),
+        };
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{user}{open}{host}{close}")?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
@@ -91,11 +103,16 @@ mod tests {
             "ssh:root@db2:2222",
             "peer:db2",
             "peer:192.0.2.7:7117",
+            "peer:[fd00::2]:7117",
+            "ssh:[fd00::2]",
+            "ssh:root@[fd00::2]:2222",
         ] {
             assert_eq!(text.parse::<FarEnd>().unwrap().to_string(), text);
         }
         let Ok(FarEnd::Ssh(host)) = "ssh:root@db2:2222".parse() else { panic!("a host") };
         assert_eq!((&*host.destination, host.port), ("root@db2", Some(2222)));
+        let Ok(FarEnd::Ssh(host)) = "ssh:root@[fd00::2]:22".parse() else { panic!("a host") };
+        assert_eq!((&*host.destination, host.port), ("root@fd00::2", Some(22)));
     }
 
     #[test]
@@ -112,6 +129,9 @@ mod tests {
             "ssh:db2:0",
             "ssh:db2:x",
             "ssh:fe80::1",
+            "ssh:[fe80::1",
+            "ssh:[fe80::1]22",
+            "ssh:[db2]",
             "peer:\n",
             "ssh:@",
         ];

@@ -1,7 +1,7 @@
 //! Errors of far ends.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use host::net::NetError;
 use sys::child::ChildError;
@@ -24,8 +24,8 @@ pub enum FarError {
     },
     /// No address of the namespace is reached from here, and reaches here, directly.
     #[error(
-        "no address of namespace {name} is reached from here{by}; join both by a wire with an IPv4 address \
-         at each end, or give --far-address"
+        "no address of namespace {name} is reached from here{by}; join both by a wire with an address \
+         at each end (--ip 6: of IPv6), or give --far-address"
     )]
     NoAddress {
         name: String,
@@ -49,7 +49,7 @@ pub enum FarError {
     )]
     OtherPlatform { host: String, theirs: String, ours: String, version: &'static str },
     #[error(
-        "cannot tell the IPv4 address of {host} (SSH_CONNECTION is {said:?}); give it with --far-address"
+        "cannot tell the address of {host} that a load can use (SSH_CONNECTION is {said:?}); give it with --far-address"
     )]
     UnknownAddress { host: String, said: String },
     #[error(
@@ -68,5 +68,5 @@ pub enum FarError {
         "the far end listens on {address} and is not reached there; give another of its addresses with \
          --far-address, or open its firewall for TCP and UDP from this host"
     )]
-    Unreachable { address: Ipv4Addr },
+    Unreachable { address: IpAddr },
 }

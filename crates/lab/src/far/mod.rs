@@ -14,7 +14,7 @@ mod programs;
 mod ssh;
 
 use std::io::{self, PipeWriter, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use sys::child::Child;
@@ -32,7 +32,9 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FarOptions<'a> {
     /// Its address for the load; `None` for that of the route.
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<IpAddr>,
+    /// IP version of the addresses that are looked for, where none is given.
+    pub ipv6: bool,
     /// Interface of the near end; `None` for any.
     pub ifname: Option<&'a str>,
     /// Secret of a peer that runs already.

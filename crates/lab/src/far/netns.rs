@@ -1,6 +1,6 @@
 //! A far end in a namespace of this host.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -20,13 +20,18 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
     }
     let address = match options.address {
         Some(address) => address,
-        None => address_in(&netns, name, options.ifname)?,
+        None => address_in(&netns, name, options)?,
     };
     let piped = std::io::pipe();
     let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
     // The image of this process, also after its file was replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").args(["peer", "--secret-stdin", "--listen", &format!("{address}:0")]);
+    command.arg0("wirepath").args([
+        "peer",
+        "--secret-stdin",
+        "--listen",
+        &SocketAddr::new(address, 0).to_string(),
+    ]);
     let place = Place { netns: Some(&netns), cpus: &[] };
     let child = Child::spawn_on(command, &place, stdin.into())?;
     let end = FarEnd::Netns(name.to_owned()).to_string();
@@ -40,8 +45,9 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
 
 /// The address of a namespace that is reached from here, and from which here is reached, without a router
 /// if there is one.
-fn address_in(netns: &Netns, name: &str, ifname: Option<&str>) -> Result<Ipv4Addr, FarError> {
-    let candidates = netns.run(own_addresses)??;
+fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpAddr, FarError> {
+    let ifname = options.ifname;
+    let candidates = netns.run(|| own_addresses(options.ipv6))??;
     let wanted = ifname.map(net::link_named).transpose()?.map(|link| link.index);
     let mut found = Vec::new();
     for (address, link) in candidates {
@@ -73,11 +79,14 @@ fn address_in(netns: &Netns, name: &str, ifname: Option<&str>) -> Result<Ipv4Add
 }
 
 /// Addresses of the calling thread's namespace, each with its interface; none of loopback.
-fn own_addresses() -> Result<Vec<(Ipv4Addr, String)>, net::NetError> {
+fn own_addresses(ipv6: bool) -> Result<Vec<(IpAddr, String)>, net::NetError> {
+    let like = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    // An address of the link alone needs an interface beside it.
+    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let mut found = Vec::new();
     for link in net::links()?.into_iter().filter(|link| link.is_up && !link.is_loopback) {
-        let addresses = net::addresses(link.index)?;
-        found.extend(addresses.into_iter().map(|(address, _)| (address, link.name.clone())));
+        let addresses = net::addresses_like(link.index, like)?.into_iter().map(|(ip, _)| ip);
+        found.extend(addresses.filter(is_usable).map(|ip| (ip, link.name.clone())));
     }
     Ok(found)
 }

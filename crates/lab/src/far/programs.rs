@@ -1,7 +1,7 @@
 //! A far end that runs the user's programs: `wirepath far-programs` on another host.
 
 use std::io::{PipeWriter, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +46,11 @@ impl FarPrograms {
         grace: Duration,
     ) -> Result<Self, FarError> {
         let Opened { mut started, address, is_copied } = ssh::open(host, options, Role::Programs)?;
+        // Its experiments are of IPv4.
+        let IpAddr::V4(address) = address else {
+            let said = address.to_string();
+            return Err(FarError::UnknownAddress { host: host.to_string(), said });
+        };
         started.grace = grace;
         let writer = started.stdin.take().map(|stdin| Arc::new(Mutex::new(stdin)));
         let (heartbeat, ended) = channel::<()>();

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost,
 pub(super) struct Opened {
     pub(super) started: Started,
     /// Address of the far end for the load.
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
     pub(super) is_copied: bool,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn open(
         about.check_platform(host)?;
         copy(&mut started, what, address).map_err(|error| not_copied(error, host))?;
     } else {
-        let _ = started.send(format!("own 0 {what} {address}\n").as_bytes());
+        let _ = started.send(format!("own 0 {what} {}\n", in_url(address)).as_bytes());
     }
     Ok(Opened { started, address, is_copied })
 }
@@ -172,9 +172,10 @@ impl About {
     }
 
     /// Address on which the far end listens.
-    fn address(&self, host: &SshHost, given: Option<Ipv4Addr>) -> Result<Ipv4Addr, FarError> {
+    fn address(&self, host: &SshHost, given: Option<IpAddr>) -> Result<IpAddr, FarError> {
         // The client's address and port, then the server's.
-        let own = self.connection.split_whitespace().nth(2).and_then(|ip| ip.parse().ok());
+        let own = self.connection.split_whitespace().nth(2);
+        let own = own.and_then(|ip| ip.parse().ok()).map(|ip: IpAddr| ip.to_canonical());
         given.or(own).ok_or_else(|| FarError::UnknownAddress {
             host: host.to_string(),
             said: self.connection.clone(),
@@ -191,12 +192,20 @@ impl About {
     }
 }
 
+/// An address as it stands in front of a port.
+fn in_url(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
 /// Copies this program to the far end, where the shell becomes it.
-fn copy(started: &mut Started, what: &str, address: Ipv4Addr) -> Result<(), FarError> {
+fn copy(started: &mut Started, what: &str, address: IpAddr) -> Result<(), FarError> {
     let unreadable = |source| FarError::Start { what: "a copy of this program", source };
     let file = File::open("/proc/self/exe").map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
-    let _ = started.send(format!("copy {size} {what} {address}\n").as_bytes());
+    let _ = started.send(format!("copy {size} {what} {}\n", in_url(address)).as_bytes());
     started.expect("send")?;
     let Some(mut stdin) = started.stdin.take() else { return Err(started.failure(PATIENCE)) };
     let child = &mut started.child;

@@ -1,6 +1,6 @@
 //! Places of client and server: a lab, two existing namespaces, or this host and another.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicBool;
 
 use host::net;
@@ -54,7 +54,12 @@ impl Place {
         let (netns, address) = (open(near)?, far.address());
         let found = netns.run(|| {
             let route = net::route_to(address)?;
-            Ok::<_, net::NetError>((net::link(route.ifindex)?, route.source))
+            // The route of an IPv4 address.
+            let source = match route.source {
+                IpAddr::V4(ip) => ip,
+                IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+            };
+            Ok::<_, net::NetError>((net::link(route.ifindex)?, source))
         });
         let (link, ip) = found.map_err(PathError::part)?.map_err(PathError::part)?;
         if link.is_loopback {

@@ -1,6 +1,6 @@
 //! The near end's view of a far end on another host.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,10 +41,9 @@ impl Remote {
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
         let options = FarOptions {
-            address: spec.far_address,
-            ifname: None,
-            secret: None,
+            address: spec.far_address.map(IpAddr::from),
             ssh_options: &spec.ssh_options,
+            ..FarOptions::default()
         };
         let limits = &spec.limits;
         let grace = limits.grace + limits.step + Duration::from_secs(10);

@@ -66,8 +66,8 @@ fn ours(faults: &FaultSpec) -> Result<bool, Box<dyn Error>> {
     let mut rows: BTreeMap<_, (FaultCounts, Reported, Vec<&str>)> = BTreeMap::new();
     let mut is_true = true;
     for (name, engine) in engines() {
-        let one_way = truth::one_way(faults, &engine)?;
-        let [forth, back] = truth::echo(faults, &engine)?;
+        let one_way = truth::one_way(faults, &engine, false)?;
+        let [forth, back] = truth::echo(faults, &engine, false)?;
         for (direction, judged) in
             [("forward", one_way), ("forward, of an echo", forth), ("return", back)]
         {
@@ -113,7 +113,7 @@ fn count(figure: &str, output: &[u8]) -> Result<u64, Box<dyn Error>> {
 /// iperf3 has no echo: one way there, and with `-R` one way back. Its receiver's report is shown.
 fn iperf3(faults: &FaultSpec) -> Result<(), Box<dyn Error>> {
     for (direction, index, reverse) in [("forward", 0, ""), ("return", 1, "-R")] {
-        let lab = FaultyLab::new(faults, faults);
+        let lab = FaultyLab::new(faults, faults, false);
         let (ip, rate) = (lab.lab.far.ip, RATE_PPS * 64 * 8);
         let client =
             format!("exec iperf3 -c {ip} -p 9100 -u -J -l 64 -k {COUNT} -b {rate} {reverse}");
@@ -134,7 +134,7 @@ fn iperf3(faults: &FaultSpec) -> Result<(), Box<dyn Error>> {
 
 /// sockperf does not distinguish the directions, so that only the first has faults.
 fn sockperf(faults: &FaultSpec) -> Result<(), Box<dyn Error>> {
-    let lab = FaultyLab::new(faults, &CLEAN);
+    let lab = FaultyLab::new(faults, &CLEAN, false);
     let ip = lab.lab.far.ip;
     let client = format!(
         "exec sockperf under-load -i {ip} -p 9100 -m 64 -t 1 --mps {RATE_PPS} --reply-every 1"

@@ -1,6 +1,6 @@
 //! Resolves the addresses of both ends from the host's routes and neighbours.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use host::net::{self, NetError};
 use io::{Local, Remote};
@@ -17,12 +17,8 @@ pub struct Choice {
 }
 
 /// Resolves the local and remote end for traffic with `ip`, in the calling thread's network
-/// namespace. The next hop's MAC address is resolved by ARP if needed.
-pub fn towards(
-    ip: Ipv4Addr,
-    remote_port: u16,
-    choice: &Choice,
-) -> Result<(Local, Remote), NetError> {
+/// namespace. The next hop's MAC address is resolved by the kernel if needed.
+pub fn towards(ip: IpAddr, remote_port: u16, choice: &Choice) -> Result<(Local, Remote), NetError> {
     let found = net::resolve(ip, choice.ifname.as_deref())?;
     let local = Local {
         ifindex: found.ifindex,
@@ -39,8 +35,12 @@ pub fn towards(
 }
 
 /// This end alone, for roles that listen: the named interface, any address of the host; with AF_XDP, any of the
-/// interface.
-pub fn listening(choice: &Choice) -> Result<Local, NetError> {
+/// interface. A UDP socket for IPv6 also takes datagrams of IPv4 (sysctl net.ipv6.bindv6only).
+pub fn listening(choice: &Choice, ipv6: bool) -> Result<Local, NetError> {
+    let any_ip = match ipv6 {
+        true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    };
     let any = Local {
         ifindex: 0,
         ifname: "any".into(),
@@ -48,7 +48,7 @@ pub fn listening(choice: &Choice) -> Result<Local, NetError> {
         queue: choice.queue,
         queues: 1,
         mac: [0; 6],
-        ip: Ipv4Addr::UNSPECIFIED,
+        ip: any_ip,
         addresses: Vec::new(),
         port: choice.port,
     };
@@ -60,7 +60,10 @@ pub fn listening(choice: &Choice) -> Result<Local, NetError> {
         mtu_bytes: link.mtu_bytes,
         mac: link.mac.unwrap_or_default(),
         ifname: link.name,
-        addresses: net::addresses(link.index)?.into_iter().map(|(address, _)| address).collect(),
+        addresses: net::addresses_like(link.index, any_ip)?
+            .into_iter()
+            .map(|(address, _)| address)
+            .collect(),
         ..any
     })
 }

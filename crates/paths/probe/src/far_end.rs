@@ -14,8 +14,8 @@ pub(super) const NEAR_PORT: u16 = 9001;
 
 /// Local and remote address of each end.
 pub(super) fn ends(pair: &Pair) -> ((Local, Remote), (Local, Remote)) {
-    let local = |end: &End, port| local(end, end.ip, port);
-    let remote = |end: &End, port| Remote { mac: end.mac, ip: end.ip, port };
+    let local = |end: &End, port| local(end, end.load_ip(), port);
+    let remote = |end: &End, port| Remote { mac: end.mac, ip: end.load_ip(), port };
     (
         (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT)),
         (local(&pair.far, FAR_PORT), remote(&pair.near, NEAR_PORT)),

@@ -105,6 +105,7 @@ pub fn between(
     load: &Load,
 ) -> Result<Box<dyn Session>, PathError> {
     let remedy = match (load.kind.as_str(), router) {
+        _ if load.ipv6 => "leave out --ip 6: they are addressed by IPv4",
         (kind, _) if Kind::of(kind).is_some() => "use a UDP load, such as ping",
         ("storm", _) => "use another load: storm needs the veth of a lab",
         (kind, Some(_)) if kind != "flood" => "use flood: a router returns nothing to the near end",
@@ -133,16 +134,32 @@ pub(super) fn check_size(load: &Load) -> Result<(), PathError> {
         }
         None => {}
     }
-    if (role::PAYLOAD_BYTES_MIN..=8972).contains(&load.size_bytes) {
+    // In a packet of 9000 bytes, behind the headers of IP and UDP.
+    let most = if load.ipv6 { 8952 } else { 8972 };
+    if (role::PAYLOAD_BYTES_MIN..=most).contains(&load.size_bytes) {
         return Ok(());
     }
     Err(PathError::Invalid {
         what: format!("a payload of {} bytes", load.size_bytes),
         remedy: format!(
-            "use --size between {} (the probe's header) and 8972 (MTU 9000)",
+            "use --size between {} (the probe's header) and {most} (MTU 9000)",
             role::PAYLOAD_BYTES_MIN
         ),
     })
+}
+
+/// Reason why a lab does not run an arm over IPv6.
+fn refused_over_ipv6(arm: &Arm, load: &Load) -> Option<String> {
+    match (load.ipv6, load.kind.as_str()) {
+        (true, _) if arm.kind == ArmKind::Peer => {
+            Some(format!("{} runs over IPv4 here; leave it or --ip 6 out", arm.name))
+        }
+        (true, "storm") => Some(
+            "storm sends without UDP checksums, which IPv6 requires; use flood, or leave out --ip 6"
+                .into(),
+        ),
+        _ => None,
+    }
 }
 
 impl Path for Probe {
@@ -168,6 +185,9 @@ impl Path for Probe {
                 (Support::Yes, Some(why)) => Support::Refused { why },
                 (support, _) => support,
             };
+        }
+        if let Some(why) = refused_over_ipv6(arm, load) {
+            return Support::Refused { why };
         }
         if arm.kind == ArmKind::Peer
             && load.kind == "storm"

@@ -1,6 +1,6 @@
 //! Trials against `wirepath peer` on another host.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use sys::thread::start;
 use super::accounting::{combine, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
+use super::path::check_size;
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles_of};
@@ -61,19 +62,21 @@ impl RemoteSession {
             if half == 0 { (&[][..], &[][..]) } else { allowed.split_at(half) };
         let options = FarOptions {
             address: two.address,
+            ipv6: load.ipv6,
             ifname: two.ifname.as_deref(),
             secret: two.secret.as_deref(),
             ssh_options: &two.ssh_options,
         };
         let host = FarHost::open(&end, &options).map_err(PathError::part)?;
-        let far = connect(&end, &host)?;
+        let far = connect(&end, &host, load.ipv6)?;
+        check_version(&far, load)?;
         let choice =
             Choice { ifname: two.ifname.clone(), queue: two.queue.unwrap_or(0), port: NEAR_PORT };
         let (local, _) =
-            endpoint::towards(ipv4_of(&far), FAR_PORT, &choice).map_err(PathError::part)?;
+            endpoint::towards(far.address().ip(), FAR_PORT, &choice).map_err(PathError::part)?;
         let driver = ethtool::driver(local.ifindex).ok().flatten();
         let nic = describe_nic(local.ifindex, driver.as_deref()).map_err(PathError::part)?;
-        let nic = format!("{nic} to {}", ipv4_of(&far));
+        let nic = format!("{nic} to {}", far.address().ip());
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
         let (load, two) = (load.clone(), two.clone());
@@ -206,25 +209,26 @@ fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
     Ok(())
 }
 
-fn connect(end: &FarEnd, host: &FarHost) -> Result<Far, PathError> {
-    match (Far::connect(host.peer(), host.secret()), end) {
+fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
+    match (Far::connect_by(host.peer(), ipv6, host.secret()), end) {
         (Ok(far), _) => Ok(far),
         (Err(error), FarEnd::Peer(_)) => Err(PathError::part(error)),
         (Err(PeerError::NotThere { at, .. }), _) => {
-            let IpAddr::V4(address) = at.ip() else {
-                return Err(PathError::Part("no IPv4".into()));
-            };
-            Err(PathError::part(FarError::Unreachable { address }))
+            Err(PathError::part(FarError::Unreachable { address: at.ip() }))
         }
         (Err(error), _) => Err(PathError::part(error)),
     }
 }
 
-pub(super) fn ipv4_of(far: &Far) -> Ipv4Addr {
-    match far.address().ip() {
-        IpAddr::V4(ip) => ip,
-        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+/// Errors: IPv6 was asked for, and the far end's address is of IPv4; a datagram that exceeds an MTU of 9000.
+fn check_version(far: &Far, load: &Load) -> Result<(), PathError> {
+    let ip = far.address().ip();
+    if load.ipv6 && ip.is_ipv4() {
+        let what = format!("{ip} is no IPv6 address, which --ip 6 asks for");
+        let remedy = "give one with --far-address, or leave out --ip 6".to_owned();
+        return Err(PathError::Invalid { what, remedy });
     }
+    check_size(&Load { ipv6: ip.is_ipv6(), ..load.clone() })
 }
 
 /// Support for the switches of an arm between two hosts.
@@ -334,7 +338,7 @@ impl Near<'_> {
     }
 
     /// Starts the far end; returns its address and port.
-    fn prepare(&self, far: &mut Far) -> Result<(Ipv4Addr, u16), PathError> {
+    fn prepare(&self, far: &mut Far) -> Result<(IpAddr, u16), PathError> {
         let ready = far.prepare(self.far_task, self.settings, NEAR_PORT, FAR_PORT);
         ready.map(|ready| (ready.ip, ready.port)).map_err(PathError::part)
     }

@@ -35,15 +35,17 @@ pub(super) struct LabSession {
 impl LabSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
         let tcp = tcp::Kind::of(&load.kind).is_some();
-        let mtu = if tcp { 1500 } else { mtu_for(load.size_bytes) };
+        let mtu = if tcp { 1500 } else { mtu_for(load.size_bytes, load.ipv6) };
         // The generator's frames reach a veth only when it polls: GRO switches that on, as an
         // XDP program would, and so every engine meets the same interface.
         let gro = load.kind == "storm";
         // With segmentation offload a veth would pass the bundles of `gso` whole, and no datagram
         // would cross it.
-        let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ..PairSpec::default() };
+        let ipv6 = load.ipv6;
+        let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ipv6, ..PairSpec::default() };
         let pair = Pair::new(&spec).map_err(PathError::part)?;
-        let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload");
+        let over = if ipv6 { ", IPv6" } else { "" };
+        let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}");
         LabSession::of(pair, None, nic, load)
     }
 
@@ -193,8 +195,8 @@ pub(super) fn roles_of(load: &Load) -> (Role, Role, Pace) {
 }
 
 /// Smallest usual MTU that carries a payload in one packet.
-fn mtu_for(size_bytes: usize) -> u32 {
-    let packet = size_bytes as u32 + 28;
+fn mtu_for(size_bytes: usize, ipv6: bool) -> u32 {
+    let packet = size_bytes as u32 + if ipv6 { 48 } else { 28 };
     [1500, 3400, 9000].into_iter().find(|mtu| packet <= *mtu).unwrap_or(65_535)
 }
 
@@ -236,6 +238,13 @@ mod tests {
         let far = &session.pair.far;
         let path = format!("class/net/{}/statistics/rx_packets", far.ifname);
         far.sysfs().expect("the lab").read(path).expect("a counter").parse().expect("a number")
+    }
+
+    #[test]
+    fn headers_of_ipv6_leave_20_bytes_less_of_an_mtu() {
+        for (ipv6, most) in [(false, 1472), (true, 1452)] {
+            assert_eq!([mtu_for(most, ipv6), mtu_for(most + 1, ipv6)], [1500, 3400]);
+        }
     }
 
     #[test]

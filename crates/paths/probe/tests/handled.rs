@@ -326,7 +326,7 @@ fn child_that_opens_an_engine() {
     };
     let spec = EngineSpec { receive_buffer_bytes: None, ..spec };
     let choice = Choice { ifname: Some("wp-far".into()), queue: 0, port: FAR_PORT };
-    let at = endpoint::listening(&choice).expect("wp-far is here");
+    let at = endpoint::listening(&choice, false).expect("wp-far is here");
     let opened = io::open(&Setup::receive(&spec, &at, 64));
     let said = match opened {
         Ok(_) => "opened".to_owned(),
@@ -419,7 +419,7 @@ fn sigkill_leaves_no_xdp_program_and_frees_the_queue() {
 #[ignore = "role of a child process"]
 fn child_that_holds_an_engine() {
     let choice = Choice { ifname: Some("wp-far".into()), queue: 0, port: FAR_PORT };
-    let at = endpoint::listening(&choice).expect("wp-far is here");
+    let at = endpoint::listening(&choice, false).expect("wp-far is here");
     let _held = io::open(&Setup::receive(&native(), &at, 64)).expect("opens");
     // Killed long before this.
     thread::sleep(Duration::from_secs(60));

@@ -5,22 +5,22 @@ mod common;
 
 use common::truth::{self, LOSS, ORDER};
 use common::{alone, engines};
+use io::EngineSpec;
 use sys::bpf::FaultSpec;
 
-fn one_way_is_true(faults: &FaultSpec) {
-    let _alone = alone();
-    for (name, engine) in engines() {
-        let judged = truth::one_way(faults, &engine).unwrap_or_else(|e| panic!("{name}: {e}"));
+fn one_way_is_true(faults: &FaultSpec, engines: Vec<(&str, EngineSpec)>, ipv6: bool) {
+    for (name, engine) in engines {
+        let judged =
+            truth::one_way(faults, &engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(judged.mismatch().is_none(), "{name}: {}", judged.mismatch().unwrap_or_default());
         let hit = judged.injected.dropped + judged.injected.reordered;
         assert_eq!(hit, 104, "{name}: unexpected number of injected faults: {judged:?}");
     }
 }
 
-fn echo_is_true(faults: &FaultSpec) {
-    let _alone = alone();
-    for (name, engine) in engines() {
-        let both = truth::echo(faults, &engine).unwrap_or_else(|e| panic!("{name}: {e}"));
+fn echo_is_true(faults: &FaultSpec, engines: Vec<(&str, EngineSpec)>, ipv6: bool) {
+    for (name, engine) in engines {
+        let both = truth::echo(faults, &engine, ipv6).unwrap_or_else(|e| panic!("{name}: {e}"));
         for (direction, judged) in ["forward", "return"].iter().zip(both) {
             let mismatch = judged.mismatch();
             assert!(mismatch.is_none(), "{name}, {direction}: {}", mismatch.unwrap_or_default());
@@ -32,22 +32,37 @@ fn echo_is_true(faults: &FaultSpec) {
 
 #[test]
 fn lost_and_duplicated_datagrams_are_counted_to_the_datagram_one_way() {
-    one_way_is_true(&LOSS);
+    let _alone = alone();
+    one_way_is_true(&LOSS, engines(), false);
 }
 
 #[test]
 fn lost_and_duplicated_datagrams_are_counted_to_the_datagram_in_each_direction() {
-    echo_is_true(&LOSS);
+    let _alone = alone();
+    echo_is_true(&LOSS, engines(), false);
 }
 
 #[test]
 fn reordered_datagrams_are_counted_to_the_datagram_one_way() {
-    one_way_is_true(&ORDER);
+    let _alone = alone();
+    one_way_is_true(&ORDER, engines(), false);
 }
 
 #[test]
 fn reordered_datagrams_are_counted_to_the_datagram_in_each_direction() {
-    echo_is_true(&ORDER);
+    let _alone = alone();
+    echo_is_true(&ORDER, engines(), false);
+}
+
+#[test]
+fn faults_over_ipv6_are_counted_to_the_datagram_one_way_and_in_each_direction() {
+    let _alone = alone();
+    let names = ["udp, gso", "udp, io_uring", "packet", "xdp skb", "xdp native, spin, batch 64"];
+    let chosen = |(name, _): &(&str, EngineSpec)| names.contains(name);
+    let engines: Vec<_> = engines().into_iter().filter(chosen).collect();
+    assert_eq!(engines.len(), names.len());
+    one_way_is_true(&LOSS, engines.clone(), true);
+    echo_is_true(&LOSS, engines, true);
 }
 
 #[test]

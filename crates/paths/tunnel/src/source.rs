@@ -60,7 +60,7 @@ impl Flow {
     /// - `payload_bytes`: UDP payload, at least the probe's header.
     pub(super) fn new(lab: &Triple, payload_bytes: usize, session: u32) -> Result<Flow, PathError> {
         let near = local(&lab.near, lab.near.ip, PORTS.0);
-        let remote = Remote { mac: lab.far.mac, ip: lab.far.ip, port: PORTS.1 };
+        let remote = Remote { mac: lab.far.mac, ip: lab.far.ip.into(), port: PORTS.1 };
         let template = Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
         let mut frame = vec![0; template.frame_bytes()];
         let header =
@@ -155,8 +155,8 @@ impl SmallFlow {
         let meta = UdpMeta {
             src_mac: lab.near.mac,
             dst_mac: lab.far.mac,
-            src_ip: lab.near.ip,
-            dst_ip: lab.far.ip,
+            src_ip: lab.near.ip.into(),
+            dst_ip: lab.far.ip.into(),
             src_port: PORTS.0,
             dst_port: PORTS.1,
         };

@@ -3,7 +3,7 @@
 mod feed;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -33,10 +33,11 @@ const TUNNELS_MAX: u32 = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeFilterSpec<'a> {
     /// Destination addresses, 1 to [`PROBE_ADDRESSES_MAX`]; frames to any other go to the stack.
-    pub addresses: &'a [Ipv4Addr],
-    /// Destination port of the UDP datagrams (IPv4, whole, at most one VLAN tag); 0 for none.
+    pub addresses: &'a [IpAddr],
+    /// Destination port of the UDP datagrams (whole, at most one VLAN tag, no IPv6 extension headers); 0 for
+    /// none.
     pub udp_port: u16,
-    /// ARP, and ICMP over IPv4 to these addresses, too.
+    /// ARP, and ICMP over IPv4 to these addresses, too; ICMPv6 is always the stack's.
     pub arp_icmp: bool,
     /// Accept frames of more than one buffer (jumbo in native mode); the
     /// sockets must be bound with XDP_USE_SG then.
@@ -101,16 +102,21 @@ impl TunnelCarrier {
 impl TunnelId {
     /// `struct tunnel_id` of bpf/tunnel.bpf.c.
     fn to_bytes(self) -> [u8; 24] {
-        let local = match self.local {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
+        let local = mapped(self.local);
         let (id, carrier) = self.carrier.id_and_kind();
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&local.octets());
         bytes[16..20].copy_from_slice(&carrier.to_ne_bytes());
         bytes[20..].copy_from_slice(&id.to_ne_bytes());
         bytes
+    }
+}
+
+/// Form in which the programs compare addresses: IPv4 as ::ffff:a.b.c.d.
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
 }
 
@@ -151,14 +157,17 @@ impl SocketFilter {
         let count = spec.addresses.len();
         if count == 0 || count > PROBE_ADDRESSES_MAX {
             let what = format!(
-                "the XDP program takes datagrams to 1 to {PROBE_ADDRESSES_MAX} IPv4 addresses, and this \
+                "the XDP program takes datagrams to 1 to {PROBE_ADDRESSES_MAX} addresses, and this \
                  interface has {count}; change that (ip address), or use another engine"
             );
             return Err(BpfError::Invalid { what });
         }
-        let mut addresses = [0; PROBE_ADDRESSES_MAX];
+        let mut addresses = [[0; 4]; PROBE_ADDRESSES_MAX];
         for (into, ip) in addresses.iter_mut().zip(spec.addresses) {
-            *into = u32::from_ne_bytes(ip.octets());
+            let words = mapped(*ip).octets();
+            for (word, bytes) in into.iter_mut().zip(words.as_chunks::<4>().0) {
+                *word = u32::from_ne_bytes(*bytes);
+            }
         }
         let config = probe::config {
             addresses,

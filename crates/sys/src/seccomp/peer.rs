@@ -223,6 +223,7 @@ fn rules() -> Result<Rules, BackendError> {
 fn socket() -> Result<(libc::c_long, Vec<SeccompRule>), BackendError> {
     let kinds = [
         (libc::AF_INET, libc::SOCK_DGRAM),
+        (libc::AF_INET6, libc::SOCK_DGRAM),
         (libc::AF_PACKET, libc::SOCK_RAW),
         (libc::AF_XDP, libc::SOCK_RAW),
         (libc::AF_NETLINK, libc::SOCK_RAW),

@@ -1,7 +1,7 @@
 //! Attaching, its errors with their remedies, and detaching.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 use std::{env, io};
 
@@ -13,7 +13,7 @@ use wirepath_sys::bpf::{
 use crate::lab::{Pair, can_run, ip};
 
 const SPEC: ProbeFilterSpec = ProbeFilterSpec {
-    addresses: &[Ipv4Addr::new(10, 9, 0, 2)],
+    addresses: &[IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2))],
     udp_port: 7000,
     arp_icmp: true,
     frags: false,

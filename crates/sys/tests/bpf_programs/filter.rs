@@ -1,6 +1,6 @@
 //! Frames that the probe's filter takes, misses and passes.
 
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -10,15 +10,18 @@ use wirepath_sys::bpf::{
 };
 use wirepath_sys::xsk::{Bind, Copying, Frames, Socket, Then};
 
-use crate::lab::{FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, wait_until};
+use crate::lab::{
+    FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, udp6_frame, wait_until,
+};
 
 const PORT: u16 = 7000;
 
-const FAR_IP: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const FAR_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+const FAR_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2));
 
 fn spec() -> ProbeFilterSpec<'static> {
     ProbeFilterSpec {
-        addresses: &[FAR_IP],
+        addresses: &[FAR_IP, FAR_IPV6],
         udp_port: PORT,
         arp_icmp: false,
         frags: false,
@@ -85,6 +88,13 @@ fn headers_are_walked_by_their_lengths() {
         udp_frame(PORT, b"x", Shape { option_words: 10, ..plain }),
         // "Don't fragment" is not a fragment.
         udp_frame(PORT, b"x", Shape { fragment: 0x4000, ..plain }),
+        udp6_frame(PORT, b"x", 17, &[]),
+        [
+            &udp6_frame(PORT, b"x", 17, &[])[..12],
+            &[0x81, 0, 0, 5],
+            &udp6_frame(PORT, b"x", 17, &[])[12..],
+        ]
+        .concat(),
     ];
     let mut short_header = udp_frame(PORT, b"x", plain);
     short_header[14] = 0x44;
@@ -92,7 +102,28 @@ fn headers_are_walked_by_their_lengths() {
     version_6[14] = 0x65;
     let mut tcp = udp_frame(PORT, b"x", plain);
     tcp[23] = 6;
+    let mut other_address = udp6_frame(PORT, b"x", 17, &[]);
+    other_address[53] = 3;
+    let mut version_4 = udp6_frame(PORT, b"x", 17, &[]);
+    version_4[14] = 0x45;
     let others = [
+        other_address,
+        version_4,
+        udp6_frame(PORT + 1, b"x", 17, &[]),
+        udp6_frame(PORT, b"x", 17, &[])[..61].to_vec(),
+        // Hop-by-hop options, destination options, a fragment, an echo request, TCP.
+        udp6_frame(PORT, b"x", 0, &[17, 0, 1, 4, 0, 0, 0, 0]),
+        udp6_frame(PORT, b"x", 60, &[17, 0, 1, 4, 0, 0, 0, 0]),
+        udp6_frame(PORT, b"x", 44, &[17, 0, 0, 1, 0, 0, 0, 9]),
+        udp6_frame(PORT, b"x", 58, &[]),
+        udp6_frame(PORT, b"x", 6, &[]),
+        // The IPv4 address in the form in which the program has it.
+        {
+            let mut mapped = udp6_frame(PORT, b"x", 17, &[]);
+            mapped[38..54].copy_from_slice(&Ipv4Addr::new(10, 9, 0, 2).to_ipv6_mapped().octets());
+            mapped[53] = 3;
+            mapped
+        },
         to(udp_frame(PORT, b"x", plain), [10, 9, 0, 3]),
         to(udp_frame(PORT, b"x", plain), [192, 0, 2, 1]),
         udp_frame(PORT, b"x", Shape { vlan_tags: 2, ..plain }),
@@ -246,7 +277,7 @@ fn only_frames_of_configured_tunnels_are_taken_and_the_list_can_change() {
     }
     let pair = Pair::new();
     let (near_index, far_index) = (pair.near_index, pair.far_index);
-    let id = |carrier| TunnelId { local: IpAddr::V4(FAR_IP), carrier };
+    let id = |carrier| TunnelId { local: FAR_IP, carrier };
     let vxlan = |vni| id(TunnelCarrier::Vxlan { vni });
     let gre = |key| id(TunnelCarrier::Gre { key });
     let key = |key: u32| key.to_be_bytes();

@@ -202,3 +202,21 @@ pub(crate) fn udp_frame(port: u16, payload: &[u8], shape: Shape) -> Vec<u8> {
     frame.extend(payload);
     frame
 }
+
+/// An IPv6 UDP frame from fd09::1 to fd09::2, UDP checksum 0, with `extension` behind the fixed header.
+pub(crate) fn udp6_frame(port: u16, payload: &[u8], next: u8, extension: &[u8]) -> Vec<u8> {
+    let mut frame = [FAR_MAC, NEAR_MAC].concat();
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend(((extension.len() + 8 + payload.len()) as u16).to_be_bytes());
+    frame.extend([next, 64]);
+    for host in [1, 2] {
+        frame.extend([0xfd, 0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    }
+    frame.extend(extension);
+    frame.extend(40_000_u16.to_be_bytes());
+    frame.extend(port.to_be_bytes());
+    frame.extend((8 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}

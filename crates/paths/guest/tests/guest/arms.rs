@@ -21,6 +21,7 @@ pub(super) fn load(kind: &str) -> Load {
         size_bytes: known.size_bytes,
         rate_pps: 0,
         trial: Duration::from_millis(60),
+        ipv6: false,
         far: None,
     }
 }

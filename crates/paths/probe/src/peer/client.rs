@@ -1,7 +1,7 @@
 //! Near end of the control connection.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -50,7 +50,7 @@ pub struct FarReport {
 /// Far end whose engine is open for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FarReady {
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// UDP port.
     pub port: u16,
     pub ifname: String,
@@ -59,9 +59,16 @@ pub struct FarReady {
 }
 
 impl Far {
-    /// Connects to `host` or `host:port` and authenticates if a secret is given.
+    /// As [`connect_by`](Self::connect_by), by IPv4 where a name has both.
     pub fn connect(host: &str, secret: Option<&str>) -> Result<Self, PeerError> {
-        let at = address(host)?;
+        Far::connect_by(host, false, secret)
+    }
+
+    /// Connects to `host`, `host:port` or `[address]:port` and authenticates if a secret is given.
+    ///
+    /// - `ipv6`: IP version that is preferred where a name has addresses of both.
+    pub fn connect_by(host: &str, ipv6: bool, secret: Option<&str>) -> Result<Self, PeerError> {
+        let at = address(host, ipv6)?;
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))
             .map_err(|source| PeerError::NotThere { at, source })?;
         let closed = || PeerError::Broken { source: io::ErrorKind::UnexpectedEof.into() };
@@ -240,18 +247,34 @@ fn unexpected(say: &Say) -> PeerError {
     PeerError::Garbled { what: format!("unexpected reply {say:?}") }
 }
 
-fn address(host: &str) -> Result<SocketAddr, PeerError> {
+fn address(host: &str, ipv6: bool) -> Result<SocketAddr, PeerError> {
+    let literal = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    if let Ok(ip) = literal.parse::<IpAddr>() {
+        return Ok((ip, DEFAULT_PORT).into());
+    }
     let found = match host.rsplit_once(':') {
         Some(_) => host.to_socket_addrs(),
         None => (host, DEFAULT_PORT).to_socket_addrs(),
     };
     let unknown = || PeerError::Unknown { host: host.to_owned() };
-    found.map_err(|_| unknown())?.find(SocketAddr::is_ipv4).ok_or_else(unknown)
+    found.map_err(|_| unknown())?.min_by_key(|at| at.is_ipv6() != ipv6).ok_or_else(unknown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peers_are_named_by_addresses_of_both_ip_versions_with_and_without_a_port() {
+        let at = |host: &str| address(host, false).map(|at| at.to_string()).ok();
+        let named = |host: &str, text: &str| assert_eq!(at(host).as_deref(), Some(text));
+        named("192.0.2.7", "192.0.2.7:7117");
+        named("192.0.2.7:80", "192.0.2.7:80");
+        named("fd00::2", "[fd00::2]:7117");
+        named("[fd00::2]", "[fd00::2]:7117");
+        named("[fd00::2]:80", "[fd00::2]:80");
+        assert_eq!((at("[fd00::2"), at("fd00::2]:80"), at("192.0.2.7:x")), (None, None, None));
+    }
 
     #[test]
     fn texts_of_a_far_machine_are_short_and_printable() {

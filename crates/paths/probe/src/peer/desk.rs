@@ -1,6 +1,6 @@
 //! Admission of near ends: handshakes are few, and one near end measures at a time.
 
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,6 +28,7 @@ impl Desk {
     /// If all are taken, the address that has most gives up its oldest, so that a crowd of few addresses
     /// keeps no other out.
     pub(super) fn place_for(&self, from: IpAddr, stream: &TcpStream) -> Option<Place<'_>> {
+        let from = host_of(from);
         let mut waiting = self.waiting.lock().expect("no panic while it is locked");
         let count_of = |waiting: &[Waiting], ip| waiting.iter().filter(|w| w.from == ip).count();
         let own = count_of(&waiting, from);
@@ -66,6 +67,14 @@ impl Desk {
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         // Two runs at once would measure each other.
         (!self.is_busy.swap(true, Ordering::AcqRel)).then_some(Turn(self))
+    }
+}
+
+/// The address that stands for a host: one of IPv6 has all those of its network of 64 bits.
+fn host_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
     }
 }
 
@@ -129,6 +138,12 @@ mod tests {
         places.push(desk.place_for(ip(100), &stream).expect("it gets in"));
         assert_eq!(near[0].read(&mut [0]).expect("closed"), 0);
         assert!(desk.waiting.lock().expect("no panic").len() == HANDSHAKES_MAX);
+        drop(places);
+        let own = |n: u16| IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, n]);
+        let places: Vec<_> =
+            far.iter().zip(1..).map_while(|(s, n)| desk.place_for(own(n), s)).collect();
+        assert_eq!(places.len(), each, "one network of IPv6");
+        assert!(desk.place_for([0xfd00, 0, 0, 2, 0, 0, 0, 1].into(), &stream).is_some());
         drop(places);
         assert!(desk.waiting.lock().expect("no panic").is_empty());
         let spread: Vec<_> =

@@ -1,7 +1,7 @@
 //! The far end's host: its facts, and settings that last for a run.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use host::cpu::CpuClock;
 use host::idle::{HeldAwake, IdleRequest};
@@ -79,7 +79,7 @@ impl Host {
     }
 
     /// Describes this host, with the interface that leads to the near end.
-    pub(super) fn facts(&self, near_ip: Ipv4Addr) -> HostFacts {
+    pub(super) fn facts(&self, near_ip: IpAddr) -> HostFacts {
         let nic = net::route_to(near_ip).and_then(|route| {
             describe_nic(route.ifindex, self.drivers.get(&route.ifindex).map(String::as_str))
         });

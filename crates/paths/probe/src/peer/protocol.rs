@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
-    /// The name does not resolve to an IPv4 address.
-    #[error("cannot resolve {host} to an IPv4 address")]
+    /// The name does not resolve.
+    #[error("cannot resolve {host} to an address; give HOST, HOST:PORT or [IPV6]:PORT")]
     Unknown { host: String },
     /// The secrets differ, or one end has none.
     #[error("the peer at {at} refused the connection: {why}")]
@@ -185,7 +185,7 @@ pub(super) enum Say {
     /// Accepted.
     Welcome { host: Option<Box<HostFacts>> },
     /// The engine is open.
-    Ready { ip: Ipv4Addr, port: u16, ifname: String, mode: String },
+    Ready { ip: IpAddr, port: u16, ifname: String, mode: String },
     /// The run is over.
     Report {
         report: Box<WireReport>,

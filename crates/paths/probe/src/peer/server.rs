@@ -1,7 +1,7 @@
 //! Far end of the control connection.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -147,8 +147,8 @@ pub fn serve(
 /// Authenticated near end that has the right to measure.
 struct Guest<'a> {
     lines: Lines,
-    near_ip: Ipv4Addr,
-    own_ip: Ipv4Addr,
+    near_ip: IpAddr,
+    own_ip: IpAddr,
     _turn: Turn<'a>,
 }
 
@@ -164,9 +164,8 @@ fn greet<'a>(
     let own = stream.local_addr().map_err(broken)?;
     let mut lines = Lines::new(stream).map_err(broken)?;
     let welcomed = known(&mut lines, options, stop).and_then(|()| {
-        let (IpAddr::V4(near_ip), IpAddr::V4(own_ip)) = (from.ip(), own.ip()) else {
-            return Err("only IPv4 is measured".into());
-        };
+        // A listener on [::] names IPv4 as ::ffff:a.b.c.d.
+        let (near_ip, own_ip) = (from.ip().to_canonical(), own.ip().to_canonical());
         let turn = desk.turn().ok_or("busy: another near end is measuring")?;
         let host = Some(Box::new(host.facts(near_ip)));
         Ok((Say::Welcome { host }, near_ip, own_ip, turn))
@@ -349,9 +348,9 @@ fn await_end(
 
 #[derive(Debug, Clone, Copy)]
 struct Addresses {
-    near_ip: Ipv4Addr,
+    near_ip: IpAddr,
     near_port: u16,
-    own_ip: Ipv4Addr,
+    own_ip: IpAddr,
     port: u16,
 }
 

@@ -1,7 +1,7 @@
 //! The end that accepts.
 
 use std::io;
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -31,7 +31,7 @@ struct Counts<'a> {
 
 pub(super) fn serve(
     task: &Task,
-    at: SocketAddrV4,
+    at: SocketAddr,
     signals: &Signals<'_>,
     received_count: &AtomicU64,
 ) -> Result<RoleReport, Cause> {

@@ -7,7 +7,7 @@ mod far;
 mod near;
 mod stream;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub(super) fn run(
     places: &Placement,
 ) -> Result<(RoleReport, RoleReport), PathError> {
     let received_count = AtomicU64::new(0);
-    let to = SocketAddrV4::new(pair.far.ip, FAR_PORT);
+    let to = SocketAddr::new(pair.far.load_ip(), FAR_PORT);
     let run = Run {
         receiver: "far",
         sender: "near",

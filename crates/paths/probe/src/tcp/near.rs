@@ -1,7 +1,7 @@
 //! The end that connects.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
 use hdrhistogram::Histogram;
@@ -66,7 +66,7 @@ impl Counts {
     }
 }
 
-pub(super) fn run(task: &Task, to: SocketAddrV4) -> Result<RoleReport, Cause> {
+pub(super) fn run(task: &Task, to: SocketAddr) -> Result<RoleReport, Cause> {
     let mut report = match task.kind {
         Kind::Ping => ping(task, to),
         Kind::Connect => connect(task, to),
@@ -77,11 +77,11 @@ pub(super) fn run(task: &Task, to: SocketAddrV4) -> Result<RoleReport, Cause> {
     Ok(report)
 }
 
-fn open(task: &Task, to: SocketAddrV4) -> io::Result<Stream> {
+fn open(task: &Task, to: SocketAddr) -> io::Result<Stream> {
     Stream::new(tcp::connect(to, TIMEOUTS)?, task)
 }
 
-fn ping(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
+fn ping(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
     let mut stream = open(task, to)?;
     let request = vec![0x5a; task.message_bytes];
     let (header, body) = request.split_at(HEADER_BYTES);
@@ -109,7 +109,7 @@ fn ping(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
     Ok(report)
 }
 
-fn connect(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
+fn connect(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
     let never = AtomicBool::new(false);
     let mut counts = Counts::start(task);
     let mut last = None;
@@ -144,7 +144,7 @@ fn connect(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
     Ok(report)
 }
 
-fn flood(task: &Task, to: SocketAddrV4) -> io::Result<RoleReport> {
+fn flood(task: &Task, to: SocketAddr) -> io::Result<RoleReport> {
     let mut stream = open(task, to)?;
     let message = vec![0x5a; task.message_bytes];
     let tail = tail(task);

@@ -52,8 +52,9 @@ pub(crate) struct FaultyLab {
 
 impl FaultyLab {
     /// Segmentation offload is off, so that a filter counts datagrams and not GSO bundles.
-    pub(crate) fn new(forth: &FaultSpec, back: &FaultSpec) -> Self {
-        let lab = Triple::new(&PairSpec { tso: false, ..PairSpec::default() }).expect("a lab");
+    pub(crate) fn new(forth: &FaultSpec, back: &FaultSpec, ipv6: bool) -> Self {
+        let spec = PairSpec { tso: false, ipv6, ..PairSpec::default() };
+        let lab = Triple::new(&spec).expect("a lab");
         let (left, right) = (&lab.middle.near_if, &lab.middle.far_if);
         let attached = lab.middle.netns.run(|| {
             let mut there = FaultFilter::load(forth).expect("load");
@@ -124,8 +125,12 @@ fn delivery(sent: &RoleReport, arrived: &RoleReport) -> Delivery {
 }
 
 /// Sends one way: one paced run, then three bursts. Returns the sums.
-pub(crate) fn one_way(faults: &FaultSpec, engine: &EngineSpec) -> Result<Judged, String> {
-    let lab = FaultyLab::new(faults, &CLEAN);
+pub(crate) fn one_way(
+    faults: &FaultSpec,
+    engine: &EngineSpec,
+    ipv6: bool,
+) -> Result<Judged, String> {
+    let lab = FaultyLab::new(faults, &CLEAN, ipv6);
     let mut reported = Delivery::default();
     let paced = (Pace::Rate(RATE_PPS), COUNT);
     for (pace, count) in [paced].into_iter().chain([(Pace::Flood, BURST); 3]) {
@@ -137,8 +142,12 @@ pub(crate) fn one_way(faults: &FaultSpec, engine: &EngineSpec) -> Result<Judged,
 }
 
 /// Pings in an open loop with faults in both directions. Returns forward and return.
-pub(crate) fn echo(faults: &FaultSpec, engine: &EngineSpec) -> Result<[Judged; 2], String> {
-    echo_on(&[], Pace::Rate(RATE_PPS), faults, engine)
+pub(crate) fn echo(
+    faults: &FaultSpec,
+    engine: &EngineSpec,
+    ipv6: bool,
+) -> Result<[Judged; 2], String> {
+    echo_over(FaultyLab::new(faults, faults, ipv6), &[], Pace::Rate(RATE_PPS), engine)
 }
 
 /// As [`echo`], at another pace, with CPUs for the near end.
@@ -148,7 +157,15 @@ pub(crate) fn echo_on(
     faults: &FaultSpec,
     engine: &EngineSpec,
 ) -> Result<[Judged; 2], String> {
-    let lab = FaultyLab::new(faults, faults);
+    echo_over(FaultyLab::new(faults, faults, false), cpus, pace, engine)
+}
+
+fn echo_over(
+    lab: FaultyLab,
+    cpus: &[usize],
+    pace: Pace,
+    engine: &EngineSpec,
+) -> Result<[Judged; 2], String> {
     let (near, far) = tasks(Role::Ping, engine, pace, 64, Some(COUNT));
     let (near, far) = run_on(cpus, &lab.lab.near, &lab.lab.far, &near, &far)?;
     let [forth, back] = lab.injected();

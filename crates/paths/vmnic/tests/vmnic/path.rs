@@ -16,6 +16,7 @@ fn load(kind: &str) -> Load {
         size_bytes: kind.size_bytes,
         rate_pps: 0,
         trial: Duration::from_millis(60),
+        ipv6: false,
         far: None,
     }
 }

@@ -28,6 +28,7 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         size_bytes: 65_536,
         rate_pps: 0,
         trial: std::time::Duration::ZERO,
+        ipv6: false,
         far: None,
     };
     let arms =
