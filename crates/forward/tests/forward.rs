@@ -23,6 +23,8 @@ use wirepath_forward::order::OrderSpec;
 use wirepath_forward::qos::{Classifier, QueueSpec, RATE_BITS_PER_S_MAX, Shaper, TokenBucket};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
+#[path = "forward/domains.rs"]
+mod domains;
 #[path = "forward/fast.rs"]
 mod fast;
 #[path = "forward/overlay.rs"]
@@ -188,6 +190,7 @@ fn forwarding_by<T>(
     let mut spec = ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap(lab, tunnel)],
+            vlans: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),

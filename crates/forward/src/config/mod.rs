@@ -21,6 +21,8 @@
 mod file;
 #[doc(hidden)]
 pub mod fuzzing;
+mod qos;
+mod tunnels;
 mod value;
 
 use std::fmt;
@@ -112,6 +114,8 @@ pub struct TunnelConfig {
     pub name: String,
     /// Ends and carrier.
     pub tunnel: Tunnel,
+    /// VLAN of the port that it carries; `None` for untagged frames, or for all if no tunnel has one.
+    pub vlan: Option<u16>,
     /// MAC address of the next hop; `None` to resolve it by ARP.
     pub next_hop: Option<[u8; 6]>,
     /// Rules for the outer header; its MAC addresses are zero until [`Self::outer`].
@@ -119,6 +123,11 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
+    /// Its network in the forwarding table.
+    pub fn network(&self) -> u16 {
+        self.vlan.unwrap_or(0)
+    }
+
     /// Rules for the outer header with the MAC addresses of the interface and the next hop.
     pub fn outer(&self, src_mac: [u8; 6], dst_mac: [u8; 6]) -> Outer {
         Outer { src_mac, dst_mac, ..self.rules }
@@ -208,10 +217,16 @@ impl Config {
     pub fn table(&self, seed: u64) -> Result<Fdb, FdbError> {
         let mut fdb = Fdb::new(FdbSpec { seed, ..self.fdb });
         for entry in &self.statics {
+            let network = self.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
             // At most 4096 tunnels.
-            fdb.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
+            fdb.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
         }
         Ok(fdb)
+    }
+
+    /// VLANs by tunnel.
+    pub fn vlans(&self) -> Vec<Option<u16>> {
+        self.tunnels.iter().map(|tunnel| tunnel.vlan).collect()
     }
 
     /// Assigns frames to classes; frames that no class lists go to the last.

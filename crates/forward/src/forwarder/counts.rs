@@ -21,6 +21,7 @@ pub(super) struct Counts {
     pub(super) policed_count: AtomicU64,
     pub(super) uncopied_count: AtomicU64,
     pub(super) reserved_count: AtomicU64,
+    pub(super) vlan_count: AtomicU64,
     pub(super) out: [OutCounts; 2],
 }
 
@@ -53,6 +54,7 @@ impl Counts {
             ("policed", load(&counts.policed_count)),
             ("uncopied", load(&counts.uncopied_count)),
             ("reserved", load(&counts.reserved_count)),
+            ("other_vlan", load(&counts.vlan_count)),
         ];
         named.extend(EncapDrop::ALL.map(|r| (r.name(), load(&counts.encap_drops[r.index()]))));
         named.extend(DropReason::ALL.map(|r| (r.name(), load(&counts.decap_drops[r.index()]))));

@@ -9,6 +9,7 @@ use wire::flow;
 
 use super::counts::{Counts, OutCounts, add, add_many};
 use super::{FLOOD, Rules, place_of};
+use crate::domain::{Tag, untag};
 use crate::encap::{Mark, Place};
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
 use crate::qos::Shaper;
@@ -172,7 +173,7 @@ impl<'p> Egress<'p> {
         *next = next.wrapping_add(1);
     }
 
-    /// Sends a copy into every tunnel.
+    /// Sends a copy into every tunnel of the frame's network.
     fn flood(&mut self, frame: Frame) {
         let Some(mut original) = self.pool.claim(frame.index()) else { return };
         add(&self.counts.flood_count);
@@ -180,7 +181,14 @@ impl<'p> Egress<'p> {
         let inner = original.bytes().get(place.at..place.at + place.len).unwrap_or(&[]);
         let flow_hash = flow::tuple(inner).crc32c();
         let rules = self.rules.clone();
-        for encap in &rules.encaps {
+        // By the rules of now: those by which it was judged may have been replaced.
+        let network = rules.domains.network(Tag::of(inner));
+        for (_, encap) in rules
+            .encaps
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| Some(rules.domains.of_tunnel(*at)) == network)
+        {
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {
                 add(&self.counts().copy_failed_count);
@@ -194,7 +202,11 @@ impl<'p> Egress<'p> {
             }
             self.flood_sequence = self.flood_sequence.wrapping_add(1);
             let mark = Mark { flow_hash, sequence: self.flood_sequence };
-            match encap.prepend(copy.bytes(), place, mark) {
+            let inner = match network {
+                Some(0) | None => place,
+                Some(_) => untag(copy.bytes(), place).unwrap_or(place),
+            };
+            match encap.prepend(copy.bytes(), inner, mark) {
                 Ok(whole) => self.post_taken(copy, whole),
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);

@@ -20,6 +20,7 @@ use io::{IoError, XdpMode};
 use wire::flow;
 
 use super::decap::Decap;
+use super::domain::Domains;
 use super::encap::{Encap, Place};
 use super::fdb::{Fdb, Port};
 use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
@@ -82,6 +83,7 @@ struct Table {
 #[derive(Debug)]
 struct Rules {
     encaps: Vec<Encap>,
+    domains: Domains,
     decap: Decap,
     learns: bool,
     classifier: Classifier,
@@ -92,9 +94,11 @@ struct Rules {
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
-        let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
+        let RulesSpec { encaps, vlans, decap, learns, classifier, policer } = spec;
         let has_sequence = encaps.iter().any(Encap::has_sequence);
-        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer, has_sequence }
+        let domains = Domains::new(encaps.len(), &vlans);
+        let decap = Decap::new(decap);
+        Rules { encaps, domains, decap, learns, classifier, policer, has_sequence }
     }
 }
 

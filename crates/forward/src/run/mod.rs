@@ -4,6 +4,7 @@
 mod live;
 mod ports;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use ::io::forward::{Pool, XskError};
 use host::net::{self, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
-use super::config::Config;
+use super::config::{Config, TunnelConfig};
 use super::encap::Encap;
 use super::fdb::{Fdb, FdbError, FdbSpec, Mac, Port};
 use super::spec::TunnelError;
@@ -226,7 +227,10 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
 /// Adds the address of the port's interface: no sender behind a tunnel takes it over.
 fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
     if let Some(mac) = net::link_named(&config.port.name)?.mac {
-        fdb.add_static(0, mac, Port::Local(0))?;
+        let networks: BTreeSet<u16> = config.tunnels.iter().map(TunnelConfig::network).collect();
+        for network in networks {
+            fdb.add_static(network, mac, Port::Local(0))?;
+        }
     }
     Ok(fdb)
 }
@@ -305,6 +309,7 @@ fn rules(
     }
     Ok(RulesSpec {
         encaps,
+        vlans: config.vlans(),
         decap: config.decap(),
         learns: config.learns,
         classifier: config.classifier(),
@@ -375,15 +380,18 @@ impl Watch {
         }
         let old = &self.config;
         let moved = |index: u16| {
-            let tunnel = old.tunnels.get(usize::from(index))?.tunnel;
-            new.tunnels.iter().position(|other| other.tunnel == tunnel).map(|at| at as u16)
+            let was = old.tunnels.get(usize::from(index))?;
+            let is_same =
+                |other: &TunnelConfig| (other.tunnel, other.vlan) == (was.tunnel, was.vlan);
+            new.tunnels.iter().position(is_same).map(|at| at as u16)
         };
         let spec = FdbSpec { seed: self.seed, ..new.fdb };
         forwarder.reload(rules, |fdb| {
             let mut table = fdb.rebuilt(spec, moved);
             for entry in &new.statics {
                 // They fit an empty table (checked above), and replace learnt addresses.
-                let _ = table.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16));
+                let network = new.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
+                let _ = table.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16));
             }
             own_address(table.clone(), &new).unwrap_or(table)
         });

@@ -10,12 +10,12 @@ use wirepath_forward::spec::Field;
 use super::*;
 
 /// Sender of the test's raw frames.
-const SENDER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 1];
-const RECEIVER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 2];
+pub(super) const SENDER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 1];
+pub(super) const RECEIVER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 2];
 const GRE_KEY: u32 = 77;
 
 /// A lab whose hosts take frames that XDP redirects.
-fn fast_lab() -> Triple {
+pub(super) fn fast_lab() -> Triple {
     let lab = lab();
     for end in [&lab.near, &lab.far] {
         end.set_feature(ethtool::Feature::GRO, true).expect("veth has the feature");
@@ -24,7 +24,7 @@ fn fast_lab() -> Triple {
 }
 
 /// An inner IPv4 packet in a frame of `len` bytes.
-fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) -> Vec<u8> {
+pub(super) fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) -> Vec<u8> {
     let mut frame = [&RECEIVER[..], &SENDER, &[0x08, 0x00]].concat();
     frame.resize(len, 0x5a);
     let total = (len - 14) as u16;
@@ -406,6 +406,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
     });
     let rules = |encap: &Encap| RulesSpec {
         encaps: vec![encap.clone()],
+        vlans: Vec::new(),
         decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
         learns: true,
         classifier: Classifier::new(0),

@@ -203,6 +203,7 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
     Ok(ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap],
+            vlans: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
