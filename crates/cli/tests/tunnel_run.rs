@@ -435,6 +435,7 @@ fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
     let plain_config = config("xdp", "pa", "");
     // Other queues, another tunnel without a remote end, a static address.
     let more = "[[tunnel]]\nname = \"c\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"10.99.0.2\"\n\
+                vlan = 9\n\
                 [[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"c\"\n\
                 [[qos.class]]\ndscp = [46]\n[[qos.class]]\n";
     let rich_config = config("xdp", "pa", more);

@@ -273,6 +273,7 @@ fn rules(
     under_mac: net::Mac,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
+    ports::keeps_tags(config, operator)?;
     let mut encaps = Vec::with_capacity(config.tunnels.len());
     for tunnel in &config.tunnels {
         let next_hop = match (tunnel.next_hop, tunnel.tunnel.remote) {

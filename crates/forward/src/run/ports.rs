@@ -32,6 +32,8 @@ const TAIL_BYTES: usize = 320;
 const FAST_STATIONS_MAX: usize = 1 << 16;
 /// Maximum number of pages of a frame.
 const PAGES_MAX: usize = 4;
+/// Offload that removes the tags of received frames, by its name in the kernel.
+const RX_VLAN: &str = "rx-vlan-hw-parse";
 /// Ethernet header and two VLAN tags.
 const LINK_BYTES: usize = 22;
 /// Maximum MTU.
@@ -200,6 +202,32 @@ fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
         problem: format!("{} carries {} bytes, not {mtu_bytes}", link.name, link.mtu_bytes),
         remedy: format!("ip link set {} mtu {mtu_bytes}, or lower it here", link.name),
     })
+}
+
+/// Refuses a port whose NIC removes the tags that decide on the broadcast domain.
+pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Result<(), RunError> {
+    let has_vlans = config.tunnels.iter().any(|tunnel| tunnel.vlan.is_some());
+    if !has_vlans || config.engine == Engine::Tap {
+        return Ok(());
+    }
+    let link = net::link_named(&config.port.name)?;
+    if link.kind.as_deref() == Some("veth") {
+        operator.note(&format!(
+            "{} is a veth: tags that senders at its other end leave to the device are lost; switch that \
+             off there: ethtool -K PEER txvlan off",
+            link.name
+        ));
+        return Ok(());
+    }
+    let offloads = ethtool::offloads(link.index)?;
+    if offloads.get(RX_VLAN).is_some_and(|offload| offload.is_on) {
+        return Err(RunError::Unsupported {
+            key: "tunnel.vlan".into(),
+            problem: format!("{} removes the VLAN tags of received frames", link.name),
+            remedy: format!("ethtool -K {} rxvlan off", link.name),
+        });
+    }
+    Ok(())
 }
 
 /// Opens an AF_XDP port in native mode if the driver supports it, else in generic mode.
