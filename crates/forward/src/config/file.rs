@@ -5,12 +5,16 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::qos::{QosTable, qos};
+use super::qos::{QosTable, codes, qos};
 use super::tunnels::{StaticTable, TunnelTable, statics, tunnels};
 use super::value::{Check, line_of};
 use super::{Config, ConfigError, ConfigErrors, Domain, Engine, FdbSpec, Interface, OrderSpec};
 use crate::order::{LANE_COUNT_MAX, WINDOW_TICKETS_MAX};
 
+/// Highest number of a CPU.
+///
+/// Source: CONFIG_NR_CPUS of x86-64.
+const CPU_MAX: u16 = 8191;
 const NS_PER_US: u64 = 1_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -18,6 +22,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[serde(deny_unknown_fields)]
 struct File {
     workers: Option<Spanned<i64>>,
+    #[serde(default)]
+    cpus: Vec<Spanned<i64>>,
     engine: Option<Engine>,
     vxlan_port: Option<Spanned<i64>>,
     accept_no_checksum_v6: Option<bool>,
@@ -132,6 +138,10 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
         let remedy = "give another engine, or remove vlan of the tunnels";
         check.wrong(0..0, "engine", "\"packet\" receives frames without their VLAN tags", remedy);
     }
+    let cpus: Vec<usize> = codes("cpus", &file.cpus, CPU_MAX, &mut Vec::new(), check)
+        .into_iter()
+        .map(usize::from)
+        .collect();
     let order = &file.order;
     let domain = order.domain.unwrap_or(Domain::Port);
     let lanes_default = if domain == Domain::Flow { 8 } else { 1 };
@@ -161,7 +171,8 @@ fn checked(file: &File, check: &mut Check<'_>) -> Option<Config> {
     let ageing_s: u64 =
         check.number("fdb.ageing_s", file.fdb.ageing_s.as_ref(), 1..=1_000_000, 300);
     Some(Config {
-        workers: check.number("workers", file.workers.as_ref(), 1..=64, 1),
+        workers: check.number("workers", file.workers.as_ref(), 1..=64, cpus.len().clamp(1, 64)),
+        cpus,
         engine: file.engine.unwrap_or(Engine::Auto),
         vxlan_port,
         accepts_no_checksum_v6: file.accept_no_checksum_v6.unwrap_or(false),
@@ -197,6 +208,9 @@ fn interface(table: &str, found: &InterfaceTable, check: &mut Check<'_>) -> Inte
         name,
         address,
         mtu_bytes: check.number(&key("mtu"), found.mtu.as_ref(), 576..=65535, 1500),
-        queues: check.number(&key("queues"), found.queues.as_ref(), 1..=64, 1),
+        queues: found
+            .queues
+            .as_ref()
+            .map(|queues| check.number(&key("queues"), Some(queues), 1..=32, 1)),
     }
 }

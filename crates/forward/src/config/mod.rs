@@ -40,6 +40,8 @@ use crate::forwarder::PolicerSpec;
 pub struct Config {
     /// Worker threads, 1 to 64.
     pub workers: usize,
+    /// CPUs of the workers in turn; empty for any.
+    pub cpus: Vec<usize>,
     /// I/O engine.
     pub engine: Engine,
     /// Interface of the plain frames.
@@ -93,8 +95,8 @@ pub struct Interface {
     pub address: Option<IpAddr>,
     /// Largest IP packet, in bytes.
     pub mtu_bytes: u16,
-    /// Number of queues in use.
-    pub queues: u32,
+    /// Receive queues that it must have; `None` for as many as it has.
+    pub queues: Option<u32>,
 }
 
 /// Ordering domain: the frames whose order is kept.
@@ -202,6 +204,7 @@ impl Config {
     pub fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         let differences = [
             ("workers", self.workers != other.workers),
+            ("cpus", self.cpus != other.cpus),
             ("engine", self.engine != other.engine),
             ("port", self.port != other.port),
             ("underlay", self.underlay != other.underlay),

@@ -1,5 +1,7 @@
 //! Quality of service in the file.
 
+use std::fmt::Display;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -101,24 +103,24 @@ pub(super) fn qos(found: &QosTable, check: &mut Check<'_>) -> QosConfig {
     }
 }
 
-/// Checks code points; each may be listed once over all classes.
-fn codes(
+/// Checks numbers up to `max`; each may be listed once over all lists.
+pub(super) fn codes<T: Copy + PartialEq + Display + TryFrom<i64> + Into<i64> + Default>(
     key: &str,
     found: &[Spanned<i64>],
-    max: i64,
-    seen: &mut Vec<u8>,
+    max: T,
+    seen: &mut Vec<T>,
     check: &mut Check<'_>,
-) -> Vec<u8> {
+) -> Vec<T> {
     let mut codes = Vec::new();
     for found in found {
         let before = check.error_count();
-        let code: u8 = check.number(key, Some(found), 0..=max, 0);
+        let code: T = check.number(key, Some(found), 0..=max.into(), T::default());
         if check.error_count() > before {
             continue;
         }
         if seen.contains(&code) {
             let problem = format!("{code} is listed twice");
-            check.wrong(found.span(), key, problem, "list each value once, in one class");
+            check.wrong(found.span(), key, problem, "list each value once");
         }
         seen.push(code);
         codes.push(code);

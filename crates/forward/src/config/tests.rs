@@ -81,9 +81,9 @@ fn every_key_sets_its_field() {
     assert!(config.accepts_no_checksum_v6);
     assert_eq!(
         (&config.port.name[..], config.port.mtu_bytes, config.port.queues),
-        ("lan0", 1450, 1)
+        ("lan0", 1450, None)
     );
-    assert_eq!((config.underlay.mtu_bytes, config.underlay.queues), (1600, 2));
+    assert_eq!((config.underlay.mtu_bytes, config.underlay.queues), (1600, Some(2)));
     let local: IpAddr = "10.0.0.1".parse().expect("valid address");
     let [b, c] = &config.tunnels[..] else { panic!("there are two tunnels") };
     assert_eq!(
@@ -261,6 +261,19 @@ fn vni_or_key_without_a_vlan_of_its_own_is_reported() {
         errors[0].contains("engine: \"packet\" receives frames without their VLAN"),
         "{errors:?}"
     );
+}
+
+#[test]
+fn cpus_are_a_list_of_different_numbers_and_set_the_workers() {
+    let config = Config::parse(&format!("cpus = [3, 1]\n{SMALL}")).expect("valid configuration");
+    assert_eq!((config.workers, config.cpus), (2, vec![3, 1]));
+    let config = Config::parse(&format!("workers = 4\ncpus = [3, 1]\n{SMALL}")).expect("valid");
+    assert_eq!((config.workers, config.cpus), (4, vec![3, 1]));
+    for (list, problem) in [("[1, 1]", "1 is listed twice"), ("[8192]", "8192 is out of range")] {
+        let error =
+            Config::parse(&format!("cpus = {list}\n{SMALL}")).expect_err("invalid").to_string();
+        assert!(error.starts_with(&format!("line 1: cpus: {problem}")), "{error}");
+    }
 }
 
 #[test]

@@ -11,11 +11,14 @@ mod judge;
 mod spec;
 mod work;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use io::forward::{FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use io::forward::{
+    FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken, XskStatistics,
+};
 use io::{IoError, XdpMode};
 use wire::flow;
 
@@ -54,7 +57,10 @@ pub struct Forwarder<'p> {
     table: Mutex<Table>,
     lanes: Lanes,
     tuning: Tuning,
-    sockets: [OwnedFd; 2],
+    /// Receive sockets of all queues: port, underlay.
+    sockets: [Vec<OwnedFd>; 2],
+    /// Frames received by queue: port, underlay.
+    queue_counts: [Arc<[AtomicU64]>; 2],
     counts: Arc<Counts>,
 }
 
@@ -143,10 +149,14 @@ impl<'p> Forwarder<'p> {
     ) -> Result<Forwarder<'p>, ForwarderError> {
         let counts = Arc::new(Counts::default());
         let rules = Arc::new(Rules::from(spec.rules));
+        let sockets_of = |rx: &PortRx<'p>| -> std::io::Result<Vec<OwnedFd>> {
+            rx.sockets().map(|socket| socket.try_clone_to_owned()).collect()
+        };
         let sockets = [
-            port.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
-            underlay.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
+            sockets_of(&port.rx).map_err(ForwarderError::Descriptor)?,
+            sockets_of(&underlay.rx).map_err(ForwarderError::Descriptor)?,
         ];
+        let queue_counts = [port.rx.queue_counts(), underlay.rx.queue_counts()];
         let ingress = |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
         let egress =
             |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
@@ -181,6 +191,7 @@ impl<'p> Forwarder<'p> {
             lanes,
             tuning: spec.tuning,
             sockets,
+            queue_counts,
             counts,
         })
     }
@@ -243,15 +254,21 @@ impl<'p> Forwarder<'p> {
         Ok(taken)
     }
 
-    /// Sleeps until a frame arrives at either port, at most `timeout`.
+    /// Sleeps until a frame arrives at a queue of either port, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
-        let [port, underlay] = self.sockets();
-        sys::poll::readable(&[port, underlay], timeout).map(drop)
+        let sockets: Vec<_> = self.sockets.iter().flatten().map(AsFd::as_fd).collect();
+        sys::poll::readable(&sockets, timeout).map(drop)
     }
 
-    /// Receive sockets: port, underlay.
-    pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
-        [self.sockets[0].as_fd(), self.sockets[1].as_fd()]
+    /// Kernel counters of the receive sockets of port and underlay; `None` if they are not AF_XDP.
+    pub fn ring_statistics(&self) -> [Option<XskStatistics>; 2] {
+        [0, 1].map(|at| io::forward::xsk_statistics(self.sockets[at].iter().map(AsFd::as_fd)))
+    }
+
+    /// Frames received by each queue of port and underlay.
+    pub fn queue_frames(&self) -> [Vec<u64>; 2] {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [0, 1].map(|at| self.queue_counts[at].iter().map(load).collect())
     }
 
     /// Replaces the rules from the next batch on, without losing a frame.
@@ -354,9 +371,9 @@ impl<'p> Forwarder<'p> {
             return;
         }
         let Some(admitted) = order.settled_frames() else { return };
-        let socket = self.sockets()[direction as usize];
+        let sockets = self.sockets[direction as usize].iter().map(AsFd::as_fd);
         // Frames that were given, but found no room.
-        let Some(lost) = io::forward::xsk_statistics(socket) else { return };
+        let Some(lost) = io::forward::xsk_statistics(sockets) else { return };
         if self.is_empty(order) {
             let counted = admitted + lost.rx_dropped_count + lost.rx_ring_full_count;
             let missing = &self.missing[direction as usize];
@@ -447,14 +464,9 @@ fn keep(seen: &mut Option<Arc<Rules>>, current: &Arc<Rules>) {
 }
 
 impl Ingress<'_> {
-    /// Refills the fill ring if enough frames are missing.
+    /// Refills the fill rings in which enough frames are missing.
     fn restock(&mut self) {
-        let missing = self.rx.rx_missing();
-        if missing >= RESTOCK_FRAMES {
-            let count = missing.min(self.spare.capacity());
-            self.pool.take(&mut self.spare, count);
-            self.rx.rx_post(&mut self.spare);
-        }
+        self.rx.rx_post(self.pool, &mut self.spare, RESTOCK_FRAMES);
     }
 }
 

@@ -132,6 +132,7 @@ impl Shared {
 ///
 /// Needs CAP_NET_ADMIN, CAP_NET_RAW and, for AF_XDP, CAP_BPF and CAP_PERFMON.
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
+    let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
     let Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer } = opened;
@@ -158,12 +159,14 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let mut links = [&config.port.name, &config.underlay.name]
         .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
     let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
-    let cpus = sys::affinity::allowed_cpus().unwrap_or_default();
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (n, frames) in frames.iter().enumerate() {
-            // Pinned only if every worker has a CPU to itself.
-            let cpu = (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten();
+            let cpu = match config.cpus.len() {
+                // Pinned only if every worker has a CPU to itself.
+                0 => (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten(),
+                count => Some(config.cpus[n % count]),
+            };
             let (forwarder, shared) = (&forwarder, &shared);
             let builder = thread::Builder::new().name(format!("tunnel-{n}"));
             let started = builder.spawn_scoped(scope, move || work(forwarder, shared, frames, cpu));
@@ -221,6 +224,19 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     match shared.gone.into_inner() {
         Some(ifname) => Err(IoError::Gone { ifname }.into()),
         None => Ok(()),
+    }
+}
+
+/// CPUs of this process. Errors: the file names others.
+fn allowed_cpus(config: &Config) -> Result<Vec<usize>, RunError> {
+    let allowed = sys::affinity::allowed_cpus().unwrap_or_default();
+    match config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        None => Ok(allowed),
+        Some(cpu) => Err(RunError::Unsupported {
+            key: "cpus".into(),
+            problem: format!("CPU {cpu} is not available to this process"),
+            remedy: format!("give some of {allowed:?}"),
+        }),
     }
 }
 
@@ -415,7 +431,6 @@ impl Watch {
         frames: &[AtomicU64],
     ) -> Live {
         let addresses = forwarder.addresses(monotonic_ns());
-        let sockets = forwarder.sockets();
         Live {
             up: self.begun.elapsed(),
             tunnels: self.config.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect(),
@@ -427,9 +442,10 @@ impl Watch {
             dead_workers: self.dead.iter().filter(|dead| **dead).count(),
             error_count: shared.error_count.load(Ordering::Relaxed),
             rings: match self.xdp_sockets {
-                true => sockets.map(::io::forward::xsk_statistics),
+                true => forwarder.ring_statistics(),
                 false => [None, None],
             },
+            queue_frames: forwarder.queue_frames(),
         }
     }
 }

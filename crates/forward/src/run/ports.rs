@@ -10,7 +10,7 @@ use io::forward::{
 use io::{Copying, IoError, XdpMode};
 
 use super::{Operator, RunError, silencer};
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, Interface};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::forwarder::ecn_table;
 use crate::spec::Tunnel;
@@ -24,6 +24,8 @@ const POOL_FRAMES_LARGE: u32 = 8192;
 const FILL_FRAMES: u32 = 6144;
 /// The same for frames of several pages.
 const FILL_FRAMES_LARGE: u32 = 2048;
+/// Receive queues of an interface at most: a worker waits for 64 sockets.
+const QUEUES_MAX: u32 = 32;
 /// Size of a page, the unit that the kernel receives into.
 const PAGE_BYTES: usize = 4096;
 /// End of a page that XDP programs cannot use (struct skb_shared_info), in bytes.
@@ -100,8 +102,9 @@ pub(super) fn open<'p>(
         Engine::Auto | Engine::InKernel | Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
-            let port = open_xdp(pool, &plain, TunnelFrames::All, None, operator)?;
-            let underlay = open_xdp(pool, &under, tunnels, Some(&port.rx), operator)?;
+            let port = open_xdp(pool, &plain, &config.port, TunnelFrames::All, None, operator)?;
+            let underlay =
+                open_xdp(pool, &under, &config.underlay, tunnels, Some(&port.rx), operator)?;
             (port, underlay, None)
         }
         Engine::Packet => {
@@ -135,8 +138,8 @@ fn open_in_kernel<'p>(
     carries(&plain, "port", config.port.mtu_bytes)?;
     let links = [&plain, under];
     let mut specs = Vec::with_capacity(2);
-    for link in links {
-        specs.push(spec_of(pool, link, TunnelFrames::All)?);
+    for (link, config) in links.into_iter().zip([&config.port, &config.underlay]) {
+        specs.push(spec_of(pool, link, config, TunnelFrames::All)?);
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
     let fast = FastSpec {
@@ -234,11 +237,12 @@ pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Resul
 fn open_xdp<'p>(
     pool: &'p Pool,
     link: &Link,
+    config: &Interface,
     frames: TunnelFrames,
     first: Option<&PortRx<'p>>,
     operator: &mut impl Operator,
 ) -> Result<Port<'p>, RunError> {
-    let mut spec = spec_of(pool, link, frames)?;
+    let mut spec = spec_of(pool, link, config, frames)?;
     match open_port(pool, &spec, first) {
         Ok(port) => Ok(port),
         Err(error @ IoError::Bpf(_)) => {
@@ -254,21 +258,29 @@ fn open_xdp<'p>(
     }
 }
 
-/// Specification of an AF_XDP port in native mode. Errors: the interface has several queues.
-fn spec_of(pool: &Pool, link: &Link, frames: TunnelFrames) -> Result<PortSpec, RunError> {
+/// Specification of an AF_XDP port in native mode, with all receive queues of the interface: its hash
+/// spreads flows over all of them.
+///
+/// Errors: they are more than are supported, or not as many as the file says.
+fn spec_of(
+    pool: &Pool,
+    link: &Link,
+    config: &Interface,
+    frames: TunnelFrames,
+) -> Result<PortSpec, RunError> {
     // A driver without channels has one queue.
     let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
-    if queues > 1 {
+    let wanted = config.queues.unwrap_or(queues.min(QUEUES_MAX));
+    if wanted != queues {
         return Err(RunError::Unsupported {
             key: format!("the interface {}", link.name),
-            problem: format!("it has {queues} receive queues, but only one is supported"),
-            remedy: format!("ethtool -L {} combined 1 (or rx 1 tx 1)", link.name),
+            problem: format!("it has {queues} receive queues, not {wanted}"),
+            remedy: format!("ethtool -L {} combined {wanted} (or rx {wanted})", link.name),
         });
     }
     Ok(PortSpec {
         ifindex: link.index,
         ifname: link.name.clone(),
-        queue: 0,
         queues,
         mode: XdpMode::Native,
         copying: Copying::PreferZeroCopy,

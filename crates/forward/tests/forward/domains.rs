@@ -67,8 +67,7 @@ impl<'p> Near<'p> {
             taken.push(frame);
         });
         self.pool.give_back(taken.drain(..));
-        self.pool.take(&mut taken, self.port.rx.rx_missing());
-        self.port.rx.rx_post(&mut taken);
+        self.port.rx.rx_post(self.pool, &mut taken, 1);
     }
 }
 

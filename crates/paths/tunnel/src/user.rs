@@ -126,7 +126,7 @@ pub(super) fn run<T>(
         counts: forwarder.counts(),
         books: forwarder.counters(),
         balance: pool.balance(),
-        statistics: io::forward::xsk_statistics(forwarder.sockets()[0]),
+        statistics: forwarder.ring_statistics()[0],
         workers,
         is_zero_copy,
     };
@@ -225,7 +225,6 @@ fn port(end: &End, frames: TunnelFrames) -> PortSpec {
     PortSpec {
         ifindex: end.ifindex,
         ifname: end.ifname.clone(),
-        queue: 0,
         queues: 1,
         mode: XdpMode::Native,
         copying: Copying::Copy,
