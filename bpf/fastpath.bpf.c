@@ -29,6 +29,9 @@
 #define GRE_BYTES 38 /* Ethernet, IPv4, GRE */
 #define GRE_KEY_BYTES 42
 
+#define TCP_FLAGS 13
+#define TCP_SYN 2
+
 #define FIRST_V4 0x45
 #define DONT_FRAGMENT 0x4000
 
@@ -369,6 +372,12 @@ static __always_inline int has_ports(__u8 protocol)
 	       protocol == PROTOCOL_SCTP || protocol == PROTOCOL_UDPLITE;
 }
 
+/* A SYN announces a segment size, which the slow path limits. One that is cut counts as one. */
+static __always_inline int is_syn(const void *tcp, void *end)
+{
+	return tcp + TCP_FLAGS + 1 > end || *(const __u8 *)(tcp + TCP_FLAGS) & TCP_SYN;
+}
+
 /* An inner packet. */
 struct inner {
 	__u32 bits; /* class of service, time to live << 8, "don't fragment" << 16 */
@@ -380,7 +389,7 @@ struct inner {
 };
 
 /*
- * Reads a plain IPv4 or IPv6 packet: no tags, options or extension headers.
+ * Reads a plain IPv4 or IPv6 packet: no tags, options or extension headers, and no SYN of TCP.
  *
  * Returns 0 for all others. The hash is that of wire::flow.
  */
@@ -412,6 +421,8 @@ static __always_inline int read_inner(void *start, void *end, struct inner *inne
 			if ((void *)(ip + 1) + 4 > end)
 				return 0;
 			ports = *(__be32 *)(ip + 1);
+			if (ip->protocol == PROTOCOL_TCP && is_syn(ip + 1, end))
+				return 0;
 		}
 		crc = crc_word(crc_word(~0U, inner->ends), ports | (__u64)ip->protocol << 56);
 	} else if (eth->type == bpf_htons(TYPE_IPV6)) {
@@ -433,6 +444,8 @@ static __always_inline int read_inner(void *start, void *end, struct inner *inne
 			if ((void *)(ip + 1) + 4 > end)
 				return 0;
 			ports = *(__be32 *)(ip + 1);
+			if (ip->next == PROTOCOL_TCP && is_syn(ip + 1, end))
+				return 0;
 		}
 		crc = crc_word(~0U, *(__u64 *)&ip->source[0]);
 		crc = crc_word(crc, *(__u64 *)&ip->source[8]);

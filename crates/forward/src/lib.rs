@@ -7,6 +7,8 @@
 //! - [`domain`], [`fdb`], [`qos`], [`config`]: broadcast domain, destination, rate limits and their
 //!   configuration.
 //!
+//! Packets that do not fit a tunnel are answered by `pmtu`.
+//!
 //! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP programs that
 //! forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
 #![warn(missing_docs)]
@@ -21,6 +23,7 @@ pub mod forwarder;
 pub mod fuzzing;
 mod inner;
 pub mod order;
+mod pmtu;
 pub mod qos;
 pub mod run;
 pub mod spec;

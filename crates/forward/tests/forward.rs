@@ -29,6 +29,8 @@ mod domains;
 mod fast;
 #[path = "forward/overlay.rs"]
 mod overlay;
+#[path = "forward/pmtu.rs"]
+mod pmtu;
 #[path = "forward/queues.rs"]
 mod queues;
 

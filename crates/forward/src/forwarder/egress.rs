@@ -139,6 +139,11 @@ impl<'p> Egress<'p> {
         &self.counts.out[self.side]
     }
 
+    /// Sends a frame that was not admitted.
+    pub(super) fn send(&mut self, frame: Frame) {
+        self.post(frame);
+    }
+
     /// Hands a frame to the kernel, or drops it if the ring is full.
     fn post(&mut self, frame: Frame) {
         let Some(taken) = self.pool.claim(frame.index()) else { return };

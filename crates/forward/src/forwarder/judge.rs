@@ -10,7 +10,7 @@ use super::counts::add;
 use super::fast::FastTable;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
 use crate::domain::{self, Domains, Members, Tag};
-use crate::encap::{Mark, Place};
+use crate::encap::{EncapDrop, Mark, Place};
 use crate::fdb::{Fdb, Learned, Port};
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
 
@@ -75,7 +75,7 @@ impl Forwarder<'_> {
         worker: &mut Worker<'a>,
         now_ns: u64,
     ) {
-        let Worker { rules, worked, spare, held, .. } = worker;
+        let Worker { rules, worked, spare, held, replies, .. } = worker;
         // Claimed once per batch: a claim is an atomic exchange.
         let held = Held::claim(self.pool, token, held);
         let mut ends = [None; BATCH_FRAMES_MAX];
@@ -142,6 +142,9 @@ impl Forwarder<'_> {
             };
             let inner = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
             let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
+            if let Some(inner) = bytes.get_mut(place.at..place.at + place.len) {
+                self.clamp(rules, tunnel.into(), inner);
+            }
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
                 Ok(whole) => {
@@ -149,6 +152,10 @@ impl Forwarder<'_> {
                 }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
+                    if reason == EncapDrop::TooBig {
+                        let frame = (&mut *taken, place);
+                        self.answer_too_big(rules, tunnel, frame, (spare, replies), now_ns);
+                    }
                     if let Some(original) = original {
                         *taken = original;
                     }
@@ -160,7 +167,7 @@ impl Forwarder<'_> {
 
     /// Copies the frame into another buffer of the pool, with room for headers in front; `None` if
     /// the pool is empty.
-    fn copied<'a>(
+    pub(super) fn copied<'a>(
         &'a self,
         spare: &mut Vec<Taken<'a>>,
         original: &mut Taken<'_>,
@@ -246,6 +253,10 @@ impl Forwarder<'_> {
                     if inner.has_odd_ecn {
                         add(&self.counts.odd_ecn_count);
                     }
+                    let Place { at, len } = inner.place;
+                    if let Some(frame) = bytes.get_mut(at..at + len) {
+                        self.clamp(&rules, inner.tunnel, frame);
+                    }
                     match of_port(bytes, inner.place, &rules.domains, inner.tunnel) {
                         Some(place) => {
                             if let Some((_, src)) = macs_of(bytes, place) {
@@ -328,7 +339,12 @@ fn find(
 
 /// Gives a frame out of a tunnel the tag of its VLAN. `None` if it is tagged itself and its tunnel
 /// carries the untagged frames: the port would take it for one of another VLAN.
-fn of_port(bytes: &mut [u8], place: Place, domains: &Domains, tunnel: usize) -> Option<Place> {
+pub(super) fn of_port(
+    bytes: &mut [u8],
+    place: Place,
+    domains: &Domains,
+    tunnel: usize,
+) -> Option<Place> {
     match domains.of_tunnel(tunnel) {
         0 if !domains.has_vlans() => Some(place),
         0 => {

@@ -8,6 +8,7 @@ mod counts;
 mod egress;
 mod fast;
 mod judge;
+mod replies;
 mod spec;
 mod work;
 
@@ -27,6 +28,7 @@ use super::domain::Domains;
 use super::encap::{Encap, Place};
 use super::fdb::{Fdb, Port};
 use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
+use super::pmtu::Limiter;
 use super::qos::{Classifier, Shaper, TokenBucket};
 
 pub use counts::NamedCounts;
@@ -37,6 +39,7 @@ pub use work::Work;
 use counts::Counts;
 use egress::Egress;
 use fast::{FastTable, Missing};
+use replies::Reply;
 
 /// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
@@ -62,6 +65,8 @@ pub struct Forwarder<'p> {
     /// Frames received by queue: port, underlay.
     queue_counts: [Arc<[AtomicU64]>; 2],
     counts: Arc<Counts>,
+    /// Of answers to senders.
+    limiter: Limiter,
 }
 
 /// Assignment of frames to lanes.
@@ -133,6 +138,8 @@ pub struct Worker<'a> {
     worked: u64,
     spare: Vec<Taken<'a>>,
     held: Vec<Option<Taken<'a>>>,
+    /// Not sent yet.
+    replies: Vec<Reply<'a>>,
     /// Frames processed in both directions.
     pub frame_count: u64,
 }
@@ -193,6 +200,7 @@ impl<'p> Forwarder<'p> {
             sockets,
             queue_counts,
             counts,
+            limiter: Limiter::default(),
         })
     }
 
@@ -246,6 +254,7 @@ impl<'p> Forwarder<'p> {
             token.publish();
         }
         worker.tokens = tokens;
+        self.send_replies(worker);
         self.let_out(&self.out_of_tunnels, worker, now_ns)?;
         if admitted == 0 {
             self.settle(FastDirection::OutOf, &self.out_of_tunnels);

@@ -35,6 +35,10 @@ pub(super) fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) 
     frame[20..22].copy_from_slice(&fragment.to_be_bytes());
     let sum = checksum::finish(checksum::sum(&frame[14..34]));
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    if protocol == 6 {
+        // Within a connection: the slow path takes a SYN.
+        frame[47] = 0x10;
+    }
     frame
 }
 
