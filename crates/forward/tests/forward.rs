@@ -27,6 +27,8 @@ use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 mod domains;
 #[path = "forward/fast.rs"]
 mod fast;
+#[path = "forward/gateway.rs"]
+mod gateway;
 #[path = "forward/overlay.rs"]
 mod overlay;
 #[path = "forward/pmtu.rs"]

@@ -2,6 +2,7 @@
 //! reloaded while frames pass.
 
 mod live;
+mod next_hop;
 mod ports;
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ::io::IoError;
 use ::io::forward::{Pool, XskError};
-use host::net::{self, LinkWatch, NetError};
+use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
 use super::config::{Config, TunnelConfig};
@@ -26,6 +27,7 @@ use host::text::chain;
 
 pub use live::Live;
 
+use next_hop::{Follower, Links};
 use ports::Opened;
 
 /// Interval at which the operator is polled.
@@ -135,9 +137,11 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer } = opened;
+    let Opened { port, underlay, xdp_sockets, fast, _silencer } = opened;
+    let changes = ChangeWatch::new().ok();
+    let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let rules = rules(&config, under_mac, operator)?;
+    let rules = rules(&config, &links, operator)?;
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -156,7 +160,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     operator.opened().map_err(give_up)?;
     let shared = Shared::default();
     // Waiting on a socket does not report a removed interface.
-    let mut links = [&config.port.name, &config.underlay.name]
+    let mut interfaces = [&config.port.name, &config.underlay.name]
         .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
     let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
@@ -181,7 +185,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         let mut watch = Watch {
             config,
             seed,
-            under_mac,
+            follower: Follower::new(changes, links),
             begun: Instant::now(),
             dead: vec![false; threads.len()],
             xdp_sockets,
@@ -201,7 +205,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                         operator.note(&format!("worker {n} has panicked; the others continue"));
                     }
                 }
-                if let Some(name) = links.iter_mut().flatten().find_map(LinkWatch::gone) {
+                if let Some(name) = interfaces.iter_mut().flatten().find_map(LinkWatch::gone) {
                     let _ = shared.gone.set(name.to_owned());
                 }
                 if shared.gone.get().is_some() {
@@ -286,33 +290,20 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
 /// Rules for the tunnels of a configuration, with the MAC addresses of their next hops.
 fn rules(
     config: &Config,
-    under_mac: net::Mac,
+    links: &Links,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
     ports::keeps_tags(config, operator)?;
     let mut encaps = Vec::with_capacity(config.tunnels.len());
-    for tunnel in &config.tunnels {
-        let next_hop = match (tunnel.next_hop, tunnel.tunnel.remote) {
-            (Some(mac), _) => mac,
-            (None, IpAddr::V4(remote)) => {
-                let found = net::resolve(remote, Some(&config.underlay.name))?;
-                if u32::from(config.underlay.mtu_bytes) > found.mtu_bytes {
-                    operator.note(&format!(
-                        "underlay.mtu is {}, but {} carries {}: larger frames will be lost",
-                        config.underlay.mtu_bytes, found.ifname, found.mtu_bytes
-                    ));
-                }
-                found.next_hop_mac
-            }
-            (None, IpAddr::V6(remote)) => {
-                return Err(RunError::Unsupported {
-                    key: "tunnel.next_hop".into(),
-                    problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
-                    remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
-                });
-            }
-        };
-        let encap = Encap::new(tunnel.tunnel, tunnel.outer(under_mac, next_hop))
+    for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
+        let next_hop = hop.mac;
+        if let Some((ifname, mtu_bytes)) = &hop.narrow {
+            operator.note(&format!(
+                "underlay.mtu is {}, but {ifname} carries {mtu_bytes}: larger frames will be lost",
+                config.underlay.mtu_bytes
+            ));
+        }
+        let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
             .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
         operator.note(&format!(
             "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
@@ -338,7 +329,7 @@ fn rules(
 struct Watch {
     config: Config,
     seed: u64,
-    under_mac: net::Mac,
+    follower: Follower,
     begun: Instant,
     dead: Vec<bool>,
     xdp_sockets: bool,
@@ -355,6 +346,7 @@ impl Watch {
         }
         self.maintained = Instant::now();
         forwarder.maintain(monotonic_ns());
+        self.follow(forwarder, operator);
         let names = [&self.config.underlay.name, &self.config.port.name];
         for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
             let Some(error) = error else { continue };
@@ -365,6 +357,18 @@ impl Watch {
                      and restart"
                 ));
             }
+        }
+    }
+
+    /// Writes new outer headers after a change of a route, a neighbour or the underlay's own address.
+    fn follow(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        let Some(links) = self.follower.changed(&self.config, operator) else { return };
+        match rules(&self.config, &links, operator) {
+            Ok(rules) => {
+                forwarder.reload(rules, Fdb::clone);
+                self.follower.links = links;
+            }
+            Err(error) => operator.note(&format!("next hops not changed: {}", chain(&error))),
         }
     }
 
@@ -379,8 +383,10 @@ impl Watch {
             ));
             return;
         }
-        let rules = match rules(&new, self.under_mac, operator) {
-            Ok(rules) => rules,
+        let found = Links::find(&new);
+        let rules = found.and_then(|links| Ok((rules(&new, &links, operator)?, links)));
+        let (rules, links) = match rules {
+            Ok(found) => found,
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
         // Checked before any change: all static addresses must fit.
@@ -419,6 +425,7 @@ impl Watch {
                 operator.note(&format!("{dropped} queued frames did not fit the new queues"));
             }
         }
+        self.follower.links = links;
         self.config = new;
         operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
     }

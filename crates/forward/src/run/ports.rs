@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use host::net::{self, Link, NetError, ethtool};
+use host::net::{self, Link, ethtool};
 use io::forward::{
     FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, TunnelId,
     open_fast_ports, open_packet_port, open_port, open_tap_port,
@@ -45,8 +45,6 @@ pub(super) const MTU_BYTES_MAX: usize = PAGES_MAX * PAGE_BYTES - HEADROOM_BYTES 
 pub(super) struct Opened<'p> {
     pub(super) port: Port<'p>,
     pub(super) underlay: Port<'p>,
-    /// MAC address of the underlay interface.
-    pub(super) under_mac: net::Mac,
     pub(super) xdp_sockets: bool,
     pub(super) fast: Option<FastPath>,
     pub(super) _silencer: Option<UdpSocket>,
@@ -83,9 +81,6 @@ pub(super) fn open<'p>(
     operator: &mut impl Operator,
 ) -> Result<Opened<'p>, RunError> {
     let under = net::link_named(&config.underlay.name)?;
-    let under_mac = under
-        .mac
-        .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
     let silencer =
@@ -123,7 +118,7 @@ pub(super) fn open<'p>(
         }
     };
     let xdp_sockets = !matches!(config.engine, Engine::Packet | Engine::Tap);
-    Ok(Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer })
+    Ok(Opened { port, underlay, xdp_sockets, fast, _silencer })
 }
 
 /// Opens the ports behind XDP programs that forward by themselves. `None` if the host does not

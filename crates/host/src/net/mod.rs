@@ -26,4 +26,4 @@ pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qd
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
 pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
-pub use watch::{LinkEvent, LinkWatch};
+pub use watch::{ChangeWatch, LinkEvent, LinkWatch};
