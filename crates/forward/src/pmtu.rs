@@ -119,20 +119,27 @@ fn clamp_option(frame: &mut [u8], tcp_at: usize, mss_max: u16) -> Option<()> {
 pub(crate) fn answer(bytes: &mut [u8], place: Place, frame_bytes_max: usize) -> Answer {
     let Place { at, len } = place;
     let frame = at.checked_add(len).and_then(|end| bytes.get(at..end)).unwrap_or(&[]);
-    let is_group = |offset: usize| frame.get(offset).is_none_or(|first| first & 1 != 0);
-    if is_group(ethernet::DST_OFFSET) || is_group(ethernet::SRC_OFFSET) {
-        return Answer::None;
-    }
-    let answered = match inner::ip(frame) {
-        Some(Ip::V4 { at }) if may_answer_v4(&frame[at..]) == Some(true) => {
-            answer_v4(bytes, place, at, frame_bytes_max).map(Answer::V4)
-        }
-        Some(Ip::V6 { at }) if may_answer_v6(&frame[at..]) == Some(true) => {
-            answer_v6(bytes, place, at, frame_bytes_max).map(Answer::V6)
-        }
-        _ => None,
+    let answered = match answerable(frame) {
+        Some(Ip::V4 { at }) => answer_v4(bytes, place, at, frame_bytes_max).map(Answer::V4),
+        Some(Ip::V6 { at }) => answer_v6(bytes, place, at, frame_bytes_max).map(Answer::V6),
+        None => None,
     };
     answered.unwrap_or(Answer::None)
+}
+
+/// IP header of a frame whose sender may be answered.
+pub(crate) fn answerable(frame: &[u8]) -> Option<Ip> {
+    let is_group = |offset: usize| frame.get(offset).is_none_or(|first| first & 1 != 0);
+    if is_group(ethernet::DST_OFFSET) || is_group(ethernet::SRC_OFFSET) {
+        return None;
+    }
+    inner::ip(frame).filter(|ip| {
+        let may = match *ip {
+            Ip::V4 { at } => frame.get(at..).and_then(may_answer_v4),
+            Ip::V6 { at } => frame.get(at..).and_then(may_answer_v6),
+        };
+        may == Some(true)
+    })
 }
 
 /// Source: RFC 1122, section 3.2.2.

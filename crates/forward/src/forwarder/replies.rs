@@ -28,6 +28,10 @@ impl Forwarder<'_> {
     ) {
         let counts = &self.counts.too_big;
         let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return };
+        let frame = original.bytes().get(place.at..place.at + place.len).unwrap_or(&[]);
+        if pmtu::answerable(frame).is_none() {
+            return add(&counts.unanswered_count);
+        }
         if replies.len() >= BATCH_FRAMES_MAX || !self.limiter.admits(now_ns) {
             return add(&counts.limited_count);
         }

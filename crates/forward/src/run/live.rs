@@ -40,9 +40,16 @@ const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
 const PORTS: [&str; 2] = ["port", "underlay"];
 
 /// Counters that are not drops; neither are those of the fast path about the way of a frame.
-const SENT: [&str; 6] =
-    ["into_tunnels_sent", "out_of_tunnels_sent", "flooded", "unlearnt", "odd_ecn", "seam_forced"];
-const WAYS: [&str; 2] = ["fast_", "slow_"];
+const SENT: [&str; 7] = [
+    "into_tunnels_sent",
+    "out_of_tunnels_sent",
+    "flooded",
+    "unlearnt",
+    "odd_ecn",
+    "seam_forced",
+    "mss_clamped",
+];
+const WAYS: [&str; 3] = ["fast_", "slow_", "too_big_"];
 
 impl Live {
     /// Sum of all counters with this name.
