@@ -29,14 +29,14 @@ const ANSWER_V6_BYTES_MAX: usize = 1280;
 const INTERVAL_NS: u64 = 1_000_000;
 const BURST_NS: u64 = 50 * INTERVAL_NS;
 
-/// Reason for a packet without an answer, or none.
+/// Answer to the sender of a packet that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// "Fragmentation needed".
     V4(Place),
     /// "Packet too big".
     V6(Place),
-    /// Must not be answered: not IP, may be fragmented, to or from a group, an ICMP error.
+    /// None, because it must not be answered: not IP, may be fragmented, to or from a group, an ICMP error.
     None,
 }
 

@@ -21,6 +21,7 @@ use io::forward::{
     FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken, XskStatistics,
 };
 use io::{IoError, XdpMode};
+use sys::poll::FDS_MAX;
 use wire::flow;
 
 use super::decap::Decap;
@@ -265,8 +266,12 @@ impl<'p> Forwarder<'p> {
 
     /// Sleeps until a frame arrives at a queue of either port, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
-        let sockets: Vec<_> = self.sockets.iter().flatten().map(AsFd::as_fd).collect();
-        sys::poll::readable(&sockets, timeout).map(drop)
+        let sockets = || self.sockets.iter().flatten().map(AsFd::as_fd);
+        let Some(first) = sockets().next() else { return Ok(()) };
+        let mut polled = [first; FDS_MAX];
+        polled.iter_mut().zip(sockets()).for_each(|(place, socket)| *place = socket);
+        let count = sockets().count().min(FDS_MAX);
+        sys::poll::readable(&polled[..count], timeout).map(drop)
     }
 
     /// Kernel counters of the receive sockets of port and underlay; `None` if they are not AF_XDP.

@@ -1,12 +1,16 @@
 //! Next hops of the tunnels, which follow the routes and neighbours of the host.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use host::net::{self, ChangeWatch, Mac};
 use host::text::chain;
 
 use super::{Operator, RunError};
 use crate::config::{Config, TunnelConfig};
+
+/// Pause after a next hop that was not found.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// Next hop of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,13 +32,16 @@ pub(super) struct Links {
 impl Links {
     /// Asks routes and neighbours; one that is not known is asked by ARP, for a second at most.
     pub(super) fn find(config: &Config) -> Result<Links, RunError> {
-        let interface = &config.underlay.name;
-        let link = net::link_named(interface)?;
-        let own_mac =
-            link.mac.ok_or_else(|| net::NetError::NotEthernet { interface: interface.clone() })?;
+        let own_mac = own_mac(config)?;
         let next_hops = config.tunnels.iter().map(|tunnel| next_hop(config, tunnel));
         Ok(Links { own_mac, next_hops: next_hops.collect::<Result<_, _>>()? })
     }
+}
+
+fn own_mac(config: &Config) -> Result<Mac, RunError> {
+    let interface = &config.underlay.name;
+    let mac = net::link_named(interface)?.mac;
+    Ok(mac.ok_or_else(|| net::NetError::NotEthernet { interface: interface.clone() })?)
 }
 
 fn next_hop(config: &Config, tunnel: &TunnelConfig) -> Result<NextHop, RunError> {
@@ -60,38 +67,56 @@ pub(super) struct Follower {
     /// `None` if the kernel reports no changes.
     changes: Option<ChangeWatch>,
     pub(super) links: Links,
-    /// A next hop was not found; asked again until it is.
+    /// Something has changed, or a next hop was not found.
+    is_due: bool,
+    /// A next hop was not found, which was reported.
     is_lost: bool,
+    /// Not asked before: each failure takes a second of this thread.
+    not_before: Instant,
+    /// Tunnel that is asked first, the one behind the last failure.
+    first: usize,
 }
 
 impl Follower {
     /// - `changes`: began before `links` were found, so that no change is missed.
     pub(super) fn new(changes: Option<ChangeWatch>, links: Links) -> Follower {
-        Follower { changes, links, is_lost: false }
+        let not_before = Instant::now();
+        Follower { changes, links, is_due: false, is_lost: false, not_before, first: 0 }
     }
 
-    /// The new addresses, if they have changed. Those in use are kept while there are no others.
+    /// The new addresses, if they have changed. A next hop that is not found stays as it was.
     pub(super) fn changed(
         &mut self,
         config: &Config,
         operator: &mut impl Operator,
     ) -> Option<Links> {
-        let has_changed = self.changes.as_mut().is_some_and(ChangeWatch::has_changed);
-        if !has_changed && !self.is_lost {
+        self.is_due |= self.changes.as_mut().is_some_and(ChangeWatch::has_changed);
+        if !self.is_due || Instant::now() < self.not_before {
             return None;
         }
-        match Links::find(config) {
-            Ok(links) => {
-                self.is_lost = false;
-                (links != self.links).then_some(links)
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_lost, true) {
-                    let why = chain(&error);
-                    operator.note(&format!("next hops are kept as they were: {why}"));
-                }
-                None
+        let mut found = self.links.clone();
+        let failure = self.look(config, &mut found).err();
+        self.is_due = failure.is_some();
+        let was_lost = std::mem::replace(&mut self.is_lost, failure.is_some());
+        if let Some(error) = failure {
+            self.not_before = Instant::now() + RETRY;
+            if !was_lost {
+                let why = chain(&error);
+                operator.note(&format!("a next hop was not found and is kept as it was: {why}"));
             }
         }
+        (found != self.links).then_some(found)
+    }
+
+    /// Asks for all addresses, up to the first that is not found.
+    fn look(&mut self, config: &Config, found: &mut Links) -> Result<(), RunError> {
+        found.own_mac = own_mac(config)?;
+        let count = config.tunnels.len();
+        let from = self.first % count.max(1);
+        for at in (from..count).chain(0..from) {
+            self.first = at + 1;
+            found.next_hops[at] = next_hop(config, &config.tunnels[at])?;
+        }
+        Ok(())
     }
 }

@@ -6,12 +6,13 @@ use sys::packet::{PacketRx, PacketTx};
 
 use wire::ipv4;
 
-use super::fast::{RECEIVER, SENDER, fast_lab, v4};
+use super::fast::{RECEIVER, SENDER, fast_lab, sum_of, v4};
 use super::*;
 
 const OTHER_VNI: u32 = 43;
-/// Frames of each kind in each direction.
-const COUNT: usize = 300;
+/// Frames of each kind in each direction: the rings hold all of them, however late a worker gets a CPU.
+const COUNT: usize = 200;
+const ROUNDS_MAX: usize = 2000;
 const ORIGIN_AT: usize = 60;
 
 /// Origins of frames.
@@ -136,38 +137,51 @@ fn no_frame_crosses_from_one_vni_into_another_and_tags_follow_the_domain() {
     };
     for ports in [Ports::Xdp(XdpMode::Native), Ports::InKernel] {
         let near_pool = Pool::allocate(2048, 4096).expect("8 MiB are available");
-        let ([from_far, from_near], counts) =
-            forwarding_by(&lab, ports, 1, two, |_| exchange(&lab, &near_pool));
+        let ((sent, [from_far, from_near]), counts) =
+            forwarding_by(&lab, ports, 1, two, |forwarder| exchange(&lab, &near_pool, forwarder));
+        // While the slow path has more to do than it can, frames of new stations are dropped.
+        let held = sum_of(&counts, "seam_dropped");
+        assert!(held == 0 || ports == Ports::InKernel);
+        let mut arrived = 0;
         for domain in 0..2 {
             let other = 1 - domain;
             let context = format!("{ports:?}: {from_far:?} {from_near:?} {counts:?}");
             // Origins 0 and 1 are the VLANs of the port, 2 and 3 the hosts behind the tunnels.
-            assert_eq!(from_near[domain][domain], COUNT, "{context}");
-            assert_eq!(from_far[domain][2 + domain], COUNT, "{context}");
+            for own in [from_near[domain][domain], from_far[domain][2 + domain]] {
+                assert!((1..=sent).contains(&own), "{context}");
+                arrived += own;
+            }
             assert_eq!(from_near[domain][other], 0, "crossed: {context}");
             assert_eq!(from_far[domain][2 + other], 0, "crossed: {context}");
             assert_eq!(from_near[domain][5], 0, "of no domain: {context}");
         }
         assert_eq!(from_far[1][6], 0, "crossed by the tag inside: {ports:?}");
-        assert!(count(&counts, "other_vlan") >= 2 * COUNT as u64, "{counts:?}");
-        if ports == Ports::InKernel {
-            for way in ["fast_into_tunnels", "fast_out_of_tunnels"] {
-                assert!(count(&counts, way) > 0, "{way}: {counts:?}");
-            }
-        }
+        assert!(arrived + held as usize >= 4 * sent, "{arrived} of {sent}: {counts:?}");
+        assert!(count(&counts, "other_vlan") >= COUNT as u64, "{counts:?}");
+        assert!(ports != Ports::InKernel || is_fast(&counts), "{counts:?}");
     }
+}
+
+/// The programs have forwarded in both directions.
+fn is_fast(counts: &[(&str, u64)]) -> bool {
+    ["fast_into_tunnels", "fast_out_of_tunnels"].iter().all(|way| sum_of(counts, way) > 0)
 }
 
 type Seen = [[usize; ORIGINS]; 2];
 
-/// Sends frames of both domains in both directions. Returns those received at the port and behind the
-/// tunnels, by domain and origin.
-fn exchange(lab: &Triple, pool: &Pool) -> [Seen; 2] {
+/// Sends frames of both domains in both directions, until the programs forward them if there are programs.
+/// Returns how many of each kind, and those received at the port and behind the tunnels, by domain and
+/// origin.
+fn exchange(lab: &Triple, pool: &Pool, forwarder: &Forwarder<'_>) -> (usize, [Seen; 2]) {
+    let has_programs = forwarder.counts().iter().any(|(name, _)| *name == "fast_into_tunnels");
     let mut near = Near::new(lab, pool);
     let mut far = ["vx0", "vx1"].map(|name| Far::new(lab, name));
     let mut near_tx = sender(&lab.near, "wp-near");
     let mut far_tx = ["vx0", "vx1"].map(|name| sender(&lab.far, name));
-    for n in 0..COUNT {
+    let mut sent = 0;
+    while sent < COUNT || (has_programs && sent < ROUNDS_MAX && !is_fast(&forwarder.counts())) {
+        let n = sent;
+        sent += 1;
         let is_group = n % 8 == 0;
         for domain in 0..2 {
             let own = frame(domain as u8, false, is_group);
@@ -178,7 +192,7 @@ fn exchange(lab: &Triple, pool: &Pool) -> [Seen; 2] {
         send(&mut near_tx, &frame(5, false, false));
         send(&mut near_tx, &tagged(&frame(5, false, true), 30));
         send(&mut far_tx[0], &tagged(&frame(6, true, false), VLANS[1]));
-        thread::sleep(Duration::from_micros(300));
+        thread::sleep(Duration::from_micros(if n < COUNT { 300 } else { 20_000 }));
         near.look();
         far.iter_mut().for_each(Far::look);
     }
@@ -186,11 +200,11 @@ fn exchange(lab: &Triple, pool: &Pool) -> [Seen; 2] {
     loop {
         near.look();
         far.iter_mut().for_each(Far::look);
-        let is_missing = (0..2).any(|domain| {
-            far[domain].seen[domain] < COUNT || near.seen[domain][2 + domain] < COUNT
-        });
-        if !is_missing || begun.elapsed() > Duration::from_secs(60) {
-            return [near.seen, far.map(|far| far.seen)];
+        let own = |domain: usize| far[domain].seen[domain] + near.seen[domain][2 + domain];
+        let held = sum_of(&forwarder.counts(), "seam_dropped") as usize;
+        let is_whole = own(0) + own(1) + held >= 4 * sent;
+        if is_whole || begun.elapsed() > Duration::from_secs(60) {
+            return (sent, [near.seen, far.map(|far| far.seen)]);
         }
         thread::sleep(Duration::from_millis(1));
     }

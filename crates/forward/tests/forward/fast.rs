@@ -317,7 +317,7 @@ fn interface_that_takes_no_redirected_frames_is_left_to_the_slow_path() {
     assert!((1..20).contains(&count(&counts, "into_tunnels_refused")), "{counts:?}");
 }
 
-fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
+pub(super) fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
     counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
