@@ -12,6 +12,7 @@ use super::{FLOOD, Rules, place_of};
 use crate::domain::{Tag, untag};
 use crate::encap::{Mark, Place};
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
+use crate::pmtu::clamp_mss;
 use crate::qos::Shaper;
 use crate::spec::Tunnel;
 
@@ -188,12 +189,8 @@ impl<'p> Egress<'p> {
         let rules = self.rules.clone();
         // By the rules of now: those by which it was judged may have been replaced.
         let network = rules.domains.network(Tag::of(inner));
-        for (_, encap) in rules
-            .encaps
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| Some(rules.domains.of_tunnel(*at)) == network)
-        {
+        let is_member = |at: usize| Some(rules.domains.of_tunnel(at)) == network;
+        for (_, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {
                 add(&self.counts().copy_failed_count);
@@ -211,6 +208,11 @@ impl<'p> Egress<'p> {
                 Some(0) | None => place,
                 Some(_) => untag(copy.bytes(), place).unwrap_or(place),
             };
+            if let Some(frame) = copy.bytes().get_mut(inner.at..inner.at + inner.len)
+                && clamp_mss(frame, encap.inner_bytes_max())
+            {
+                add(&self.counts.too_big.clamped_count);
+            }
             match encap.prepend(copy.bytes(), inner, mark) {
                 Ok(whole) => self.post_taken(copy, whole),
                 Err(reason) => {
