@@ -29,6 +29,9 @@
 #define GRE_BYTES 38 /* Ethernet, IPv4, GRE */
 #define GRE_KEY_BYTES 42
 
+#define TCP_FLAGS 13
+#define TCP_SYN 2
+
 #define FIRST_V4 0x45
 #define DONT_FRAGMENT 0x4000
 
@@ -42,6 +45,8 @@
 #define GRE_REFUSED 0x4fff /* routing, reserved bits, version */
 
 #define TUNNELS_MAX 1024
+#define NETWORKS 4096
+#define TAG_BYTES 4
 #define LOCAL 0xffffffff
 
 /* Results of the ECN table. */
@@ -108,7 +113,9 @@ struct control {
 	__u32 is_on[2];
 	__s32 refused[2]; /* error of a target that takes no frames */
 	__u32 learns;
-	__u32 sole; /* the only tunnel, plus one */
+	__u32 has_vlans; /* tags of the port decide on the network of a frame */
+	__u32 sole[NETWORKS]; /* the only tunnel of a network, plus one */
+	__u32 networks[TUNNELS_MAX]; /* VLAN of the port that a tunnel carries; 0: untagged frames */
 	__u32 active[TUNNELS_MAX]; /* which of the two headers of a tunnel is valid */
 };
 
@@ -248,6 +255,11 @@ static __always_inline __u64 station_key(const __u8 *mac)
 	return *(const __u32 *)mac | (__u64) * (const __u16 *)(mac + 4) << 32;
 }
 
+static __always_inline __u64 in_network(__u64 key, __u32 network)
+{
+	return key | (__u64)network << 48;
+}
+
 static __always_inline int is_group(__u64 key)
 {
 	return key & 1;
@@ -360,6 +372,12 @@ static __always_inline int has_ports(__u8 protocol)
 	       protocol == PROTOCOL_SCTP || protocol == PROTOCOL_UDPLITE;
 }
 
+/* A SYN announces a segment size, which the slow path limits. One that is cut counts as one. */
+static __always_inline int is_syn(const void *tcp, void *end)
+{
+	return tcp + TCP_FLAGS + 1 > end || *(const __u8 *)(tcp + TCP_FLAGS) & TCP_SYN;
+}
+
 /* An inner packet. */
 struct inner {
 	__u32 bits; /* class of service, time to live << 8, "don't fragment" << 16 */
@@ -371,7 +389,7 @@ struct inner {
 };
 
 /*
- * Reads a plain IPv4 or IPv6 packet: no tags, options or extension headers.
+ * Reads a plain IPv4 or IPv6 packet: no tags, options or extension headers, and no SYN of TCP.
  *
  * Returns 0 for all others. The hash is that of wire::flow.
  */
@@ -403,6 +421,8 @@ static __always_inline int read_inner(void *start, void *end, struct inner *inne
 			if ((void *)(ip + 1) + 4 > end)
 				return 0;
 			ports = *(__be32 *)(ip + 1);
+			if (ip->protocol == PROTOCOL_TCP && is_syn(ip + 1, end))
+				return 0;
 		}
 		crc = crc_word(crc_word(~0U, inner->ends), ports | (__u64)ip->protocol << 56);
 	} else if (eth->type == bpf_htons(TYPE_IPV6)) {
@@ -424,6 +444,8 @@ static __always_inline int read_inner(void *start, void *end, struct inner *inne
 			if ((void *)(ip + 1) + 4 > end)
 				return 0;
 			ports = *(__be32 *)(ip + 1);
+			if (ip->next == PROTOCOL_TCP && is_syn(ip + 1, end))
+				return 0;
 		}
 		crc = crc_word(~0U, *(__u64 *)&ip->source[0]);
 		crc = crc_word(crc, *(__u64 *)&ip->source[8]);
@@ -493,10 +515,38 @@ static __always_inline int write_headers(struct xdp_md *ctx, const struct header
 	return 1;
 }
 
+/* Both addresses of a frame, kept while a tag between them and the rest goes or comes. */
+struct macs {
+	__u64 first;
+	__u32 last;
+};
+
+static __always_inline struct macs read_macs(const struct ethernet *eth)
+{
+	struct macs macs = { *(const __u64 *)eth, *(const __u32 *)((const void *)eth + 8) };
+
+	return macs;
+}
+
+/* Writes them `at` bytes into the frame; returns 0 if there is no frame. */
+static __always_inline int write_macs(struct xdp_md *ctx, const struct macs *macs, int at)
+{
+	void *to = (void *)(long)ctx->data + at;
+
+	if (to + ETHERNET_BYTES > (void *)(long)ctx->data_end)
+		return 0;
+	*(__u64 *)to = macs->first;
+	*(__u32 *)(to + 8) = macs->last;
+	return 1;
+}
+
+/* Over the tag, if there is one. */
 #define ENCAPSULATE(headers_bytes)                                                   \
 	do {                                                                         \
-		if (bpf_xdp_adjust_head(ctx, -(headers_bytes)))                      \
+		if (bpf_xdp_adjust_head(ctx, (int)tag_bytes - (headers_bytes)))      \
 			return slow(ctx, control, counted, INTO, SLOW_SIZE);         \
+		if (tag_bytes && !write_macs(ctx, &macs, headers_bytes))             \
+			return XDP_ABORTED;                                          \
 		if (!write_headers(ctx, header, &inner, len, headers_bytes))         \
 			return XDP_ABORTED;                                          \
 	} while (0)
@@ -508,13 +558,14 @@ int into(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	struct station *to, *from;
 	struct ethernet *eth = start;
+	struct macs macs;
 	struct inner inner;
 	struct control *control;
 	struct counts *counted;
 	struct header *header;
 	__u64 now_ns, to_key, from_key;
 	enum open is_ready = OPEN, is_ready_from;
-	__u32 zero = 0, len, tunnel, slot;
+	__u32 zero = 0, len, tunnel, slot, network = 0, tag_bytes = 0;
 	int is_known = 1;
 
 	control = bpf_map_lookup_elem(&control_map, &zero);
@@ -532,8 +583,19 @@ int into(struct xdp_md *ctx)
 		return slow(ctx, control, counted, INTO, SLOW_OFF);
 	if ((void *)(eth + 1) > end)
 		return slow(ctx, control, counted, INTO, SLOW_SHAPE);
-	to_key = station_key(eth->destination);
-	from_key = station_key(eth->source);
+	if (control->has_vlans && eth->type == bpf_htons(TYPE_VLAN)) {
+		struct vlan *vlan = (void *)(eth + 1);
+
+		if ((void *)(vlan + 1) > end)
+			return slow(ctx, control, counted, INTO, SLOW_SHAPE);
+		network = bpf_ntohs(vlan->tag) & (NETWORKS - 1);
+		if (!network)
+			return slow(ctx, control, counted, INTO, SLOW_SHAPE);
+		tag_bytes = TAG_BYTES;
+	}
+	macs = read_macs(eth);
+	to_key = in_network(station_key(eth->destination), network);
+	from_key = in_network(station_key(eth->source), network);
 	if (is_group(to_key))
 		return slow(ctx, control, counted, INTO, SLOW_GROUP);
 	if (control->learns) {
@@ -550,14 +612,14 @@ int into(struct xdp_md *ctx)
 	if (to) {
 		tunnel = to->place;
 		/* With one tunnel there was nothing to learn: earlier frames took the same way. */
-		if (tunnel + 1 != control->sole) {
+		if (tunnel + 1 != control->sole[network & (NETWORKS - 1)]) {
 			is_ready_from = is_open(to, control, counted, INTO, now_ns);
 			if (is_ready == OPEN)
 				is_ready = is_ready_from;
 		}
 	} else {
-		tunnel = control->sole - 1;
-		is_known = control->sole != 0;
+		tunnel = control->sole[network & (NETWORKS - 1)] - 1;
+		is_known = tunnel != LOCAL;
 	}
 	if (!is_known || tunnel >= TUNNELS_MAX)
 		return slow(ctx, control, counted, INTO, SLOW_DESTINATION);
@@ -565,9 +627,12 @@ int into(struct xdp_md *ctx)
 	header = bpf_map_lookup_elem(&headers, &slot);
 	if (!header || !header->len_bytes)
 		return slow(ctx, control, counted, INTO, SLOW_TUNNEL);
-	if (len != end - start || len > header->inner_bytes_max)
+	if (len != end - start)
 		return slow(ctx, control, counted, INTO, SLOW_SIZE);
-	if (!read_inner(start, end, &inner))
+	len -= tag_bytes;
+	if (len > header->inner_bytes_max)
+		return slow(ctx, control, counted, INTO, SLOW_SIZE);
+	if (!read_inner(start + tag_bytes, end, &inner))
 		return slow(ctx, control, counted, INTO, SLOW_SHAPE);
 	/* A packet between the tunnel's own ends may be a loop. */
 	if (inner.is_v4 && inner.ends == header->ends)
@@ -693,6 +758,19 @@ static __always_inline int to_stack(struct counts *counted)
 	return XDP_PASS;
 }
 
+/* Writes a tag behind the addresses, into the room that was left for it. */
+static __always_inline int write_tag(struct xdp_md *ctx, const struct macs *macs, __u32 network)
+{
+	struct ethernet *eth = (void *)(long)ctx->data;
+	struct vlan *vlan = (void *)(eth + 1);
+
+	if (!write_macs(ctx, macs, 0) || (void *)(vlan + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	eth->type = bpf_htons(TYPE_VLAN);
+	vlan->tag = bpf_htons(network);
+	return 1;
+}
+
 SEC("xdp")
 int out_of(struct xdp_md *ctx)
 {
@@ -708,7 +786,8 @@ int out_of(struct xdp_md *ctx)
 	struct ipv4 *ip;
 	void *frame, *at = eth + 1;
 	__u64 now_ns, key;
-	__u32 zero = 0, bytes, *tunnel, outer_ecn, inner_len;
+	__u32 zero = 0, bytes, *tunnel, outer_ecn, inner_len, network = 0;
+	struct macs macs;
 	__be16 type;
 	enum open is_ready;
 	int is_tagged = 0;
@@ -770,7 +849,10 @@ int out_of(struct xdp_md *ctx)
 		return slow(ctx, control, counted, OUT_OF, SLOW_SHAPE);
 	bytes = end - start;
 	inner_len = bytes - carried.headers_bytes;
-	if (inner_len < ETHERNET_BYTES || inner_len > config.inner_bytes_max || bytes > 0xffff)
+	if (*tunnel < TUNNELS_MAX)
+		network = control->networks[*tunnel & (TUNNELS_MAX - 1)];
+	if (inner_len < ETHERNET_BYTES ||
+	    inner_len + (network ? TAG_BYTES : 0) > config.inner_bytes_max || bytes > 0xffff)
 		return slow(ctx, control, counted, OUT_OF, SLOW_SIZE);
 	{
 		__u32 sum = 0;
@@ -807,9 +889,10 @@ int out_of(struct xdp_md *ctx)
 	key = station_key(eth->destination);
 	if (is_reserved(key))
 		return slow(ctx, control, counted, OUT_OF, SLOW_GROUP);
+	macs = read_macs(eth);
 	if (control->learns) {
 		now_ns = bpf_ktime_get_ns();
-		key = station_key(eth->source);
+		key = in_network(station_key(eth->source), network);
 		from = bpf_map_lookup_elem(&stations, &key);
 		if (!from || from->place != *tunnel)
 			return slow(ctx, control, counted, OUT_OF, SLOW_SOURCE);
@@ -874,8 +957,12 @@ int out_of(struct xdp_md *ctx)
 		bytes = GRE_KEY_BYTES;
 		break;
 	}
+	if (network)
+		bytes -= TAG_BYTES;
 	if (bpf_xdp_adjust_head(ctx, bytes))
 		return slow(ctx, control, counted, OUT_OF, SLOW_SIZE);
+	if (network && !write_tag(ctx, &macs, network))
+		return XDP_ABORTED;
 	counted->frames[OUT_OF_SENT]++;
 	return bpf_redirect_map(&targets, PORT, XDP_DROP);
 }

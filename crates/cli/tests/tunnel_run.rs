@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -352,6 +353,8 @@ fn frames_that_do_not_fit_are_dropped_and_counted_by_reason() {
         for (from, to, sizes) in sent {
             from.run(|| {
                 let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
+                // IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE: whatever MTU it is told, it sends whole.
+                sys::socket::set_int(socket.as_fd(), 0, 10, 3).expect("a socket");
                 for size in sizes {
                     for _ in 0..20 {
                         let _ = socket.send_to(&vec![0; *size], (to, PORT));
@@ -364,6 +367,7 @@ fn frames_that_do_not_fit_are_dropped_and_counted_by_reason() {
         let output = running.end_by("TERM", LONG);
         let last = last_of(&output.stdout);
         assert_eq!(last["frames"]["too_big"], 20, "{engine}: {last}");
+        assert!(last["frames"]["too_big_answered_v4"].as_u64() > Some(0), "{engine}: {last}");
         assert_eq!(last["frames"]["inner_too_big"], 20, "{engine}: {last}");
         assert_eq!(last["pool"]["oversized"], 40, "{engine}: {last}");
         assert_eq!(last["pool"]["misnamed"], 0, "{engine}: {last}");
@@ -435,6 +439,7 @@ fn reload_under_traffic_loses_nothing_and_a_wrong_file_changes_nothing() {
     let plain_config = config("xdp", "pa", "");
     // Other queues, another tunnel without a remote end, a static address.
     let more = "[[tunnel]]\nname = \"c\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"10.99.0.2\"\n\
+                vlan = 9\n\
                 [[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"c\"\n\
                 [[qos.class]]\ndscp = [46]\n[[qos.class]]\n";
     let rich_config = config("xdp", "pa", more);

@@ -8,6 +8,7 @@ use wire::{checksum, ethernet, gre, ipv4, ipv6, udp};
 use super::decap::{Decap, DecapSpec, DropReason, Inner};
 use super::encap::{Encap, HEADERS_BYTES_MAX, Mark, Place};
 use super::inner::{self, Ip};
+use super::pmtu::{self, Answer};
 use super::spec::{Carrier, Field, Outer, Tunnel};
 
 /// IPv4 endpoints of the tunnels below, local first.
@@ -70,6 +71,27 @@ pub fn decap(input: &[u8]) {
         }
     }
     there_and_back(&decap, *modes, bytes);
+    too_big(bytes);
+}
+
+/// A packet that does not fit is answered in bounds, or left as it is; a SYN keeps its length.
+fn too_big(frame: &[u8]) {
+    let mut clamped = frame.to_vec();
+    pmtu::clamp_mss(&mut clamped, INNER_BYTES_MAX);
+    assert!(!pmtu::clamp_mss(&mut clamped, INNER_BYTES_MAX), "clamped twice");
+    let mut buffer = vec![0xcc; HEADERS_BYTES_MAX];
+    buffer.extend_from_slice(frame);
+    let before = buffer.clone();
+    let place = Place { at: HEADERS_BYTES_MAX, len: frame.len() };
+    match pmtu::answer(&mut buffer, place, INNER_BYTES_MAX) {
+        Answer::None => assert_eq!(buffer, before),
+        Answer::V4(reply) | Answer::V6(reply) => {
+            assert!(reply.at < place.at && reply.at + reply.len <= buffer.len());
+            assert!(reply.len <= 1280 + 22, "{} bytes", reply.len);
+            let end = reply.at + reply.len;
+            assert_eq!(buffer[end..], before[end..]);
+        }
+    }
 }
 
 fn check_opened(frame: &[u8], before: &[u8], inner: Inner) {

@@ -4,7 +4,10 @@
 //!
 //! - [`order`]: tickets issued in order, work done in any order, frames delivered in order;
 //! - [`spec`], [`encap`], [`decap`]: outer headers added to a frame, or checked and removed;
-//! - [`fdb`], [`qos`], [`config`]: destination, rate limits and their configuration.
+//! - [`domain`], [`fdb`], [`qos`], [`config`]: broadcast domain, destination, rate limits and their
+//!   configuration.
+//!
+//! Packets that do not fit a tunnel are answered by `pmtu`.
 //!
 //! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP programs that
 //! forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
@@ -12,6 +15,7 @@
 
 pub mod config;
 pub mod decap;
+pub mod domain;
 pub mod encap;
 pub mod fdb;
 pub mod forwarder;
@@ -19,6 +23,7 @@ pub mod forwarder;
 pub mod fuzzing;
 mod inner;
 pub mod order;
+mod pmtu;
 pub mod qos;
 pub mod run;
 pub mod spec;

@@ -23,10 +23,18 @@ use wirepath_forward::order::OrderSpec;
 use wirepath_forward::qos::{Classifier, QueueSpec, RATE_BITS_PER_S_MAX, Shaper, TokenBucket};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
+#[path = "forward/domains.rs"]
+mod domains;
 #[path = "forward/fast.rs"]
 mod fast;
+#[path = "forward/gateway.rs"]
+mod gateway;
 #[path = "forward/overlay.rs"]
 mod overlay;
+#[path = "forward/pmtu.rs"]
+mod pmtu;
+#[path = "forward/queues.rs"]
+mod queues;
 
 const OURS: &str = "10.99.0.1";
 const THEIRS: &str = "10.99.0.2";
@@ -67,7 +75,13 @@ fn has(programs: &[&str]) -> bool {
 /// A host, the forwarder's namespace, and a host behind a kernel VXLAN device. Offloads are off, so
 /// that no frame is incomplete: the forwarder sends frames as they are.
 fn lab() -> Triple {
-    let spec = PairSpec { mtu_bytes: UNDERLAY_MTU.into(), tso: false, ..PairSpec::default() };
+    lab_of(1)
+}
+
+/// The same with several queues of each interface.
+fn lab_of(queues: u32) -> Triple {
+    let mtu_bytes = UNDERLAY_MTU.into();
+    let spec = PairSpec { mtu_bytes, queues, tso: false, ..PairSpec::default() };
     let lab = Triple::new(&spec).expect("the lab can be built");
     let (near_mac, far_mac) = (mac(&lab.near), mac(&lab.far));
     lab.near.set_feature(ethtool::Feature::TX_CHECKSUM, false).expect("veth has the feature");
@@ -109,8 +123,7 @@ fn port(end: &End, frames: TunnelFrames, mode: XdpMode) -> PortSpec {
     PortSpec {
         ifindex: end.ifindex,
         ifname: end.ifname.clone(),
-        queue: 0,
-        queues: 1,
+        queues: end.queues,
         mode,
         copying: io::Copying::Copy,
         frames,
@@ -188,6 +201,7 @@ fn forwarding_by<T>(
     let mut spec = ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap(lab, tunnel)],
+            vlans: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),

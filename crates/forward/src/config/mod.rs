@@ -21,6 +21,8 @@
 mod file;
 #[doc(hidden)]
 pub mod fuzzing;
+mod qos;
+mod tunnels;
 mod value;
 
 use std::fmt;
@@ -38,6 +40,8 @@ use crate::forwarder::PolicerSpec;
 pub struct Config {
     /// Worker threads, 1 to 64.
     pub workers: usize,
+    /// CPUs of the workers in turn; empty for any.
+    pub cpus: Vec<usize>,
     /// I/O engine.
     pub engine: Engine,
     /// Interface of the plain frames.
@@ -91,8 +95,8 @@ pub struct Interface {
     pub address: Option<IpAddr>,
     /// Largest IP packet, in bytes.
     pub mtu_bytes: u16,
-    /// Number of queues in use.
-    pub queues: u32,
+    /// Receive queues that it must have; `None` for as many as it has.
+    pub queues: Option<u32>,
 }
 
 /// Ordering domain: the frames whose order is kept.
@@ -112,6 +116,8 @@ pub struct TunnelConfig {
     pub name: String,
     /// Ends and carrier.
     pub tunnel: Tunnel,
+    /// VLAN of the port that it carries; `None` for untagged frames, or for all if no tunnel has one.
+    pub vlan: Option<u16>,
     /// MAC address of the next hop; `None` to resolve it by ARP.
     pub next_hop: Option<[u8; 6]>,
     /// Rules for the outer header; its MAC addresses are zero until [`Self::outer`].
@@ -119,6 +125,11 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
+    /// Its network in the forwarding table.
+    pub fn network(&self) -> u16 {
+        self.vlan.unwrap_or(0)
+    }
+
     /// Rules for the outer header with the MAC addresses of the interface and the next hop.
     pub fn outer(&self, src_mac: [u8; 6], dst_mac: [u8; 6]) -> Outer {
         Outer { src_mac, dst_mac, ..self.rules }
@@ -193,6 +204,7 @@ impl Config {
     pub fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         let differences = [
             ("workers", self.workers != other.workers),
+            ("cpus", self.cpus != other.cpus),
             ("engine", self.engine != other.engine),
             ("port", self.port != other.port),
             ("underlay", self.underlay != other.underlay),
@@ -208,10 +220,16 @@ impl Config {
     pub fn table(&self, seed: u64) -> Result<Fdb, FdbError> {
         let mut fdb = Fdb::new(FdbSpec { seed, ..self.fdb });
         for entry in &self.statics {
+            let network = self.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
             // At most 4096 tunnels.
-            fdb.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
+            fdb.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16))?;
         }
         Ok(fdb)
+    }
+
+    /// VLANs by tunnel.
+    pub fn vlans(&self) -> Vec<Option<u16>> {
+        self.tunnels.iter().map(|tunnel| tunnel.vlan).collect()
     }
 
     /// Assigns frames to classes; frames that no class lists go to the last.

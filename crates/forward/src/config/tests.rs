@@ -2,7 +2,7 @@ use super::*;
 
 const GOOD: &str = r#"
 workers = 2
-engine = "packet"
+engine = "tap"
 accept_no_checksum_v6 = true
 
 [port]
@@ -32,6 +32,7 @@ key = 7
 remote = "10.0.0.3"
 sequence = true
 checksum = true
+vlan = 20
 
 [[static]]
 mac = "02:00:00:00:00:0c"
@@ -76,13 +77,13 @@ fn errors_of(from: &str, to: &str) -> Vec<String> {
 #[test]
 fn every_key_sets_its_field() {
     let config = Config::parse(GOOD).expect("valid configuration");
-    assert_eq!((config.workers, config.engine), (2, Engine::Packet));
+    assert_eq!((config.workers, config.engine), (2, Engine::Tap));
     assert!(config.accepts_no_checksum_v6);
     assert_eq!(
         (&config.port.name[..], config.port.mtu_bytes, config.port.queues),
-        ("lan0", 1450, 1)
+        ("lan0", 1450, None)
     );
-    assert_eq!((config.underlay.mtu_bytes, config.underlay.queues), (1600, 2));
+    assert_eq!((config.underlay.mtu_bytes, config.underlay.queues), (1600, Some(2)));
     let local: IpAddr = "10.0.0.1".parse().expect("valid address");
     let [b, c] = &config.tunnels[..] else { panic!("there are two tunnels") };
     assert_eq!(
@@ -99,6 +100,7 @@ fn every_key_sets_its_field() {
     assert_eq!((outer.ttl, outer.dscp), (Field::Inherit(64), Field::Fixed(46)));
     assert_eq!((outer.dont_fragment, outer.has_checksum), (Field::Inherit(true), false));
     assert_eq!(c.tunnel.carrier, Carrier::Gretap { key: Some(7) });
+    assert_eq!(config.vlans(), [None, Some(20)]);
     let outer = c.outer([4; 6], [6; 6]);
     assert!(outer.has_checksum && outer.has_sequence);
     assert_eq!(config.statics, [StaticConfig { mac: [2, 0, 0, 0, 0, 0xc], tunnel: 1 }]);
@@ -135,7 +137,7 @@ fn error_names_line_key_problem_and_remedy() {
     );
     assert_eq!(
         errors_of("window = 128", "window = 100"),
-        ["line 46: order.window: 100 is not a power of two; give 128"]
+        ["line 47: order.window: 100 is not a power of two; give 128"]
     );
     assert_eq!(
         errors_of("remote = \"10.0.0.3\"", "remote = \"10.0.0\""),
@@ -150,7 +152,7 @@ fn error_names_line_key_problem_and_remedy() {
     );
     assert_eq!(
         errors_of("tunnel = \"site-c\"", "tunnel = \"site-d\""),
-        ["line 36: static.tunnel: there is no tunnel \"site-d\"; give one of: site-b, site-c"]
+        ["line 37: static.tunnel: there is no tunnel \"site-d\"; give one of: site-b, site-c"]
     );
     assert_eq!(
         errors_of("key = 7", "vni = 7"),
@@ -169,7 +171,7 @@ fn errors_of_several_places_are_reported_together_by_line() {
         .replace("priority = [5]", "priority = [8]");
     let errors = Config::parse(&text).expect_err("invalid configuration");
     let places: Vec<_> = errors.0.iter().map(|e| (e.line, &e.key[..])).collect();
-    assert_eq!(places, [(2, "workers"), (21, "tunnel.next_hop"), (56, "qos.class.priority")]);
+    assert_eq!(places, [(2, "workers"), (21, "tunnel.next_hop"), (57, "qos.class.priority")]);
     assert_eq!(errors.to_string().lines().count(), 3);
 }
 
@@ -180,11 +182,11 @@ fn unknown_keys_wrong_types_and_bad_syntax_report_their_line() {
     assert!(error.starts_with("line 14: underlay.queus: unknown field `queus`"), "{error}");
     assert!(error.ends_with("correct or remove the key"), "{error}");
     let error = of("ageing_s = 60", "ageing_s = \"60\"");
-    assert!(error.starts_with("line 40: fdb.ageing_s: invalid type: string"), "{error}");
-    let error = of("engine = \"packet\"", "engine = \"dpdk\"");
+    assert!(error.starts_with("line 41: fdb.ageing_s: invalid type: string"), "{error}");
+    let error = of("engine = \"tap\"", "engine = \"dpdk\"");
     assert!(error.starts_with("line 3: engine: unknown variant `dpdk`"), "{error}");
     let error = of("learn = false", "learn = ");
-    assert!(error.starts_with("line 41: fdb.learn: "), "{error}");
+    assert!(error.starts_with("line 42: fdb.learn: "), "{error}");
     let error = Config::parse("").expect_err("too little").to_string();
     assert!(error.starts_with("line 1: the file: missing field"), "{error}");
 }
@@ -212,15 +214,15 @@ fn contradictions_are_reported() {
     has("name = \"site-c\"", "name = \"site-b\"", "line 27: tunnel.name: duplicate");
     has("name = \"site-c\"", "name = \"\"", "line 27: tunnel.name: invalid tunnel name \"\"");
     has("vni = 42", "", "line 16: tunnel.vni: VXLAN needs");
-    has("domain = \"flow\"", "domain = \"port\"", "line 45: order.lanes: domain \"port\" has");
-    has("rate_kbps = 100000", "burst_bytes = 9000", "line 50: qos.burst_bytes: a burst needs");
-    has("rate_kbps = 100000", "police_kbps = 0", "line 50: qos.police_kbps: 0 is out of range");
-    let no_rate = "line 50: qos.police_burst_bytes: a burst needs a rate; add police_kbps";
+    has("domain = \"flow\"", "domain = \"port\"", "line 46: order.lanes: domain \"port\" has");
+    has("rate_kbps = 100000", "burst_bytes = 9000", "line 51: qos.burst_bytes: a burst needs");
+    has("rate_kbps = 100000", "police_kbps = 0", "line 51: qos.police_kbps: 0 is out of range");
+    let no_rate = "line 51: qos.police_burst_bytes: a burst needs a rate; add police_kbps";
     has("rate_kbps = 100000", "police_burst_bytes = 9000", no_rate);
-    has("dscp = [46, 48]", "dscp = [46, 46]", "line 55: qos.class.dscp: 46 is listed twice");
+    has("dscp = [46, 48]", "dscp = [46, 46]", "line 56: qos.class.dscp: 46 is listed twice");
     has("mtu = 1600", "mtu = 100", "line 13: underlay.mtu: 100 is out of range");
-    let twice = "[[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"site-b\"\n[fdb]";
-    has("[fdb]", twice, "line 39: static.mac: 02:00:00:00:00:0c is listed twice");
+    let twice = "[[static]]\nmac = \"02:00:00:00:00:0c\"\ntunnel = \"site-c\"\n[fdb]";
+    has("[fdb]", twice, "line 40: static.mac: 02:00:00:00:00:0c is listed twice");
     let same = "carrier = \"vxlan\"\nvni = 42\nremote = \"10.0.0.2\"\n#";
     let text = GOOD
         .replace("carrier = \"gretap\"", same)
@@ -229,6 +231,49 @@ fn contradictions_are_reported() {
         .replace("sequence = true", "");
     let errors = Config::parse(&text).expect_err("invalid configuration").to_string();
     assert!(errors.contains("tunnel \"site-b\" has the same endpoints"), "{errors}");
+}
+
+#[test]
+fn vni_or_key_without_a_vlan_of_its_own_is_reported() {
+    let errors = errors_of("vlan = 20\n", "");
+    let [error] = &errors[..] else { panic!("{errors:?}") };
+    assert_eq!(
+        *error,
+        "line 27: tunnel.vlan: tunnel \"site-b\" has another VNI or key, so it is another broadcast \
+         domain, and both would carry the same frames of the port; add vlan = 1 to 4094, the VLAN of \
+         the port that it carries"
+    );
+    let text = GOOD.replace("vni = 42", "vni = 42\nvlan = 20");
+    let error = Config::parse(&text).expect_err("one VLAN").to_string();
+    assert!(error.contains("VLAN 20 is that of tunnel \"site-b\""), "{error}");
+    let more = "[[tunnel]]\nname = \"d\"\ncarrier = \"vxlan\"\nvni = 42\nremote = \"10.0.0.4\"\n";
+    assert!(Config::parse(&format!("{GOOD}\n{more}")).is_ok(), "two tunnels of one VNI");
+    let error =
+        Config::parse(&format!("{GOOD}\n{more}vlan = 9")).expect_err("two VLANs").to_string();
+    assert!(
+        error.contains("tunnel \"site-b\" has the same VNI or key and another VLAN"),
+        "{error}"
+    );
+    let errors = errors_of("vlan = 20", "vlan = 4095");
+    assert_eq!(errors, ["line 33: tunnel.vlan: 4095 is out of range; give 1 to 4094"]);
+    let errors = errors_of("engine = \"tap\"", "engine = \"packet\"");
+    assert!(
+        errors[0].contains("engine: \"packet\" receives frames without their VLAN"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn cpus_are_a_list_of_different_numbers_and_set_the_workers() {
+    let config = Config::parse(&format!("cpus = [3, 1]\n{SMALL}")).expect("valid configuration");
+    assert_eq!((config.workers, config.cpus), (2, vec![3, 1]));
+    let config = Config::parse(&format!("workers = 4\ncpus = [3, 1]\n{SMALL}")).expect("valid");
+    assert_eq!((config.workers, config.cpus), (4, vec![3, 1]));
+    for (list, problem) in [("[1, 1]", "1 is listed twice"), ("[8192]", "8192 is out of range")] {
+        let error =
+            Config::parse(&format!("cpus = {list}\n{SMALL}")).expect_err("invalid").to_string();
+        assert!(error.starts_with(&format!("line 1: cpus: {problem}")), "{error}");
+    }
 }
 
 #[test]
@@ -244,7 +289,8 @@ fn forwarder_parts_follow_the_configuration() {
     let config = Config::parse(GOOD).expect("valid configuration");
     let fdb = config.table(1).expect("there is room");
     assert_eq!(fdb.entry_count_max(), 1024);
-    assert_eq!(fdb.lookup(0, [2, 0, 0, 0, 0, 0xc], 0), Some(Port::Tunnel(1)));
+    assert_eq!(fdb.lookup(20, [2, 0, 0, 0, 0, 0xc], 0), Some(Port::Tunnel(1)));
+    assert_eq!(fdb.lookup(0, [2, 0, 0, 0, 0, 0xc], 0), None, "of another VLAN");
     let mut packet = [0; 34];
     (packet[12], packet[14], packet[15]) = (0x08, 0x45, 48 << 2);
     assert_eq!(config.classifier().class_of(&packet), 0);

@@ -21,7 +21,19 @@ pub(super) struct Counts {
     pub(super) policed_count: AtomicU64,
     pub(super) uncopied_count: AtomicU64,
     pub(super) reserved_count: AtomicU64,
+    pub(super) vlan_count: AtomicU64,
+    pub(super) too_big: TooBigCounts,
     pub(super) out: [OutCounts; 2],
+}
+
+/// Counters of packets that do not fit a tunnel.
+#[derive(Debug, Default)]
+pub(super) struct TooBigCounts {
+    pub(super) v4_count: AtomicU64,
+    pub(super) v6_count: AtomicU64,
+    pub(super) limited_count: AtomicU64,
+    pub(super) unanswered_count: AtomicU64,
+    pub(super) clamped_count: AtomicU64,
 }
 
 /// Counters of one transmit side.
@@ -53,6 +65,12 @@ impl Counts {
             ("policed", load(&counts.policed_count)),
             ("uncopied", load(&counts.uncopied_count)),
             ("reserved", load(&counts.reserved_count)),
+            ("other_vlan", load(&counts.vlan_count)),
+            ("too_big_answered_v4", load(&counts.too_big.v4_count)),
+            ("too_big_answered_v6", load(&counts.too_big.v6_count)),
+            ("too_big_limited", load(&counts.too_big.limited_count)),
+            ("too_big_unanswered", load(&counts.too_big.unanswered_count)),
+            ("mss_clamped", load(&counts.too_big.clamped_count)),
         ];
         named.extend(EncapDrop::ALL.map(|r| (r.name(), load(&counts.encap_drops[r.index()]))));
         named.extend(DropReason::ALL.map(|r| (r.name(), load(&counts.decap_drops[r.index()]))));

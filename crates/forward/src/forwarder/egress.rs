@@ -9,8 +9,10 @@ use wire::flow;
 
 use super::counts::{Counts, OutCounts, add, add_many};
 use super::{FLOOD, Rules, place_of};
+use crate::domain::{Tag, untag};
 use crate::encap::{Mark, Place};
 use crate::order::{BATCH_FRAMES_MAX, Frame, Recycled, Sink};
+use crate::pmtu::clamp_mss;
 use crate::qos::Shaper;
 use crate::spec::Tunnel;
 
@@ -138,6 +140,11 @@ impl<'p> Egress<'p> {
         &self.counts.out[self.side]
     }
 
+    /// Sends a frame that was not admitted.
+    pub(super) fn send(&mut self, frame: Frame) {
+        self.post(frame);
+    }
+
     /// Hands a frame to the kernel, or drops it if the ring is full.
     fn post(&mut self, frame: Frame) {
         let Some(taken) = self.pool.claim(frame.index()) else { return };
@@ -172,7 +179,7 @@ impl<'p> Egress<'p> {
         *next = next.wrapping_add(1);
     }
 
-    /// Sends a copy into every tunnel.
+    /// Sends a copy into every tunnel of the frame's network.
     fn flood(&mut self, frame: Frame) {
         let Some(mut original) = self.pool.claim(frame.index()) else { return };
         add(&self.counts.flood_count);
@@ -180,7 +187,10 @@ impl<'p> Egress<'p> {
         let inner = original.bytes().get(place.at..place.at + place.len).unwrap_or(&[]);
         let flow_hash = flow::tuple(inner).crc32c();
         let rules = self.rules.clone();
-        for encap in &rules.encaps {
+        // By the rules of now: those by which it was judged may have been replaced.
+        let network = rules.domains.network(Tag::of(inner));
+        let is_member = |at: usize| Some(rules.domains.of_tunnel(at)) == network;
+        for (_, encap) in rules.encaps.iter().enumerate().filter(|(at, _)| is_member(*at)) {
             self.pool.take(&mut self.reaped, 1);
             let Some(mut copy) = self.reaped.pop() else {
                 add(&self.counts().copy_failed_count);
@@ -194,7 +204,16 @@ impl<'p> Egress<'p> {
             }
             self.flood_sequence = self.flood_sequence.wrapping_add(1);
             let mark = Mark { flow_hash, sequence: self.flood_sequence };
-            match encap.prepend(copy.bytes(), place, mark) {
+            let inner = match network {
+                Some(0) | None => place,
+                Some(_) => untag(copy.bytes(), place).unwrap_or(place),
+            };
+            if let Some(frame) = copy.bytes().get_mut(inner.at..inner.at + inner.len)
+                && clamp_mss(frame, encap.inner_bytes_max())
+            {
+                add(&self.counts.too_big.clamped_count);
+            }
+            match encap.prepend(copy.bytes(), inner, mark) {
                 Ok(whole) => self.post_taken(copy, whole),
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);

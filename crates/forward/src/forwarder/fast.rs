@@ -12,6 +12,7 @@ use io::forward::{
 use wire::ecn::{self, Ecn};
 
 use super::Rules;
+use crate::domain::{Domains, Members, NETWORK_COUNT};
 use crate::fdb::{Fdb, Port};
 use crate::spec::Tunnel;
 
@@ -76,14 +77,12 @@ impl FastTable {
             }
             self.refused_count += u64::from(written.is_err());
         }
+        self.separate(&rules.domains);
         let was_on = self.rules.is_some_and(|rules| rules.is_on[0]);
         let fast = FastRules {
             ageing_ns: fdb.ageing_ns(),
             learns: rules.learns,
-            sole_tunnel: match self.by_index[..] {
-                [sole] => sole,
-                _ => None,
-            },
+            has_vlans: rules.domains.has_vlans(),
             is_on: [!self.is_shaped, true],
         };
         if !was_on {
@@ -95,6 +94,22 @@ impl FastTable {
         self.enter_all(fdb, now_ns, false);
         for tunnel in gone {
             self.numbers.remove(&tunnel);
+        }
+    }
+
+    /// Makes the broadcast domains those of the rules.
+    fn separate(&self, domains: &Domains) {
+        for (index, number) in self.by_index.iter().enumerate() {
+            if let Some(number) = number {
+                self.path.set_network(*number, domains.of_tunnel(index));
+            }
+        }
+        for network in 0..NETWORK_COUNT as u16 {
+            let sole = match domains.members(network) {
+                Members::One(index) => self.by_index.get(usize::from(index)).copied().flatten(),
+                Members::None | Members::Several => None,
+            };
+            self.path.set_sole_tunnel(network, sole);
         }
     }
 

@@ -9,7 +9,8 @@ use wire::{ethernet, flow};
 use super::counts::add;
 use super::fast::FastTable;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
-use crate::encap::{Mark, Place};
+use crate::domain::{self, Domains, Members, Tag};
+use crate::encap::{EncapDrop, Mark, Place};
 use crate::fdb::{Fdb, Learned, Port};
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
 
@@ -24,10 +25,19 @@ enum Target {
 /// Destination and source of a frame.
 type Macs = ([u8; 6], [u8; 6]);
 
+/// Fields of a frame from the port that decide on its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    macs: Macs,
+    tag: Tag,
+}
+
 /// Result of the table's look-up for a frame.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    macs: Macs,
+    ends: Ends,
+    /// `None` if no tunnel carries its VLAN.
+    network: Option<u16>,
     /// The source could not be learnt: its bucket was full.
     is_unlearnt: bool,
     port: Option<Port>,
@@ -65,13 +75,13 @@ impl Forwarder<'_> {
         worker: &mut Worker<'a>,
         now_ns: u64,
     ) {
-        let Worker { rules, worked, spare, held, .. } = worker;
+        let Worker { rules, worked, spare, held, replies, .. } = worker;
         // Claimed once per batch: a claim is an atomic exchange.
         let held = Held::claim(self.pool, token, held);
-        let mut macs = [None; BATCH_FRAMES_MAX];
-        for (at, (macs, taken)) in macs.iter_mut().zip(held.0.iter_mut()).enumerate() {
+        let mut ends = [None; BATCH_FRAMES_MAX];
+        for (at, (ends, taken)) in ends.iter_mut().zip(held.0.iter_mut()).enumerate() {
             let place = token.frame(at).map(place_of);
-            *macs = taken.as_mut().zip(place).and_then(|(taken, at)| macs_of(taken.bytes(), at));
+            *ends = taken.as_mut().zip(place).and_then(|(taken, at)| ends_of(taken.bytes(), at));
         }
         let mut targets = [Target::Drop; BATCH_FRAMES_MAX];
         {
@@ -86,7 +96,7 @@ impl Forwarder<'_> {
                     // Counted by the pool.
                     continue;
                 }
-                *target = self.target(fdb, fast.as_mut(), rules, macs[at], &mut last, now_ns);
+                *target = self.target(fdb, fast.as_mut(), rules, ends[at], &mut last, now_ns);
                 if let (Some(policer), true) = (&mut *policer, *target != Target::Drop)
                     && !policer.take(frame.len_bytes().into(), now_ns)
                 {
@@ -123,9 +133,18 @@ impl Forwarder<'_> {
             };
             let index = taken.index();
             let bytes = taken.bytes();
+            // By its tag's priority, too.
+            let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
+            let class = rules.classifier.class_of(tagged) & !FLOOD;
+            let place = match rules.domains.of_tunnel(tunnel.into()) {
+                0 => place,
+                _ => domain::untag(bytes, place).unwrap_or(place),
+            };
             let inner = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-            let class = rules.classifier.class_of(inner) & !FLOOD;
             let mark = Mark { flow_hash: flow::tuple(inner).crc32c(), sequence };
+            if let Some(inner) = bytes.get_mut(place.at..place.at + place.len) {
+                self.clamp(rules, tunnel.into(), inner);
+            }
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
                 Ok(whole) => {
@@ -133,6 +152,10 @@ impl Forwarder<'_> {
                 }
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
+                    if reason == EncapDrop::TooBig {
+                        let frame = (&mut *taken, place);
+                        self.answer_too_big(rules, tunnel, frame, (spare, replies), now_ns);
+                    }
                     if let Some(original) = original {
                         *taken = original;
                     }
@@ -144,7 +167,7 @@ impl Forwarder<'_> {
 
     /// Copies the frame into another buffer of the pool, with room for headers in front; `None` if
     /// the pool is empty.
-    fn copied<'a>(
+    pub(super) fn copied<'a>(
         &'a self,
         spare: &mut Vec<Taken<'a>>,
         original: &mut Taken<'_>,
@@ -166,28 +189,27 @@ impl Forwarder<'_> {
         fdb: &mut Fdb,
         fast: Option<&mut FastTable>,
         rules: &Rules,
-        macs: Option<Macs>,
+        ends: Option<Ends>,
         last: &mut Option<Found>,
         now_ns: u64,
     ) -> Target {
-        let Some(macs) = macs else {
+        let Some(ends) = ends else {
             add(&self.counts.runt_count);
             return Target::Drop;
         };
-        if is_reserved(macs.0) {
+        if is_reserved(ends.macs.0) {
             add(&self.counts.reserved_count);
             return Target::Drop;
         }
         let found = match *last {
-            Some(found) if found.macs == macs => found,
-            _ => {
-                let (dst, src) = macs;
-                let is_unlearnt =
-                    rules.learns && learn(fdb, fast, src, Port::Local(0), now_ns) == Learned::Full;
-                Found { macs, is_unlearnt, port: fdb.lookup(0, dst, now_ns) }
-            }
+            Some(found) if found.ends == ends => found,
+            _ => find(fdb, fast, rules, ends, now_ns),
         };
         *last = Some(found);
+        let Some(network) = found.network else {
+            add(&self.counts.vlan_count);
+            return Target::Drop;
+        };
         if found.is_unlearnt {
             add(&self.counts.unlearnt_count);
         }
@@ -197,8 +219,10 @@ impl Forwarder<'_> {
                 add(&self.counts.local_count);
                 Target::Drop
             }
-            None if rules.encaps.len() == 1 => Target::Tunnel(0),
-            None => Target::Flood,
+            None => match rules.domains.members(network) {
+                Members::One(tunnel) => Target::Tunnel(tunnel),
+                Members::None | Members::Several => Target::Flood,
+            },
         }
     }
 
@@ -226,14 +250,26 @@ impl Forwarder<'_> {
                     Verdict::Drop
                 }
                 Ok(inner) => {
-                    if let Some((_, src)) = macs_of(bytes, inner.place) {
-                        sources[source_count] = (src, inner.tunnel as u16);
-                        source_count += 1;
-                    }
                     if inner.has_odd_ecn {
                         add(&self.counts.odd_ecn_count);
                     }
-                    Verdict::Forward(moved(frame, inner.place))
+                    let Place { at, len } = inner.place;
+                    if let Some(frame) = bytes.get_mut(at..at + len) {
+                        self.clamp(&rules, inner.tunnel, frame);
+                    }
+                    match of_port(bytes, inner.place, &rules.domains, inner.tunnel) {
+                        Some(place) => {
+                            if let Some((_, src)) = macs_of(bytes, place) {
+                                sources[source_count] = (src, inner.tunnel as u16);
+                                source_count += 1;
+                            }
+                            Verdict::Forward(moved(frame, place))
+                        }
+                        None => {
+                            add(&self.counts.vlan_count);
+                            Verdict::Drop
+                        }
+                    }
                 }
                 Err(reason) => {
                     add(&self.counts.decap_drops[reason.index()]);
@@ -249,7 +285,8 @@ impl Forwarder<'_> {
         if rules.learns && Arc::ptr_eq(&rules, current) {
             for (src, tunnel) in sources.iter().take(source_count) {
                 let port = Port::Tunnel(*tunnel);
-                if learn(fdb, fast.as_mut(), *src, port, now_ns) == Learned::Full {
+                let network = rules.domains.of_tunnel((*tunnel).into());
+                if learn(fdb, fast.as_mut(), network, *src, port, now_ns) == Learned::Full {
                     add(&self.counts.unlearnt_count);
                 }
             }
@@ -270,15 +307,52 @@ fn is_reserved(dst: [u8; 6]) -> bool {
 fn learn(
     fdb: &mut Fdb,
     fast: Option<&mut FastTable>,
+    network: u16,
     mac: [u8; 6],
     port: Port,
     now_ns: u64,
 ) -> Learned {
-    let learned = fdb.learn(0, mac, port, now_ns);
+    let learned = fdb.learn(network, mac, port, now_ns);
     if let (Some(fast), Learned::New | Learned::Moved) = (fast, learned) {
-        fast.learnt(0, mac, port, now_ns);
+        fast.learnt(network, mac, port, now_ns);
     }
     learned
+}
+
+/// Learns the source of a frame from the port and looks up its destination.
+fn find(
+    fdb: &mut Fdb,
+    fast: Option<&mut FastTable>,
+    rules: &Rules,
+    ends: Ends,
+    now_ns: u64,
+) -> Found {
+    let (dst, src) = ends.macs;
+    let network = rules.domains.network(ends.tag);
+    let (is_unlearnt, port) = network.map_or((false, None), |network| {
+        let is_unlearnt =
+            rules.learns && learn(fdb, fast, network, src, Port::Local(0), now_ns) == Learned::Full;
+        (is_unlearnt, fdb.lookup(network, dst, now_ns))
+    });
+    Found { ends, network, is_unlearnt, port }
+}
+
+/// Gives a frame out of a tunnel the tag of its VLAN. `None` if it is tagged itself and its tunnel
+/// carries the untagged frames: the port would take it for one of another VLAN.
+pub(super) fn of_port(
+    bytes: &mut [u8],
+    place: Place,
+    domains: &Domains,
+    tunnel: usize,
+) -> Option<Place> {
+    match domains.of_tunnel(tunnel) {
+        0 if !domains.has_vlans() => Some(place),
+        0 => {
+            let frame = bytes.get(place.at..place.at + place.len)?;
+            (Tag::of(frame) == Tag::Untagged).then_some(place)
+        }
+        vlan => domain::tag(bytes, place, vlan),
+    }
 }
 
 /// The frame at another position; buffers are far below 64 KiB.
@@ -293,4 +367,11 @@ fn macs_of(bytes: &[u8], place: Place) -> Option<Macs> {
     let header: &[u8; ethernet::HEADER_BYTES] = frame.first_chunk()?;
     let (dst, rest) = header.split_first_chunk::<6>()?;
     Some((*dst, *rest.first_chunk::<6>()?))
+}
+
+/// Fields of a frame from the port; `None` if it is shorter than its header.
+#[inline]
+fn ends_of(bytes: &[u8], place: Place) -> Option<Ends> {
+    let macs = macs_of(bytes, place)?;
+    Some(Ends { macs, tag: Tag::of(bytes.get(place.at..place.at + place.len)?) })
 }

@@ -8,21 +8,28 @@ mod counts;
 mod egress;
 mod fast;
 mod judge;
+mod replies;
 mod spec;
 mod work;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use io::forward::{FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken};
+use io::forward::{
+    FastDirection, FastPath, Pool, Port as IoPort, PortFilter, PortRx, Taken, XskStatistics,
+};
 use io::{IoError, XdpMode};
+use sys::poll::FDS_MAX;
 use wire::flow;
 
 use super::decap::Decap;
+use super::domain::Domains;
 use super::encap::{Encap, Place};
 use super::fdb::{Fdb, Port};
 use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
+use super::pmtu::Limiter;
 use super::qos::{Classifier, Shaper, TokenBucket};
 
 pub use counts::NamedCounts;
@@ -33,6 +40,7 @@ pub use work::Work;
 use counts::Counts;
 use egress::Egress;
 use fast::{FastTable, Missing};
+use replies::Reply;
 
 /// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
@@ -53,8 +61,13 @@ pub struct Forwarder<'p> {
     table: Mutex<Table>,
     lanes: Lanes,
     tuning: Tuning,
-    sockets: [OwnedFd; 2],
+    /// Receive sockets of all queues: port, underlay.
+    sockets: [Vec<OwnedFd>; 2],
+    /// Frames received by queue: port, underlay.
+    queue_counts: [Arc<[AtomicU64]>; 2],
     counts: Arc<Counts>,
+    /// Of answers to senders.
+    limiter: Limiter,
 }
 
 /// Assignment of frames to lanes.
@@ -82,6 +95,7 @@ struct Table {
 #[derive(Debug)]
 struct Rules {
     encaps: Vec<Encap>,
+    domains: Domains,
     decap: Decap,
     learns: bool,
     classifier: Classifier,
@@ -92,9 +106,11 @@ struct Rules {
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
-        let RulesSpec { encaps, decap, learns, classifier, policer } = spec;
+        let RulesSpec { encaps, vlans, decap, learns, classifier, policer } = spec;
         let has_sequence = encaps.iter().any(Encap::has_sequence);
-        Rules { encaps, decap: Decap::new(decap), learns, classifier, policer, has_sequence }
+        let domains = Domains::new(encaps.len(), &vlans);
+        let decap = Decap::new(decap);
+        Rules { encaps, domains, decap, learns, classifier, policer, has_sequence }
     }
 }
 
@@ -123,6 +139,8 @@ pub struct Worker<'a> {
     worked: u64,
     spare: Vec<Taken<'a>>,
     held: Vec<Option<Taken<'a>>>,
+    /// Not sent yet.
+    replies: Vec<Reply<'a>>,
     /// Frames processed in both directions.
     pub frame_count: u64,
 }
@@ -139,10 +157,14 @@ impl<'p> Forwarder<'p> {
     ) -> Result<Forwarder<'p>, ForwarderError> {
         let counts = Arc::new(Counts::default());
         let rules = Arc::new(Rules::from(spec.rules));
+        let sockets_of = |rx: &PortRx<'p>| -> std::io::Result<Vec<OwnedFd>> {
+            rx.sockets().map(|socket| socket.try_clone_to_owned()).collect()
+        };
         let sockets = [
-            port.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
-            underlay.rx.as_fd().try_clone_to_owned().map_err(ForwarderError::Descriptor)?,
+            sockets_of(&port.rx).map_err(ForwarderError::Descriptor)?,
+            sockets_of(&underlay.rx).map_err(ForwarderError::Descriptor)?,
         ];
+        let queue_counts = [port.rx.queue_counts(), underlay.rx.queue_counts()];
         let ingress = |rx| Ingress { rx, pool, spare: Vec::with_capacity(1024), batch_count: 0 };
         let egress =
             |tx, side, shaper| Egress::new(tx, pool, shaper, rules.clone(), counts.clone(), side);
@@ -177,7 +199,9 @@ impl<'p> Forwarder<'p> {
             lanes,
             tuning: spec.tuning,
             sockets,
+            queue_counts,
             counts,
+            limiter: Limiter::default(),
         })
     }
 
@@ -231,6 +255,7 @@ impl<'p> Forwarder<'p> {
             token.publish();
         }
         worker.tokens = tokens;
+        self.send_replies(worker);
         self.let_out(&self.out_of_tunnels, worker, now_ns)?;
         if admitted == 0 {
             self.settle(FastDirection::OutOf, &self.out_of_tunnels);
@@ -239,15 +264,25 @@ impl<'p> Forwarder<'p> {
         Ok(taken)
     }
 
-    /// Sleeps until a frame arrives at either port, at most `timeout`.
+    /// Sleeps until a frame arrives at a queue of either port, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
-        let [port, underlay] = self.sockets();
-        sys::poll::readable(&[port, underlay], timeout).map(drop)
+        let sockets = || self.sockets.iter().flatten().map(AsFd::as_fd);
+        let Some(first) = sockets().next() else { return Ok(()) };
+        let mut polled = [first; FDS_MAX];
+        polled.iter_mut().zip(sockets()).for_each(|(place, socket)| *place = socket);
+        let count = sockets().count().min(FDS_MAX);
+        sys::poll::readable(&polled[..count], timeout).map(drop)
     }
 
-    /// Receive sockets: port, underlay.
-    pub fn sockets(&self) -> [BorrowedFd<'_>; 2] {
-        [self.sockets[0].as_fd(), self.sockets[1].as_fd()]
+    /// Kernel counters of the receive sockets of port and underlay; `None` if they are not AF_XDP.
+    pub fn ring_statistics(&self) -> [Option<XskStatistics>; 2] {
+        [0, 1].map(|at| io::forward::xsk_statistics(self.sockets[at].iter().map(AsFd::as_fd)))
+    }
+
+    /// Frames received by each queue of port and underlay.
+    pub fn queue_frames(&self) -> [Vec<u64>; 2] {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [0, 1].map(|at| self.queue_counts[at].iter().map(load).collect())
     }
 
     /// Replaces the rules from the next batch on, without losing a frame.
@@ -350,9 +385,9 @@ impl<'p> Forwarder<'p> {
             return;
         }
         let Some(admitted) = order.settled_frames() else { return };
-        let socket = self.sockets()[direction as usize];
+        let sockets = self.sockets[direction as usize].iter().map(AsFd::as_fd);
         // Frames that were given, but found no room.
-        let Some(lost) = io::forward::xsk_statistics(socket) else { return };
+        let Some(lost) = io::forward::xsk_statistics(sockets) else { return };
         if self.is_empty(order) {
             let counted = admitted + lost.rx_dropped_count + lost.rx_ring_full_count;
             let missing = &self.missing[direction as usize];
@@ -443,14 +478,9 @@ fn keep(seen: &mut Option<Arc<Rules>>, current: &Arc<Rules>) {
 }
 
 impl Ingress<'_> {
-    /// Refills the fill ring if enough frames are missing.
+    /// Refills the fill rings in which enough frames are missing.
     fn restock(&mut self) {
-        let missing = self.rx.rx_missing();
-        if missing >= RESTOCK_FRAMES {
-            let count = missing.min(self.spare.capacity());
-            self.pool.take(&mut self.spare, count);
-            self.rx.rx_post(&mut self.spare);
-        }
+        self.rx.rx_post(self.pool, &mut self.spare, RESTOCK_FRAMES);
     }
 }
 

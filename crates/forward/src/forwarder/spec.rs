@@ -33,6 +33,8 @@ pub struct ForwarderSpec {
 pub struct RulesSpec {
     /// Encapsulation for each tunnel, with the indexes of `decap.tunnels`.
     pub encaps: Vec<Encap>,
+    /// By tunnel: the VLAN of the port that it carries, see [`crate::domain`]; missing ones are `None`.
+    pub vlans: Vec<Option<u16>>,
     /// Configuration of decapsulation.
     pub decap: DecapSpec,
     /// True to learn addresses.

@@ -32,15 +32,24 @@ pub struct Live {
     pub error_count: u64,
     /// Kernel statistics of the AF_XDP sockets: port, underlay.
     pub rings: [Option<XskStatistics>; 2],
+    /// Frames received by each queue: port, underlay.
+    pub queue_frames: [Vec<u64>; 2],
 }
 
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
 const PORTS: [&str; 2] = ["port", "underlay"];
 
 /// Counters that are not drops; neither are those of the fast path about the way of a frame.
-const SENT: [&str; 6] =
-    ["into_tunnels_sent", "out_of_tunnels_sent", "flooded", "unlearnt", "odd_ecn", "seam_forced"];
-const WAYS: [&str; 2] = ["fast_", "slow_"];
+const SENT: [&str; 7] = [
+    "into_tunnels_sent",
+    "out_of_tunnels_sent",
+    "flooded",
+    "unlearnt",
+    "odd_ecn",
+    "seam_forced",
+    "mss_clamped",
+];
+const WAYS: [&str; 3] = ["fast_", "slow_", "too_big_"];
 
 impl Live {
     /// Sum of all counters with this name.
@@ -129,6 +138,7 @@ impl Live {
             "out_of_tunnels": books(&self.books[1]),
             "addresses": self.address_count,
             "workers": self.worker_frames,
+            "queues": { "port": self.queue_frames[0], "underlay": self.queue_frames[1] },
             "dead_workers": self.dead_workers,
             "errors": self.error_count,
             "pool": {
@@ -178,6 +188,15 @@ impl Live {
         for (n, count) in self.worker_frames.iter().enumerate() {
             let _ = writeln!(out, "wirepath_tunnel_worker_frames_total{{worker=\"{n}\"}} {count}");
         }
+        head(&mut out, "queue_frames_total", "counter", "Frames by receive queue.");
+        for (port, counts) in PORTS.iter().zip(&self.queue_frames) {
+            for (n, count) in counts.iter().enumerate() {
+                let _ = writeln!(
+                    out,
+                    "wirepath_tunnel_queue_frames_total{{port=\"{port}\",queue=\"{n}\"}} {count}"
+                );
+            }
+        }
         head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -223,6 +242,7 @@ mod tests {
             dead_workers: 0,
             error_count: 0,
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
+            queue_frames: [vec![7, 5], vec![6]],
         }
     }
 

@@ -2,8 +2,10 @@
 //! reloaded while frames pass.
 
 mod live;
+mod next_hop;
 mod ports;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use ::io::IoError;
 use ::io::forward::{Pool, XskError};
-use host::net::{self, LinkWatch, NetError};
+use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
-use super::config::Config;
+use super::config::{Config, TunnelConfig};
 use super::encap::Encap;
 use super::fdb::{Fdb, FdbError, FdbSpec, Mac, Port};
 use super::spec::TunnelError;
@@ -25,6 +27,7 @@ use host::text::chain;
 
 pub use live::Live;
 
+use next_hop::{Follower, Links};
 use ports::Opened;
 
 /// Interval at which the operator is polled.
@@ -131,11 +134,14 @@ impl Shared {
 ///
 /// Needs CAP_NET_ADMIN, CAP_NET_RAW and, for AF_XDP, CAP_BPF and CAP_PERFMON.
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
+    let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
     let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer } = opened;
+    let Opened { port, underlay, xdp_sockets, fast, _silencer } = opened;
+    let changes = ChangeWatch::new().ok();
+    let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let rules = rules(&config, under_mac, operator)?;
+    let rules = rules(&config, &links, operator)?;
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -154,15 +160,17 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     operator.opened().map_err(give_up)?;
     let shared = Shared::default();
     // Waiting on a socket does not report a removed interface.
-    let mut links = [&config.port.name, &config.underlay.name]
+    let mut interfaces = [&config.port.name, &config.underlay.name]
         .map(|name| LinkWatch::new(net::link_named(name).ok()?.index).ok());
     let frames: Vec<AtomicU64> = (0..config.workers).map(|_| AtomicU64::new(0)).collect();
-    let cpus = sys::affinity::allowed_cpus().unwrap_or_default();
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (n, frames) in frames.iter().enumerate() {
-            // Pinned only if every worker has a CPU to itself.
-            let cpu = (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten();
+            let cpu = match config.cpus.len() {
+                // Pinned only if every worker has a CPU to itself.
+                0 => (config.workers <= cpus.len()).then(|| cpus.get(n).copied()).flatten(),
+                count => Some(config.cpus[n % count]),
+            };
             let (forwarder, shared) = (&forwarder, &shared);
             let builder = thread::Builder::new().name(format!("tunnel-{n}"));
             let started = builder.spawn_scoped(scope, move || work(forwarder, shared, frames, cpu));
@@ -177,7 +185,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         let mut watch = Watch {
             config,
             seed,
-            under_mac,
+            follower: Follower::new(changes, links),
             begun: Instant::now(),
             dead: vec![false; threads.len()],
             xdp_sockets,
@@ -197,7 +205,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
                         operator.note(&format!("worker {n} has panicked; the others continue"));
                     }
                 }
-                if let Some(name) = links.iter_mut().flatten().find_map(LinkWatch::gone) {
+                if let Some(name) = interfaces.iter_mut().flatten().find_map(LinkWatch::gone) {
                     let _ = shared.gone.set(name.to_owned());
                 }
                 if shared.gone.get().is_some() {
@@ -223,10 +231,26 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     }
 }
 
+/// CPUs of this process. Errors: the file names others.
+fn allowed_cpus(config: &Config) -> Result<Vec<usize>, RunError> {
+    let allowed = sys::affinity::allowed_cpus().unwrap_or_default();
+    match config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        None => Ok(allowed),
+        Some(cpu) => Err(RunError::Unsupported {
+            key: "cpus".into(),
+            problem: format!("CPU {cpu} is not available to this process"),
+            remedy: format!("give some of {allowed:?}"),
+        }),
+    }
+}
+
 /// Adds the address of the port's interface: no sender behind a tunnel takes it over.
 fn own_address(mut fdb: Fdb, config: &Config) -> Result<Fdb, RunError> {
     if let Some(mac) = net::link_named(&config.port.name)?.mac {
-        fdb.add_static(0, mac, Port::Local(0))?;
+        let networks: BTreeSet<u16> = config.tunnels.iter().map(TunnelConfig::network).collect();
+        for network in networks {
+            fdb.add_static(network, mac, Port::Local(0))?;
+        }
     }
     Ok(fdb)
 }
@@ -266,32 +290,20 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
 /// Rules for the tunnels of a configuration, with the MAC addresses of their next hops.
 fn rules(
     config: &Config,
-    under_mac: net::Mac,
+    links: &Links,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
+    ports::keeps_tags(config, operator)?;
     let mut encaps = Vec::with_capacity(config.tunnels.len());
-    for tunnel in &config.tunnels {
-        let next_hop = match (tunnel.next_hop, tunnel.tunnel.remote) {
-            (Some(mac), _) => mac,
-            (None, IpAddr::V4(remote)) => {
-                let found = net::resolve(remote, Some(&config.underlay.name))?;
-                if u32::from(config.underlay.mtu_bytes) > found.mtu_bytes {
-                    operator.note(&format!(
-                        "underlay.mtu is {}, but {} carries {}: larger frames will be lost",
-                        config.underlay.mtu_bytes, found.ifname, found.mtu_bytes
-                    ));
-                }
-                found.next_hop_mac
-            }
-            (None, IpAddr::V6(remote)) => {
-                return Err(RunError::Unsupported {
-                    key: "tunnel.next_hop".into(),
-                    problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
-                    remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
-                });
-            }
-        };
-        let encap = Encap::new(tunnel.tunnel, tunnel.outer(under_mac, next_hop))
+    for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
+        let next_hop = hop.mac;
+        if let Some((ifname, mtu_bytes)) = &hop.narrow {
+            operator.note(&format!(
+                "underlay.mtu is {}, but {ifname} carries {mtu_bytes}: larger frames will be lost",
+                config.underlay.mtu_bytes
+            ));
+        }
+        let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
             .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
         operator.note(&format!(
             "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
@@ -305,6 +317,7 @@ fn rules(
     }
     Ok(RulesSpec {
         encaps,
+        vlans: config.vlans(),
         decap: config.decap(),
         learns: config.learns,
         classifier: config.classifier(),
@@ -316,7 +329,7 @@ fn rules(
 struct Watch {
     config: Config,
     seed: u64,
-    under_mac: net::Mac,
+    follower: Follower,
     begun: Instant,
     dead: Vec<bool>,
     xdp_sockets: bool,
@@ -333,6 +346,7 @@ impl Watch {
         }
         self.maintained = Instant::now();
         forwarder.maintain(monotonic_ns());
+        self.follow(forwarder, operator);
         let names = [&self.config.underlay.name, &self.config.port.name];
         for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
             let Some(error) = error else { continue };
@@ -343,6 +357,18 @@ impl Watch {
                      and restart"
                 ));
             }
+        }
+    }
+
+    /// Writes new outer headers after a change of a route, a neighbour or the underlay's own address.
+    fn follow(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
+        let Some(links) = self.follower.changed(&self.config, operator) else { return };
+        match rules(&self.config, &links, operator) {
+            Ok(rules) => {
+                forwarder.reload(rules, Fdb::clone);
+                self.follower.links = links;
+            }
+            Err(error) => operator.note(&format!("next hops not changed: {}", chain(&error))),
         }
     }
 
@@ -357,8 +383,10 @@ impl Watch {
             ));
             return;
         }
-        let rules = match rules(&new, self.under_mac, operator) {
-            Ok(rules) => rules,
+        let found = Links::find(&new);
+        let rules = found.and_then(|links| Ok((rules(&new, &links, operator)?, links)));
+        let (rules, links) = match rules {
+            Ok(found) => found,
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
         // Checked before any change: all static addresses must fit.
@@ -375,15 +403,18 @@ impl Watch {
         }
         let old = &self.config;
         let moved = |index: u16| {
-            let tunnel = old.tunnels.get(usize::from(index))?.tunnel;
-            new.tunnels.iter().position(|other| other.tunnel == tunnel).map(|at| at as u16)
+            let was = old.tunnels.get(usize::from(index))?;
+            let is_same =
+                |other: &TunnelConfig| (other.tunnel, other.vlan) == (was.tunnel, was.vlan);
+            new.tunnels.iter().position(is_same).map(|at| at as u16)
         };
         let spec = FdbSpec { seed: self.seed, ..new.fdb };
         forwarder.reload(rules, |fdb| {
             let mut table = fdb.rebuilt(spec, moved);
             for entry in &new.statics {
                 // They fit an empty table (checked above), and replace learnt addresses.
-                let _ = table.add_static(0, entry.mac, Port::Tunnel(entry.tunnel as u16));
+                let network = new.tunnels.get(entry.tunnel).map_or(0, TunnelConfig::network);
+                let _ = table.add_static(network, entry.mac, Port::Tunnel(entry.tunnel as u16));
             }
             own_address(table.clone(), &new).unwrap_or(table)
         });
@@ -394,6 +425,7 @@ impl Watch {
                 operator.note(&format!("{dropped} queued frames did not fit the new queues"));
             }
         }
+        self.follower.links = links;
         self.config = new;
         operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
     }
@@ -406,7 +438,6 @@ impl Watch {
         frames: &[AtomicU64],
     ) -> Live {
         let addresses = forwarder.addresses(monotonic_ns());
-        let sockets = forwarder.sockets();
         Live {
             up: self.begun.elapsed(),
             tunnels: self.config.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect(),
@@ -418,9 +449,10 @@ impl Watch {
             dead_workers: self.dead.iter().filter(|dead| **dead).count(),
             error_count: shared.error_count.load(Ordering::Relaxed),
             rings: match self.xdp_sockets {
-                true => sockets.map(::io::forward::xsk_statistics),
+                true => forwarder.ring_statistics(),
                 false => [None, None],
             },
+            queue_frames: forwarder.queue_frames(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use host::net::{self, Link, NetError, ethtool};
+use host::net::{self, Link, ethtool};
 use io::forward::{
     FastPath, FastSpec, HEADROOM_BYTES, Pool, Port, PortRx, PortSpec, TunnelFrames, TunnelId,
     open_fast_ports, open_packet_port, open_port, open_tap_port,
@@ -10,7 +10,7 @@ use io::forward::{
 use io::{Copying, IoError, XdpMode};
 
 use super::{Operator, RunError, silencer};
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, Interface};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::forwarder::ecn_table;
 use crate::spec::Tunnel;
@@ -24,6 +24,8 @@ const POOL_FRAMES_LARGE: u32 = 8192;
 const FILL_FRAMES: u32 = 6144;
 /// The same for frames of several pages.
 const FILL_FRAMES_LARGE: u32 = 2048;
+/// Receive queues of an interface at most: a worker waits for 64 sockets.
+const QUEUES_MAX: u32 = 32;
 /// Size of a page, the unit that the kernel receives into.
 const PAGE_BYTES: usize = 4096;
 /// End of a page that XDP programs cannot use (struct skb_shared_info), in bytes.
@@ -32,6 +34,8 @@ const TAIL_BYTES: usize = 320;
 const FAST_STATIONS_MAX: usize = 1 << 16;
 /// Maximum number of pages of a frame.
 const PAGES_MAX: usize = 4;
+/// Offload that removes the tags of received frames, by its name in the kernel.
+const RX_VLAN: &str = "rx-vlan-hw-parse";
 /// Ethernet header and two VLAN tags.
 const LINK_BYTES: usize = 22;
 /// Maximum MTU.
@@ -41,8 +45,6 @@ pub(super) const MTU_BYTES_MAX: usize = PAGES_MAX * PAGE_BYTES - HEADROOM_BYTES 
 pub(super) struct Opened<'p> {
     pub(super) port: Port<'p>,
     pub(super) underlay: Port<'p>,
-    /// MAC address of the underlay interface.
-    pub(super) under_mac: net::Mac,
     pub(super) xdp_sockets: bool,
     pub(super) fast: Option<FastPath>,
     pub(super) _silencer: Option<UdpSocket>,
@@ -79,9 +81,6 @@ pub(super) fn open<'p>(
     operator: &mut impl Operator,
 ) -> Result<Opened<'p>, RunError> {
     let under = net::link_named(&config.underlay.name)?;
-    let under_mac = under
-        .mac
-        .ok_or_else(|| NetError::NotEthernet { interface: config.underlay.name.clone() })?;
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids: tunnel_ids(config) };
     let silencer =
@@ -98,8 +97,9 @@ pub(super) fn open<'p>(
         Engine::Auto | Engine::InKernel | Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
-            let port = open_xdp(pool, &plain, TunnelFrames::All, None, operator)?;
-            let underlay = open_xdp(pool, &under, tunnels, Some(&port.rx), operator)?;
+            let port = open_xdp(pool, &plain, &config.port, TunnelFrames::All, None, operator)?;
+            let underlay =
+                open_xdp(pool, &under, &config.underlay, tunnels, Some(&port.rx), operator)?;
             (port, underlay, None)
         }
         Engine::Packet => {
@@ -118,7 +118,7 @@ pub(super) fn open<'p>(
         }
     };
     let xdp_sockets = !matches!(config.engine, Engine::Packet | Engine::Tap);
-    Ok(Opened { port, underlay, under_mac, xdp_sockets, fast, _silencer })
+    Ok(Opened { port, underlay, xdp_sockets, fast, _silencer })
 }
 
 /// Opens the ports behind XDP programs that forward by themselves. `None` if the host does not
@@ -133,8 +133,8 @@ fn open_in_kernel<'p>(
     carries(&plain, "port", config.port.mtu_bytes)?;
     let links = [&plain, under];
     let mut specs = Vec::with_capacity(2);
-    for link in links {
-        specs.push(spec_of(pool, link, TunnelFrames::All)?);
+    for (link, config) in links.into_iter().zip([&config.port, &config.underlay]) {
+        specs.push(spec_of(pool, link, config, TunnelFrames::All)?);
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
     let fast = FastSpec {
@@ -202,15 +202,42 @@ fn carries(link: &Link, section: &str, mtu_bytes: u16) -> Result<(), RunError> {
     })
 }
 
+/// Refuses a port whose NIC removes the tags that decide on the broadcast domain.
+pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Result<(), RunError> {
+    let has_vlans = config.tunnels.iter().any(|tunnel| tunnel.vlan.is_some());
+    if !has_vlans || config.engine == Engine::Tap {
+        return Ok(());
+    }
+    let link = net::link_named(&config.port.name)?;
+    if link.kind.as_deref() == Some("veth") {
+        operator.note(&format!(
+            "{} is a veth: tags that senders at its other end leave to the device are lost; switch that \
+             off there: ethtool -K PEER txvlan off",
+            link.name
+        ));
+        return Ok(());
+    }
+    let offloads = ethtool::offloads(link.index)?;
+    if offloads.get(RX_VLAN).is_some_and(|offload| offload.is_on) {
+        return Err(RunError::Unsupported {
+            key: "tunnel.vlan".into(),
+            problem: format!("{} removes the VLAN tags of received frames", link.name),
+            remedy: format!("ethtool -K {} rxvlan off", link.name),
+        });
+    }
+    Ok(())
+}
+
 /// Opens an AF_XDP port in native mode if the driver supports it, else in generic mode.
 fn open_xdp<'p>(
     pool: &'p Pool,
     link: &Link,
+    config: &Interface,
     frames: TunnelFrames,
     first: Option<&PortRx<'p>>,
     operator: &mut impl Operator,
 ) -> Result<Port<'p>, RunError> {
-    let mut spec = spec_of(pool, link, frames)?;
+    let mut spec = spec_of(pool, link, config, frames)?;
     match open_port(pool, &spec, first) {
         Ok(port) => Ok(port),
         Err(error @ IoError::Bpf(_)) => {
@@ -226,21 +253,29 @@ fn open_xdp<'p>(
     }
 }
 
-/// Specification of an AF_XDP port in native mode. Errors: the interface has several queues.
-fn spec_of(pool: &Pool, link: &Link, frames: TunnelFrames) -> Result<PortSpec, RunError> {
+/// Specification of an AF_XDP port in native mode, with all receive queues of the interface: its hash
+/// spreads flows over all of them.
+///
+/// Errors: they are more than are supported, or not as many as the file says.
+fn spec_of(
+    pool: &Pool,
+    link: &Link,
+    config: &Interface,
+    frames: TunnelFrames,
+) -> Result<PortSpec, RunError> {
     // A driver without channels has one queue.
     let queues = ethtool::channels(link.index).map_or(1, |channels| channels.rx_queues().max(1));
-    if queues > 1 {
+    let wanted = config.queues.unwrap_or(queues.min(QUEUES_MAX));
+    if wanted != queues {
         return Err(RunError::Unsupported {
             key: format!("the interface {}", link.name),
-            problem: format!("it has {queues} receive queues, but only one is supported"),
-            remedy: format!("ethtool -L {} combined 1 (or rx 1 tx 1)", link.name),
+            problem: format!("it has {queues} receive queues, not {wanted}"),
+            remedy: format!("ethtool -L {} combined {wanted} (or rx {wanted})", link.name),
         });
     }
     Ok(PortSpec {
         ifindex: link.index,
         ifname: link.name.clone(),
-        queue: 0,
         queues,
         mode: XdpMode::Native,
         copying: Copying::PreferZeroCopy,

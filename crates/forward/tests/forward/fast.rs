@@ -10,12 +10,12 @@ use wirepath_forward::spec::Field;
 use super::*;
 
 /// Sender of the test's raw frames.
-const SENDER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 1];
-const RECEIVER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 2];
+pub(super) const SENDER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 1];
+pub(super) const RECEIVER: [u8; 6] = [0x02, 0xaa, 0xbb, 0xcc, 0, 2];
 const GRE_KEY: u32 = 77;
 
 /// A lab whose hosts take frames that XDP redirects.
-fn fast_lab() -> Triple {
+pub(super) fn fast_lab() -> Triple {
     let lab = lab();
     for end in [&lab.near, &lab.far] {
         end.set_feature(ethtool::Feature::GRO, true).expect("veth has the feature");
@@ -24,7 +24,7 @@ fn fast_lab() -> Triple {
 }
 
 /// An inner IPv4 packet in a frame of `len` bytes.
-fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) -> Vec<u8> {
+pub(super) fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) -> Vec<u8> {
     let mut frame = [&RECEIVER[..], &SENDER, &[0x08, 0x00]].concat();
     frame.resize(len, 0x5a);
     let total = (len - 14) as u16;
@@ -35,6 +35,10 @@ fn v4(protocol: u8, service: u8, ttl: u8, fragment: u16, len: usize) -> Vec<u8> 
     frame[20..22].copy_from_slice(&fragment.to_be_bytes());
     let sum = checksum::finish(checksum::sum(&frame[14..34]));
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    if protocol == 6 {
+        // Within a connection: the slow path takes a SYN.
+        frame[47] = 0x10;
+    }
     frame
 }
 
@@ -313,7 +317,7 @@ fn interface_that_takes_no_redirected_frames_is_left_to_the_slow_path() {
     assert!((1..20).contains(&count(&counts, "into_tunnels_refused")), "{counts:?}");
 }
 
-fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
+pub(super) fn sum_of(counts: &[(&str, u64)], name: &str) -> u64 {
     counts.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
@@ -406,6 +410,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
     });
     let rules = |encap: &Encap| RulesSpec {
         encaps: vec![encap.clone()],
+        vlans: Vec::new(),
         decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
         learns: true,
         classifier: Classifier::new(0),

@@ -28,4 +28,4 @@ pub use route::{Resolved, Route, neighbour, resolve, route_to};
 pub use snmp::snmp_counter;
 pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
-pub use watch::{LinkEvent, LinkWatch};
+pub use watch::{ChangeWatch, LinkEvent, LinkWatch};

@@ -1,4 +1,5 @@
-//! Notification of an interface that goes down or is deleted, which a receive ring does not report.
+//! Notification of changes: an interface that goes down or is deleted, which a receive ring does not
+//! report; routes and neighbours.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -51,24 +52,7 @@ impl LinkWatch {
     /// Starts watching; later changes are reported.
     pub fn new(index: u32) -> Result<Self, NetError> {
         let failed = |source| NetError::Io { what: format!("watching interface {index}"), source };
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
-        let socket = socket::open(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE).map_err(failed)?;
-        socket::set_int(
-            socket.as_fd(),
-            libc::SOL_NETLINK,
-            libc::NETLINK_ADD_MEMBERSHIP,
-            libc::RTNLGRP_LINK as i32,
-        )
-        .map_err(failed)?;
-        let mut socket = File::from(socket);
-        // A socket without a port gets no notifications. Sending assigns one, and the kernel ignores
-        // an empty message.
-        let nothing = Nlmsghdr {
-            len: Nlmsghdr::len() as u32,
-            r#type: libc::NLMSG_NOOP as u16,
-            ..Nlmsghdr::new()
-        };
-        socket.write_all(nothing.as_slice()).map_err(failed)?;
+        let socket = listen(&[libc::RTNLGRP_LINK]).map_err(failed)?;
         let netns = Netns::current().map_err(|error| failed(io::Error::other(error)))?;
         // After joining the group, so that no change is missed.
         let Link { name, is_running, .. } = link(index)?;
@@ -174,6 +158,65 @@ impl LinkWatch {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A socket that receives the kernel's notifications of these groups.
+fn listen(groups: &[u32]) -> io::Result<File> {
+    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
+    let socket = socket::open(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)?;
+    for group in groups {
+        let join = libc::NETLINK_ADD_MEMBERSHIP;
+        socket::set_int(socket.as_fd(), libc::SOL_NETLINK, join, *group as i32)?;
+    }
+    let mut socket = File::from(socket);
+    // A socket without a port gets no notifications. Sending assigns one, and the kernel ignores
+    // an empty message.
+    let nothing = Nlmsghdr {
+        len: Nlmsghdr::len() as u32,
+        r#type: libc::NLMSG_NOOP as u16,
+        ..Nlmsghdr::new()
+    };
+    socket.write_all(nothing.as_slice())?;
+    Ok(socket)
+}
+
+/// Reports that a neighbour, a route or an interface of the namespace in which it was created has changed.
+#[derive(Debug)]
+pub struct ChangeWatch {
+    socket: File,
+}
+
+impl ChangeWatch {
+    /// Reads of one call at most; the rest is left for the next.
+    const READS_MAX: usize = 64;
+
+    /// Starts watching; later changes are reported.
+    pub fn new() -> Result<Self, NetError> {
+        let groups = [
+            libc::RTNLGRP_NEIGH,
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV6_ROUTE,
+            libc::RTNLGRP_LINK,
+        ];
+        let what = "watching routes and neighbours".to_owned();
+        let socket = listen(&groups).map_err(|source| NetError::Io { what, source })?;
+        Ok(ChangeWatch { socket })
+    }
+
+    /// True if there was a change since the last call; never blocks. Messages that the kernel dropped
+    /// count as changes.
+    pub fn has_changed(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        let mut has_changed = false;
+        for _ in 0..Self::READS_MAX {
+            match self.socket.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => has_changed = true,
+            }
+        }
+        has_changed
     }
 }
 

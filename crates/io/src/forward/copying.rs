@@ -211,7 +211,7 @@ pub fn open_packet_port<'p>(
     let sent = Vec::with_capacity(TX_SLOTS);
     Ok(Port {
         filter: None,
-        rx: PortRx(Receiver::Packet(PacketReceiver { ring, spare: Spare::new(pool) })),
+        rx: PortRx::new(vec![Receiver::Packet(PacketReceiver { ring, spare: Spare::new(pool) })]),
         tx: PortTx(Sender::Packet(PacketSender { ring: out, sent, ifname: ifname.to_owned() })),
     })
 }
@@ -229,7 +229,7 @@ pub fn open_tap_port<'p>(pool: &'p Pool, ifname: &str) -> Result<Port<'p>, IoErr
     let writer = tap.try_clone().map_err(|source| of(source, what, ifname))?;
     Ok(Port {
         filter: None,
-        rx: PortRx(Receiver::Tap(TapReceiver { tap, spare: Spare::new(pool) })),
+        rx: PortRx::new(vec![Receiver::Tap(TapReceiver { tap, spare: Spare::new(pool) })]),
         tx: PortTx(Sender::Tap(TapSender { tap: writer, sent: Vec::new() })),
     })
 }

@@ -9,6 +9,8 @@
 mod copying;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sys::bpf::{FastPathSpec, SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
@@ -28,19 +30,20 @@ use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 
 /// Entries of the RX and TX rings: above any fill target.
 const RING_ENTRIES: u32 = 8192;
+/// Frames to receive into of a queue, at least.
+const QUEUE_FRAMES_MIN: u32 = 128;
 /// Bytes in front of a received frame that the kernel leaves free: room for outer headers.
 ///
 /// Source: XDP_PACKET_HEADROOM, include/uapi/linux/bpf.h.
 pub const HEADROOM_BYTES: usize = 256;
 
-/// A queue of an interface that frames are forwarded from and to.
+/// An interface that frames are forwarded from and to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// Interface index in the calling thread's network namespace.
     pub ifindex: u32,
     pub ifname: String,
-    pub queue: u32,
-    /// How many queues it has.
+    /// Receive queues; each gets a socket. Frames are sent by that of the first.
     pub queues: u32,
     /// Where the XDP program runs.
     pub mode: XdpMode,
@@ -48,7 +51,7 @@ pub struct PortSpec {
     pub copying: Copying,
     /// Frames that the port takes; others go to the stack.
     pub frames: TunnelFrames,
-    /// Frames of the pool that the kernel holds to receive into.
+    /// Frames of the pool that the kernel holds to receive into, over all queues.
     pub fill_target: u32,
 }
 
@@ -61,9 +64,15 @@ pub struct Port<'p> {
     pub tx: PortTx<'p>,
 }
 
-/// The receiving half of a port.
+/// The receiving half of a port: all of its queues.
 #[derive(Debug)]
-pub struct PortRx<'p>(Receiver<'p>);
+pub struct PortRx<'p> {
+    queues: Vec<Receiver<'p>>,
+    /// Queue that is polled first: it changes, so that none starves the others.
+    first: usize,
+    /// Frames received, by queue.
+    counts: Arc<[AtomicU64]>,
+}
 
 /// The sending half of a port.
 #[derive(Debug)]
@@ -85,40 +94,60 @@ enum Sender<'p> {
 }
 
 impl<'p> PortRx<'p> {
-    /// Frames that the kernel lacks to receive into; none where it brings its own.
-    pub fn rx_missing(&mut self) -> usize {
-        match &mut self.0 {
-            Receiver::Xsk(rx) => rx.rx_missing(),
-            Receiver::Packet(_) | Receiver::Tap(_) => 0,
-        }
+    fn new(queues: Vec<Receiver<'p>>) -> Self {
+        let counts = queues.iter().map(|_| AtomicU64::new(0)).collect();
+        PortRx { queues, first: 0, counts }
     }
 
-    /// Posts frames to receive into; those that do not fit return to the pool.
-    pub fn rx_post(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
-        match &mut self.0 {
-            Receiver::Xsk(rx) => rx.rx_post(frames),
-            Receiver::Packet(_) | Receiver::Tap(_) => {
-                frames.clear();
-                0
+    /// Posts frames of the pool to receive into, to each queue that lacks at least `missing_min`.
+    ///
+    /// - `spare`: empty; at most its capacity is posted to a queue.
+    pub fn rx_post(&mut self, pool: &'p Pool, spare: &mut Vec<Taken<'p>>, missing_min: usize) {
+        for queue in &mut self.queues {
+            // The others bring buffers of their own.
+            let Receiver::Xsk(rx) = queue else { continue };
+            let missing = rx.rx_missing();
+            if missing >= missing_min.max(1) {
+                pool.take(spare, missing.min(spare.capacity()));
+                rx.rx_post(spare);
             }
         }
     }
 
     /// Takes up to `max` arrived frames; `each` gets every frame with the offset and length of its
-    /// bytes.
-    pub fn rx_take(&mut self, max: usize, each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
-        match &mut self.0 {
-            Receiver::Xsk(rx) => rx.rx_take(max, each),
-            Receiver::Packet(rx) => rx.take(max, each),
-            Receiver::Tap(rx) => rx.take(max, each),
+    /// bytes. Frames of one queue come in their order.
+    pub fn rx_take(&mut self, max: usize, mut each: impl FnMut(Taken<'p>, usize, usize)) -> usize {
+        let count = self.queues.len();
+        let mut taken = 0;
+        for at in (self.first..count).chain(0..self.first) {
+            let left = max - taken;
+            let got = match &mut self.queues[at] {
+                Receiver::Xsk(rx) => rx.rx_take(left, &mut each),
+                Receiver::Packet(rx) => rx.take(left, &mut each),
+                Receiver::Tap(rx) => rx.take(left, &mut each),
+            };
+            // The only writer: the half is borrowed for writing.
+            let before = self.counts[at].load(Ordering::Relaxed);
+            self.counts[at].store(before + got as u64, Ordering::Relaxed);
+            taken += got;
+            if taken >= max {
+                break;
+            }
         }
+        self.first = (self.first + 1) % count.max(1);
+        taken
     }
 
-    /// AF_XDP half, with which further ports of the pool are opened.
+    /// Frames received, by queue.
+    pub fn queue_counts(&self) -> Arc<[AtomicU64]> {
+        self.counts.clone()
+    }
+
+    /// AF_XDP half of the first queue, with which further sockets of the pool are opened.
     pub fn xsk(&self) -> Option<&PoolRx<'p>> {
-        match &self.0 {
-            Receiver::Xsk(rx) => Some(rx),
-            Receiver::Packet(_) | Receiver::Tap(_) => None,
+        match self.queues.first() {
+            Some(Receiver::Xsk(rx)) => Some(rx),
+            _ => None,
         }
     }
 
@@ -126,15 +155,14 @@ impl<'p> PortRx<'p> {
     pub fn is_zero_copy(&self) -> bool {
         self.xsk().is_some_and(PoolRx::is_zero_copy)
     }
-}
 
-impl AsFd for PortRx<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
+    /// Sockets of all queues, to wait for.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| match queue {
             Receiver::Xsk(rx) => rx.as_fd(),
             Receiver::Packet(rx) => rx.as_fd(),
             Receiver::Tap(rx) => rx.as_fd(),
-        }
+        })
     }
 }
 
@@ -202,9 +230,21 @@ impl<'p> PortTx<'p> {
     }
 }
 
-/// Kernel counters of an AF_XDP socket; `None` for other descriptors.
-pub fn xsk_statistics(socket: BorrowedFd<'_>) -> Option<XskStatistics> {
-    sys::xsk::statistics(socket).ok()
+/// Kernel counters of a port's AF_XDP sockets, added up; `None` for other descriptors.
+pub fn xsk_statistics<'s>(
+    sockets: impl IntoIterator<Item = BorrowedFd<'s>>,
+) -> Option<XskStatistics> {
+    let mut sum = XskStatistics::default();
+    for socket in sockets {
+        let one = sys::xsk::statistics(socket).ok()?;
+        sum.rx_dropped_count += one.rx_dropped_count;
+        sum.rx_invalid_descriptor_count += one.rx_invalid_descriptor_count;
+        sum.tx_invalid_descriptor_count += one.tx_invalid_descriptor_count;
+        sum.rx_ring_full_count += one.rx_ring_full_count;
+        sum.fill_ring_empty_count += one.fill_ring_empty_count;
+        sum.tx_ring_empty_count += one.tx_ring_empty_count;
+    }
+    Some(sum)
 }
 
 /// XDP program on a port's interface; detached on drop.
@@ -222,7 +262,7 @@ impl PortFilter {
     }
 }
 
-/// Opens an AF_XDP port, fills its ring from the pool, and attaches the XDP program.
+/// Opens an AF_XDP port, fills its rings from the pool, and attaches the XDP program.
 ///
 /// - `first`: receive half of the pool's first port; `None` for the first.
 pub fn open_port<'p>(
@@ -236,8 +276,10 @@ pub fn open_port<'p>(
         queues: spec.queues.max(1),
     };
     let mut filter = SocketFilter::for_tunnel(&filter_spec)?;
-    let (rx, tx) = open_socket(pool, spec, first)?;
-    filter.insert_socket(spec.queue, rx.as_fd())?;
+    let (rx, tx) = open_sockets(pool, spec, first)?;
+    for (queue, socket) in (0..).zip(rx.sockets()) {
+        filter.insert_socket(queue, socket)?;
+    }
     filter.attach(spec.ifindex, spec.mode)?;
     Ok(Port { filter: Some(PortFilter(filter)), rx, tx })
 }
@@ -274,37 +316,56 @@ pub fn open_fast_ports<'p>(
         ecn: fast.ecn,
         crc: wire::flow::crc_tables(),
     })?;
-    let (port_rx, port_tx) = open_socket(pool, port, None)?;
-    let (underlay_rx, underlay_tx) = open_socket(pool, underlay, Some(&port_rx))?;
-    path.insert_socket(FastDirection::Into, port.queue, port_rx.as_fd())?;
-    path.insert_socket(FastDirection::OutOf, underlay.queue, underlay_rx.as_fd())?;
+    let (port_rx, port_tx) = open_sockets(pool, port, None)?;
+    let (underlay_rx, underlay_tx) = open_sockets(pool, underlay, Some(&port_rx))?;
+    for (direction, rx) in [(FastDirection::Into, &port_rx), (FastDirection::OutOf, &underlay_rx)] {
+        for (queue, socket) in (0..).zip(rx.sockets()) {
+            path.insert_socket(direction, queue, socket)?;
+        }
+    }
     let port = Port { filter: None, rx: port_rx, tx: port_tx };
     let underlay = Port { filter: None, rx: underlay_rx, tx: underlay_tx };
     Ok(([port, underlay], path))
 }
 
-/// Opens an AF_XDP socket and fills its ring from the pool.
-fn open_socket<'p>(
+/// Opens an AF_XDP socket for each receive queue and fills the rings from the pool.
+fn open_sockets<'p>(
     pool: &'p Pool,
     spec: &PortSpec,
     first: Option<&PortRx<'p>>,
 ) -> Result<(PortRx<'p>, PortTx<'p>), IoError> {
+    let (rx, tx) = open_socket(pool, spec, 0, first.and_then(PortRx::xsk))?;
+    let mut queues = vec![rx];
+    for queue in 1..spec.queues {
+        // Sends nothing: frames of one flow leave by one queue, in the order of all.
+        let (rx, _tx) = open_socket(pool, spec, queue, queues.first())?;
+        queues.push(rx);
+    }
+    let queues = queues.into_iter().map(|rx| Receiver::Xsk(Box::new(rx))).collect();
+    let mut rx = PortRx::new(queues);
+    // Frames before traffic: an arrival that finds the fill ring empty is lost.
+    rx.rx_post(pool, &mut Vec::with_capacity(RING_ENTRIES as usize), 1);
+    Ok((rx, PortTx(Sender::Xsk(Box::new(tx)))))
+}
+
+fn open_socket<'p>(
+    pool: &'p Pool,
+    spec: &PortSpec,
+    queue: u32,
+    first: Option<&PoolRx<'p>>,
+) -> Result<(PoolRx<'p>, PoolTx<'p>), IoError> {
+    let queues = spec.queues.max(1);
     let bind = Bind {
         ifindex: spec.ifindex,
         ifname: spec.ifname.clone(),
-        queue: spec.queue,
-        queues: spec.queues,
+        queue,
+        queues,
         copying: spec.copying,
         need_wakeup: true,
         multi_buffer: pool.spans_chunks(),
         ring_entries: RING_ENTRIES,
-        fill_target: spec.fill_target,
+        fill_target: (spec.fill_target / queues).max(QUEUE_FRAMES_MIN),
         tx_budget: RING_ENTRIES,
     };
-    let (mut rx, tx) = xsk::open_port(pool, bind, first.and_then(PortRx::xsk))?;
-    // Frames before traffic: an arrival that finds the fill ring empty is lost.
-    let mut frames = Vec::new();
-    pool.take(&mut frames, rx.rx_missing());
-    rx.rx_post(&mut frames);
-    Ok((PortRx(Receiver::Xsk(Box::new(rx))), PortTx(Sender::Xsk(Box::new(tx)))))
+    Ok(xsk::open_port(pool, bind, first)?)
 }

@@ -126,7 +126,7 @@ pub(super) fn run<T>(
         counts: forwarder.counts(),
         books: forwarder.counters(),
         balance: pool.balance(),
-        statistics: io::forward::xsk_statistics(forwarder.sockets()[0]),
+        statistics: forwarder.ring_statistics()[0],
         workers,
         is_zero_copy,
     };
@@ -203,6 +203,7 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
     Ok(ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap],
+            vlans: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
@@ -224,7 +225,6 @@ fn port(end: &End, frames: TunnelFrames) -> PortSpec {
     PortSpec {
         ifindex: end.ifindex,
         ifname: end.ifname.clone(),
-        queue: 0,
         queues: 1,
         mode: XdpMode::Native,
         copying: Copying::Copy,

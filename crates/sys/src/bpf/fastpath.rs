@@ -25,6 +25,8 @@ mod types {
 
 /// Maximum number of tunnels that the programs serve; others take the slow path.
 pub const FAST_TUNNELS_MAX: usize = 1024;
+/// Networks of the programs: VLAN identifiers.
+const FAST_NETWORKS: u16 = 1 << 12;
 /// Bytes of a header's template.
 pub const FAST_HEADER_BYTES_MAX: usize = 56;
 /// `place` of a station at the port.
@@ -135,8 +137,8 @@ pub struct FastRules {
     pub ageing_ns: u64,
     /// False if sources are not looked up.
     pub learns: bool,
-    /// Destination of frames to unknown stations; `None` for the slow path.
-    pub sole_tunnel: Option<u32>,
+    /// A tag of the port decides on the network of its frames; else all are of network 0.
+    pub has_vlans: bool,
     /// Directions that are forwarded by the programs.
     pub is_on: [bool; 2],
 }
@@ -410,13 +412,25 @@ impl FastPath {
         store64(offset_of!(types::control, refresh_ns), refresh_ns);
         let learns = self.word32(offset_of!(types::control, learns));
         learns.store(rules.learns.into(), Ordering::Relaxed);
-        let sole = rules.sole_tunnel.map_or(0, |tunnel| tunnel + 1);
-        self.word32(offset_of!(types::control, sole)).store(sole, Ordering::Relaxed);
+        let has_vlans = self.word32(offset_of!(types::control, has_vlans));
+        has_vlans.store(rules.has_vlans.into(), Ordering::Relaxed);
         for (at, is_on) in rules.is_on.into_iter().enumerate() {
             let is_on = is_on && self.refusals()[at].is_none();
             let word = self.word32(offset_of!(types::control, is_on) + 4 * at);
             word.store(is_on.into(), Ordering::Release);
         }
+    }
+
+    /// Sets the destination of frames to unknown stations of a network; `None` for the slow path.
+    pub fn set_sole_tunnel(&self, network: u16, tunnel: Option<u32>) {
+        let at = offset_of!(types::control, sole) + 4 * usize::from(network % FAST_NETWORKS);
+        self.word32(at).store(tunnel.map_or(0, |tunnel| tunnel + 1), Ordering::Relaxed);
+    }
+
+    /// Sets the network of a tunnel's frames: the VLAN of the port, or 0.
+    pub fn set_network(&self, tunnel: u32, network: u16) {
+        let at = offset_of!(types::control, networks) + 4 * (tunnel as usize % FAST_TUNNELS_MAX);
+        self.word32(at).store(network.into(), Ordering::Relaxed);
     }
 
     /// Sets the limit of all frames that enter at the port, with a full bucket.

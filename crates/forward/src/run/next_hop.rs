@@ -1,0 +1,122 @@
+//! Next hops of the tunnels, which follow the routes and neighbours of the host.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use host::net::{self, ChangeWatch, Mac};
+use host::text::chain;
+
+use super::{Operator, RunError};
+use crate::config::{Config, TunnelConfig};
+
+/// Pause after a next hop that was not found.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Next hop of a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NextHop {
+    pub(super) mac: Mac,
+    /// Interface of the route and its MTU in bytes, if it is smaller than the file says.
+    pub(super) narrow: Option<(String, u32)>,
+}
+
+/// Link addresses of the outer headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Links {
+    /// Of the underlay.
+    pub(super) own_mac: Mac,
+    /// By tunnel.
+    pub(super) next_hops: Vec<NextHop>,
+}
+
+impl Links {
+    /// Asks routes and neighbours; one that is not known is asked by ARP, for a second at most.
+    pub(super) fn find(config: &Config) -> Result<Links, RunError> {
+        let own_mac = own_mac(config)?;
+        let next_hops = config.tunnels.iter().map(|tunnel| next_hop(config, tunnel));
+        Ok(Links { own_mac, next_hops: next_hops.collect::<Result<_, _>>()? })
+    }
+}
+
+fn own_mac(config: &Config) -> Result<Mac, RunError> {
+    let interface = &config.underlay.name;
+    let mac = net::link_named(interface)?.mac;
+    Ok(mac.ok_or_else(|| net::NetError::NotEthernet { interface: interface.clone() })?)
+}
+
+fn next_hop(config: &Config, tunnel: &TunnelConfig) -> Result<NextHop, RunError> {
+    match (tunnel.next_hop, tunnel.tunnel.remote) {
+        (Some(mac), _) => Ok(NextHop { mac, narrow: None }),
+        (None, IpAddr::V4(remote)) => {
+            let found = net::resolve(remote, Some(&config.underlay.name))?;
+            let is_narrow = u32::from(config.underlay.mtu_bytes) > found.mtu_bytes;
+            let narrow = is_narrow.then_some((found.ifname, found.mtu_bytes));
+            Ok(NextHop { mac: found.next_hop_mac, narrow })
+        }
+        (None, IpAddr::V6(remote)) => Err(RunError::Unsupported {
+            key: "tunnel.next_hop".into(),
+            problem: format!("{remote} needs one: IPv6 neighbours are not resolved"),
+            remedy: "give the MAC address of the next hop (`ip -6 neigh`)".into(),
+        }),
+    }
+}
+
+/// Follows the next hops while the forwarder runs.
+#[derive(Debug)]
+pub(super) struct Follower {
+    /// `None` if the kernel reports no changes.
+    changes: Option<ChangeWatch>,
+    pub(super) links: Links,
+    /// Something has changed, or a next hop was not found.
+    is_due: bool,
+    /// A next hop was not found, which was reported.
+    is_lost: bool,
+    /// Not asked before: each failure takes a second of this thread.
+    not_before: Instant,
+    /// Tunnel that is asked first, the one behind the last failure.
+    first: usize,
+}
+
+impl Follower {
+    /// - `changes`: began before `links` were found, so that no change is missed.
+    pub(super) fn new(changes: Option<ChangeWatch>, links: Links) -> Follower {
+        let not_before = Instant::now();
+        Follower { changes, links, is_due: false, is_lost: false, not_before, first: 0 }
+    }
+
+    /// The new addresses, if they have changed. A next hop that is not found stays as it was.
+    pub(super) fn changed(
+        &mut self,
+        config: &Config,
+        operator: &mut impl Operator,
+    ) -> Option<Links> {
+        self.is_due |= self.changes.as_mut().is_some_and(ChangeWatch::has_changed);
+        if !self.is_due || Instant::now() < self.not_before {
+            return None;
+        }
+        let mut found = self.links.clone();
+        let failure = self.look(config, &mut found).err();
+        self.is_due = failure.is_some();
+        let was_lost = std::mem::replace(&mut self.is_lost, failure.is_some());
+        if let Some(error) = failure {
+            self.not_before = Instant::now() + RETRY;
+            if !was_lost {
+                let why = chain(&error);
+                operator.note(&format!("a next hop was not found and is kept as it was: {why}"));
+            }
+        }
+        (found != self.links).then_some(found)
+    }
+
+    /// Asks for all addresses, up to the first that is not found.
+    fn look(&mut self, config: &Config, found: &mut Links) -> Result<(), RunError> {
+        found.own_mac = own_mac(config)?;
+        let count = config.tunnels.len();
+        let from = self.first % count.max(1);
+        for at in (from..count).chain(0..from) {
+            self.first = at + 1;
+            found.next_hops[at] = next_hop(config, &config.tunnels[at])?;
+        }
+        Ok(())
+    }
+}
