@@ -3,6 +3,7 @@
 mod compare;
 mod cpu_chart;
 mod line_chart;
+mod mesh;
 mod path;
 mod ratio_chart;
 pub mod served;
@@ -16,6 +17,7 @@ use crate::page::{self, Best, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
+pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 

@@ -7,6 +7,7 @@ mod best;
 mod charts;
 mod command;
 mod comparison;
+mod mesh;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub(crate) use charts::{CPUS_MAX, whole_percent};
 pub use charts::{Cpu, CpuChart, Line, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
+pub use mesh::{MeshCell, MeshPage};
 pub(crate) use steps::{Worth, worth};
 
 /// An experiment.

@@ -1,6 +1,8 @@
 //! Results in a terminal.
 
 mod compare;
+mod mesh;
+mod pooled;
 
 use model::Outcome;
 
@@ -11,6 +13,8 @@ use crate::{units, wording};
 
 pub use crate::screen::{Style, ascii, entry, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
+pub use mesh::mesh;
+pub use pooled::pooled;
 
 /// Judged metrics that get a table.
 const TABLES_MAX: usize = 3;
