@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -12,6 +13,13 @@ use common::{Data, LONG, Running, all_text, fail, ip, json, run, succeed, until}
 use serde_json::Value;
 use sys::netns::Netns;
 use sys::tap::Tap;
+
+/// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
+fn wirepath(data: &Data, args: &[&str]) -> Command {
+    let mut command = common::wirepath(args);
+    command.env("WIREPATH_DATA", data.path()).env("WIREPATH_LOCKS", data.path());
+    command
+}
 
 /// Time for which the wire of the slowed host holds each frame back.
 const HOLD: Duration = Duration::from_millis(10);
@@ -113,9 +121,9 @@ impl Wire {
 fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
     let (star, data) = (Star::new(6, Some(3)), Data::new());
     let (on, html) = (star.on(), data.file("mesh.html"));
-    let args = ["fleet", "mesh", "--on", &on, "--rounds", "2", "-c", "20", "--seed", "7"];
+    let args = ["fleet", "mesh", "--on", &on, "--rounds", "3", "-c", "20", "--seed", "7"];
     let args = [&args[..], &["--html", &html, "--json"]].concat();
-    let output = run(data.wirepath(&args));
+    let output = run(wirepath(&data, &args));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
     let named: Vec<&Value> = document["suspects"]
@@ -159,22 +167,22 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let (star, data) = (Star::new(2, None), Data::new());
     let on = star.on();
     let endless = ["--time", "300s", "--min-blocks", "1000", "--trial", "50ms"];
-    let prove = ["fleet", "prove", "--data-dir", &data.file("."), "--on", &on];
+    let prove = ["fleet", "prove", "--on", &on];
     let arguments = [&prove[..], &["probe", "--load", "ping", "--arms", "spin"], &endless].concat();
-    let mut first = Running::start(common::wirepath(&arguments));
+    let mut first = Running::start(wirepath(&data, &arguments));
     let is_proving = |(_, line): &(u32, String)| line.starts_with("wirepath prove");
     let begun = until(LONG, || first.descendants().iter().any(is_proving));
     assert!(begun && !first.has_ended(), "{}", first.stderr());
     // One at a time on this machine.
-    let alone = fail(data.wirepath(&[&["prove"], &SHORT[..]].concat()), 1);
+    let alone = fail(wirepath(&data, &[&["prove"], &SHORT[..]].concat()), 1);
     assert!(alone.contains("wirepath fleet"), "{alone}");
     let holdings = first.holdings();
     drop(first.end_by("KILL", LONG));
     holdings.assert_gone();
-    let status = json(data.wirepath(&["fleet", "status", "--json"]));
+    let status = json(wirepath(&data, &["fleet", "status", "--json"]));
     assert_eq!((&status["running"], state_of(&status, 0)), (&false.into(), vec!["open"; 2]));
-    let document =
-        json(common::wirepath(&[&prove[..4], &["--json", "--on", &on], &SHORT[..]].concat()));
+    let arguments = [&["fleet", "prove", "--json", "--on", &on], &SHORT[..]].concat();
+    let document = json(wirepath(&data, &arguments));
     let metric = &document["arms"][0]["metrics"]["rtt_ns_p50"];
     let hosts: Vec<&str> = metric["lines"]
         .as_array()
@@ -186,7 +194,7 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
     let ids = document["hosts"].as_array().expect("hosts");
     assert!(ids.iter().all(|host| host["id"].is_string()), "{document:#}");
     assert_eq!((&metric["verdict"], &metric["hosts"]), (&Value::Null, &2.into()));
-    let status = json(data.wirepath(&["fleet", "status", "--json"]));
+    let status = json(wirepath(&data, &["fleet", "status", "--json"]));
     assert_eq!(state_of(&status, 0), ["done"; 2]);
     assert_eq!(state_of(&status, 1), ["cancelled"; 2]);
 }
@@ -194,15 +202,13 @@ fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
 #[test]
 fn bad_input_is_refused_before_anything_is_measured() {
     let data = Data::new();
-    let folder = data.file(".");
-    let first = ["--data-dir", &folder, "fleet"];
-    let refused = |args: &[&str], code| fail(common::wirepath(&[&first, args].concat()), code);
+    let refused = |args: &[&str], code| fail(wirepath(&data, &[&["fleet"], args].concat()), code);
     assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
     assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
     assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is no host"));
     assert!(refused(&["mesh", "--on", "this,ssh:db2"], 3).contains("yet"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
     assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));
-    let status = succeed(data.wirepath(&["fleet", "status"]));
+    let status = succeed(wirepath(&data, &["fleet", "status"]));
     assert!(status.contains("no experiment of a fleet"), "{status}");
 }

@@ -19,6 +19,7 @@ struct Fleet {
     slow_link: Option<(Pair, f64)>,
     lossy_link: Option<(Pair, f64)>,
     lossy_host: Option<(usize, f64)>,
+    two_kinds: bool,
     random: Random,
 }
 
@@ -34,6 +35,7 @@ impl Fleet {
             slow_link: None,
             lossy_link: None,
             lossy_host: None,
+            two_kinds: false,
             random,
         }
     }
@@ -44,7 +46,12 @@ impl Fleet {
         let of_host =
             |host: Option<(usize, f64)>| host.filter(|of| of.0 == a || of.0 == b).map(|of| of.1);
         let slower = of_host(self.slow_host).unwrap_or(1.0) * is(self.slow_link).unwrap_or(1.0);
+        let kind = match self.two_kinds && self.random.unit() < 0.33 {
+            true => 3f64.ln(),
+            false => 0.0,
+        };
         let log = 10.0
+            + kind
             + self.parts[a]
             + self.parts[b]
             + self.links[low * self.hosts + high]
@@ -106,6 +113,19 @@ fn count(seeds: u64, check: impl Fn(usize, u64) -> bool) -> u64 {
 fn nothing_is_named_in_a_clean_mesh() {
     let wrong = count(100, |hosts, seed| !Fleet::new(hosts, seed).named(seed).is_empty());
     assert_eq!(wrong, 0, "of 400");
+}
+
+/// A CPU that sleeps or is busy: a third of all measurements takes three times as long, the rest is alike.
+#[test]
+fn nothing_is_named_where_times_come_in_two_kinds() {
+    let wrong = count(50, |hosts, seed| {
+        let mut fleet = Fleet::new(hosts, seed);
+        fleet.parts.fill(0.0);
+        fleet.links.fill(0.0);
+        fleet.two_kinds = true;
+        !fleet.named(seed).is_empty()
+    });
+    assert_eq!(wrong, 0, "of 200");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Document {
     pairs: Vec<PairDocument>,
     /// Typical median round trip of all pairs, nanoseconds; `None` without any.
     rtt_ns: Option<f64>,
-    /// What stood out in every repeat.
+    /// Hosts and links that stood out in every repeat.
     suspects: Vec<SuspectDocument>,
 }
 
@@ -129,7 +129,7 @@ impl Document {
             parts: self.hosts.iter().map(|host| units::ratio(host.ratio)).collect(),
             findings: self.findings(),
             remarks: vec![
-                "A host or link is named if it stands out of the rest in every repeat, by five deviations and 10 %, \
+                "A host or link is named if it stands out of the rest in every repeat, by five deviations, 10 % and its change between repeats, \
                  and does so again between other pairs.".into(),
                 "Namespaces of one machine share its CPUs and memory: pairs are measured one after the other."
                     .into(),
