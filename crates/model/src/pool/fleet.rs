@@ -335,14 +335,17 @@ fn missing_reason(outcome: &Result<Outcome, String>, metric: Option<&MetricOutco
 /// Share of the hosts' differences that a property must explain to be named.
 const SPLIT_MIN: f64 = 0.5;
 
+/// A property of machines, by name.
+type Property = (&'static str, fn(&Machine) -> &str);
+
 /// The property by whose values the hosts' effects differ most.
 fn split(
     hosts: &[(String, Result<Outcome, String>)],
     effects: &[Option<Effect>],
 ) -> Option<String> {
-    let properties: [(&str, fn(&Machine) -> &str); 3] =
+    let properties: [Property; 3] =
         [("kernel", |m| &m.kernel), ("CPU", |m| &m.cpu), ("interface", |m| &m.nic)];
-    let explained = |(name, property): (&str, fn(&Machine) -> &str)| {
+    let explained = |(name, property): Property| {
         let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for ((_, outcome), effect) in hosts.iter().zip(effects) {
             if let (Ok(outcome), Some(effect)) = (outcome, effect) {
