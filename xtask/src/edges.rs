@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("vmm", "sys wire io host"),
     ("marketdata", "model sys wire market io host report"),
     ("report", "model"),
+    ("fleet", "model"),
     ("probe", PATH),
     ("feed", "model sys wire market io host lab report marketdata"),
     ("tunnel", "model sys wire market io host lab report forward"),
@@ -28,7 +29,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "wirepath",
         "model wire market sys io host lab forward vmm marketdata probe feed tunnel vmnic guest \
-         command report",
+         command report fleet",
     ),
     ("xtask", ""),
 ];

@@ -81,6 +81,12 @@ Example:
         after_help = "Example:\n  wirepath tunnel run --config /etc/wirepath/tunnel.toml"
     )]
     Tunnel(TunnelCommand),
+    /// Measure on many hosts: pooled verdicts, and meshes
+    #[command(
+        subcommand,
+        after_help = "Example:\n  wirepath fleet prove --on ssh:db1,ssh:db2,this probe --load ping --arms spin"
+    )]
+    Fleet(crate::fleet::FleetCommand),
     /// Find settings that slow packets on this host, with evidence and remedy; read-only
     #[command(after_help = "\
 Example:
@@ -171,6 +177,7 @@ impl Command {
             | Command::Guest(_)
             | Command::Vmnic(_)
             | Command::Tune(_)
+            | Command::Fleet(_)
             | Command::Doctor(_) => true,
             Command::Tunnel(command) => !matches!(command, TunnelCommand::Run(_)),
             _ => false,

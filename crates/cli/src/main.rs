@@ -14,6 +14,7 @@ mod fake;
 mod far_args;
 mod far_programs;
 mod feed;
+mod fleet;
 mod guest;
 mod history;
 mod http;
@@ -79,6 +80,7 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Guest(command) => guest::run(context, command),
         Command::Vmnic(command) => vmnic::run(context, command),
         Command::Tunnel(command) => tunnel::run(context, command),
+        Command::Fleet(command) => fleet::run(context, command),
         Command::Doctor(args) => doctor::run(context, args),
         Command::Tune(args) => tune::run(context, args),
         Command::Peer(args) => peer::run(args),

@@ -5,8 +5,8 @@ use schemars::{JsonSchema, Schema};
 
 use crate::exit::Failure;
 use crate::{
-    console, doctor, experiment, explain, guest, history, paths_list, probe, series, serve, tune,
-    vmnic,
+    console, doctor, experiment, explain, fleet, guest, history, paths_list, probe, series, serve,
+    tune, vmnic,
 };
 
 /// A command's name after `wirepath`, and the schema of its document.
@@ -20,6 +20,9 @@ const DOCUMENTS: &[Document] = &[
     ("feed record", of::<marketdata::record::Document>),
     ("feed replay", of::<marketdata::replay::Document<'_>>),
     ("feed report", of::<marketdata::listen::Document<'_>>),
+    ("fleet mesh", of::<fleet::mesh::Document>),
+    ("fleet prove", of::<model::pool::PooledOutcome>),
+    ("fleet status", of::<fleet::status::Document>),
     ("guest run", of::<guest::run::Document<'_>>),
     ("guest selftest", of::<guest::selftest::Document>),
     ("history check", of::<history::check::Document<'_>>),

@@ -1,4 +1,5 @@
-//! Machine-wide lock: experiments and packet tracing exclude each other.
+//! Machine-wide lock: experiments and packet tracing exclude each other, and a measurement of a fleet excludes
+//! both.
 //!
 //! Each activity has a file that is locked while a process is active. The kernel releases the lock
 //! however the process ends.
@@ -34,7 +35,23 @@ pub enum Conflict {
          figures; wait for it, or stop it"
     )]
     Tracing,
+    #[error(
+        "cannot measure while a `wirepath fleet` measures on this machine: both would distort the other's \
+         figures; wait for it, or stop it"
+    )]
+    Fleet,
+    #[error(
+        "cannot measure for a fleet while a `wirepath prove` runs on this machine: both would distort the \
+         other's figures; wait for it, or stop it"
+    )]
+    Proving,
 }
+
+/// Set in the environment of experiments that a fleet runs, which its lock lets pass.
+pub const OF_FLEET: &str = "WIREPATH_OF_FLEET";
+
+/// File that is locked by a measurement of a fleet.
+const FLEET_FILE: &str = "wirepath-fleet";
 
 /// Holds one activity's lock until dropped.
 #[derive(Debug)]
@@ -57,13 +74,32 @@ impl ExclusiveLock {
     /// The files are in `/run/lock`, or in the folder for temporary files if that is missing;
     /// `WIREPATH_LOCKS` names another folder.
     pub fn acquire(activity: Activity) -> Result<ExclusiveLock, Conflict> {
-        let run_lock = Path::new("/run/lock");
-        let chosen = std::env::var_os("WIREPATH_LOCKS").map(PathBuf::from);
-        let folder = chosen.unwrap_or_else(|| match run_lock.is_dir() {
-            true => run_lock.to_owned(),
-            false => std::env::temp_dir(),
-        });
+        let folder = folder();
+        let is_of_fleet = std::env::var_os(OF_FLEET).is_some();
+        if activity == Activity::Measuring && !is_of_fleet && is_locked(&folder.join(FLEET_FILE)) {
+            return Err(Conflict::Fleet);
+        }
         ExclusiveLock::acquire_in(&folder, activity)
+    }
+
+    /// Locks the machine for one fleet: no other experiment or tracing runs or begins meanwhile, but those
+    /// with [`OF_FLEET`] in their environment.
+    pub fn acquire_alone() -> Result<ExclusiveLock, Conflict> {
+        ExclusiveLock::acquire_alone_in(&folder())
+    }
+
+    fn acquire_alone_in(folder: &Path) -> Result<ExclusiveLock, Conflict> {
+        let own = open(&folder.join(FLEET_FILE)).ok();
+        if own.as_ref().is_some_and(|own| !retry(|| own.try_lock())) {
+            return Err(Conflict::Fleet);
+        }
+        // Own lock first, as below.
+        let others =
+            [("wirepath-measuring", Conflict::Proving), ("wirepath-following", Conflict::Tracing)];
+        match others.into_iter().find(|(name, _)| is_locked(&folder.join(name))) {
+            Some((_, conflict)) => Err(conflict),
+            None => Ok(ExclusiveLock { own }),
+        }
     }
 
     fn acquire_in(folder: &Path, activity: Activity) -> Result<ExclusiveLock, Conflict> {
@@ -73,13 +109,26 @@ impl ExclusiveLock {
         };
         // Own lock first: of two processes that start at once, at least one sees the other.
         let own = open(&folder.join(own)).ok().filter(|own| retry(|| own.try_lock_shared()));
-        if let Ok(other) = open(&folder.join(other))
-            && !retry(|| other.try_lock())
-        {
+        if is_locked(&folder.join(other)) {
             return Err(conflict);
         }
         Ok(ExclusiveLock { own })
     }
+}
+
+/// Folder of the lock files.
+fn folder() -> PathBuf {
+    let run_lock = Path::new("/run/lock");
+    let chosen = std::env::var_os("WIREPATH_LOCKS").map(PathBuf::from);
+    chosen.unwrap_or_else(|| match run_lock.is_dir() {
+        true => run_lock.to_owned(),
+        false => std::env::temp_dir(),
+    })
+}
+
+/// True if another process holds a lock of the file.
+fn is_locked(file: &Path) -> bool {
+    open(file).is_ok_and(|other| !retry(|| other.try_lock()))
 }
 
 /// Tries for 50 ms: other processes lock a file briefly to test it.
@@ -130,6 +179,24 @@ mod tests {
         assert_eq!(acquire(Activity::Measuring).unwrap_err(), Conflict::Tracing);
         drop(tracing);
         drop(acquire(Activity::Measuring).unwrap());
+    }
+
+    #[test]
+    fn fleet_measures_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let alone = || ExclusiveLock::acquire_alone_in(folder.path());
+        for (activity, conflict) in
+            [(Activity::Measuring, Conflict::Proving), (Activity::Tracing, Conflict::Tracing)]
+        {
+            let other = ExclusiveLock::acquire_in(folder.path(), activity).unwrap();
+            assert_eq!(alone().unwrap_err(), conflict);
+            drop(other);
+        }
+        let first = alone().unwrap();
+        assert_eq!(alone().unwrap_err(), Conflict::Fleet);
+        assert!(is_locked(&folder.path().join(FLEET_FILE)));
+        drop(first);
+        drop(alone().unwrap());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use accounting::{HostTime, Meter, Placement, Used, cost_of, local, settle, s
 pub use attached::{AttachedNamespace, Side, Wire};
 pub use end::End;
 pub use error::LabError;
-pub use far::{FarEnd, FarHost, FarOptions, FarPrograms};
+pub use far::{FarEnd, FarHost, FarJob, FarOptions, FarPrograms, SshHost, address_between};
 pub use guest_wire::GuestWire;
 pub use load_route::{LoadRequest, LoadRoute, NamespaceEnds};
 pub use machine::{describe_machine, describe_nic};

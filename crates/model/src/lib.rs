@@ -22,6 +22,7 @@ mod metrics;
 mod outcome;
 pub mod pairs;
 mod path;
+pub mod pool;
 mod random;
 mod runner;
 mod schedule;

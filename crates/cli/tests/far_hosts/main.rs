@@ -4,6 +4,7 @@
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
+mod fleet;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -326,11 +327,12 @@ impl Sshd {
         let config = format!(
             "ListenAddress {FAR_IP}:22\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
              PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nSetEnv PATH={path} TMPDIR={} WIREPATH_STATE={}\n",
+             PermitRootLogin yes\nSetEnv PATH={path} TMPDIR={} WIREPATH_STATE={} WIREPATH_LOCKS={}\n",
             data.file("host"),
             data.file("authorized"),
             data.file("tmp"),
             data.file("far-state"),
+            data.path().display(),
         );
         write("config", config);
         // sshd wants a folder in /run, which is here its own.

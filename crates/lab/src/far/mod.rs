@@ -9,6 +9,7 @@
 
 mod end;
 mod error;
+mod job;
 mod netns;
 mod programs;
 mod ssh;
@@ -21,6 +22,8 @@ use sys::child::Child;
 
 pub use self::end::{FarEnd, FarEndError, SshHost};
 pub use self::error::FarError;
+pub use self::job::FarJob;
+pub use self::netns::address_between;
 pub use self::programs::{FarPrograms, HEARTBEAT, SILENCE};
 
 /// Time limit of each step of a far end's start.

@@ -43,6 +43,13 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
     Ok(started.into_host(at, secret))
 }
 
+/// The address of namespace `far` that is reached from namespace `near`.
+///
+/// - `name`: that of `far`, for errors.
+pub fn address_between(near: &Netns, far: &Netns, name: &str) -> Result<Ipv4Addr, FarError> {
+    near.run(|| address_in(far, name, None))?
+}
+
 /// The address of a namespace that is reached from here, and from which here is reached, without a router
 /// if there is one.
 fn address_in(netns: &Netns, name: &str, options: &FarOptions<'_>) -> Result<IpAddr, FarError> {

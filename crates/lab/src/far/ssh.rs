@@ -55,6 +55,7 @@ const SCRIPT: &str = concat!(
     "wirepath --version 2>/dev/null || echo none; ",
     "read -r how size what address || exit 1; ",
     "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
+    "elif [ \"$what\" = job ]; then set -- fleet host; ",
     "else set -- far-programs; fi; ",
     "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
     "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
@@ -69,6 +70,8 @@ pub(super) enum Role {
     Peer,
     /// `wirepath far-programs`.
     Programs,
+    /// `wirepath fleet host`.
+    Job,
 }
 
 /// Starts a peer at `host`.
@@ -107,6 +110,7 @@ pub(super) fn open(
     let what = match role {
         Role::Peer => "peer",
         Role::Programs => "programs",
+        Role::Job => "job",
     };
     let is_copied = about.version != format!("wirepath {VERSION}");
     if is_copied {

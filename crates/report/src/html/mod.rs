@@ -5,6 +5,7 @@ mod cpu_chart;
 mod feed;
 mod curve;
 mod line_chart;
+mod mesh;
 mod path;
 mod ratio_chart;
 pub mod served;
@@ -20,6 +21,7 @@ use crate::screen::Tone;
 pub use compare::{comparison_body, comparison_page};
 pub use feed::feed_page;
 pub use curve::curve_page;
+pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};
 

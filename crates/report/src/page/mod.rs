@@ -9,6 +9,7 @@ mod command;
 mod comparison;
 mod feed;
 mod curve;
+mod mesh;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
+pub use mesh::{MeshCell, MeshPage};
 pub(crate) use steps::{Worth, worth};
 
 /// An experiment.

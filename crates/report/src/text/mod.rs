@@ -2,6 +2,8 @@
 
 mod compare;
 mod curve;
+mod mesh;
+mod pooled;
 
 use model::Outcome;
 
@@ -13,6 +15,8 @@ use crate::{units, wording};
 pub use crate::screen::{Style, ascii, entry, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
 pub use curve::curve;
+pub use mesh::mesh;
+pub use pooled::pooled;
 
 /// Judged metrics that get a table.
 const TABLES_MAX: usize = 3;

@@ -1,0 +1,142 @@
+//! One experiment on one host: a child with `prove --json`.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fleet::book::Measured;
+use host::exclusive::OF_FLEET;
+use lab::{FarJob, FarOptions};
+use model::Outcome;
+use sys::child::{Child, Finished, Place};
+
+use super::hosts::Host;
+use crate::exit::Failure;
+use crate::signals;
+
+/// Time between two signs of life.
+const BEAT: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A started experiment.
+enum Running {
+    Child(Child),
+    Far(FarJob),
+}
+
+/// Runs `prove` with these arguments on a host, to its end.
+///
+/// - `ssh_options`: of the ssh client, each as for its `-o`.
+/// - `beat`: called every few seconds meanwhile.
+pub(super) fn measure(
+    host: &Host,
+    ssh_options: &[String],
+    arguments: &[String],
+    beat: &mut dyn FnMut(),
+) -> Measured {
+    let ended = start(host, ssh_options, arguments).and_then(|running| finish(running, beat));
+    match ended {
+        Ok(finished) => measured(&finished),
+        Err(failure) => Measured::Failed(failure.text().to_owned()),
+    }
+}
+
+fn start(host: &Host, ssh_options: &[String], arguments: &[String]) -> Result<Running, Failure> {
+    if let Host::Ssh(far) = host {
+        let line = serde_json::to_string(arguments)?;
+        return Ok(Running::Far(FarJob::start(
+            far,
+            &FarOptions { ssh_options, ..FarOptions::default() },
+            &line,
+        )?));
+    }
+    let netns = host.netns()?;
+    Ok(Running::Child(spawn(arguments, &Place { netns: netns.as_ref(), cpus: &[] })?))
+}
+
+/// Starts this program with `prove` and these arguments.
+pub(super) fn spawn(arguments: &[String], place: &Place<'_>) -> Result<Child, Failure> {
+    // The image of this process, also after its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("wirepath").arg("prove").args(arguments).env(OF_FLEET, "1");
+    Ok(Child::spawn(command, place)?)
+}
+
+fn finish(mut running: Running, beat: &mut dyn FnMut()) -> Result<Finished, Failure> {
+    let mut beaten = Instant::now();
+    let mut is_told = false;
+    loop {
+        let ended = match &mut running {
+            Running::Child(child) => child.wait(LOOK)?,
+            Running::Far(job) => job.wait(LOOK)?,
+        };
+        if let Some(ended) = ended {
+            return Ok(ended);
+        }
+        if signals::stop_requested() && !is_told {
+            is_told = true;
+            match &mut running {
+                Running::Child(child) => child.interrupt(),
+                // Its experiment ends with its standard input.
+                Running::Far(_) => return Err(Failure::failed("interrupted")),
+            }
+        }
+        if beaten.elapsed() >= BEAT {
+            beaten = Instant::now();
+            beat();
+        }
+    }
+}
+
+fn measured(finished: &Finished) -> Measured {
+    let said = String::from_utf8_lossy(&finished.stderr);
+    let why = said.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(said.trim());
+    let why = if why.is_empty() { "ended without a message" } else { why };
+    match finished.status.code() {
+        Some(0) => document(&finished.stdout),
+        Some(3) => Measured::Refused(why.to_owned()),
+        _ => Measured::Failed(why.to_owned()),
+    }
+}
+
+/// Output of `prove --json`. Lines before it are those of a login shell.
+fn document(stdout: &[u8]) -> Measured {
+    let text = String::from_utf8_lossy(stdout);
+    let begin = text.lines().take_while(|line| *line != "{").map(|line| line.len() + 1).sum();
+    let body = text.get(begin..).unwrap_or_default();
+    match serde_json::from_str::<Outcome>(body) {
+        Ok(_) => Measured::Done(body.to_owned()),
+        Err(error) => Measured::Failed(format!("its document cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use sys::child::ChildUsage;
+
+    use super::*;
+
+    fn ended(code: i32, stdout: &str, stderr: &str) -> Finished {
+        Finished {
+            status: ExitStatus::from_raw(code << 8),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            usage: ChildUsage::default(),
+        }
+    }
+
+    #[test]
+    fn end_of_an_experiment_is_told_by_code_and_document() {
+        let refused = measured(&ended(3, "", "note\nerror: no XDP here: needs root\n"));
+        assert_eq!(refused, Measured::Refused("no XDP here: needs root".into()));
+        let failed = measured(&ended(1, "", ""));
+        assert_eq!(failed, Measured::Failed("ended without a message".into()));
+        let Measured::Failed(why) = measured(&ended(0, "welcome\n{\n}\n", "")) else {
+            panic!("no outcome")
+        };
+        assert!(why.contains("missing field"), "{why}");
+    }
+}

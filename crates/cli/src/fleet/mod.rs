@@ -1,0 +1,92 @@
+//! `wirepath fleet`: many hosts.
+
+mod experiment;
+mod host;
+mod hosts;
+pub(crate) mod mesh;
+pub(crate) mod prove;
+pub(crate) mod status;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use fleet::book::{Archive, Coordinator, Exchange, SqliteBook};
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::results;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Run the same experiment on every host, and pool the verdicts
+    #[command(after_help = "\
+Example:
+  wirepath fleet prove --on ssh:db1,ssh:db2,this probe --load ping --arms spin --time 60s
+  wirepath fleet prove --on netns:a,netns:b command --arm a=./main --arm b=./pr --client ./bench")]
+    Prove(prove::FleetProveArgs),
+    /// Measure all pairs of hosts, and name hosts and links that stand out
+    #[command(after_help = "\
+Example:
+  wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html")]
+    Mesh(mesh::MeshArgs),
+    /// Show the jobs of recent experiments
+    #[command(after_help = "Example:\n  wirepath fleet status")]
+    Status,
+    /// Run an experiment on request, for `fleet prove --on ssh:HOST`
+    #[command(
+        hide = true,
+        after_help = "Example:\n  wirepath fleet prove --on ssh:db1 probe --arms spin"
+    )]
+    Host,
+}
+
+pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failure> {
+    match command {
+        FleetCommand::Prove(args) => prove::run(context, args),
+        FleetCommand::Mesh(args) => mesh::run(context, args),
+        FleetCommand::Status => status::run(context),
+        FleetCommand::Host => host::run(),
+    }
+}
+
+/// File of jobs and their outcomes, beside the results database.
+fn book_file(context: &Context) -> Result<PathBuf, Failure> {
+    Ok(results::database(context)?.with_file_name("fleet.db"))
+}
+
+/// File of the memory of this machine's agents.
+fn agents_file(context: &Context) -> Result<PathBuf, Failure> {
+    Ok(results::database(context)?.with_file_name("fleet-agents.db"))
+}
+
+/// Locks the book for one coordinator; `None` if another one has it.
+fn lock_book(context: &Context) -> Result<Option<File>, Failure> {
+    let file = results::database(context)?.with_file_name("fleet.lock");
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let opened = File::options().create(true).truncate(false).write(true).open(&file);
+    let lock =
+        opened.map_err(|e| Failure::failed(format!("cannot open {}: {e}", file.display())))?;
+    Ok(lock.try_lock().is_ok().then_some(lock))
+}
+
+/// Ends the jobs of coordinators that were killed, and their leases.
+fn end_leftovers(book: &mut SqliteBook) -> Result<(), Failure> {
+    for entry in book.entries(None)? {
+        if !entry.state.is_final() {
+            book.release(&entry.job.host, entry.job.fence)?;
+            let coordinator = Coordinator::new(entry.job.experiment.clone());
+            coordinator.cancel(book, "its coordinator ended")?;
+        }
+    }
+    Ok(())
+}
+
+/// Milliseconds since 1970, for times in the book.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}

@@ -1,0 +1,111 @@
+//! `wirepath fleet status`: jobs of recent experiments.
+
+use std::collections::BTreeMap;
+
+use fleet::book::{Archive, Entry, Row, SqliteBook, State};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{book_file, lock_book};
+use crate::console;
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// Number of newest experiments that are shown.
+const NEWEST: usize = 10;
+
+/// Document of `fleet status --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    /// True while a `fleet prove` runs.
+    running: bool,
+    /// Newest first, at most ten.
+    experiments: Vec<Experiment>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Experiment {
+    id: String,
+    jobs: Vec<JobDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct JobDocument {
+    host: String,
+    state: State,
+    attempt: u32,
+    /// State in which it ended; `None` before.
+    ended: Option<State>,
+    /// Reason for a missing outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    let file = book_file(context)?;
+    let (running, experiments) = match file.exists() {
+        false => (false, Vec::new()),
+        true => (lock_book(context)?.is_none(), read(&mut SqliteBook::open(file)?)?),
+    };
+    let document = Document { schema: crate::context::DOCUMENT, running, experiments };
+    match context.json {
+        true => console::json(&document),
+        false => console::text(&text(&document)),
+    }
+}
+
+fn read(book: &mut SqliteBook) -> Result<Vec<Experiment>, Failure> {
+    let mut by_experiment: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    for entry in book.entries(None)? {
+        by_experiment.entry(entry.job.experiment.clone()).or_default().push(entry);
+    }
+    let mut found = Vec::new();
+    for (id, entries) in by_experiment.into_iter().rev().take(NEWEST) {
+        let rows = book.rows(&id)?;
+        let jobs = entries.iter().map(|entry| job(entry, &rows)).collect();
+        found.push(Experiment { id, jobs });
+    }
+    Ok(found)
+}
+
+fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
+    let row = rows.iter().find(|row| row.job == entry.job.job);
+    let why = row.filter(|row| row.state != State::Done).map(|row| row.body.clone());
+    JobDocument {
+        host: entry.job.host.clone(),
+        state: entry.state,
+        attempt: entry.job.attempt,
+        ended: row.map(|row| row.state),
+        why,
+    }
+}
+
+fn text(document: &Document) -> String {
+    if document.experiments.is_empty() {
+        return "no experiment of a fleet; `wirepath fleet prove` runs one".into();
+    }
+    let mut lines = Vec::new();
+    for experiment in &document.experiments {
+        lines.push(experiment.id.clone());
+        for job in &experiment.jobs {
+            let state = job.ended.unwrap_or(job.state).name();
+            let why = job.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+            let attempt = match job.attempt {
+                1 => String::new(),
+                attempt => format!(", attempt {attempt}"),
+            };
+            lines.push(format!("  {}  {state}{attempt}{why}", job.host));
+        }
+    }
+    let is_open = |job: &JobDocument| job.ended.is_none();
+    let open =
+        document.experiments.iter().flat_map(|of| &of.jobs).filter(|job| is_open(job)).count();
+    if open > 0 && !document.running {
+        let jobs = console::count(open, "job");
+        lines.push(format!(
+            "{jobs} of a coordinator that has ended; the next `wirepath fleet prove` closes them"
+        ));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,214 @@
+//! `wirepath fleet` over namespaces of our own.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use common::{Data, LONG, Running, all_text, fail, ip, json, run, succeed, until};
+use serde_json::Value;
+use sys::netns::Netns;
+use sys::tap::Tap;
+
+/// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
+fn wirepath(data: &Data, args: &[&str]) -> Command {
+    let mut command = common::wirepath(args);
+    command.env("WIREPATH_DATA", data.path()).env("WIREPATH_LOCKS", data.path());
+    command
+}
+
+/// Time for which the wire of the slowed host holds each frame back.
+const HOLD: Duration = Duration::from_millis(10);
+
+/// Namespaces around a bridge, each with one interface; gone when dropped.
+struct Star {
+    names: Vec<String>,
+    hub: String,
+    /// Wire of the slowed host.
+    wire: Option<Wire>,
+}
+
+/// A wire between two TAP interfaces that holds frames back on their way to the host.
+struct Wire {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Star {
+    /// - `slowed`: place of the host whose frames are held back.
+    fn new(count: usize, slowed: Option<usize>) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = |end: &str| format!("wpf{}-{n}{end}", std::process::id());
+        let names = (0..count).map(|at| name(&format!("h{at}"))).collect();
+        let mut star = Star { names, hub: name("hub"), wire: None };
+        for name in star.names.iter().chain([&star.hub]) {
+            succeed(ip(&["netns", "add", name]));
+            succeed(ip(&["-n", name, "link", "set", "lo", "up"]));
+        }
+        let hub = star.hub.clone();
+        succeed(ip(&["-n", &hub, "link", "add", "name", "bridge", "type", "bridge"]));
+        succeed(ip(&["-n", &hub, "link", "set", "dev", "bridge", "up"]));
+        for (at, name) in star.names.iter().enumerate() {
+            let port = format!("p{at}");
+            if slowed == Some(at) {
+                star.wire = Some(Wire::new(name, &hub, &port));
+            } else {
+                let pair = ["link", "add", "wire", "netns", name, "type", "veth", "peer", "name"];
+                succeed(ip(&[&pair[..], &[&port, "netns", &hub]].concat()));
+            }
+            let address = format!("10.79.0.{}/24", at + 1);
+            succeed(ip(&["-n", name, "address", "add", &address, "dev", "wire"]));
+            succeed(ip(&["-n", name, "link", "set", "wire", "up"]));
+            succeed(ip(&["-n", &hub, "link", "set", &port, "master", "bridge", "up"]));
+        }
+        star
+    }
+
+    /// The hosts as `--on` takes them.
+    fn on(&self) -> String {
+        self.names.iter().map(|name| format!("netns:{name}")).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Drop for Star {
+    fn drop(&mut self) {
+        if let Some(wire) = &mut self.wire {
+            wire.stop.store(true, Ordering::Relaxed);
+            wire.threads.drain(..).for_each(|thread| drop(thread.join()));
+        }
+        for name in self.names.iter().chain([&self.hub]) {
+            let _ = ip(&["netns", "delete", name]).output();
+        }
+    }
+}
+
+impl Wire {
+    fn new(host: &str, hub: &str, port: &str) -> Self {
+        let tap = |netns: &str, name: &str| {
+            let netns = Netns::open(format!("/run/netns/{netns}")).expect("our namespace");
+            netns.run(|| Tap::new(name)).expect("a thread").expect("a TAP interface")
+        };
+        let (near, far) = (tap(host, "wire"), tap(hub, port));
+        let stop = Arc::new(AtomicBool::new(false));
+        let carry = |from: &Tap, to: &Tap, hold: Duration| {
+            let (from, to) = (from.try_clone().expect("a TAP"), to.try_clone().expect("a TAP"));
+            let stop = stop.clone();
+            thread::spawn(move || {
+                let mut frame = vec![0; 2048];
+                while !stop.load(Ordering::Relaxed) {
+                    match from.read(&mut frame) {
+                        Ok(len) => {
+                            thread::sleep(hold);
+                            // An interface that is not up yet takes nothing.
+                            let _ = to.write(&frame[..len]);
+                        }
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            })
+        };
+        let threads = vec![carry(&near, &far, Duration::ZERO), carry(&far, &near, HOLD)];
+        Wire { stop, threads }
+    }
+}
+
+#[test]
+fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
+    let (star, data) = (Star::new(6, Some(3)), Data::new());
+    let (on, html) = (star.on(), data.file("mesh.html"));
+    let args = ["fleet", "mesh", "--on", &on, "--rounds", "3", "-c", "20", "--seed", "7"];
+    let args = [&args[..], &["--html", &html, "--json"]].concat();
+    let output = run(wirepath(&data, &args));
+    assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let named: Vec<&Value> = document["suspects"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|suspect| suspect["named"] == true)
+        .collect();
+    let slowed = format!("netns:{}", star.names[3]);
+    assert_eq!(named.len(), 1, "{document:#}");
+    assert_eq!(
+        (&named[0]["host"], &named[0]["other"]),
+        (&Value::from(slowed.as_str()), &Value::Null)
+    );
+    assert!(named[0]["sign"]["slow"].as_f64() > Some(1.1), "{document:#}");
+    assert_eq!(document["pairs"].as_array().map(Vec::len), Some(15));
+    let page = fs::read_to_string(&html).expect("the page");
+    assert!(page.contains(&format!("host {slowed} is slow")), "{page}");
+}
+
+const SHORT: [&str; 10] = [
+    "probe",
+    "--load",
+    "ping",
+    "--arms",
+    "spin",
+    "--max-blocks",
+    "6",
+    "--trial",
+    "20ms",
+    "--time=60s",
+];
+
+fn state_of<'a>(status: &'a Value, at: usize) -> Vec<&'a str> {
+    let jobs = status["experiments"][at]["jobs"].as_array().expect("jobs");
+    jobs.iter().map(|job| job["ended"].as_str().unwrap_or("open")).collect()
+}
+
+#[test]
+fn killed_coordinator_leaves_nothing_and_the_next_one_gives_a_line_per_host() {
+    let (star, data) = (Star::new(2, None), Data::new());
+    let on = star.on();
+    let endless = ["--time", "300s", "--min-blocks", "1000", "--trial", "50ms"];
+    let prove = ["fleet", "prove", "--on", &on];
+    let arguments = [&prove[..], &["probe", "--load", "ping", "--arms", "spin"], &endless].concat();
+    let mut first = Running::start(wirepath(&data, &arguments));
+    let is_proving = |(_, line): &(u32, String)| line.starts_with("wirepath prove");
+    let begun = until(LONG, || first.descendants().iter().any(is_proving));
+    assert!(begun && !first.has_ended(), "{}", first.stderr());
+    // One at a time on this machine.
+    let alone = fail(wirepath(&data, &[&["prove"], &SHORT[..]].concat()), 1);
+    assert!(alone.contains("wirepath fleet"), "{alone}");
+    let holdings = first.holdings();
+    drop(first.end_by("KILL", LONG));
+    holdings.assert_gone();
+    let status = json(wirepath(&data, &["fleet", "status", "--json"]));
+    assert_eq!((&status["running"], state_of(&status, 0)), (&false.into(), vec!["open"; 2]));
+    let arguments = [&["fleet", "prove", "--json", "--on", &on], &SHORT[..]].concat();
+    let document = json(wirepath(&data, &arguments));
+    let metric = &document["arms"][0]["metrics"]["rtt_ns_p50"];
+    let hosts: Vec<&str> = metric["lines"]
+        .as_array()
+        .expect("lines")
+        .iter()
+        .filter_map(|l| l["host"].as_str())
+        .collect();
+    assert_eq!(hosts.join(","), on, "{document:#}");
+    let ids = document["hosts"].as_array().expect("hosts");
+    assert!(ids.iter().all(|host| host["id"].is_string()), "{document:#}");
+    assert_eq!((&metric["verdict"], &metric["hosts"]), (&Value::Null, &2.into()));
+    let status = json(wirepath(&data, &["fleet", "status", "--json"]));
+    assert_eq!(state_of(&status, 0), ["done"; 2]);
+    assert_eq!(state_of(&status, 1), ["cancelled"; 2]);
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_is_measured() {
+    let data = Data::new();
+    let refused = |args: &[&str], code| fail(wirepath(&data, &[&["fleet"], args].concat()), code);
+    assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
+    assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
+    assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is no host"));
+    assert!(refused(&["mesh", "--on", "this,ssh:db2"], 3).contains("yet"));
+    assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
+    assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));
+    let status = succeed(wirepath(&data, &["fleet", "status"]));
+    assert!(status.contains("no experiment of a fleet"), "{status}");
+}

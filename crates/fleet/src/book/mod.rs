@@ -1,0 +1,176 @@
+//! The books of jobs: what each host should measure, and what became of it.
+//!
+//! [`Exchange`] carries jobs to agents and their reports back, and may lose everything; [`Archive`] is the
+//! book, which must not. [`Coordinator`] and [`Agent`] are written against these traits. SQLite has both in
+//! one file; a message broker and a database server can take their places.
+
+mod agent;
+mod coordinator;
+mod outbox;
+mod sqlite;
+mod state;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use agent::{Agent, Measured, Moment};
+pub use coordinator::Coordinator;
+pub use outbox::Outbox;
+pub use sqlite::SqliteBook;
+pub use state::{Event, State};
+
+/// Version of [`Job`] and [`Report`].
+pub const VERSION: u32 = 1;
+
+/// Attempts of a job, the first included.
+pub const ATTEMPTS_MAX: u32 = 3;
+
+/// Time without a sign of life after which a host counts as silent, milliseconds.
+pub const SILENCE_MS: u64 = 30_000;
+
+/// A failure of the books.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    /// SQLite refused.
+    #[error("cannot use {} ({doing}); check its owner, permissions and disk, or choose another folder with --data-dir", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// The operation.
+        doing: &'static str,
+        /// Its error.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A row that this version did not write.
+    #[error("{} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it", path.display())]
+    Garbled {
+        /// The file.
+        path: PathBuf,
+        /// Kind of row.
+        what: &'static str,
+        /// Detail.
+        why: String,
+    },
+}
+
+/// One unit of work of one host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// [`VERSION`].
+    pub v: u32,
+    /// Unique.
+    pub job: String,
+    /// Experiment to which it belongs.
+    pub experiment: String,
+    /// Host that does it.
+    pub host: String,
+    /// From 1.
+    pub attempt: u32,
+    /// Number that grows with every job that is given, 0 before: reports of an older one change nothing.
+    pub fence: u64,
+    /// Arguments of the work.
+    pub args: Vec<String>,
+    /// Time after which it must not begin, milliseconds.
+    pub not_after_ms: u64,
+}
+
+/// News of a job from its agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub v: u32,
+    /// Job of the report.
+    pub job: String,
+    /// Host that reports.
+    pub host: String,
+    /// Attempt of the job.
+    pub attempt: u32,
+    /// Fence of the job.
+    pub fence: u64,
+    /// Accepted, running, done, failed, refused or interrupted.
+    pub state: State,
+    /// Result, or the reason for its absence; empty while it runs.
+    pub body: String,
+}
+
+/// A job as the book has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The job with its latest attempt and fence.
+    pub job: Job,
+    /// Its state.
+    pub state: State,
+}
+
+/// The end of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Job.
+    pub job: String,
+    /// Host.
+    pub host: String,
+    /// Attempt that ended.
+    pub attempt: u32,
+    /// Done, failed, refused, interrupted, expired, lost or cancelled.
+    pub state: State,
+    /// Result, or the reason for its absence.
+    pub body: String,
+}
+
+/// Carries jobs and reports. Delivery is at least once, or not at all; the books correct both.
+pub trait Exchange {
+    /// Sets the job that a host should do now, in place of an earlier one.
+    fn send(&mut self, job: &Job) -> Result<(), BookError>;
+    /// The job that a host should do now.
+    fn next(&mut self, host: &str) -> Result<Option<Job>, BookError>;
+    /// Sends a report; it may arrive more than once.
+    fn report(&mut self, report: &Report) -> Result<(), BookError>;
+    /// Reports that were not acknowledged, oldest first, with a number each.
+    fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError>;
+    /// Drops a report.
+    fn acknowledge(&mut self, number: i64) -> Result<(), BookError>;
+    /// Tells an agent that the report of this fence is in the archive.
+    fn confirm(&mut self, fence: u64) -> Result<(), BookError>;
+    /// True if the report of this fence is in the archive.
+    fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError>;
+    /// Takes or renews the right to measure on a host; false if another fence has it.
+    fn lease(
+        &mut self,
+        host: &str,
+        fence: u64,
+        now_ms: u64,
+        until_ms: u64,
+    ) -> Result<bool, BookError>;
+    /// Ends a lease.
+    fn release(&mut self, host: &str, fence: u64) -> Result<(), BookError>;
+    /// Records a sign of life of a host.
+    fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError>;
+    /// True if a host gave a sign of life within [`SILENCE_MS`], or has a lease.
+    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError>;
+}
+
+/// The book of jobs. Every step names the state and the fence that it expects, so a coordinator that was
+/// replaced changes nothing.
+pub trait Archive {
+    /// Enters jobs as planned, without a fence; jobs that are there already stay as they are.
+    fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError>;
+    /// Moves a job on by an event that [`State::after`] allows; false if state or fence differ.
+    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError>;
+    /// Moves a planned job on to given, with a new fence; returns it, or `None` if state or fence differ.
+    ///
+    /// A host takes only jobs with a larger fence than any before, so a fence begins when its job is given.
+    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError>;
+    /// Plans the next attempt, whose earlier fence is void; false if state or fence differ.
+    fn again(&mut self, entry: &Entry) -> Result<bool, BookError>;
+    /// Ends a job: writes its row and its last state together; false if state or fence differ, so that a job
+    /// has one row.
+    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError>;
+    /// The job of a name.
+    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError>;
+    /// All jobs of an experiment, or of all experiments, in the order of their plan.
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError>;
+    /// Ends of an experiment's jobs.
+    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError>;
+}

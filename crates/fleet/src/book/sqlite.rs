@@ -1,0 +1,324 @@
+//! Exchange and archive in one SQLite file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, TransactionBehavior, params};
+
+use super::{Archive, BookError, Entry, Event, Exchange, Job, Report, Row, SILENCE_MS, State};
+
+/// Time limit for waiting on another writer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS fences (fence INTEGER PRIMARY KEY AUTOINCREMENT);
+    CREATE TABLE IF NOT EXISTS jobs (
+        job TEXT PRIMARY KEY, experiment TEXT NOT NULL, host TEXT NOT NULL, state TEXT NOT NULL,
+        attempt INTEGER NOT NULL, fence INTEGER NOT NULL, args TEXT NOT NULL, not_after_ms INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS outcomes (
+        job TEXT PRIMARY KEY REFERENCES jobs, host TEXT NOT NULL, attempt INTEGER NOT NULL,
+        state TEXT NOT NULL, body TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS given (host TEXT PRIMARY KEY, job TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS reports (number INTEGER PRIMARY KEY AUTOINCREMENT, report TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS confirmed (fence INTEGER PRIMARY KEY);
+    CREATE TABLE IF NOT EXISTS leases (host TEXT PRIMARY KEY, fence INTEGER NOT NULL, until_ms INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS alive (host TEXT PRIMARY KEY, at_ms INTEGER NOT NULL);
+";
+
+/// Exchange and archive in one file, which several processes may use at once.
+#[derive(Debug)]
+pub struct SqliteBook {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl SqliteBook {
+    /// Opens the file, and creates it and its folder if missing.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, BookError> {
+        let path = path.as_ref().to_path_buf();
+        let connection = open(&path, "FULL", SCHEMA)?;
+        Ok(SqliteBook { connection, path })
+    }
+
+    fn sqlite(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> BookError + '_ {
+        move |source| BookError::Sqlite { path: self.path.clone(), doing, source }
+    }
+
+    fn execute(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<usize, BookError> {
+        self.connection.execute(sql, values).map_err(self.sqlite(doing))
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(
+        &self,
+        what: &'static str,
+        text: &str,
+    ) -> Result<T, BookError> {
+        serde_json::from_str(text).map_err(|e| self.garbled(what, e.to_string()))
+    }
+
+    fn garbled(&self, what: &'static str, why: String) -> BookError {
+        BookError::Garbled { path: self.path.clone(), what, why }
+    }
+
+    fn new_fence(&self) -> Result<u64, BookError> {
+        self.execute("a new fence", "INSERT INTO fences DEFAULT VALUES", [])?;
+        Ok(self.connection.last_insert_rowid() as u64)
+    }
+
+    fn select(&self, filter: &str, value: Option<&str>) -> Result<Vec<Entry>, BookError> {
+        let sql = format!(
+            "SELECT job, experiment, host, state, attempt, fence, args, not_after_ms FROM jobs {filter} ORDER BY rowid"
+        );
+        let doing = self.sqlite("reading jobs");
+        let mut statement = self.connection.prepare(&sql).map_err(&doing)?;
+        let raw = statement
+            .query_map(rusqlite::params_from_iter(value), columns)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&doing)?;
+        raw.into_iter().map(|raw| self.entry_of(raw)).collect()
+    }
+
+    fn entry_of(&self, (mut job, state, args): (Job, String, String)) -> Result<Entry, BookError> {
+        job.args = self.read("job", &args)?;
+        let state = State::of_name(&state).ok_or_else(|| self.garbled("state", state))?;
+        Ok(Entry { job, state })
+    }
+}
+
+/// Opens a file of the books, and creates it and its folder if missing.
+pub(super) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Connection, BookError> {
+    let failed =
+        |source| BookError::Sqlite { path: path.to_path_buf(), doing: "opening it", source };
+    if let Some(folder) = path.parent() {
+        // SQLite says why the file cannot be opened.
+        let _ = std::fs::create_dir_all(folder);
+    }
+    let connection = Connection::open(path).map_err(failed)?;
+    connection.busy_timeout(PATIENCE).map_err(failed)?;
+    // Two processes may create it at once; the journal's mode is changed by one of them.
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+    connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
+    connection.execute_batch(&format!("BEGIN IMMEDIATE; {schema} COMMIT;")).map_err(failed)?;
+    Ok(connection)
+}
+
+fn columns(row: &SqlRow<'_>) -> rusqlite::Result<(Job, String, String)> {
+    let job = Job {
+        v: super::VERSION,
+        job: row.get(0)?,
+        experiment: row.get(1)?,
+        host: row.get(2)?,
+        attempt: row.get(4)?,
+        fence: row.get::<_, i64>(5)? as u64,
+        args: Vec::new(),
+        not_after_ms: row.get::<_, i64>(7)? as u64,
+    };
+    Ok((job, row.get(3)?, row.get(6)?))
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    // Texts and numbers always have a JSON form.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Numbers of SQLite are signed.
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Exchange for SqliteBook {
+    fn send(&mut self, job: &Job) -> Result<(), BookError> {
+        let sql = "INSERT INTO given VALUES (?1, ?2) ON CONFLICT (host) DO UPDATE SET job = ?2";
+        self.execute("giving a job", sql, params![job.host, json(job)]).map(drop)
+    }
+
+    fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
+        let sql = "SELECT job FROM given WHERE host = ?1";
+        let found: Option<String> = self
+            .connection
+            .query_row(sql, [host], |row| row.get(0))
+            .optional()
+            .map_err(self.sqlite("reading a job"))?;
+        found.map(|text| self.read("job", &text)).transpose()
+    }
+
+    fn report(&mut self, report: &Report) -> Result<(), BookError> {
+        let sql = "INSERT INTO reports (report) VALUES (?1)";
+        self.execute("reporting", sql, [json(report)]).map(drop)
+    }
+
+    fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError> {
+        let doing = self.sqlite("reading reports");
+        let sql = "SELECT number, report FROM reports ORDER BY number LIMIT 500";
+        let mut statement = self.connection.prepare(sql).map_err(&doing)?;
+        let found = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&doing)?;
+        found.into_iter().map(|(n, text)| Ok((n, self.read("report", &text)?))).collect()
+    }
+
+    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
+        let sql = "DELETE FROM reports WHERE number = ?1";
+        self.execute("dropping a report", sql, [number]).map(drop)
+    }
+
+    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
+        let sql = "INSERT OR IGNORE INTO confirmed VALUES (?1)";
+        self.execute("confirming a report", sql, [number(fence)]).map(drop)
+    }
+
+    fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
+        let sql = "SELECT 1 FROM confirmed WHERE fence = ?1";
+        let found = self.connection.query_row(sql, [number(fence)], |_| Ok(())).optional();
+        found.map(|found| found.is_some()).map_err(self.sqlite("reading a confirmation"))
+    }
+
+    fn lease(
+        &mut self,
+        host: &str,
+        fence: u64,
+        now_ms: u64,
+        until_ms: u64,
+    ) -> Result<bool, BookError> {
+        let sql = "INSERT INTO leases VALUES (?1, ?2, ?4) ON CONFLICT (host) DO UPDATE
+                   SET fence = ?2, until_ms = ?4 WHERE fence = ?2 OR until_ms < ?3";
+        let values = params![host, number(fence), number(now_ms), number(until_ms)];
+        Ok(self.execute("taking a lease", sql, values)? == 1)
+    }
+
+    fn release(&mut self, host: &str, fence: u64) -> Result<(), BookError> {
+        let sql = "DELETE FROM leases WHERE host = ?1 AND fence = ?2";
+        self.execute("ending a lease", sql, params![host, number(fence)]).map(drop)
+    }
+
+    fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
+        let sql = "INSERT INTO alive VALUES (?1, ?2) ON CONFLICT (host) DO UPDATE SET at_ms = ?2";
+        self.execute("a sign of life", sql, params![host, number(now_ms)]).map(drop)
+    }
+
+    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
+        let sql = "SELECT 1 FROM alive WHERE host = ?1 AND at_ms >= ?2
+                   UNION SELECT 1 FROM leases WHERE host = ?1 AND until_ms >= ?3";
+        let since = number(now_ms.saturating_sub(SILENCE_MS));
+        let values = params![host, since, number(now_ms)];
+        let found = self.connection.query_row(sql, values, |_| Ok(())).optional();
+        found.map(|found| found.is_some()).map_err(self.sqlite("reading a sign of life"))
+    }
+}
+
+impl Archive for SqliteBook {
+    fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        for job in jobs {
+            let values = params![
+                job.job,
+                job.experiment,
+                job.host,
+                State::Planned.name(),
+                job.attempt,
+                0,
+                json(&job.args),
+                number(job.not_after_ms)
+            ];
+            let sql = "INSERT OR IGNORE INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            self.execute("planning a job", sql, values)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
+        let Some(next) = entry.state.after(event) else { return Ok(false) };
+        let sql = "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4";
+        let fence = number(entry.job.fence);
+        let values = params![next.name(), entry.job.job, entry.state.name(), fence];
+        Ok(self.execute("moving a job on", sql, values)? == 1)
+    }
+
+    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
+        let fence = self.new_fence()?;
+        let Some(next) = entry.state.after(Event::Give) else { return Ok(None) };
+        let sql =
+            "UPDATE jobs SET state = ?1, fence = ?2 WHERE job = ?3 AND state = ?4 AND fence = ?5";
+        let old = number(entry.job.fence);
+        let values = params![next.name(), number(fence), entry.job.job, entry.state.name(), old];
+        let moved = self.execute("giving a job", sql, values)? == 1;
+        Ok(moved.then(|| Entry { job: Job { fence, ..entry.job.clone() }, state: next }))
+    }
+
+    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
+        let Some(next) = entry.state.after(Event::Again) else { return Ok(false) };
+        let fence = number(self.new_fence()?);
+        let sql = "UPDATE jobs SET state = ?1, attempt = attempt + 1, fence = ?2
+                   WHERE job = ?3 AND state = ?4 AND fence = ?5";
+        let old = number(entry.job.fence);
+        let values = params![next.name(), fence, entry.job.job, entry.state.name(), old];
+        Ok(self.execute("planning another attempt", sql, values)? == 1)
+    }
+
+    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+        if !entry.state.can_end_as(row.state) {
+            return Ok(false);
+        }
+        let last = if row.state.is_final() { row.state } else { State::Stored };
+        let path = self.path.clone();
+        let failed =
+            |source| BookError::Sqlite { path: path.clone(), doing: "ending a job", source };
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(failed)?;
+        let moved = transaction
+            .execute(
+                "UPDATE jobs SET state = ?1 WHERE job = ?2 AND state = ?3 AND fence = ?4",
+                params![last.name(), row.job, entry.state.name(), number(entry.job.fence)],
+            )
+            .map_err(failed)?;
+        if moved != 1 {
+            return Ok(false);
+        }
+        let values = params![row.job, row.host, row.attempt, row.state.name(), row.body];
+        transaction
+            .execute("INSERT INTO outcomes VALUES (?1, ?2, ?3, ?4, ?5)", values)
+            .map_err(failed)?;
+        transaction.commit().map_err(failed)?;
+        Ok(true)
+    }
+
+    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
+        Ok(self.select("WHERE job = ?1", Some(job))?.pop())
+    }
+
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+        match experiment {
+            Some(_) => self.select("WHERE experiment = ?1", experiment),
+            None => self.select("", None),
+        }
+    }
+
+    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+        let sql = "SELECT o.job, o.host, o.attempt, o.state, o.body FROM outcomes o
+                   JOIN jobs j ON j.job = o.job WHERE j.experiment = ?1 ORDER BY j.rowid";
+        let doing = self.sqlite("reading outcomes");
+        let mut statement = self.connection.prepare(sql).map_err(&doing)?;
+        let of = |row: &SqlRow<'_>| {
+            let text = |at| row.get::<_, String>(at);
+            Ok((text(0)?, text(1)?, row.get(2)?, text(3)?, text(4)?))
+        };
+        let found = statement
+            .query_map([experiment], of)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(&doing)?;
+        found
+            .into_iter()
+            .map(|(job, host, attempt, state, body)| {
+                let state = State::of_name(&state).ok_or_else(|| self.garbled("state", state))?;
+                Ok(Row { job, host, attempt, state, body })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,213 @@
+//! Random faults: agents and coordinators that are killed between any two calls, messages that come twice
+//! or never, hosts that are silent, jobs that expire, an exchange that loses everything.
+
+use std::collections::BTreeSet;
+
+use model::Random;
+use wirepath_fleet::book::{
+    Agent, Archive, BookError, Coordinator, Entry, Event, Exchange, Job, Measured, Report, Row,
+    State,
+};
+
+use super::Pair;
+use super::suite::job;
+
+const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
+
+/// A book whose user is killed before one of its calls.
+struct Fused<B> {
+    book: B,
+    /// Calls that are left.
+    calls: u64,
+}
+
+impl<B> Fused<B> {
+    fn burn(&mut self) -> Result<&mut B, BookError> {
+        let killed = || BookError::Garbled { path: "".into(), what: "kill", why: String::new() };
+        self.calls = self.calls.checked_sub(1).ok_or_else(killed)?;
+        Ok(&mut self.book)
+    }
+}
+
+impl<B: Exchange> Exchange for Fused<B> {
+    fn send(&mut self, job: &Job) -> Result<(), BookError> {
+        self.burn()?.send(job)
+    }
+    fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
+        self.burn()?.next(host)
+    }
+    fn report(&mut self, report: &Report) -> Result<(), BookError> {
+        self.burn()?.report(report)
+    }
+    fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError> {
+        self.burn()?.reports()
+    }
+    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
+        self.burn()?.acknowledge(number)
+    }
+    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
+        self.burn()?.confirm(fence)
+    }
+    fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
+        self.burn()?.is_confirmed(fence)
+    }
+    fn lease(&mut self, host: &str, fence: u64, now: u64, until: u64) -> Result<bool, BookError> {
+        self.burn()?.lease(host, fence, now, until)
+    }
+    fn release(&mut self, host: &str, fence: u64) -> Result<(), BookError> {
+        self.burn()?.release(host, fence)
+    }
+    fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
+        self.burn()?.beat(host, now_ms)
+    }
+    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
+        self.burn()?.is_alive(host, now_ms)
+    }
+}
+
+impl<B: Archive> Archive for Fused<B> {
+    fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        self.burn()?.plan(jobs)
+    }
+    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
+        self.burn()?.step(entry, event)
+    }
+    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
+        self.burn()?.give(entry)
+    }
+    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
+        self.burn()?.again(entry)
+    }
+    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+        self.burn()?.close(entry, row)
+    }
+    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
+        self.burn()?.entry(job)
+    }
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+        self.burn()?.entries(experiment)
+    }
+    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+        self.burn()?.rows(experiment)
+    }
+}
+
+struct World<'a, P: Pair> {
+    pair: &'a P,
+    random: Random,
+    now_ms: u64,
+    agents: Vec<Agent>,
+    coordinator: Coordinator,
+    /// Fences whose measurement began.
+    begun: Vec<u64>,
+    /// Kills of agents, and reports that were lost.
+    kills: usize,
+}
+
+impl<P: Pair> World<'_, P> {
+    fn agent_turn(&mut self, at: usize, is_killed: bool) {
+        let calls = if is_killed { self.random.below(14) } else { u64::MAX };
+        let mut book = Fused { book: self.pair.open(), calls };
+        // A kill between two writes to the agent's own disk.
+        let kill_at = if is_killed { self.random.below(6) } else { u64::MAX };
+        let (begun, mut moments) = (&mut self.begun, 0);
+        let measure = |job: &Job| {
+            begun.push(job.fence);
+            Measured::Done(format!("{} {}", job.job, job.attempt))
+        };
+        let goes_on = |_| {
+            moments += 1;
+            moments <= kill_at
+        };
+        let ended = self.agents[at].turn(&mut book, self.now_ms, measure, goes_on);
+        assert!(is_killed || ended.is_ok(), "{ended:?}");
+        if is_killed {
+            self.kills += 1;
+            self.agents[at] = Agent::start(HOSTS[at], self.pair.outbox(HOSTS[at])).unwrap();
+        }
+    }
+
+    fn coordinator_turn(&mut self, is_killed: bool) -> bool {
+        let calls = if is_killed { self.random.below(20) } else { u64::MAX };
+        let mut exchange = Fused { book: self.pair.open(), calls };
+        let calls = if is_killed { self.random.below(20) } else { u64::MAX };
+        let mut archive = Fused { book: self.pair.open(), calls };
+        let ended = self.coordinator.turn(&mut exchange, &mut archive, self.now_ms);
+        assert!(is_killed || ended.is_ok(), "{ended:?}");
+        if is_killed {
+            self.coordinator = Coordinator::new("e");
+        }
+        ended.unwrap_or(false)
+    }
+
+    fn fault(&mut self) {
+        let mut book = self.pair.open();
+        match self.random.below(5) {
+            0 => {
+                let entries = book.entries(None).unwrap();
+                let entry = &entries[self.random.below(entries.len() as u64) as usize];
+                if entry.state == State::Given || entry.state == State::Running {
+                    book.send(&entry.job).unwrap();
+                }
+            }
+            1 => {
+                for (_, report) in book.reports().unwrap() {
+                    book.report(&report).unwrap();
+                }
+            }
+            2 => self.now_ms += self.random.below(45_000),
+            3 => {
+                self.pair.wipe_exchange();
+                self.kills += HOSTS.len();
+                self.coordinator = Coordinator::new("e");
+            }
+            _ => self.now_ms += 1_000,
+        }
+    }
+}
+
+/// Runs one combination of faults, and then lets all jobs end.
+pub(crate) fn run(pair: &impl Pair, seed: u64) {
+    let mut random = Random::new(seed, 3);
+    let mut jobs: Vec<Job> = (0..9).map(|at| job(&format!("j{at}"), HOSTS[at % 3])).collect();
+    for job in &mut jobs {
+        if random.below(5) == 0 {
+            job.not_after_ms = random.below(60_000);
+        }
+    }
+    pair.open().plan(&jobs).unwrap();
+    let start = |host: &&str| Agent::start(*host, pair.outbox(host)).unwrap();
+    let agents = HOSTS.iter().map(start).collect();
+    let coordinator = Coordinator::new("e");
+    let mut world =
+        World { pair, random, now_ms: 0, agents, coordinator, begun: Vec::new(), kills: 0 };
+    for _ in 0..30 {
+        let is_killed = world.random.below(3) == 0;
+        match world.random.below(6) {
+            0 => world.fault(),
+            1 | 2 => drop(world.coordinator_turn(is_killed)),
+            _ => {
+                let at = world.random.below(3) as usize;
+                world.agent_turn(at, is_killed);
+            }
+        }
+    }
+    let has_ended = (0..100).any(|_| {
+        world.now_ms += 5_000;
+        (0..HOSTS.len()).for_each(|at| world.agent_turn(at, false));
+        world.coordinator_turn(false)
+    });
+    let mut book = pair.open();
+    let entries = book.entries(Some("e")).unwrap();
+    assert!(has_ended, "seed {seed}: {entries:?}");
+    let rows = book.rows("e").unwrap();
+    let named: BTreeSet<&str> = rows.iter().map(|row| row.job.as_str()).collect();
+    assert_eq!((rows.len(), named.len()), (jobs.len(), jobs.len()), "seed {seed}: {rows:?}");
+    for row in rows.iter().filter(|row| row.state == State::Done) {
+        assert_eq!(row.body, format!("{} {}", row.job, row.attempt), "seed {seed}");
+    }
+    let once: BTreeSet<u64> = world.begun.iter().copied().collect();
+    assert_eq!(once.len(), world.begun.len(), "seed {seed}: a fence was measured twice");
+    let bound = jobs.len() + world.kills;
+    assert!(world.begun.len() <= bound, "seed {seed}: {} begun, {bound}", world.begun.len());
+}

@@ -1,0 +1,172 @@
+//! Tests of any pair of exchange and archive.
+
+use wirepath_fleet::book::{
+    ATTEMPTS_MAX, Agent, Archive, Coordinator, Event, Exchange, Job, Measured, Moment, Report, Row,
+    SILENCE_MS, State, VERSION,
+};
+
+use super::Pair;
+
+pub(crate) fn job(name: &str, host: &str) -> Job {
+    Job {
+        v: VERSION,
+        job: name.into(),
+        experiment: "e".into(),
+        host: host.into(),
+        attempt: 1,
+        fence: 0,
+        args: vec!["probe".into(), "--load".into(), "ping".into()],
+        not_after_ms: 1_000_000,
+    }
+}
+
+fn measured(job: &Job) -> Measured {
+    Measured::Done(format!("{} {}", job.job, job.attempt))
+}
+
+fn states(book: &mut impl Archive) -> Vec<State> {
+    book.entries(Some("e")).unwrap().iter().map(|entry| entry.state).collect()
+}
+
+fn ends(book: &mut impl Archive) -> Vec<(String, u32, State)> {
+    book.rows("e").unwrap().into_iter().map(|row| (row.job, row.attempt, row.state)).collect()
+}
+
+pub(crate) fn job_passes_all_its_states_once(pair: &impl Pair) {
+    let (mut book, mut exchange) = (pair.open(), pair.open());
+    book.plan(&[job("a", "h1"), job("b", "h1"), job("c", "h2")]).unwrap();
+    book.plan(&[job("a", "h9")]).unwrap();
+    assert_eq!(states(&mut book), [State::Planned; 3], "planned once");
+    let mut coordinator = Coordinator::new("e");
+    assert!(!coordinator.turn(&mut exchange, &mut book, 1).unwrap());
+    assert_eq!(states(&mut book), [State::Given, State::Planned, State::Given], "one a host");
+    let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
+    let mut other = Agent::start("h2", pair.outbox("h2")).unwrap();
+    agent.turn(&mut pair.open(), 2, measured, |_| true).unwrap();
+    let given = exchange.next("h1").unwrap().unwrap();
+    assert_eq!((given.args.len(), given.attempt), (3, 1));
+    agent.turn(&mut pair.open(), 3, |_| panic!("measured twice"), |_| true).unwrap();
+    other.turn(&mut pair.open(), 3, |_| Measured::Failed("no".into()), |_| true).unwrap();
+    coordinator.turn(&mut exchange, &mut book, 4).unwrap();
+    assert_eq!(states(&mut book), [State::Stored, State::Given, State::Stored]);
+    agent.turn(&mut pair.open(), 5, |_| Measured::Refused("not here".into()), |_| true).unwrap();
+    assert!(coordinator.turn(&mut exchange, &mut book, 6).unwrap());
+    let expected = [("a", State::Done), ("b", State::Refused), ("c", State::Failed)]
+        .map(|(n, s)| (n.into(), 1, s));
+    assert_eq!(ends(&mut book), expected);
+    assert_eq!(book.rows("e").unwrap()[0].body, "a 1");
+    assert!(book.rows("other").unwrap().is_empty());
+    agent.turn(&mut pair.open(), 7, measured, |_| true).unwrap();
+    assert!(pair.outbox("h1").all().unwrap().is_empty(), "forgotten once confirmed");
+}
+
+pub(crate) fn steps_need_the_expected_state_and_fence(pair: &impl Pair) {
+    let mut book = pair.open();
+    book.plan(&[job("a", "h1")]).unwrap();
+    let planned = book.entry("a").unwrap().unwrap();
+    assert!(!book.step(&planned, Event::Begin).unwrap(), "not a step of this state");
+    let given = book.give(&planned).unwrap().unwrap();
+    assert!(given.job.fence > planned.job.fence);
+    assert!(book.give(&planned).unwrap().is_none(), "a coordinator that was replaced");
+    assert!(book.step(&given, Event::Accept).unwrap());
+    assert!(!book.step(&given, Event::Accept).unwrap());
+    let accepted = book.entry("a").unwrap().unwrap();
+    assert!(book.again(&accepted).unwrap());
+    assert!(!book.again(&accepted).unwrap());
+    let again = book.entry("a").unwrap().unwrap();
+    assert_eq!((again.state, again.job.attempt), (State::Planned, 2));
+    assert_ne!(again.job.fence, accepted.job.fence);
+    let row =
+        |state| Row { job: "a".into(), host: "h1".into(), attempt: 2, state, body: String::new() };
+    assert!(!book.close(&accepted, &row(State::Done)).unwrap(), "an older fence");
+    assert!(!book.close(&again, &row(State::Done)).unwrap(), "never measured");
+    assert!(book.close(&again, &row(State::Cancelled)).unwrap());
+    assert!(!book.close(&again, &row(State::Cancelled)).unwrap());
+    assert_eq!(ends(&mut book).len(), 1);
+    assert!(book.entry("b").unwrap().is_none());
+}
+
+pub(crate) fn agent_restarted_in_a_measurement_reports_it_as_interrupted(pair: &impl Pair) {
+    let mut book = pair.open();
+    book.plan(&[job("a", "h1")]).unwrap();
+    let mut coordinator = Coordinator::new("e");
+    let mut now = 0;
+    for attempt in 1..=ATTEMPTS_MAX {
+        // Longer than a lease of the agent that ended.
+        now += 40_000;
+        coordinator.turn(&mut pair.open(), &mut book, now).unwrap();
+        let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
+        agent.turn(&mut pair.open(), now, measured, |at| at != Moment::Begun).unwrap();
+        let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
+        agent.turn(&mut pair.open(), now, |_| panic!("begun again"), |_| true).unwrap();
+        assert_eq!(book.entry("a").unwrap().unwrap().job.attempt, attempt);
+        coordinator.turn(&mut pair.open(), &mut book, now).unwrap();
+    }
+    assert_eq!(ends(&mut book), [("a".into(), ATTEMPTS_MAX, State::Interrupted)]);
+}
+
+pub(crate) fn lease_has_one_owner_until_it_ends(pair: &impl Pair) {
+    let mut exchange = pair.open();
+    assert!(exchange.lease("h1", 5, 100, 200).unwrap());
+    assert!(!exchange.lease("h1", 6, 150, 250).unwrap());
+    assert!(exchange.lease("h1", 5, 150, 300).unwrap(), "renewed");
+    assert!(!exchange.lease("h1", 6, 300, 400).unwrap());
+    assert!(exchange.lease("h1", 6, 301, 400).unwrap(), "ended");
+    exchange.release("h1", 5).unwrap();
+    assert!(!exchange.lease("h1", 7, 302, 400).unwrap(), "released by another fence");
+    assert!(exchange.is_alive("h1", 400).unwrap(), "by its lease");
+    exchange.release("h1", 6).unwrap();
+    assert!(exchange.lease("h1", 7, 303, 304).unwrap());
+    assert!(!exchange.is_alive("h1", 10 * SILENCE_MS).unwrap());
+    exchange.beat("h1", 10 * SILENCE_MS).unwrap();
+    assert!(exchange.is_alive("h1", 11 * SILENCE_MS).unwrap());
+    assert!(!exchange.is_alive("h1", 11 * SILENCE_MS + 1).unwrap());
+}
+
+pub(crate) fn late_report_of_a_lost_job_changes_nothing(pair: &impl Pair) {
+    let mut book = pair.open();
+    book.plan(&[job("a", "h1")]).unwrap();
+    let mut coordinator = Coordinator::new("e");
+    coordinator.turn(&mut pair.open(), &mut book, 0).unwrap();
+    let given = pair.open().next("h1").unwrap().unwrap();
+    let report = |state, body: &str| Report {
+        v: VERSION,
+        job: "a".into(),
+        host: "h1".into(),
+        attempt: 1,
+        fence: given.fence,
+        state,
+        body: body.into(),
+    };
+    let mut exchange = pair.open();
+    exchange.report(&report(State::Running, "")).unwrap();
+    coordinator.turn(&mut exchange, &mut book, 100_000).unwrap();
+    let again = book.entry("a").unwrap().unwrap();
+    assert_eq!((again.state, again.job.attempt), (State::Planned, 2), "silent: another attempt");
+    // The host was stopped, and wakes with its old result.
+    exchange.report(&report(State::Done, "late")).unwrap();
+    exchange.report(&report(State::Done, "late")).unwrap();
+    coordinator.turn(&mut exchange, &mut book, 100_001).unwrap();
+    assert_eq!(states(&mut book), [State::Given]);
+    assert!(exchange.is_confirmed(given.fence).unwrap(), "the agent may forget it");
+    assert!(exchange.reports().unwrap().is_empty());
+    let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
+    agent.turn(&mut exchange, 100_002, measured, |_| true).unwrap();
+    assert!(coordinator.turn(&mut exchange, &mut book, 100_003).unwrap());
+    assert_eq!(book.rows("e").unwrap()[0].body, "a 2");
+}
+
+pub(crate) fn expired_and_cancelled_jobs_have_a_row(pair: &impl Pair) {
+    let mut book = pair.open();
+    let early = Job { not_after_ms: 10, ..job("a", "h1") };
+    book.plan(&[early, job("b", "h1")]).unwrap();
+    let mut coordinator = Coordinator::new("e");
+    coordinator.turn(&mut pair.open(), &mut book, 5).unwrap();
+    let mut agent = Agent::start("h1", pair.outbox("h1")).unwrap();
+    agent.turn(&mut pair.open(), 11, |_| panic!("too late"), |_| true).unwrap();
+    coordinator.turn(&mut pair.open(), &mut book, 11).unwrap();
+    coordinator.cancel(&mut book, "stopped").unwrap();
+    assert!(coordinator.turn(&mut pair.open(), &mut book, 12).unwrap());
+    let expected = [("a".into(), 1, State::Expired), ("b".into(), 1, State::Cancelled)];
+    assert_eq!(ends(&mut book), expected);
+}

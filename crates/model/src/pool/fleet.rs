@@ -1,0 +1,394 @@
+//! Pooled outcome of one experiment on many hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Question, answers, discoveries, effect, hosts_needed};
+use crate::pairs::Pairs;
+use crate::{
+    ArmKind, ArmOutcome, Better, Ended, Floor, Machine, MetricOutcome, Outcome, Verdict, Warning,
+};
+
+/// Fewest hosts that have a pooled verdict.
+pub const HOSTS_MIN: usize = 6;
+
+/// Version of the form of [`PooledOutcome`]; raised when a field changes its meaning.
+pub const POOLED_SCHEMA: u32 = 1;
+
+/// A host's part in the experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HostRun {
+    /// Name of the host.
+    pub host: String,
+    /// Id of its experiment; `None` without an outcome.
+    pub id: Option<String>,
+    /// Its machine; `None` without an outcome.
+    pub machine: Option<Machine>,
+    /// Reason for a missing outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Effect of an arm on one host, told from all hosts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// Better, at a false-discovery rate of 5 % over the hosts.
+    Helped,
+    /// Worse, at the same rate.
+    Hurt,
+    /// Neither is shown.
+    Undecided,
+}
+
+/// One arm in one metric on one host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HostLine {
+    /// Name of the host.
+    pub host: String,
+    /// Arm over baseline; `None` without a figure.
+    pub ratio: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// The host's own verdict.
+    pub verdict: Option<Verdict>,
+    /// Effect on this host.
+    pub side: Side,
+    /// Reason for a missing figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// One metric of one arm on all hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PooledMetric {
+    /// Direction of improvement.
+    pub better: Better,
+    /// Hosts of the experiment, those without a figure included.
+    pub hosts: u32,
+    /// Hosts without a figure.
+    pub missing: u32,
+    /// Mean ratio over the hosts; `None` with too few hosts, or if refused.
+    pub ratio: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Standard deviation of the logarithm of the hosts' true ratios.
+    pub tau: Option<f64>,
+    /// Lower end of the 95 % interval of the next host's ratio.
+    pub next_low: Option<f64>,
+    /// Upper end.
+    pub next_high: Option<f64>,
+    /// Two-sided p-value: the larger of that of the mean and of the signed ranks.
+    pub p: Option<f64>,
+    /// `p` corrected for all verdicts of the experiment (Holm).
+    pub p_adjusted: Option<f64>,
+    /// Pooled interval of the control arms.
+    pub floor: Option<Floor>,
+    /// Hosts that are helped, at a false-discovery rate of 5 %.
+    pub helped: u32,
+    /// Hosts that are hurt, likewise.
+    pub hurt: u32,
+    /// Pooled verdict; `None` with too few hosts.
+    pub verdict: Option<Verdict>,
+    /// False if the verdict is better or worse on average and the next host may see no difference.
+    pub everywhere: Option<bool>,
+    /// The property of the hosts that explains most of their differences: a guess.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// Reason for a verdict that decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Every host, in the order of the experiment.
+    pub lines: Vec<HostLine>,
+}
+
+/// One arm on all hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PooledArm {
+    /// Unique within the experiment.
+    pub name: String,
+    /// Judged metrics by name.
+    pub metrics: BTreeMap<String, PooledMetric>,
+}
+
+/// One experiment on many hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PooledOutcome {
+    /// [`POOLED_SCHEMA`].
+    pub pooled: u32,
+    /// Path.
+    pub path: String,
+    /// Hosts, in the order given.
+    pub hosts: Vec<HostRun>,
+    /// Metrics the load judges by, most important first.
+    pub judged: Vec<String>,
+    /// Arms but the baseline and its control.
+    pub arms: Vec<PooledArm>,
+    /// Conditions that qualify the results.
+    pub warnings: Vec<Warning>,
+}
+
+/// Pools an experiment.
+///
+/// - `hosts`: name, and outcome or the reason for its absence.
+pub fn pool(hosts: &[(String, Result<Outcome, String>)]) -> PooledOutcome {
+    let outcomes = || hosts.iter().filter_map(|(_, outcome)| outcome.as_ref().ok());
+    let judged = outcomes().next().map(|first| first.judged.clone()).unwrap_or_default();
+    let names = arm_names(outcomes());
+    let asked: Vec<(&String, &String)> =
+        names.iter().flat_map(|arm| judged.iter().map(move |metric| (arm, metric))).collect();
+    let questions: Vec<Question> =
+        asked.iter().map(|(arm, metric)| question(hosts, arm, metric)).collect();
+    let mut arms: Vec<PooledArm> = names
+        .iter()
+        .map(|name| PooledArm { name: name.clone(), metrics: BTreeMap::new() })
+        .collect();
+    for (((arm, metric), question), answer) in asked.iter().zip(&questions).zip(answers(&questions))
+    {
+        let Some(place) = arms.iter_mut().find(|of| of.name == **arm) else { continue };
+        let pooled = pooled_metric(hosts, (arm, metric), question, answer);
+        place.metrics.insert((*metric).clone(), pooled);
+    }
+    PooledOutcome {
+        pooled: POOLED_SCHEMA,
+        path: outcomes().next().map(|first| first.path.clone()).unwrap_or_default(),
+        hosts: hosts.iter().map(host_run).collect(),
+        warnings: warnings(hosts, questions.len()),
+        judged,
+        arms,
+    }
+}
+
+fn host_run((host, outcome): &(String, Result<Outcome, String>)) -> HostRun {
+    let of = outcome.as_ref().ok();
+    HostRun {
+        host: host.clone(),
+        id: of.map(|outcome| outcome.id.clone()),
+        machine: of.map(|outcome| outcome.machine.clone()),
+        why: outcome.as_ref().err().cloned(),
+    }
+}
+
+/// Arms to judge of all hosts, each once, in the order of the first host that has it.
+fn arm_names<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let is_judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
+    outcomes
+        .flat_map(|outcome| outcome.arms.iter().filter(is_judged))
+        .filter(|arm| known.insert(arm.name.clone()))
+        .map(|arm| arm.name.clone())
+        .collect()
+}
+
+fn question(hosts: &[(String, Result<Outcome, String>)], arm: &str, metric: &str) -> Question {
+    let each = |of: fn(&Outcome, &str, &str) -> Option<Effect>| {
+        let effect = |(_, outcome): &(String, Result<Outcome, String>)| {
+            outcome.as_ref().ok().and_then(|outcome| of(outcome, arm, metric))
+        };
+        hosts.iter().map(effect).collect()
+    };
+    let better = hosts.iter().find_map(|(_, outcome)| {
+        Some(metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric)?.better)
+    });
+    Question {
+        effects: each(arm_effect),
+        control: each(|outcome, _, metric| control_effect(outcome, metric)),
+        better: better.unwrap_or(Better::Lower),
+    }
+}
+
+fn metric_of<'a>(
+    outcome: &'a Outcome,
+    is_arm: impl Fn(&ArmOutcome) -> bool,
+    metric: &str,
+) -> Option<&'a MetricOutcome> {
+    outcome.arms.iter().find(|arm| is_arm(arm))?.metrics.get(metric)
+}
+
+fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
+    let of = metric_of(outcome, |of| of.name == arm, metric).filter(|_| is_complete(outcome))?;
+    // A figure that a host refuses is not used through its trials.
+    of.ratio.filter(|_| is_figure(of))?;
+    let base = metric_of(outcome, |of| of.kind == ArmKind::Baseline, metric)?;
+    let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric);
+    let control = control.map(|control| control.trials.as_slice());
+    let blocks = outcome.blocks as usize;
+    effect(&Pairs::new(&of.trials, &base.trials, control, blocks, of.better).log_ratios)
+}
+
+/// True unless the run ended when it looked good, or bad.
+fn is_complete(outcome: &Outcome) -> bool {
+    !matches!(outcome.ended, Ended::Interrupted | Ended::Unfinished)
+}
+
+fn is_figure(metric: &MetricOutcome) -> bool {
+    !matches!(metric.verdict, Some(Verdict::Refused | Verdict::Unsupported | Verdict::NotEffective))
+}
+
+fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
+    let base = metric_of(outcome, |of| of.kind == ArmKind::Baseline, metric)?;
+    let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric)
+        .filter(|_| is_complete(outcome))?;
+    let blocks = outcome.blocks as usize;
+    effect(&Pairs::new(&control.trials, &base.trials, None, blocks, base.better).log_ratios)
+}
+
+fn pooled_metric(
+    hosts: &[(String, Result<Outcome, String>)],
+    (arm, metric): (&str, &str),
+    question: &Question,
+    answer: super::Answer,
+) -> PooledMetric {
+    let lines = lines(hosts, (arm, metric), question);
+    let count = |side| lines.iter().filter(|line| line.side == side).count() as u32;
+    let ratio = |of: fn(&super::Pooled) -> f64| answer.pooled.as_ref().map(|p| of(p).exp());
+    let (next_low, next_high) = (ratio(|p| p.prediction.0), ratio(|p| p.prediction.1));
+    let floor = answer.floor.unwrap_or(Floor { low: 1.0, high: 1.0 });
+    let differs = answer.verdict.is_some_and(Verdict::differs);
+    let everywhere = next_low
+        .zip(next_high)
+        .filter(|_| differs)
+        .map(|(low, high)| low > floor.high || high < floor.low);
+    let has_split = answer.pooled.is_some() && everywhere != Some(true);
+    PooledMetric {
+        better: question.better,
+        hosts: hosts.len() as u32,
+        missing: question.effects.iter().filter(|effect| effect.is_none()).count() as u32,
+        ratio: ratio(|p| p.mean),
+        low: ratio(|p| p.interval.0),
+        high: ratio(|p| p.interval.1),
+        tau: answer.pooled.map(|pooled| pooled.tau),
+        next_low,
+        next_high,
+        p: answer.p,
+        p_adjusted: answer.p_adjusted,
+        floor: answer.floor,
+        helped: count(Side::Helped),
+        hurt: count(Side::Hurt),
+        verdict: answer.verdict,
+        everywhere,
+        split: has_split.then(|| split(hosts, &question.effects)).flatten(),
+        why: answer.why,
+        lines,
+    }
+}
+
+fn lines(
+    hosts: &[(String, Result<Outcome, String>)],
+    (arm, metric): (&str, &str),
+    question: &Question,
+) -> Vec<HostLine> {
+    let found: Vec<Option<&MetricOutcome>> = hosts
+        .iter()
+        .map(|(_, outcome)| metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric))
+        .collect();
+    let figures: Vec<Option<&MetricOutcome>> =
+        found.iter().zip(&question.effects).map(|(of, effect)| effect.and(*of)).collect();
+    let p: Vec<f64> = figures.iter().map(|of| of.and_then(|of| of.p).unwrap_or(1.0)).collect();
+    let is_found = discoveries(&p);
+    let line = |at: usize| {
+        let (host, outcome) = &hosts[at];
+        let (effect, figure) = (question.effects[at], figures[at]);
+        HostLine {
+            host: host.clone(),
+            ratio: figure.and_then(|of| of.ratio),
+            low: figure.and_then(|of| of.low),
+            high: figure.and_then(|of| of.high),
+            verdict: found[at].and_then(|of| of.verdict),
+            side: side(effect.filter(|_| is_found[at]), question.better),
+            why: effect.is_none().then(|| missing_reason(outcome, found[at])),
+        }
+    };
+    (0..hosts.len()).map(line).collect()
+}
+
+fn side(effect: Option<Effect>, better: Better) -> Side {
+    match (effect.map(|effect| effect.log_ratio < 0.0), better) {
+        (None, _) => Side::Undecided,
+        (Some(true), Better::Lower) | (Some(false), Better::Higher) => Side::Helped,
+        _ => Side::Hurt,
+    }
+}
+
+fn missing_reason(outcome: &Result<Outcome, String>, metric: Option<&MetricOutcome>) -> String {
+    match (outcome, metric) {
+        (Err(why), _) => why.clone(),
+        (Ok(outcome), _) if !is_complete(outcome) => "its run was interrupted".into(),
+        (Ok(_), None) => "the arm did not run there".into(),
+        (Ok(_), Some(metric)) => {
+            metric.why.clone().unwrap_or_else(|| "too few blocks, or most trials failed".into())
+        }
+    }
+}
+
+/// Share of the hosts' differences that a property must explain to be named.
+const SPLIT_MIN: f64 = 0.5;
+
+/// A property of machines, by name.
+type Property = (&'static str, fn(&Machine) -> &str);
+
+/// The property by whose values the hosts' effects differ most.
+fn split(
+    hosts: &[(String, Result<Outcome, String>)],
+    effects: &[Option<Effect>],
+) -> Option<String> {
+    let properties: [Property; 3] =
+        [("kernel", |m| &m.kernel), ("CPU", |m| &m.cpu), ("interface", |m| &m.nic)];
+    let explained = |(name, property): Property| {
+        let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for ((_, outcome), effect) in hosts.iter().zip(effects) {
+            if let (Ok(outcome), Some(effect)) = (outcome, effect) {
+                groups.entry(property(&outcome.machine)).or_default().push(effect.log_ratio);
+            }
+        }
+        Some((explained_share(&groups)?, name.to_owned()))
+    };
+    let best = properties.into_iter().filter_map(explained).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 >= SPLIT_MIN).then_some(best.1)
+}
+
+/// Share of the variance between groups; `None` unless there are two groups of two hosts and more.
+fn explained_share(groups: &BTreeMap<&str, Vec<f64>>) -> Option<f64> {
+    if groups.len() < 2 || groups.values().any(|group| group.len() < 2) {
+        return None;
+    }
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let squares = |of: &[f64], around: f64| of.iter().map(|v| (v - around).powi(2)).sum::<f64>();
+    let all: Vec<f64> = groups.values().flatten().copied().collect();
+    let within: f64 = groups.values().map(|group| squares(group, mean(group))).sum();
+    let total = squares(&all, mean(&all));
+    (total > 0.0).then(|| 1.0 - within / total)
+}
+
+fn warnings(hosts: &[(String, Result<Outcome, String>)], questions: usize) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut warn =
+        |what: String, advice: &str| found.push(Warning { what, advice: advice.to_owned() });
+    let needed = hosts_needed(questions);
+    if hosts.len() >= HOSTS_MIN && hosts.len() < needed {
+        let what =
+            format!("{} hosts cannot decide {questions} figures; {needed} hosts can", hosts.len());
+        warn(what, "give fewer arms, or more hosts");
+    }
+    let is_distrusted = |(_, outcome): &&(String, Result<Outcome, String>)| {
+        outcome.as_ref().is_ok_and(|outcome| !outcome.distrusted().is_empty())
+    };
+    let names: Vec<&str> =
+        hosts.iter().filter(is_distrusted).map(|(host, _)| host.as_str()).collect();
+    if !names.is_empty() {
+        let what = format!("the baseline differs from itself on {}", names.join(", "));
+        warn(what, "something else moved the figures there; run again on quiet hosts");
+    }
+    found
+}

@@ -1,0 +1,100 @@
+//! The rule of pooled verdicts against simulated fleets: how often it is wrong, and what it finds.
+//!
+//! Hosts of 14 blocks with noise of 2 to 20 %, whose true effects differ by 5 %.
+//! `cargo test -p wirepath-model --test pool_worlds -- --nocapture` prints the shares.
+
+use wirepath_model::pool::{Answer, Effect, Question, answers, effect};
+use wirepath_model::{Better, Random, Verdict, statistics};
+
+const FLEETS: u64 = 2_000;
+const BLOCKS: usize = 14;
+/// Standard deviation of the hosts' true effects.
+const TAU: f64 = 0.05;
+
+fn host(random: &mut Random, mean: f64, tau: f64) -> (Option<Effect>, Option<Effect>) {
+    let noise = 0.02 + 0.18 * random.unit();
+    let own = mean + tau * random.normal();
+    let mut of = |effect_of: f64| {
+        let logs: Vec<f64> = (0..BLOCKS).map(|_| effect_of + noise * random.normal()).collect();
+        effect(&logs)
+    };
+    (of(own), of(0.0))
+}
+
+fn fleet(seed: u64, hosts: usize, mean: f64) -> Question {
+    let mut random = Random::new(seed, hosts as u64);
+    let (effects, control) = (0..hosts).map(|_| host(&mut random, mean, TAU)).unzip();
+    Question { effects, control, better: Better::Lower }
+}
+
+/// Shares of fleets that are called different.
+struct Shares {
+    /// By the interval of Hartung and Knapp and the signed ranks.
+    found: f64,
+    /// By the whole rule, with the floor.
+    called: f64,
+}
+
+fn shares(hosts: usize, mean: f64, fleets: u64) -> Shares {
+    let (mut found, mut called) = (0, 0);
+    for seed in 0..fleets {
+        let answer = answers(&[fleet(seed, hosts, mean)]).remove(0);
+        found += u64::from(answer.p.is_some_and(|p| p < 0.05));
+        called += u64::from(differs(&answer));
+    }
+    let share = |count: u64| count as f64 / fleets as f64;
+    let shares = Shares { found: share(found), called: share(called) };
+    println!("{hosts} hosts, {mean}: found {}, called {}", shares.found, shares.called);
+    shares
+}
+
+fn differs(answer: &Answer) -> bool {
+    answer.verdict.is_some_and(Verdict::differs)
+}
+
+#[test]
+fn fleets_without_an_effect_are_seldom_called_different() {
+    for hosts in [6, 8, 20, 50] {
+        let bound = if hosts == 6 { 0.08 } else { 0.05 };
+        let Shares { found, called } = shares(hosts, 0.0, FLEETS);
+        assert!(found <= bound && called <= found, "{hosts} hosts: {found}");
+    }
+}
+
+/// Several questions of one fleet, all without an effect.
+#[test]
+fn many_questions_fool_no_more_fleets_than_one() {
+    let fooled = (0..1_000)
+        .filter(|seed| {
+            let questions: Vec<Question> =
+                (0..12).map(|at| fleet(seed * 100 + at, 20, 0.0)).collect();
+            answers(&questions).iter().any(differs)
+        })
+        .count();
+    assert!(fooled <= 50, "{fooled} of 1000");
+}
+
+#[test]
+fn effects_are_found() {
+    assert!(shares(8, -0.05, FLEETS).found > 0.33);
+    let Shares { found, called } = shares(20, -0.05, FLEETS);
+    assert!(found > 0.84 && called > 0.60);
+    assert!(shares(20, -0.10, 500).called > 0.98);
+}
+
+/// The pot of all trials is what the rule is there to replace: it must look as bad as it is.
+#[test]
+fn one_pot_of_all_trials_would_be_fooled() {
+    let fooled = (0..500)
+        .filter(|seed| {
+            let mut random = Random::new(*seed, 0);
+            let mut pot = Vec::new();
+            for _ in 0..20 {
+                let own = TAU * random.normal();
+                pot.extend((0..BLOCKS).map(|_| own + 0.05 * random.normal()));
+            }
+            statistics::p_value(&pot) < 0.05
+        })
+        .count();
+    assert!(fooled > 75, "{fooled} of 500");
+}

@@ -1,0 +1,129 @@
+//! One experiment on many hosts, in a terminal.
+
+use model::Verdict;
+use model::pool::{HostLine, PooledMetric, PooledOutcome, Side};
+
+use super::Style;
+use crate::screen::{Cell, Column, Screen, Tone};
+use crate::{units, wording};
+
+/// Formats a pooled outcome: for each judged metric the verdicts over all hosts, then each host.
+pub fn pooled(outcome: &PooledOutcome, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    let hosts = units::plural(outcome.hosts.len() as u32, "host");
+    screen.heading(&format!("{} on {hosts}", outcome.path));
+    for host in &outcome.hosts {
+        if let Some(why) = &host.why {
+            screen.item(&host.host, why, Tone::Bad);
+        }
+    }
+    for name in &outcome.judged {
+        let Some(first) = outcome.arms.iter().find_map(|arm| arm.metrics.get(name)) else {
+            continue;
+        };
+        screen.blank();
+        let better = wording::better(first.better);
+        screen.heading(&format!("{} ({better})", wording::metric(name)));
+        over_all(&mut screen, outcome, name);
+        each_host(&mut screen, outcome, name);
+    }
+    for warning in &outcome.warnings {
+        screen.blank();
+        screen.item(&warning.what, &warning.advice, Tone::Doubt);
+    }
+    screen.blank();
+    let method = "the host is the unit: the mean over hosts needs the interval of Hartung and Knapp beyond that of \
+                  the control arms (A/A), and p below 0.05 after Holm's correction; six hosts at least";
+    screen.paragraph("pooled  ", method, Tone::Dim);
+    screen.finish()
+}
+
+fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
+    let row = |arm: &str, metric: &PooledMetric| {
+        let interval = |low: Option<f64>, high: Option<f64>| {
+            low.zip(high).map_or("–".into(), |(low, high)| units::interval(low, high))
+        };
+        vec![
+            Cell::plain(arm),
+            Cell::plain(metric.ratio.map_or("–".into(), units::ratio)),
+            Cell::plain(interval(metric.low, metric.high)),
+            Cell::plain(interval(metric.next_low, metric.next_high)),
+            Cell::toned(in_words(metric), wording::tone(metric.verdict)),
+        ]
+    };
+    let rows = outcome.arms.iter().filter_map(|arm| Some(row(&arm.name, arm.metrics.get(name)?)));
+    screen.table(
+        &[
+            Column::left("arm").keep(),
+            Column::right("ratio").keep(),
+            Column::right("95 % interval").keep(),
+            Column::right("next host"),
+            Column::left("all hosts").keep(),
+        ],
+        rows.collect(),
+    );
+    for (arm, metric) in outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))) {
+        let counts = format!(
+            "helps on {}, hurts on {} of {} hosts",
+            metric.helped, metric.hurt, metric.hosts
+        );
+        let split = metric
+            .split
+            .as_ref()
+            .map(|split| format!("hosts differ most by {split}, which may explain it (a guess)"));
+        let parts = [Some(counts), metric.why.clone(), split];
+        let text = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        screen.item(&arm.name, &text, Tone::Plain);
+    }
+}
+
+/// The pooled verdict in words.
+fn in_words(metric: &PooledMetric) -> String {
+    match (metric.verdict, metric.everywhere) {
+        (None, _) => "no pooled verdict".into(),
+        (Some(verdict), Some(false)) if verdict.differs() => {
+            format!("{} on average, not everywhere", wording::verdict(verdict))
+        }
+        (Some(verdict), _) => wording::verdict(verdict).into(),
+    }
+}
+
+fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
+    let rows = outcome.arms.iter().flat_map(|arm| {
+        let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
+        lines.map(|line| host_row(&arm.name, line))
+    });
+    screen.table(
+        &[
+            Column::left("host").keep(),
+            Column::left("arm").keep(),
+            Column::right("ratio").keep(),
+            Column::right("95 % interval"),
+            Column::left("verdict").keep(),
+        ],
+        rows.collect(),
+    );
+    for arm in &outcome.arms {
+        let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
+        for (line, why) in lines.filter_map(|line| Some((line, line.why.as_ref()?))) {
+            screen.item(&format!("{} on {}", arm.name, line.host), why, Tone::Doubt);
+        }
+    }
+}
+
+fn host_row(arm: &str, line: &HostLine) -> Vec<Cell> {
+    let interval = line.low.zip(line.high).map(|(low, high)| units::interval(low, high));
+    let verdict = line.verdict.map_or("no figure", wording::verdict);
+    let text = match line.side {
+        Side::Helped if line.verdict != Some(Verdict::Better) => format!("{verdict}, helped"),
+        Side::Hurt if line.verdict != Some(Verdict::Worse) => format!("{verdict}, hurt"),
+        _ => verdict.into(),
+    };
+    vec![
+        Cell::plain(&line.host),
+        Cell::plain(arm),
+        Cell::plain(line.ratio.map_or("–".into(), units::ratio)),
+        Cell::plain(interval.unwrap_or_else(|| "–".into())),
+        Cell::toned(text, wording::tone(line.verdict)),
+    ]
+}
