@@ -44,8 +44,8 @@ pub use experiment::{Experiment, ExperimentPlan, MARGIN, OutcomeHeader, Replayed
 pub use fake::{Drift, FakeSource, FakeSwitch, FakeWorld};
 pub use gain::Gain;
 pub use measurement::{
-    Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram,
+    Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP, Refusal,
+    SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, latency_histogram, total,
 };
 pub use metrics::{describe, distribution, is_event_count, segment_stem, stated_unit};
 pub use outcome::{

@@ -91,7 +91,7 @@ fn parse(client: &[u8], server: &[u8], size_bytes: usize) -> Result<Measurement,
         "forward".into(),
         Delivery { sent_count, received_count, duplicated_count: None, reordered_count },
     );
-    let payload_bytes = received_count * size_bytes as u64;
+    let payload_bytes = received_count.saturating_mul(size_bytes as u64);
     measurement.throughput = Some(Throughput { interval_ns, received_count, payload_bytes });
     Ok(measurement)
 }
@@ -122,6 +122,16 @@ mod tests {
         let delivery = m.deliveries["forward"];
         assert_eq!((delivery.sent_count, delivery.received_count), (162_920, 81_388));
         assert_eq!(m.throughput.unwrap().interval_ns, 1_004_176_000);
+    }
+
+    #[test]
+    fn counts_of_the_largest_size_are_read_without_overflow() {
+        let client = br#"{"end":{"sum":{"packets":1e300}}}"#;
+        let server = br#"{"end":{"sum":{"packets":1e300,"lost_packets":0,"seconds":1e300},
+            "streams":[{"udp":{"out_of_order":1e300}}]}}"#;
+        let m = parse(client, server, 64).unwrap();
+        assert_eq!(m.deliveries["forward"].received_count, u64::MAX);
+        assert_eq!(m.throughput.unwrap().payload_bytes, u64::MAX);
     }
 
     #[test]
