@@ -5,7 +5,7 @@
 
 mod error;
 mod maintenance;
-mod measurement;
+pub(crate) mod measurement;
 mod packed;
 mod reading;
 mod schema;
