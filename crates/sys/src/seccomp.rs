@@ -2,6 +2,7 @@
 //!
 //! Source: kernel documentation, userspace-api/seccomp_filter.rst.
 
+mod pages;
 mod peer;
 
 use std::io;
