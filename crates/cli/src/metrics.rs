@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Failure;
 use crate::http::{Answer, Server};
+use crate::privileges;
 
 /// Parses `PORT`, which is on loopback, or `ADDRESS:PORT`.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -40,6 +41,7 @@ impl Metrics {
     ) {
         self.0.serve(
             || done.load(Ordering::Relaxed),
+            privileges::confine_pages,
             move |request| match request.path.as_str() {
                 "/metrics" => {
                     Answer::of("text/plain; version=0.0.4; charset=utf-8", text().into_bytes())

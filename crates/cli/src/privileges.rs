@@ -24,6 +24,20 @@ pub(crate) fn keep_only(kept: &[Capability]) -> Result<(), String> {
     capability::keep(kept).map_err(|e| refused(&e))
 }
 
+/// Takes system calls from a thread that answers requests from memory.
+pub(crate) fn confine_pages() -> std::io::Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    sys::seccomp::Confinement::of_pages()?.enter()?;
+    Ok(())
+}
+
+/// Takes system calls from a thread that answers requests from stored results.
+pub(crate) fn confine_stored_pages() -> std::io::Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    sys::seccomp::Confinement::of_stored_pages()?.enter()?;
+    Ok(())
+}
+
 fn refused(error: &std::io::Error) -> String {
     format!("cannot drop privileges: {}", chain(error))
 }

@@ -515,6 +515,10 @@ impl Pool {
             let new = || (crate::latency_histogram(), 0.0);
             let (pooled, lost) = self.latency.entry(segment.clone()).or_insert_with(new);
             *lost += measurement.lost_beside(histogram.len());
+            // A histogram cannot hold more samples than its total counts.
+            if pooled.len().checked_add(histogram.len()).is_none() {
+                continue;
+            }
             if pooled.add(histogram).is_err() {
                 for bucket in histogram.iter_recorded() {
                     let (value, count) = (bucket.value_iterated_to(), bucket.count_at_value());
@@ -529,7 +533,8 @@ impl Pool {
             }
         }
         for (name, count) in &measurement.counters {
-            *self.counters.entry(name.clone()).or_default() += count;
+            let counter = self.counters.entry(name.clone()).or_default();
+            *counter = counter.saturating_add(*count);
         }
     }
 }

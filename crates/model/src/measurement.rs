@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::SwitchId;
 
+/// Delivery of echoes that only their sender counts: what was sent, and what was answered.
+pub const ROUND_TRIP: &str = "round-trip";
+
 /// Direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -46,11 +49,11 @@ impl Default for Delivery {
 
 impl AddAssign for Delivery {
     fn add_assign(&mut self, other: Self) {
-        self.sent_count += other.sent_count;
-        self.received_count += other.received_count;
-        self.duplicated_count =
-            self.duplicated_count.zip(other.duplicated_count).map(|(own, more)| own + more);
-        self.reordered_count += other.reordered_count;
+        self.sent_count = self.sent_count.saturating_add(other.sent_count);
+        self.received_count = self.received_count.saturating_add(other.received_count);
+        let duplicated = self.duplicated_count.zip(other.duplicated_count);
+        self.duplicated_count = duplicated.map(|(own, more)| own.saturating_add(more));
+        self.reordered_count = self.reordered_count.saturating_add(other.reordered_count);
     }
 }
 
@@ -107,7 +110,7 @@ pub struct Cost {
 impl Cost {
     /// All CPU time, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
-        self.user_ns + self.system_ns + self.softirq_ns.unwrap_or(0)
+        total([self.user_ns, self.system_ns, self.softirq_ns.unwrap_or(0)])
     }
 }
 
@@ -173,6 +176,8 @@ pub struct Measurement {
     pub shapes: BTreeMap<String, Shape>,
     /// Packets that share the costs, if they are not those of `deliveries` or `throughput`.
     pub packet_count: Option<u64>,
+    /// Metrics that nothing counted in this trial, by name, with the reason. No other number stands in.
+    pub refused: BTreeMap<String, Refusal>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
     /// Conditions that spoiled the trial.
@@ -215,20 +220,43 @@ pub const QUANTILES: [(f64, &str); 4] =
 /// Fewest samples beyond a quantile for the quantile to be reported.
 pub const SAMPLES_BEYOND_QUANTILE: f64 = 10.0;
 
+/// Most samples of a histogram that another program, a far end or a file hands over. Floating-point numbers
+/// hold each such count, and the sums of all trials of a run stay below 2^64, which the library cannot pass.
+pub const SAMPLE_COUNT_MAX: u64 = 1 << 53;
+
 /// A histogram with the range and precision that all latencies use:
 /// 1 ns to 60 s, three significant digits; larger values saturate.
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }
 
+/// Sum of counts that a guest, a far end or another program reports: the maximum if it is larger.
+pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
 impl Measurement {
+    /// Enters echoes that only their sender counts.
+    ///
+    /// One that was answered is two packets that arrived. One that was not may have been lost either way,
+    /// so the deliveries by direction are refused.
+    pub fn enter_round_trips(&mut self, echoes: Delivery) {
+        self.packet_count = Some(echoes.first_arrival_count().saturating_mul(2));
+        self.counters.insert("sent_count".into(), echoes.sent_count);
+        self.deliveries.insert(ROUND_TRIP.into(), echoes);
+        for name in ["lost_count_forward", "lost_count_return"] {
+            let why = "the end that answers does not count arrivals, so only round trips are known";
+            self.refused.insert(name.into(), why.into());
+        }
+    }
+
     /// Lost datagrams over all directions.
     pub fn lost_count(&self) -> u64 {
-        self.deliveries.values().map(Delivery::lost_count).sum()
+        total(self.deliveries.values().map(Delivery::lost_count))
     }
 
     /// CPU time of all ends, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
-        self.costs.values().map(Cost::cpu_ns).sum()
+        total(self.costs.values().map(Cost::cpu_ns))
     }
 }

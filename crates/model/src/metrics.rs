@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Better, Delivery, Distribution, Measurement, Metric, QUANTILES, Refusal,
-    SAMPLES_BEYOND_QUANTILE, Shape,
+    SAMPLES_BEYOND_QUANTILE, Shape, total,
 };
 
 /// Segment whose zero is the fastest packet of the run; the share of packets close to it is a metric
@@ -135,7 +135,7 @@ impl Measurement {
     ///   arrivals in all directions (a ping's reply is a packet too).
     /// - Delivery: `lost_count`, `duplicated_count`, `reordered_count`, also by direction
     ///   (`lost_count_forward`) if there are several.
-    /// - Metrics specific to the path or named by the user, unchanged.
+    /// - Metrics specific to the path or named by the user, unchanged; those that nothing counted, refused.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
         self.latency_metrics(&mut metrics);
@@ -159,6 +159,9 @@ impl Measurement {
                     value: Ok(*value),
                 }),
             }
+        }
+        for (name, why) in &self.refused {
+            push(&mut metrics, name, Err(why.clone()));
         }
         metrics
     }
@@ -249,7 +252,7 @@ impl Measurement {
         let packets = match self.deliveries.is_empty() {
             _ if self.packet_count.is_some() => self.packet_count,
             true => self.throughput.map(|throughput| throughput.received_count),
-            false => Some(self.deliveries.values().map(Delivery::first_arrival_count).sum()),
+            false => Some(total(self.deliveries.values().map(Delivery::first_arrival_count))),
         };
         let share = |amount: u64| match packets {
             None => Err("no cost per packet: arrivals are not known".to_owned()),
@@ -257,13 +260,13 @@ impl Measurement {
             Some(packets) => Ok(amount as f64 / packets as f64),
         };
         push(metrics, "cpu_ns_per_packet", share(self.cpu_ns()));
-        let switches = self.costs.values().map(|cost| cost.context_switch_count).sum();
+        let switches = total(self.costs.values().map(|cost| cost.context_switch_count));
         push(metrics, "context_switches_per_packet", share(switches));
         if self.costs.values().any(|cost| cost.syscall_count.is_some()) {
             let uncounted = self.costs.iter().find(|(_, cost)| cost.syscall_count.is_none());
             let value = match uncounted {
                 Some((end, _)) => Err(format!("system calls were not counted at the {end} end")),
-                None => share(self.costs.values().filter_map(|cost| cost.syscall_count).sum()),
+                None => share(total(self.costs.values().filter_map(|cost| cost.syscall_count))),
             };
             push(metrics, "syscalls_per_packet", value);
         }
@@ -284,7 +287,8 @@ impl Measurement {
                 Some(count) => Ok(count as f64),
                 None => Err("duplicates were not counted".to_owned()),
             };
-            push(metrics, name, value(self.deliveries.values().map(count).sum()));
+            let counts: Option<Vec<u64>> = self.deliveries.values().map(count).collect();
+            push(metrics, name, value(counts.map(total)));
             if self.deliveries.len() > 1 {
                 for (direction, books) in &self.deliveries {
                     let name = format!("{name}_{}", segment_stem(direction));

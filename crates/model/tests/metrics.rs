@@ -210,3 +210,44 @@ fn unit_and_direction_follow_from_the_name() {
     assert!(is_event_count("lost_count") && is_event_count("lost_count_forward"));
     assert!(!is_event_count("syscalls_per_packet"));
 }
+
+#[test]
+fn counts_of_the_largest_size_add_up_to_the_largest() {
+    let most = Delivery {
+        sent_count: u64::MAX,
+        received_count: u64::MAX,
+        duplicated_count: Some(u64::MAX),
+        reordered_count: u64::MAX,
+    };
+    let cost = Cost {
+        user_ns: u64::MAX,
+        system_ns: u64::MAX,
+        softirq_ns: Some(u64::MAX),
+        context_switch_count: u64::MAX,
+        syscall_count: Some(u64::MAX),
+    };
+    let m = Measurement {
+        deliveries: ["forward", "return"].map(|way| (way.to_owned(), most)).into(),
+        costs: ["near", "far"].map(|end| (end.to_owned(), cost)).into(),
+        wall_ns: 1,
+        ..Measurement::default()
+    };
+    let mut sum = most;
+    sum += most;
+    assert_eq!(sum, most);
+    assert_eq!((m.lost_count(), m.cpu_ns()), (u64::MAX, u64::MAX));
+    assert_eq!(value(&m, "duplicated_count"), u64::MAX as f64);
+    let packets = refusal(&m, "context_switches_per_packet");
+    assert_eq!(packets, "no cost per packet: no datagram arrived", "each was a duplicate");
+}
+
+#[test]
+fn metric_that_nothing_counted_is_refused_with_the_reason() {
+    let mut m = Measurement::default();
+    m.enter_round_trips(books(10, 7));
+    assert_eq!(m.packet_count, Some(14), "an answered echo is two packets that arrived");
+    assert_eq!(value(&m, "lost_count"), 3.0);
+    for name in ["lost_count_forward", "lost_count_return"] {
+        assert!(refusal(&m, name).contains("only round trips are known"));
+    }
+}

@@ -1,5 +1,6 @@
 //! Fuzz oracle: properties that hold for results from untrusted sources.
 
+use crate::store::measurement;
 use crate::text::{Style, ladder};
 use crate::{csv, html, json};
 
@@ -26,8 +27,36 @@ pub fn result(bytes: &[u8]) {
     assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
 }
 
+/// A row of the store and a histogram behind its line are refused, or give figures and are written as they
+/// were read.
+pub fn stored_row(bytes: &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let (row, packed) = bytes.split_at(end);
+    let Ok(row) = std::str::from_utf8(row) else { return };
+    let Ok(mut measurement) = measurement::from_json(row) else { return };
+    if let Ok(histogram) = measurement::histogram(packed.strip_prefix(b"\n").unwrap_or(packed)) {
+        measurement.segments.insert("rtt".into(), histogram);
+    }
+    let _ = measurement.metrics();
+    let lost = measurement.lost_share();
+    let curves = measurement.segments.values().map(|of| model::distribution(of, lost));
+    curves.for_each(drop);
+    let Ok(line) = measurement::to_line(&measurement) else { return };
+    let again = measurement::from_line(&line).expect("to_line writes what from_line reads");
+    assert_eq!(again.segments, measurement.segments);
+    assert_eq!(again.deliveries, measurement.deliveries);
+    assert_eq!(measurement::to_line(&again).expect("it was written before"), line);
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn corpus_of_stored_rows_holds() {
+        let inputs = crate::inputs::of("stored_row");
+        assert!(inputs.len() >= 5, "{} inputs", inputs.len());
+        inputs.iter().for_each(|bytes| super::stored_row(bytes));
+    }
+
     #[test]
     fn corpus_of_results_holds() {
         let inputs = crate::inputs::of("result");

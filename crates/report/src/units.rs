@@ -64,6 +64,11 @@ pub fn value(value: f64, unit: &str) -> String {
     }
 }
 
+/// As [`grouped`], of a count of any size.
+pub(crate) fn grouped_count(count: u64) -> String {
+    grouped(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
 /// Formats a whole number with commas: `1,234,567`.
 pub fn grouped(number: i64) -> String {
     let plain = number.unsigned_abs().to_string();

@@ -65,6 +65,7 @@ fn measurement(offset: u64) -> Measurement {
         shapes: [("rps".to_string(), Shape { unit: "req/s".into(), better: Better::Higher })]
             .into(),
         packet_count: Some(77),
+        refused: [("lost_count_forward".to_owned(), "not counted".to_owned())].into(),
         not_effective: vec![NotEffective { switch: "busy-poll".into(), why: "NAPI id 0".into() }],
         traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),

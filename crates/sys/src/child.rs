@@ -286,27 +286,8 @@ impl Child {
     /// be reused once its leader is reaped.
     fn reap(&mut self) -> Result<(ExitStatus, ChildUsage), ChildError> {
         kill_group(self.pid, libc::SIGKILL);
-        let mut status = 0;
-        // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        loop {
-            // SAFETY: status and usage may be written; the process is a child that is not reaped yet.
-            let rc = unsafe { libc::wait4(self.pid, &mut status, 0, &mut usage) };
-            if rc == self.pid {
-                break;
-            }
-            let source = io::Error::last_os_error();
-            if source.kind() != io::ErrorKind::Interrupted {
-                return Err(ChildError::Wait { program: self.program.clone(), source });
-            }
-        }
-        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
-        let usage = ChildUsage {
-            user_ns: ns(usage.ru_utime),
-            system_ns: ns(usage.ru_stime),
-            voluntary_switch_count: usage.ru_nvcsw as u64,
-            involuntary_switch_count: usage.ru_nivcsw as u64,
-        };
+        let (status, usage) = reap_process(self.pid)
+            .map_err(|source| ChildError::Wait { program: self.program.clone(), source })?;
         Ok(*self.ended.insert((ExitStatus::from_raw(status), usage)))
     }
 }
@@ -318,6 +299,32 @@ impl Drop for Child {
             let _gone = self.reap();
         }
     }
+}
+
+/// Waits for the end of a child that is not reaped yet. Returns its wait status and resources.
+pub(crate) fn reap_process(pid: libc::pid_t) -> io::Result<(i32, ChildUsage)> {
+    let mut status = 0;
+    // SAFETY: all-zero is a valid rusage, a plain C struct of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: status and usage may be written; the process is a child that is not reaped yet.
+        let rc = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+        if rc == pid {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    let usage = ChildUsage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        voluntary_switch_count: usage.ru_nvcsw as u64,
+        involuntary_switch_count: usage.ru_nivcsw as u64,
+    };
+    Ok((status, usage))
 }
 
 /// Makes the kernel kill the calling process when its parent's spawning thread ends.

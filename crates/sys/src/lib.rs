@@ -12,6 +12,7 @@ pub mod child;
 pub mod clock;
 pub mod epoll;
 pub mod hardware_stamps;
+pub mod jail;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod landlock;

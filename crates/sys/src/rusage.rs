@@ -1,7 +1,9 @@
 //! CPU time and context switches of a thread.
 
+use serde::{Deserialize, Serialize};
+
 /// Resources used by a thread since its start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadUsage {
     /// CPU time in user mode, nanoseconds; the split from `system_ns` is sampled by the
     /// kernel's tick, the sum is exact.
@@ -29,6 +31,11 @@ impl ThreadUsage {
             system_ns: cpu_ns - user_ns,
             context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
         }
+    }
+
+    /// All CPU time, nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns)
     }
 
     /// Difference from `earlier` to `self`.

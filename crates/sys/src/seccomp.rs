@@ -2,6 +2,7 @@
 //!
 //! Source: kernel documentation, userspace-api/seccomp_filter.rst.
 
+mod pages;
 mod peer;
 
 use std::io;
@@ -26,6 +27,18 @@ impl Confinement {
     pub(crate) fn or_kill(rules: Rules) -> io::Result<Self> {
         let only = program(rules, SeccompAction::KillProcess, SeccompAction::Allow)?;
         Ok(Confinement { programs: vec![only] })
+    }
+
+    /// As [`Self::or_kill`], but clone3(2) does not exist, so that the C library starts threads by `clone`, whose
+    /// flags a filter can read.
+    pub(crate) fn or_kill_without_clone3(rules: Rules) -> io::Result<Self> {
+        let clone3 = free(&[libc::SYS_clone3]);
+        let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+        let refused = program(clone3, SeccompAction::Allow, missing)?;
+        let mut allowed = rules;
+        allowed.extend(free(&[libc::SYS_clone3]));
+        let only = program(allowed, SeccompAction::KillProcess, SeccompAction::Allow)?;
+        Ok(Confinement { programs: vec![refused, only] })
     }
 
     /// Confines the calling thread, irrevocably. Sets no_new_privs first, so that no program it could

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use wire::nettest::report;
 
 use super::counters::Snapshot;
 use crate::lance;
 
 /// The device and what is around it, at the end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     /// The chip and its rings.
     pub lance: lance::State,
@@ -69,7 +70,7 @@ impl fmt::Display for FailureReport<'_> {
             work.doorbell_count,
             work.combined_count,
             work.wait_call_count,
-            (total.vcpu.user_ns + total.vcpu.system_ns) as f64 / 1e9,
+            total.vcpu.cpu_ns() as f64 / 1e9,
             total.device_cpu_ns as f64 / 1e9,
         )
     }

@@ -2,20 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sys::rusage::ThreadUsage;
 
 use crate::lance;
 
+/// Sum of counts that a guest drives; the maximum if it is larger.
+fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
 /// Exits to this process by what was accessed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exits {
     /// Reads of the address register.
     pub rap_read_count: u64,
     /// Writes of the address register that left the guest.
     pub rap_write_count: u64,
     /// Reads of the data register, by CSR.
+    #[serde(with = "by_csr")]
     pub csr_read_counts: [u64; 128],
     /// Writes of the data register, by CSR.
+    #[serde(with = "by_csr")]
     pub csr_write_counts: [u64; 128],
     /// Writes of CSR0 with the transmit demand, of those above.
     pub demand_count: u64,
@@ -33,6 +41,21 @@ pub struct Exits {
     pub interrupted_count: u64,
     /// Writes of the address register that the kernel collected.
     pub coalesced_count: u64,
+}
+
+/// Counts of all CSRs, as a list.
+mod by_csr {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(counts: &[u64; 128], to: S) -> Result<S::Ok, S::Error> {
+        counts.as_slice().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u64; 128], D::Error> {
+        let counts = Vec::<u64>::deserialize(from)?;
+        counts.try_into().map_err(|_| D::Error::custom("not 128 counts"))
+    }
 }
 
 impl Default for Exits {
@@ -57,41 +80,47 @@ impl Default for Exits {
 impl Exits {
     /// Exits for the device's ports.
     pub fn device_count(&self) -> u64 {
-        let csrs = self.csr_read_counts.iter().chain(&self.csr_write_counts).sum::<u64>();
-        csrs + self.rap_read_count + self.rap_write_count + self.other_device_count
+        let csrs = self.csr_read_counts.iter().chain(&self.csr_write_counts).copied();
+        total(csrs.chain([self.rap_read_count, self.rap_write_count, self.other_device_count]))
     }
 
     /// All exits to this process.
     pub fn count(&self) -> u64 {
-        self.device_count()
-            + self.configuration_count
-            + self.signal_count
-            + self.stray_count
-            + self.halt_count
-            + self.interrupted_count
+        total([
+            self.device_count(),
+            self.configuration_count,
+            self.signal_count,
+            self.stray_count,
+            self.halt_count,
+            self.interrupted_count,
+        ])
     }
 
     fn since(&self, earlier: &Exits) -> Exits {
-        let each = |now: [u64; 128], then: [u64; 128]| std::array::from_fn(|i| now[i] - then[i]);
+        let each = |now: [u64; 128], then: [u64; 128]| {
+            std::array::from_fn(|i| now[i].saturating_sub(then[i]))
+        };
         Exits {
-            rap_read_count: self.rap_read_count - earlier.rap_read_count,
-            rap_write_count: self.rap_write_count - earlier.rap_write_count,
+            rap_read_count: self.rap_read_count.saturating_sub(earlier.rap_read_count),
+            rap_write_count: self.rap_write_count.saturating_sub(earlier.rap_write_count),
             csr_read_counts: each(self.csr_read_counts, earlier.csr_read_counts),
             csr_write_counts: each(self.csr_write_counts, earlier.csr_write_counts),
-            demand_count: self.demand_count - earlier.demand_count,
-            other_device_count: self.other_device_count - earlier.other_device_count,
-            configuration_count: self.configuration_count - earlier.configuration_count,
-            signal_count: self.signal_count - earlier.signal_count,
-            stray_count: self.stray_count - earlier.stray_count,
-            halt_count: self.halt_count - earlier.halt_count,
-            interrupted_count: self.interrupted_count - earlier.interrupted_count,
-            coalesced_count: self.coalesced_count - earlier.coalesced_count,
+            demand_count: self.demand_count.saturating_sub(earlier.demand_count),
+            other_device_count: self.other_device_count.saturating_sub(earlier.other_device_count),
+            configuration_count: self
+                .configuration_count
+                .saturating_sub(earlier.configuration_count),
+            signal_count: self.signal_count.saturating_sub(earlier.signal_count),
+            stray_count: self.stray_count.saturating_sub(earlier.stray_count),
+            halt_count: self.halt_count.saturating_sub(earlier.halt_count),
+            interrupted_count: self.interrupted_count.saturating_sub(earlier.interrupted_count),
+            coalesced_count: self.coalesced_count.saturating_sub(earlier.coalesced_count),
         }
     }
 }
 
 /// Counters of the device's side of the monitor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Transmit demands that came as a doorbell.
     pub doorbell_count: u64,
@@ -134,38 +163,46 @@ pub struct Work {
 impl Work {
     /// System calls of both threads beside KVM_RUN, of which there is one an exit.
     pub fn call_count(&self) -> u64 {
-        self.interrupt_call_count
-            + self.wait_call_count
-            + self.event_call_count
-            + self.backend_call_count
+        total([
+            self.interrupt_call_count,
+            self.wait_call_count,
+            self.event_call_count,
+            self.backend_call_count,
+        ])
     }
 
     fn since(&self, earlier: &Work) -> Work {
         Work {
-            doorbell_count: self.doorbell_count - earlier.doorbell_count,
-            doorbell_wake_count: self.doorbell_wake_count - earlier.doorbell_wake_count,
-            interrupt_count: self.interrupt_count - earlier.interrupt_count,
-            interrupt_call_count: self.interrupt_call_count - earlier.interrupt_call_count,
-            wait_call_count: self.wait_call_count - earlier.wait_call_count,
-            event_call_count: self.event_call_count - earlier.event_call_count,
-            backend_call_count: self.backend_call_count - earlier.backend_call_count,
-            refused_count: self.refused_count - earlier.refused_count,
-            combined_count: self.combined_count - earlier.combined_count,
-            exit_flush_count: self.exit_flush_count - earlier.exit_flush_count,
-            moderated_count: self.moderated_count - earlier.moderated_count,
-            polled_frame_count: self.polled_frame_count - earlier.polled_frame_count,
-            masked_frame_count: self.masked_frame_count - earlier.masked_frame_count,
-            received_unpolled_count: self.received_unpolled_count - earlier.received_unpolled_count,
-            emulate_ns: self.emulate_ns - earlier.emulate_ns,
-            transmit_ns: self.transmit_ns - earlier.transmit_ns,
-            notify_ns: self.notify_ns - earlier.notify_ns,
-            receive_ns: self.receive_ns - earlier.receive_ns,
+            doorbell_count: self.doorbell_count.saturating_sub(earlier.doorbell_count),
+            doorbell_wake_count: self
+                .doorbell_wake_count
+                .saturating_sub(earlier.doorbell_wake_count),
+            interrupt_count: self.interrupt_count.saturating_sub(earlier.interrupt_count),
+            interrupt_call_count: self
+                .interrupt_call_count
+                .saturating_sub(earlier.interrupt_call_count),
+            wait_call_count: self.wait_call_count.saturating_sub(earlier.wait_call_count),
+            event_call_count: self.event_call_count.saturating_sub(earlier.event_call_count),
+            backend_call_count: self.backend_call_count.saturating_sub(earlier.backend_call_count),
+            refused_count: self.refused_count.saturating_sub(earlier.refused_count),
+            combined_count: self.combined_count.saturating_sub(earlier.combined_count),
+            exit_flush_count: self.exit_flush_count.saturating_sub(earlier.exit_flush_count),
+            moderated_count: self.moderated_count.saturating_sub(earlier.moderated_count),
+            polled_frame_count: self.polled_frame_count.saturating_sub(earlier.polled_frame_count),
+            masked_frame_count: self.masked_frame_count.saturating_sub(earlier.masked_frame_count),
+            received_unpolled_count: self
+                .received_unpolled_count
+                .saturating_sub(earlier.received_unpolled_count),
+            emulate_ns: self.emulate_ns.saturating_sub(earlier.emulate_ns),
+            transmit_ns: self.transmit_ns.saturating_sub(earlier.transmit_ns),
+            notify_ns: self.notify_ns.saturating_sub(earlier.notify_ns),
+            receive_ns: self.receive_ns.saturating_sub(earlier.receive_ns),
         }
     }
 }
 
 /// All counters at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub at_ns: u64,
@@ -193,31 +230,36 @@ impl Snapshot {
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let (lance, then) = (self.lance, earlier.lance);
         Snapshot {
-            at_ns: self.at_ns - earlier.at_ns,
+            at_ns: self.at_ns.saturating_sub(earlier.at_ns),
             exits: self.exits.since(&earlier.exits),
             work: self.work.since(&earlier.work),
             lance: lance::Counters {
-                tx_frame_count: lance.tx_frame_count - then.tx_frame_count,
-                tx_bytes: lance.tx_bytes - then.tx_bytes,
-                tx_pass_count: lance.tx_pass_count - then.tx_pass_count,
-                tx_pass_with_frames_count: lance.tx_pass_with_frames_count
-                    - then.tx_pass_with_frames_count,
+                tx_frame_count: lance.tx_frame_count.saturating_sub(then.tx_frame_count),
+                tx_bytes: lance.tx_bytes.saturating_sub(then.tx_bytes),
+                tx_pass_count: lance.tx_pass_count.saturating_sub(then.tx_pass_count),
+                tx_pass_with_frames_count: lance
+                    .tx_pass_with_frames_count
+                    .saturating_sub(then.tx_pass_with_frames_count),
                 tx_pass_frames_max: lance.tx_pass_frames_max,
-                tx_dropped_count: lance.tx_dropped_count - then.tx_dropped_count,
-                tx_torn_count: lance.tx_torn_count - then.tx_torn_count,
-                tx_stray_count: lance.tx_stray_count - then.tx_stray_count,
-                tx_collision_count: lance.tx_collision_count - then.tx_collision_count,
-                rx_frame_count: lance.rx_frame_count - then.rx_frame_count,
-                rx_bytes: lance.rx_bytes - then.rx_bytes,
-                rx_missed_count: lance.rx_missed_count - then.rx_missed_count,
-                rx_filtered_count: lance.rx_filtered_count - then.rx_filtered_count,
-                rx_torn_count: lance.rx_torn_count - then.rx_torn_count,
-                rx_malformed_count: lance.rx_malformed_count - then.rx_malformed_count,
-                bus_error_count: lance.bus_error_count - then.bus_error_count,
+                tx_dropped_count: lance.tx_dropped_count.saturating_sub(then.tx_dropped_count),
+                tx_torn_count: lance.tx_torn_count.saturating_sub(then.tx_torn_count),
+                tx_stray_count: lance.tx_stray_count.saturating_sub(then.tx_stray_count),
+                tx_collision_count: lance
+                    .tx_collision_count
+                    .saturating_sub(then.tx_collision_count),
+                rx_frame_count: lance.rx_frame_count.saturating_sub(then.rx_frame_count),
+                rx_bytes: lance.rx_bytes.saturating_sub(then.rx_bytes),
+                rx_missed_count: lance.rx_missed_count.saturating_sub(then.rx_missed_count),
+                rx_filtered_count: lance.rx_filtered_count.saturating_sub(then.rx_filtered_count),
+                rx_torn_count: lance.rx_torn_count.saturating_sub(then.rx_torn_count),
+                rx_malformed_count: lance
+                    .rx_malformed_count
+                    .saturating_sub(then.rx_malformed_count),
+                bus_error_count: lance.bus_error_count.saturating_sub(then.bus_error_count),
             },
             vcpu: self.vcpu.since(&earlier.vcpu),
-            device_cpu_ns: self.device_cpu_ns - earlier.device_cpu_ns,
-            handling_ns: self.handling_ns - earlier.handling_ns,
+            device_cpu_ns: self.device_cpu_ns.saturating_sub(earlier.device_cpu_ns),
+            handling_ns: self.handling_ns.saturating_sub(earlier.handling_ns),
             kernel: self
                 .kernel
                 .iter()
@@ -228,5 +270,26 @@ impl Snapshot {
                 .collect(),
             report: self.report,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_the_largest_size_neither_overflow_nor_underflow() {
+        let exits = Exits {
+            rap_read_count: u64::MAX,
+            csr_read_counts: [u64::MAX; 128],
+            stray_count: u64::MAX,
+            ..Exits::default()
+        };
+        let work = Work { wait_call_count: u64::MAX, event_call_count: 1, ..Work::default() };
+        assert_eq!((exits.count(), work.call_count()), (u64::MAX, u64::MAX));
+        let late = Snapshot { exits, work, at_ns: u64::MAX, ..Snapshot::default() };
+        // A snapshot before an earlier one counts nothing.
+        let nothing = Snapshot::default().since(&late);
+        assert_eq!((nothing.exits.count(), nothing.work.call_count(), nothing.at_ns), (0, 0, 0));
     }
 }

@@ -17,6 +17,8 @@ mod counters;
 mod device;
 #[cfg(target_arch = "x86_64")]
 mod elf;
+#[cfg(target_arch = "x86_64")]
+mod jail;
 pub mod lance;
 #[cfg(target_arch = "x86_64")]
 mod moderation;
@@ -51,6 +53,8 @@ pub use cost::exit_cost_ns;
 pub use counters::{Exits, Snapshot, Work};
 #[cfg(target_arch = "x86_64")]
 pub use elf::ImageError;
+#[cfg(target_arch = "x86_64")]
+pub use jail::{Halves, Jailed, start_jailed};
 #[cfg(target_arch = "x86_64")]
 pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::kvm::{self, Confinement, Event, KvmError, Machine, OutsideRam, Vcpu};
+use host::kvm::{self, Confinement, Event, KvmError, Machine, OutsideRam, Vcpu, VcpuStatistics};
+use serde::{Deserialize, Serialize};
 use sys::clock::ThreadClock;
 use wire::nettest::{self, boot as boot_page};
 
@@ -52,6 +53,12 @@ pub enum MonitorError {
         /// How it was left.
         exit: kvm::Exit,
     },
+    /// The monitor's process could not be made, or nothing can be read from it.
+    #[error("the monitor has no process of its own")]
+    Process(#[source] std::io::Error),
+    /// The monitor's process failed.
+    #[error("{0}")]
+    Jailed(String),
     /// A thread of the monitor panicked: a defect, which is not the guest's to cause.
     #[error("a thread of the monitor panicked")]
     Panic,
@@ -138,7 +145,7 @@ pub struct Spec<'a> {
 }
 
 /// How a guest ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// It said that all is done.
     Done,
@@ -158,7 +165,7 @@ pub enum End {
     /// KVM could not go on.
     Stuck {
         /// KVM's name for it.
-        what: &'static str,
+        what: String,
         /// Its detail.
         detail: u64,
         /// Instruction pointer.
@@ -167,7 +174,7 @@ pub enum End {
 }
 
 /// Result of a run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
@@ -222,7 +229,10 @@ impl Shared {
 /// How the device's thread ended, with the receiver, and the processor's, with its descriptors: to
 /// close them takes calls that the threads may not make any more.
 type Worked = (Result<(), MonitorError>, Box<dyn Receiver>);
-type Processed = (Result<Outcome, MonitorError>, Option<Descriptors>);
+type Processed = (Result<Outcome, MonitorError>, Descriptors);
+
+/// Ends of both threads that are still open.
+type Kept = Option<(Descriptors, Box<dyn Receiver>)>;
 
 /// A guest that runs.
 pub struct Running {
@@ -232,7 +242,94 @@ pub struct Running {
     ended: mpsc::Receiver<()>,
 }
 
-/// Starts a guest.
+/// A guest that is ready to run: all that takes more rights than running it is done.
+pub(super) struct Prepared {
+    shared: Arc<Shared>,
+    vcpu: Vcpu,
+    statistics: Option<VcpuStatistics>,
+    receiver: Box<dyn Receiver>,
+}
+
+impl Prepared {
+    pub(super) fn new(
+        spec: &Spec<'_>,
+        sender: Box<dyn Sender>,
+        receiver: Box<dyn Receiver>,
+    ) -> Result<Self, MonitorError> {
+        kvm::allow_kicks()?;
+        let machine = Arc::new(Machine::new(spec.ram_bytes)?);
+        let ram = machine.ram();
+        boot::write_tables(ram)?;
+        let entry = elf::load(ram, spec.image, boot::IMAGE_FLOOR)?;
+        let vcpu = machine.vcpu()?;
+        write_boot_page(spec, &machine, &vcpu)?;
+        let stack = (ram.len_bytes() as u64 & !15) - 16;
+        boot::set_registers(&vcpu, entry, stack)?;
+
+        let mut lance = Lance::new(spec.mac);
+        // What firmware does: an address, ports on, and the line, which is for drivers to read.
+        lance.pci.write(0x10, Width::Dword, IO_BASE.into());
+        lance.pci.write(0x04, Width::Word, 1);
+        lance.pci.write(0x3c, Width::Byte, IRQ_LINE.into());
+        let pulse = spec.switches.irq_fd.then(Event::new).transpose()?;
+        let line = IrqLine::new(machine.clone(), IRQ_LINE.into(), pulse)?;
+        let device = Device::new(lance, sender, ram.clone(), line, &spec.switches);
+        let shared = Arc::new(Shared {
+            machine: machine.clone(),
+            device: Mutex::new(device),
+            switches: spec.switches,
+            stopping: AtomicBool::new(false),
+            doorbell: Event::new()?,
+            wake: Event::new()?,
+            worker_clock: Mutex::new(None),
+        });
+        // Older kernels have none.
+        let statistics = vcpu.statistics().ok();
+        Ok(Prepared { shared, vcpu, statistics, receiver })
+    }
+
+    /// Starts both threads.
+    pub(super) fn start(self) -> Result<Running, MonitorError> {
+        let Prepared { shared, vcpu, statistics, mut receiver } = self;
+        let confinement = Confinement::of_monitor()?;
+        let of_vcpu = confinement.clone();
+        let (tell, ended) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let of_worker = shared.clone();
+        let worker = std::thread::Builder::new()
+            .name("lance".into())
+            .spawn(move || {
+                *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(ThreadClock::of_this_thread());
+                let _ = ready.send(());
+                let confined = enter(&confinement);
+                let worked = confined.and_then(|()| worker::run(&of_worker, receiver.as_mut()));
+                (worked, receiver)
+            })
+            .map_err(MonitorError::Thread)?;
+        let mut running =
+            Running { shared: shared.clone(), processor: None, worker: Some(worker), ended };
+        // Its clock is wanted from the first snapshot on.
+        let _ = is_ready.recv();
+        let processor = std::thread::Builder::new()
+            .name("vcpu".into())
+            .spawn(move || {
+                let mut processor = Processor::new(&shared, vcpu, statistics);
+                let outcome = enter(&of_vcpu).and_then(|()| processor.run());
+                let kept = processor.into_descriptors();
+                shared.stopping.store(true, Ordering::Release);
+                shared.wake();
+                // Fails if the receiver is gone.
+                let _ = tell.send(());
+                (outcome, kept)
+            })
+            .map_err(MonitorError::Thread)?;
+        running.processor = Some(processor);
+        Ok(running)
+    }
+}
+
+/// Starts a guest in this process.
 ///
 /// Both threads begin in the calling thread's network namespace and with its CPU affinity. Once
 /// they are set up they are [confined](Confinement): a back end that makes other system calls than
@@ -242,74 +339,9 @@ pub struct Running {
 pub fn start(
     spec: &Spec<'_>,
     sender: Box<dyn Sender>,
-    mut receiver: Box<dyn Receiver>,
+    receiver: Box<dyn Receiver>,
 ) -> Result<Running, MonitorError> {
-    kvm::allow_kicks()?;
-    let machine = Arc::new(Machine::new(spec.ram_bytes)?);
-    let ram = machine.ram();
-    boot::write_tables(ram)?;
-    let entry = elf::load(ram, spec.image, boot::IMAGE_FLOOR)?;
-    let vcpu = machine.vcpu()?;
-    write_boot_page(spec, &machine, &vcpu)?;
-    let stack = (ram.len_bytes() as u64 & !15) - 16;
-    boot::set_registers(&vcpu, entry, stack)?;
-
-    let mut lance = Lance::new(spec.mac);
-    // What firmware does: an address, ports on, and the line, which is for drivers to read.
-    lance.pci.write(0x10, Width::Dword, IO_BASE.into());
-    lance.pci.write(0x04, Width::Word, 1);
-    lance.pci.write(0x3c, Width::Byte, IRQ_LINE.into());
-    let pulse = spec.switches.irq_fd.then(Event::new).transpose()?;
-    let line = IrqLine::new(machine.clone(), IRQ_LINE.into(), pulse)?;
-    let device = Device::new(lance, sender, ram.clone(), line, &spec.switches);
-    let shared = Arc::new(Shared {
-        machine: machine.clone(),
-        device: Mutex::new(device),
-        switches: spec.switches,
-        stopping: AtomicBool::new(false),
-        doorbell: Event::new()?,
-        wake: Event::new()?,
-        worker_clock: Mutex::new(None),
-    });
-    let confinement = Confinement::of_monitor()?;
-    let of_vcpu = confinement.clone();
-    let (tell, ended) = mpsc::channel();
-    let (ready, is_ready) = mpsc::channel();
-    let of_worker = shared.clone();
-    let worker = std::thread::Builder::new()
-        .name("lance".into())
-        .spawn(move || {
-            *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(ThreadClock::of_this_thread());
-            let _ = ready.send(());
-            let confined = enter(&confinement);
-            let worked = confined.and_then(|()| worker::run(&of_worker, receiver.as_mut()));
-            (worked, receiver)
-        })
-        .map_err(MonitorError::Thread)?;
-    let mut running =
-        Running { shared: shared.clone(), processor: None, worker: Some(worker), ended };
-    // Its clock is wanted from the first snapshot on.
-    let _ = is_ready.recv();
-    let processor = std::thread::Builder::new()
-        .name("vcpu".into())
-        .spawn(move || {
-            let (outcome, kept) = match Processor::new(&shared, vcpu) {
-                Ok(mut processor) => {
-                    let confined = enter(&of_vcpu);
-                    (confined.and_then(|()| processor.run()), Some(processor.into_descriptors()))
-                }
-                Err(error) => (Err(error), None),
-            };
-            shared.stopping.store(true, Ordering::Release);
-            shared.wake();
-            // Fails if the receiver is gone.
-            let _ = tell.send(());
-            (outcome, kept)
-        })
-        .map_err(MonitorError::Thread)?;
-    running.processor = Some(processor);
-    Ok(running)
+    Prepared::new(spec, sender, receiver)?.start()
 }
 
 fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
@@ -342,19 +374,28 @@ impl Running {
 
     /// Ends the guest, whatever it does, and says what happened.
     pub fn stop(mut self) -> Result<Outcome, MonitorError> {
-        self.end().unwrap_or(Err(MonitorError::Panic))
+        self.end().map_or(Err(MonitorError::Panic), |(outcome, _)| outcome)
     }
 
-    fn end(&mut self) -> Option<Result<Outcome, MonitorError>> {
+    /// As [`Self::stop`], for a process that ends next: nothing is released, which takes system calls that it may
+    /// not make.
+    pub(super) fn leave(mut self) -> Result<Outcome, MonitorError> {
+        let ended = self.end();
+        std::mem::forget(self);
+        let (outcome, kept) = ended.ok_or(MonitorError::Panic)?;
+        std::mem::forget(kept);
+        outcome
+    }
+
+    fn end(&mut self) -> Option<(Result<Outcome, MonitorError>, Kept)> {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake();
-        let outcome = self.processor.take().map(kvm::kick);
+        let processed = self.processor.take().map(kvm::kick)?;
         let worked = self.worker.take().map(JoinHandle::join);
-        match (outcome?, worked) {
-            (_, Some(Err(_))) | (Err(_), _) => Some(Err(MonitorError::Panic)),
-            (_, Some(Ok((Err(error), _)))) => Some(Err(error)),
-            (Ok((outcome, _)), _) => Some(outcome),
-        }
+        let (Ok((outcome, descriptors)), Some(Ok((worked, receiver)))) = (processed, worked) else {
+            return Some((Err(MonitorError::Panic), None));
+        };
+        Some((worked.and(outcome), Some((descriptors, receiver))))
     }
 }
 

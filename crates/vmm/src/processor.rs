@@ -42,11 +42,10 @@ pub(super) struct Processor<'a> {
 }
 
 impl<'a> Processor<'a> {
-    pub(super) fn new(shared: &'a Shared, vcpu: Vcpu) -> Result<Self, MonitorError> {
-        Ok(Processor {
+    pub(super) fn new(shared: &'a Shared, vcpu: Vcpu, statistics: Option<VcpuStatistics>) -> Self {
+        Processor {
             shared,
-            // Older kernels have none.
-            statistics: vcpu.statistics().ok(),
+            statistics,
             vcpu,
             bus: PciBus::default(),
             exits: Exits::default(),
@@ -54,7 +53,7 @@ impl<'a> Processor<'a> {
             shortcuts: Shortcuts::default(),
             begin: None,
             measured: None,
-        })
+        }
     }
 
     /// Descriptors to close after the run.
@@ -160,7 +159,7 @@ impl<'a> Processor<'a> {
             Exit::Shutdown => Ok(Some(End::Shutdown)),
             Exit::Failed { what, detail } => {
                 let at = self.vcpu.registers().map(|registers| registers.rip).unwrap_or(0);
-                Ok(Some(End::Stuck { what, detail, at }))
+                Ok(Some(End::Stuck { what: what.to_owned(), detail, at }))
             }
         }
     }

@@ -41,8 +41,14 @@ impl Server {
     }
 
     /// Serves until `is_done`, each connection on a thread of its own.
-    pub(crate) fn serve<F>(&self, is_done: impl Fn() -> bool, respond: F)
-    where
+    ///
+    /// - `confine`: takes rights from such a thread before it reads the request.
+    pub(crate) fn serve<F>(
+        &self,
+        is_done: impl Fn() -> bool,
+        confine: fn() -> io::Result<()>,
+        respond: F,
+    ) where
         F: Fn(&Request) -> Answer + Send + Sync + 'static,
     {
         let respond = Arc::new(respond);
@@ -62,6 +68,10 @@ impl Server {
             let (slot, respond, address) = (Slot(open.clone()), respond.clone(), self.address);
             let started = sys::thread::start_free("http", move || {
                 let _slot = slot;
+                if let Err(e) = confine() {
+                    crate::console::say(&format!("cannot confine an HTTP request: {e}"));
+                    return;
+                }
                 handle(stream, address, respond.as_ref());
             });
             if let Err(e) = started {

@@ -14,7 +14,7 @@ use sys::capability::Capability;
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::http::Server;
+use crate::http::{Request, Server};
 use crate::{privileges, results, signals};
 
 #[derive(Debug, Args)]
@@ -49,7 +49,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         true => console::text(&serde_json::to_string(&Document { url })?)?,
         false => console::text(&format!("{url}\nuntil Ctrl-C"))?,
     }
-    server.serve(signals::stop_requested, move |request| routes::answer(request, &database));
+    let confine = privileges::confine_stored_pages;
+    let respond = move |request: &Request| routes::answer(request, &database);
+    server.serve(signals::stop_requested, confine, respond);
     Ok(())
 }
 

@@ -28,8 +28,25 @@ pub fn figure(bytes: &[u8]) {
     }
 }
 
+/// A log gives quantiles that do not fall, or the same error for each of them.
+pub fn hdr_log(bytes: &[u8]) {
+    for tag in [None, Some("GET")] {
+        let taken = [0.0, 0.5, 0.99, 1.0].map(|share| super::hdr::quantile(bytes, tag, share));
+        match &taken[0] {
+            Ok(_) => assert!(taken.iter().all(|value| value.as_ref().is_ok_and(|n| n.is_finite()))),
+            Err(_) => assert!(taken.iter().all(|value| value == &taken[0]), "{taken:?}"),
+        }
+        assert!(taken.is_sorted_by(|a, b| !matches!((a, b), (Ok(a), Ok(b)) if a > b)), "{taken:?}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn corpus_of_histogram_logs_passes() {
+        testkit::corpus::replay("hdr_log", super::hdr_log);
+    }
+
     #[test]
     fn corpus_of_figures_passes() {
         testkit::corpus::replay("figure", super::figure);

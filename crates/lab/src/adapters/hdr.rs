@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use model::SAMPLE_COUNT_MAX;
 
 use super::TIME_MAX;
 use super::error::{Reason, quoted};
@@ -56,6 +57,7 @@ pub(super) fn quantile(output: &[u8], tag: Option<&str>, quantile: f64) -> Resul
             Some(all) => all.add(&histogram).map_err(|why| damaged(why.to_string()))?,
         }
         if let Some(all) = &mut all {
+            bounded(all).map_err(damaged)?;
             // Intervals may differ in their highest value.
             all.auto(true);
         }
@@ -80,6 +82,14 @@ fn interval(line: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let tag = start.strip_prefix(b"Tag=");
     let tag = tag.and_then(|tag| tag.split(|byte| *byte == b',').next());
     Some((tag, encoded))
+}
+
+/// Refuses a total that the library cannot count through.
+fn bounded(histogram: &Histogram<u64>) -> Result<(), String> {
+    match histogram.len() {
+        0..=SAMPLE_COUNT_MAX => Ok(()),
+        _ => Err(format!("it counts more than {SAMPLE_COUNT_MAX} samples")),
+    }
 }
 
 fn decode(encoded: &[u8]) -> Result<Histogram<u64>, String> {
@@ -161,6 +171,25 @@ mod tests {
                     EuATEZMQ4uASkhIR4nrxg9v2lMaxhvMekILGZkKmcCAEf2CsI=";
         let max = quantile(line.as_bytes(), None, 1.0).unwrap();
         assert!((max / 2_769_920.0 - 1.0).abs() < 0.001, "{max}");
+    }
+
+    #[test]
+    fn counts_that_the_library_cannot_add_up_are_refused() {
+        let line = |counts: &[u64]| {
+            let mut histogram = Histogram::<u64>::new(3).unwrap();
+            let values = (1..).zip(counts);
+            values.for_each(|(value, &count)| histogram.record_n(value, count).unwrap());
+            let mut plain = Vec::new();
+            V2Serializer::new().serialize(&histogram, &mut plain).unwrap();
+            format!("0,1,2,{}\n", STANDARD.encode(plain))
+        };
+        let most = i64::MAX as u64;
+        let half = line(&[SAMPLE_COUNT_MAX / 2 + 1]);
+        for log in [line(&[most, most, 2]), line(&[most]), half.repeat(2)] {
+            let error = quantile(log.as_bytes(), None, 0.5).unwrap_err().to_string();
+            assert!(error.contains("it counts more than 9007199254740992 samples"), "{error}");
+        }
+        assert_eq!(quantile(half.as_bytes(), None, 0.5), Ok(1.0));
     }
 
     #[test]

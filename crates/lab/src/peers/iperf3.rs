@@ -127,7 +127,7 @@ impl Report<'_> {
         // iperf3 subtracts duplicates from losses, so its report determines neither.
         let delivery =
             Delivery { sent_count, received_count, duplicated_count: None, reordered_count };
-        let payload_bytes = received_count * size_bytes as u64;
+        let payload_bytes = received_count.saturating_mul(size_bytes as u64);
         Ok((delivery, Throughput { interval_ns, received_count, payload_bytes }))
     }
 }
@@ -228,6 +228,16 @@ mod tests {
         assert_eq!((seen.payload_bytes, seen.received_count), (2_108_817_408, 32_178));
         assert!(m.deliveries.is_empty(), "TCP has no datagrams to lose");
         assert!(parse_tcp(b"{}", 64).is_err());
+    }
+
+    #[test]
+    fn counts_of_the_largest_size_are_read_without_overflow() {
+        let client = br#"{"end":{"sum":{"packets":1e300}}}"#;
+        let server = br#"{"end":{"sum":{"packets":1e300,"lost_packets":0,"seconds":1e300},
+            "streams":[{"udp":{"out_of_order":1e300}}]}}"#;
+        let m = parse(client, server, 64).unwrap();
+        assert_eq!(m.deliveries["forward"].received_count, u64::MAX);
+        assert_eq!(m.throughput.unwrap().payload_bytes, u64::MAX);
     }
 
     #[test]

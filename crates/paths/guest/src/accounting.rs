@@ -152,7 +152,7 @@ impl FirmwareCounts {
             Switch::NoTxInterrupt,
             !arm.has(Switch::PollMode)
                 && grown(Counter::TxRefused) == 0
-                && interrupts > came + sent / 2,
+                && interrupts > came.saturating_add(sent / 2),
             format!(
                 "the device raised {interrupts} interrupts for {came} frames received and {sent} sent, \
                  although the driver asked it not to for those sent"
@@ -190,7 +190,7 @@ impl FirmwareCounts {
         );
         check(
             Switch::PollMode,
-            interrupts > tx_interrupts + came / 2,
+            interrupts > tx_interrupts.saturating_add(came / 2),
             format!(
                 "the device raised {interrupts} interrupts for {came} frames received, although the \
                  driver asked it not to"
@@ -235,8 +235,7 @@ pub(super) fn placement_and_console(
     idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
 }
 
-/// Measurement of back-to-back echoes. Without the firmware's counts of packets, each answer counts as
-/// an arrival.
+/// Measurement of back-to-back echoes. Without the firmware's counters only round trips are known.
 pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCounts>) -> Measurement {
     let mut m = Measurement { wall_ns: pinged.wall_ns.max(1), ..Measurement::default() };
     let came_count = pinged.answered_count + pinged.late_count;
@@ -245,18 +244,26 @@ pub(super) fn of_ping(pinged: &Pinged, kind: Kind, counts: Option<&FirmwareCount
         Kind::Udp => Counter::AnsweredUdp,
     };
     let counts = counts.filter(|counts| counts.has_counted());
-    let taken_count = counts.map_or(came_count, |counts| counts.grown(counter));
-    add_deliveries(&mut m, pinged.sent_count, taken_count, taken_count, came_count);
+    let (sent_count, received_count) = (pinged.sent_count, came_count);
+    match counts {
+        Some(counts) => {
+            // An echo that was answered had arrived.
+            let answered_count = counts.grown(counter);
+            add_deliveries(&mut m, sent_count, answered_count, answered_count, came_count);
+        }
+        None => m.enter_round_trips(Delivery { sent_count, received_count, ..Delivery::default() }),
+    }
     m.segments.insert("rtt".into(), pinged.rtt.clone());
     m.costs.insert("near".into(), own_cost(&pinged.usage));
     m
 }
 
-/// Measurement of starts under traffic, each of which was answered.
+/// Measurement of starts under traffic, each of which was answered. The requests that came before an
+/// answer are not counted, so there is no delivery.
 pub(super) fn of_starts(times: &Histogram<u64>, wall: Duration) -> Measurement {
     let mut m = Measurement { wall_ns: wall.as_nanos() as u64, ..Measurement::default() };
-    let count = times.len();
-    add_deliveries(&mut m, count, count, count, count);
+    let why = "requests to a guest that starts go unanswered until it has started";
+    m.refused.insert("lost_count".into(), why.into());
     m.segments.insert("start".into(), times.clone());
     m
 }
@@ -285,10 +292,12 @@ pub(super) fn of_flood(flood: &Flood, payload_bytes: usize) -> Measurement {
 pub(super) fn of_report(report: &Report) -> Measurement {
     let mut m = Measurement { wall_ns: report.wall_ns.max(1), ..Measurement::default() };
     let (sent, came) = (report.sent_count, report.received_count);
-    add_deliveries(&mut m, sent, came, came, came + report.duplicated_count);
-    if let Some(back) = m.deliveries.get_mut("return") {
-        back.duplicated_count = Some(report.duplicated_count);
-    }
+    m.enter_round_trips(Delivery {
+        sent_count: sent,
+        received_count: came.saturating_add(report.duplicated_count),
+        duplicated_count: Some(report.duplicated_count),
+        reordered_count: 0,
+    });
     let mut rtt = model::latency_histogram();
     for time_ns in &report.times_ns {
         rtt.saturating_record(*time_ns);
@@ -319,7 +328,8 @@ pub(super) fn add_qemu(m: &mut Measurement, times: &QemuTimes) {
         m.counters.insert(format!("{name}_cpu_ns"), thread.scheduled.run_ns);
         m.counters.insert(format!("{name}_wait_ns"), thread.scheduled.wait_ns);
     }
-    let packets: u64 = m.deliveries.values().map(Delivery::first_arrival_count).sum();
+    let arrived = || model::total(m.deliveries.values().map(Delivery::first_arrival_count));
+    let packets = m.packet_count.unwrap_or_else(arrived);
     if packets > 0 {
         let wait_ns = times.main.scheduled.wait_ns as f64;
         m.figures.insert("main_wait_ns_per_packet".into(), wait_ns / packets as f64);
@@ -378,8 +388,18 @@ mod tests {
         assert_eq!(m.deliveries["forward"].lost_count(), 0);
         assert_eq!(m.deliveries["return"].lost_count(), 1);
         assert_eq!(m.mode["ring"], "split, event index");
+    }
+
+    #[test]
+    fn guest_that_does_not_count_arrivals_has_no_delivery_by_direction() {
         let of_linux = of_ping(&pinged(2000, 1999), Kind::Icmp, None);
+        assert_eq!(of_linux.deliveries.keys().collect::<Vec<_>>(), [model::ROUND_TRIP]);
         assert_eq!(of_linux.lost_count(), 1);
+        assert!(of_linux.refused["lost_count_forward"].contains("does not count arrivals"));
+        let mut times = model::latency_histogram();
+        times.record(1).unwrap();
+        let starts = of_starts(&times, Duration::from_secs(1));
+        assert!(starts.deliveries.is_empty() && starts.refused.contains_key("lost_count"));
     }
 
     #[test]
@@ -419,6 +439,23 @@ mod tests {
             (Counter::TxShown, 99),
         ]);
         assert!(busy.not_effective(&arm, "flood").is_empty());
+    }
+
+    #[test]
+    fn counters_of_any_size_from_a_guest_do_not_overflow() {
+        let all = Snapshot([u64::MAX; telemetry::COUNTERS]);
+        let none = Snapshot([0; telemetry::COUNTERS]);
+        for (before, after) in [(none, all), (all, none)] {
+            let counts = FirmwareCounts { before, after };
+            counts.not_effective(&Arm::with(Switch::ALL.iter().copied()), "ping");
+            let mut m = of_ping(&pinged(2, 2), Kind::Udp, Some(&counts));
+            counts.add_to(&mut m);
+            add_qemu(
+                &mut m,
+                &QemuTimes { main: ThreadTimes::default(), vcpu: ThreadTimes::default() },
+            );
+            assert!(!m.metrics().is_empty());
+        }
     }
 
     #[test]

@@ -131,7 +131,8 @@ impl Flood {
         expect("receive errors", self.grown(Counter::RxErrors), 0);
         expect("frames sent by the firmware", self.grown(Counter::TxPackets), answered + 1);
         let refused = self.grown(Counter::TxRefused);
-        expect("echoes answered by the firmware or refused", answered + refused, sent);
+        let handled = answered.saturating_add(refused);
+        expect("echoes answered by the firmware or refused", handled, sent);
         expect("frames not released", self.after.get(Counter::FramesHeld), 0);
         let ring = self.after.get(Counter::RxRingFrames);
         expect("frames in the receive ring", self.after.get(Counter::FramesReceive), ring);
@@ -142,10 +143,10 @@ impl Flood {
 }
 
 fn frames_total(snapshot: &Snapshot) -> u64 {
-    [Counter::FramesFree, Counter::FramesHeld, Counter::FramesReceive, Counter::FramesTransmit]
-        .iter()
-        .map(|counter| snapshot.get(*counter))
-        .sum()
+    model::total(
+        [Counter::FramesFree, Counter::FramesHeld, Counter::FramesReceive, Counter::FramesTransmit]
+            .map(|counter| snapshot.get(counter)),
+    )
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use model::{Delivery, Measurement, NotEffective, Throughput};
 
 use crate::role::{Pace, RoleReport};
 
-/// Round trips counted by the end that pings: what was sent, and what was answered.
-pub const ROUND_TRIP: &str = "round-trip";
+pub use model::ROUND_TRIP;
 
 /// Combines the reports of both ends.
 ///
@@ -87,7 +86,8 @@ pub fn add_rates(m: &mut Measurement, back: Throughput, forth: Option<Throughput
     for (direction, arrived) in [("return", back)].into_iter().chain(forth) {
         if arrived.interval_ns > 0 {
             let rate = |amount: u64| amount as f64 * 1e9 / arrived.interval_ns as f64;
-            let (pps, bps) = (rate(arrived.received_count), rate(arrived.payload_bytes * 8));
+            let (pps, bps) =
+                (rate(arrived.received_count), rate(arrived.payload_bytes.saturating_mul(8)));
             m.figures.insert(format!("received_pps_{direction}"), pps);
             m.figures.insert(format!("goodput_bps_{direction}"), bps);
         }

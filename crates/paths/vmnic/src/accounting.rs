@@ -1,6 +1,6 @@
 //! Measurement of a trial from the reports of guest, monitor and sink.
 
-use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput};
+use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, total};
 use wire::nettest::report;
 
 use super::host_stream::Passed;
@@ -41,12 +41,12 @@ fn delivered(
     m.throughput = Some(Throughput {
         interval_ns: received.last_ns.saturating_sub(received.first_ns),
         received_count: arrived_count,
-        payload_bytes: arrived_count * size_bytes as u64,
+        payload_bytes: arrived_count.saturating_mul(size_bytes as u64),
     });
     let warm_up_lost = warm_up.saturating_sub(received.warm_up_count);
-    let accounted: u64 =
-        lost.clone().into_iter().map(|(_, count)| count).sum::<u64>() + received.dropped_count;
-    let missing = (sent_count + warm_up_lost).saturating_sub(arrived_count + accounted);
+    let lost_counts = lost.clone().into_iter().map(|(_, count)| count);
+    let accounted = total(lost_counts.chain([received.dropped_count, arrived_count]));
+    let missing = sent_count.saturating_add(warm_up_lost).saturating_sub(accounted);
     m.counters.extend([
         ("sent_count".to_owned(), sent_count),
         ("received_count".to_owned(), arrived_count),
@@ -89,8 +89,8 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let device = Cost { system_ns: seen.device_cpu_ns, ..Cost::default() };
     m.costs.insert("device".into(), device);
     let (exits, work) = (&seen.exits, &seen.work);
-    let vcpu_ns = seen.vcpu.user_ns + seen.vcpu.system_ns;
-    let calls = exits.count() + work.call_count() + call_count;
+    let vcpu_ns = seen.vcpu.cpu_ns();
+    let calls = total([exits.count(), work.call_count(), call_count]);
     // Both clocks span the measured part.
     let scale = seen.at_ns as f64 / counted[report::TOTAL_TICKS].max(1) as f64;
     let guest_ns = |ticks: usize| (counted[ticks] as f64 * scale) as u64;
@@ -144,26 +144,27 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     m.counters.extend(counters(seen));
 }
 
-/// Throughput and cost of a stream at the host.
+/// Goodput and cost of a stream at the host.
+///
+/// - `frame_count`: frames that carried it, in both directions, which share the costs.
 fn stream(wall_ns: u64, passed: &Passed, frame_count: u64) -> Measurement {
-    let throughput = Throughput {
-        interval_ns: passed.wall_ns,
-        received_count: frame_count,
-        payload_bytes: passed.bytes,
-    };
-    let mut m = Measurement { wall_ns, throughput: Some(throughput), ..Measurement::default() };
+    let packet_count = Some(frame_count);
+    let mut m = Measurement { wall_ns, packet_count, ..Measurement::default() };
+    if passed.wall_ns > 0 {
+        let goodput_bps = passed.bytes as f64 * 8e9 / passed.wall_ns as f64;
+        m.figures.insert("goodput_bps".into(), goodput_bps);
+    }
+    let why = "a socket counts the bytes of a stream, not the frames that arrive";
+    m.refused.insert("received_pps".into(), why.into());
     m.costs.insert("host".into(), cost(&passed.usage));
     m
 }
 
-/// Round trips of the echoes, and their delivery: one that was not answered is lost on the way back.
+/// Round trips of the echoes. The guest does not report how many reached it.
 fn echoes(wall_ns: u64, pinged: &Pinged) -> Measurement {
     let mut m = Measurement { wall_ns, ..Measurement::default() };
-    let (sent_count, answered_count) = (pinged.sent_count, pinged.rtt.len());
-    for (direction, received_count) in [("forward", sent_count), ("return", answered_count)] {
-        let delivery = Delivery { sent_count, received_count, ..Delivery::default() };
-        m.deliveries.insert(direction.into(), delivery);
-    }
+    let (sent_count, received_count) = (pinged.sent_count, pinged.rtt.len());
+    m.enter_round_trips(Delivery { sent_count, received_count, ..Delivery::default() });
     m.segments.insert("rtt".into(), pinged.rtt.clone());
     m.costs.insert("host".into(), cost(&pinged.usage));
     m
@@ -173,15 +174,17 @@ fn echoes(wall_ns: u64, pinged: &Pinged) -> Measurement {
 pub(super) fn of_ping(seen: &Snapshot, pinged: &Pinged) -> Measurement {
     let mut m = echoes(pinged.wall_ns, pinged);
     // A call to send each, and one to receive its answer.
-    let call_count = 2 * pinged.sent_count;
-    guest_figures(&mut m, seen, pinged.sent_count + pinged.rtt.len(), call_count);
+    let call_count = pinged.sent_count.saturating_mul(2);
+    let packet_count = m.packet_count.unwrap_or(0);
+    guest_figures(&mut m, seen, packet_count, call_count);
     m
 }
 
 /// Measurement of echoes of a guest on QEMU's device.
 pub(super) fn of_qemu_ping(ran: &qemu::Ran, pinged: &Pinged) -> Measurement {
     let mut m = echoes(pinged.wall_ns, pinged);
-    qemu_figures(&mut m, ran, pinged.sent_count + pinged.rtt.len());
+    let packet_count = m.packet_count.unwrap_or(0);
+    qemu_figures(&mut m, ran, packet_count);
     m
 }
 
@@ -195,7 +198,7 @@ fn add_digested(m: &mut Measurement, page: &[u64; report::LEN]) {
 /// Measurement of a stream of a guest. Its packets are the frames that carry it, in both directions.
 pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
     let lance = &seen.lance;
-    let frame_count = lance.tx_frame_count + lance.rx_frame_count;
+    let frame_count = lance.tx_frame_count.saturating_add(lance.rx_frame_count);
     let mut m = stream(seen.at_ns, passed, frame_count);
     guest_figures(&mut m, seen, frame_count, passed.call_count);
     add_digested(&mut m, &seen.report);
@@ -234,7 +237,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("device_pass_with_frames_count", lance.tx_pass_with_frames_count),
         ("device_rx_frame_count", lance.rx_frame_count),
         ("device_rx_missed_count", lance.rx_missed_count),
-        ("device_dropped_count", lance.tx_dropped_count + lance.tx_torn_count),
+        ("device_dropped_count", total([lance.tx_dropped_count, lance.tx_torn_count])),
         ("guest_interrupt_count", counted[report::INTERRUPTS]),
         ("guest_port_access_count", counted[report::PORT_ACCESSES]),
         ("guest_pic_access_count", counted[report::PIC_ACCESSES]),
@@ -262,7 +265,7 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
     let (exits, work, lance) = (&seen.exits, &seen.work, &seen.lance);
     let (sent, received) = (lance.tx_frame_count, lance.rx_frame_count);
     let has_demands = !arm.has(Switch::OwnPolling);
-    let demands = exits.demand_count + work.doorbell_count;
+    let demands = exits.demand_count.saturating_add(work.doorbell_count);
     let (interrupts, calls) = (work.interrupt_count, work.interrupt_call_count);
     let mut found = Vec::new();
     let mut check = |switch: Switch, is_idle: bool, why: String| {
@@ -328,20 +331,20 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
     );
     check(
         Switch::IrqFd,
-        interrupts * RARE < sent + received,
+        interrupts.saturating_mul(RARE) < sent.saturating_add(received),
         format!(
             "{interrupts} interrupts were raised for {} frames, fewer than one in {RARE}",
-            sent + received
+            sent.saturating_add(received)
         ),
     );
     check(
         Switch::IrqFd,
-        interrupts > 0 && calls >= 2 * interrupts,
+        interrupts > 0 && calls / 2 >= interrupts,
         format!("{interrupts} interrupts took {calls} system calls, two each as without it"),
     );
     check(
         Switch::XdpRing,
-        sent.saturating_sub(work.refused_count) + received == 0,
+        sent <= work.refused_count && received == 0,
         format!(
             "no frame passed the AF_XDP rings: {} of {sent} were refused, {received} received",
             work.refused_count
@@ -382,7 +385,7 @@ pub(super) fn of_qemu(
 
 /// Measurement of a stream of a guest on QEMU's device.
 pub(super) fn of_qemu_stream(ran: &qemu::Ran, passed: &Passed) -> Measurement {
-    let frame_count = ran.report[report::TX_FRAMES] + ran.report[report::RX_FRAMES];
+    let frame_count = total([ran.report[report::TX_FRAMES], ran.report[report::RX_FRAMES]]);
     let mut m = stream(ran.wall_ns, passed, frame_count);
     qemu_figures(&mut m, ran, frame_count);
     add_digested(&mut m, &ran.report);
@@ -452,6 +455,81 @@ pub(super) fn of_native(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pinged(sent_count: u64, answered_count: u64) -> Pinged {
+        let mut rtt = model::latency_histogram();
+        rtt.record_n(50_000, answered_count).unwrap();
+        Pinged { sent_count, rtt, wall_ns: 1, usage: ThreadUsage::default() }
+    }
+
+    #[test]
+    fn echoes_have_no_delivery_by_direction_and_metrics_say_why() {
+        let m = of_ping(&Snapshot::default(), &pinged(1000, 999));
+        assert_eq!(m.deliveries.keys().collect::<Vec<_>>(), [model::ROUND_TRIP]);
+        assert_eq!((m.lost_count(), m.packet_count), (1, Some(1998)));
+        let metrics = m.metrics();
+        let value = |name: &str| {
+            metrics.iter().find(|metric| metric.name == name).expect(name).value.clone()
+        };
+        assert_eq!(value("lost_count"), Ok(1.0));
+        let why = value("lost_count_forward").unwrap_err();
+        assert!(why.contains("does not count arrivals"), "{why}");
+    }
+
+    #[test]
+    fn frames_of_a_stream_share_its_cost_and_are_not_its_arrivals() {
+        let mut seen = Snapshot::default();
+        (seen.lance.tx_frame_count, seen.lance.rx_frame_count) = (1000, 100);
+        let m = of_stream(&seen, &passed(1_000_000));
+        let metrics = m.metrics();
+        let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name);
+        assert_eq!(metric("goodput_bps").value, Ok(8e9));
+        assert!(metric("received_pps").value.is_err());
+        assert_eq!(m.packet_count, Some(1100));
+    }
+
+    /// A snapshot of which every count is the largest.
+    fn largest() -> Snapshot {
+        let mut seen = Snapshot { report: [u64::MAX; report::LEN], ..Snapshot::default() };
+        seen.exits.csr_read_counts = [u64::MAX; 128];
+        (seen.exits.demand_count, seen.exits.stray_count) = (u64::MAX, u64::MAX);
+        (seen.work.doorbell_count, seen.work.interrupt_count) = (u64::MAX, u64::MAX);
+        (seen.work.wait_call_count, seen.work.event_call_count) = (u64::MAX, u64::MAX);
+        (seen.lance.tx_frame_count, seen.lance.rx_frame_count) = (u64::MAX, u64::MAX);
+        (seen.lance.tx_dropped_count, seen.lance.tx_torn_count) = (u64::MAX, u64::MAX);
+        (seen.vcpu.user_ns, seen.vcpu.system_ns) = (u64::MAX, u64::MAX);
+        seen
+    }
+
+    #[test]
+    fn counts_of_any_size_from_a_guest_do_not_overflow() {
+        let seen = largest();
+        let received = Received {
+            book: model::SequenceCounts::new(),
+            warm_up_count: 0,
+            wrong_count: 0,
+            dropped_count: u64::MAX,
+            first_ns: 0,
+            last_ns: 0,
+            usage: ThreadUsage::default(),
+            call_count: u64::MAX,
+        };
+        let sent = of_guest(&seen, &received, usize::MAX, 16, u64::MAX);
+        assert_eq!(sent.counters["sent_count"], u64::MAX);
+        let mut passed = passed(u64::MAX);
+        passed.call_count = u64::MAX;
+        let streamed = of_stream(&seen, &passed);
+        assert_eq!(streamed.packet_count, Some(u64::MAX));
+        for m in [sent, streamed, of_ping(&seen, &pinged(u64::MAX, 1))] {
+            assert!(!m.metrics().is_empty());
+        }
+        not_effective(&Arm::with(Switch::ALL.iter().copied()), &seen);
+    }
+
+    fn passed(bytes: u64) -> Passed {
+        let usage = ThreadUsage::default();
+        Passed { bytes, digest: [0; 32], wall_ns: 1_000_000, usage, call_count: 0 }
+    }
 
     /// Reasons of an arm with one switch, after a run of 1,000 frames sent and 100 received, changed
     /// by `change`.

@@ -12,10 +12,10 @@ use hdrhistogram::Histogram;
 use lab::End;
 use model::{Arm, PathError, latency_histogram};
 use sys::rusage::ThreadUsage;
-use vmm::{Snapshot, Spec, Task};
+use vmm::{Spec, Task};
 use wire::nettest::Mode;
 
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{qemu, switches};
 use host::text::chain;
@@ -52,14 +52,15 @@ impl Ping {
         ends: &Topology,
         image: &[u8],
         arm: &Arm,
-    ) -> Result<(Snapshot, Pinged, &'static str), PathError> {
+    ) -> Result<(Ran, Pinged, &'static str), PathError> {
         let switches = switches::of_arm(arm);
-        let Wire { sender, receiver, far, guest_ip, mode } = ends.open(BackEnd::of(&switches))?;
-        let (measured, pinged) = self.between(far, guest_ip, |task, patience| {
+        let back_end = BackEnd::of(&switches);
+        let Wire { far, guest_ip, mode } = ends.wire(back_end);
+        let (ran, pinged) = self.between(far, guest_ip, |task, patience| {
             let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-            run_guest(&spec, sender, receiver, patience)
+            run_guest(&spec, || ends.open(back_end), patience)
         })?;
-        Ok((measured, pinged, mode))
+        Ok((ran, pinged, mode))
     }
 
     /// Echoes of the guest on QEMU's device.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use host::text::chain;
 use model::PathError;
-use vmm::{self, End, Outcome, Receiver, Sender, Snapshot, Spec};
+use vmm::{self, End, Halves, Outcome, Snapshot, Spec};
 
 /// Memory of a guest.
 pub(super) const RAM_BYTES: usize = 32 << 20;
@@ -18,9 +18,16 @@ const PULSE: Duration = Duration::from_millis(100);
 /// A pulse this late means that the process or the machine was stopped.
 const STILL: Duration = Duration::from_secs(2);
 
-/// Waits for a guest. Time in which this process was stopped does not count, since the guest was stopped
-/// with it. Returns true if the guest has ended, and the stopped time.
-fn wait(running: &vmm::Running, patience: Duration) -> (bool, Duration) {
+/// A guest that ran to its end.
+pub(super) struct Ran {
+    /// Counters of its measured part.
+    pub(super) measured: Snapshot,
+    /// CPU time of the monitor's process, from its start to its end.
+    pub(super) total_ns: u64,
+}
+
+/// Waits for a guest. Time in which this process was stopped does not count. Returns true if the guest has ended, and the stopped time.
+fn wait(running: &vmm::Jailed, patience: Duration) -> (bool, Duration) {
     let (mut waited, mut still) = (Duration::ZERO, Duration::ZERO);
     while waited < patience {
         let begun = Instant::now();
@@ -38,21 +45,20 @@ fn wait(running: &vmm::Running, patience: Duration) -> (bool, Duration) {
     (false, still)
 }
 
-/// Runs a guest until it is done and returns the counters of its measured part. An error has the state of
-/// the guest, the device and the monitor.
+/// Runs a guest in a process of its own, where `open` opens its back end, until it is done. An error has the
+/// state of the guest, the device and the monitor.
 pub(super) fn run_guest(
     spec: &Spec<'_>,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
+    open: impl FnOnce() -> Result<Halves, PathError>,
     patience: Duration,
-) -> Result<Snapshot, PathError> {
+) -> Result<Ran, PathError> {
     let failed = |why: String| PathError::at("guest", why);
-    let running = vmm::start(spec, sender, receiver).map_err(PathError::part)?;
+    let running = vmm::start_jailed(spec, || Ok(open()?)).map_err(PathError::part)?;
     let (done, still) = wait(&running, patience);
-    let outcome = running.stop().map_err(|e| failed(chain(&e)))?;
+    let (outcome, total_ns) = running.stop().map_err(|e| failed(chain(&e)))?;
     let Outcome { end, measured, total, condition } = outcome;
     let why = match (end, measured) {
-        (End::Done, Some(measured)) => return Ok(measured),
+        (End::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
         (End::Done, None) => "no measured part".to_owned(),
         (_, _) if !done => "it timed out".to_owned(),
         (end, _) => format!("it ended by {end:?}"),

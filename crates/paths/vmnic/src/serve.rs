@@ -11,13 +11,13 @@ use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{image, switches};
 use host::text::chain;
 use model::PathError;
-use vmm::{self, Running, Spec, Task};
+use vmm::{self, Jailed, Spec, Task};
 
 /// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
 ///
 /// Drop ends the guest, then the lab.
 pub struct Served {
-    running: Running,
+    running: Jailed,
     ends: Topology,
     back_end: BackEnd,
     guest_ip: Ipv4Addr,
@@ -45,7 +45,7 @@ impl Served {
         let switches = switches::of_arm(arm);
         let (ends, back_end) = (Topology::new()?, BackEnd::of(&switches));
         let (running, guest_ip) = {
-            let Wire { sender, receiver, far, guest_ip, .. } = ends.open(back_end)?;
+            let Wire { far, guest_ip, .. } = ends.wire(back_end);
             let task = Task {
                 mode: Mode::Serve,
                 tx_ring_log2: RING_LOG2,
@@ -55,7 +55,8 @@ impl Served {
                 ..Task::send(1460, 0)
             };
             let spec = Spec { image: &image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-            let running = vmm::start(&spec, sender, receiver).map_err(PathError::part)?;
+            let open = || Ok(ends.open(back_end)?);
+            let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)
         };
         Ok(Served { running, ends, back_end, guest_ip })
@@ -70,6 +71,11 @@ impl Served {
         &self.ends.far(self.back_end).netns
     }
 
+    /// Process id of the monitor, which runs in a process of its own.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
     /// True if the guest has ended by itself, which is an error.
     pub fn has_ended(&self) -> bool {
         self.running.wait(std::time::Duration::ZERO)
@@ -78,7 +84,7 @@ impl Served {
     /// Topology it.
     pub fn stop(self) -> Result<Summary, PathError> {
         let failed = |why: String| PathError::at("guest", why);
-        let outcome = self.running.stop().map_err(|e| failed(chain(&e)))?;
+        let (outcome, _) = self.running.stop().map_err(|e| failed(chain(&e)))?;
         if outcome.end != vmm::End::Stopped {
             return Err(failed(format!("ended by {:?}", outcome.end)));
         }
@@ -87,7 +93,7 @@ impl Served {
             tx_frame_count: seen.lance.tx_frame_count,
             rx_frame_count: seen.lance.rx_frame_count,
             exit_count: seen.exits.count(),
-            vcpu_ns: seen.vcpu.user_ns + seen.vcpu.system_ns,
+            vcpu_ns: seen.vcpu.cpu_ns(),
             device_ns: seen.device_cpu_ns,
         })
     }

@@ -19,7 +19,7 @@ use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
 use super::{accounting, image, native, qemu, sink, switches};
 use lab::{Meter, Run, Signals, Used};
 use model::{Load, PathError, Session};
-use vmm::{self, PacedSender, Spec, Task};
+use vmm::{self, Halves, PacedSender, Spec, Task};
 
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
@@ -52,16 +52,6 @@ impl VmnicSession {
             exit_cost_ns: vmm::exit_cost_ns().ok(),
             compared: BTreeSet::new(),
         })
-    }
-
-    /// A back end, behind a link of the load's rate.
-    fn backend(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
-        let wire = self.ends.open(back_end)?;
-        if self.load.kind != "paced" {
-            return Ok(wire);
-        }
-        let sender = Box::new(PacedSender::new(wire.sender, LINK_BPS));
-        Ok(Wire { sender, ..wire })
     }
 
     /// Runs `source` while the sink at `far` receives; `source` returns its result and the number of
@@ -110,20 +100,22 @@ impl VmnicSession {
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let switches = switches::of_arm(arm);
-        let wire = self.backend(BackEnd::of(&switches))?;
+        let back_end = BackEnd::of(&switches);
+        let wire = self.ends.wire(back_end);
         let task = self.task(wire.far);
         let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-        let (sender, receiver) = (wire.sender, wire.receiver);
-        let (measured, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
-            let measured = run_guest(&spec, sender, receiver, self.load.trial + PATIENCE)?;
-            let sent_count = WARM_UP + measured.report[report::TX_FRAMES];
-            Ok((measured, sent_count))
+        let (ends, load) = (&self.ends, &self.load);
+        let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
+            let open = || open(ends, load, back_end);
+            let ran = run_guest(&spec, open, load.trial + PATIENCE)?;
+            let sent_count = ran.measured.report[report::TX_FRAMES].saturating_add(WARM_UP);
+            Ok((ran, sent_count))
         })?;
-        let mut m =
-            accounting::of_guest(&measured, &received, self.load.size_bytes, WARM_UP, lost_count);
-        used.account(&mut m);
+        let (measured, size_bytes) = (&ran.measured, self.load.size_bytes);
+        let mut m = accounting::of_guest(measured, &received, size_bytes, WARM_UP, lost_count);
+        used.with_children(ran.total_ns).account(&mut m);
         m.mode.insert("back end".into(), wire.mode.into());
-        m.not_effective = accounting::not_effective(arm, &measured);
+        m.not_effective = accounting::not_effective(arm, measured);
         Ok(m)
     }
 
@@ -134,12 +126,12 @@ impl VmnicSession {
         })?;
         let meter = Meter::start(&self.clock, &[])?;
         let stream = self.stream_of(direction, false);
-        let (measured, passed, mode) = stream.through(&self.ends, &self.image, arm)?;
+        let (ran, passed, mode) = stream.through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_stream(&measured, &passed);
-        used.account(&mut m);
+        let mut m = accounting::of_stream(&ran.measured, &passed);
+        used.with_children(ran.total_ns).account(&mut m);
         m.mode.insert("back end".into(), mode.into());
-        m.not_effective = accounting::not_effective(arm, &measured);
+        m.not_effective = accounting::not_effective(arm, &ran.measured);
         m.counters.insert("digest_compared_bytes".into(), compared_bytes);
         Ok(m)
     }
@@ -151,12 +143,12 @@ impl VmnicSession {
     /// Echoes between a Linux socket and the guest.
     fn echoes(&self, arm: &Arm) -> Result<Measurement, PathError> {
         let meter = Meter::start(&self.clock, &[])?;
-        let (measured, pinged, mode) = self.ping().through(&self.ends, &self.image, arm)?;
+        let (ran, pinged, mode) = self.ping().through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
-        let mut m = accounting::of_ping(&measured, &pinged);
-        used.account(&mut m);
+        let mut m = accounting::of_ping(&ran.measured, &pinged);
+        used.with_children(ran.total_ns).account(&mut m);
         m.mode.insert("back end".into(), mode.into());
-        m.not_effective = accounting::not_effective(arm, &measured);
+        m.not_effective = accounting::not_effective(arm, &ran.measured);
         Ok(m)
     }
 
@@ -198,7 +190,7 @@ impl VmnicSession {
         let (image, patience) = (&self.image, self.load.trial + PATIENCE);
         let (ran, received, used, lost_count) = self.with_sink(far, WARM_UP, || {
             let ran = qemu::run(card, image, &task, tap, patience)?;
-            let sent_count = WARM_UP + ran.report[report::TX_FRAMES];
+            let sent_count = ran.report[report::TX_FRAMES].saturating_add(WARM_UP);
             Ok((ran, sent_count))
         })?;
         let size_bytes = self.load.size_bytes;
@@ -232,7 +224,8 @@ impl VmnicSession {
             "native-xdp" => BackEnd::XdpRing,
             _ => BackEnd::PacketRing,
         };
-        let Wire { mut sender, receiver, far, mode, .. } = self.backend(back_end)?;
+        let Wire { far, mode, .. } = self.ends.wire(back_end);
+        let (mut sender, receiver) = open(&self.ends, &self.load, back_end)?;
         // A native loop does not receive.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
@@ -247,6 +240,15 @@ impl VmnicSession {
         m.mode.insert("back end".into(), mode.into());
         Ok(m)
     }
+}
+
+/// Opens a back end, behind a link of the load's rate.
+fn open(ends: &Topology, load: &Load, back_end: BackEnd) -> Result<Halves, PathError> {
+    let (sender, receiver) = ends.open(back_end)?;
+    if load.kind != "paced" {
+        return Ok((sender, receiver));
+    }
+    Ok((Box::new(PacedSender::new(sender, LINK_BPS)), receiver))
 }
 
 impl Session for VmnicSession {

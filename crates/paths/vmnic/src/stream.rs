@@ -10,12 +10,12 @@ use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
 pub use super::host_stream::{Direction, Length};
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{image, qemu, switches};
 use host::text::chain;
 use model::PathError;
-use vmm::{Snapshot, Spec, Task};
+use vmm::{Spec, Task};
 
 /// Time limit of a stream of given length.
 const LONG: Duration = Duration::from_secs(600);
@@ -66,8 +66,8 @@ pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, Path
     let image = image::load().map_err(PathError::part)?;
     let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
     let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true };
-    let (measured, passed, mode) = stream.pass(&Topology::new()?, &image, arm)?;
-    Ok(Streamed::new(&measured.report, &passed, mode))
+    let (ran, passed, mode) = stream.pass(&Topology::new()?, &image, arm)?;
+    Ok(Streamed::new(&ran.measured.report, &passed, mode))
 }
 
 /// Parameters of a TCP stream.
@@ -88,10 +88,10 @@ impl Stream {
         ends: &Topology,
         image: &[u8],
         arm: &Arm,
-    ) -> Result<(Snapshot, Passed, &'static str), PathError> {
-        let (measured, passed, mode) = self.pass(ends, image, arm)?;
-        agreed(&Streamed::new(&measured.report, &passed, mode))?;
-        Ok((measured, passed, mode))
+    ) -> Result<(Ran, Passed, &'static str), PathError> {
+        let (ran, passed, mode) = self.pass(ends, image, arm)?;
+        agreed(&Streamed::new(&ran.measured.report, &passed, mode))?;
+        Ok((ran, passed, mode))
     }
 
     /// Runs the stream with the guest on QEMU's device. Errors: the ends differ.
@@ -115,15 +115,15 @@ impl Stream {
         ends: &Topology,
         image: &[u8],
         arm: &Arm,
-    ) -> Result<(Snapshot, Passed, &'static str), PathError> {
+    ) -> Result<(Ran, Passed, &'static str), PathError> {
         let switches = switches::of_arm(arm);
-        let wire = ends.open(BackEnd::of(&switches))?;
-        let Wire { sender, receiver, far, guest_ip, mode } = wire;
-        let (measured, passed) = self.between(far, guest_ip, |task, patience| {
+        let back_end = BackEnd::of(&switches);
+        let Wire { far, guest_ip, mode } = ends.wire(back_end);
+        let (ran, passed) = self.between(far, guest_ip, |task, patience| {
             let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-            run_guest(&spec, sender, receiver, patience)
+            run_guest(&spec, || ends.open(back_end), patience)
         })?;
-        Ok((measured, passed, mode))
+        Ok((ran, passed, mode))
     }
 
     /// Runs the host's end at `far` and a guest by `run`.

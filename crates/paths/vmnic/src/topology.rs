@@ -6,7 +6,7 @@ use lab::{End, GuestWire, TapEnd};
 use sys::tap::Tap;
 
 use model::PathError;
-use vmm::{Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
+use vmm::{Halves, Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
 
 /// Address of the guest's device.
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
@@ -38,10 +38,8 @@ pub(super) struct Topology {
     wire: GuestWire,
 }
 
-/// An open back end.
+/// Where the frames of a back end arrive.
 pub(super) struct Wire<'a> {
-    pub(super) sender: Box<dyn Sender>,
-    pub(super) receiver: Box<dyn Receiver>,
     /// End at which its frames arrive.
     pub(super) far: &'a End,
     /// Address that the guest has on it.
@@ -69,38 +67,36 @@ impl Topology {
         (&self.tap.tap, self.tap.guest_ip)
     }
 
+    pub(super) fn wire(&self, back_end: BackEnd) -> Wire<'_> {
+        let (far, of_wire) = (self.far(back_end), self.wire.guest_ip);
+        let (guest_ip, mode) = match back_end {
+            BackEnd::Tap => (self.tap.guest_ip, "TAP"),
+            BackEnd::PacketRing => (of_wire, "TPACKET_V3 rings on a veth"),
+            BackEnd::XdpRing => (of_wire, "AF_XDP rings on a veth, copying"),
+        };
+        Wire { far, guest_ip, mode }
+    }
+
     /// Opens a back end with new sockets.
-    pub(super) fn open(&self, back_end: BackEnd) -> Result<Wire<'_>, PathError> {
-        let (port, far) = (&self.wire.port, self.far(back_end));
+    pub(super) fn open(&self, back_end: BackEnd) -> Result<Halves, PathError> {
+        let port = &self.wire.port;
         match back_end {
-            BackEnd::Tap => {
-                let halves = tap_backend(&self.tap.tap).map_err(PathError::part)?;
-                Ok(Wire::of(halves, far, self.tap.guest_ip, "TAP"))
-            }
+            BackEnd::Tap => tap_backend(&self.tap.tap).map(boxed).map_err(PathError::part),
             BackEnd::PacketRing => {
                 let opened = port.run(|| ring_backend(port.ifindex)).map_err(PathError::part)?;
-                let halves = opened.map_err(PathError::part)?;
-                Ok(Wire::of(halves, far, self.wire.guest_ip, "TPACKET_V3 rings on a veth"))
+                opened.map(boxed).map_err(PathError::part)
             }
             BackEnd::XdpRing => {
                 let open = || xdp_backend(port.ifindex, &port.ifname);
-                let halves = port.run(open).map_err(PathError::part)?.map_err(PathError::part)?;
-                Ok(Wire::of(halves, far, self.wire.guest_ip, "AF_XDP rings on a veth, copying"))
+                let opened = port.run(open).map_err(PathError::part)?;
+                opened.map(boxed).map_err(PathError::part)
             }
         }
     }
 }
 
-impl<'a> Wire<'a> {
-    fn of(
-        halves: (impl Sender + 'static, impl Receiver + 'static),
-        far: &'a End,
-        guest_ip: Ipv4Addr,
-        mode: &'static str,
-    ) -> Self {
-        let (sender, receiver) = (Box::new(halves.0), Box::new(halves.1));
-        Wire { sender, receiver, far, guest_ip, mode }
-    }
+fn boxed((sender, receiver): (impl Sender + 'static, impl Receiver + 'static)) -> Halves {
+    (Box::new(sender), Box::new(receiver))
 }
 
 /// Number of frames lost at an end so far, before any socket received them.

@@ -130,7 +130,7 @@ fn tail(outcome: &Outcome, segment: &str) -> Option<LineChart> {
             mean.unwrap_or_default(),
             quantile(0.99),
             units::value(d.max_ns as f64, "ns"),
-            units::grouped(d.count as i64)
+            units::grouped_count(d.count)
         ));
     }
     let title = format!("{segment}: share of samples slower than a latency");

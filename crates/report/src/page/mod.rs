@@ -548,7 +548,7 @@ impl Delivered {
             let suffix = format!("_{name}");
             let directions = || arm.counters.iter().filter(|(key, _)| key.ends_with(&suffix));
             if directions().next().is_some() {
-                return directions().map(|(_, count)| count).sum();
+                return model::total(directions().map(|(_, count)| *count));
             }
             let trials = arm.metrics.get(name).map(|metric| &metric.trials);
             trials.map_or(0, |t| t.iter().flatten().sum::<f64>().round() as u64)
@@ -570,14 +570,14 @@ impl Delivered {
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{} {word}", units::grouped(count as i64)))
+        .map(|(count, word)| format!("{} {word}", units::grouped_count(count)))
         .collect();
         if parts.is_empty() {
             return None;
         }
         let mut text = parts.join(", ");
         if self.sent_count > 0 {
-            text.push_str(&format!(" of {} sent", units::grouped(self.sent_count as i64)));
+            text.push_str(&format!(" of {} sent", units::grouped_count(self.sent_count)));
             if self.lost_count > 0 {
                 let share = units::percent(self.lost_count as f64 / self.sent_count as f64);
                 text.push_str(&format!(" ({share} lost)"));
@@ -700,6 +700,13 @@ fn method(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_the_largest_size_are_shown_as_large() {
+        let delivered =
+            Delivered { sent_count: u64::MAX, lost_count: u64::MAX, ..Default::default() };
+        assert!(delivered.text().unwrap().starts_with("9,223,372,036,854,775,807 lost"));
+    }
 
     #[test]
     fn complete_delivery_gives_no_remark() {

@@ -7,7 +7,7 @@ use std::io::Read;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use model::{Cost, Delivery, Measurement, NotEffective, Shape, Throughput, Trap};
+use model::{Cost, Delivery, Measurement, NotEffective, SAMPLE_COUNT_MAX, Shape, Throughput, Trap};
 use serde::{Deserialize, Serialize};
 
 type Fault = Box<dyn Error + Send + Sync>;
@@ -31,6 +31,7 @@ struct Row {
     figures: BTreeMap<String, f64>,
     shapes: BTreeMap<String, Shape>,
     packet_count: Option<u64>,
+    refused: BTreeMap<String, String>,
     not_effective: Vec<NotEffective>,
     traps: Vec<Trap>,
     reported: BTreeMap<String, Vec<(f64, f64)>>,
@@ -53,6 +54,7 @@ pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
         figures: m.figures,
         shapes: m.shapes,
         packet_count: m.packet_count,
+        refused: m.refused,
         not_effective: m.not_effective,
         traps: m.traps,
         reported: m.reported,
@@ -77,6 +79,7 @@ pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
         figures: row.figures,
         shapes: row.shapes,
         packet_count: row.packet_count,
+        refused: row.refused,
         not_effective: row.not_effective,
         traps: row.traps,
         reported: row.reported,
@@ -120,20 +123,34 @@ pub(crate) fn histogram_bytes(histogram: &Histogram<u64>) -> Result<Vec<u8>, Fau
 
 /// Reads the output of [`histogram_bytes`], which another user or a far end may have made up.
 ///
-/// Errors: it is none, or would take more memory than any histogram of a measurement.
+/// Errors: it is none, takes more memory than any histogram of a measurement, or counts more than
+/// [`SAMPLE_COUNT_MAX`].
 pub(crate) fn histogram(bytes: &[u8]) -> Result<Histogram<u64>, Fault> {
     /// Counts of 64 bits at [`DIGITS_MAX`], each in nine bytes, do not take more.
     const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
+    /// Cookie, length of the payload, offset, digits, lowest and highest value, ratio.
+    const HEAD_BYTES: usize = 40;
     /// Digits of [`model::latency_histogram`]; each more takes ten times the memory.
     const DIGITS_MAX: u32 = 3;
     /// Cookie and length of the deflated bytes.
     const OUTER_BYTES: usize = 8;
-    let mut head = [0; 16];
-    let inner = bytes.get(OUTER_BYTES..).ok_or("a histogram without its head")?;
-    ZlibDecoder::new(inner).read_exact(&mut head)?;
+    /// Cookies, of a deflated histogram and of a plain one.
+    const DEFLATED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
+    const PLAIN: u32 = 0x1c84_9313;
+    /// A count of -2^63, which the library cannot negate.
+    const LEAST_COUNT: [u8; 9] = [0xff; 9];
+    let inner = bytes.strip_prefix(&DEFLATED).and_then(|rest| rest.get(OUTER_BYTES - 4..));
+    let inner = inner.ok_or("a histogram without its head")?;
+    let mut plain = Vec::new();
+    let most = u64::from(PAYLOAD_BYTES_MAX) + HEAD_BYTES as u64;
+    ZlibDecoder::new(inner).take(most).read_to_end(&mut plain)?;
+    let head = plain.first_chunk::<16>().ok_or("a histogram without its head")?;
     // Cookie, length of the payload, normalizing offset, digits.
-    let [_, payload_bytes, _, digits] = [0, 4, 8, 12]
+    let [cookie, payload_bytes, _, digits] = [0, 4, 8, 12]
         .map(|at| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+    if cookie != PLAIN {
+        return Err(format!("a histogram with the cookie {cookie:#x}").into());
+    }
     if payload_bytes > PAYLOAD_BYTES_MAX || digits > DIGITS_MAX {
         let text = format!(
             "a histogram of {payload_bytes} bytes and {digits} digits, of which {PAYLOAD_BYTES_MAX} and \
@@ -141,7 +158,15 @@ pub(crate) fn histogram(bytes: &[u8]) -> Result<Histogram<u64>, Fault> {
         );
         return Err(text.into());
     }
-    Ok(Deserializer::new().deserialize(&mut std::io::Cursor::new(bytes))?)
+    let counts = plain.get(HEAD_BYTES..).unwrap_or_default();
+    if counts.windows(LEAST_COUNT.len()).any(|window| window == LEAST_COUNT) {
+        return Err("a histogram with a count of -2^63".into());
+    }
+    let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut &plain[..])?;
+    if histogram.len() > SAMPLE_COUNT_MAX {
+        return Err(format!("a histogram of more than {SAMPLE_COUNT_MAX} samples").into());
+    }
+    Ok(histogram)
 }
 
 #[cfg(test)]
@@ -223,6 +248,19 @@ mod tests {
         bytes.extend(deflated);
         let error = histogram(&bytes).unwrap_err().to_string();
         assert!(error.contains("4294967295 bytes"), "{error}");
+    }
+
+    #[test]
+    fn histogram_whose_total_overflows_is_refused() {
+        let mut most = latency_histogram();
+        most.record_n(1, SAMPLE_COUNT_MAX).unwrap();
+        assert_eq!(histogram(&histogram_bytes(&most).unwrap()).unwrap(), most);
+        for counts in [vec![SAMPLE_COUNT_MAX, 1], vec![i64::MAX as u64; 3]] {
+            let mut large = latency_histogram();
+            (1..).zip(counts).for_each(|(value, count)| large.record_n(value, count).unwrap());
+            let error = histogram(&histogram_bytes(&large).unwrap()).unwrap_err().to_string();
+            assert_eq!(error, "a histogram of more than 9007199254740992 samples");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod error;
 mod import;
 mod maintenance;
-mod measurement;
+pub(crate) mod measurement;
 mod packed;
 mod reading;
 mod schema;

@@ -9,7 +9,7 @@ use seccompiler::{
 };
 
 use super::KvmError;
-use crate::seccomp::{Confinement, Rules, free, one_of, plain_memory};
+use crate::seccomp::{Confinement, Rules, free, masked, one_of, plain_memory};
 
 /// Calls allowed with any argument, by caller.
 const FREE: &[libc::c_long] = &[
@@ -63,7 +63,35 @@ const REQUESTS: [u64; 6] = [
     ior::<kvm_bindings::kvm_regs>(0x81),
 ];
 
+/// Calls of the monitor's process beside those of its threads: to start, interrupt and join these, to wait for
+/// its owner and to end.
+const OF_PROCESS: &[libc::c_long] = &[
+    libc::SYS_poll,
+    libc::SYS_close,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getrandom,
+    libc::SYS_tgkill,
+    libc::SYS_exit_group,
+];
+
 impl Confinement {
+    /// Filter for the process of a monitor after set-up, which its threads inherit and narrow to
+    /// [`Self::of_monitor`]. Any other call ends the process.
+    pub fn of_monitor_process() -> Result<Self, KvmError> {
+        let rules = process_rules().map_err(std::io::Error::other);
+        rules.and_then(Confinement::or_kill_without_clone3).map_err(|source| KvmError::Failed {
+            what: "compiling the filter of system calls",
+            source,
+        })
+    }
+
     /// Filter for the threads of a monitor after set-up. Any other call ends the process.
     pub fn of_monitor() -> Result<Self, KvmError> {
         let rules = rules().map_err(std::io::Error::other);
@@ -85,9 +113,27 @@ fn rules() -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
+fn process_rules() -> Result<Rules, BackendError> {
+    let mut rules = rules()?;
+    rules.extend(free(OF_PROCESS));
+    // Threads, no processes.
+    let thread = libc::CLONE_THREAD as u64;
+    rules.push(masked(libc::SYS_clone, 0, thread, thread)?);
+    // The threads' own filter; names of threads and of memory.
+    rules.push(one_of(libc::SYS_seccomp, 0, &[libc::SECCOMP_SET_MODE_FILTER.into()])?);
+    let options = [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_NO_NEW_PRIVS];
+    rules.push(one_of(libc::SYS_prctl, 0, &options.map(|option| option as u64))?);
+    Ok(rules)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
+    use crate::jail::Forked;
 
     #[test]
     fn requests_are_those_of_the_kernel_s_header() {
@@ -99,5 +145,25 @@ mod tests {
     #[test]
     fn filter_compiles() {
         Confinement::of_monitor().unwrap();
+        Confinement::of_monitor_process().unwrap();
+    }
+
+    #[test]
+    fn process_starts_threads_under_its_filter_and_a_file_that_it_opens_ends_it() {
+        let child = Forked::start(|inside| {
+            let mut socket = File::from(inside.socket().try_clone_to_owned().unwrap());
+            let narrow = Confinement::of_monitor().unwrap();
+            Confinement::of_monitor_process().unwrap().enter().unwrap();
+            let one = std::thread::spawn(move || narrow.enter().is_ok()).join().unwrap();
+            socket.write_all(&[u8::from(one)]).unwrap();
+            drop(File::open("/proc/self/status"));
+            socket.write_all(&[2]).unwrap();
+        });
+        let child = child.unwrap();
+        let mut said = Vec::new();
+        child.socket().read_to_end(&mut said).unwrap();
+        assert_eq!(said, [1]);
+        let (status, _) = child.end(std::time::Duration::from_secs(60)).unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
     }
 }

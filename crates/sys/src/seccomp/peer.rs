@@ -94,7 +94,7 @@ const FREE: &[libc::c_long] = &[
 ];
 
 /// Calls that the peer never makes: a thread that makes one is compromised.
-const HOSTILE: &[libc::c_long] = &[
+pub(super) const HOSTILE: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_fork,

@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub(crate) use signals::forget_handlers;
+
 use crate::netns::Netns;
 use crate::pidfd::PidFd;
 use crate::poll;

@@ -20,7 +20,7 @@ pub(super) fn child_signals() -> io::Result<File> {
 
 /// Sets all signals to their default, except those that the owner ignores; a child that ends must not be
 /// ignored, or it cannot be waited for.
-pub(super) fn forget_handlers() {
+pub(crate) fn forget_handlers() {
     for signal in 1..=64 {
         // SAFETY: all-zero is a valid sigaction of plain C types.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

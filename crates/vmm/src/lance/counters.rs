@@ -1,7 +1,9 @@
 //! Counters of the emulation that the chip itself does not have.
 
+use serde::{Deserialize, Serialize};
+
 /// Counts since the device was created; resets of the chip keep them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames sent, looped back ones included.
     pub tx_frame_count: u64,

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::bus::GuestMemory;
 use super::csr::csr0;
 use super::ring::{Kind, Ring};
 use super::{Lance, csr};
 
 /// A ring as the chip sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingState {
     /// Descriptors in it.
     pub len: u16,
@@ -33,7 +35,7 @@ impl fmt::Display for RingState {
 }
 
 /// State that decides the next step of the chip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// CSR0 with its derived bits.
     pub status: u16,

@@ -59,8 +59,7 @@ fn load_start_times_each_start_to_its_first_answer() {
         }
         let m = session.trial(&arm).expect("each start answers");
         let times = &m.segments["start"];
-        assert_eq!(times.len(), m.deliveries["return"].received_count);
-        assert!(!times.is_empty());
+        assert!(!times.is_empty() && m.deliveries.is_empty(), "{:?}", m.deliveries);
         // An emulator does not start within a millisecond.
         assert!(times.min() > 1_000_000, "{}", times.min());
         assert!(m.not_effective.is_empty(), "{}: {:?}", arm.name, m.not_effective);

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use lab::HostTime;
-use model::{Cost, Delivery, Machine, Throughput, latency_histogram};
+use model::{Cost, Delivery, Machine, SAMPLE_COUNT_MAX, Throughput, latency_histogram};
 use serde::{Deserialize, Serialize};
 
 use super::noise::Forged;
@@ -21,8 +21,6 @@ pub const DEFAULT_PORTS: RangeInclusive<u16> = 9000..=9999;
 pub(super) const PROTOCOL: u32 = 3;
 /// Maximum number of segments in a report; roles record two.
 const SEGMENT_COUNT_MAX: usize = 8;
-/// Maximum number of samples in a segment: years of traffic, and sums cannot overflow.
-const SAMPLE_COUNT_MAX: u64 = 1 << 53;
 /// Time limit for one line, from the start of the wait to its last byte.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of the near end's signs of life during a run.

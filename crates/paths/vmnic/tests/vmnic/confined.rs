@@ -1,9 +1,18 @@
 //! The monitor's threads may make the system calls that they need, and no other.
 
-use std::os::unix::process::ExitStatusExt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::net::UdpSocket;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use model::{Arm, Load, Path as _};
+use sys::pidfd::PidFd;
 use vmm::lance::Sent;
-use vmm::{End, Sender, Silence, Switches, Task};
+use vmm::{End, Halves, Sender, Silence, Switches, Task};
+use wirepath_vmnic::serve::Served;
+use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
 
@@ -62,8 +71,163 @@ fn thread_that_opens_a_file_ends_the_process() {
     }
 }
 
+/// System calls that a guest would make once it has taken over a thread.
+const CALLS: [&str; 4] = ["openat", "connect", "execve", "ioctl"];
+
+/// A back end that a guest has taken over: it makes a call.
+struct Calls {
+    call: Option<&'static str>,
+    socket: UdpSocket,
+    file: File,
+}
+
+impl Sender for Calls {
+    fn send(&mut self, _: &[u8]) -> Sent {
+        match self.call {
+            Some("openat") => drop(File::open("/proc/self/status")),
+            Some("connect") => drop(self.socket.connect("127.0.0.1:9")),
+            Some("execve") => drop(Command::new("/bin/true").exec()),
+            // A request to a terminal.
+            Some("ioctl") => drop(self.file.is_terminal()),
+            _ => {}
+        }
+        Sent::Taken
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+}
+
+/// Runs a guest in a jail with such a back end; `None` without KVM.
+fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<End, String>> {
+    let open = || {
+        let (socket, file) = (UdpSocket::bind("127.0.0.1:0")?, File::open("/dev/null")?);
+        let halves: Halves = (Box::new(Calls { call, socket, file }), Box::new(Silence));
+        Ok(halves)
+    };
+    let running = guest::start_jailed(Task::send(60, 20), switches(thread), open)?;
+    running.wait(guest::PATIENCE);
+    let ended = running.stop().map(|(outcome, _)| outcome.end);
+    Some(ended.map_err(|error| error.to_string()))
+}
+
 #[test]
-fn caller_of_the_monitor_is_not_confined() {
+fn forbidden_call_of_either_thread_ends_the_monitor_s_process_alone() {
+    for thread in ["vcpu", "lance"] {
+        let Some(end) = jailed(thread, None) else { return };
+        assert_eq!(end, Ok(End::Done), "{thread}");
+        for call in CALLS {
+            let why = jailed(thread, Some(call)).unwrap().unwrap_err();
+            assert!(why.contains("without a report") && why.contains("31"), "{call}: {why}");
+        }
+    }
+}
+
+/// Value of a line of /proc/PID/status.
+fn fact(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A served guest; `None` without KVM or image.
+fn served(arm: &Arm) -> Option<Served> {
+    guest::image_beside_us()?;
+    let load = Load {
+        kind: "stream".into(),
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial: Duration::ZERO,
+        far: None,
+    };
+    let support = Vmnic.support(arm, &load);
+    if !support.is_yes() {
+        testkit::skip("kvm", format!("{support:?}"));
+        return None;
+    }
+    Some(Served::start(arm).unwrap())
+}
+
+/// The guest answers a datagram to its echo port.
+fn answers(served: &Served) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect((served.guest_ip(), 7))?;
+        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+        // One that boots answers later.
+        Ok((0..60).any(|_| {
+            let sent = socket.send(b"are you there?").is_ok();
+            sent && socket.recv(&mut [0; 64]).is_ok_and(|len| len == 14)
+        }))
+    };
+    served.netns().run(ask).unwrap().unwrap()
+}
+
+#[test]
+fn monitor_that_serves_has_no_files_and_no_rights_on_any_thread_and_the_guest_answers() {
+    for switches in [&[][..], &[Switch::SharedRing], &[Switch::XdpRing]] {
+        let arm = Arm::with(switches.iter().copied());
+        let Some(served) = served(&arm) else { return };
+        assert!(answers(&served), "{}", arm.name);
+        let process = format!("/proc/{}", served.pid());
+        let threads: Vec<_> = fs::read_dir(format!("{process}/task")).unwrap().collect();
+        assert!(threads.len() >= 3, "{threads:?}");
+        for thread in threads {
+            let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+            let nothing = "0000000000000000";
+            assert_eq!(fact(&status, "CapEff:"), nothing, "{}", arm.name);
+            assert_eq!(fact(&status, "CapPrm:"), nothing, "{}", arm.name);
+            assert_eq!(fact(&status, "NoNewPrivs:"), "1", "{}", arm.name);
+            assert_eq!(fact(&status, "Seccomp:"), "2", "{}", arm.name);
+            assert_eq!(fact(&status, "Uid:"), "65534 65534 65534 65534", "{}", arm.name);
+        }
+        assert_eq!(fs::read_dir(format!("{process}/root/")).unwrap().count(), 0, "{}", arm.name);
+        let own = fs::read_link("/proc/self/ns/mnt").unwrap();
+        assert_ne!(fs::read_link(format!("{process}/ns/mnt")).unwrap(), own);
+        for fd in fs::read_dir(format!("{process}/fd")).unwrap() {
+            let at = fs::read_link(fd.unwrap().path()).unwrap();
+            let is_device = ["/dev/null", "/dev/kvm", "/dev/net/tun"]
+                .iter()
+                .any(|dev| at == std::path::Path::new(dev));
+            let is_file = at.is_absolute() && !is_device;
+            assert!(!is_file, "{}: {}", arm.name, at.display());
+        }
+        served.stop().unwrap();
+    }
+}
+
+/// Child process of the next test.
+#[test]
+#[ignore = "role of a child process"]
+fn child_that_serves_until_it_is_killed() {
+    let Some(served) = served(&Arm::baseline()) else { return };
+    let mut out = std::io::stdout();
+    writeln!(out, "\nmonitor {}", served.pid()).unwrap();
+    out.flush().unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn kill_of_the_owner_ends_the_monitor() {
+    let mut role = testkit::role("confined::child_that_serves_until_it_is_killed");
+    let mut owner = role.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    let pid = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("monitor ").and_then(|pid| pid.parse().ok()));
+    let Some(pid) = pid else {
+        // It has told the reason why there is none.
+        assert!(owner.wait().unwrap().success());
+        return;
+    };
+    let monitor = PidFd::open(pid).unwrap();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(monitor.has_ended_within(guest::PATIENCE).unwrap());
+}
+
+#[test]
+fn caller_of_a_monitor_in_its_own_process_is_not_confined() {
     if end("vcpu", false).is_none() {
         return;
     }

@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use testkit::skip;
-use vmm::{self, MonitorError, Outcome, Receiver, Running, Sender, Spec, Switches, Task};
+use vmm::{
+    self, Halves, Jailed, MonitorError, Outcome, Receiver, Running, Sender, Spec, Switches, Task,
+};
 
 pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
@@ -91,6 +93,20 @@ pub(crate) fn start_image(
         }
         Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
     }
+}
+
+/// As [`start`], in a process of its own.
+pub(crate) fn start_jailed(
+    task: Task,
+    switches: Switches,
+    open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
+) -> Option<Jailed> {
+    let spec = Spec { image: image()?, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+    if let Err(error) = vmm::exit_cost_ns() {
+        skip("kvm", error);
+        return None;
+    }
+    Some(vmm::start_jailed(&spec, open).unwrap())
 }
 
 /// Runs a guest until it is done.

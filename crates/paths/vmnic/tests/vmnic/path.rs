@@ -133,9 +133,8 @@ fn streams_of_every_rung_are_the_same_at_both_ends() {
     for kind in ["tcp", "tcp-receive"] {
         // A trial fails when the digests differ, which are compared in a stream before it.
         for (arm, m) in trials(kind, &["qemu-pcnet", "qemu-virtio-net"]) {
-            let throughput = m.throughput.expect("a stream has one");
-            assert!(throughput.payload_bytes > 0, "{}", arm.name);
-            assert!(throughput.received_count > 0, "{}", arm.name);
+            assert!(m.figures["goodput_bps"] > 0.0, "{}", arm.name);
+            assert!(m.packet_count > Some(0), "{}", arm.name);
             assert!(m.counters["digest_compared_bytes"] > 0, "{}: {:?}", arm.name, m.counters);
             assert_eq!(m.counters["digested_bytes"], 0, "{}: {:?}", arm.name, m.counters);
         }
@@ -145,17 +144,18 @@ fn streams_of_every_rung_are_the_same_at_both_ends() {
 #[test]
 fn echoes_of_every_rung_are_answered_and_timed() {
     for (arm, m) in trials("ping", &["qemu-pcnet", "qemu-virtio-net"]) {
-        let sent_count = m.deliveries["forward"].sent_count;
-        assert!(sent_count > 0, "{}", arm.name);
+        let sent_count = m.deliveries[model::ROUND_TRIP].sent_count;
+        assert!(sent_count > 0 && m.deliveries.len() == 1, "{}: {:?}", arm.name, m.deliveries);
         // QEMU's pcnet left one echo of about 400 unanswered in two of many runs.
         let lost_max = u64::from(arm.name == "qemu-pcnet");
-        let answered_count = m.segments["rtt"].len();
-        assert!(sent_count - answered_count <= lost_max, "{}: {:?}", arm.name, m.deliveries);
-        assert_eq!(m.lost_count(), sent_count - answered_count, "{}", arm.name);
-        // Combining must hold a demand back for its millisecond: that is what the load is to show.
+        assert!(m.lost_count() <= lost_max, "{}: {:?}", arm.name, m.deliveries);
+        assert_eq!(m.segments["rtt"].len(), sent_count - m.lost_count(), "{}", arm.name);
+        // Combining must hold a demand back for its millisecond: that is what the load is to show. It does where
+        // demands are closer than that, which they are not on a machine that others keep busy.
         let combines = arm.has(Switch::SendCombining) && !arm.has(Switch::OwnPolling);
+        let is_close = m.segments["rtt"].min() < 1_000_000;
         let combined_count = m.counters.get("combined_count").copied().unwrap_or(0);
-        assert!(!combines || combined_count > 0, "{}: {:?}", arm.name, m.counters);
+        assert!(!combines || !is_close || combined_count > 0, "{}: {:?}", arm.name, m.counters);
         assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
     }
 }
