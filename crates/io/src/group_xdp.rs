@@ -1,6 +1,6 @@
 //! Multicast groups through AF_XDP: a socket on every receive queue of an interface, past the stack.
 
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use sys::bpf::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, SocketFilter, XdpMode};
@@ -188,11 +188,11 @@ fn parse<'a>(
     let (front, frame) = bytes.split_at_mut_checked(FEED_STAMP_BYTES)?;
     let stamp_ns = take_stamp(front, tai_offset_ns);
     let (meta, payload) = frame::udp_payload(frame).ok()?;
-    let to = SocketAddrV4::new(meta.dst_ip, meta.dst_port);
-    let of = |group: &Group| {
-        group.address == to && group.source.is_none_or(|source| source == meta.src_ip)
-    };
+    let (IpAddr::V4(src_ip), IpAddr::V4(dst_ip)) = (meta.src_ip, meta.dst_ip) else { return None };
+    let to = SocketAddrV4::new(dst_ip, meta.dst_port);
+    let of =
+        |group: &Group| group.address == to && group.source.is_none_or(|source| source == src_ip);
     let at = groups.iter().position(of)?;
-    let from = SocketAddrV4::new(meta.src_ip, meta.src_port);
+    let from = SocketAddrV4::new(src_ip, meta.src_port);
     Some((at, GroupDatagram { payload: frame.get(payload)?, from, stamp_ns }))
 }

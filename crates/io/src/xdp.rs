@@ -1,6 +1,6 @@
 //! AF_XDP: frames in a UMEM shared with the kernel, redirected before the stack.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl XdpEngine {
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
-                tai_offset_ns: is_stamped(spec, local).then(clock::tai_offset_ns),
+                tai_offset_ns: stamped_group(spec, local).map(|_| clock::tai_offset_ns()),
             });
         }
         Ok((engines, shares.collect()))
@@ -248,14 +248,18 @@ impl XdpEngine {
     }
 }
 
-/// True if the XDP program stamps arrivals: that of multicast groups does, the probe's does not.
-fn is_stamped(spec: &EngineSpec, local: &Local) -> bool {
-    spec.stamps == Stamps::Software && local.ip.is_multicast()
+/// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
+fn stamped_group(spec: &EngineSpec, local: &Local) -> Option<FeedGroup> {
+    let IpAddr::V4(address) = local.ip else { return None };
+    (spec.stamps == Stamps::Software && address.is_multicast()).then(|| FeedGroup {
+        address,
+        port: local.port,
+        source: None,
+    })
 }
 
 fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {
-    if is_stamped(spec, local) {
-        let group = FeedGroup { address: local.ip, port: local.port, source: None };
+    if let Some(group) = stamped_group(spec, local) {
         return Ok(SocketFilter::for_feed(&[group], local.queues.max(1))?);
     }
     Ok(SocketFilter::for_probe(&ProbeFilterSpec {

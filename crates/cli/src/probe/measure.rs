@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::lock;
 use crate::far_args::FarEndArgs;
-use crate::shared_args::{parse_bytes, parse_duration};
+use crate::shared_args::{IpVersion, parse_bytes, parse_duration};
 use crate::{console, lookup, signals};
 
 #[derive(Debug, Args)]
@@ -41,6 +41,9 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
+    /// IP version; default: 4, or that of the far end's address
+    #[arg(long, value_name = "4|6", hide_possible_values = true)]
+    ip: Option<IpVersion>,
     /// Seed of the order of arms; default: random
     #[arg(long)]
     seed: Option<u64>,
@@ -61,13 +64,13 @@ pub(crate) struct Document<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> {
-    let far = args.far.read()?;
     let load = Load {
         kind: "paced".to_owned(),
         size_bytes: args.size,
         rate_pps: args.start,
         trial: args.trial,
-        far: far.clone(),
+        ipv6: IpVersion::is_v6(args.ip),
+        far: args.far.read()?,
     };
     let now = OffsetDateTime::now_utc();
     let plan = CurvePlan {
@@ -78,7 +81,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
         seed: args.seed.unwrap_or(now.unix_timestamp_nanos() as u64),
     };
     let _lock = lock()?;
-    let mut session = RateSession::open(args.size, args.trial, far)?;
+    let mut session = RateSession::open(&load)?;
     let machine =
         Machine { far: session.far_machine().map(Box::new), ..describe_machine(session.nic()) };
     let measured = measure(&plan, &mut session);

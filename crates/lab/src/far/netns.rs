@@ -46,8 +46,8 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
 /// The address of namespace `far` that is reached from namespace `near`.
 ///
 /// - `name`: that of `far`, for errors.
-pub fn address_between(near: &Netns, far: &Netns, name: &str) -> Result<Ipv4Addr, FarError> {
-    near.run(|| address_in(far, name, None))?
+pub fn address_between(near: &Netns, far: &Netns, name: &str) -> Result<IpAddr, FarError> {
+    near.run(|| address_in(far, name, &FarOptions::default()))?
 }
 
 /// The address of a namespace that is reached from here, and from which here is reached, without a router

@@ -1,8 +1,6 @@
 //! Trials at changing rates, for a curve of latency against load.
 
-use std::time::Duration;
-
-use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError, TwoHosts};
+use model::{Arm, CARRIED_SHARE_MIN, Load, Machine, Measurement, PathError};
 
 use crate::path::check_size;
 use crate::remote::RemoteSession;
@@ -12,17 +10,12 @@ use crate::session::{LabSession, Scheduled};
 pub struct RateSession(Box<dyn Scheduled>);
 
 impl RateSession {
-    /// Opens the lab of the path, or the far end of `far`.
+    /// Opens the lab of the path, or the far end of the load, whose kind is `paced`.
     ///
-    /// - `trial`: length of the schedule of a trial. An arm gets 2 % more time to send it, so that one that
-    ///   carries a rate barely is not one that cannot send the last datagrams.
-    pub fn open(
-        size_bytes: usize,
-        trial: Duration,
-        far: Option<TwoHosts>,
-    ) -> Result<Self, PathError> {
-        let trial = trial.div_f64(CARRIED_SHARE_MIN);
-        let load = Load { kind: "paced".into(), size_bytes, rate_pps: 1, trial, far };
+    /// An arm gets 2 % more time than that of the load to send it, so that one that carries a rate barely is
+    /// not one that cannot send the last datagrams.
+    pub fn open(load: &Load) -> Result<Self, PathError> {
+        let load = Load { trial: load.trial.div_f64(CARRIED_SHARE_MIN), ..load.clone() };
         check_size(&load)?;
         Ok(RateSession(match &load.far {
             Some(two) => Box::new(RemoteSession::open(&load, two)?),

@@ -2,8 +2,8 @@
 
 mod compare;
 mod cpu_chart;
-mod feed;
 mod curve;
+mod feed;
 mod line_chart;
 mod mesh;
 mod path;
@@ -21,6 +21,8 @@ use crate::screen::Tone;
 pub use compare::{comparison_body, comparison_page};
 pub use feed::feed_page;
 pub use curve::curve_page;
+pub use curve::curve_page;
+pub use feed::feed_page;
 pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use shell::{STYLE, Shell};

@@ -9,6 +9,8 @@ mod command;
 mod comparison;
 mod feed;
 mod curve;
+mod curve;
+mod feed;
 mod mesh;
 mod steps;
 
@@ -29,6 +31,8 @@ pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
+pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
+pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use mesh::{MeshCell, MeshPage};
 pub(crate) use steps::{Worth, worth};
 

@@ -1,6 +1,6 @@
 //! Measurement of pairs of namespaces: an echo in each, and a ping at a time.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl Member {
         )))
     }
 
-    fn ping(&self, address: Ipv4Addr, count: u32) -> Result<Cell, Failure> {
+    fn ping(&self, address: IpAddr, count: u32) -> Result<Cell, Failure> {
         let (address, count) = (address.to_string(), count.to_string());
         let arguments = ["ping", &address, "--no-peer", "-c", &count, "--json"];
         let mut child = probe(&arguments, &self.netns)?;
