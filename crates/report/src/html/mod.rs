@@ -19,8 +19,6 @@ use crate::page::{self, Best, Metric, Page, Remark};
 use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
-pub use feed::feed_page;
-pub use curve::curve_page;
 pub use curve::curve_page;
 pub use feed::feed_page;
 pub use mesh::mesh_page;

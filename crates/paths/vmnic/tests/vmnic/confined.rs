@@ -138,6 +138,7 @@ fn served(arm: &Arm) -> Option<Served> {
         size_bytes: 1514,
         rate_pps: 0,
         trial: Duration::ZERO,
+        ipv6: false,
         far: None,
     };
     let support = Vmnic.support(arm, &load);
