@@ -52,7 +52,9 @@ impl SshHost {
         let (user, host) = name.rsplit_once('@').map_or(("", name), |(user, host)| (user, host));
         let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             Some((ip, "")) => (ip.parse::<Ipv6Addr>().ok()?.to_string(), None),
-            Some((ip, port)) => (ip.parse::<Ipv6Addr>().ok()?.to_string(), port.strip_prefix(':')),
+            Some((ip, port)) => {
+                (ip.parse::<Ipv6Addr>().ok()?.to_string(), Some(port.strip_prefix(':')?))
+            }
             None => match host.split_once(':') {
                 None => (host.to_owned(), None),
                 Some((host, port)) => (host.to_owned(), Some(port)),
