@@ -171,7 +171,7 @@ fn invalid_arguments_exit_with_2_and_name_the_remedy() {
         (&["prove", "fake", "--arms", "warp"], &["warp", "harmful"]),
         (&["prove", "fake", "--arms", "fast+fast+warp"], &["warp"]),
         (&["prove", "fake", "--peers", "netcat"], &["netcat", "fake-peer"]),
-        (&["prove", "probe", "--peers", "netcat"], &["netcat", "iperf3, sockperf"]),
+        (&["prove", "probe", "--peers", "netcat"], &["netcat", "iperf3, irtt, qperf, sockperf"]),
         (&["prove", "fake", "--time", "5parsecs"], &["parsecs", "use ms, s, m or h"]),
         (&["prove", "fake", "--time", "0s"], &["--time", "more than 0"]),
         (&["prove", "probe", "--size", "23"], &["23 bytes", "--size between 24"]),

@@ -239,7 +239,8 @@ fn ends_well(running: Running) {
     for sent in ["into_tunnels_sent", "out_of_tunnels_sent"] {
         assert!(last["frames"][sent].as_u64() > Some(100), "{last}");
     }
-    for bad in ["gre_checksum", "gre_header", "gre_type", "unknown_tunnel", "looped", "too_big"] {
+    // `unknown_tunnel` counts the guest's calls through its other tunnel, which this engine sees, too.
+    for bad in ["gre_checksum", "gre_header", "gre_type", "looped", "too_big"] {
         assert_eq!(last["frames"][bad], 0, "{last}");
     }
 }

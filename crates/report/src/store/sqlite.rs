@@ -307,6 +307,10 @@ fn immutable_uri(path: &Path) -> String {
 fn make_directory(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::DirBuilderExt;
     let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) else { return Ok(()) };
+    // The threads of `serve` may not create one.
+    if parent.is_dir() {
+        return Ok(());
+    }
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -41,6 +41,9 @@ impl Sender for CheckingSender {
 
 const COUNT: u64 = 300;
 
+/// Runs in which an effect that depends on the order of two threads must appear once.
+const RUNS_MAX: usize = 50;
+
 /// A wire that has a frame for the guest whenever the device asks.
 struct Flood;
 
@@ -151,8 +154,10 @@ fn flush_at_exit_sends_what_waits_when_the_guest_is_left_for_another_cause() {
     let combining = Switches { combine_more: true, shared_ring: false, ..Switches::SOURCE };
     let Some((_, without)) = send(combining, 60) else { return };
     assert_eq!(without.work.exit_flush_count, 0);
-    let Some((_, with)) = send(Switches { flush_at_exit: true, ..combining }, 60) else { return };
-    assert!(with.work.exit_flush_count > 0, "{with:?}");
+    // A frame must wait at the moment when the guest is left: on a busy machine not in every run.
+    let flushing = Switches { flush_at_exit: true, ..combining };
+    let mut flushes = (0..RUNS_MAX).map_while(|_| send(flushing, 60));
+    assert!(flushes.any(|(_, with)| with.work.exit_flush_count > 0), "in none of {RUNS_MAX} runs");
     // A demand that leaves the guest is no such cause: with the address recorded, nothing else comes
     // between two of them but interrupts.
     let demands = Switches { tdmd_doorbell: false, flush_at_exit: true, ..combining };
