@@ -67,7 +67,10 @@ fn run(pair: &Pair, job: &Job, places: &Placement) -> Result<(Finished, Finished
         match error_of(&client.stdout) {
             None => break client,
             Some(why) if why.contains(REFUSED) && begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(20));
+                let pause = Duration::from_millis(20);
+                if server.wait(pause).map_err(PathError::part)?.is_some() {
+                    return Err(failed("iperf3", "the server ended during the trial"));
+                }
             }
             Some(why) => return Err(failed("iperf3", format!("the client reports: {why}"))),
         }
