@@ -67,7 +67,7 @@ fn paths_lists_switches_and_loads_even_if_they_cannot_run() {
         let paths = json(command);
         let all = paths["paths"].as_array().expect("a list");
         let guest = all.iter().find(|path| path["name"] == "guest").expect("it is listed");
-        assert_eq!(guest["switches"].as_array().map(Vec::len), Some(16));
+        assert_eq!(guest["switches"].as_array().map(Vec::len), Some(17));
         assert_eq!(guest["loads"][0]["peers"][0], "linux");
         if !path.is_empty() {
             assert_eq!(guest["support"]["status"], "unsupported", "{guest}");

@@ -1,6 +1,7 @@
 //! Counters of the stack.
 
-/// Counter of a protocol in `/proc/net/snmp`, which has one line of names and one of numbers for each.
+/// Counter of a protocol in `/proc/net/snmp` or `netstat`, which have one line of names and one of numbers for
+/// each.
 ///
 /// - `protocol`, `name`: `Udp` and `RcvbufErrors`.
 pub fn snmp_counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
@@ -16,7 +17,7 @@ mod tests {
 
     #[test]
     fn counter_is_found_by_name() {
-        let table = "Ip: a\nIp: 1\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 0 7\n";
+        let table = "Ip: a\nIp: 1\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 5 0 7\nUdpLite: RcvbufErrors\nUdpLite: 9\n";
         assert_eq!(snmp_counter(table, "Udp", "RcvbufErrors"), Some(7));
         assert_eq!(snmp_counter(table, "Ip", "a"), Some(1));
         assert_eq!(snmp_counter(table, "Udp", "Other"), None);

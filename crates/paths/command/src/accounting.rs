@@ -5,6 +5,7 @@ use std::fs;
 
 use hdrhistogram::Histogram;
 use host::explain::StageLatencies;
+use host::net::snmp_counter;
 use host::netns::Netns;
 use lab::adapters::Figure;
 use lab::program::Usage;
@@ -26,8 +27,8 @@ impl SocketCounts {
     pub(crate) fn of(netns: &Netns) -> Result<Self, PathError> {
         let text = snmp(netns)?;
         Ok(SocketCounts {
-            udp_buffer_errors: snmp_value(&text, "Udp", "RcvbufErrors"),
-            tcp_retransmits: snmp_value(&text, "Tcp", "RetransSegs"),
+            udp_buffer_errors: snmp_counter(&text, "Udp", "RcvbufErrors"),
+            tcp_retransmits: snmp_counter(&text, "Tcp", "RetransSegs"),
         })
     }
 
@@ -122,14 +123,6 @@ fn snmp(netns: &Netns) -> Result<String, PathError> {
     netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
 }
 
-/// A counter of /proc/net/snmp: a line of names is followed by a line of values.
-fn snmp_value(text: &str, table: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(table)?.strip_prefix(": "));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let at = names.split(' ').position(|found| found == name);
-    at.and_then(|at| values.split(' ').nth(at)?.parse().ok())
-}
-
 /// CPU time and context switches of a program as the cost of an end.
 pub(crate) fn cost(usage: &Usage) -> Cost {
     Cost {
@@ -211,20 +204,4 @@ pub(crate) fn add_stages(stages: Stages, m: &mut Measurement) {
             .into_iter()
             .map(|what| Trap { what, advice: "read the stages of packets as incomplete".into() }),
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_of_snmp_are_found_by_name() {
-        let text = "Tcp: RtoMin RetransSegs InErrs\nTcp: 200 17 0\n\
-                    Udp: InDatagrams RcvbufErrors\nUdp: 5 3\nUdpLite: InDatagrams RcvbufErrors\n\
-                    UdpLite: 0 9\n";
-        assert_eq!(snmp_value(text, "Tcp", "RetransSegs"), Some(17));
-        assert_eq!(snmp_value(text, "Udp", "RcvbufErrors"), Some(3));
-        assert_eq!(snmp_value(text, "Udp", "NoSuch"), None);
-        assert_eq!(snmp_value("", "Udp", "RcvbufErrors"), None);
-    }
 }

@@ -1,8 +1,9 @@
 //! TCP streams between the guest's stack and a Linux socket, digested at both ends if asked to.
 
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::End;
 use model::Arm;
@@ -20,6 +21,25 @@ use vmm::{Spec, Task};
 /// Time limit of a stream of given length.
 const LONG: Duration = Duration::from_secs(600);
 const WRITE_BYTES: usize = 50_000;
+
+/// Time for which the last listener may live on. A monitor that another session of this process forks at
+/// that moment has a copy of it, which it closes once it has its own descriptors.
+const COPY_MAX: Duration = Duration::from_secs(10);
+
+/// Listens for the guest's stream.
+fn listen(ip: Ipv4Addr) -> io::Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind((ip, STREAM_PORT)) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < COPY_MAX =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            listener => return listener,
+        }
+    }
+}
 
 /// Counts and digests of a stream at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,8 +153,7 @@ impl Stream {
         guest_ip: Ipv4Addr,
         run: impl FnOnce(Task, Duration) -> Result<G, PathError>,
     ) -> Result<(G, Passed), PathError> {
-        let address = (far.ip, STREAM_PORT);
-        let listener = far.run(|| TcpListener::bind(address)).map_err(PathError::part)?;
+        let listener = far.run(|| listen(far.ip)).map_err(PathError::part)?;
         let listener = listener.map_err(PathError::part)?;
         let (count, time, patience) = match self.length {
             Length::Writes(count) => (count, Duration::ZERO, LONG),
@@ -162,7 +181,7 @@ impl Stream {
             let ran = run(task, patience);
             if ran.is_err() {
                 // Ends accept() at the host.
-                let _ = far.run(|| TcpStream::connect(address).map(drop));
+                let _ = far.run(|| TcpStream::connect((far.ip, STREAM_PORT)).map(drop));
             }
             (ran, end.join())
         });

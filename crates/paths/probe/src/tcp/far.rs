@@ -178,8 +178,5 @@ impl Counts<'_> {
 /// Source: TcpExt DelayedACKs of /proc/net/netstat, kernel documentation, networking/snmp_counter.rst.
 fn delayed_ack_count() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").ok()?;
-    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt: "));
-    let names = lines.next()?.split_whitespace();
-    let values = lines.next()?.split_whitespace();
-    names.zip(values).find(|(name, _)| *name == "DelayedACKs")?.1.parse().ok()
+    host::net::snmp_counter(&text, "TcpExt", "DelayedACKs")
 }
