@@ -97,7 +97,6 @@ fn write_capture(file: &str, each: usize) -> usize {
     };
     let bytes = other.write(&mut buffer).expect("it fits");
     write(&buffer[..bytes]);
-    drop(write);
     writer.flush().expect("flushed");
     4 * each + 1
 }

@@ -157,7 +157,7 @@ const SHORT: [&str; 10] = [
     "--time=60s",
 ];
 
-fn state_of<'a>(status: &'a Value, at: usize) -> Vec<&'a str> {
+fn state_of(status: &Value, at: usize) -> Vec<&str> {
     let jobs = status["experiments"][at]["jobs"].as_array().expect("jobs");
     jobs.iter().map(|job| job["ended"].as_str().unwrap_or("open")).collect()
 }

@@ -81,7 +81,8 @@ fn experiments_run_over_ipv6_in_a_lab_and_between_two_ends() {
     assert!(nic.contains(FAR_IPV6), "{nic}");
     for document in [&document, &two] {
         let arms = document["arms"].as_array().expect("arms");
-        assert_eq!(arms.len(), 3, "{document:#}");
+        // With the control.
+        assert_eq!(arms.len(), 4, "{document:#}");
         for arm in arms {
             assert_eq!(arm["failures"].as_array().map(Vec::len), Some(0), "{arm:#}");
             assert!(arm["trials"].as_u64() >= Some(6), "{arm:#}");

@@ -251,11 +251,8 @@ impl XdpEngine {
 /// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
 fn stamped_group(spec: &EngineSpec, local: &Local) -> Option<FeedGroup> {
     let IpAddr::V4(address) = local.ip else { return None };
-    (spec.stamps == Stamps::Software && address.is_multicast()).then(|| FeedGroup {
-        address,
-        port: local.port,
-        source: None,
-    })
+    let is_stamped = spec.stamps == Stamps::Software && address.is_multicast();
+    is_stamped.then_some(FeedGroup { address, port: local.port, source: None })
 }
 
 fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {

@@ -56,8 +56,8 @@ fn leads_losses_and_bursts_are_those_of_the_capture() {
     let document = serde_json::to_value(report.summary_document()).expect("JSON");
     assert_eq!(document["command"], "feed report");
     assert_eq!(document["balanced"], true, "{document}");
-    let on_a = |n: &u64| n % 10 != 0;
-    let on_b = |n: &u64| n % 15 != 0;
+    let on_a = |n: &u64| !n.is_multiple_of(10);
+    let on_b = |n: &u64| !n.is_multiple_of(15);
     let numbers = 1..=COUNT;
     let count = |of: &dyn Fn(&u64) -> bool| numbers.clone().filter(of).count() as u64;
     assert_eq!(document["delivered_count"], count(&|n| on_a(n) || on_b(n)));

@@ -35,6 +35,7 @@ struct Shares {
     called: f64,
 }
 
+#[expect(clippy::print_stderr, reason = "the shares are shown with --nocapture")]
 fn shares(hosts: usize, mean: f64, fleets: u64) -> Shares {
     let (mut found, mut called) = (0, 0);
     for seed in 0..fleets {
@@ -44,7 +45,7 @@ fn shares(hosts: usize, mean: f64, fleets: u64) -> Shares {
     }
     let share = |count: u64| count as f64 / fleets as f64;
     let shares = Shares { found: share(found), called: share(called) };
-    println!("{hosts} hosts, {mean}: found {}, called {}", shares.found, shares.called);
+    eprintln!("{hosts} hosts, {mean}: found {}, called {}", shares.found, shares.called);
     shares
 }
 

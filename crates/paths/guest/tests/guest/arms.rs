@@ -113,6 +113,9 @@ fn other_loads_work_and_report_switches_without_effect() {
     assert!(slow.segments["rtt"].min() > 3_000_000, "{}", slow.segments["rtt"].min());
 }
 
+/// Boots in which an effect that depends on the order of two threads must appear once.
+const BOOTS_MAX: usize = 8;
+
 /// Frames per notification of the device, for requests that arrive while the machine is paused.
 fn frames_shown_at_once(image: &FilePath, switches: &str) -> f64 {
     // As many as the card's socket holds unread.
@@ -144,9 +147,11 @@ fn batching_shows_waiting_frames_together_and_others_one_by_one() {
         let base = format!("quiet,async-tx,lazy-reap,no-tx-interrupt{ring}");
         let one = frames_shown_at_once(&image, &base);
         assert_eq!(one, 1.0, "{base}");
-        let many = frames_shown_at_once(&image, &format!("{base},batching"));
-        println!("{base}: {many}");
-        assert!(many > 2.0, "{base},batching: {many} frames per notification");
+        // QEMU hands the waiting frames over while the guest already runs: how many it finds together depends
+        // on which of the two is faster.
+        let batching = format!("{base},batching");
+        let mut counts = (0..BOOTS_MAX).map(|_| frames_shown_at_once(&image, &batching));
+        assert!(counts.any(|many| many > 2.0), "{batching}: in none of {BOOTS_MAX} boots");
     }
 }
 
