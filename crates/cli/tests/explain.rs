@@ -188,7 +188,7 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     let longest = row(&doc, in_socket.0, in_socket.1)["max_ns"].as_u64();
     assert!(longest < Some(begun.elapsed().as_nanos() as u64), "{doc:#}");
 
-    // What waits is in view while it waits, and so are drops of the full socket.
+    // Waiting datagrams are in view while they wait, and so are drops of the full socket.
     let explain = start(&["--netns", &spaces.far, "--port", "9001"]);
     send_all("2100");
     let doc = ended(explain);

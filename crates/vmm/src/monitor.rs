@@ -267,7 +267,7 @@ impl Prepared {
         boot::set_registers(&vcpu, entry, stack)?;
 
         let mut lance = Lance::new(spec.mac);
-        // What firmware does: an address, ports on, and the line, which is for drivers to read.
+        // As firmware does: an address, ports on, and the line, which drivers read.
         lance.pci.write(0x10, Width::Dword, IO_BASE.into());
         lance.pci.write(0x04, Width::Word, 1);
         lance.pci.write(0x3c, Width::Byte, IRQ_LINE.into());
