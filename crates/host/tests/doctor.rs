@@ -248,6 +248,56 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     expect(&none, "interrupts", &["CPU 0 gets all interrupts"]);
 }
 
+/// What checks of the application's CPU 1 say about a machine with these files.
+fn on_machine(files: &[(&str, &str)]) -> Report {
+    let pair = Pair::new(&PairSpec::default()).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let usual = [("sys/devices/system/cpu/online", "0-3\n"), ("proc/1/comm", "init\n")];
+    for (path, text) in usual.iter().chain(files) {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let place = Place { netns: None, root: Some(root.path().into()) };
+    let system = System::from_netns(pair.near.netns.try_clone().unwrap(), place).unwrap();
+    examine(&HostView::new(system, Some("wp-near"), Some(Profile::Latency), Some(1)).unwrap())
+}
+
+fn has(report: &Report, check: &str) -> bool {
+    report.findings.iter().any(|found| found.check == check)
+}
+
+#[test]
+fn other_work_on_the_application_s_cpu_is_named_one_step_at_a_time() {
+    const CMDLINE: &str = "proc/cmdline";
+    const ISOLATED: &str = "sys/devices/system/cpu/isolated";
+    const NO_TICK: &str = "sys/devices/system/cpu/nohz_full";
+    let none = on_machine(&[(CMDLINE, "quiet\n"), (ISOLATED, "\n"), ("proc/9/comm", "irqbalance\n")]);
+    expect(&none, "isolation", &["CPU 1 is not isolated"]);
+    expect(&none, "isolation", &["irqbalance may move", "process 9"]);
+    let other = on_machine(&[(CMDLINE, "isolcpus=2-3\n"), (ISOLATED, "2-3\n")]);
+    expect(&other, "isolation", &["CPUs 2,3 are isolated", "CPU 1 is not"]);
+    let ticking = on_machine(&[(CMDLINE, "isolcpus=1\n"), (ISOLATED, "1\n"), (NO_TICK, " (null)\n")]);
+    expect(&ticking, "isolation", &["timer tick", "CPU 1"]);
+    let free = on_machine(&[
+        (CMDLINE, "isolcpus=1 nohz_full=1\n"),
+        (ISOLATED, "1\n"),
+        (NO_TICK, "1\n"),
+        ("proc/9/comm", "irqbalance\n"),
+    ]);
+    assert!(!has(&free, "isolation"), "{:#?}", free.findings);
+}
+
+#[test]
+fn slow_clock_source_is_named_and_a_quick_one_is_not() {
+    const NOW: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    const OFFERED: &str = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let slow = on_machine(&[(NOW, "acpi_pm\n"), (OFFERED, "tsc acpi_pm \n")]);
+    expect(&slow, "clocks", &["read from acpi_pm", "tsc acpi_pm"]);
+    assert!(!has(&on_machine(&[(NOW, "tsc\n"), (OFFERED, "tsc acpi_pm \n")]), "clocks"));
+    assert!(!has(&on_machine(&[]), "clocks"));
+}
+
 #[test]
 fn functions_that_the_firewall_calls_have_names() {
     let pair = Pair::new(&PairSpec::default()).unwrap();

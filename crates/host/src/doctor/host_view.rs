@@ -103,6 +103,21 @@ impl HostView {
         self.profile == Some(profile)
     }
 
+    /// Process id of a program of that name, if one runs.
+    pub(crate) fn process(&self, name: &str) -> Option<String> {
+        let processes = self.system.list_host("proc").ok()?;
+        let mut pids =
+            processes.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+        pids.find(|pid| {
+            self.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == name)
+        })
+    }
+
+    /// Process id of irqbalance, if it runs.
+    pub(crate) fn irqbalance(&self) -> Option<String> {
+        self.process("irqbalance")
+    }
+
     /// Prefix that runs a command in the namespace.
     pub(crate) fn prefix(&self) -> String {
         match &self.system.place().netns {

@@ -103,7 +103,7 @@ fn spread(
     }
     let file = format!("/proc/irq/{irq}/smp_affinity");
     let mask = view.read("irq-affinity", &Target::Irq(irq)).unwrap_or_default();
-    let balancer = irqbalance(view);
+    let balancer = view.irqbalance();
     let moment: Vec<u64> =
         later.iter().zip(row).map(|(now, before)| now.saturating_sub(*before)).collect();
     let may = mask_to_cpus(&mask).unwrap_or_default();
@@ -139,14 +139,6 @@ fn spread(
                 format!("echo {mask} > {file}"),
             ),
     );
-}
-
-/// Process id of irqbalance, if it runs.
-fn irqbalance(view: &HostView) -> Option<String> {
-    let processes = view.system.list_host("proc").ok()?;
-    processes.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())).find(|pid| {
-        view.system.read_host(&format!("proc/{pid}/comm")).is_ok_and(|comm| comm == "irqbalance")
-    })
 }
 
 #[cfg(test)]

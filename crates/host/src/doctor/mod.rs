@@ -5,6 +5,7 @@
 //! says why; missing data is never reported as healthy.
 
 mod buffers;
+mod clocks;
 mod cpu;
 mod finding;
 mod forwarding;
@@ -12,6 +13,7 @@ mod host;
 mod host_view;
 mod interface;
 mod interrupts;
+mod isolation;
 mod memory;
 mod netfilter;
 mod softnet;
@@ -54,6 +56,8 @@ const CHECKS: &[Check] = &[
     Check { name: "host-settings", run: host::settings },
     Check { name: "locality", run: host::locality },
     Check { name: "cpu", run: cpu::check },
+    Check { name: "isolation", run: isolation::check },
+    Check { name: "clocks", run: clocks::check },
     Check { name: "memory", run: memory::check },
 ];
 
