@@ -44,6 +44,10 @@ fn coalescing_and_wandering_interrupts_are_found_and_their_twins_are_not() {
         assert!(findings(&latency(clean), "coalescing").is_empty(), "{clean}");
     }
 
+    // Both of these cards have a clock, and no program keeps it.
+    let clock = findings(&report, "clocks");
+    assert!(clock.iter().any(|found| found.to_string().contains("/dev/ptp")), "{report:#}");
+
     // Two cards with traffic: interrupts of one are moved, those of the other are not.
     rig.put(
         "root/usr/bin/irqbalance",
