@@ -1,7 +1,13 @@
 //! Capabilities that a command drops once it has opened the resources that need them.
 
+use std::io;
+#[cfg(target_arch = "x86_64")]
+use std::sync::LazyLock;
+
 use host::text::chain;
 use sys::capability::{self, Capability};
+#[cfg(target_arch = "x86_64")]
+use sys::seccomp::Confinement;
 
 use crate::exit::Failure;
 
@@ -25,19 +31,35 @@ pub(crate) fn keep_only(kept: &[Capability]) -> Result<(), String> {
 }
 
 /// Takes system calls from a thread that answers requests from memory.
-pub(crate) fn confine_pages() -> std::io::Result<()> {
+pub(crate) fn confine_pages() -> io::Result<()> {
     #[cfg(target_arch = "x86_64")]
-    sys::seccomp::Confinement::of_pages()?.enter()?;
+    {
+        static FILTER: LazyLock<io::Result<Confinement>> = LazyLock::new(Confinement::of_pages);
+        enter(&FILTER)?;
+    }
     Ok(())
 }
 
 /// Takes system calls from a thread that answers requests from stored results.
-pub(crate) fn confine_stored_pages() -> std::io::Result<()> {
+pub(crate) fn confine_stored_pages() -> io::Result<()> {
     #[cfg(target_arch = "x86_64")]
-    sys::seccomp::Confinement::of_stored_pages()?.enter()?;
+    {
+        static FILTER: LazyLock<io::Result<Confinement>> =
+            LazyLock::new(Confinement::of_stored_pages);
+        enter(&FILTER)?;
+    }
     Ok(())
 }
 
-fn refused(error: &std::io::Error) -> String {
+/// A filter is compiled once, not for each connection.
+#[cfg(target_arch = "x86_64")]
+fn enter(filter: &io::Result<Confinement>) -> io::Result<()> {
+    match filter {
+        Ok(filter) => filter.enter(),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    }
+}
+
+fn refused(error: &io::Error) -> String {
     format!("cannot drop privileges: {}", chain(error))
 }

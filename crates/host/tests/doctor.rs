@@ -272,12 +272,14 @@ fn other_work_on_the_application_s_cpu_is_named_one_step_at_a_time() {
     const CMDLINE: &str = "proc/cmdline";
     const ISOLATED: &str = "sys/devices/system/cpu/isolated";
     const NO_TICK: &str = "sys/devices/system/cpu/nohz_full";
-    let none = on_machine(&[(CMDLINE, "quiet\n"), (ISOLATED, "\n"), ("proc/9/comm", "irqbalance\n")]);
+    let none =
+        on_machine(&[(CMDLINE, "quiet\n"), (ISOLATED, "\n"), ("proc/9/comm", "irqbalance\n")]);
     expect(&none, "isolation", &["CPU 1 is not isolated"]);
     expect(&none, "isolation", &["irqbalance may move", "process 9"]);
     let other = on_machine(&[(CMDLINE, "isolcpus=2-3\n"), (ISOLATED, "2-3\n")]);
     expect(&other, "isolation", &["CPUs 2,3 are isolated", "CPU 1 is not"]);
-    let ticking = on_machine(&[(CMDLINE, "isolcpus=1\n"), (ISOLATED, "1\n"), (NO_TICK, " (null)\n")]);
+    let ticking =
+        on_machine(&[(CMDLINE, "isolcpus=1\n"), (ISOLATED, "1\n"), (NO_TICK, " (null)\n")]);
     expect(&ticking, "isolation", &["timer tick", "CPU 1"]);
     let free = on_machine(&[
         (CMDLINE, "isolcpus=1 nohz_full=1\n"),

@@ -16,8 +16,10 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
         return;
     }
     source(view, notes);
-    let keepers: Vec<String> =
-        KEEPERS.iter().filter_map(|name| Some(format!("{name} ({})", view.process(name)?))).collect();
+    let keepers: Vec<String> = KEEPERS
+        .iter()
+        .filter_map(|name| Some(format!("{name} ({})", view.process(name)?)))
+        .collect();
     devices(view, &keepers, notes);
     // The kernel's own clock; a recorded machine has none.
     if view.system.place().root.is_none() {
@@ -25,8 +27,10 @@ pub(super) fn check(view: &HostView, notes: &mut Notes<'_>) {
             Some(error_ns) => {
                 format!("the system's clock is synchronised, within {} us", error_ns / 1000)
             }
-            None => "the system's clock is not synchronised: one-way times between hosts do not hold"
-                .to_owned(),
+            None => {
+                "the system's clock is not synchronised: one-way times between hosts do not hold"
+                    .to_owned()
+            }
         });
     }
 }

@@ -126,7 +126,9 @@ fn balanced(app: usize, process: &str, notes: &mut Notes<'_>) {
             .effect("interrupts stay where they were put")
             .risk("load that grows on one CPU is not spread")
             .change(
-                format!("IRQBALANCE_BANNED_CPULIST={app} in /etc/default/irqbalance, and restart it"),
+                format!(
+                    "IRQBALANCE_BANNED_CPULIST={app} in /etc/default/irqbalance, and restart it"
+                ),
                 "remove that line, and restart it",
             ),
     );
