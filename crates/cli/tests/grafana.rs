@@ -31,7 +31,7 @@ fn names(text: &str) -> BTreeSet<&str> {
     words.filter(|word| WRITERS.iter().any(|(prefix, _)| word.starts_with(prefix))).collect()
 }
 
-/// Whether a file writes a metric; some writers add `_total`, and a histogram adds `_bucket`.
+/// Looks for a metric in its writer; some writers add `_total`, and a histogram adds `_bucket`.
 fn is_written(name: &str, writer: &str) -> bool {
     let quoted = |name: &str| writer.contains(&format!("\"{name}\""));
     quoted(name)

@@ -248,7 +248,7 @@ fn interrupts_and_coalescing_are_judged_by_what_a_machine_shows() {
     expect(&none, "interrupts", &["CPU 0 gets all interrupts"]);
 }
 
-/// What checks of the application's CPU 1 say about a machine with these files.
+/// Examines a machine with these files for an application on CPU 1.
 fn on_machine(files: &[(&str, &str)]) -> Report {
     let pair = Pair::new(&PairSpec::default()).unwrap();
     let root = tempfile::tempdir().unwrap();
