@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod book;
+pub mod enrol;
 pub mod keys;
 pub mod mesh;
 pub mod message;
