@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{LONG, skip, until};
 
-/// Debian's `nobody`: PostgreSQL refuses to run as root.
+/// User without rights: PostgreSQL refuses to run as root.
 const USER: u32 = 65534;
 
 /// A broker with JetStream.

@@ -260,7 +260,8 @@ fn sleep(limit: Duration) {
 fn unit(args: &AgentArgs) -> Result<String, Failure> {
     let program = std::env::current_exe()?;
     let enrol = fs::canonicalize(&args.enrol)?;
-    let mut command = format!("\"{}\" fleet agent --enrol \"{}\"", program.display(), enrol.display());
+    let mut command =
+        format!("\"{}\" fleet agent --enrol \"{}\"", program.display(), enrol.display());
     if let Some(keys) = &args.keys {
         command.push_str(&format!(" --keys \"{}\"", fs::canonicalize(keys)?.display()));
     }

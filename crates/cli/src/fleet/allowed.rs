@@ -61,9 +61,7 @@ mod tests {
 
     #[test]
     fn only_paths_in_a_lab_are_measured() {
-        let check = |text: &str| {
-            check_job(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
-        };
+        let check = |text: &str| check_job(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for good in [
             "probe --load ping --arms spin --json",
             "tunnel --time=30s --seed 7 --max-blocks 9 --json",

@@ -23,7 +23,9 @@ impl HostsArgs {
     /// The hosts. Errors: none is named, or one is named twice.
     pub(crate) fn hosts(&self) -> Result<&[Host], Failure> {
         if self.on.is_empty() {
-            return Err(Failure::Usage("no host is named; give --on HOST,… before the rest".into()));
+            return Err(Failure::Usage(
+                "no host is named; give --on HOST,… before the rest".into(),
+            ));
         }
         for (at, host) in self.on.iter().enumerate() {
             if self.on[..at].contains(host) {

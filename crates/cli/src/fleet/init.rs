@@ -29,7 +29,11 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "URL", default_value = "nats://127.0.0.1:4222")]
     broker: String,
     /// Connection string of the database for the coordinator and collectors; no password (PGPASSWORD)
-    #[arg(long, value_name = "TEXT", default_value = "host=/run/postgresql user=wirepath dbname=wirepath")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "host=/run/postgresql user=wirepath dbname=wirepath"
+    )]
     database: String,
     /// Certificate of the authority (PEM) that signed the broker's; connections are encrypted
     #[arg(long, value_name = "FILE", requires_all = ["cert", "cert_key"])]

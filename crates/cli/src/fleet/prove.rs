@@ -88,8 +88,7 @@ pub(super) fn check(arguments: &[String]) -> Result<(), Failure> {
 
 pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.fleet {
-        let pooled =
-            over_agents::prove(folder, &args.agents, &args.arguments, args.taken_within)?;
+        let pooled = over_agents::prove(folder, &args.agents, &args.arguments, args.taken_within)?;
         return finish(context, &pooled);
     }
     let hosts = args.hosts.hosts()?;
@@ -237,10 +236,7 @@ fn work(
 }
 
 /// Outcome of each host, or the reason for its absence.
-pub(super) fn outcomes(
-    hosts: &[String],
-    rows: &[Row],
-) -> Vec<(String, Result<Outcome, String>)> {
+pub(super) fn outcomes(hosts: &[String], rows: &[Row]) -> Vec<(String, Result<Outcome, String>)> {
     let of = |name: &String| {
         let outcome = match rows.iter().find(|row| row.host == *name) {
             Some(row) if row.state == State::Done => {

@@ -70,7 +70,10 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
         false => (false, Vec::new()),
         true => (lock_book(context)?.is_none(), read(&mut SqliteBook::open(file)?)?),
     };
-    show(context, &Document { schema: crate::context::DOCUMENT, running, experiments, hosts: Vec::new() })
+    show(
+        context,
+        &Document { schema: crate::context::DOCUMENT, running, experiments, hosts: Vec::new() },
+    )
 }
 
 fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {

@@ -33,7 +33,8 @@ pub fn configuration(fleet: &Fleet, certificate: Option<(&str, &str)>) -> String
     let lines = |of: &dyn Fn(&str) -> String| -> String {
         published("*").iter().map(|subject| of(subject)).collect()
     };
-    let exports = lines(&|subject| format!("      {{ service: \"{subject}\", accounts: [AGENTS] }}\n"));
+    let exports =
+        lines(&|subject| format!("      {{ service: \"{subject}\", accounts: [AGENTS] }}\n"));
     let imports = lines(&|subject| {
         format!("      {{ service: {{ account: CORE, subject: \"{subject}\" }} }}\n")
     });

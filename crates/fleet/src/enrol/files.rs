@@ -65,7 +65,9 @@ impl Fleet {
         let fleet: Fleet = read(&path, false)?;
         check_version(&path, fleet.v)?;
         match fleet.hosts.keys().find(|host| !is_host_name(host)) {
-            Some(host) => Err(EnrolError::Content { path, why: format!("{host:?} is no name of a host") }),
+            Some(host) => {
+                Err(EnrolError::Content { path, why: format!("{host:?} is no name of a host") })
+            }
             None => Ok(fleet),
         }
     }
@@ -176,7 +178,11 @@ pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Option<PublicKeys>>, E
         }
     }
     match hosts.is_empty() {
-        true => Err(EnrolError::Line { path: path.to_owned(), line: 1, why: "no host is listed".into() }),
+        true => Err(EnrolError::Line {
+            path: path.to_owned(),
+            line: 1,
+            why: "no host is listed".into(),
+        }),
         false => Ok(hosts),
     }
 }

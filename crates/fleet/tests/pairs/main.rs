@@ -1,6 +1,7 @@
 //! The suite of books, run against each pair of exchange and archive.
 
 mod faults;
+mod outages;
 mod servers;
 mod suite;
 
@@ -90,7 +91,7 @@ fn books_balance_under_200_combinations_of_faults() {
 /// One test, because it starts the servers once.
 #[test]
 fn suite_and_faults_over_nats_and_postgresql() {
-    let Some(servers) = servers::Servers::start() else { return };
+    let Some(mut servers) = servers::Servers::start() else { return };
     suite::job_passes_all_its_states_once(&servers.case());
     suite::steps_need_the_expected_state_and_fence(&servers.case());
     suite::agent_restarted_in_a_measurement_reports_it_as_interrupted(&servers.case());
@@ -101,4 +102,5 @@ fn suite_and_faults_over_nats_and_postgresql() {
     for seed in 0..4 {
         faults::run(&servers.case(), seed);
     }
+    outages::run(&mut servers);
 }

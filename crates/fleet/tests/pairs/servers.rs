@@ -14,6 +14,8 @@ use super::Pair;
 
 /// Servers for several cases, one after the other.
 pub(crate) struct Servers {
+    seeds: Seeds,
+    memory: TempDir,
     pub(crate) broker: Broker,
     pub(crate) database: Database,
     cases: Cell<u32>,
@@ -23,7 +25,13 @@ impl Servers {
     /// `None` if one of them is not installed.
     pub(crate) fn start() -> Option<Servers> {
         let broker = Broker::start("")?;
-        Some(Servers { broker, database: Database::start()?, cases: Cell::new(0) })
+        Some(Servers {
+            seeds: Seeds::generate().unwrap(),
+            memory: TempDir::new().unwrap(),
+            broker,
+            database: Database::start()?,
+            cases: Cell::new(0),
+        })
     }
 
     /// An empty exchange, and an archive in a new database.
@@ -31,24 +39,27 @@ impl Servers {
         self.cases.set(self.cases.get() + 1);
         let name = format!("case{}", self.cases.get());
         self.database.sql("postgres", &format!("CREATE DATABASE {name}"));
-        let case = Case {
-            servers: self,
-            name,
-            seeds: Seeds::generate().unwrap(),
-            memory: TempDir::new().unwrap(),
-        };
+        let case = self.again(&name);
         case.archive().create_tables().unwrap();
         drop(case.exchange());
         case.wipe_exchange();
         case
     }
+
+    /// Name of the latest case.
+    pub(crate) fn last_case(&self) -> String {
+        format!("case{}", self.cases.get())
+    }
+
+    /// The case of a name as it is.
+    pub(crate) fn again(&self, name: &str) -> Case<'_> {
+        Case { servers: self, name: name.to_owned() }
+    }
 }
 
 pub(crate) struct Case<'a> {
-    pub(crate) servers: &'a Servers,
-    pub(crate) name: String,
-    seeds: Seeds,
-    memory: TempDir,
+    servers: &'a Servers,
+    name: String,
 }
 
 impl Case<'_> {
@@ -58,7 +69,7 @@ impl Case<'_> {
 
     /// One key signs for the coordinator and for all hosts.
     pub(crate) fn exchange(&self) -> NatsExchange {
-        let key = self.seeds.public().unwrap().sign;
+        let key = self.servers.seeds.public().unwrap().sign;
         let hosts: BTreeMap<String, String> =
             ["h1", "h2", "h3"].into_iter().map(|host| (host.to_owned(), key.clone())).collect();
         let address = BrokerAddress {
@@ -67,7 +78,8 @@ impl Case<'_> {
             ca: None,
             inbox: "_INBOX".into(),
         };
-        NatsExchange::core(&address, Keyring::new(&self.seeds.sign, key, hosts).unwrap()).unwrap()
+        NatsExchange::core(&address, Keyring::new(&self.servers.seeds.sign, key, hosts).unwrap())
+            .unwrap()
     }
 }
 
@@ -83,7 +95,7 @@ impl Pair for Case<'_> {
     }
 
     fn outbox(&self, host: &str) -> Outbox {
-        Outbox::open(self.memory.path().join("agent.db"), host).unwrap()
+        Outbox::open(self.servers.memory.path().join(format!("{}.db", self.name)), host).unwrap()
     }
 }
 
