@@ -51,6 +51,20 @@ need_unstarted_packages() (
     need_packages "$@"
 )
 
+NATS_SERVER=2.15.2
+
+# Builds the message broker of a fleet into target/tools, once. Debian 12 has 2.9, and 2.11 is needed.
+need_nats_server() {
+    local tools
+    tools=$PWD/target/tools
+    [ ! -x "$tools/nats-server" ] || return 0
+    command -v go >/dev/null || need_packages golang-go
+    echo "Building nats-server $NATS_SERVER" >&2
+    # The toolchain that its module asks for is downloaded if Debian's is older.
+    GOTOOLCHAIN=auto GOBIN=$tools go install "github.com/nats-io/nats-server/v2@v$NATS_SERVER" ||
+        echo "Cannot build nats-server: tests of a fleet over servers will be skipped." >&2
+}
+
 # Checks that cargo runs with the toolchain of rust-toolchain.toml.
 need_cargo() {
     # Rust may have been installed after this shell was started.

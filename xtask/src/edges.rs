@@ -36,6 +36,10 @@ const ALLOWED: &[(&str, &str)] = &[
 
 const PATH: &str = "model sys wire market io host lab report";
 
+/// Asynchronous crates, which `fleet` alone may use: no such code runs in a measuring process.
+const ASYNCHRONOUS: &[&str] =
+    &["async-nats", "async-std", "futures-util", "postgres", "smol", "tokio", "tokio-postgres"];
+
 /// Returns the dependencies that are not allowed, each as a sentence.
 ///
 /// - `metadata`: output of `cargo metadata --no-deps`.
@@ -59,6 +63,11 @@ pub(crate) fn violations(metadata: &Value) -> Result<Vec<String>> {
         for dependency in array(package, "dependencies")? {
             let to = name(dependency)?;
             let is_normal = dependency.get("kind").is_none_or(Value::is_null);
+            if is_normal && ASYNCHRONOUS.contains(&to) && *name_of_crate != "fleet" {
+                violations.push(format!(
+                    "crate {name_of_crate}: depends on {to}; asynchronous code is allowed in fleet alone"
+                ));
+            }
             let is_allowed = !ours.contains(&to) || allowed.split(' ').any(|known| known == to);
             if is_normal && !is_allowed {
                 violations.push(format!(
@@ -121,6 +130,16 @@ mod tests {
     fn tests_may_depend_on_any_crate() {
         let sys = package("wirepath-sys", &[("wirepath-io", Some("dev"))]);
         assert_eq!(violations(&[sys, package("wirepath-io", &[])]), [""; 0]);
+    }
+
+    #[test]
+    fn asynchronous_code_is_in_fleet_alone() {
+        let fleet = package("wirepath-fleet", &[("tokio", None)]);
+        let lab = package("wirepath-lab", &[("tokio", None), ("postgres", Some("dev"))]);
+        assert_eq!(
+            violations(&[fleet, lab]),
+            ["crate lab: depends on tokio; asynchronous code is allowed in fleet alone"]
+        );
     }
 
     #[test]

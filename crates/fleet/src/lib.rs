@@ -1,5 +1,10 @@
-//! Many hosts: which pairs measure when, which hosts stand out, and the books of jobs.
+//! Many hosts: which pairs measure when, which hosts stand out, the books of jobs, and the servers that carry them.
 #![warn(missing_docs)]
 
 pub mod book;
+pub mod enrol;
+pub mod keys;
 pub mod mesh;
+pub mod message;
+pub mod nats;
+pub mod postgres;

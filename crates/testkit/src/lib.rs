@@ -4,6 +4,8 @@ pub mod arms;
 pub mod corpus;
 #[cfg(feature = "engines")]
 pub mod engines;
+#[cfg(feature = "servers")]
+pub mod servers;
 mod skips;
 
 pub use skips::{NEEDS, is_installed, skip};

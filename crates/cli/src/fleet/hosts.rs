@@ -12,7 +12,7 @@ use crate::exit::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct HostsArgs {
     /// Hosts: `netns:NAME` of this machine, `ssh:[USER@]HOST[:PORT]`, and `this`
-    #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub(crate) on: Vec<Host>,
     /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
@@ -20,8 +20,13 @@ pub(crate) struct HostsArgs {
 }
 
 impl HostsArgs {
-    /// The hosts. Errors: one is named twice.
+    /// The hosts. Errors: none is named, or one is named twice.
     pub(crate) fn hosts(&self) -> Result<&[Host], Failure> {
+        if self.on.is_empty() {
+            return Err(Failure::Usage(
+                "no host is named; give --on HOST,… before the rest".into(),
+            ));
+        }
         for (at, host) in self.on.iter().enumerate() {
             if self.on[..at].contains(host) {
                 return Err(Failure::Usage(format!(

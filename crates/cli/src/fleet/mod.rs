@@ -1,10 +1,17 @@
 //! `wirepath fleet`: many hosts.
 
+mod agent;
+mod allowed;
+mod collect;
 mod experiment;
 mod host;
 mod hosts;
+mod init;
+mod keys;
 pub(crate) mod mesh;
+mod over_agents;
 pub(crate) mod prove;
+mod servers;
 pub(crate) mod status;
 
 use std::fs::File;
@@ -24,7 +31,8 @@ pub(crate) enum FleetCommand {
     #[command(after_help = "\
 Example:
   wirepath fleet prove --on ssh:db1,ssh:db2,this probe --load ping --arms spin --time 60s
-  wirepath fleet prove --on netns:a,netns:b command --arm a=./main --arm b=./pr --client ./bench")]
+  wirepath fleet prove --on netns:a,netns:b command --arm a=./main --arm b=./pr --client ./bench
+  wirepath fleet prove --fleet fleet/ probe --load ping --arms spin --time 60s")]
     Prove(prove::FleetProveArgs),
     /// Measure all pairs of hosts, and name hosts and links that stand out
     #[command(after_help = "\
@@ -32,8 +40,25 @@ Example:
   wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html")]
     Mesh(mesh::MeshArgs),
     /// Show the jobs of recent experiments
-    #[command(after_help = "Example:\n  wirepath fleet status")]
-    Status,
+    #[command(after_help = "Example:\n  wirepath fleet status --fleet fleet/")]
+    Status(status::StatusArgs),
+    /// Write keys, an enrolment for each host, and the files of the broker and the database
+    #[command(after_help = "\
+Example:
+  wirepath fleet init --dir fleet/ --hosts hosts.txt --broker nats://broker.example:4222")]
+    Init(init::InitArgs),
+    /// Make the keys of this host, and print its line for the list of hosts
+    #[command(after_help = "Example:\n  wirepath fleet keys db1 --out /etc/wirepath/db1.keys")]
+    Keys(keys::KeysArgs),
+    /// Wait for jobs of this host, measure, and report
+    #[command(after_help = "\
+Example:
+  wirepath fleet agent --enrol /etc/wirepath/db1.wp
+  wirepath fleet agent --enrol /etc/wirepath/db1.wp --unit > /etc/systemd/system/wirepath-agent.service")]
+    Agent(agent::AgentArgs),
+    /// Write reports of agents to the database; any number may run
+    #[command(after_help = "Example:\n  wirepath fleet collect --fleet fleet/")]
+    Collect(collect::CollectArgs),
     /// Run an experiment on request, for `fleet prove --on ssh:HOST`
     #[command(
         hide = true,
@@ -46,7 +71,11 @@ pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failu
     match command {
         FleetCommand::Prove(args) => prove::run(context, args),
         FleetCommand::Mesh(args) => mesh::run(context, args),
-        FleetCommand::Status => status::run(context),
+        FleetCommand::Status(args) => status::run(context, args),
+        FleetCommand::Init(args) => init::run(context, args),
+        FleetCommand::Keys(args) => keys::run(args),
+        FleetCommand::Agent(args) => agent::run(context, args),
+        FleetCommand::Collect(args) => collect::run(context, args),
         FleetCommand::Host => host::run(),
     }
 }

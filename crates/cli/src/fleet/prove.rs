@@ -1,5 +1,6 @@
 //! `wirepath fleet prove`: the same experiment on every host.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use model::pool::{PooledOutcome, pool};
 use sys::thread::start;
 
 use super::hosts::{Host, HostsArgs};
-use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms};
+use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms, over_agents};
 use crate::args::Cli;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -21,6 +22,15 @@ use crate::{console, signals};
 pub(crate) struct FleetProveArgs {
     #[command(flatten)]
     hosts: HostsArgs,
+    /// Measure on hosts with agents: folder that `fleet init` wrote
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["on", "ssh_option"])]
+    fleet: Option<PathBuf>,
+    /// Some hosts of the fleet; default: all
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "fleet")]
+    agents: Vec<String>,
+    /// Time in which an agent must take its job; later it counts as missing
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration, requires = "fleet")]
+    taken_within: Duration,
     /// Path or `command`, and all other arguments of `prove`
     #[arg(
         required = true,
@@ -77,6 +87,10 @@ pub(super) fn check(arguments: &[String]) -> Result<(), Failure> {
 }
 
 pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failure> {
+    if let Some(folder) = &args.fleet {
+        let pooled = over_agents::prove(folder, &args.agents, &args.arguments, args.taken_within)?;
+        return finish(context, &pooled);
+    }
     let hosts = args.hosts.hosts()?;
     check(&args.arguments)?;
     for host in hosts {
@@ -96,8 +110,13 @@ pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failur
     let id = format!("fleet-{}", now_ms());
     book.plan(&jobs(&id, hosts, &arguments(context, args)))?;
     conduct(context, args, &id, &mut book)?;
-    let pooled = pool(&outcomes(hosts, &book.rows(&id)?));
-    show(context, &pooled)?;
+    let names: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    finish(context, &pool(&outcomes(&names, &book.rows(&id)?)))
+}
+
+/// Shows the verdicts. Errors: there are none.
+fn finish(context: &Context, pooled: &PooledOutcome) -> Result<(), Failure> {
+    show(context, pooled)?;
     match signals::stop_requested() {
         true => Err(Failure::failed("interrupted")),
         false if pooled.hosts.iter().all(|host| host.id.is_none()) => {
@@ -217,17 +236,16 @@ fn work(
 }
 
 /// Outcome of each host, or the reason for its absence.
-fn outcomes(hosts: &[Host], rows: &[Row]) -> Vec<(String, Result<Outcome, String>)> {
-    let of = |host: &Host| {
-        let name = host.to_string();
-        let outcome = match rows.iter().find(|row| row.host == name) {
+pub(super) fn outcomes(hosts: &[String], rows: &[Row]) -> Vec<(String, Result<Outcome, String>)> {
+    let of = |name: &String| {
+        let outcome = match rows.iter().find(|row| row.host == *name) {
             Some(row) if row.state == State::Done => {
                 serde_json::from_str(&row.body).map_err(|error| error.to_string())
             }
             Some(row) => Err(format!("{}: {}", row.state.name(), row.body)),
             None => Err("its job has not ended".to_owned()),
         };
-        (name, outcome)
+        (name.clone(), outcome)
     };
     hosts.iter().map(of).collect()
 }

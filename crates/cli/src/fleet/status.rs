@@ -1,15 +1,25 @@
 //! `wirepath fleet status`: jobs of recent experiments.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use fleet::book::{Archive, Entry, Row, SqliteBook, State};
+use clap::Args;
+use fleet::book::{Archive, Entry, Exchange, Row, SqliteBook, State};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::servers::Servers;
 use super::{book_file, lock_book};
 use crate::console;
 use crate::context::Context;
 use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Of a fleet with agents: folder that `fleet init` wrote. Exit code 4 if a host is silent
+    #[arg(long, value_name = "DIR")]
+    fleet: Option<PathBuf>,
+}
 
 /// Number of newest experiments that are shown.
 const NEWEST: usize = 10;
@@ -22,6 +32,15 @@ pub(crate) struct Document {
     running: bool,
     /// Newest first, at most ten.
     experiments: Vec<Experiment>,
+    /// Hosts with agents; empty without `--fleet`.
+    hosts: Vec<HostDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct HostDocument {
+    host: String,
+    /// Gave a sign of life in the last 30 s, or measures.
+    alive: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -42,20 +61,49 @@ struct JobDocument {
     why: Option<String>,
 }
 
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
+    if let Some(folder) = &args.fleet {
+        return of_agents(context, folder);
+    }
     let file = book_file(context)?;
     let (running, experiments) = match file.exists() {
         false => (false, Vec::new()),
         true => (lock_book(context)?.is_none(), read(&mut SqliteBook::open(file)?)?),
     };
-    let document = Document { schema: crate::context::DOCUMENT, running, experiments };
-    match context.json {
-        true => console::json(&document),
-        false => console::text(&text(&document)),
+    show(
+        context,
+        &Document { schema: crate::context::DOCUMENT, running, experiments, hosts: Vec::new() },
+    )
+}
+
+fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
+    let mut servers = Servers::open(folder)?;
+    let running = servers.archive.has_coordinator()?;
+    let experiments = read(&mut servers.archive)?;
+    let now_ms = servers.now_ms();
+    let mut hosts = Vec::new();
+    for host in servers.fleet.hosts.keys() {
+        let alive = servers.exchange.is_alive(host, now_ms)?;
+        hosts.push(HostDocument { host: host.clone(), alive });
+    }
+    let silent: Vec<&str> =
+        hosts.iter().filter(|host| !host.alive).map(|host| host.host.as_str()).collect();
+    let silent = silent.join(", ");
+    show(context, &Document { schema: crate::context::DOCUMENT, running, experiments, hosts })?;
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Threshold(format!("silent: {silent}"))),
     }
 }
 
-fn read(book: &mut SqliteBook) -> Result<Vec<Experiment>, Failure> {
+fn show(context: &Context, document: &Document) -> Result<(), Failure> {
+    match context.json {
+        true => console::json(document),
+        false => console::text(&text(document)),
+    }
+}
+
+fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
     let mut by_experiment: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     for entry in book.entries(None)? {
         by_experiment.entry(entry.job.experiment.clone()).or_default().push(entry);
@@ -82,10 +130,10 @@ fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
 }
 
 fn text(document: &Document) -> String {
+    let mut lines: Vec<String> = document.hosts.iter().map(host).collect();
     if document.experiments.is_empty() {
-        return "no experiment of a fleet; `wirepath fleet prove` runs one".into();
+        lines.push("no experiment of a fleet; `wirepath fleet prove` runs one".into());
     }
-    let mut lines = Vec::new();
     for experiment in &document.experiments {
         lines.push(experiment.id.clone());
         for job in &experiment.jobs {
@@ -108,4 +156,9 @@ fn text(document: &Document) -> String {
         ));
     }
     lines.join("\n")
+}
+
+fn host(of: &HostDocument) -> String {
+    let state = if of.alive { "alive" } else { "silent" };
+    format!("{}  {state}", of.host)
 }

@@ -93,7 +93,8 @@ fn take(
     exchange: &mut impl Exchange,
     archive: &mut impl Archive,
 ) -> Result<(), BookError> {
-    let entry = archive.entry(&report.job)?.filter(|entry| entry.job.fence == report.fence);
+    let is_of = |entry: &Entry| entry.job.fence == report.fence && entry.job.host == report.host;
+    let entry = archive.entry(&report.job)?.filter(is_of);
     let is_end = !matches!(report.state, State::Accepted | State::Running);
     if let Some(entry) = entry.filter(|entry| !entry.state.is_final()) {
         match report.state {

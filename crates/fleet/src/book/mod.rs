@@ -43,6 +43,44 @@ pub enum BookError {
         #[source]
         source: rusqlite::Error,
     },
+    /// The message broker failed or refused.
+    #[error(
+        "cannot use the broker at {server} ({doing}); check that it runs and that this end is enrolled there"
+    )]
+    Broker {
+        /// Its address.
+        server: String,
+        /// The operation.
+        doing: &'static str,
+        /// Its error.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The database server failed or refused.
+    #[error(
+        "cannot use the database at {server} ({doing}); check that it runs and has the tables of schema.sql"
+    )]
+    Database {
+        /// Its address, without a password.
+        server: String,
+        /// The operation.
+        doing: &'static str,
+        /// Its error.
+        #[source]
+        source: postgres::Error,
+    },
+    /// A row or message that this version did not write.
+    #[error(
+        "{place} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it"
+    )]
+    Strange {
+        /// Server.
+        place: String,
+        /// Kind of row.
+        what: &'static str,
+        /// Detail.
+        why: String,
+    },
     /// A row that this version did not write.
     #[error("{} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it", path.display())]
     Garbled {

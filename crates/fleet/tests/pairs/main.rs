@@ -1,6 +1,8 @@
 //! The suite of books, run against each pair of exchange and archive.
 
 mod faults;
+mod outages;
+mod servers;
 mod suite;
 
 use std::path::PathBuf;
@@ -84,4 +86,21 @@ fn books_balance_under_200_combinations_of_faults() {
     for seed in 0..200 {
         faults::run(&Sqlite::new(), seed);
     }
+}
+
+/// One test, because it starts the servers once.
+#[test]
+fn suite_and_faults_over_nats_and_postgresql() {
+    let Some(mut servers) = servers::Servers::start() else { return };
+    suite::job_passes_all_its_states_once(&servers.case());
+    suite::steps_need_the_expected_state_and_fence(&servers.case());
+    suite::agent_restarted_in_a_measurement_reports_it_as_interrupted(&servers.case());
+    suite::lease_has_one_owner_until_it_ends(&servers.case());
+    suite::late_report_of_a_lost_job_changes_nothing(&servers.case());
+    suite::expired_and_cancelled_jobs_have_a_row(&servers.case());
+    // 200 combinations run over SQLite; these cover kills, loss of all messages and repeats over both servers.
+    for seed in 0..4 {
+        faults::run(&servers.case(), seed);
+    }
+    outages::run(&mut servers);
 }

@@ -1,0 +1,288 @@
+//! `wirepath fleet agent`: takes the jobs of this host from the broker, measures, and reports.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use fleet::book::{Agent, BookError, Job, Measured, Outbox};
+use fleet::enrol::Enrolment;
+use fleet::keys::Seeds;
+use fleet::nats::{BrokerAddress, NatsExchange};
+use host::exclusive::ExclusiveLock;
+use host::text::chain;
+
+use super::hosts::Host;
+use super::{agents_file, allowed, experiment, now_ms};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{console, results, signals};
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Enrolment of this host, from `fleet init`
+    #[arg(long, value_name = "FILE")]
+    enrol: PathBuf,
+    /// Secret of this host, if it made its own (`fleet keys`)
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Print a systemd unit for this agent, and end
+    #[arg(long)]
+    unit: bool,
+}
+
+/// Time between two turns without news; jobs that come wake the agent at once.
+const TURN: Duration = Duration::from_secs(10);
+/// Longest wait without a look at signals.
+const LOOK: Duration = Duration::from_secs(1);
+/// Pause after a failure of the broker; doubles up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Time limit for waiting on other experiments of this machine, which hold its lock.
+const LOCK_TRIES: u32 = 6000;
+const LOCK_LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
+    let enrolment = Enrolment::read(&args.enrol)?;
+    let seeds = match (&args.keys, &enrolment.seeds) {
+        (Some(file), _) => Seeds::read(file)?,
+        (None, Some(seeds)) => seeds.clone(),
+        (None, None) => {
+            return Err(Failure::Usage(format!(
+                "{} holds no secret, because this host made its own: give it with --keys FILE",
+                args.enrol.display()
+            )));
+        }
+    };
+    if args.unit {
+        return console::text(&unit(args)?);
+    }
+    let _one = lock(context, &enrolment.host)?;
+    let ca = ca_file(context, &enrolment)?;
+    let work = Work {
+        address: enrolment.address(&seeds, ca),
+        seeds,
+        agent: Agent::start(
+            &enrolment.host,
+            Outbox::open(agents_file(context)?, &enrolment.host)?,
+        )?,
+        enrolment,
+        arguments: data_dir(context),
+    };
+    work.until_stopped()
+}
+
+/// Results of measurements go to the folder of the agent.
+fn data_dir(context: &Context) -> Vec<String> {
+    let folder = context.data_dir.iter();
+    folder.flat_map(|folder| ["--data-dir".into(), folder.to_string_lossy().into_owned()]).collect()
+}
+
+struct Work {
+    enrolment: Enrolment,
+    seeds: Seeds,
+    address: BrokerAddress,
+    agent: Agent,
+    /// Arguments that every measurement gets behind those of its job.
+    arguments: Vec<String>,
+}
+
+impl Work {
+    fn until_stopped(mut self) -> Result<(), Failure> {
+        let mut pause = PAUSE;
+        let host = self.enrolment.host.clone();
+        while !signals::stop_requested() {
+            let ended = self.connect().and_then(|(mut exchange, offset)| {
+                console::say(&format!("{host} waits for jobs of {}", self.address.url));
+                pause = PAUSE;
+                self.serve(&mut exchange, offset)
+            });
+            if let Err(error) = ended {
+                console::say(&format!("{}; next try in {} s", chain(&error), pause.as_secs()));
+                sleep(pause);
+                pause = pause.saturating_mul(2).min(PAUSE_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects, and measures the difference of the clocks.
+    fn connect(&self) -> Result<(NatsExchange, i64), BookError> {
+        let keys = self.enrolment.keyring(&self.seeds).map_err(|e| BookError::Broker {
+            server: self.address.url.clone(),
+            doing: "reading its keys",
+            source: e.into(),
+        })?;
+        let mut exchange = NatsExchange::agent(&self.address, keys, &self.enrolment.host)?;
+        let offset = exchange.clock_offset_ms(&self.enrolment.host, now_ms())?;
+        Ok((exchange, offset))
+    }
+
+    fn serve(&mut self, exchange: &mut NatsExchange, offset: i64) -> Result<(), BookError> {
+        let clock = || now_ms().saturating_add_signed(offset);
+        while !signals::stop_requested() {
+            let (enrolment, seeds, address) = (&self.enrolment, &self.seeds, &self.address);
+            let arguments = &self.arguments;
+            let mut has_measured = false;
+            let measure = |job: &Job| {
+                has_measured = true;
+                let mut beats = None;
+                let mut beat = || {
+                    // A beat that fails is made up for by the next one.
+                    let _ = beat(&mut beats, enrolment, seeds, address, job, clock());
+                };
+                measure(job, arguments, &mut beat)
+            };
+            self.agent.turn(exchange, clock(), measure, |_| true)?;
+            for refusal in exchange.take_refusals() {
+                console::say(&format!("refused a job: {}", refusal.why));
+            }
+            if !has_measured {
+                wait(exchange);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for a job or for the next turn.
+fn wait(exchange: &mut NatsExchange) {
+    for _ in 0..TURN.as_secs() / LOOK.as_secs() {
+        if signals::stop_requested() || exchange.wait(LOOK) {
+            return;
+        }
+    }
+}
+
+/// Renews the lease over a connection of its own: the other one waits for the end of the measurement.
+fn beat(
+    beats: &mut Option<NatsExchange>,
+    enrolment: &Enrolment,
+    seeds: &Seeds,
+    address: &BrokerAddress,
+    job: &Job,
+    now_ms: u64,
+) -> Result<(), BookError> {
+    if beats.is_none() {
+        let keys = enrolment.keyring(seeds).map_err(|e| BookError::Broker {
+            server: address.url.clone(),
+            doing: "reading its keys",
+            source: e.into(),
+        })?;
+        *beats = Some(NatsExchange::agent(address, keys, &enrolment.host)?);
+    }
+    let Some(exchange) = beats else { return Ok(()) };
+    Agent::beat(&job.host, job.fence, exchange, now_ms)
+}
+
+fn measure(job: &Job, arguments: &[String], beat: &mut dyn FnMut()) -> Measured {
+    if let Err(failure) = allowed::check_job(&job.args) {
+        console::say(&format!("refused {}: {}", job.job, failure.text()));
+        return Measured::Refused(failure.text().to_owned());
+    }
+    let lock = match machine(beat) {
+        Ok(lock) => lock,
+        Err(why) => return Measured::Failed(why),
+    };
+    console::say(&format!("measures {}: {}", job.job, job.args.join(" ")));
+    let all: Vec<String> = job.args.iter().chain(arguments).cloned().collect();
+    let measured = experiment::measure(&Host::This, &[], &all, beat);
+    drop(lock);
+    match &measured {
+        Measured::Done(_) => console::say(&format!("{} done", job.job)),
+        Measured::Failed(why) | Measured::Refused(why) => {
+            console::say(&format!("{} failed: {why}", job.job));
+        }
+    }
+    measured
+}
+
+/// Locks the machine, after experiments that run.
+fn machine(beat: &mut dyn FnMut()) -> Result<ExclusiveLock, String> {
+    let mut conflict = None;
+    for attempt in 1..=LOCK_TRIES {
+        match ExclusiveLock::acquire_alone() {
+            Ok(lock) => return Ok(lock),
+            Err(other) => conflict = Some(other),
+        }
+        if signals::stop_requested() {
+            break;
+        }
+        if attempt % 50 == 0 {
+            beat();
+        }
+        std::thread::sleep(LOCK_LOOK);
+    }
+    Err(conflict.map_or_else(|| "interrupted".into(), |conflict| conflict.to_string()))
+}
+
+/// One agent of a host on a folder: two would share its memory.
+fn lock(context: &Context, host: &str) -> Result<File, Failure> {
+    let file = results::database(context)?.with_file_name(format!("fleet-agent-{host}.lock"));
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&file)
+        .map_err(|e| Failure::failed(format!("cannot open {}: {e}", file.display())))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(Failure::failed(format!(
+            "another agent of {host} runs on {}; stop it, or choose another folder with --data-dir",
+            file.display()
+        ))),
+    }
+}
+
+/// File with the authority's certificate, beside the results: the client reads it from there.
+fn ca_file(context: &Context, enrolment: &Enrolment) -> Result<Option<PathBuf>, Failure> {
+    let Some(pem) = &enrolment.ca else { return Ok(None) };
+    let name = format!("fleet-ca-{}.pem", enrolment.host);
+    let file = results::database(context)?.with_file_name(name);
+    console::replace_file(&file, pem)?;
+    Ok(Some(file))
+}
+
+fn sleep(limit: Duration) {
+    let steps = (limit.as_millis() / 100).max(1);
+    for _ in 0..steps {
+        if signals::stop_requested() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A unit of systemd. The agent measures as root, because labs need network namespaces.
+fn unit(args: &AgentArgs) -> Result<String, Failure> {
+    let program = std::env::current_exe()?;
+    let enrol = fs::canonicalize(&args.enrol)?;
+    let mut command =
+        format!("\"{}\" fleet agent --enrol \"{}\"", program.display(), enrol.display());
+    if let Some(keys) = &args.keys {
+        command.push_str(&format!(" --keys \"{}\"", fs::canonicalize(keys)?.display()));
+    }
+    Ok(format!(
+        "[Unit]
+Description=Wirepath agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={command} --data-dir /var/lib/wirepath
+StateDirectory=wirepath
+StateDirectoryMode=0700
+Restart=on-failure
+RestartSec=10
+KillMode=mixed
+ProtectSystem=full
+ProtectHome=read-only
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target"
+    ))
+}

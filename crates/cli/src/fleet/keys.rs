@@ -1,0 +1,39 @@
+//! `wirepath fleet keys`: keys of a host, made on that host.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fleet::enrol::is_host_name;
+use fleet::keys::Seeds;
+
+use crate::console;
+use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    /// Name of the host in the fleet
+    name: String,
+    /// File for its secret, readable by its owner alone; an earlier one is kept
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Prints the host's line for `fleet init --hosts`.
+pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
+    let name = &args.name;
+    if !is_host_name(name) {
+        return Err(Failure::Usage(format!(
+            "{name:?} is no name of a host: use a-z, 0-9 and -, at most 63"
+        )));
+    }
+    let seeds = match args.out.exists() {
+        true => Seeds::read(&args.out)?,
+        false => {
+            let seeds = Seeds::generate()?;
+            seeds.write(&args.out)?;
+            seeds
+        }
+    };
+    let keys = seeds.public()?;
+    console::text(&format!("{name} {} {}", keys.login, keys.sign))
+}

@@ -1,0 +1,90 @@
+//! The servers of a fleet as its coordinator and its collectors use them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fleet::book::BookError;
+use fleet::enrol::Fleet;
+use fleet::keys::Seeds;
+use fleet::nats::NatsExchange;
+use fleet::postgres::PostgresArchive;
+use host::text::chain;
+
+use super::init::COORDINATOR;
+use super::now_ms;
+use crate::exit::Failure;
+use crate::{console, signals};
+
+/// Pause before a server that failed is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Name under which the coordinator measures the broker's clock; no host can have it.
+const CLOCK: &str = "_coordinator";
+
+/// Both servers, and the difference of the broker's clock.
+pub(super) struct Servers {
+    pub(super) fleet: Fleet,
+    pub(super) exchange: NatsExchange,
+    pub(super) archive: PostgresArchive,
+    offset_ms: i64,
+}
+
+impl Servers {
+    /// Connects to the servers of a folder that `fleet init` wrote.
+    pub(super) fn open(folder: &Path) -> Result<Servers, Failure> {
+        let fleet = Fleet::read(folder).map_err(Failure::usage)?;
+        let seeds = Seeds::read(&folder.join(COORDINATOR)).map_err(Failure::usage)?;
+        let address = fleet.address(&seeds, ca_file(folder, &fleet)?);
+        let archive = PostgresArchive::open(&fleet.database)?;
+        let mut exchange = NatsExchange::core(&address, fleet.keyring(&seeds)?)?;
+        let offset_ms = exchange.clock_offset_ms(CLOCK, now_ms())?;
+        Ok(Servers { fleet, exchange, archive, offset_ms })
+    }
+
+    /// Milliseconds since 1970 by the broker's clock.
+    pub(super) fn now_ms(&self) -> u64 {
+        now_ms().saturating_add_signed(self.offset_ms)
+    }
+
+    /// Keeps messages that were refused, and drops them.
+    pub(super) fn keep_refused(&mut self) -> Result<(), BookError> {
+        let refusals = self.exchange.take_refusals();
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        self.archive.keep_refused(&refusals)?;
+        for refusal in &refusals {
+            console::say(&format!("refused a report of {}: {}", refusal.host, refusal.why));
+        }
+        self.exchange.drop_refused()
+    }
+}
+
+/// Repeats a step that failed until it succeeds or a stop is requested; `None` then.
+pub(super) fn insist<T>(
+    servers: &mut Servers,
+    mut step: impl FnMut(&mut Servers) -> Result<T, BookError>,
+) -> Option<T> {
+    let mut is_told = false;
+    while !signals::stop_requested() {
+        match step(servers) {
+            Ok(value) => return Some(value),
+            Err(error) => {
+                if !is_told {
+                    console::say(&format!("{}; trying again", chain(&error)));
+                }
+                is_told = true;
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+    None
+}
+
+fn ca_file(folder: &Path, fleet: &Fleet) -> Result<Option<PathBuf>, Failure> {
+    let Some(pem) = &fleet.ca else { return Ok(None) };
+    let file = folder.join("ca.pem");
+    if std::fs::read_to_string(&file).ok().as_ref() != Some(pem) {
+        console::replace_file(&file, pem)?;
+    }
+    Ok(Some(file))
+}

@@ -1,0 +1,69 @@
+//! `wirepath fleet` over agents, with a real broker and a real database.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{Data, LONG, Running, fail, json, succeed};
+use testkit::servers::{Broker, Database};
+
+fn wirepath(data: &Data, args: &[&str]) -> Command {
+    let mut command = common::wirepath(args);
+    command.env("WIREPATH_DATA", data.path()).env("WIREPATH_LOCKS", data.path());
+    command
+}
+
+/// Replaces the addresses of the files that `fleet init` wrote before the servers had theirs.
+fn init(data: &Data, folder: &str, broker: &str, database: &str) {
+    let hosts = data.file("hosts.txt");
+    fs::write(&hosts, "h1\nh2\n").expect("a file");
+    let options = ["--broker", broker, "--database", database];
+    let args = [&["fleet", "init", "--dir", folder, "--hosts", &hosts], &options[..]].concat();
+    let said = succeed(wirepath(data, &args));
+    assert!(said.contains("2 hosts"), "{said}");
+}
+
+#[test]
+fn agents_measure_report_and_are_missed_when_killed() {
+    let Some(database) = Database::start() else { return };
+    let data = Data::new();
+    let folder = data.file("fleet");
+    let address = database.address("postgres");
+    init(&data, &folder, "nats://127.0.0.1:1", &address);
+    let config = fs::read_to_string(format!("{folder}/nats.conf")).expect("nats.conf");
+    let Some(broker) = Broker::start(&config) else { return };
+    // Keys stay.
+    init(&data, &folder, &broker.url(), &address);
+    assert_eq!(fs::read_to_string(format!("{folder}/nats.conf")).expect("nats.conf"), config);
+    database.sql("postgres", &fs::read_to_string(format!("{folder}/schema.sql")).expect("it"));
+
+    let agent = |host: &str| {
+        let enrol = format!("{folder}/enrol/{host}.wp");
+        let mut agent = Running::start(wirepath(&data, &["fleet", "agent", "--enrol", &enrol]));
+        agent.await_stderr("waits for jobs");
+        agent
+    };
+    let (first, second) = (agent("h1"), agent("h2"));
+    let short =
+        ["probe", "--load", "ping", "--arms", "spin", "--max-blocks", "6", "--trial", "20ms"];
+    let prove = [&["fleet", "prove", "--json", "--fleet", &folder], &short[..]].concat();
+    let document = json(wirepath(&data, &prove));
+    let hosts = document["hosts"].as_array().expect("hosts");
+    assert_eq!(hosts.len(), 2);
+    assert!(hosts.iter().all(|host| host["id"].is_string()), "{document:#}");
+    let stored = "SELECT count(*), count(DISTINCT job) FROM outcomes WHERE state = 'done'";
+    assert_eq!(database.sql("postgres", stored), "2|2");
+    let status = json(wirepath(&data, &["fleet", "status", "--json", "--fleet", &folder]));
+    assert_eq!(status["hosts"][1]["alive"], true, "{status:#}");
+
+    // A job that no agent takes counts as missing.
+    drop(second.end_by("KILL", LONG));
+    let head = ["fleet", "prove", "--json", "--fleet", &folder, "--agents", "h2"];
+    let late = fail(wirepath(&data, &[&head, &["--taken-within", "1s"], &short[..]].concat()), 1);
+    assert!(late.contains("expired"), "{late}");
+    let command = ["command", "--arm", "a=./x", "--arm", "b=./y", "--client", "z"];
+    let refused = fail(wirepath(&data, &[&head, &command[..]].concat()), 2);
+    assert!(refused.contains("no path that agents measure"), "{refused}");
+    assert!(first.end_by("TERM", LONG).status.success());
+}

@@ -1,0 +1,80 @@
+//! Configuration of nats-server: two accounts, and rights for each host.
+//!
+//! Streams are in account CORE, agents in AGENTS. The broker writes its answer to the reply subject of a message
+//! and does not check whether the sender may publish there: in one account, an agent could replace the job of
+//! another host. Between accounts the answer stays in AGENTS, where nothing is stored.
+
+use super::Fleet;
+
+/// Largest message of the broker: [`MESSAGE_MAX`](crate::message::MESSAGE_MAX) and its headers.
+const PAYLOAD_MAX: usize = crate::message::MESSAGE_MAX + 16 * 1024;
+
+/// Subjects that an agent may publish to, for its host's name or `*`.
+fn published(host: &str) -> [String; 7] {
+    [
+        format!("wp.result.{host}"),
+        format!("wp.hb.{host}"),
+        format!("wp.lease.{host}"),
+        format!("$JS.API.DIRECT.GET.JOBS.wp.job.{host}"),
+        format!("$JS.API.DIRECT.GET.STORED.wp.stored.{host}.*"),
+        format!("$JS.API.DIRECT.GET.LEASE.wp.lease.{host}"),
+        format!("$JS.API.DIRECT.GET.ALIVE.wp.hb.{host}"),
+    ]
+}
+
+fn quoted(texts: &[String]) -> String {
+    texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// Text of `nats.conf`.
+///
+/// - `certificate`: files of the broker's certificate and its key; without them, connections are not encrypted.
+pub fn configuration(fleet: &Fleet, certificate: Option<(&str, &str)>) -> String {
+    let lines = |of: &dyn Fn(&str) -> String| -> String {
+        published("*").iter().map(|subject| of(subject)).collect()
+    };
+    let exports =
+        lines(&|subject| format!("      {{ service: \"{subject}\", accounts: [AGENTS] }}\n"));
+    let imports = lines(&|subject| {
+        format!("      {{ service: {{ account: CORE, subject: \"{subject}\" }} }}\n")
+    });
+    let mut users = String::new();
+    for (host, keys) in &fleet.hosts {
+        let publish = quoted(&published(host));
+        let subscribe = quoted(&[format!("wp.job.{host}"), format!("_INBOX_{host}.>")]);
+        users.push_str(&format!(
+            "      # {host}\n      {{ nkey: {}, permissions: {{ publish: [{publish}], subscribe: [{subscribe}] }} }}\n",
+            keys.login
+        ));
+    }
+    let tls = certificate.map_or(String::new(), |(cert, key)| {
+        format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\" }}\n")
+    });
+    format!(
+        "# Written by `wirepath fleet init`, which replaces it. nats-server 2.11 or later:
+#   nats-server -c nats.conf -js -sd STORE
+# Other settings (cluster, limits, listen) belong in a file that includes this one.
+max_payload: {PAYLOAD_MAX}
+max_subscriptions: 16384
+{tls}accounts {{
+  CORE {{
+    jetstream: enabled
+    users: [
+      {{ nkey: {core} }}
+    ]
+    exports: [
+      {{ stream: \"wp.job.*\", accounts: [AGENTS] }}
+{exports}    ]
+  }}
+  AGENTS {{
+    imports: [
+      {{ stream: {{ account: CORE, subject: \"wp.job.*\" }} }}
+{imports}    ]
+    users: [
+{users}    ]
+  }}
+}}
+",
+        core = fleet.coordinator.login,
+    )
+}

@@ -1,0 +1,233 @@
+//! Reading and writing the files.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Enrolment, Fleet, VERSION, is_host_name};
+use crate::keys::{KeyError, PublicKeys, Seeds};
+
+/// Length of a file, bytes.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
+
+/// A file of a fleet that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// The system refused.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operation.
+        doing: &'static str,
+        /// Its error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another content than expected.
+    #[error("{} is no file of `wirepath fleet init`: {why}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Detail.
+        why: String,
+    },
+    /// A secret that other users can read.
+    #[error("{} can be read by other users: chmod 600 it", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line of the list of hosts.
+    #[error("{} line {line}: {why}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Reason with the remedy.
+        why: String,
+    },
+    /// A key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+impl Fleet {
+    /// Reads `fleet.json` of a folder.
+    pub fn read(folder: &Path) -> Result<Fleet, EnrolError> {
+        let path = folder.join("fleet.json");
+        let fleet: Fleet = read(&path, false)?;
+        check_version(&path, fleet.v)?;
+        match fleet.hosts.keys().find(|host| !is_host_name(host)) {
+            Some(host) => {
+                Err(EnrolError::Content { path, why: format!("{host:?} is no name of a host") })
+            }
+            None => Ok(fleet),
+        }
+    }
+
+    /// Writes `fleet.json` into a folder, in place of an earlier one.
+    pub fn write(&self, folder: &Path) -> Result<(), EnrolError> {
+        write(&folder.join("fleet.json"), self, 0o644)
+    }
+}
+
+impl Seeds {
+    /// Reads secrets, which only their owner may be able to read.
+    pub fn read(path: &Path) -> Result<Seeds, EnrolError> {
+        read(path, true)
+    }
+
+    /// Writes secrets, readable by their owner alone.
+    pub fn write(&self, path: &Path) -> Result<(), EnrolError> {
+        write(path, self, 0o600)
+    }
+}
+
+impl Enrolment {
+    /// Reads the enrolment of a host.
+    pub fn read(path: &Path) -> Result<Enrolment, EnrolError> {
+        let enrolment: Enrolment = read(path, true)?;
+        check_version(path, enrolment.v)?;
+        match is_host_name(&enrolment.host) {
+            true => Ok(enrolment),
+            false => Err(EnrolError::Content {
+                path: path.to_owned(),
+                why: format!("{:?} is no name of a host", enrolment.host),
+            }),
+        }
+    }
+
+    /// Writes the enrolment, readable by its owner alone.
+    pub fn write(&self, path: &Path) -> Result<(), EnrolError> {
+        write(path, self, 0o600)
+    }
+}
+
+fn check_version(path: &Path, version: u32) -> Result<(), EnrolError> {
+    match version == VERSION {
+        true => Ok(()),
+        false => Err(EnrolError::Content {
+            path: path.to_owned(),
+            why: format!("it has version {version}, and this Wirepath reads {VERSION}"),
+        }),
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path, is_secret: bool) -> Result<T, EnrolError> {
+    let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
+    let file = File::open(path).map_err(failed)?;
+    if is_secret && file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+        return Err(EnrolError::Open { path: path.to_owned() });
+    }
+    let mut text = String::new();
+    file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    serde_json::from_str(&text)
+        .map_err(|e| EnrolError::Content { path: path.to_owned(), why: e.to_string() })
+}
+
+/// Replaces a file as a whole, so that a reader never sees a part.
+fn write(path: &Path, value: &impl Serialize, mode: u32) -> Result<(), EnrolError> {
+    let failed = |source| EnrolError::File { path: path.to_owned(), doing: "write", source };
+    let text = serde_json::to_string_pretty(value).map_err(|e| failed(e.into()))?;
+    replace(path, &text, mode).map_err(failed)
+}
+
+fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+/// Reads the list of hosts: a line `NAME`, or `NAME LOGIN-KEY SIGNING-KEY` with the public keys of a host that made
+/// its own. Empty lines and comments (`#`) are skipped.
+pub fn read_hosts(path: &Path) -> Result<BTreeMap<String, Option<PublicKeys>>, EnrolError> {
+    let failed = |source| EnrolError::File { path: path.to_owned(), doing: "read", source };
+    let mut text = String::new();
+    File::open(path).map_err(failed)?.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    let mut hosts = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        let refuse = |why: String| EnrolError::Line { path: path.to_owned(), line: at + 1, why };
+        let words: Vec<&str> =
+            line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let (host, keys) = match words[..] {
+            [] => continue,
+            [host] => (host, None),
+            [host, login, sign] => {
+                let keys = PublicKeys { login: login.into(), sign: sign.into() };
+                keys.check(host).map_err(|e| refuse(e.to_string()))?;
+                (host, Some(keys))
+            }
+            _ => return Err(refuse("give a name, or a name and two public keys".into())),
+        };
+        if !is_host_name(host) {
+            let why = format!("{host:?} is no name of a host: use a-z, 0-9 and -, at most 63");
+            return Err(refuse(why));
+        }
+        if hosts.insert(host.to_owned(), keys).is_some() {
+            return Err(refuse(format!("{host} is there twice; remove one of them")));
+        }
+    }
+    match hosts.is_empty() {
+        true => Err(EnrolError::Line {
+            path: path.to_owned(),
+            line: 1,
+            why: "no host is listed".into(),
+        }),
+        false => Ok(hosts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn lists_of_hosts_are_read_and_their_errors_name_the_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("hosts.txt");
+        let read = |text: &str| {
+            fs::write(&file, text).unwrap();
+            read_hosts(&file)
+        };
+        let keys = Seeds::generate().unwrap().public().unwrap();
+        let own = format!("# all\nh1\n\nh2 {} {}  # made there\n", keys.login, keys.sign);
+        let hosts = read(&own).unwrap();
+        assert_eq!((hosts["h1"].as_ref(), hosts["h2"].as_ref()), (None, Some(&keys)));
+        for (text, named) in [
+            ("", "no host"),
+            ("h1\nH2\n", "line 2"),
+            ("h1\nh1\n", "twice"),
+            ("h1 U1\n", "two public keys"),
+            ("h1 UX UY\n", "public key"),
+            ("a.b\n", "a.b"),
+            ("h*\n", "no name"),
+        ] {
+            let why = read(text).unwrap_err().to_string();
+            assert!(why.contains(named), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_by_their_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let seeds = Seeds::generate().unwrap();
+        let path = folder.path().join("coordinator.json");
+        seeds.write(&path).unwrap();
+        assert_eq!(Seeds::read(&path).unwrap(), seeds);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(Seeds::read(&path).unwrap_err().to_string().contains("chmod 600"));
+    }
+}

@@ -1,0 +1,227 @@
+//! Signed messages: jobs by the coordinator, reports by hosts.
+//!
+//! The text of a job or report is deflated and signed with its kind, so that a report cannot serve as a job.
+
+use std::io::{Read, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::book::{Job, Report, VERSION};
+use crate::keys::{Keyring, verify};
+
+/// Length of a message, bytes.
+pub const MESSAGE_MAX: usize = 256 * 1024;
+/// Length of a job or report after it is inflated, bytes.
+const TEXT_MAX: u64 = 8 * 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    v: u32,
+    body: String,
+    sig: String,
+}
+
+/// A message of one kind.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Signed before the text.
+    const KIND: &'static str;
+    /// Version in the text.
+    fn version(&self) -> u32;
+    /// Host that gets or sent it.
+    fn host(&self) -> &str;
+    /// Key that must have signed it.
+    fn signer<'a>(keys: &'a Keyring, host: &str) -> Option<&'a str>;
+}
+
+impl Message for Job {
+    const KIND: &'static str = "wirepath job\n";
+    fn version(&self) -> u32 {
+        self.v
+    }
+    fn host(&self) -> &str {
+        &self.host
+    }
+    fn signer<'a>(keys: &'a Keyring, _host: &str) -> Option<&'a str> {
+        keys.coordinator()
+    }
+}
+
+impl Message for Report {
+    const KIND: &'static str = "wirepath report\n";
+    fn version(&self) -> u32 {
+        self.v
+    }
+    fn host(&self) -> &str {
+        &self.host
+    }
+    fn signer<'a>(keys: &'a Keyring, host: &str) -> Option<&'a str> {
+        keys.host(host)
+    }
+}
+
+/// Signs a message. Errors: it is too long, or the key cannot sign.
+pub fn seal<T: Message>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> {
+    let text = serde_json::to_vec(message).map_err(|e| e.to_string())?;
+    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::default());
+    deflated.write_all(&text).map_err(|e| e.to_string())?;
+    let body = deflated.finish().map_err(|e| e.to_string())?;
+    let sig = keys.sign(&signed::<T>(&body))?;
+    let envelope = Envelope { v: VERSION, body: BASE64.encode(&body), sig: BASE64.encode(sig) };
+    let sealed = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
+    match sealed.len() {
+        0..=MESSAGE_MAX => Ok(sealed),
+        len => Err(format!("it has {len} bytes; at most {MESSAGE_MAX} are sent")),
+    }
+}
+
+/// Reads a message and checks its signature.
+///
+/// - `host`: of its subject; the message must be of that host.
+///
+/// Errors: the reason why it is refused.
+pub fn open<T: Message>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, String> {
+    if bytes.len() > MESSAGE_MAX {
+        return Err(format!("it has {} bytes; at most {MESSAGE_MAX} are read", bytes.len()));
+    }
+    let envelope: Envelope =
+        serde_json::from_slice(bytes).map_err(|e| format!("it is no message: {e}"))?;
+    is_ours(envelope.v)?;
+    let decode = |text: &str| BASE64.decode(text).map_err(|e| format!("it is no message: {e}"));
+    let (body, sig) = (decode(&envelope.body)?, decode(&envelope.sig)?);
+    let signer = T::signer(keys, host).ok_or_else(|| format!("{host} is not enrolled"))?;
+    verify(signer, &signed::<T>(&body), &sig)?;
+    let mut text = Vec::new();
+    let read = DeflateDecoder::new(body.as_slice()).take(TEXT_MAX + 1).read_to_end(&mut text);
+    read.map_err(|e| format!("it cannot be inflated: {e}"))?;
+    if text.len() as u64 > TEXT_MAX {
+        return Err(format!("it inflates to more than {TEXT_MAX} bytes"));
+    }
+    let message: T =
+        serde_json::from_slice(&text).map_err(|e| format!("it cannot be read: {e}"))?;
+    is_ours(message.version())?;
+    match message.host() == host {
+        true => Ok(message),
+        false => Err(format!("it is of host {:?}, not of {host}", message.host())),
+    }
+}
+
+fn is_ours(version: u32) -> Result<(), String> {
+    match version == VERSION {
+        true => Ok(()),
+        false => Err(format!(
+            "it has version {version}, and this Wirepath reads {VERSION}; install the same version at both ends"
+        )),
+    }
+}
+
+fn signed<T: Message>(body: &[u8]) -> Vec<u8> {
+    [T::KIND.as_bytes(), body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::book::State;
+    use crate::keys::Seeds;
+
+    fn job() -> Job {
+        Job {
+            v: VERSION,
+            job: "e-0".into(),
+            experiment: "e".into(),
+            host: "h1".into(),
+            attempt: 1,
+            fence: 7,
+            args: vec!["probe".into()],
+            not_after_ms: 9,
+        }
+    }
+
+    fn report(body: String) -> Report {
+        Report {
+            v: VERSION,
+            job: "e-0".into(),
+            host: "h1".into(),
+            attempt: 1,
+            fence: 7,
+            state: State::Done,
+            body,
+        }
+    }
+
+    /// Keys of the coordinator, of h1, and of an intruder with all public keys.
+    fn rings() -> [Keyring; 3] {
+        let seeds: [Seeds; 3] = std::array::from_fn(|_| Seeds::generate().unwrap());
+        let public = |at: usize| seeds[at].public().unwrap().sign;
+        let hosts = BTreeMap::from([("h1".to_owned(), public(1))]);
+        [0, 1, 2].map(|at| Keyring::new(&seeds[at].sign, public(0), hosts.clone()).unwrap())
+    }
+
+    #[test]
+    fn messages_are_read_by_the_other_end_alone() {
+        let [coordinator, host, intruder] = rings();
+        let sealed = seal(&coordinator, &job()).unwrap();
+        assert_eq!(open::<Job>(&host, "h1", &sealed).unwrap(), job());
+        let wrong = open::<Job>(&host, "h2", &sealed).unwrap_err();
+        assert!(wrong.contains("\"h1\", not of h2"), "{wrong}");
+        for forger in [&intruder, &host] {
+            let forged = seal(forger, &job()).unwrap();
+            assert!(open::<Job>(&host, "h1", &forged).unwrap_err().contains("signature"));
+        }
+        let news = report("x".into());
+        let sealed = seal(&host, &news).unwrap();
+        assert_eq!(open::<Report>(&coordinator, "h1", &sealed).unwrap(), news);
+        assert!(open::<Report>(&coordinator, "h2", &sealed).unwrap_err().contains("enrolled"));
+        assert!(open::<Report>(&coordinator, "h1", &seal(&intruder, &news).unwrap()).is_err());
+    }
+
+    #[test]
+    fn report_signed_by_the_coordinator_s_key_is_no_job() {
+        let seeds = Seeds::generate().unwrap();
+        let public = seeds.public().unwrap().sign;
+        let hosts = BTreeMap::from([("h1".to_owned(), public.clone())]);
+        let ring = Keyring::new(&seeds.sign, public, hosts).unwrap();
+        let sealed = seal(&ring, &report("x".into())).unwrap();
+        assert!(open::<Job>(&ring, "h1", &sealed).unwrap_err().contains("signature"));
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_refused() {
+        let [coordinator, host, _] = rings();
+        let sealed = seal(&coordinator, &job()).unwrap();
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            let read = open::<Job>(&host, "h1", &changed);
+            assert!(read.is_err(), "byte {at}: {read:?}");
+            assert!(open::<Job>(&host, "h1", &sealed[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn other_versions_and_long_messages_are_refused() {
+        let [coordinator, host, _] = rings();
+        let newer = seal(&coordinator, &Job { v: 2, ..job() }).unwrap();
+        let why = open::<Job>(&host, "h1", &newer).unwrap_err();
+        assert!(why.contains("version 2") && why.contains("reads 1"), "{why}");
+        let bomb = seal(&host, &report("x".repeat(TEXT_MAX as usize))).unwrap();
+        assert!(open::<Report>(&coordinator, "h1", &bomb).unwrap_err().contains("inflates"));
+        assert!(open::<Job>(&host, "h1", &vec![b' '; MESSAGE_MAX + 1]).is_err());
+        let mut state = 1_u64;
+        let noise: String = (0..MESSAGE_MAX * 2)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                char::from(b' ' + (state >> 33) as u8 % 90)
+            })
+            .collect();
+        assert!(seal(&host, &report(noise)).unwrap_err().contains("at most"));
+    }
+}

@@ -1,0 +1,200 @@
+//! A connection to a broker, used by one thread: asynchronous code runs only while a call waits for it.
+
+use std::time::Duration;
+
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
+use async_nats::{Client, ConnectOptions, HeaderMap, Message, Subscriber};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use super::BrokerAddress;
+use crate::book::BookError;
+
+/// Any error of the client.
+pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Time limit of one operation.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than the largest batch: the client drops messages silently beyond it.
+const SUBSCRIPTION_CAPACITY: usize = 4096;
+/// Error code of a broker whose latest message is not the expected one.
+const WRONG_LAST_SEQUENCE: u64 = 10071;
+
+/// The latest message of a subject.
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    /// Milliseconds since 1970, of the broker's clock.
+    pub(super) at_ms: u64,
+    pub(super) payload: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    runtime: Runtime,
+    client: Client,
+    server: String,
+}
+
+#[derive(Deserialize)]
+struct PubAck {
+    error: Option<ApiError>,
+}
+
+#[derive(Deserialize)]
+struct ApiError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+impl Connection {
+    pub(super) fn open(address: &BrokerAddress) -> Result<Self, BookError> {
+        let server = address.url.clone();
+        let failed =
+            |source| BookError::Broker { server: server.clone(), doing: "connecting", source };
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|e| failed(e.into()))?;
+        let mut options = ConnectOptions::new()
+            .name("wirepath")
+            .custom_inbox_prefix(&address.inbox)
+            .subscription_capacity(SUBSCRIPTION_CAPACITY)
+            .read_buffer_capacity(4096)
+            .connection_timeout(PATIENCE)
+            .request_timeout(Some(PATIENCE));
+        if let Some(seed) = &address.login {
+            options = options.nkey(seed.clone());
+        }
+        if let Some(ca) = &address.ca {
+            options = options.add_root_certificates(ca.clone()).require_tls(true);
+        }
+        let urls: Vec<&str> = server.split(',').collect();
+        let client = runtime
+            .block_on(async { timeout(PATIENCE, options.connect(urls)).await })
+            .map_err(|_| failed("no answer in 10 s".into()))?
+            .map_err(|e| failed(e.into()))?;
+        Ok(Connection { runtime, client, server })
+    }
+
+    /// Runs an operation to its end, at most for [`PATIENCE`].
+    pub(super) fn run<T>(
+        &self,
+        doing: &'static str,
+        operation: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
+    ) -> Result<T, BookError> {
+        let limited = async { timeout(PATIENCE, operation(&self.client)).await };
+        let ended = self.runtime.block_on(limited);
+        let result = ended.unwrap_or_else(|_| Err("no answer in 10 s".into()));
+        result.map_err(|source| BookError::Broker { server: self.server.clone(), doing, source })
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn subscribe(&self, subject: String) -> Result<Subscriber, BookError> {
+        self.run("subscribing to jobs", async |client| {
+            let subscriber = client.subscribe(subject).await?;
+            client.flush().await?;
+            Ok(subscriber)
+        })
+    }
+
+    /// True if a message came within `limit`; those that wait behind it are taken too.
+    pub(super) fn next_within(&self, from: &mut Subscriber, limit: Duration) -> bool {
+        self.runtime.block_on(async {
+            let first = timeout(limit, from.next()).await;
+            // Each wakes its reader; the reader asks for the latest one.
+            while let Ok(Some(_)) = timeout(Duration::ZERO, from.next()).await {}
+            match first {
+                Ok(Some(_)) => true,
+                Ok(None) => {
+                    tokio::time::sleep(limit).await;
+                    false
+                }
+                Err(_) => false,
+            }
+        })
+    }
+
+    pub(super) fn idle(&self, limit: Duration) {
+        self.runtime.block_on(tokio::time::sleep(limit));
+    }
+
+    /// Stores a message in the stream of its subject.
+    pub(super) fn publish(&self, subject: &str, payload: Vec<u8>) -> Result<(), BookError> {
+        self.store(subject, HeaderMap::new(), payload).map(drop)
+    }
+
+    /// Stores a message that ends after `ttl`, if the latest one of its subject is that of `expected`, 0 for none;
+    /// false if it is another one.
+    pub(super) fn replace(
+        &self,
+        subject: &str,
+        payload: Vec<u8>,
+        expected: u64,
+        ttl: Duration,
+    ) -> Result<bool, BookError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+        headers.insert(NATS_MESSAGE_TTL, format!("{}s", ttl.as_secs().max(1)));
+        self.store(subject, headers, payload)
+    }
+
+    fn store(
+        &self,
+        subject: &str,
+        headers: HeaderMap,
+        payload: Vec<u8>,
+    ) -> Result<bool, BookError> {
+        self.run("storing a message", async |client| {
+            let subject = subject.to_owned();
+            let answer = client.request_with_headers(subject, headers, payload.into()).await?;
+            let ack: PubAck = serde_json::from_slice(&answer.payload)?;
+            match ack.error {
+                None => Ok(true),
+                Some(error) if error.err_code == WRONG_LAST_SEQUENCE => Ok(false),
+                Some(error) => Err(error.description.into()),
+            }
+        })
+    }
+
+    /// The latest message of a subject of a stream.
+    pub(super) fn last(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BookError> {
+        let api = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
+        let got = self.run("reading a message", async |client| {
+            Ok(client.request(api, Vec::new().into()).await?)
+        })?;
+        match got.status.map(|status| status.as_u16()) {
+            None => self.stored(got).map(Some),
+            Some(404) => Ok(None),
+            Some(code) => Err(BookError::Broker {
+                server: self.server.clone(),
+                doing: "reading a message",
+                source: format!("status {code}").into(),
+            }),
+        }
+    }
+
+    fn stored(&self, got: Message) -> Result<Stored, BookError> {
+        let header = |name: &str| {
+            got.headers.as_ref().and_then(|headers| headers.get(name)).map(|value| value.as_str())
+        };
+        let sequence = header("Nats-Sequence").and_then(|text| text.parse().ok());
+        let at =
+            header("Nats-Time-Stamp").and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+        let (Some(sequence), Some(at)) = (sequence, at) else {
+            return Err(BookError::Strange {
+                place: self.server.clone(),
+                what: "message",
+                why: "it has no sequence or time".into(),
+            });
+        };
+        let at_ms = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+        Ok(Stored { sequence, at_ms, payload: got.payload.to_vec() })
+    }
+}

@@ -1,0 +1,113 @@
+//! A batch of reports in one transaction: copied to a temporary table, then moved by statements over all of it.
+//!
+//! One transaction a report would wait for the disk each time.
+
+use std::io::Write;
+
+use postgres::{Error, Transaction};
+
+use super::{PostgresArchive, deflate};
+use crate::book::{ATTEMPTS_MAX, BookError, Report, State};
+
+/// Columns of the copied text; `body` in hexadecimal.
+const INCOMING: &str = "
+    CREATE TEMPORARY TABLE IF NOT EXISTS incoming (
+        line int, job text, host text, fence bigint, state text, body bytea) ON COMMIT DELETE ROWS";
+
+/// Jobs are locked in one order, so that two collectors never wait for each other; one report a job is kept: its
+/// end, or the latest news.
+const CHOOSE: &str = "
+    CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
+    WITH open AS MATERIALIZED (
+        SELECT job, host, fence, attempt FROM jobs
+        WHERE state IN ('given', 'accepted', 'running') AND job IN (SELECT job FROM incoming)
+        ORDER BY job FOR UPDATE)
+    SELECT DISTINCT ON (open.job) open.job, open.attempt, incoming.host, incoming.state, incoming.body
+    FROM incoming JOIN open ON open.job = incoming.job AND open.fence = incoming.fence AND open.host = incoming.host
+    ORDER BY open.job, incoming.state NOT IN ('accepted', 'running') DESC, incoming.state = 'running' DESC, line";
+
+const BEGUN: &str = "
+    UPDATE jobs SET state = chosen.state, changed = now() FROM chosen
+    WHERE jobs.job = chosen.job AND (chosen.state = 'running' OR chosen.state = 'accepted' AND jobs.state = 'given')";
+
+const AGAIN: &str = "
+    UPDATE jobs SET state = 'planned', attempt = jobs.attempt + 1, fence = nextval('fences'), changed = now()
+    FROM chosen WHERE jobs.job = chosen.job AND chosen.state = 'interrupted' AND jobs.attempt < $1";
+
+const KEYS: &str = "
+    INSERT INTO keys SELECT job, attempt, wirepath_today() FROM chosen
+    WHERE state IN ('done', 'failed', 'refused') OR state = 'interrupted' AND attempt >= $1
+    ON CONFLICT (job) DO NOTHING";
+
+const OUTCOMES: &str = "
+    INSERT INTO outcomes SELECT keys.day, chosen.job, chosen.attempt, chosen.host, chosen.state, chosen.body
+    FROM chosen JOIN keys ON keys.job = chosen.job AND keys.attempt = chosen.attempt
+    WHERE chosen.state NOT IN ('accepted', 'running')";
+
+const STORED: &str = "
+    UPDATE jobs SET state = 'stored', changed = now() FROM chosen JOIN keys ON keys.job = chosen.job
+    WHERE jobs.job = chosen.job AND chosen.state NOT IN ('accepted', 'running')";
+
+const SEEN: &str = "
+    UPDATE hosts SET seen = now() FROM (SELECT DISTINCT host FROM incoming) AS of WHERE hosts.host = of.host";
+
+impl PostgresArchive {
+    /// Enters reports into the book. A report of an older fence, or of a job that has ended, changes nothing; one
+    /// that is entered again neither. All are on disk when this returns.
+    pub fn store(&mut self, reports: &[Report]) -> Result<(), BookError> {
+        self.run("storing reports", |client| {
+            client.batch_execute(INCOMING)?;
+            let mut transaction = client.transaction()?;
+            copy(&mut transaction, reports)?;
+            let attempts_max = ATTEMPTS_MAX as i32;
+            transaction.batch_execute(CHOOSE)?;
+            transaction.execute(BEGUN, &[])?;
+            transaction.execute(AGAIN, &[&attempts_max])?;
+            transaction.execute("SELECT wirepath_today()", &[])?;
+            transaction.execute(KEYS, &[&attempts_max])?;
+            transaction.execute(OUTCOMES, &[])?;
+            transaction.execute(STORED, &[])?;
+            transaction.execute(SEEN, &[])?;
+            transaction.commit()
+        })
+    }
+}
+
+fn copy(transaction: &mut Transaction<'_>, reports: &[Report]) -> Result<(), Error> {
+    let mut text = String::new();
+    for (line, report) in reports.iter().enumerate() {
+        let body = match report.state {
+            State::Accepted | State::Running => String::new(),
+            _ => hex(&deflate(&report.body)),
+        };
+        let (job, host) = (escaped(&report.job), escaped(&report.host));
+        let (fence, state) = (report.fence as i64, report.state.name());
+        text.push_str(&format!("{line}\t{job}\t{host}\t{fence}\t{state}\t\\\\x{body}\n"));
+    }
+    let mut writer = transaction.copy_in("COPY incoming FROM STDIN")?;
+    // An error of the connection comes back from `finish`.
+    let _ = writer.write_all(text.as_bytes());
+    writer.finish().map(drop)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Text of a column; PostgreSQL has none with a zero byte.
+///
+/// Source: PostgreSQL 15, COPY, "Text Format".
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' => escaped.push_str("\\\\"),
+            '\t' => escaped.push_str("\\t"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\0' => {}
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,155 @@
+//! Archive on PostgreSQL (15 or later).
+
+mod archive;
+mod batch;
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use postgres::error::SqlState;
+use postgres::{Client, Config, NoTls};
+
+use crate::book::BookError;
+use crate::nats::Refusal;
+
+/// Tables, as `fleet init` writes them.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// Length of a stored result after it is inflated, bytes.
+const BODY_MAX: u64 = 64 * 1024 * 1024;
+
+/// Advisory lock of the one coordinator.
+const COORDINATOR: i64 = 0x7769_7265;
+
+/// The book of jobs in a database that several processes use at once.
+pub struct PostgresArchive {
+    client: Client,
+    config: Config,
+    server: String,
+}
+
+impl std::fmt::Debug for PostgresArchive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresArchive").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl PostgresArchive {
+    /// Connects; the tables must be there.
+    ///
+    /// - `address`: connection string of libpq, such as `host=db1 user=wirepath dbname=wirepath`. The password may
+    ///   be in the environment as `PGPASSWORD`.
+    pub fn open(address: &str) -> Result<Self, BookError> {
+        let place = |config: &Config| format!("{:?}", config.get_hosts());
+        let mut config: Config = address.parse().map_err(|source| BookError::Database {
+            server: "the address given".into(),
+            doing: "reading its address",
+            source,
+        })?;
+        if let Ok(password) = std::env::var("PGPASSWORD") {
+            config.password(password);
+        }
+        config.connect_timeout(std::time::Duration::from_secs(10));
+        config.application_name("wirepath");
+        let server = place(&config);
+        let client = connect(&config, &server)?;
+        Ok(PostgresArchive { client, config, server })
+    }
+
+    /// Creates the tables that are missing. Needs the owner of the database.
+    pub fn create_tables(&mut self) -> Result<(), BookError> {
+        self.run("creating its tables", |client| client.batch_execute(SCHEMA))
+    }
+
+    /// Becomes the only coordinator; false if there is another one. Ends with the connection.
+    pub fn lock_coordinator(&mut self) -> Result<bool, BookError> {
+        self.run("locking it", |client| {
+            let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&COORDINATOR])?;
+            row.try_get(0)
+        })
+    }
+
+    /// True while another connection is the coordinator.
+    pub fn has_coordinator(&mut self) -> Result<bool, BookError> {
+        self.run("looking for a coordinator", |client| {
+            let sql = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted
+                       AND classid = 0 AND objid = $1::bigint::oid
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+            client.query_one(sql, &[&COORDINATOR])?.try_get(0)
+        })
+    }
+
+    /// Keeps messages that were refused.
+    pub fn keep_refused(&mut self, refusals: &[Refusal]) -> Result<(), BookError> {
+        self.run("keeping what was refused", |client| {
+            let mut transaction = client.transaction()?;
+            for of in refusals {
+                let sql = "INSERT INTO refused (host, why, body) VALUES ($1, $2, $3)";
+                // No text of PostgreSQL has a zero byte.
+                let why = of.why.replace('\0', "");
+                transaction.execute(sql, &[&of.host, &why, &of.payload])?;
+            }
+            transaction.commit()
+        })
+    }
+
+    /// Runs an operation. A connection that has ended is made anew first; an operation that failed is not repeated,
+    /// as its transaction may have been committed.
+    fn run<T>(
+        &mut self,
+        doing: &'static str,
+        operation: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
+    ) -> Result<T, BookError> {
+        if self.client.is_closed() {
+            self.client = connect(&self.config, &self.server)?;
+        }
+        operation(&mut self.client).map_err(|source| BookError::Database {
+            server: self.server.clone(),
+            doing,
+            source,
+        })
+    }
+
+    fn strange(&self, what: &'static str, why: impl ToString) -> BookError {
+        BookError::Strange { place: self.server.clone(), what, why: why.to_string() }
+    }
+}
+
+fn connect(config: &Config, server: &str) -> Result<Client, BookError> {
+    config.connect(NoTls).map_err(|source| BookError::Database {
+        server: server.to_owned(),
+        doing: "connecting",
+        source,
+    })
+}
+
+/// True if a database refuses because it starts or stops, or cannot be reached: it may be tried again.
+pub fn is_passing(error: &BookError) -> bool {
+    let BookError::Database { source, .. } = error else { return false };
+    match source.code() {
+        None => true,
+        Some(code) => [
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::DISK_FULL,
+        ]
+        .contains(code),
+    }
+}
+
+fn deflate(text: &str) -> Vec<u8> {
+    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::default());
+    // A vector takes all that is written.
+    let _ = deflated.write_all(text.as_bytes());
+    deflated.finish().unwrap_or_default()
+}
+
+fn inflate(body: &[u8]) -> Result<String, String> {
+    let mut text = String::new();
+    let read = DeflateDecoder::new(body).take(BODY_MAX).read_to_string(&mut text);
+    read.map(|_| text).map_err(|e| e.to_string())
+}

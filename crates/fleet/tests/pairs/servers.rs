@@ -1,0 +1,169 @@
+//! The pair of NATS JetStream and PostgreSQL, on real servers.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use tempfile::TempDir;
+use testkit::servers::{Broker, Database};
+use wirepath_fleet::book::{Archive, BookError, Entry, Event, Exchange, Job, Outbox, Report, Row};
+use wirepath_fleet::keys::{Keyring, Seeds};
+use wirepath_fleet::nats::{BrokerAddress, NatsExchange, STREAM_NAMES};
+use wirepath_fleet::postgres::PostgresArchive;
+
+use super::Pair;
+
+/// Servers for several cases, one after the other.
+pub(crate) struct Servers {
+    seeds: Seeds,
+    memory: TempDir,
+    pub(crate) broker: Broker,
+    pub(crate) database: Database,
+    cases: Cell<u32>,
+}
+
+impl Servers {
+    /// `None` if one of them is not installed.
+    pub(crate) fn start() -> Option<Servers> {
+        let broker = Broker::start("")?;
+        Some(Servers {
+            seeds: Seeds::generate().unwrap(),
+            memory: TempDir::new().unwrap(),
+            broker,
+            database: Database::start()?,
+            cases: Cell::new(0),
+        })
+    }
+
+    /// An empty exchange, and an archive in a new database.
+    pub(crate) fn case(&self) -> Case<'_> {
+        self.cases.set(self.cases.get() + 1);
+        let name = format!("case{}", self.cases.get());
+        self.database.sql("postgres", &format!("CREATE DATABASE {name}"));
+        let case = self.again(&name);
+        case.archive().create_tables().unwrap();
+        drop(case.exchange());
+        case.wipe_exchange();
+        case
+    }
+
+    /// Name of the latest case.
+    pub(crate) fn last_case(&self) -> String {
+        format!("case{}", self.cases.get())
+    }
+
+    /// The case of a name as it is.
+    pub(crate) fn again(&self, name: &str) -> Case<'_> {
+        Case { servers: self, name: name.to_owned() }
+    }
+}
+
+pub(crate) struct Case<'a> {
+    servers: &'a Servers,
+    name: String,
+}
+
+impl Case<'_> {
+    pub(crate) fn archive(&self) -> PostgresArchive {
+        PostgresArchive::open(&self.servers.database.address(&self.name)).unwrap()
+    }
+
+    /// One key signs for the coordinator and for all hosts.
+    pub(crate) fn exchange(&self) -> NatsExchange {
+        let key = self.servers.seeds.public().unwrap().sign;
+        let hosts: BTreeMap<String, String> =
+            ["h1", "h2", "h3"].into_iter().map(|host| (host.to_owned(), key.clone())).collect();
+        let address = BrokerAddress {
+            url: self.servers.broker.url(),
+            login: None,
+            ca: None,
+            inbox: "_INBOX".into(),
+        };
+        NatsExchange::core(&address, Keyring::new(&self.servers.seeds.sign, key, hosts).unwrap())
+            .unwrap()
+    }
+}
+
+impl Pair for Case<'_> {
+    type Book = Both;
+
+    fn open(&self) -> Both {
+        Both { exchange: self.exchange(), archive: self.archive() }
+    }
+
+    fn wipe_exchange(&self) {
+        self.exchange().wipe(&STREAM_NAMES).unwrap();
+    }
+
+    fn outbox(&self, host: &str) -> Outbox {
+        Outbox::open(self.servers.memory.path().join(format!("{}.db", self.name)), host).unwrap()
+    }
+}
+
+/// Exchange and archive as one book.
+pub(crate) struct Both {
+    exchange: NatsExchange,
+    archive: PostgresArchive,
+}
+
+impl Exchange for Both {
+    fn send(&mut self, job: &Job) -> Result<(), BookError> {
+        self.exchange.send(job)
+    }
+    fn next(&mut self, host: &str) -> Result<Option<Job>, BookError> {
+        self.exchange.next(host)
+    }
+    fn report(&mut self, report: &Report) -> Result<(), BookError> {
+        self.exchange.report(report)
+    }
+    fn reports(&mut self) -> Result<Vec<(i64, Report)>, BookError> {
+        self.exchange.reports()
+    }
+    fn acknowledge(&mut self, number: i64) -> Result<(), BookError> {
+        self.exchange.acknowledge(number)
+    }
+    fn confirm(&mut self, fence: u64) -> Result<(), BookError> {
+        self.exchange.confirm(fence)
+    }
+    fn is_confirmed(&mut self, fence: u64) -> Result<bool, BookError> {
+        self.exchange.is_confirmed(fence)
+    }
+    fn lease(&mut self, host: &str, fence: u64, now: u64, until: u64) -> Result<bool, BookError> {
+        self.exchange.lease(host, fence, now, until)
+    }
+    fn release(&mut self, host: &str, fence: u64) -> Result<(), BookError> {
+        self.exchange.release(host, fence)
+    }
+    fn beat(&mut self, host: &str, now_ms: u64) -> Result<(), BookError> {
+        self.exchange.beat(host, now_ms)
+    }
+    fn is_alive(&mut self, host: &str, now_ms: u64) -> Result<bool, BookError> {
+        self.exchange.is_alive(host, now_ms)
+    }
+}
+
+impl Archive for Both {
+    fn plan(&mut self, jobs: &[Job]) -> Result<(), BookError> {
+        self.archive.plan(jobs)
+    }
+    fn step(&mut self, entry: &Entry, event: Event) -> Result<bool, BookError> {
+        self.archive.step(entry, event)
+    }
+    fn give(&mut self, entry: &Entry) -> Result<Option<Entry>, BookError> {
+        self.archive.give(entry)
+    }
+    fn again(&mut self, entry: &Entry) -> Result<bool, BookError> {
+        self.archive.again(entry)
+    }
+    fn close(&mut self, entry: &Entry, row: &Row) -> Result<bool, BookError> {
+        self.archive.close(entry, row)
+    }
+    fn entry(&mut self, job: &str) -> Result<Option<Entry>, BookError> {
+        self.archive.entry(job)
+    }
+    fn entries(&mut self, experiment: Option<&str>) -> Result<Vec<Entry>, BookError> {
+        self.archive.entries(experiment)
+    }
+    fn rows(&mut self, experiment: &str) -> Result<Vec<Row>, BookError> {
+        self.archive.rows(experiment)
+    }
+}
