@@ -71,14 +71,7 @@ fn open(
     let attributes: *const _ = attributes;
     // SAFETY: the attributes live through the call and carry their size.
     let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            attributes,
-            thread,
-            cpu,
-            no_group,
-            CLOSE_ON_EXEC,
-        )
+        libc::syscall(libc::SYS_perf_event_open, attributes, thread, cpu, no_group, CLOSE_ON_EXEC)
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
