@@ -132,6 +132,14 @@ const ROWS: &[Row] = &[
         says: "",
     },
     Row {
+        command: "feed noise",
+        needs: &[],
+        more: "CAP_BPF, CAP_PERFMON: causes, which are unknown without",
+        keeps: None,
+        args: &["feed", "noise", "--cpu", "0", "-d", "100ms"],
+        says: "",
+    },
+    Row {
         command: "tunnel run, engine xdp",
         needs: &["net_admin", "net_raw", "ipc_lock", "perfmon", "bpf"],
         more: "CAP_IPC_LOCK is not needed where `ulimit -l` is 33 MiB or more; CAP_DAC_READ_SEARCH: to read a configuration of another user again",

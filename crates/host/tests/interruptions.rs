@@ -40,13 +40,14 @@ fn mostly(gaps: &Tallies, kinds: &[CauseKind]) {
 
 /// Watches in steps until enough gaps of a kind are found. Runs on a thread of its own.
 fn watch(meter: Meter, kind: CauseKind, before: impl FnOnce() + Send, work: fn()) -> Noise {
-    let trace = Trace::open(RING_BYTES).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
             before();
             let begun = Instant::now();
             loop {
+                // A trace follows one thread, once.
+                let trace = Trace::open(RING_BYTES).unwrap();
                 let step = Duration::from_millis(500);
                 let noise = meter.watch(step, Some(&trace), &stop, work).unwrap();
                 if noise.gaps.count_of(kind) >= ENOUGH || begun.elapsed() > TIME_MAX {
@@ -64,7 +65,7 @@ fn a_real_time_task_on_the_cpu_is_named() {
     let done = AtomicBool::new(false);
     let noise = thread::scope(|scope| {
         let hog = || {
-            affinity::pin_thread(sys::thread::id(), &[cpu]).unwrap();
+            affinity::pin_to(&[cpu]).unwrap();
             sched::set_fifo(50).unwrap();
             while !done.load(Ordering::Relaxed) {
                 let begun = Instant::now();
@@ -185,7 +186,7 @@ fn packets_of_others_that_are_steered_to_the_cpu_are_named() {
     let done = AtomicBool::new(false);
     let noise = thread::scope(|scope| {
         let flood = || {
-            affinity::pin_thread(sys::thread::id(), &[other]).unwrap();
+            affinity::pin_to(&[other]).unwrap();
             near.run(|| {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
                 while !done.load(Ordering::Relaxed) {
@@ -209,7 +210,7 @@ fn intervals_that_do_not_fit_are_counted() {
     let (cpu, _, _turn) = cpus();
     let lost = || {
         let mut traced = sys::bpf::interruptions::Interruptions::attach(RING_BYTES_MIN).unwrap();
-        affinity::pin_thread(sys::thread::id(), &[cpu]).unwrap();
+        affinity::pin_to(&[cpu]).unwrap();
         traced.follow(sys::thread::id()).unwrap();
         let mut read = Vec::new();
         // More page faults than the ring has room for.

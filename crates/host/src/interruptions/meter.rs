@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sys::{affinity, clock, thread};
+use sys::{affinity, clock};
 
 use super::{Cause, CauseKind, Delay, Tallies, Trace, TraceError};
 
@@ -62,7 +62,7 @@ impl Meter {
         mut work: impl FnMut(),
     ) -> Result<Noise, MeterError> {
         let cpu = self.cpu;
-        affinity::pin_thread(thread::id(), &[cpu])
+        affinity::pin_to(&[cpu])
             .map_err(|source| MeterError::Pin { cpu, source })?;
         if let Some(trace) = trace {
             trace.follow_this_thread()?;

@@ -107,7 +107,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Follows the calling thread, in place of none. Sleeps for some milliseconds.
+    /// Follows the calling thread; the trace then gives up its rights, and can follow no other. Sleeps for
+    /// some milliseconds.
     ///
     /// # Errors
     /// [`TraceError::Bpf`].

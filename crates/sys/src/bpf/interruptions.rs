@@ -142,7 +142,7 @@ impl Interruptions {
         Ok(Interruptions { loaded, links, ring, read, missing })
     }
 
-    /// Follows a thread of this process, in place of none. It is recognised at its next context switch:
+    /// Follows a thread of this process; one is all. It is recognised at its next context switch:
     /// let it sleep once.
     ///
     /// - `thread`: as [`crate::thread::id`] numbers it.
