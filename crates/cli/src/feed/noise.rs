@@ -68,6 +68,9 @@ pub(crate) fn run(context: &Context, args: &NoiseArgs) -> Result<(), Failure> {
     if let Some(why) = &untraced {
         console::say(&format!("causes are unknown: {why}"));
     }
+    for missing in trace.iter().flat_map(Trace::missing) {
+        console::say(&format!("not traced: {missing}"));
+    }
     privileges::drop_all().map_err(Failure::failed)?;
     let meter = Meter { cpu: args.cpu, over: args.over };
     let noise = meter.watch(args.duration, trace.as_ref(), signals::stop_flag(), || {});

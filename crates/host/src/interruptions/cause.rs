@@ -102,6 +102,10 @@ pub(super) struct Around {
     pub(super) stolen_ns: u64,
 }
 
+/// Time before and after an interval that belongs to it: the tracepoints are inside of the handlers, and
+/// the way in and out, which a hypervisor prolongs, is not.
+const MARGIN_NS: u64 = 2_000;
+
 /// Outer intervals include inner ones, so the innermost kinds count first.
 const ORDER: [&[Kind]; 4] = [
     &[Kind::Interrupt, Kind::LocalTimer, Kind::FunctionCall, Kind::Reschedule, Kind::IrqWork],
@@ -153,7 +157,10 @@ fn within_ns(delay: &Delay, one: &Interval) -> u64 {
 
 /// Time within a delay that is in at least one interval.
 fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) -> u64 {
-    let cut = |one: &Interval| (one.begin_ns.max(delay.begin_ns), one.end_ns.min(delay.end_ns));
+    let cut = |one: &Interval| {
+        let from = one.begin_ns.saturating_sub(MARGIN_NS).max(delay.begin_ns);
+        (from, one.end_ns.saturating_add(MARGIN_NS).min(delay.end_ns))
+    };
     let mut spans: Vec<(u64, u64)> = intervals.map(cut).filter(|(from, to)| from < to).collect();
     spans.sort_unstable();
     let (mut sum_ns, mut upto_ns) = (0, 0);
@@ -165,8 +172,9 @@ fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) ->
 }
 
 fn named(one: &Interval, around: Around) -> Cause {
-    let name = String::from_utf8_lossy(&one.name);
-    let name = name.trim_end_matches('\0').to_owned();
+    // A shorter name leaves the rest of the one before it.
+    let name = one.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name).into_owned();
     let is_throttled = around.throttled_ns >= (one.end_ns - one.begin_ns) / 2;
     let (kind, detail) = match one.kind {
         Kind::Interrupt if name.is_empty() => (CauseKind::Interrupt, one.number.to_string()),
@@ -198,11 +206,11 @@ fn softirq(number: u32) -> String {
 mod tests {
     use super::*;
 
-    const DELAY: Delay = Delay { begin_ns: 1000, end_ns: 2000, is_behind: false };
+    const DELAY: Delay = Delay { begin_ns: 1_000_000, end_ns: 2_000_000, is_behind: false };
 
     fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
         let mut name = [0; 16];
-        name[..3].copy_from_slice(b"hog");
+        name[..9].copy_from_slice(b"hog\0older");
         Interval { begin_ns, end_ns, kind, number: 3, name, lost_count: 0 }
     }
 
@@ -212,29 +220,30 @@ mod tests {
 
     #[test]
     fn the_innermost_interval_that_explains_half_is_the_cause() {
-        let softirq = interval(Kind::Softirq, 900, 1900);
+        let softirq = interval(Kind::Softirq, 900000, 1900000);
         let none = Around::default();
         assert_eq!(of(DELAY, std::slice::from_ref(&softirq), none), "softirq (NET_RX)");
-        let timer = interval(Kind::LocalTimer, 1100, 1800);
+        let timer = interval(Kind::LocalTimer, 1100000, 1800000);
         assert_eq!(of(DELAY, &[softirq.clone(), timer], none), "interrupt (timer)");
-        let short = interval(Kind::LocalTimer, 1100, 1200);
+        let short = interval(Kind::LocalTimer, 1100000, 1200000);
         assert_eq!(of(DELAY, &[softirq, short], none), "softirq (NET_RX)");
     }
 
     #[test]
     fn another_task_is_named_unless_the_quota_was_used_up() {
-        let taken = [interval(Kind::Preempted, 1100, 1900)];
+        let taken = [interval(Kind::Preempted, 1100000, 1900000)];
         assert_eq!(of(DELAY, &taken, Around::default()), "preemption (hog)");
-        let around = Around { throttled_ns: 700, stolen_ns: 0 };
+        let around = Around { throttled_ns: 700_000, stolen_ns: 0 };
         assert_eq!(of(DELAY, &taken, around), "throttling");
-        let idle = [interval(Kind::Suspended, 1100, 1900)];
+        let idle = [interval(Kind::Suspended, 1100000, 1900000)];
         assert_eq!(of(DELAY, &idle, around), "throttling");
         assert_eq!(of(DELAY, &idle, Around::default()), "unknown");
     }
 
     #[test]
     fn intervals_outside_of_the_delay_explain_nothing() {
-        let apart = [interval(Kind::PageFault, 0, 1100), interval(Kind::Softirq, 1950, 9000)];
+        let apart =
+            [interval(Kind::PageFault, 0, 1100000), interval(Kind::Softirq, 1950000, 9000000)];
         assert_eq!(of(DELAY, &apart, Around::default()), "unknown");
         let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
         assert_eq!(of(DELAY, &apart, stolen), "steal");
@@ -243,7 +252,19 @@ mod tests {
 
     #[test]
     fn of_several_that_share_the_delay_the_longest_is_named() {
-        let shared = [interval(Kind::Softirq, 1000, 1300), interval(Kind::Preempted, 1300, 1700)];
+        let shared = [
+            interval(Kind::Softirq, 1000000, 1300000),
+            interval(Kind::Preempted, 1300000, 1700000),
+        ];
         assert_eq!(of(DELAY, &shared, Around::default()), "preemption (hog)");
+    }
+
+    #[test]
+    fn the_way_into_a_handler_and_out_of_it_belongs_to_it() {
+        let delay = Delay { begin_ns: 10_000, end_ns: 15_000, is_behind: false };
+        let tick = [interval(Kind::LocalTimer, 12, 13)];
+        assert_eq!(of(delay, &tick, Around::default()), "unknown");
+        let tick = [Interval { begin_ns: 12_000, end_ns: 13_000, ..tick[0].clone() }];
+        assert_eq!(of(delay, &tick, Around::default()), "interrupt (timer)");
     }
 }

@@ -62,8 +62,7 @@ impl Meter {
         mut work: impl FnMut(),
     ) -> Result<Noise, MeterError> {
         let cpu = self.cpu;
-        affinity::pin_to(&[cpu])
-            .map_err(|source| MeterError::Pin { cpu, source })?;
+        affinity::pin_to(&[cpu]).map_err(|source| MeterError::Pin { cpu, source })?;
         if let Some(trace) = trace {
             trace.follow_this_thread()?;
         }

@@ -78,6 +78,7 @@ pub struct Trace {
     shared: Arc<Shared>,
     follow: Sender<(u32, Answer)>,
     reader: Option<JoinHandle<()>>,
+    missing: Vec<String>,
 }
 
 impl Trace {
@@ -98,13 +99,18 @@ impl Trace {
                 Err(why) => return drop(ready.send(Err(why))),
             };
             // Fails only if the opener has gone.
-            let _ = ready.send(Ok(()));
+            let _ = ready.send(Ok(traced.missing().to_vec()));
             read_until_stopped(traced, &reads, &asked);
         };
         let reader = sys::thread::start_free("causes", read)?;
-        let trace = Trace { shared, follow, reader: Some(reader) };
-        opened.recv().map_err(|_| TraceError::Ended)??;
+        let mut trace = Trace { shared, follow, reader: Some(reader), missing: Vec::new() };
+        trace.missing = opened.recv().map_err(|_| TraceError::Ended)??;
         Ok(trace)
+    }
+
+    /// Tracepoints that the kernel refused, each with its reason: their causes are unknown.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// Follows the calling thread; the trace then gives up its rights, and can follow no other. Sleeps for
