@@ -5,8 +5,8 @@ use schemars::{JsonSchema, Schema};
 
 use crate::exit::Failure;
 use crate::{
-    console, doctor, experiment, explain, fleet, guest, history, paths_list, probe, series, serve,
-    tune, vmnic,
+    console, doctor, experiment, explain, feed, fleet, guest, history, paths_list, probe, series,
+    serve, tune, vmnic,
 };
 
 /// A command's name after `wirepath`, and the schema of its document.
@@ -17,6 +17,7 @@ const DOCUMENTS: &[Document] = &[
     ("doctor", of::<doctor::Document<'_>>),
     ("explain", of::<explain::Document>),
     ("feed listen", of::<marketdata::listen::Document<'_>>),
+    ("feed noise", of::<feed::noise::Document>),
     ("feed record", of::<marketdata::record::Document>),
     ("feed replay", of::<marketdata::replay::Document<'_>>),
     ("feed report", of::<marketdata::listen::Document<'_>>),

@@ -90,7 +90,7 @@ const ROWS: &[Row] = &[
     Row {
         command: "feed listen",
         needs: &[],
-        more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max; CAP_SYS_NICE: --fifo",
+        more: "CAP_NET_ADMIN: receive buffers beyond net.core.rmem_max; CAP_SYS_NICE: --fifo; CAP_BPF and CAP_PERFMON: --late",
         keeps: Some(&[]),
         args: &["feed", "listen", "--group", GROUP, "-i", "vb"],
         says: "Ctrl-C ends",
@@ -129,6 +129,14 @@ const ROWS: &[Row] = &[
             "-d",
             "300ms",
         ],
+        says: "",
+    },
+    Row {
+        command: "feed noise",
+        needs: &[],
+        more: "CAP_BPF, CAP_PERFMON: causes, which are unknown without",
+        keeps: None,
+        args: &["feed", "noise", "--cpu", "0", "-d", "100ms"],
         says: "",
     },
     Row {

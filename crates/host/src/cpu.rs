@@ -360,7 +360,7 @@ impl Source {
 /// - `all_ns`: time since boot of all CPUs together.
 ///
 /// Source: proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice.
-fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
+pub(crate) fn parse_stat(text: &str, all_ns: u64) -> Option<CpuTimes> {
     let mut words = text.lines().next()?.split_whitespace();
     if words.next()? != "cpu" {
         return None;

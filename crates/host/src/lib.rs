@@ -24,6 +24,7 @@ pub mod doctor;
 pub mod exclusive;
 pub mod explain;
 pub mod idle;
+pub mod interruptions;
 pub mod machine;
 pub mod net;
 pub mod random;

@@ -4,6 +4,12 @@ use std::any::Any;
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
+/// Number of the calling thread, in its process namespace.
+pub fn id() -> u32 {
+    // SAFETY: no pointer is passed, and the call cannot fail.
+    (unsafe { libc::gettid() }) as u32
+}
+
 /// Why a thread has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {

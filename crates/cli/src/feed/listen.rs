@@ -9,10 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use host::interruptions::{RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
 use marketdata::arbiter::Limits;
-use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
+use marketdata::listen::{Interval, LateReport, ListenError, Listener, Plan, ReceiveBy, Report};
 use marketdata::messages::Protocol;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
@@ -84,6 +85,10 @@ pub(crate) struct ListenArgs {
     /// Write a page at the end: leads, losses, bursts, latency by instrument
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    /// Name the cause of each datagram that waits this long between kernel and application; needs CAP_BPF
+    /// and CAP_PERFMON
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    late: Option<Duration>,
     /// Serve Prometheus metrics on this PORT of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::parse_address)]
     metrics: Option<SocketAddr>,
@@ -116,6 +121,9 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
     let page = args.report.as_deref().map(PageFile::create).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
+    let open_trace = |_| Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why));
+    let trace = args.late.map(open_trace).transpose()?;
+    let trace = trace.as_ref();
     let listener = Listener::open(plan).map_err(failed)?;
     for group in &groups {
         let from = group.source.map_or(String::new(), |source| format!(" from {source}"));
@@ -125,7 +133,9 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         console::say(&format!("metrics at http://{}/metrics", metrics.address()));
     }
     console::say("Ctrl-C ends with the summary");
-    let report = Arc::new(Mutex::new(Report::new(&groups)));
+    let mut report = Report::new(&groups);
+    report.late = args.late.map(|late| LateReport::new(late.as_nanos() as u64));
+    let report = Arc::new(Mutex::new(report));
     let lock = || report.lock().unwrap_or_else(PoisonError::into_inner);
     let done = AtomicBool::new(false);
     let (full_in, full_out) = sync_channel(INTERVALS);
@@ -137,6 +147,9 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let ran = thread::scope(|scope| {
         // The receiver drops its privileges itself, after setting its priority.
         let receiving = thread::Builder::new().name("feed".into()).spawn_scoped(scope, move || {
+            if let Some(trace) = trace {
+                trace.follow_this_thread().map_err(ListenError::Trace)?;
+            }
             listener.run(signals::stop_flag(), |interval| hand_over(interval, &full_in, &empty_out))
         });
         let given_up = privileges::drop_all().map_err(Failure::failed);
@@ -152,7 +165,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         });
         let refused = serve.as_ref().and_then(Started::refused);
         let served = refused.map_or(Ok(()), |why| Err(Failure::failed(why.to_string())));
-        let shown = watch(context, &full_out, &empty_in, &lock);
+        let shown = watch(context, &full_out, &empty_in, &lock, trace);
         // The receiver has ended, with or without an error.
         done.store(true, Ordering::Relaxed);
         let ran = receiving.map_err(ListenError::Wait).and_then(|thread| {
@@ -164,6 +177,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let mut ran = ran;
     tell(&ran);
     report.end(&mut ran);
+    explain_late(&mut report, &ran, trace);
     let text = if context.json {
         serde_json::to_string(&report.summary_document())?
     } else {
@@ -218,6 +232,7 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
         top: args.top,
         digests: args.digest,
         measures_quality: args.report.is_some(),
+        late: args.late,
         duration: args.duration,
         count: args.count,
         silence: args.silence,
@@ -292,6 +307,7 @@ fn watch<'a>(
     full: &Receiver<Box<Interval>>,
     empty: &SyncSender<Box<Interval>>,
     lock: &impl Fn() -> std::sync::MutexGuard<'a, Report>,
+    trace: Option<&Trace>,
 ) -> Result<(), Failure> {
     let mut shown = Ok(());
     let mut screen = Screen::default();
@@ -300,6 +316,7 @@ fn watch<'a>(
         tell(&interval);
         let mut report = lock();
         report.absorb(&interval);
+        explain_late(&mut report, &interval, trace);
         interval.clear();
         // Fails only after the receiver has ended.
         let _ = empty.try_send(interval);
@@ -317,6 +334,13 @@ fn watch<'a>(
         }
     }
     shown
+}
+
+/// Adds the late datagrams of an interval with their causes.
+fn explain_late(report: &mut Report, interval: &Interval, trace: Option<&Trace>) {
+    if let (Some(late), Some(trace)) = (&mut report.late, trace) {
+        late.add(&interval.late, trace.lost_count(), |delay| trace.cause(delay));
+    }
 }
 
 /// Number of terminal lines of the last second, for overwriting.

@@ -2,6 +2,7 @@
 
 mod groups;
 mod listen;
+pub(crate) mod noise;
 mod record;
 mod replay;
 mod report;
@@ -36,6 +37,11 @@ Example:
   wirepath feed listen --group 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
   wirepath feed listen --group 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
     Listen(Box<listen::ListenArgs>),
+    /// Show the time that a CPU takes from a receiver, by cause: interrupts, softirqs, other tasks
+    #[command(after_help = "\
+Example:
+  wirepath feed noise --cpu 3 -d 10s   (before the open, on the receiver's CPU)")]
+    Noise(noise::NoiseArgs),
     /// Send a capture with its own timing, or a synthetic session
     #[command(after_help = "\
 Example:
@@ -80,6 +86,7 @@ pub(crate) fn run(context: &Context, command: &FeedCommand) -> Result<(), Failur
         FeedCommand::Decode(args) => decode(args),
         FeedCommand::Dissector => console::text(marketdata::TWSE_DISSECTOR),
         FeedCommand::Listen(args) => listen::run(context, args),
+        FeedCommand::Noise(args) => noise::run(context, args),
         FeedCommand::Replay(args) => replay::run(context, args),
         FeedCommand::Report(args) => report::run(context, args),
         FeedCommand::Record(args) => record::run(context, args),

@@ -29,6 +29,7 @@ pub(super) struct CorePlan {
     /// Missing messages are requested.
     pub(super) recovers: bool,
     pub(super) measures_quality: bool,
+    pub(super) late: Option<std::time::Duration>,
 }
 
 /// State of a line outside the arbiter.
@@ -90,6 +91,10 @@ pub(super) struct Core {
     pub(super) wants_brought: bool,
     /// Counted only for a report.
     pub(super) quality: Option<Box<Quality>>,
+    /// Time from which a datagram is late; `u64::MAX` if none is.
+    late_ns: u64,
+    /// CLOCK_REALTIME of the last datagram.
+    read_ns: u64,
 }
 
 impl Sink {
@@ -207,6 +212,8 @@ impl Core {
             brought: Vec::with_capacity(1024),
             wants_brought: plan.recovers,
             quality: plan.measures_quality.then(|| Box::new(Quality::new(instruments_max))),
+            late_ns: plan.late.map_or(u64::MAX, |late| late.as_nanos() as u64),
+            read_ns: 0,
         }
     }
 
@@ -272,10 +279,13 @@ impl Core {
         state.book.payload_bytes += payload.len() as u64;
         match stamp_ns {
             Some(stamp_ns) => {
-                self.interval.kernel_to_app[at].saturating_record(real_ns.saturating_sub(stamp_ns))
+                let waited_ns = real_ns.saturating_sub(stamp_ns);
+                self.interval.kernel_to_app[at].saturating_record(waited_ns);
+                self.interval.late.note(self.late_ns, waited_ns, now, self.read_ns > stamp_ns);
             }
             None => state.book.unstamped += 1,
         }
+        self.read_ns = real_ns;
         let (mut count, mut malformed) = (0, 0);
         match self.protocol {
             Protocol::Twse => {

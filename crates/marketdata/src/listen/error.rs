@@ -43,4 +43,6 @@ pub enum ListenError {
     Rights(#[source] std::io::Error),
     #[error("waiting for datagrams failed")]
     Wait(#[source] std::io::Error),
+    #[error(transparent)]
+    Trace(host::interruptions::TraceError),
 }

@@ -2,6 +2,7 @@
 //! interval. Two intervals circulate between receiver and watcher, so that neither waits nor
 //! allocates.
 
+use super::late::LateList;
 use hdrhistogram::Histogram;
 use market::twse::Price;
 use model::latency_histogram;
@@ -122,6 +123,8 @@ pub struct Interval {
     pub kernel_to_app: [Histogram<u64>; 2],
     /// Match to application: line A, line B, delivered messages.
     pub match_to_app: [RelativeLatency; 3],
+    /// Late datagrams, of a run that looks for them.
+    pub late: LateList,
     pub top: Vec<TopRow>,
     pub notes: Vec<String>,
     /// Interface that was removed, which ends the run.
@@ -141,6 +144,7 @@ impl Default for Interval {
                 RelativeLatency::default(),
                 RelativeLatency::default(),
             ],
+            late: LateList::default(),
             top: Vec::new(),
             notes: Vec::new(),
             gone: None,
@@ -154,6 +158,7 @@ impl Interval {
     pub fn clear(&mut self) {
         self.kernel_to_app.iter_mut().for_each(Histogram::reset);
         self.match_to_app.iter_mut().for_each(RelativeLatency::clear);
+        self.late.clear();
         self.top.clear();
         self.notes.clear();
     }

@@ -8,6 +8,7 @@ mod core;
 mod error;
 mod intake;
 mod interval;
+mod late;
 mod line;
 mod no_data_hint;
 mod recorded;
@@ -34,8 +35,11 @@ use super::pitfalls::{self, ReceiverConfig};
 
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
+pub use self::late::LateList;
 pub use self::recorded::{RecordedError, RecordedPlan, read};
-pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
+pub use self::report::{
+    Document, LateReport, LineReport, LiveDocument, Percentiles, Refused, Report,
+};
 
 /// Longest sleep between checks of the stop flag.
 const NAP: Duration = Duration::from_millis(20);
@@ -79,6 +83,8 @@ pub struct Plan {
     pub digests: bool,
     /// Count leads, bursts and latencies by instrument.
     pub measures_quality: bool,
+    /// Time from the kernel to the application from which a datagram is late.
+    pub late: Option<Duration>,
     /// Duration of the run.
     pub duration: Option<Duration>,
     /// Number of messages to deliver.
@@ -121,6 +127,7 @@ impl Listener {
             digests: plan.digests,
             recovers: retransmit.is_some(),
             measures_quality: plan.measures_quality,
+            late: plan.late,
         });
         let counters = HostCounters::now();
         // Opened last, because their buffers fill from here on.

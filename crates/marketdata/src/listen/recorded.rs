@@ -131,6 +131,7 @@ impl Run {
             digests: false,
             recovers: false,
             measures_quality: true,
+            late: None,
         });
         let begun_ns = first.stamp_ns.unwrap_or(0).min(STAMP_NS_MAX);
         Run { core, begun_ns, now_ns: begun_ns, next_ns: begun_ns.saturating_add(INTERVAL_NS) }

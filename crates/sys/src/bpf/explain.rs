@@ -13,7 +13,7 @@ use super::error::BpfError;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
-use crate::perf::CpuTimer;
+use crate::perf::SoftwareEvent;
 
 mod types {
     super::shared_types!("explain");
@@ -245,7 +245,7 @@ impl Explain {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1);
         for cpu in 0..cpus as u32 {
             let program = self.loaded.program("sample")?;
-            let attached = CpuTimer::open(cpu, self.samples_per_second).and_then(|timer| {
+            let attached = SoftwareEvent::timer(cpu, self.samples_per_second).and_then(|timer| {
                 let link = program.attach_perf_event(timer.as_raw_fd());
                 // The link owns the descriptor now.
                 link.inspect(|_| timer.give_away()).map_err(io::Error::other)

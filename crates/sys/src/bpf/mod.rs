@@ -18,6 +18,7 @@ mod generator;
 mod headrooms;
 mod hooks;
 mod interface;
+pub mod interruptions;
 mod link;
 mod object;
 mod pass;

@@ -1,5 +1,6 @@
 //! Totals of a receiver, as text, JSON and Prometheus metrics.
 
+mod late;
 mod live;
 mod page;
 mod prometheus;
@@ -11,6 +12,7 @@ use hdrhistogram::Histogram;
 use io::multicast::Group;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram, quantile_of_arrived};
 
+pub use self::late::LateReport;
 use self::live::Live;
 pub use self::live::LiveDocument;
 pub use self::summary::Document;
@@ -67,6 +69,8 @@ pub struct Report {
     live: Live,
     /// Of a run that measures it, after its end.
     quality: Option<Box<Quality>>,
+    /// Late datagrams, of a run that looks for them.
+    pub late: Option<LateReport>,
     command: &'static str,
 }
 
@@ -83,6 +87,7 @@ impl Report {
             notes: Vec::new(),
             live: Live::default(),
             quality: None,
+            late: None,
             command: "feed listen",
         }
     }

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use io::multicast::Group;
 use serde::Serialize;
 
+use super::late::{LateDocument, LateReport};
 use super::{LINES, LineReport, Percentiles, Refused, Report, time};
 use crate::arbiter::{DomainStats, LineCounts};
 use crate::quality::Quality;
@@ -44,6 +45,8 @@ pub struct Document<'a> {
     notes: &'a [String],
     /// Absent if the run did not measure it.
     quality: Option<QualityDocument>,
+    /// Absent without --late.
+    late: Option<LateDocument>,
 }
 
 /// Leads and bursts of a run with a report.
@@ -234,6 +237,7 @@ impl Report {
             notes: &self.notes,
             quality: (self.quality.as_deref())
                 .map(|quality| QualityDocument::of(quality, counts.lines.len())),
+            late: self.late.as_ref().map(LateReport::document),
         }
     }
 
@@ -267,6 +271,9 @@ impl Report {
         }
         out.push('\n');
         latency_text(&mut out, "match→app", &self.delivered_latency(), self.missing());
+        if let Some(late) = &self.late {
+            late.text(&mut out);
+        }
         if self.offset_ns().is_some() {
             let error = self
                 .clock_error_ns()

@@ -1,0 +1,54 @@
+//! `wirepath feed noise` and `feed listen --late`: causes add up to what was late.
+
+mod common;
+
+use common::{LONG, Running, Spaces, all_text, fail, json, wirepath};
+use serde_json::Value;
+
+fn sum(causes: &Value) -> u64 {
+    let rows = causes.as_array().expect("a list");
+    rows.iter().map(|row| row["count"].as_u64().expect("a count")).sum()
+}
+
+#[test]
+fn the_causes_add_up_to_the_interruptions() {
+    let cpu = sys::affinity::allowed_cpus().unwrap()[0].to_string();
+    let args = ["feed", "noise", "--cpu", &cpu, "-d", "600ms", "--over", "500ns", "--json"];
+    let document = json(wirepath(&args));
+    assert_eq!(document["untraced"], Value::Null);
+    assert!(document["watched_ns"].as_u64().unwrap() >= 600_000_000, "{document}");
+    let causes = document["causes"].as_array().unwrap();
+    assert_eq!(sum(&document["causes"]), document["count"].as_u64().unwrap());
+    // Somewhat more than half a second does not pass without a timer or another task.
+    assert!(causes.iter().any(|row| row["cause"] != "unknown"), "{document}");
+}
+
+#[test]
+fn a_cpu_that_does_not_exist_is_named() {
+    let said = fail(wirepath(&["feed", "noise", "--cpu", "1000"]), 2);
+    assert!(said.contains("CPU 1000"), "{said}");
+}
+
+#[test]
+fn every_datagram_over_the_limit_is_explained_or_counted() {
+    const GROUP: &str = "239.77.1.1:10000";
+    let spaces = Spaces::new();
+    let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json", "--late", "1ns"];
+    let mut listener = Running::start(spaces.far(&listen));
+    listener.await_stderr("Ctrl-C ends");
+    // More in a second than can be explained.
+    let session = ["--synthetic", "--rate", "4000", "-c", "4000", "--json"];
+    let replay = [&["feed", "replay", "--to", GROUP, "-i", "va"], &session[..]].concat();
+    json(spaces.near(&replay));
+    let output = listener.end_by("INT", LONG);
+    assert!(output.status.success(), "{}", all_text(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let last: Value = serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
+    let (late, line) = (&last["late"], &last["lines"][0]);
+    let stamped =
+        line["datagram_count"].as_u64().unwrap() - line["unstamped_count"].as_u64().unwrap();
+    assert!(stamped > 0 && late["count"] == stamped, "{last}");
+    let beyond = late["beyond_count"].as_u64().unwrap();
+    assert_eq!(sum(&late["causes"]) + beyond, stamped, "{late}");
+    assert!(sum(&late["causes"]) > 0, "{late}");
+}

@@ -1,0 +1,270 @@
+//! The cause of a delay, from the intervals within it.
+
+use std::fmt;
+
+use serde::Serialize;
+use sys::bpf::interruptions::{Interval, Kind};
+
+/// Reason for a delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// Interrupts of devices, timers and other CPUs.
+    Interrupt,
+    /// Deferred work of the kernel on the thread's CPU.
+    Softirq,
+    /// Another task ran.
+    Preemption,
+    /// The control group had used up its quota.
+    Throttling,
+    /// The hypervisor ran something else; known to 10 ms only.
+    Steal,
+    PageFault,
+    /// An idle CPU took its time to run the thread after its wake-up.
+    WakeUp,
+    /// The thread was busy with earlier work.
+    Queue,
+    Unknown,
+}
+
+impl CauseKind {
+    /// All of them, in the order of reports.
+    pub const ALL: [CauseKind; 9] = [
+        CauseKind::Interrupt,
+        CauseKind::Softirq,
+        CauseKind::Preemption,
+        CauseKind::Throttling,
+        CauseKind::Steal,
+        CauseKind::PageFault,
+        CauseKind::WakeUp,
+        CauseKind::Queue,
+        CauseKind::Unknown,
+    ];
+
+    /// As in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            CauseKind::Interrupt => "interrupt",
+            CauseKind::Softirq => "softirq",
+            CauseKind::Preemption => "preemption",
+            CauseKind::Throttling => "throttling",
+            CauseKind::Steal => "steal",
+            CauseKind::PageFault => "page-fault",
+            CauseKind::WakeUp => "wake-up",
+            CauseKind::Queue => "queue",
+            CauseKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// A reason, and the interrupt, softirq or task that it was.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cause {
+    pub kind: CauseKind,
+    /// Empty if there is none.
+    pub detail: String,
+}
+
+impl Cause {
+    /// A reason without a name.
+    pub fn plain(kind: CauseKind) -> Cause {
+        Cause { kind, detail: String::new() }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
+    }
+}
+
+/// A delay of the thread: CLOCK_MONOTONIC, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delay {
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// The thread handled earlier work in it.
+    pub is_behind: bool,
+}
+
+impl Delay {
+    fn len_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+}
+
+/// State of the host around a delay, which it has in coarse steps only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Around {
+    pub(super) throttled_ns: u64,
+    pub(super) stolen_ns: u64,
+}
+
+/// Time before and after an interval that belongs to it: the tracepoints are inside of the handlers, and
+/// the way in and out, which a hypervisor prolongs, is not.
+const MARGIN_NS: u64 = 2_000;
+
+/// Outer intervals include inner ones, so the innermost kinds count first.
+const ORDER: [&[Kind]; 4] = [
+    &[Kind::Interrupt, Kind::LocalTimer, Kind::FunctionCall, Kind::Reschedule, Kind::IrqWork],
+    &[Kind::Softirq],
+    &[Kind::Preempted, Kind::Suspended, Kind::WakeUp],
+    &[Kind::PageFault],
+];
+
+/// The cause that explains at least half of a delay. The rest of it is the thread's own time, the
+/// hypervisor's, or unknown.
+pub(super) fn cause(delay: &Delay, intervals: &[&Interval], around: Around) -> Cause {
+    let half_ns = delay.len_ns().div_ceil(2);
+    let mut covered_ns = 0;
+    for (at, kinds) in ORDER.iter().enumerate() {
+        let so_far = &ORDER[..=at];
+        let within = intervals.iter().filter(|one| so_far.iter().any(|of| of.contains(&one.kind)));
+        let sum_ns = union_ns(delay, within.copied());
+        let own_ns = sum_ns - covered_ns;
+        covered_ns = sum_ns;
+        if own_ns >= half_ns
+            && let Some(longest) = longest(delay, intervals, kinds)
+        {
+            return named(longest, around);
+        }
+    }
+    if delay.len_ns().saturating_sub(covered_ns) < half_ns {
+        // Several, none of which is half.
+        let longest = ORDER.iter().filter_map(|kinds| longest(delay, intervals, kinds));
+        return longest
+            .max_by_key(|one| within_ns(delay, one))
+            .map_or_else(|| Cause::plain(CauseKind::Unknown), |one| named(one, around));
+    }
+    Cause::plain(match around {
+        _ if delay.is_behind => CauseKind::Queue,
+        Around { stolen_ns, .. } if stolen_ns >= half_ns => CauseKind::Steal,
+        _ => CauseKind::Unknown,
+    })
+}
+
+fn longest<'a>(delay: &Delay, intervals: &[&'a Interval], kinds: &[Kind]) -> Option<&'a Interval> {
+    let of = intervals.iter().filter(|one| kinds.contains(&one.kind));
+    of.max_by_key(|one| within_ns(delay, one)).copied()
+}
+
+/// Time of an interval within a delay.
+fn within_ns(delay: &Delay, one: &Interval) -> u64 {
+    one.end_ns.min(delay.end_ns).saturating_sub(one.begin_ns.max(delay.begin_ns))
+}
+
+/// Time within a delay that is in at least one interval.
+fn union_ns<'a>(delay: &Delay, intervals: impl Iterator<Item = &'a Interval>) -> u64 {
+    let cut = |one: &Interval| {
+        let from = one.begin_ns.saturating_sub(MARGIN_NS).max(delay.begin_ns);
+        (from, one.end_ns.saturating_add(MARGIN_NS).min(delay.end_ns))
+    };
+    let mut spans: Vec<(u64, u64)> = intervals.map(cut).filter(|(from, to)| from < to).collect();
+    spans.sort_unstable();
+    let (mut sum_ns, mut upto_ns) = (0, 0);
+    for (from, to) in spans {
+        sum_ns += to.saturating_sub(from.max(upto_ns));
+        upto_ns = to.max(upto_ns);
+    }
+    sum_ns
+}
+
+fn named(one: &Interval, around: Around) -> Cause {
+    // A shorter name leaves the rest of the one before it.
+    let name = one.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name).into_owned();
+    let is_throttled = around.throttled_ns >= (one.end_ns - one.begin_ns) / 2;
+    let (kind, detail) = match one.kind {
+        Kind::Interrupt if name.is_empty() => (CauseKind::Interrupt, one.number.to_string()),
+        Kind::Interrupt => (CauseKind::Interrupt, name),
+        Kind::LocalTimer => (CauseKind::Interrupt, "timer".into()),
+        Kind::FunctionCall => (CauseKind::Interrupt, "function call".into()),
+        Kind::Reschedule => (CauseKind::Interrupt, "reschedule".into()),
+        Kind::IrqWork => (CauseKind::Interrupt, "irq work".into()),
+        Kind::Softirq => (CauseKind::Softirq, softirq(one.number)),
+        Kind::Preempted | Kind::Suspended if is_throttled => (CauseKind::Throttling, String::new()),
+        Kind::Preempted => (CauseKind::Preemption, name),
+        Kind::Suspended => (CauseKind::Unknown, String::new()),
+        Kind::WakeUp => (CauseKind::WakeUp, String::new()),
+        Kind::PageFault => (CauseKind::PageFault, String::new()),
+    };
+    Cause { kind, detail }
+}
+
+/// Source: the kernel's include/linux/interrupt.h.
+fn softirq(number: u32) -> String {
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
+    NAMES.get(number as usize).map_or_else(|| number.to_string(), |name| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Delay = Delay { begin_ns: 1_000_000, end_ns: 2_000_000, is_behind: false };
+
+    fn interval(kind: Kind, begin_ns: u64, end_ns: u64) -> Interval {
+        let mut name = [0; 16];
+        name[..9].copy_from_slice(b"hog\0older");
+        Interval { begin_ns, end_ns, kind, number: 3, name, lost_count: 0 }
+    }
+
+    fn of(delay: Delay, intervals: &[Interval], around: Around) -> String {
+        cause(&delay, &intervals.iter().collect::<Vec<_>>(), around).to_string()
+    }
+
+    #[test]
+    fn the_innermost_interval_that_explains_half_is_the_cause() {
+        let softirq = interval(Kind::Softirq, 900000, 1900000);
+        let none = Around::default();
+        assert_eq!(of(DELAY, std::slice::from_ref(&softirq), none), "softirq (NET_RX)");
+        let timer = interval(Kind::LocalTimer, 1100000, 1800000);
+        assert_eq!(of(DELAY, &[softirq.clone(), timer], none), "interrupt (timer)");
+        let short = interval(Kind::LocalTimer, 1100000, 1200000);
+        assert_eq!(of(DELAY, &[softirq, short], none), "softirq (NET_RX)");
+    }
+
+    #[test]
+    fn another_task_is_named_unless_the_quota_was_used_up() {
+        let taken = [interval(Kind::Preempted, 1100000, 1900000)];
+        assert_eq!(of(DELAY, &taken, Around::default()), "preemption (hog)");
+        let around = Around { throttled_ns: 700_000, stolen_ns: 0 };
+        assert_eq!(of(DELAY, &taken, around), "throttling");
+        let idle = [interval(Kind::Suspended, 1100000, 1900000)];
+        assert_eq!(of(DELAY, &idle, around), "throttling");
+        assert_eq!(of(DELAY, &idle, Around::default()), "unknown");
+    }
+
+    #[test]
+    fn intervals_outside_of_the_delay_explain_nothing() {
+        let apart =
+            [interval(Kind::PageFault, 0, 1100000), interval(Kind::Softirq, 1950000, 9000000)];
+        assert_eq!(of(DELAY, &apart, Around::default()), "unknown");
+        let stolen = Around { throttled_ns: 0, stolen_ns: 10_000_000 };
+        assert_eq!(of(DELAY, &apart, stolen), "steal");
+        assert_eq!(of(Delay { is_behind: true, ..DELAY }, &apart, stolen), "queue");
+    }
+
+    #[test]
+    fn of_several_that_share_the_delay_the_longest_is_named() {
+        let shared = [
+            interval(Kind::Softirq, 1000000, 1300000),
+            interval(Kind::Preempted, 1300000, 1700000),
+        ];
+        assert_eq!(of(DELAY, &shared, Around::default()), "preemption (hog)");
+    }
+
+    #[test]
+    fn the_way_into_a_handler_and_out_of_it_belongs_to_it() {
+        let delay = Delay { begin_ns: 10_000, end_ns: 15_000, is_behind: false };
+        let tick = [interval(Kind::LocalTimer, 12, 13)];
+        assert_eq!(of(delay, &tick, Around::default()), "unknown");
+        let tick = [Interval { begin_ns: 12_000, end_ns: 13_000, ..tick[0].clone() }];
+        assert_eq!(of(delay, &tick, Around::default()), "interrupt (timer)");
+    }
+}

@@ -1,0 +1,115 @@
+//! Late datagrams by cause.
+
+use std::fmt::Write;
+
+use host::interruptions::{Cause, CauseKind, Delay, Tallies};
+use serde::Serialize;
+
+use super::super::late::LateList;
+use super::time;
+
+/// Late datagrams since the start.
+#[derive(Debug)]
+pub struct LateReport {
+    over_ns: u64,
+    by_cause: Tallies,
+    beyond_count: u64,
+    lost_count: u64,
+}
+
+/// Datagrams that were late between the kernel and the application.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(super) struct LateDocument {
+    over_ns: u64,
+    count: u64,
+    /// Late ones that were too many to be explained; part of `count`.
+    beyond_count: u64,
+    /// Kernel events that came too fast to be traced.
+    lost_count: u64,
+    /// Most frequent first.
+    causes: Vec<LateCause>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LateCause {
+    cause: CauseKind,
+    /// Interrupt, softirq or task; empty if it has none.
+    detail: String,
+    count: u64,
+    max_ns: u64,
+}
+
+impl LateReport {
+    /// - `over_ns`: time from which a datagram is late.
+    pub fn new(over_ns: u64) -> Self {
+        LateReport { over_ns, by_cause: Tallies::default(), beyond_count: 0, lost_count: 0 }
+    }
+
+    /// Adds the late ones of an interval.
+    ///
+    /// - `lost_count`: events that the trace has missed since the start.
+    pub fn add(&mut self, late: &LateList, lost_count: u64, cause: impl Fn(&Delay) -> Cause) {
+        for delay in &late.delays {
+            self.by_cause.add(cause(delay), delay.end_ns - delay.begin_ns);
+        }
+        self.beyond_count += late.beyond_count;
+        self.lost_count = lost_count;
+    }
+
+    fn count(&self) -> u64 {
+        self.by_cause.total().count + self.beyond_count
+    }
+
+    pub(super) fn document(&self) -> LateDocument {
+        let rows = self.by_cause.rows().into_iter();
+        let causes = rows.map(|(cause, tally)| LateCause {
+            cause: cause.kind,
+            detail: cause.detail.clone(),
+            count: tally.count,
+            max_ns: tally.max_ns,
+        });
+        LateDocument {
+            over_ns: self.over_ns,
+            count: self.count(),
+            beyond_count: self.beyond_count,
+            lost_count: self.lost_count,
+            causes: causes.collect(),
+        }
+    }
+
+    pub(super) fn text(&self, out: &mut String) {
+        let _ = write!(out, "late       {} over {}", self.count(), time(self.over_ns));
+        for (at, (cause, tally)) in self.by_cause.rows().into_iter().enumerate() {
+            let mark = if at == 0 { ':' } else { ',' };
+            let _ = write!(out, "{mark} {} {cause}", tally.count);
+        }
+        if self.beyond_count > 0 {
+            let _ = write!(out, "; {} too many to be explained", self.beyond_count);
+        }
+        if self.lost_count > 0 {
+            let _ = write!(out, "; {} kernel events were lost", self.lost_count);
+        }
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_late_datagram_has_a_cause_or_is_counted_as_too_many() {
+        let mut report = LateReport::new(50_000);
+        let delay = |end_ns| Delay { begin_ns: 0, end_ns, is_behind: false };
+        let late = LateList { delays: vec![delay(60_000), delay(90_000)], beyond_count: 4 };
+        report.add(&late, 0, |_| Cause::plain(CauseKind::Softirq));
+        let document = serde_json::to_value(report.document()).unwrap();
+        assert_eq!(document["count"], 6);
+        assert_eq!(document["causes"][0]["max_ns"], 90_000);
+        let mut text = String::new();
+        report.text(&mut text);
+        assert_eq!(text, "late       6 over 50.00 µs: 2 softirq; 4 too many to be explained\n");
+    }
+}

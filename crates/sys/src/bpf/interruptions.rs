@@ -1,0 +1,198 @@
+//! Intervals in which a thread did not run although it could (bpf/interruptions.bpf.c).
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libbpf_rs::{Link, RingBuffer, RingBufferBuilder};
+use zerocopy::FromBytes;
+
+use super::error::BpfError;
+use super::object::{Loaded, Opened, embedded, map_error, shared_types};
+use super::tracing::Tracepoints;
+use crate::capability::{Capability, missing};
+use crate::perf::{SoftwareEvent, ThreadEvent};
+
+mod types {
+    use super::shared_types;
+
+    shared_types!("interruptions");
+}
+
+/// Smallest ring buffer: a page on every architecture.
+pub const RING_BYTES_MIN: u32 = 64 << 10;
+/// Ring buffer for an interval every 2 µs that is read every 20 ms.
+pub const RING_BYTES: u32 = 1 << 20;
+
+/// Programs and their tracepoints. Kernels without some of them, which are x86's, have their
+/// interrupts in the first.
+const TRACEPOINTS: [(&str, &str); 16] = [
+    ("interrupt_begins", "irq_handler_entry"),
+    ("interrupt_ends", "irq_handler_exit"),
+    ("softirq_begins", "softirq_entry"),
+    ("softirq_ends", "softirq_exit"),
+    ("local_timer_begins", "local_timer_entry"),
+    ("local_timer_ends", "local_timer_exit"),
+    ("call_function_begins", "call_function_entry"),
+    ("call_function_ends", "call_function_exit"),
+    ("call_function_single_begins", "call_function_single_entry"),
+    ("call_function_single_ends", "call_function_single_exit"),
+    ("reschedule_begins", "reschedule_entry"),
+    ("reschedule_ends", "reschedule_exit"),
+    ("irq_work_begins", "irq_work_entry"),
+    ("irq_work_ends", "irq_work_exit"),
+    ("switched", "sched_switch"),
+    ("woken", "sched_waking"),
+];
+
+/// Events of the thread, and their programs.
+const EVENTS: [(&str, ThreadEvent); 4] = [
+    ("leaves_cpu", ThreadEvent::ContextSwitch),
+    ("fault_begins", ThreadEvent::PageFault),
+    ("fault_ends", ThreadEvent::MinorFault),
+    ("fault_ends", ThreadEvent::MajorFault),
+];
+
+/// Reason why the thread did not run. The order is that of the C program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Of a device.
+    Interrupt,
+    LocalTimer,
+    /// A call from another CPU.
+    FunctionCall,
+    Reschedule,
+    IrqWork,
+    Softirq,
+    /// Another task ran while the thread was ready.
+    Preempted,
+    /// The thread was ready, and its CPU idle: it was throttled, or moved to another CPU.
+    Suspended,
+    /// From the wake-up until it ran, on a CPU that was idle.
+    WakeUp,
+    PageFault,
+}
+
+impl Kind {
+    const ALL: [Kind; 10] = [
+        Kind::Interrupt,
+        Kind::LocalTimer,
+        Kind::FunctionCall,
+        Kind::Reschedule,
+        Kind::IrqWork,
+        Kind::Softirq,
+        Kind::Preempted,
+        Kind::Suspended,
+        Kind::WakeUp,
+        Kind::PageFault,
+    ];
+}
+
+/// One interval; CLOCK_MONOTONIC, nanoseconds. Outer ones include inner ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interval {
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub kind: Kind,
+    /// Of the interrupt or softirq, or the thread's id of the task.
+    pub number: u32,
+    /// Of the interrupt or the task; may be empty.
+    pub name: [u8; 16],
+    /// Intervals before it that found the ring buffer full, since the start.
+    pub lost_count: u64,
+}
+
+/// Programs that report the intervals of one thread until they are dropped.
+#[derive(Debug)]
+pub struct Interruptions {
+    loaded: Loaded,
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    read: Arc<Mutex<Vec<Interval>>>,
+    missing: Vec<String>,
+}
+
+impl Interruptions {
+    /// Attaches the programs. No thread is followed yet.
+    ///
+    /// - `ring_bytes`: a power of two.
+    ///
+    /// # Errors
+    /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] if the kernel refuses.
+    pub fn attach(ring_bytes: u32) -> Result<Interruptions, BpfError> {
+        let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
+        let loaded = Opened::open("interruptions", embedded!("interruptions"))?
+            .needs(&[Capability::Bpf, Capability::Perfmon])
+            .without(&tracepoints.absent_programs())
+            .map_entries("intervals", ring_bytes)?
+            .load()?;
+        let (links, refused) = tracepoints.attach(&loaded)?;
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let into = read.clone();
+        let map = loaded.map("intervals")?;
+        let mut builder = RingBufferBuilder::new();
+        let failed = |why| map_error("intervals", "mapped", why);
+        let take = move |bytes: &[u8]| {
+            into.lock().unwrap_or_else(PoisonError::into_inner).extend(interval(bytes));
+            0
+        };
+        builder.add(&map, take).map_err(failed)?;
+        let ring = builder.build().map_err(failed)?;
+        let missing = refused.iter().map(ToString::to_string).collect();
+        Ok(Interruptions { loaded, links, ring, read, missing })
+    }
+
+    /// Follows a thread of this process; one is all. It is recognised at its next context switch:
+    /// let it sleep once.
+    ///
+    /// - `thread`: as [`crate::thread::id`] numbers it.
+    ///
+    /// # Errors
+    /// [`BpfError::Permission`] without CAP_PERFMON; [`BpfError::Map`] if there is no such thread.
+    pub fn follow(&mut self, thread: u32) -> Result<(), BpfError> {
+        for (program, event) in EVENTS {
+            let attached = SoftwareEvent::of_thread(event, thread).and_then(|opened| {
+                let program = self.loaded.program(program).map_err(io::Error::other)?;
+                let link = program.attach_perf_event(opened.as_raw_fd());
+                // The link owns the descriptor now.
+                link.inspect(|_| opened.give_away()).map_err(io::Error::other)
+            });
+            self.links.push(attached.map_err(|why| event_error(program, why))?);
+        }
+        Ok(())
+    }
+
+    /// Tracepoints that the kernel refused.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Appends the intervals that have ended since the last call. Makes no system call.
+    pub fn drain(&mut self, into: &mut Vec<Interval>) {
+        // The callback does not fail.
+        let _count = self.ring.consume_raw();
+        into.append(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn event_error(program: &str, source: io::Error) -> BpfError {
+    match missing(&[Capability::Perfmon]) {
+        Some(missing) if source.kind() == io::ErrorKind::PermissionDenied => {
+            BpfError::Permission { what: "events of a thread".into(), missing, source }
+        }
+        _ => BpfError::Map { map: program.into(), what: "attached to a thread", source },
+    }
+}
+
+/// `None` if the bytes are no interval: of another length or kind.
+fn interval(bytes: &[u8]) -> Option<Interval> {
+    let raw = types::interval::read_from_bytes(bytes).ok()?;
+    Some(Interval {
+        begin_ns: raw.begin_ns,
+        end_ns: raw.end_ns.max(raw.begin_ns),
+        kind: *Kind::ALL.get(raw.kind as usize)?,
+        number: raw.number,
+        name: raw.name.map(|letter| letter as u8),
+        lost_count: raw.lost_count,
+    })
+}
