@@ -61,7 +61,7 @@
 enum direction { INTO, OUT_OF };
 enum target { PORT, UNDERLAY };
 
-/* Kept in step with FastCount of crates/sys/src/bpf/fastpath.rs. */
+/* Kept in step with FAST_COUNTS of crates/sys/src/bpf/fastpath/mod.rs. */
 enum count {
 	INTO_SENT,
 	OUT_OF_SENT,

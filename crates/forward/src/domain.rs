@@ -11,7 +11,7 @@ use crate::encap::Place;
 /// Highest VLAN identifier. Source: IEEE 802.1Q, table 9-2 (4095 is reserved).
 pub const VLAN_MAX: u16 = 4094;
 /// Networks of [`crate::fdb::Fdb`]: 0 for untagged frames, else the VLAN.
-pub const NETWORK_COUNT: usize = VLAN_MAX as usize + 1;
+const NETWORK_COUNT: usize = VLAN_MAX as usize + 1;
 
 const ID_BITS: u16 = 0xfff;
 const MACS_BYTES: usize = ethernet::TYPE_OFFSET;

@@ -12,7 +12,7 @@ use io::forward::{
 use wire::ecn::{self, Ecn};
 
 use super::Rules;
-use crate::domain::{Domains, Members, NETWORK_COUNT};
+use crate::domain::{Domains, Members};
 use crate::fdb::{Fdb, Port};
 use crate::spec::Tunnel;
 
@@ -26,6 +26,8 @@ pub(super) struct FastTable {
     headers: Vec<Option<FastHeader>>,
     /// By the tunnel's index in the rules.
     by_index: Vec<Option<u32>>,
+    /// Only tunnel of each network that has no other, as last written.
+    sole: BTreeMap<u16, u32>,
     rules: Option<FastRules>,
     /// Frames wait for a shaper or for classes, which only the slow path has.
     pub(super) is_shaped: bool,
@@ -40,6 +42,7 @@ impl FastTable {
             numbers: BTreeMap::new(),
             headers: Vec::new(),
             by_index: Vec::new(),
+            sole: BTreeMap::new(),
             rules: None,
             is_shaped,
             refused_count: 0,
@@ -97,20 +100,19 @@ impl FastTable {
         }
     }
 
-    /// Makes the broadcast domains those of the rules.
-    fn separate(&self, domains: &Domains) {
+    /// Makes the broadcast domains those of the rules. Programs read these words for every frame, so
+    /// only those that changed are written.
+    fn separate(&mut self, domains: &Domains) {
         for (index, number) in self.by_index.iter().enumerate() {
             if let Some(number) = number {
                 self.path.set_network(*number, domains.of_tunnel(index));
             }
         }
-        for network in 0..NETWORK_COUNT as u16 {
-            let sole = match domains.members(network) {
-                Members::One(index) => self.by_index.get(usize::from(index)).copied().flatten(),
-                Members::None | Members::Several => None,
-            };
-            self.path.set_sole_tunnel(network, sole);
+        let sole = sole_tunnels(domains, &self.by_index);
+        for (network, tunnel) in changes(&self.sole, &sole) {
+            self.path.set_sole_tunnel(network, tunnel);
         }
+        self.sole = sole;
     }
 
     /// Number of a tunnel; `None` if there are too many.
@@ -187,6 +189,24 @@ impl FastTable {
     pub(super) fn set_policer(&self, rules: &Rules, now_ns: u64) {
         self.path.set_policer(rules.policer.map(|p| (p.rate_bits_per_s, p.burst_bytes)), now_ns);
     }
+}
+
+/// Number of the only tunnel of each network that has no other.
+fn sole_tunnels(domains: &Domains, by_index: &[Option<u32>]) -> BTreeMap<u16, u32> {
+    let of_index = |(index, number): (usize, &Option<u32>)| {
+        let network = domains.of_tunnel(index);
+        let is_sole = matches!(domains.members(network), Members::One(_));
+        Some((network, (*number).filter(|_| is_sole)?))
+    };
+    by_index.iter().enumerate().filter_map(of_index).collect()
+}
+
+/// Networks whose only tunnel is another than before: `None` if it has none any more.
+fn changes(before: &BTreeMap<u16, u32>, after: &BTreeMap<u16, u32>) -> Vec<(u16, Option<u32>)> {
+    let gone = before.keys().filter(|network| !after.contains_key(network));
+    let changed = after.iter().filter(|(network, tunnel)| before.get(network) != Some(tunnel));
+    let gone = gone.map(|network| (*network, None));
+    gone.chain(changed.map(|(network, tunnel)| (*network, Some(*tunnel)))).collect()
 }
 
 /// Frames of one direction that the programs gave to the slow path and that no counter of the kernel or
@@ -271,6 +291,25 @@ mod tests {
         // It was slow, not lost.
         assert_eq!(missing.finished(26, 26), 26);
         assert_eq!(missing.finished(27, 26), 26);
+    }
+
+    #[test]
+    fn reload_writes_only_the_networks_whose_only_tunnel_changed() {
+        let by_index = [Some(5), Some(6), Some(7), None];
+        let vlans = |vlans: [u16; 4]| vlans.map(Some);
+        let sole = |domains| sole_tunnels(&domains, &by_index);
+        let first = sole(Domains::new(4, &vlans([10, 20, 20, 30])));
+        // Two tunnels share 20; the programs do not serve that of 30.
+        assert_eq!(first, BTreeMap::from([(10, 5)]));
+        assert_eq!(changes(&BTreeMap::new(), &first), [(10, Some(5))]);
+        assert_eq!(changes(&first, &first), []);
+        let second = sole(Domains::new(4, &vlans([11, 20, 21, 30])));
+        assert_eq!(
+            changes(&first, &second),
+            [(10, None), (11, Some(5)), (20, Some(6)), (21, Some(7))]
+        );
+        let untagged = sole_tunnels(&Domains::new(1, &[]), &by_index[..1]);
+        assert_eq!(changes(&second, &untagged).last(), Some(&(0, Some(5))));
     }
 
     #[test]

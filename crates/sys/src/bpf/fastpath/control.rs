@@ -1,0 +1,115 @@
+//! The page that the programs and the slow path share: rules, the policer, and the frames given to
+//! the slow path.
+
+use std::io;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use super::{FAST_TUNNELS_MAX, FastDirection, FastPath, FastRules, types};
+
+/// Networks of the programs: VLAN identifiers.
+const FAST_NETWORKS: u16 = 1 << 12;
+
+impl FastPath {
+    /// Sets the rules. A direction whose target refused frames stays off.
+    pub fn set_rules(&self, rules: &FastRules) {
+        let store64 = |at, value| self.word64(at).store(value, Ordering::Relaxed);
+        store64(offset_of!(types::control, ageing_ns), rules.ageing_ns);
+        let refresh_ns = (rules.ageing_ns / 8).min(1_000_000_000);
+        store64(offset_of!(types::control, refresh_ns), refresh_ns);
+        let learns = self.word32(offset_of!(types::control, learns));
+        learns.store(rules.learns.into(), Ordering::Relaxed);
+        let has_vlans = self.word32(offset_of!(types::control, has_vlans));
+        has_vlans.store(rules.has_vlans.into(), Ordering::Relaxed);
+        for (at, is_on) in rules.is_on.into_iter().enumerate() {
+            let is_on = is_on && self.refusals()[at].is_none();
+            let word = self.word32(offset_of!(types::control, is_on) + 4 * at);
+            word.store(is_on.into(), Ordering::Release);
+        }
+    }
+
+    /// Sets the destination of frames to unknown stations of a network; `None` for the slow path.
+    pub fn set_sole_tunnel(&self, network: u16, tunnel: Option<u32>) {
+        let at = offset_of!(types::control, sole) + 4 * usize::from(network % FAST_NETWORKS);
+        self.change32(at, tunnel.map_or(0, |tunnel| tunnel + 1));
+    }
+
+    /// Sets the network of a tunnel's frames: the VLAN of the port, or 0.
+    pub fn set_network(&self, tunnel: u32, network: u16) {
+        let at = offset_of!(types::control, networks) + 4 * (tunnel as usize % FAST_TUNNELS_MAX);
+        self.change32(at, network.into());
+    }
+
+    /// Sets the limit of all frames that enter at the port, with a full bucket.
+    ///
+    /// - `limit`: bits per second, 1 to 10¹²; bytes, 1 to 256 MiB. `None` for no limit.
+    pub fn set_policer(&self, limit: Option<(u64, u64)>, now_ns: u64) {
+        let store = |at, value| self.word64(at).store(value, Ordering::Relaxed);
+        let rate_at = offset_of!(types::control, rate_bits_per_s);
+        store(rate_at, 0);
+        let Some((rate_bits_per_s, burst_bytes)) = limit else { return };
+        let credit_max = burst_bytes.saturating_mul(8_000_000_000).min(i64::MAX as u64 / 2);
+        store(offset_of!(types::control, credit_max), credit_max);
+        store(offset_of!(types::control, full_ns), credit_max / rate_bits_per_s.max(1) + 1);
+        store(offset_of!(types::control, filled_ns), now_ns);
+        // SAFETY: as of `word64`; the field is an aligned signed word.
+        let credit = unsafe {
+            AtomicI64::from_ptr(
+                self.control.at(offset_of!(types::control, credit), 8).as_ptr().cast(),
+            )
+        };
+        credit.store(credit_max as i64, Ordering::Relaxed);
+        self.word64(rate_at).store(rate_bits_per_s, Ordering::Release);
+    }
+
+    /// Frames given to the slow path so far.
+    pub fn given(&self, direction: FastDirection) -> u64 {
+        self.word64(offset_of!(types::control, given) + 8 * direction as usize)
+            .load(Ordering::Acquire)
+    }
+
+    /// Frames that the slow path has finished, as last set.
+    pub fn finished(&self, direction: FastDirection) -> u64 {
+        self.word64(offset_of!(types::control, finished) + 8 * direction as usize)
+            .load(Ordering::Relaxed)
+    }
+
+    /// Publishes the number of frames of [`Self::given`] that have been sent or dropped.
+    pub fn set_finished(&self, direction: FastDirection, count: u64) {
+        self.word64(offset_of!(types::control, finished) + 8 * direction as usize)
+            .store(count, Ordering::Release);
+    }
+
+    /// Errors of targets that take no frames from XDP, by direction: their direction is left to the
+    /// slow path.
+    pub fn refusals(&self) -> [Option<io::Error>; 2] {
+        [0, 1].map(|at| {
+            let offset = offset_of!(types::control, refused) + 4 * at;
+            // SAFETY: as of `word32`; the field is an aligned signed word.
+            let word = unsafe { AtomicI32::from_ptr(self.control.at(offset, 4).as_ptr().cast()) };
+            let error = word.load(Ordering::Relaxed);
+            (error != 0).then(|| io::Error::from_raw_os_error(error))
+        })
+    }
+
+    /// Writes a word unless it has the value: a store takes the line from every CPU that reads it.
+    fn change32(&self, at: usize, value: u32) {
+        let word = self.word32(at);
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn word32(&self, at: usize) -> &AtomicU32 {
+        let place = self.control.at(at, 4);
+        // SAFETY: `at` checked the range; the offsets are those of aligned fields; the mapping lives as
+        // long as `self`, and both sides access it atomically.
+        unsafe { AtomicU32::from_ptr(place.as_ptr().cast()) }
+    }
+
+    pub(super) fn word64(&self, at: usize) -> &AtomicU64 {
+        let place = self.control.at(at, 8);
+        // SAFETY: as of `word32`.
+        unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
+    }
+}

@@ -1,0 +1,58 @@
+//! Keys of the maps.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use super::super::filter::TunnelCarrier;
+use super::types;
+
+/// Key of a station: its MAC address and its network.
+pub fn fast_station_key(network: u16, mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    let [low, high] = network.to_le_bytes();
+    u64::from_ne_bytes([a, b, c, d, e, f, low, high])
+}
+
+/// Network and MAC address of a key.
+pub fn fast_station_of(key: u64) -> (u16, [u8; 6]) {
+    let [a, b, c, d, e, f, low, high] = key.to_ne_bytes();
+    (u16::from_le_bytes([low, high]), [a, b, c, d, e, f])
+}
+
+/// Key of a tunnel over IPv4: remote and local address.
+pub(super) fn ends_of([remote, local]: [IpAddr; 2], carrier: TunnelCarrier) -> Option<types::ends> {
+    let (IpAddr::V4(remote), IpAddr::V4(local)) = (remote, local) else { return None };
+    let (id, kind) = carrier.id_and_kind();
+    let [remote, local] = [remote, local].map(|v4| u32::from_ne_bytes(v4.octets()));
+    Some(types::ends { remote, local, id, kind })
+}
+
+pub(super) fn segment_of(local: IpAddr, carrier: TunnelCarrier) -> types::segment {
+    let (id, kind) = carrier.id_and_kind();
+    let local = match local {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    types::segment { local: local.octets(), id, kind }
+}
+
+/// Cookie of the calling thread's network namespace.
+///
+/// Source: socket(7), SO_NETNS_COOKIE (Linux 5.14).
+pub(super) fn namespace_cookie() -> io::Result<u64> {
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `cookie`, which lives through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
