@@ -1,8 +1,10 @@
 //! `wirepath fleet status`: jobs of recent experiments.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use fleet::book::{Archive, Entry, Row, SqliteBook, State};
+use fleet::book::{self, Archive, Entry, SqliteBook, State};
+use fleet::rollout::{Ledger, Row, SqliteLedger};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,10 +20,20 @@ const NEWEST: usize = 10;
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Document {
     schema: u32,
-    /// True while a `fleet prove` runs.
+    /// True while a `fleet prove` or `fleet rollout` runs.
     running: bool,
     /// Newest first, at most ten.
     experiments: Vec<Experiment>,
+    /// Newest first, at most ten.
+    rollouts: Vec<RolloutDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RolloutDocument {
+    id: String,
+    state: fleet::rollout::State,
+    /// Reason for the state.
+    why: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -44,11 +56,14 @@ struct JobDocument {
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let file = book_file(context)?;
-    let (running, experiments) = match file.exists() {
-        false => (false, Vec::new()),
-        true => (lock_book(context)?.is_none(), read(&mut SqliteBook::open(file)?)?),
+    let (running, experiments, rollouts) = match file.exists() {
+        false => (false, Vec::new(), Vec::new()),
+        true => {
+            let running = lock_book(context)?.is_none();
+            (running, read(&mut SqliteBook::open(&file)?)?, read_rollouts(&file)?)
+        }
     };
-    let document = Document { schema: crate::context::DOCUMENT, running, experiments };
+    let document = Document { schema: crate::context::DOCUMENT, running, experiments, rollouts };
     match context.json {
         true => console::json(&document),
         false => console::text(&text(&document)),
@@ -69,7 +84,18 @@ fn read(book: &mut SqliteBook) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
+fn read_rollouts(file: &Path) -> Result<Vec<RolloutDocument>, Failure> {
+    let mut found = Vec::new();
+    for id in SqliteLedger::ids(file)?.into_iter().take(NEWEST) {
+        let Some(mut ledger) = SqliteLedger::open(file, &id)? else { continue };
+        if let Some(Row { state, why, .. }) = ledger.rows()?.pop() {
+            found.push(RolloutDocument { id, state, why });
+        }
+    }
+    Ok(found)
+}
+
+fn job(entry: &Entry, rows: &[book::Row]) -> JobDocument {
     let row = rows.iter().find(|row| row.job == entry.job.job);
     let why = row.filter(|row| row.state != State::Done).map(|row| row.body.clone());
     JobDocument {
@@ -82,7 +108,7 @@ fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
 }
 
 fn text(document: &Document) -> String {
-    if document.experiments.is_empty() {
+    if document.experiments.is_empty() && document.rollouts.is_empty() {
         return "no experiment of a fleet; `wirepath fleet prove` runs one".into();
     }
     let mut lines = Vec::new();
@@ -96,6 +122,16 @@ fn text(document: &Document) -> String {
                 attempt => format!(", attempt {attempt}"),
             };
             lines.push(format!("  {}  {state}{attempt}{why}", job.host));
+        }
+    }
+    for RolloutDocument { id, state, why } in &document.rollouts {
+        lines.push(format!("{id}\n  {state}: {why}"));
+        if (state.is_at_work() || matches!(state, fleet::rollout::State::RollingBack { .. }))
+            && !document.running
+        {
+            lines.push(format!(
+                "  its process has ended; go on with `wirepath fleet rollout --resume {id}`, or --abort {id}"
+            ));
         }
     }
     let is_open = |job: &JobDocument| job.ended.is_none();

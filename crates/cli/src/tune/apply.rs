@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use host::tune::{
     self, Applied, Confirmation, Done, Options, Phase, Place, Plan, PlanError, PlanFileError,
-    Report, RestoreOutcome, RestoredSetting, Store, System, Target, Value,
+    Report, RestoreOutcome, RestoredSetting, RollbackError, Store, System, Target, Value,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -70,6 +70,9 @@ pub(super) struct RollbackArgs {
     /// Give up entries that cannot be restored, by their numbers in the report; the journal records it
     #[arg(long, value_name = "ENTRY", value_delimiter = ',')]
     forget: Vec<usize>,
+    /// Succeed if no settings are applied
+    #[arg(long, conflicts_with = "forget")]
+    if_applied: bool,
 }
 
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
@@ -300,7 +303,12 @@ pub(super) fn rollback(
     if !args.forget.is_empty() {
         tune::forget(&store, &lock, &args.forget)?;
     }
-    let report = tune::rollback(&store, &lock, state.root.as_deref(), "the user asked")?;
+    let report = match tune::rollback(&store, &lock, state.root.as_deref(), "the user asked") {
+        Err(RollbackError::Nothing { .. }) if args.if_applied => {
+            Report { settings: Vec::new(), is_stale: false }
+        }
+        report => report?,
+    };
     let mut text = match (report.is_stale, report.settings.len()) {
         (true, _) => "the machine was rebooted since: nothing is left to restore".to_owned(),
         (false, 0) => "no setting had been changed".to_owned(),
