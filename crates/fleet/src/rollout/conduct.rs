@@ -62,6 +62,10 @@ impl Outcome {
     }
 }
 
+fn count(hosts: usize) -> String {
+    format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
+}
+
 fn pause() -> Outcome {
     Outcome::new(Event::Pause, "interrupted", Vec::new())
 }
@@ -168,7 +172,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
     fn act(&mut self) -> Result<Outcome, H::Error> {
         match self.state {
             State::Planned => {
-                let why = format!("{} hosts drawn", self.names.len());
+                let why = format!("{} drawn", count(self.names.len()));
                 Ok(Outcome::new(Event::Pass, why, Vec::new()))
             }
             State::Baseline => self.baseline(),
@@ -207,7 +211,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
             Ok(silent) => {
                 self.left_out.extend(silent);
-                let why = format!("{done} on {} hosts", hosts - self.left_out.len());
+                let why = format!("{done} on {}", count(hosts - self.left_out.len()));
                 Outcome::new(Event::Pass, why, answers)
             }
         }
@@ -222,7 +226,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
         let mut outcome = match judge(self.names, all.len(), 0, &answers) {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
             Ok(_) => {
-                let why = format!("{} hosts can apply the plan", all.len());
+                let why = format!("{} can apply the plan", count(all.len()));
                 Outcome::new(Event::Pass, why, answers)
             }
         };
@@ -265,7 +269,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
             (true, 0) => Outcome::new(Event::Pass, "no host had the plan", answers),
             (true, hosts) => Outcome::new(
                 Event::Pass,
-                format!("{hosts} hosts have their earlier values"),
+                format!("{} with the earlier values", count(hosts)),
                 answers,
             ),
             (false, _) => {

@@ -90,6 +90,12 @@ impl Document {
         &self.id
     }
 
+    /// False if it ended in the baseline for a reason of its hosts: the plan was on none of them.
+    pub(super) fn was_begun(&self) -> bool {
+        let is_proving = |of: &Transition| matches!(of.state, State::Proving { .. });
+        self.state != State::RolledBack || self.transitions.iter().any(is_proving)
+    }
+
     /// Reason for the end, in a sentence.
     pub(super) fn why(&self) -> &str {
         match self.state {

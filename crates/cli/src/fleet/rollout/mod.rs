@@ -45,7 +45,9 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
         Members { hosts: &hosts, plan: &plan, request: &request, data, waiting: Vec::new() };
     let ended = conduct(args, &draw, &header.hosts, &mut members, &mut ledger)?;
     let document = Document::new(&header, &draw, &request.metric, &ledger.rows()?);
-    show(context, args, &document)?;
+    if document.was_begun() {
+        show(context, args, &document)?;
+    }
     verdict(args, ended, &document)
 }
 
@@ -108,6 +110,9 @@ fn verdict(args: &RolloutArgs, ended: State, document: &Document) -> Result<(), 
     let id = document.id();
     match ended {
         State::RolledBack if args.abort.is_some() => Ok(()),
+        State::RolledBack if !document.was_begun() => {
+            Err(Failure::failed(format!("not begun: {}", document.why())))
+        }
         State::RolledBack => Err(Failure::Threshold(format!("rolled back: {}", document.why()))),
         State::Stuck { .. } => Err(Failure::failed(format!(
             "{}; try again with `wirepath fleet rollout --resume {id}`",
