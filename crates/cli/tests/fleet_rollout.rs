@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use common::star::Star;
-use common::{Data, LONG, Running, all_text, enter, fail, json, run, succeed, until};
+use common::{Data, LONG, Running, all_text, enter, fail, is_installed, json, run, succeed, until};
 use fleet::rollout::{Draw, Size};
 use serde_json::Value;
 
@@ -184,4 +184,34 @@ fn bad_roll_out_is_refused_before_any_host_is_asked() {
     assert!(refused(&["--resume", "x"]).contains("no roll-out"));
     assert!(refused(&["--resume", "x", "--abort", "x"]).contains("--abort"));
     assert!(!data.path().join("fleet.db").exists());
+}
+
+/// `./run fleet-demo` with less to measure.
+fn demo(data: &Data) -> Command {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/fleet-demo");
+    let mut command = Command::new(script);
+    command.arg(env!("CARGO_BIN_EXE_wirepath")).arg(data.path()).env("FLEET_DEMO", "small");
+    command
+}
+
+#[test]
+fn demo_ends_with_a_roll_out_that_rolled_itself_back_and_leaves_nothing_when_it_is_killed() {
+    if !["ethtool", "nft", "unshare"].iter().all(|program| is_installed(program)) {
+        return;
+    }
+    let data = Data::new();
+    let killed = Running::start(demo(&data));
+    let is_measuring = |(_, line): &(u32, String)| line.starts_with("wirepath probe");
+    assert!(until(LONG, || killed.descendants().iter().any(is_measuring)), "{}", killed.stderr());
+    let holdings = killed.holdings();
+    drop(killed.end_by("KILL", LONG));
+    holdings.assert_gone();
+    let output = Running::start(demo(&data)).finish(10 * LONG).expect("it ends");
+    let text = all_text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("h1: 0 h2: 0 h3: 0 h4: 0 h5: 0 h6: 0"), "{text}");
+    assert!(text.contains("on 6 hosts") && text.contains("it should."), "{text}");
+    for page in ["mesh.html", "rollout.html"] {
+        assert!(fs::metadata(data.file(page)).is_ok_and(|page| page.len() > 1000), "{page}");
+    }
 }
