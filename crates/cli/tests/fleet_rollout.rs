@@ -143,25 +143,6 @@ fn hosts_roll_back_by_themselves_when_the_process_is_killed_and_another_goes_on(
 }
 
 #[test]
-fn plan_that_helps_stays_until_it_is_aborted_or_kept() {
-    let fleet = Fleet::new(2);
-    let stages = ["--stages", "100%", "--hold", "1s", "--json"];
-    let document = json(fleet.rollout(&stages));
-    assert_eq!(document["state"]["name"], "done", "{document:#}");
-    let line = &document["stages"][0]["proof"]["plan"]["lines"][0];
-    assert_eq!(line["verdict"], "better", "{line:#}");
-    assert_eq!(fleet.values(), ["0"; 2]);
-    let other = fail(fleet.rollout(&stages), 1);
-    assert!(other.contains("not begun") && other.contains("already applied"), "{other}");
-    assert_eq!(fleet.values(), ["0"; 2], "settings of another roll-out are left alone");
-    let id = document["id"].as_str().expect("an id");
-    succeed(fleet.wirepath(&["fleet", "rollout", "--resume", id, "--keep"]));
-    assert_eq!(fleet.values(), ["0"; 2]);
-    let late = fail(fleet.wirepath(&["fleet", "rollout", "--abort", id]), 2);
-    assert!(late.contains("it is kept"), "{late}");
-}
-
-#[test]
 fn bad_roll_out_is_refused_before_any_host_is_asked() {
     let data = Data::new();
     let plan = data.file("plan.toml");
