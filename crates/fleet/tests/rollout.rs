@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wirepath_fleet::book::BookError;
 use wirepath_fleet::rollout::{
-    Answer, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State,
+    Answer, Answers, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State,
 };
 
 /// Time after which a host rolls back by itself, in requests of all hosts together.
@@ -178,7 +178,7 @@ impl Simulated<'_> {
         &self,
         hosts: &[usize],
         work: impl Fn(&mut Host, u64) -> Answer,
-    ) -> Result<Vec<(usize, Answer)>, Killed> {
+    ) -> Result<Answers, Killed> {
         hosts.iter().map(|at| self.0.borrow_mut().ask(*at, &work)).collect()
     }
 }
@@ -186,10 +186,7 @@ impl Simulated<'_> {
 impl Hosts for Simulated<'_> {
     type Error = Killed;
 
-    fn baseline(
-        &mut self,
-        hosts: &[usize],
-    ) -> Result<(Vec<(usize, Answer)>, Vec<Option<f64>>), Killed> {
+    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
         Ok((self.each(hosts, |_, _| done())?, vec![Some(1.0); hosts.len()]))
     }
 
@@ -198,7 +195,7 @@ impl Hosts for Simulated<'_> {
         stage: &[usize],
         _control: &[usize],
         levels: &[Option<f64>],
-    ) -> Result<(Vec<(usize, Answer)>, Proof), Killed> {
+    ) -> Result<(Answers, Proof), Killed> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
         let answers = self.each(stage, |_, _| done())?;
         let mut world = self.0.borrow_mut();
@@ -210,7 +207,7 @@ impl Hosts for Simulated<'_> {
         Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
     }
 
-    fn apply(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Killed> {
+    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         let refuses = self.0.borrow_mut().meets(Fault::Refuse);
         self.each(hosts, |host, now| match host.setting {
             _ if refuses => Answer::Failed("no such queue".into()),
@@ -223,7 +220,7 @@ impl Hosts for Simulated<'_> {
         })
     }
 
-    fn hold(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Killed> {
+    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         let mut last = Vec::new();
         for _ in 0..WATCHES {
             last = self.each(hosts, |host, now| match host.setting {
@@ -238,7 +235,7 @@ impl Hosts for Simulated<'_> {
         Ok(last)
     }
 
-    fn confirm(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Killed> {
+    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         self.each(hosts, |host, _| match host.setting {
             Setting::Before => Answer::Failed("nothing to confirm".into()),
             _ => {
@@ -248,7 +245,7 @@ impl Hosts for Simulated<'_> {
         })
     }
 
-    fn roll_back(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Killed> {
+    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         self.each(hosts, |host, _| {
             host.setting = Setting::Before;
             host.has_drifted = false;

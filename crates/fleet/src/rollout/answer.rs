@@ -17,6 +17,9 @@ pub enum Answer {
     Silent(String),
 }
 
+/// Answers of hosts, each with its place in the list.
+pub type Answers = Vec<(usize, Answer)>;
+
 /// Hosts of a stage below which one silent host is too many.
 const CANARY_MAX: usize = model::pool::HOSTS_MIN - 1;
 

@@ -1,7 +1,7 @@
 //! Performs the states of a roll-out.
 
 use super::answer::judge;
-use super::{Answer, Draw, Event, Gate, Ledger, Proof, Row, State};
+use super::{Answer, Answers, Draw, Event, Gate, Ledger, Proof, Row, State};
 use crate::book::BookError;
 
 /// The hosts of a roll-out, by their places in the list. Every request goes to all hosts named, also if some
@@ -10,11 +10,7 @@ pub trait Hosts {
     /// A failure of the process that conducts, never of a host.
     type Error: From<BookError>;
     /// Checks the plan and measures without it; returns each host's figure, too.
-    #[expect(clippy::type_complexity, reason = "answers as everywhere, and figures beside them")]
-    fn baseline(
-        &mut self,
-        hosts: &[usize],
-    ) -> Result<(Vec<(usize, Answer)>, Vec<Option<f64>>), Self::Error>;
+    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Self::Error>;
     /// Measures with and without the plan in turn, and the control group without it.
     ///
     /// - `levels`: figure of every host in the baseline.
@@ -23,15 +19,15 @@ pub trait Hosts {
         stage: &[usize],
         control: &[usize],
         levels: &[Option<f64>],
-    ) -> Result<(Vec<(usize, Answer)>, Proof), Self::Error>;
+    ) -> Result<(Answers, Proof), Self::Error>;
     /// Applies the plan; each host rolls back by itself unless it is confirmed in time.
-    fn apply(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Self::Error>;
+    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
     /// Watches hosts for the time of the roll-out, and postpones their own rollback meanwhile.
-    fn hold(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Self::Error>;
+    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
     /// Confirms the plan.
-    fn confirm(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Self::Error>;
+    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
     /// Rolls back in this order; hosts without the plan answer that it is done.
-    fn roll_back(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Self::Error>;
+    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Self::Error>;
     /// True if the user interrupts.
     fn is_stopped(&self) -> bool;
 }
@@ -55,7 +51,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn new(event: Event, why: impl Into<String>, answers: Vec<(usize, Answer)>) -> Self {
+    fn new(event: Event, why: impl Into<String>, answers: Answers) -> Self {
         // The state of the row is that after the event.
         let row = Row { answers, ..Row::new(State::Planned, why) };
         Outcome { event, row }
@@ -205,7 +201,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
         self.draw.stage(stage).iter().filter(is_in).copied().collect()
     }
 
-    fn judged(&mut self, stage: usize, answers: Vec<(usize, Answer)>, done: &str) -> Outcome {
+    fn judged(&mut self, stage: usize, answers: Answers, done: &str) -> Outcome {
         let hosts = self.draw.stage(stage).len();
         match judge(self.names, hosts, self.left_out.len(), &answers) {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
@@ -242,7 +238,7 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
             return Ok(pause());
         }
         let is_of_stage = |(host, _): &&(usize, Answer)| hosts.contains(host);
-        let of_stage: Vec<(usize, Answer)> = answers.iter().filter(is_of_stage).cloned().collect();
+        let of_stage: Answers = answers.iter().filter(is_of_stage).cloned().collect();
         let mut outcome = match judge(self.names, hosts.len(), 0, &of_stage) {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
             Ok(silent) => {

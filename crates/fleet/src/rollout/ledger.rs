@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Proof, State};
+use super::{Answers, Proof, State};
 use crate::book::BookError;
 
 /// A roll-out as it was asked for.
@@ -31,7 +31,7 @@ pub struct Row {
     /// Reason for it.
     pub why: String,
     /// Answers of hosts in the state before, by their places in the list.
-    pub answers: Vec<(usize, Answer)>,
+    pub answers: Answers,
     /// Hosts of the current stage that are silent and left out.
     pub left_out: Vec<usize>,
     /// Figure of each host without the plan, after the baseline; empty in other rows.

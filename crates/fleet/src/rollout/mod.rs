@@ -12,7 +12,7 @@ mod ledger;
 mod sqlite;
 mod state;
 
-pub use answer::{Answer, silent_max};
+pub use answer::{Answer, Answers, silent_max};
 pub use conduct::{Conductor, Hosts};
 pub use draw::{Draw, Size, SizeError};
 pub use gate::{Gate, HURT_SHARE_MAX, Proof, gate};

@@ -61,7 +61,7 @@ pub enum State {
 /// Cause of a change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// What the state asks for was done, and nothing speaks against the next one.
+    /// The state's work is done, and nothing speaks against the next one.
     Pass,
     /// A reason to roll back.
     Trigger,

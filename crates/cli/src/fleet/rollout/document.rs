@@ -152,14 +152,14 @@ fn confirmed_stages(state: State, stages: usize) -> usize {
 
 fn latest_proof(rows: &[Row], stage: usize) -> Option<Proof> {
     let is_after = |pair: &&[Row]| pair[0].state == State::Proving { stage };
-    let proofs = rows.windows(2).filter(is_after).filter_map(|pair| pair[1].proof.as_ref());
-    proofs.last().map(|proof| (**proof).clone())
+    let mut proofs = rows.windows(2).filter(is_after).filter_map(|pair| pair[1].proof.as_ref());
+    proofs.next_back().map(|proof| (**proof).clone())
 }
 
 /// Reason of the latest transition that ended the work of the roll-out.
 fn trigger(rows: &[Row]) -> Option<String> {
     let is_trigger = |pair: &&[Row]| pair[0].state.is_at_work() && !pair[1].state.is_at_work();
-    let ended = rows.windows(2).filter(is_trigger).last()?;
+    let ended = rows.windows(2).rfind(is_trigger)?;
     (!matches!(ended[1].state, State::Done)).then(|| ended[1].why.clone())
 }
 

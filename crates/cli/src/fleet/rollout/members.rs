@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fleet::rollout::{Answer, Hosts, Proof};
+use fleet::rollout::{Answer, Answers, Hosts, Proof};
 use host::tune::Plan;
-use model::Outcome;
 use sys::child::Finished;
 use sys::thread::start;
 
@@ -151,47 +150,34 @@ impl Members<'_> {
         Ok(found)
     }
 
-    fn same(
-        &self,
-        hosts: &[usize],
-        work: impl Fn(&Host) -> Work,
-    ) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn same(&self, hosts: &[usize], work: impl Fn(&Host) -> Work) -> Result<Answers, Failure> {
         let steps: Vec<(usize, Work)> =
             hosts.iter().map(|at| (*at, work(&self.hosts[*at]))).collect();
         let ended = self.each(&steps)?;
         Ok(ended.into_iter().map(|(at, ended)| (at, ended.answer(&self.hosts[at]))).collect())
     }
 
-    /// Measures; returns the answers, and the outcomes of hosts that have one.
-    fn measured(
-        &self,
-        steps: &[(usize, Work)],
-    ) -> Result<Vec<(usize, Result<Outcome, Answer>)>, Failure> {
-        let read = |(at, ended): (usize, Ended)| match ended {
-            Ended::Finished(finished) if finished.status.success() => {
-                let outcome = experiment::outcome(&finished.stdout);
-                (at, outcome.map(|(_, outcome)| outcome).map_err(Answer::Failed))
-            }
-            other => (at, Err(other.answer(&self.hosts[at]))),
-        };
-        Ok(self.each(steps)?.into_iter().map(read).collect())
-    }
-
     /// Figures of hosts in the metric of the roll-out.
     fn figures(&self, steps: &[(usize, Work)]) -> Result<Vec<(usize, Figure)>, Failure> {
-        let judge = |(at, outcome): (usize, Result<Outcome, Answer>)| {
-            let figure = outcome
-                .and_then(|of| proof::judged(of, &self.request.metric).map_err(Answer::Failed));
+        let read = |(at, ended): (usize, Ended)| {
+            let figure = match &ended {
+                Ended::Finished(finished) if finished.status.success() => {
+                    experiment::outcome(&finished.stdout)
+                        .and_then(|(_, outcome)| proof::judged(outcome, &self.request.metric))
+                        .map_err(Answer::Failed)
+                }
+                other => Err(other.answer(&self.hosts[at])),
+            };
             (at, figure)
         };
-        Ok(self.measured(steps)?.into_iter().map(judge).collect())
+        Ok(self.each(steps)?.into_iter().map(read).collect())
     }
 
     fn within(&self) -> Duration {
         Duration::from_millis(self.request.within_ms)
     }
 
-    fn extend(&self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn extend(&self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.same(hosts, |_| Work::Extend { within_ms: self.request.within_ms })
     }
 
@@ -237,7 +223,7 @@ impl Members<'_> {
     }
 
     /// Keeps the settings for good.
-    pub(super) fn keep(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    pub(super) fn keep(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.same(hosts, |_| Work::Keep)
     }
 
@@ -256,7 +242,7 @@ fn name(host: &Host) -> String {
 }
 
 /// Answers of a measurement.
-fn answers(figures: &[(usize, Figure)]) -> Vec<(usize, Answer)> {
+fn answers(figures: &[(usize, Figure)]) -> Answers {
     let answer = |(at, figure): &(usize, Figure)| {
         let answer = match figure {
             Ok(outcome) => Answer::Done(format!("run {}", outcome.id)),
@@ -270,10 +256,7 @@ fn answers(figures: &[(usize, Figure)]) -> Vec<(usize, Answer)> {
 impl Hosts for Members<'_> {
     type Error = Failure;
 
-    fn baseline(
-        &mut self,
-        hosts: &[usize],
-    ) -> Result<(Vec<(usize, Answer)>, Vec<Option<f64>>), Failure> {
+    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Failure> {
         self.say("baseline", hosts);
         let steps: Vec<(usize, Work)> =
             hosts.iter().map(|at| (*at, self.measurement(&self.hosts[*at], false))).collect();
@@ -290,7 +273,7 @@ impl Hosts for Members<'_> {
         stage: &[usize],
         control: &[usize],
         levels: &[Option<f64>],
-    ) -> Result<(Vec<(usize, Answer)>, Proof), Failure> {
+    ) -> Result<(Answers, Proof), Failure> {
         self.say("proving, beside a control group of the same size if there is one", stage);
         let with = stage.iter().map(|at| (*at, self.measurement(&self.hosts[*at], true)));
         let without = control.iter().map(|at| (*at, self.measurement(&self.hosts[*at], false)));
@@ -307,7 +290,7 @@ impl Hosts for Members<'_> {
         Ok((all, proof))
     }
 
-    fn apply(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("applying", hosts);
         let mut answers = Vec::new();
         let mut extended = Instant::now();
@@ -326,7 +309,7 @@ impl Hosts for Members<'_> {
         Ok(answers)
     }
 
-    fn hold(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("holding", hosts);
         let until = Instant::now() + Duration::from_millis(self.request.hold_ms);
         loop {
@@ -355,14 +338,14 @@ impl Hosts for Members<'_> {
         }
     }
 
-    fn confirm(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("confirming", hosts);
         let answers = self.same(hosts, |_| Work::Confirm)?;
         self.end_waiting(hosts);
         Ok(answers)
     }
 
-    fn roll_back(&mut self, hosts: &[usize]) -> Result<Vec<(usize, Answer)>, Failure> {
+    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         if hosts.is_empty() {
             return Ok(Vec::new());
         }
