@@ -23,6 +23,7 @@ const DOCUMENTS: &[Document] = &[
     ("feed report", of::<marketdata::listen::Document<'_>>),
     ("fleet mesh", of::<fleet::mesh::Document>),
     ("fleet prove", of::<model::pool::PooledOutcome>),
+    ("fleet rollout", of::<fleet::rollout::Document>),
     ("fleet status", of::<fleet::status::Document>),
     ("guest run", of::<guest::run::Document<'_>>),
     ("guest selftest", of::<guest::selftest::Document>),

@@ -4,117 +4,16 @@ mod common;
 
 use std::fs;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use common::{Data, LONG, Running, all_text, fail, ip, json, run, succeed, until};
+use common::star::Star;
+use common::{Data, LONG, Running, all_text, fail, json, run, succeed, until};
 use serde_json::Value;
-use sys::netns::Netns;
-use sys::tap::Tap;
 
 /// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
 fn wirepath(data: &Data, args: &[&str]) -> Command {
     let mut command = common::wirepath(args);
     command.env("WIREPATH_DATA", data.path()).env("WIREPATH_LOCKS", data.path());
     command
-}
-
-/// Time for which the wire of the slowed host holds each frame back.
-const HOLD: Duration = Duration::from_millis(10);
-
-/// Namespaces around a bridge, each with one interface; gone when dropped.
-struct Star {
-    names: Vec<String>,
-    hub: String,
-    /// Wire of the slowed host.
-    wire: Option<Wire>,
-}
-
-/// A wire between two TAP interfaces that holds frames back on their way to the host.
-struct Wire {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Star {
-    /// - `slowed`: place of the host whose frames are held back.
-    fn new(count: usize, slowed: Option<usize>) -> Self {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let n = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = |end: &str| format!("wpf{}-{n}{end}", std::process::id());
-        let names = (0..count).map(|at| name(&format!("h{at}"))).collect();
-        let mut star = Star { names, hub: name("hub"), wire: None };
-        for name in star.names.iter().chain([&star.hub]) {
-            succeed(ip(&["netns", "add", name]));
-            succeed(ip(&["-n", name, "link", "set", "lo", "up"]));
-        }
-        let hub = star.hub.clone();
-        succeed(ip(&["-n", &hub, "link", "add", "name", "bridge", "type", "bridge"]));
-        succeed(ip(&["-n", &hub, "link", "set", "dev", "bridge", "up"]));
-        for (at, name) in star.names.iter().enumerate() {
-            let port = format!("p{at}");
-            if slowed == Some(at) {
-                star.wire = Some(Wire::new(name, &hub, &port));
-            } else {
-                let pair = ["link", "add", "wire", "netns", name, "type", "veth", "peer", "name"];
-                succeed(ip(&[&pair[..], &[&port, "netns", &hub]].concat()));
-            }
-            let address = format!("10.79.0.{}/24", at + 1);
-            succeed(ip(&["-n", name, "address", "add", &address, "dev", "wire"]));
-            succeed(ip(&["-n", name, "link", "set", "wire", "up"]));
-            succeed(ip(&["-n", &hub, "link", "set", &port, "master", "bridge", "up"]));
-        }
-        star
-    }
-
-    /// The hosts as `--on` takes them.
-    fn on(&self) -> String {
-        self.names.iter().map(|name| format!("netns:{name}")).collect::<Vec<_>>().join(",")
-    }
-}
-
-impl Drop for Star {
-    fn drop(&mut self) {
-        if let Some(wire) = &mut self.wire {
-            wire.stop.store(true, Ordering::Relaxed);
-            wire.threads.drain(..).for_each(|thread| drop(thread.join()));
-        }
-        for name in self.names.iter().chain([&self.hub]) {
-            let _ = ip(&["netns", "delete", name]).output();
-        }
-    }
-}
-
-impl Wire {
-    fn new(host: &str, hub: &str, port: &str) -> Self {
-        let tap = |netns: &str, name: &str| {
-            let netns = Netns::open(format!("/run/netns/{netns}")).expect("our namespace");
-            netns.run(|| Tap::new(name)).expect("a thread").expect("a TAP interface")
-        };
-        let (near, far) = (tap(host, "wire"), tap(hub, port));
-        let stop = Arc::new(AtomicBool::new(false));
-        let carry = |from: &Tap, to: &Tap, hold: Duration| {
-            let (from, to) = (from.try_clone().expect("a TAP"), to.try_clone().expect("a TAP"));
-            let stop = stop.clone();
-            thread::spawn(move || {
-                let mut frame = vec![0; 2048];
-                while !stop.load(Ordering::Relaxed) {
-                    match from.read(&mut frame) {
-                        Ok(len) => {
-                            thread::sleep(hold);
-                            // An interface that is not up yet takes nothing.
-                            let _ = to.write(&frame[..len]);
-                        }
-                        Err(_) => thread::sleep(Duration::from_millis(1)),
-                    }
-                }
-            })
-        };
-        let threads = vec![carry(&near, &far, Duration::ZERO), carry(&far, &near, HOLD)];
-        Wire { stop, threads }
-    }
 }
 
 #[test]

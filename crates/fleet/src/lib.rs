@@ -1,4 +1,5 @@
-//! Many hosts: which pairs measure when, which hosts stand out, the books of jobs, and the servers that carry them.
+//! Many hosts: which pairs measure when, which hosts stand out, the books of jobs, the servers that carry them, and
+//! staged roll-outs.
 #![warn(missing_docs)]
 
 pub mod book;
@@ -8,3 +9,4 @@ pub mod mesh;
 pub mod message;
 pub mod nats;
 pub mod postgres;
+pub mod rollout;

@@ -45,4 +45,5 @@ pub use tap::{TapEnd, TapHome};
 pub use triple::{Middle, Triple};
 pub use tuned::{
     TrialSettings, TunedSession, WHOLE_PLAN, changed_knobs, each_of_plan, ladder_of_plan,
+    whole_plan, without_plan,
 };

@@ -34,6 +34,16 @@ pub fn each_of_plan(knobs: &[&str]) -> Vec<(Arm, Support)> {
     plan_arms(knobs, knobs.chunks(1).map(|one| (one[0].to_owned(), one)))
 }
 
+/// The whole plan as the only arm.
+pub fn whole_plan(knobs: &[&str]) -> Vec<(Arm, Support)> {
+    plan_arms(knobs, std::iter::empty())
+}
+
+/// The baseline and its control: no setting is touched.
+pub fn without_plan() -> Vec<(Arm, Support)> {
+    [Arm::baseline(), Arm::control()].map(|arm| (arm, Support::Yes)).to_vec()
+}
+
 fn plan_arms<'a>(
     knobs: &[&str],
     parts: impl Iterator<Item = (String, &'a [&'a str])>,

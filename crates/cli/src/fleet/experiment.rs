@@ -18,10 +18,23 @@ use crate::signals;
 const BEAT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A started experiment.
-enum Running {
+/// A program that runs on a host.
+#[derive(Debug)]
+pub(super) enum Running {
+    /// On this machine.
     Child(Child),
+    /// By ssh; it ends with its standard input.
     Far(FarJob),
+}
+
+impl Running {
+    /// Waits at most `timeout` for its end.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<Finished>, Failure> {
+        Ok(match self {
+            Running::Child(child) => child.wait(timeout)?,
+            Running::Far(job) => job.wait(timeout)?,
+        })
+    }
 }
 
 /// Runs `prove` with these arguments on a host, to its end.
@@ -66,11 +79,7 @@ fn finish(mut running: Running, beat: &mut dyn FnMut()) -> Result<Finished, Fail
     let mut beaten = Instant::now();
     let mut is_told = false;
     loop {
-        let ended = match &mut running {
-            Running::Child(child) => child.wait(LOOK)?,
-            Running::Far(job) => job.wait(LOOK)?,
-        };
-        if let Some(ended) = ended {
+        if let Some(ended) = running.wait(LOOK)? {
             return Ok(ended);
         }
         if signals::stop_requested() && !is_told {
@@ -88,26 +97,37 @@ fn finish(mut running: Running, beat: &mut dyn FnMut()) -> Result<Finished, Fail
     }
 }
 
-fn measured(finished: &Finished) -> Measured {
+/// Reason of a program's failure, by its last words.
+pub(super) fn reason(finished: &Finished) -> String {
     let said = String::from_utf8_lossy(&finished.stderr);
     let why = said.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(said.trim());
-    let why = if why.is_empty() { "ended without a message" } else { why };
+    if why.is_empty() { "ended without a message".to_owned() } else { why.to_owned() }
+}
+
+fn measured(finished: &Finished) -> Measured {
+    let why = reason(finished);
     match finished.status.code() {
         Some(0) => document(&finished.stdout),
-        Some(3) => Measured::Refused(why.to_owned()),
-        _ => Measured::Failed(why.to_owned()),
+        Some(3) => Measured::Refused(why),
+        _ => Measured::Failed(why),
     }
 }
 
-/// Output of `prove --json`. Lines before it are those of a login shell.
 fn document(stdout: &[u8]) -> Measured {
+    match outcome(stdout) {
+        Ok((body, _)) => Measured::Done(body),
+        Err(why) => Measured::Failed(why),
+    }
+}
+
+/// Output of `prove --json` as text and as read. Lines before it are those of a login shell.
+pub(super) fn outcome(stdout: &[u8]) -> Result<(String, Outcome), String> {
     let text = String::from_utf8_lossy(stdout);
     let begin = text.lines().take_while(|line| *line != "{").map(|line| line.len() + 1).sum();
     let body = text.get(begin..).unwrap_or_default();
-    match serde_json::from_str::<Outcome>(body) {
-        Ok(_) => Measured::Done(body.to_owned()),
-        Err(error) => Measured::Failed(format!("its document cannot be read: {error}")),
-    }
+    let outcome = serde_json::from_str::<Outcome>(body);
+    let outcome = outcome.map_err(|error| format!("its document cannot be read: {error}"))?;
+    Ok((body.to_owned(), outcome))
 }
 
 #[cfg(test)]

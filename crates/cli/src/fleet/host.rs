@@ -1,7 +1,7 @@
-//! `wirepath fleet host`: runs one experiment on request, for `fleet prove --on ssh:HOST`.
+//! `wirepath fleet host`: runs one experiment, or one step of a roll-out, on request, for `--on ssh:HOST`.
 //!
-//! The first line on standard input is the list of arguments of `prove` as JSON. The end of standard input
-//! ends the experiment.
+//! The first line on standard input is the list of arguments of `prove`, or a [`Work`], as JSON. The end of
+//! standard input ends the program that does it.
 
 use std::io::{BufRead, Read, Write, stdin};
 use std::sync::Arc;
@@ -12,20 +12,24 @@ use host::exclusive::ExclusiveLock;
 use sys::child::Place;
 use sys::thread::start_free;
 
+use super::work::Work;
 use super::{experiment, prove};
 use crate::exit::Failure;
 use crate::{console, signals};
 
 /// Length of the line of arguments, in bytes.
-const LINE_MAX: u64 = 256 * 1024;
+const LINE_MAX: u64 = 4 << 20;
 
 pub(super) fn run() -> Result<(), Failure> {
     let mut line = String::new();
     stdin().lock().take(LINE_MAX).read_line(&mut line)?;
-    let arguments = read(&line)?;
-    let _lock = ExclusiveLock::acquire_alone()?;
+    let request = read(&line)?;
+    let _lock = request.measures().then(ExclusiveLock::acquire_alone).transpose()?;
     let has_gone = watch_near_end()?;
-    let mut child = experiment::spawn(&arguments, &Place::default())?;
+    let mut child = match &request {
+        Request::Prove(arguments) => experiment::spawn(arguments, &Place::default())?,
+        Request::Work(work) => work.spawn(None, None)?,
+    };
     let ended = loop {
         if let Some(ended) = child.wait(Duration::from_millis(100))? {
             break ended;
@@ -42,16 +46,40 @@ pub(super) fn run() -> Result<(), Failure> {
     match ended.status.code() {
         Some(0) => Ok(()),
         Some(3) => Err(Failure::Unsupported(why)),
+        Some(4) => Err(Failure::Threshold(why)),
         _ => Err(Failure::failed(why)),
     }
 }
 
-/// Arguments of `prove`. Errors: they are not, so that no other command can be asked for.
-fn read(line: &str) -> Result<Vec<String>, Failure> {
-    let arguments: Vec<String> = serde_json::from_str(line)
-        .map_err(|e| Failure::Usage(format!("cannot read the arguments of the experiment: {e}")))?;
+/// Work that a host does on request.
+#[derive(Debug)]
+enum Request {
+    /// `prove` with these arguments.
+    Prove(Vec<String>),
+    /// A step of a roll-out.
+    Work(Work),
+}
+
+impl Request {
+    fn measures(&self) -> bool {
+        match self {
+            Request::Prove(_) => true,
+            Request::Work(work) => work.measures(),
+        }
+    }
+}
+
+/// Reads a request. Errors: it is neither, so that no other command can be asked for.
+fn read(line: &str) -> Result<Request, Failure> {
+    let unreadable = |e| Failure::Usage(format!("cannot read the request: {e}"));
+    if line.starts_with('{') {
+        let work: Work = serde_json::from_str(line).map_err(unreadable)?;
+        work.check()?;
+        return Ok(Request::Work(work));
+    }
+    let arguments: Vec<String> = serde_json::from_str(line).map_err(unreadable)?;
     prove::check(&arguments)?;
-    Ok(arguments)
+    Ok(Request::Prove(arguments))
 }
 
 /// Returns a flag that is set when standard input ends.
@@ -71,7 +99,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_arguments_of_prove_are_taken() {
+    fn only_arguments_of_prove_and_steps_of_roll_outs_are_taken() {
+        assert!(matches!(read(r#"{"work":"confirm"}"#), Ok(Request::Work(Work::Confirm))));
+        let measure = |argument: &str| {
+            let arguments = format!(r#"["--load","ping",{argument:?}]"#);
+            read(&format!(
+                r#"{{"work":"measure","plan":"","has_plan":true,"arguments":{arguments}}}"#
+            ))
+        };
+        assert!(measure("--time=9s").is_ok());
+        for bad in ["--state=/x", "--root=/x", "--data-dir=/x", "--nonsense", "apply"] {
+            assert_eq!(measure(bad).unwrap_err().code(), 2, "{bad}");
+        }
+        assert_eq!(read(r#"{"work":"shell"}"#).unwrap_err().code(), 2);
         assert!(read(r#"["probe","--load","ping","--json"]"#).is_ok());
         for bad in ["", "x", "[1]", r#"["--help"]"#, r#"["nonsense"]"#, r#"["probe","--runs","5"]"#]
         {

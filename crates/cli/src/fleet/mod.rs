@@ -11,8 +11,10 @@ mod keys;
 pub(crate) mod mesh;
 mod over_agents;
 pub(crate) mod prove;
+pub(crate) mod rollout;
 mod servers;
 pub(crate) mod status;
+mod work;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -39,7 +41,14 @@ Example:
 Example:
   wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html")]
     Mesh(mesh::MeshArgs),
-    /// Show the jobs of recent experiments
+    /// Apply a plan to more and more hosts, each stage proved first; roll all back if it is worse (exit code 4)
+    #[command(after_help = "\
+Example:
+  wirepath fleet rollout plan.toml --on ssh:db1,ssh:db2,ssh:db3 --stages 1,100% -- --far ssh:load --load ping
+  wirepath fleet rollout plan.toml --on netns:a,netns:b --hold 10m --metric 'rtt p99' -- --from red --load ping
+  wirepath fleet rollout --abort rollout-1764105600000")]
+    Rollout(Box<rollout::RolloutArgs>),
+    /// Show the jobs of recent experiments, and roll-outs
     #[command(after_help = "Example:\n  wirepath fleet status --fleet fleet/")]
     Status(status::StatusArgs),
     /// Write keys, an enrolment for each host, and the files of the broker and the database
@@ -59,7 +68,7 @@ Example:
     /// Write reports of agents to the database; any number may run
     #[command(after_help = "Example:\n  wirepath fleet collect --fleet fleet/")]
     Collect(collect::CollectArgs),
-    /// Run an experiment on request, for `fleet prove --on ssh:HOST`
+    /// Run an experiment or a step of a roll-out on request, for `--on ssh:HOST`
     #[command(
         hide = true,
         after_help = "Example:\n  wirepath fleet prove --on ssh:db1 probe --arms spin"
@@ -71,6 +80,7 @@ pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failu
     match command {
         FleetCommand::Prove(args) => prove::run(context, args),
         FleetCommand::Mesh(args) => mesh::run(context, args),
+        FleetCommand::Rollout(args) => rollout::run(context, args),
         FleetCommand::Status(args) => status::run(context, args),
         FleetCommand::Init(args) => init::run(context, args),
         FleetCommand::Keys(args) => keys::run(args),

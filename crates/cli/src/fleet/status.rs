@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fleet::book::{Archive, Entry, Exchange, Row, SqliteBook, State};
+use fleet::book::{self, Archive, Entry, Exchange, SqliteBook, State};
+use fleet::rollout::{Ledger, Row, SqliteLedger};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,12 +29,22 @@ const NEWEST: usize = 10;
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Document {
     schema: u32,
-    /// True while a `fleet prove` runs.
+    /// True while a `fleet prove` or `fleet rollout` runs.
     running: bool,
     /// Newest first, at most ten.
     experiments: Vec<Experiment>,
+    /// Newest first, at most ten.
+    rollouts: Vec<RolloutDocument>,
     /// Hosts with agents; empty without `--fleet`.
     hosts: Vec<HostDocument>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RolloutDocument {
+    id: String,
+    state: fleet::rollout::State,
+    /// Reason for the state.
+    why: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -66,14 +77,16 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
         return of_agents(context, folder);
     }
     let file = book_file(context)?;
-    let (running, experiments) = match file.exists() {
-        false => (false, Vec::new()),
-        true => (lock_book(context)?.is_none(), read(&mut SqliteBook::open(file)?)?),
+    let (running, experiments, rollouts) = match file.exists() {
+        false => (false, Vec::new(), Vec::new()),
+        true => {
+            let running = lock_book(context)?.is_none();
+            (running, read(&mut SqliteBook::open(&file)?)?, read_rollouts(&file)?)
+        }
     };
-    show(
-        context,
-        &Document { schema: crate::context::DOCUMENT, running, experiments, hosts: Vec::new() },
-    )
+    let hosts = Vec::new();
+    let schema = crate::context::DOCUMENT;
+    show(context, &Document { schema, running, experiments, rollouts, hosts })
 }
 
 fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
@@ -89,7 +102,9 @@ fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
     let silent: Vec<&str> =
         hosts.iter().filter(|host| !host.alive).map(|host| host.host.as_str()).collect();
     let silent = silent.join(", ");
-    show(context, &Document { schema: crate::context::DOCUMENT, running, experiments, hosts })?;
+    let rollouts = Vec::new();
+    let schema = crate::context::DOCUMENT;
+    show(context, &Document { schema, running, experiments, rollouts, hosts })?;
     match silent.is_empty() {
         true => Ok(()),
         false => Err(Failure::Threshold(format!("silent: {silent}"))),
@@ -117,7 +132,18 @@ fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
+fn read_rollouts(file: &Path) -> Result<Vec<RolloutDocument>, Failure> {
+    let mut found = Vec::new();
+    for id in SqliteLedger::ids(file)?.into_iter().take(NEWEST) {
+        let Some(mut ledger) = SqliteLedger::open(file, &id)? else { continue };
+        if let Some(Row { state, why, .. }) = ledger.rows()?.pop() {
+            found.push(RolloutDocument { id, state, why });
+        }
+    }
+    Ok(found)
+}
+
+fn job(entry: &Entry, rows: &[book::Row]) -> JobDocument {
     let row = rows.iter().find(|row| row.job == entry.job.job);
     let why = row.filter(|row| row.state != State::Done).map(|row| row.body.clone());
     JobDocument {
@@ -131,7 +157,7 @@ fn job(entry: &Entry, rows: &[Row]) -> JobDocument {
 
 fn text(document: &Document) -> String {
     let mut lines: Vec<String> = document.hosts.iter().map(host).collect();
-    if document.experiments.is_empty() {
+    if document.experiments.is_empty() && document.rollouts.is_empty() {
         lines.push("no experiment of a fleet; `wirepath fleet prove` runs one".into());
     }
     for experiment in &document.experiments {
@@ -144,6 +170,16 @@ fn text(document: &Document) -> String {
                 attempt => format!(", attempt {attempt}"),
             };
             lines.push(format!("  {}  {state}{attempt}{why}", job.host));
+        }
+    }
+    for RolloutDocument { id, state, why } in &document.rollouts {
+        lines.push(format!("{id}\n  {state}: {why}"));
+        if (state.is_at_work() || matches!(state, fleet::rollout::State::RollingBack { .. }))
+            && !document.running
+        {
+            lines.push(format!(
+                "  its process has ended; go on with `wirepath fleet rollout --resume {id}`, or --abort {id}"
+            ));
         }
     }
     let is_open = |job: &JobDocument| job.ended.is_none();

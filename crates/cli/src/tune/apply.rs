@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use host::tune::{
     self, Applied, Confirmation, Done, Options, Phase, Place, Plan, PlanError, PlanFileError,
-    Report, RestoreOutcome, RestoredSetting, System, Target, Value,
+    Report, RestoreOutcome, RestoredSetting, RollbackError, Store, System, Target, Value,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,6 +32,37 @@ pub(super) struct ApplyArgs {
     /// Check every setting, and change nothing
     #[arg(long, conflicts_with = "confirm_within")]
     dry_run: bool,
+    #[command(flatten)]
+    rebase: RebaseArgs,
+}
+
+/// How a plan that was made for another host is read.
+#[derive(Debug, Args)]
+pub(super) struct RebaseArgs {
+    /// Take a plan that was made for another host, or for earlier values: its settings with the values that this
+    /// host has now
+    #[arg(long)]
+    rebase: bool,
+}
+
+impl RebaseArgs {
+    /// The plan for this host.
+    pub(super) fn plan(&self, plan: Plan, system: &System, store: &Store) -> Result<Plan, Failure> {
+        match self.rebase {
+            true => Ok(plan.rebased(system, store.read()?.as_ref())),
+            false => Ok(plan),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConfirmArgs {
+    /// Postpone the decision: the settings are rolled back this time from now unless they are confirmed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "forget")]
+    extend: Option<Duration>,
+    /// Forget the earlier values, too: `tune rollback` can no longer restore them, and another plan can be applied
+    #[arg(long)]
+    forget: bool,
 }
 
 #[derive(Debug, Args)]
@@ -39,6 +70,9 @@ pub(super) struct RollbackArgs {
     /// Give up entries that cannot be restored, by their numbers in the report; the journal records it
     #[arg(long, value_name = "ENTRY", value_delimiter = ',')]
     forget: Vec<usize>,
+    /// Succeed if no settings are applied
+    #[arg(long, conflicts_with = "forget")]
+    if_applied: bool,
 }
 
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
@@ -67,6 +101,7 @@ enum Answer {
     NothingToDo,
     Applied { steps: Vec<Done> },
     Confirmed,
+    Postponed,
     AlreadyApplied { changed_since: Vec<Drift> },
     DryRun { steps: Vec<DryStep> },
     RolledBack(RollbackDocument),
@@ -107,11 +142,12 @@ fn print(context: &Context, answer: Answer, text: &str) -> Result<(), Failure> {
 pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> Result<(), Failure> {
     let plan = read(&args.plan)?;
     let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
+    let store = state.store();
+    let plan = args.rebase.plan(plan, &system, &store)?;
     if args.dry_run {
         return dry_run(context, state, &system, &plan);
     }
     signals::stop_on_hangup()?;
-    let store = state.store();
     let _guard = args.confirm_within.map(|_| Guard::start(state)).transpose()?;
     let options = Options {
         stop: signals::stop_flag(),
@@ -214,13 +250,47 @@ fn dry_run(
     print(context, Answer::DryRun { steps }, &text)
 }
 
-pub(super) fn confirm(context: &Context, state: &StateArgs) -> Result<(), Failure> {
-    let journal = tune::confirm(&state.store())?;
+pub(super) fn confirm(
+    context: &Context,
+    state: &StateArgs,
+    args: &ConfirmArgs,
+) -> Result<(), Failure> {
+    let store = state.store();
+    if let Some(within) = args.extend {
+        let journal = tune::postpone(&store, within)?;
+        return match journal.phase {
+            Phase::Applied(Some(_)) => {
+                let within = humantime::format_duration(within);
+                let text = format!("postponed: rolled back in {within} unless confirmed");
+                print(context, Answer::Postponed, &text)
+            }
+            _ => print(context, Answer::Confirmed, "no confirmation is pending: the settings stay"),
+        };
+    }
+    let journal = tune::confirm(&store)?;
+    if args.forget {
+        forget_all(state, &store)?;
+        return print(
+            context,
+            Answer::Confirmed,
+            "confirmed: the settings stay, and their earlier values are forgotten",
+        );
+    }
     let text = match journal.phase {
         Phase::Confirmed => "confirmed: the settings stay until `wirepath tune rollback`",
         _ => "no confirmation is pending: the settings stay until `wirepath tune rollback`",
     };
     print(context, Answer::Confirmed, text)
+}
+
+/// Ends the journal without restoring anything.
+fn forget_all(state: &StateArgs, store: &Store) -> Result<(), Failure> {
+    let lock = store.lock()?;
+    let entries = store.read()?.map_or(0, |journal| journal.entries.len());
+    tune::forget(store, &lock, &(0..entries).collect::<Vec<_>>())?;
+    let report =
+        tune::rollback(store, &lock, state.root.as_deref(), "the user keeps the settings")?;
+    report.failure().map_or(Ok(()), |why| Err(Failure::failed(why)))
 }
 
 pub(super) fn rollback(
@@ -233,7 +303,12 @@ pub(super) fn rollback(
     if !args.forget.is_empty() {
         tune::forget(&store, &lock, &args.forget)?;
     }
-    let report = tune::rollback(&store, &lock, state.root.as_deref(), "the user asked")?;
+    let report = match tune::rollback(&store, &lock, state.root.as_deref(), "the user asked") {
+        Err(RollbackError::Nothing { .. }) if args.if_applied => {
+            Report { settings: Vec::new(), is_stale: false }
+        }
+        report => report?,
+    };
     let mut text = match (report.is_stale, report.settings.len()) {
         (true, _) => "the machine was rebooted since: nothing is left to restore".to_owned(),
         (false, 0) => "no setting had been changed".to_owned(),

@@ -47,8 +47,11 @@ Example:
   wirepath tune prove plan.toml --far ssh:db2 --load flood")]
     Prove(Box<prove::TuneProveArgs>),
     /// Keep settings applied with --confirm-within
-    #[command(after_help = "Example:\n  wirepath tune confirm")]
-    Confirm,
+    #[command(after_help = "\
+Example:
+  wirepath tune confirm
+  wirepath tune confirm --extend 10m")]
+    Confirm(apply::ConfirmArgs),
     /// Restore the values from before the plan, also after a killed process
     #[command(after_help = "\
 Example:
@@ -101,7 +104,7 @@ pub(crate) fn run(context: &Context, args: &TuneArgs) -> Result<(), Failure> {
         TuneCommand::Prove(how) => prove::run(context, state, how),
         TuneCommand::Export(how) => export::run(context, state, how),
         TuneCommand::Verify(how) => verify::run(context, state, how),
-        TuneCommand::Confirm => apply::confirm(context, state),
+        TuneCommand::Confirm(how) => apply::confirm(context, state, how),
         TuneCommand::Rollback(how) => apply::rollback(context, state, how),
         TuneCommand::Status => show::status(context, state),
         TuneCommand::Guard { pid } => guard::run(state, *pid),

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use host::tune::{Place, Plan, Ready, Store, System};
 use lab::{
     LoadRequest, LoadRoute, NamespaceEnds, TrialSettings, TunedSession, WHOLE_PLAN, Wire,
-    changed_knobs, each_of_plan, ladder_of_plan,
+    changed_knobs, each_of_plan, ladder_of_plan, whole_plan, without_plan,
 };
 use model::{Direction, Gain, Load, LoadKind, Session};
 
@@ -45,6 +45,8 @@ pub(super) struct TuneProveArgs {
     #[arg(long, value_enum, default_value = "ladder")]
     arms: Arms,
     #[command(flatten)]
+    rebase: apply::RebaseArgs,
+    #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
     series: SeriesArgs,
@@ -61,6 +63,11 @@ enum Arms {
     Ladder,
     /// The plan, and each setting by itself
     Alone,
+    /// The plan only
+    Plan,
+    /// No setting: the baseline and its control, for hosts that a roll-out leaves untouched
+    #[value(hide = true)]
+    None,
 }
 
 pub(super) fn run(
@@ -70,7 +77,7 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let gains = |proven: &Proven| match args.arms {
         Arms::Ladder => proven.outcome.gains(WHOLE_PLAN),
-        Arms::Alone => Vec::new(),
+        Arms::Alone | Arms::Plan | Arms::None => Vec::new(),
     };
     signals::stop_on_hangup()?;
     if args.series.runs > 1 {
@@ -91,6 +98,7 @@ pub(super) fn run(
     }
     let place = Place { netns: plan.netns.clone(), root: state.root.clone() };
     let system = System::open(&place)?;
+    let plan = args.rebase.plan(plan, &system, &store)?;
     let ready = plan.check(&system)?;
     let knobs = changed_knobs(&ready);
     if knobs.is_empty() {
@@ -99,6 +107,8 @@ pub(super) fn run(
     let arms = match args.arms {
         Arms::Ladder => ladder_of_plan(&knobs),
         Arms::Alone => each_of_plan(&knobs),
+        Arms::Plan => whole_plan(&knobs),
+        Arms::None => without_plan(),
     };
     let Loaded { inner, wires, mut proof, trial } = match args.program.is_given() {
         true => own_program(args, &plan)?,
@@ -114,7 +124,9 @@ pub(super) fn run(
     let stop = signals::stop_flag();
     let mut session =
         TunedSession::new(inner, wires, plan, TrialSettings::new(system, store, trial, stop));
-    session.try_once()?;
+    if args.arms != Arms::None {
+        session.try_once()?;
+    }
     let arms_word = args.arms.to_possible_value().map(|value| value.get_name().to_owned());
     parameters.extend(arms_word.map(|word| ("arms".to_owned(), word)));
     parameters.extend(args.from.clone().map(|from| ("from".to_owned(), from)));

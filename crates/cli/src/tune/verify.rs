@@ -19,6 +19,8 @@ pub(super) struct VerifyArgs {
     /// The plan; `-` for standard input
     #[arg(value_name = "PLAN|-")]
     plan: PathBuf,
+    #[command(flatten)]
+    rebase: apply::RebaseArgs,
 }
 
 /// Document of `tune verify --json`.
@@ -35,6 +37,7 @@ pub(crate) struct Document {
 pub(super) fn run(context: &Context, state: &StateArgs, args: &VerifyArgs) -> Result<(), Failure> {
     let plan = apply::read(&args.plan)?;
     let system = System::open(&Place { netns: plan.netns.clone(), root: state.root.clone() })?;
+    let plan = args.rebase.plan(plan, &system, &state.store())?;
     let differing = plan.verify(&system)?;
     let settings_count = plan.steps.len();
     let (differing_count, all) = (differing.len(), count(settings_count, "setting"));

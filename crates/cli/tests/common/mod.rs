@@ -7,6 +7,7 @@ pub(crate) mod echo;
 pub(crate) mod group;
 pub(crate) mod rig;
 mod spaces;
+pub(crate) mod star;
 
 use std::collections::BTreeSet;
 use std::fs;

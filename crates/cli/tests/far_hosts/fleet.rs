@@ -1,4 +1,5 @@
-//! `fleet prove --on ssh:HOST`: the experiment runs at that host, and nothing of it stays.
+//! `fleet prove | rollout --on ssh:HOST`: the work is done at that host, and nothing of it stays but a plan that
+//! the user keeps.
 
 use super::*;
 
@@ -33,5 +34,60 @@ fn fleet_proves_on_a_host_by_ssh_and_leaves_nothing_when_it_is_killed() {
     let client = near.holdings();
     drop(near.end_by("KILL", LONG));
     client.assert_gone();
+    sshd.assert_nothing_left();
+}
+
+const PLAN: &str = r#"
+schema = 1
+machine = "of another host"
+profile = "forwarding"
+[[step]]
+knob = "ip-early-demux"
+target = "netns"
+seen = "0"
+value = "0"
+reason = "forwarded packets have no socket here to look up"
+"#;
+
+fn rollout(sshd: &Sshd, plan: &str, args: &[&str]) -> Command {
+    let folder = sshd.data.file("near");
+    let own = ["fleet", "rollout", plan, "--data-dir", &folder];
+    let own = own.into_iter().filter(|word| !word.is_empty());
+    sshd.spaces.near(&own.chain(args.iter().copied()).collect::<Vec<_>>())
+}
+
+#[test]
+fn plan_of_another_host_is_applied_by_ssh_and_kept() {
+    let Some(sshd) = Sshd::start(SYSTEM_PATH) else { return };
+    let listen = format!("{NEAR_IP}:7117");
+    let mut peer = Running::start(sshd.spaces.near(&["peer", "--listen", &listen]));
+    peer.await_stderr("listening on ");
+    let plan = sshd.data.file("plan.toml");
+    fs::write(&plan, PLAN).expect("a plan");
+    let (far, on) = (sshd.far("user", "known"), format!("ssh:root@{FAR_IP}"));
+    let options: Vec<&str> = far[2..].iter().map(String::as_str).collect();
+    let hosts = ["--on", &on, "--stages", "1", "--hold", "1s", "--metric", "rtt p50", "--json"];
+    let peer_at = format!("peer:{listen}");
+    // Too few blocks for a verdict: the plan is not worse.
+    let limits = ["--min-blocks", "6", "--max-blocks", "6", "--trial", "200ms", "--time", "300s"];
+    let load = [&["--", "--far", &peer_at, "--load", "ping"], &limits[..]].concat();
+    let begin = || rollout(&sshd, &plan, &[&hosts[..], &options, &load].concat());
+    let value = || {
+        let file = "/proc/sys/net/ipv4/ip_early_demux";
+        succeed(enter(&sshd.spaces.far, &["cat", file])).trim().to_owned()
+    };
+    let document = json(begin());
+    assert_eq!(document["state"]["name"], "done", "{document:#}");
+    let id = document["id"].as_str().expect("an id");
+    assert_eq!(value(), "0");
+    let refused = fail(begin(), 1);
+    assert!(refused.contains("not begun") && refused.contains("already applied"), "{refused}");
+    assert_eq!(value(), "0", "settings of another roll-out are left alone");
+    succeed(rollout(&sshd, "", &["--resume", id, "--keep"]));
+    let late = fail(rollout(&sshd, "", &["--abort", id]), 2);
+    assert!(late.contains("it is kept"), "{late}");
+    assert_eq!(value(), "0");
+    let journal = sshd.data.file("state/journal");
+    assert!(!std::path::Path::new(&journal).exists(), "the earlier values are forgotten");
     sshd.assert_nothing_left();
 }

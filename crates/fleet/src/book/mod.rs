@@ -7,7 +7,7 @@
 mod agent;
 mod coordinator;
 mod outbox;
-mod sqlite;
+pub(crate) mod sqlite;
 mod state;
 
 use std::path::PathBuf;

@@ -91,7 +91,7 @@ impl SqliteBook {
 }
 
 /// Opens a file of the books, and creates it and its folder if missing.
-pub(super) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Connection, BookError> {
+pub(crate) fn open(path: &Path, synchronous: &str, schema: &str) -> Result<Connection, BookError> {
     let failed =
         |source| BookError::Sqlite { path: path.to_path_buf(), doing: "opening it", source };
     if let Some(folder) = path.parent() {

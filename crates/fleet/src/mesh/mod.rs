@@ -7,6 +7,7 @@ mod rounds;
 mod suspects;
 
 pub use polish::{Cell, Fit, Table, polish};
+pub(crate) use rounds::shuffled;
 pub use rounds::{ALL_PAIRS_MAX, DEGREE, Pair, circle, rounds};
 pub use suspects::{
     CONFIRMING_BLOCKS, Place, Sign, Suspect, confirming_pairs, is_confirmed, suspects,

@@ -61,7 +61,7 @@ pub fn rounds(hosts: usize, degree: Option<usize>, seed: u64, repeat: u64) -> Ve
 }
 
 /// Shuffles by Fisher and Yates.
-pub(super) fn shuffled(mut items: Vec<usize>, random: &mut Random) -> Vec<usize> {
+pub(crate) fn shuffled(mut items: Vec<usize>, random: &mut Random) -> Vec<usize> {
     for at in (1..items.len()).rev() {
         items.swap(at, random.below(at as u64 + 1) as usize);
     }

@@ -166,9 +166,7 @@ pub fn apply(
     let writer = store.begin(&lock, &records)?;
     (options.watch)(Moment::Journaled);
     let mut running = Running { system, entries: &entries, writer, watch: options.watch };
-    let confirm_by_ms = options.confirm_within.map(|within| {
-        boot_clock_ms().saturating_add(u64::try_from(within.as_millis()).unwrap_or(u64::MAX))
-    });
+    let confirm_by_ms = options.confirm_within.map(deadline_ms);
     match running.run(&ready, options.stop, confirm_by_ms) {
         Ok(steps) => Ok(Applied::Done { steps, confirm_by_ms }),
         Err(cause) => Err(roll_back(system, store, &lock, cause)),
@@ -369,7 +367,7 @@ pub enum Confirmation {
 pub fn await_confirmation(
     store: &Store,
     root: Option<&Path>,
-    confirm_by_ms: u64,
+    mut confirm_by_ms: u64,
     stop: &AtomicBool,
     tick: &mut dyn FnMut(u64),
 ) -> Result<Confirmation, ApplyError> {
@@ -387,6 +385,11 @@ pub fn await_confirmation(
         match store.read().map(|journal| journal.map(|journal| journal.phase)) {
             Ok(Some(Phase::Confirmed)) => return Ok(Confirmation::Confirmed),
             Ok(None) => return Ok(Confirmation::Undone),
+            // It was postponed, if need be at the last moment.
+            Ok(Some(Phase::Applied(Some(by_ms)))) if by_ms > confirm_by_ms => {
+                confirm_by_ms = by_ms;
+                continue;
+            }
             Ok(Some(_)) => {}
             // A file that cannot be opened now is retried until the deadline.
             Err(StoreError::File { .. }) if !is_over => {}
@@ -407,6 +410,18 @@ pub fn await_confirmation(
 
 /// Confirms the applied settings.
 pub fn confirm(store: &Store) -> Result<Journal, ApplyError> {
+    answer(store, &Record::Confirmed, Phase::Confirmed)
+}
+
+/// Postpones the rollback of unconfirmed settings: it comes `within` from now. Settings that are confirmed
+/// already stay so.
+pub fn postpone(store: &Store, within: Duration) -> Result<Journal, ApplyError> {
+    let confirm_by_ms = Some(deadline_ms(within));
+    answer(store, &Record::Applied { confirm_by_ms }, Phase::Applied(confirm_by_ms))
+}
+
+/// Records the answer to settings that wait for one.
+fn answer(store: &Store, record: &Record, phase: Phase) -> Result<Journal, ApplyError> {
     let lock = store.lock()?;
     let journal = store.read()?.ok_or(ApplyError::NothingToConfirm)?;
     match journal.phase {
@@ -416,11 +431,16 @@ pub fn confirm(store: &Store) -> Result<Journal, ApplyError> {
         _ => return Err(ApplyError::ConfirmedTooEarly),
     }
     let mut writer = store.resume(&lock, &journal)?;
-    writer.append(&[Record::Confirmed]).map_err(|source: io::Error| {
+    writer.append(std::slice::from_ref(record)).map_err(|source: io::Error| {
         let path = store.journal_file();
         StoreError::File { what: "write", path, source }
     })?;
-    Ok(Journal { phase: Phase::Confirmed, ..journal })
+    Ok(Journal { phase, ..journal })
+}
+
+/// Time on [`boot_clock_ms`] at which `within` has passed.
+fn deadline_ms(within: Duration) -> u64 {
+    boot_clock_ms().saturating_add(u64::try_from(within.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// One step of a journal with its current value.

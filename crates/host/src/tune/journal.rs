@@ -292,6 +292,11 @@ impl Journal {
                 self.phase = Phase::Applied(confirm_by_ms);
                 Ok(())
             }
+            // The deadline is postponed.
+            (Phase::Applied(Some(_)), Record::Applied { confirm_by_ms: Some(by_ms) }) => {
+                self.phase = Phase::Applied(Some(by_ms));
+                Ok(())
+            }
             (Phase::Applied(_), Record::Confirmed) => {
                 self.phase = Phase::Confirmed;
                 Ok(())
@@ -439,6 +444,18 @@ mod tests {
         assert_eq!(phase(10).0, Phase::RollingBack);
         let last = Journal::parse(text(&all).as_bytes()).unwrap().unwrap();
         assert!(last.phase == Phase::RollingBack && last.forgotten == [1].into());
+    }
+
+    #[test]
+    fn deadline_is_that_of_the_last_record_and_is_not_added_later() {
+        let applied = |confirm_by_ms| Record::Applied { confirm_by_ms };
+        let with = |more: &[Record]| {
+            let all: Vec<Record> = records()[..8].iter().chain(more).cloned().collect();
+            Journal::parse(text(&all).as_bytes()).map(|journal| journal.unwrap().phase)
+        };
+        assert!(with(&[applied(Some(99))]).is_ok_and(|phase| phase == Phase::Applied(Some(99))));
+        let after = |record| with(&[Record::Confirmed, record, Record::Ready]);
+        assert!(after(applied(Some(99))).is_err());
     }
 
     #[test]

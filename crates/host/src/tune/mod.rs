@@ -40,7 +40,7 @@ mod value;
 
 pub use apply::{
     Applied, ApplyError, Confirmation, Done, Interruption, Moment, Options, Setting, Unconfirmed,
-    apply, await_confirmation, boot_clock_ms, confirm, settings,
+    apply, await_confirmation, boot_clock_ms, confirm, postpone, settings,
 };
 pub use error::KnobError;
 pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::error::KnobError;
+use super::journal::{Entry, Journal};
 use super::knob::Knob;
 use super::registry;
 use super::system::System;
@@ -222,6 +223,27 @@ impl Plan {
     pub fn digest(&self) -> String {
         let text = toml::to_string(self).expect("a plan is tables of text");
         hex(&Sha256::digest(text.as_bytes())[..8])
+    }
+
+    /// The same settings for this machine and their values of today, whichever machine it was made for and
+    /// whatever they were then. A plan of many hosts needs it.
+    ///
+    /// - `journal`: of the same plan if it is applied: the values before it are those of today.
+    pub fn rebased(mut self, system: &System, journal: Option<&Journal>) -> Self {
+        self.machine = machine_id(system);
+        for step in &mut self.steps {
+            let entry = journal.and_then(|journal| {
+                let is_same =
+                    |entry: &&Entry| entry.knob == step.knob && entry.target == step.target;
+                journal.steps().map(|(_, entry)| entry).find(is_same)
+            });
+            let read = || step.knob().ok().and_then(|knob| knob.read(system, &step.target).ok());
+            // A setting that cannot be read is refused by the checks that follow.
+            if let Some(before) = entry.map(|entry| entry.before.clone()).or_else(read) {
+                step.seen = before;
+            }
+        }
+        self
     }
 
     /// Compares the host with the plan, without changing anything.

@@ -8,6 +8,7 @@ mod line_chart;
 mod mesh;
 mod path;
 mod ratio_chart;
+mod rollout;
 pub mod served;
 mod shell;
 mod svg;
@@ -23,6 +24,7 @@ pub use curve::curve_page;
 pub use feed::feed_page;
 pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
+pub use rollout::rollout_page;
 pub use shell::{STYLE, Shell};
 
 /// Judged metrics that get a chart.

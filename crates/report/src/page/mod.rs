@@ -10,6 +10,7 @@ mod comparison;
 mod curve;
 mod feed;
 mod mesh;
+mod rollout;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, Se
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
 pub use feed::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable};
 pub use mesh::{MeshCell, MeshPage};
+pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub(crate) use steps::{Worth, worth};
 
 /// An experiment.

@@ -4,6 +4,7 @@ mod compare;
 mod curve;
 mod mesh;
 mod pooled;
+mod rollout;
 
 use model::Outcome;
 
@@ -17,6 +18,7 @@ pub use compare::{compare, repeated};
 pub use curve::curve;
 pub use mesh::mesh;
 pub use pooled::pooled;
+pub use rollout::rollout;
 
 /// Judged metrics that get a table.
 const TABLES_MAX: usize = 3;

@@ -1,0 +1,211 @@
+//! Document and page of a roll-out.
+
+use fleet::rollout::{Answer, Draw, Gate, Header, Proof, Row, State};
+use model::pool::PooledMetric;
+use report::page::{RolloutHost, RolloutPage, RolloutStage};
+use report::screen::Tone;
+use report::units;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::context::DOCUMENT;
+
+/// Document of `fleet rollout --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document {
+    schema: u32,
+    id: String,
+    metric: String,
+    seed: u64,
+    state: State,
+    /// Reason for the state.
+    why: String,
+    /// The first reason to roll back, or to pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trigger: Option<String>,
+    stages: Vec<StageDocument>,
+    /// Every transition, oldest first.
+    transitions: Vec<Transition>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct StageDocument {
+    hosts: Vec<String>,
+    /// Untouched hosts that are measured beside it.
+    control: Vec<String>,
+    /// Latest proof; `None` before.
+    proof: Option<Proof>,
+    /// True if the plan was confirmed on its hosts and not rolled back since.
+    has_plan: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Transition {
+    /// State that began.
+    state: State,
+    why: String,
+    /// Answers of hosts in the state before.
+    answers: Vec<HostAnswer>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct HostAnswer {
+    host: String,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+impl Document {
+    pub(super) fn new(header: &Header, draw: &Draw, metric: &str, rows: &[Row]) -> Self {
+        let name = |at: &usize| header.hosts.get(*at).cloned().unwrap_or_default();
+        let names = |hosts: &[usize]| hosts.iter().map(name).collect::<Vec<String>>();
+        let state = rows.last().map_or(State::Planned, |row| row.state);
+        let stages = (0..draw.stages()).map(|stage| StageDocument {
+            hosts: names(draw.stage(stage)),
+            control: names(draw.control(stage)),
+            proof: latest_proof(rows, stage),
+            has_plan: confirmed_stages(state, draw.stages()) > stage,
+        });
+        let answer =
+            |(at, answer): &(usize, Answer)| HostAnswer { host: name(at), answer: answer.clone() };
+        let transition = |row: &Row| Transition {
+            state: row.state,
+            why: row.why.clone(),
+            answers: row.answers.iter().map(answer).collect(),
+        };
+        Document {
+            schema: DOCUMENT,
+            id: header.id.clone(),
+            metric: metric.to_owned(),
+            seed: header.seed,
+            state,
+            why: rows.last().map(|row| row.why.clone()).unwrap_or_default(),
+            trigger: trigger(rows),
+            stages: stages.collect(),
+            transitions: rows.iter().map(transition).collect(),
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// False if it ended in the baseline for a reason of its hosts: the plan was on none of them.
+    pub(super) fn was_begun(&self) -> bool {
+        let is_proving = |of: &Transition| matches!(of.state, State::Proving { .. });
+        self.state != State::RolledBack || self.transitions.iter().any(is_proving)
+    }
+
+    /// Reason for the end, in a sentence.
+    pub(super) fn why(&self) -> &str {
+        match self.state {
+            State::RolledBack | State::Paused { .. } => {
+                self.trigger.as_deref().unwrap_or(&self.why)
+            }
+            _ => &self.why,
+        }
+    }
+
+    pub(super) fn page(&self) -> RolloutPage {
+        let hosts: usize = self.stages.iter().map(|stage| stage.hosts.len()).sum();
+        RolloutPage {
+            subject: format!("Roll-out on {}", units::plural(hosts as u32, "host")),
+            caption: format!("{}, judged by {}, seed {}", self.id, self.metric, self.seed),
+            findings: self.findings(),
+            stages: self.stages.iter().enumerate().map(stage_row).collect(),
+            hosts: self.stages.iter().enumerate().flat_map(host_rows).collect(),
+            steps: self.transitions.iter().map(|of| (of.state.to_string(), of.why.clone())).collect(),
+            remarks: vec![
+                "Each stage is proved on its own hosts, with and without the plan in turn, before the plan stays on \
+                 any of them. The control group is not touched; its drift is its figure over that of the baseline."
+                    .into(),
+                "Until it is confirmed, each host rolls back by itself if it loses contact.".into(),
+            ],
+        }
+    }
+
+    fn findings(&self) -> Vec<(Tone, String)> {
+        let why = self.why();
+        let (tone, text) = match self.state {
+            State::Done => (Tone::Good, "done: every stage has the plan".to_owned()),
+            State::Kept => (Tone::Good, "done and kept: every stage has the plan".to_owned()),
+            State::RolledBack => (Tone::Bad, format!("rolled back: {why}")),
+            State::Stuck { .. } => (Tone::Bad, format!("stuck: {why}")),
+            state => (Tone::Doubt, format!("{state}: {why}")),
+        };
+        vec![(tone, text)]
+    }
+}
+
+/// Number of stages on whose hosts the plan was confirmed.
+fn confirmed_stages(state: State, stages: usize) -> usize {
+    match state {
+        State::Proving { stage }
+        | State::Applying { stage }
+        | State::Holding { stage }
+        | State::Confirming { stage }
+        | State::Paused { stage, .. } => stage,
+        State::Done | State::Kept => stages,
+        _ => 0,
+    }
+}
+
+fn latest_proof(rows: &[Row], stage: usize) -> Option<Proof> {
+    let is_after = |pair: &&[Row]| pair[0].state == State::Proving { stage };
+    let mut proofs = rows.windows(2).filter(is_after).filter_map(|pair| pair[1].proof.as_ref());
+    proofs.next_back().map(|proof| (**proof).clone())
+}
+
+/// Reason of the latest transition that ended the work of the roll-out.
+fn trigger(rows: &[Row]) -> Option<String> {
+    let is_trigger = |pair: &&[Row]| pair[0].state.is_at_work() && !pair[1].state.is_at_work();
+    let ended = rows.windows(2).rfind(is_trigger)?;
+    (!matches!(ended[1].state, State::Done)).then(|| ended[1].why.clone())
+}
+
+fn stage_row((at, stage): (usize, &StageDocument)) -> RolloutStage {
+    let plan = stage.proof.as_ref().and_then(|proof| proof.plan.as_ref());
+    let (verdict, tone) = match stage.proof.as_ref().map(|proof| &proof.gate) {
+        None => ("not proved".to_owned(), Tone::Plain),
+        Some(Gate::Open(why)) => (why.clone(), Tone::Good),
+        Some(Gate::Shut(why)) => (why.clone(), Tone::Bad),
+        Some(Gate::Void(why)) => (why.clone(), Tone::Doubt),
+    };
+    let drift = stage.proof.as_ref().and_then(|proof| proof.control_drift);
+    RolloutStage {
+        name: (at + 1).to_string(),
+        hosts: stage.hosts.len().to_string(),
+        ratio: plan.and_then(figure).unwrap_or_else(|| "–".into()),
+        verdict,
+        control: match drift {
+            Some(drift) => format!("{}, {}", stage.control.len(), units::ratio(drift)),
+            None => stage.control.len().to_string(),
+        },
+        now: if stage.has_plan { "has the plan" } else { "earlier values" }.into(),
+        tone,
+    }
+}
+
+/// Pooled ratio of a stage, or that of its only host.
+fn figure(plan: &PooledMetric) -> Option<String> {
+    let of_line = || match plan.lines.as_slice() {
+        [line] => line.ratio,
+        _ => None,
+    };
+    plan.ratio.or_else(of_line).map(units::ratio)
+}
+
+fn host_rows((at, stage): (usize, &StageDocument)) -> Vec<RolloutHost> {
+    let plan = stage.proof.as_ref().and_then(|proof| proof.plan.as_ref());
+    let row = |host: &String| {
+        let line = plan.and_then(|plan| plan.lines.iter().find(|line| line.host == *host));
+        RolloutHost {
+            host: host.clone(),
+            stage: (at + 1).to_string(),
+            ratio: line.and_then(|line| line.ratio),
+            verdict: line.and_then(|line| line.verdict),
+            why: line.and_then(|line| line.why.clone()),
+        }
+    };
+    stage.hosts.iter().map(row).collect()
+}

@@ -1,0 +1,141 @@
+//! The roll-out that the user asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use fleet::rollout::{Draw, Header, Size};
+use host::tune::Plan;
+use serde::{Deserialize, Serialize};
+
+use super::super::hosts::{Host, HostsArgs};
+use super::super::now_ms;
+use super::super::work::Work;
+use crate::exit::Failure;
+use crate::shared_args::parse_duration;
+use crate::tune::StateArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArgs {
+    /// The plan of settings, as `tune plan` writes it for one of the hosts
+    #[arg(value_name = "PLAN", required_unless_present_any = ["resume", "abort"])]
+    pub(super) plan: Option<PathBuf>,
+    /// Hosts: `netns:NAME` of this machine, `ssh:[USER@]HOST[:PORT]`, and `this`
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', required_unless_present_any = ["resume", "abort"])]
+    on: Vec<Host>,
+    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ssh_option: Vec<String>,
+    /// Hosts that have the plan after each stage: numbers, or shares of all hosts
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1,10%,100%")]
+    stages: Vec<String>,
+    /// Metric that decides: the name of a judged metric of the load, or words of it
+    #[arg(long, value_name = "METRIC", default_value = "rtt p99")]
+    metric: String,
+    /// Refuse a plan that is not shown to be better, in stages of six hosts and more
+    #[arg(long)]
+    wants_gain: bool,
+    /// Time for which a stage keeps the plan, unconfirmed and watched
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    hold: Duration,
+    /// Each host rolls back by itself after this time without contact
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    confirm_within: Duration,
+    /// Seed of the draw of the stages; default: the time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Go on with a roll-out that was paused or whose process ended
+    #[arg(long, value_name = "ID", conflicts_with_all = ["plan", "on", "abort"])]
+    pub(super) resume: Option<String>,
+    /// Roll back every host of a roll-out
+    #[arg(long, value_name = "ID", conflicts_with_all = ["plan", "on", "keep"])]
+    pub(super) abort: Option<String>,
+    /// Once it is done, forget the earlier values: it can no longer be aborted, and another one can begin
+    #[arg(long)]
+    pub(super) keep: bool,
+    /// Also write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArgs,
+    /// Load and limits, as of `tune prove`; `{host}` is replaced by the name of the host
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// Everything but hosts, stages and plan, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Request {
+    pub(super) metric: String,
+    pub(super) wants_gain: bool,
+    pub(super) hold_ms: u64,
+    pub(super) within_ms: u64,
+    pub(super) ssh_options: Vec<String>,
+    /// Folder of journals on this machine.
+    pub(super) state: PathBuf,
+    pub(super) arguments: Vec<String>,
+}
+
+/// Shortest time without contact: a host must be asked three times within it.
+const WITHIN_MIN: Duration = Duration::from_secs(10);
+
+impl RolloutArgs {
+    /// The roll-out for the ledger. Errors: what the user got wrong, before any host is asked.
+    pub(super) fn header(&self) -> Result<(Header, Request), Failure> {
+        let hosts = HostsArgs { on: self.on.clone(), ssh_option: self.ssh_option.clone() };
+        let hosts = hosts.hosts()?;
+        for host in hosts {
+            host.netns()?;
+        }
+        let Some(path) = &self.plan else {
+            return Err(Failure::Usage("name the plan to roll out".into()));
+        };
+        let plan = host::tune::read_plan(path)?;
+        if self.confirm_within < WITHIN_MIN {
+            return Err(Failure::Usage(format!(
+                "--confirm-within is below {} s: a slow host would roll back for no reason",
+                WITHIN_MIN.as_secs()
+            )));
+        }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let request = Request {
+            metric: self.metric.clone(),
+            wants_gain: self.wants_gain,
+            hold_ms: millis(self.hold),
+            within_ms: millis(self.confirm_within),
+            ssh_options: self.ssh_option.clone(),
+            state: std::path::absolute(self.state.folder())?,
+            arguments: self.arguments.clone(),
+        };
+        let load = Work::Measure {
+            plan: String::new(),
+            has_plan: true,
+            arguments: request.arguments.clone(),
+        };
+        load.check()?;
+        let header = Header {
+            id: format!("rollout-{}", now_ms()),
+            hosts: hosts.iter().map(Host::to_string).collect(),
+            stages: self.stages.clone(),
+            seed: self.seed.unwrap_or_else(now_ms),
+            plan: plan.to_text(),
+            request: serde_json::to_string(&request)?,
+        };
+        draw(&header)?;
+        Ok((header, request))
+    }
+}
+
+/// Stages of a roll-out.
+pub(super) fn draw(header: &Header) -> Result<Draw, Failure> {
+    let sizes: Result<Vec<Size>, _> = header.stages.iter().map(|text| text.parse()).collect();
+    let draw = sizes.and_then(|sizes| Draw::new(header.hosts.len(), &sizes, header.seed));
+    draw.map_err(|error| Failure::Usage(format!("--stages: {error}")))
+}
+
+/// Hosts, plan and request of a roll-out, as the ledger has them.
+pub(super) fn read(header: &Header) -> Result<(Vec<Host>, Plan, Request), Failure> {
+    let hosts: Result<Vec<Host>, String> = header.hosts.iter().map(|text| text.parse()).collect();
+    let request = serde_json::from_str(&header.request)?;
+    Ok((hosts.map_err(Failure::failed)?, Plan::parse(&header.plan)?, request))
+}

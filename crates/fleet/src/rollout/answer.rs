@@ -1,0 +1,90 @@
+//! Answers of hosts, and how many of them a stage can do without.
+
+use serde::{Deserialize, Serialize};
+
+/// Answer of a host to one request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "answer", content = "text", rename_all = "kebab-case")]
+pub enum Answer {
+    /// Done, with a remark for the record.
+    Done(String),
+    /// Refused or failed, with the reason; the host has the values from before the request.
+    Failed(String),
+    /// A setting of the plan has another value than the plan's.
+    Drifted(String),
+    /// No answer; the state of the host is unknown.
+    Silent(String),
+}
+
+/// Answers of hosts, each with its place in the list.
+pub type Answers = Vec<(usize, Answer)>;
+
+/// Hosts of a stage below which one silent host is too many.
+const CANARY_MAX: usize = model::pool::HOSTS_MIN - 1;
+
+/// Number of silent hosts that a stage of so many hosts can do without: none of a canary, otherwise one or
+/// 2 %.
+pub fn silent_max(hosts: usize) -> usize {
+    match hosts {
+        0..=CANARY_MAX => 0,
+        _ => (hosts / 50).max(1),
+    }
+}
+
+/// Hosts that the next request leaves out because they are silent. Errors: the reason to roll back.
+///
+/// - `hosts`: number of hosts in the stage, those that were left out before included.
+/// - `silent_before`: those that were left out before.
+pub(super) fn judge(
+    names: &[String],
+    hosts: usize,
+    silent_before: usize,
+    answers: &[(usize, Answer)],
+) -> Result<Vec<usize>, String> {
+    let mut silent = Vec::new();
+    for (host, answer) in answers {
+        let name = names.get(*host).map_or("a host", String::as_str);
+        match answer {
+            Answer::Done(_) => {}
+            Answer::Failed(why) => return Err(format!("{name}: {why}")),
+            Answer::Drifted(why) => {
+                return Err(format!("{name}: changed by another process: {why}"));
+            }
+            Answer::Silent(why) => silent.push((*host, format!("{name} ({why})"))),
+        }
+    }
+    let (count, allowed) = (silent.len() + silent_before, silent_max(hosts));
+    if count > allowed {
+        let newly: Vec<&str> = silent.iter().map(|(_, text)| text.as_str()).collect();
+        let newly = newly.join(", ");
+        return Err(format!(
+            "{count} of {hosts} hosts of the stage are silent, and {allowed} may be: {newly}"
+        ));
+    }
+    Ok(silent.into_iter().map(|(host, _)| host).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canary_needs_every_host_and_a_large_stage_does_without_a_few() {
+        assert_eq!([1, 5, 6, 99, 100, 1000].map(silent_max), [0, 0, 1, 1, 2, 20]);
+        let names: Vec<String> = (0..8).map(|at| format!("h{at}")).collect();
+        let silent = |host| (host, Answer::Silent("no route".into()));
+        assert_eq!(judge(&names, 6, 0, &[silent(3)]), Ok(vec![3]));
+        assert!(judge(&names, 6, 1, &[silent(3)]).unwrap_err().contains("2 of 6"));
+        assert!(judge(&names, 1, 0, &[silent(3)]).unwrap_err().contains("h3 (no route)"));
+    }
+
+    #[test]
+    fn one_failure_or_drift_is_enough() {
+        let names = ["a".to_owned()];
+        let of = |answer| judge(&names, 100, 0, &[(0, answer)]);
+        assert_eq!(of(Answer::Failed("no such knob".into())).unwrap_err(), "a: no such knob");
+        assert!(of(Answer::Drifted("x is 3".into())).unwrap_err().contains("another process"));
+        assert_eq!(of(Answer::Done(String::new())), Ok(vec![]));
+    }
+}

@@ -1,0 +1,21 @@
+//! Staged roll-outs of a plan of settings, with the proof of each stage as the gate.
+//!
+//! [`State::after`] is the machine, [`Conductor`] performs what its states ask for through the traits
+//! [`Hosts`] and [`Ledger`]. A state is in the ledger before anything of it is done, so that a roll-out whose
+//! process was killed goes on from its last row.
+
+mod answer;
+mod conduct;
+mod draw;
+mod gate;
+mod ledger;
+mod sqlite;
+mod state;
+
+pub use answer::{Answer, Answers, silent_max};
+pub use conduct::{Conductor, Hosts};
+pub use draw::{Draw, Size, SizeError};
+pub use gate::{Gate, HURT_SHARE_MAX, Proof, gate};
+pub use ledger::{Header, Ledger, Row};
+pub use sqlite::SqliteLedger;
+pub use state::{Event, State};

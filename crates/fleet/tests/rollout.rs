@@ -1,0 +1,403 @@
+//! The roll-out against simulated hosts under every fault: no host keeps a plan that was not confirmed for it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use wirepath_fleet::book::BookError;
+use wirepath_fleet::rollout::{
+    Answer, Answers, Conductor, Draw, Event, Gate, Hosts, Ledger, Proof, Row, Size, State,
+};
+
+/// Time after which a host rolls back by itself, in requests of all hosts together.
+const SWITCH: u64 = 40;
+/// Times that a host is watched while it holds.
+const WATCHES: usize = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The process that conducts is killed.
+    Kill,
+    /// The host restarts: its settings are those from before the plan.
+    Restart,
+    /// Requests do not reach the host for a while.
+    Lose,
+    /// The host does what is asked, and its answers do not arrive for a while.
+    Mute,
+    /// The plan is worse in the next proof.
+    Worse,
+    /// The control group differs from itself in the next proof.
+    Void,
+    /// The next host to apply cannot.
+    Refuse,
+    /// Another process changes a setting on the host.
+    Drift,
+    /// The user interrupts.
+    Stop,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::Kill,
+    Fault::Restart,
+    Fault::Lose,
+    Fault::Mute,
+    Fault::Worse,
+    Fault::Void,
+    Fault::Refuse,
+    Fault::Drift,
+    Fault::Stop,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    Before,
+    /// Rolled back at this time.
+    Unconfirmed(u64),
+    Confirmed,
+}
+
+#[derive(Debug, Clone)]
+struct Host {
+    setting: Setting,
+    /// Time until which requests are lost, or answers.
+    lost_until: u64,
+    mute_until: u64,
+    has_drifted: bool,
+}
+
+struct World {
+    draw: Draw,
+    hosts: Vec<Host>,
+    rows: Vec<Row>,
+    now: u64,
+    /// Faults by time, each with its host.
+    faults: BTreeMap<u64, (Fault, usize)>,
+    /// Faults of the process that conducts, until it has met them.
+    pending: Vec<Fault>,
+}
+
+#[derive(Debug)]
+struct Killed;
+
+impl From<BookError> for Killed {
+    fn from(_: BookError) -> Self {
+        Killed
+    }
+}
+
+impl World {
+    fn new(hosts: usize, sizes: &[Size], faults: &[(u64, Fault, usize)]) -> RefCell<World> {
+        let host =
+            Host { setting: Setting::Before, lost_until: 0, mute_until: 0, has_drifted: false };
+        let faults = faults.iter().map(|&(at, fault, of)| (at, (fault, of % hosts)));
+        RefCell::new(World {
+            draw: Draw::new(hosts, sizes, 7).expect("growing sizes"),
+            hosts: vec![host; hosts],
+            rows: Vec::new(),
+            now: 0,
+            faults: faults.collect(),
+            pending: Vec::new(),
+        })
+    }
+
+    /// Time passes. Errors: the process was killed.
+    fn tick(&mut self) -> Result<(), Killed> {
+        self.now += 1;
+        let now = self.now;
+        for host in &mut self.hosts {
+            if matches!(host.setting, Setting::Unconfirmed(until) if until < now) {
+                host.setting = Setting::Before;
+            }
+        }
+        self.check();
+        let Some((fault, of)) = self.faults.remove(&now) else { return Ok(()) };
+        match fault {
+            Fault::Kill => return Err(Killed),
+            Fault::Restart => {
+                self.hosts[of].setting = Setting::Before;
+                self.hosts[of].lost_until = now + 5;
+            }
+            Fault::Lose => self.hosts[of].lost_until = now + 30,
+            Fault::Mute => self.hosts[of].mute_until = now + 30,
+            Fault::Drift => self.hosts[of].has_drifted = true,
+            _ => self.pending.push(fault),
+        }
+        Ok(())
+    }
+
+    /// No host has a plan without a row that came before.
+    fn check(&self) {
+        let reached = |state| self.rows.iter().any(|row| row.state == state);
+        for (at, host) in self.hosts.iter().enumerate() {
+            let stage = (0..self.draw.stages()).find(|s| self.draw.stage(*s).contains(&at));
+            let is_allowed = match (host.setting, stage) {
+                (Setting::Before, _) => true,
+                (Setting::Unconfirmed(_), Some(stage)) => reached(State::Applying { stage }),
+                (Setting::Confirmed, Some(stage)) => reached(State::Confirming { stage }),
+                (_, None) => false,
+            };
+            assert!(is_allowed, "host {at}: {:?} with {:#?}", host.setting, self.rows);
+        }
+    }
+
+    fn meets(&mut self, fault: Fault) -> bool {
+        let at = self.pending.iter().position(|pending| *pending == fault);
+        at.map(|at| self.pending.remove(at)).is_some()
+    }
+
+    /// Has a host do something, if the request arrives; its answer may not.
+    fn ask(
+        &mut self,
+        at: usize,
+        work: impl FnOnce(&mut Host, u64) -> Answer,
+    ) -> Result<(usize, Answer), Killed> {
+        self.tick()?;
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        let silent = || Answer::Silent("no answer".into());
+        if host.lost_until > now {
+            return Ok((at, silent()));
+        }
+        let answer = work(host, now);
+        let is_mute = host.mute_until > now;
+        // Killed between the work and its record.
+        self.tick()?;
+        Ok((at, if is_mute { silent() } else { answer }))
+    }
+}
+
+fn done() -> Answer {
+    Answer::Done(String::new())
+}
+
+struct Simulated<'a>(&'a RefCell<World>);
+
+impl Simulated<'_> {
+    fn each(
+        &self,
+        hosts: &[usize],
+        work: impl Fn(&mut Host, u64) -> Answer,
+    ) -> Result<Answers, Killed> {
+        hosts.iter().map(|at| self.0.borrow_mut().ask(*at, &work)).collect()
+    }
+}
+
+impl Hosts for Simulated<'_> {
+    type Error = Killed;
+
+    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
+        Ok((self.each(hosts, |_, _| done())?, vec![Some(1.0); hosts.len()]))
+    }
+
+    fn prove(
+        &mut self,
+        stage: &[usize],
+        _control: &[usize],
+        levels: &[Option<f64>],
+    ) -> Result<(Answers, Proof), Killed> {
+        assert!(!levels.is_empty(), "the baseline survives a kill");
+        let answers = self.each(stage, |_, _| done())?;
+        let mut world = self.0.borrow_mut();
+        let gate = match (world.meets(Fault::Worse), world.meets(Fault::Void)) {
+            (true, _) => Gate::Shut("worse".into()),
+            (_, true) => Gate::Void("odd".into()),
+            _ => Gate::Open("better".into()),
+        };
+        Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
+    }
+
+    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        let refuses = self.0.borrow_mut().meets(Fault::Refuse);
+        self.each(hosts, |host, now| match host.setting {
+            _ if refuses => Answer::Failed("no such queue".into()),
+            Setting::Before => {
+                host.setting = Setting::Unconfirmed(now + SWITCH);
+                done()
+            }
+            // Of a process that was killed: it is not watched any longer.
+            _ => Answer::Failed("settings are already applied".into()),
+        })
+    }
+
+    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        let mut last = Vec::new();
+        for _ in 0..WATCHES {
+            last = self.each(hosts, |host, now| match host.setting {
+                _ if host.has_drifted => Answer::Drifted("x is 3".into()),
+                Setting::Unconfirmed(_) => {
+                    host.setting = Setting::Unconfirmed(now + SWITCH);
+                    done()
+                }
+                _ => Answer::Failed("rolled back by itself".into()),
+            })?;
+        }
+        Ok(last)
+    }
+
+    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        self.each(hosts, |host, _| match host.setting {
+            Setting::Before => Answer::Failed("nothing to confirm".into()),
+            _ => {
+                host.setting = Setting::Confirmed;
+                done()
+            }
+        })
+    }
+
+    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        self.each(hosts, |host, _| {
+            host.setting = Setting::Before;
+            host.has_drifted = false;
+            done()
+        })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.borrow().pending.contains(&Fault::Stop)
+    }
+}
+
+struct Memory<'a>(&'a RefCell<World>);
+
+impl Ledger for Memory<'_> {
+    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+        let killed = |_| BookError::Garbled { path: "".into(), what: "row", why: "killed".into() };
+        self.0.borrow_mut().tick().map_err(killed)?;
+        self.0.borrow_mut().rows.push(row.clone());
+        self.0.borrow_mut().tick().map_err(killed)
+    }
+
+    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+        Ok(self.0.borrow().rows.clone())
+    }
+}
+
+/// Begins or goes on with the roll-out as a new process, to its end or to its own.
+fn process(world: &RefCell<World>, event: Event) -> Result<State, Killed> {
+    let draw = world.borrow().draw.clone();
+    let names: Vec<String> = (0..world.borrow().hosts.len()).map(|at| format!("h{at}")).collect();
+    let is_new = world.borrow().rows.is_empty();
+    // A new process was not interrupted yet.
+    world.borrow_mut().pending.retain(|fault| *fault != Fault::Stop);
+    let (mut hosts, mut ledger) = (Simulated(world), Memory(world));
+    let mut conductor = Conductor::new(&draw, &names, &mut hosts, &mut ledger)?;
+    if !is_new {
+        conductor.take(event, "asked for")?;
+    }
+    conductor.run()
+}
+
+/// Starts processes until the roll-out has ended; `gives_up` aborts what pauses.
+fn to_its_end(world: &RefCell<World>, gives_up: bool) -> State {
+    for _ in 0..200 {
+        match process(world, Event::Resume) {
+            Ok(State::Paused { .. }) if gives_up => {
+                let _may_be_killed = process(world, Event::Abort);
+            }
+            Ok(State::Paused { .. } | State::Stuck { .. }) | Err(Killed) => {}
+            Ok(state) => return state,
+        }
+        // Time until the next process; faults in it are met by the hosts alone.
+        (0..20).for_each(|_| drop(world.borrow_mut().tick()));
+    }
+    panic!("no end: {:#?}", world.borrow().rows.last());
+}
+
+fn let_switches_act(world: &RefCell<World>) {
+    (0..=SWITCH + 1).for_each(|_| drop(world.borrow_mut().tick()));
+}
+
+fn with_plan(world: &RefCell<World>) -> Vec<usize> {
+    let world = world.borrow();
+    (0..world.hosts.len()).filter(|at| world.hosts[*at].setting != Setting::Before).collect()
+}
+
+fn check_end(world: &RefCell<World>, end: State) {
+    let_switches_act(world);
+    let was_worse = world
+        .borrow()
+        .rows
+        .iter()
+        .any(|row| row.proof.as_ref().is_some_and(|proof| matches!(proof.gate, Gate::Shut(_))));
+    match end {
+        State::RolledBack => assert_eq!(with_plan(world), [0; 0], "{:#?}", world.borrow().rows),
+        State::Done => assert!(!was_worse, "{:#?}", world.borrow().rows),
+        other => panic!("{other} is no end"),
+    }
+}
+
+fn sizes() -> Vec<Size> {
+    vec![Size::Hosts(1), Size::Share(0.5), Size::Share(1.0)]
+}
+
+#[test]
+fn without_faults_every_host_has_the_plan() {
+    let world = World::new(8, &sizes(), &[]);
+    assert_eq!(to_its_end(&world, false), State::Done);
+    let_switches_act(&world);
+    assert_eq!(with_plan(&world).len(), 8);
+    assert_eq!(process(&world, Event::Abort).unwrap(), State::RolledBack);
+    assert_eq!(with_plan(&world), [0; 0]);
+    assert!(world.borrow().rows.last().unwrap().answers.len() == 8);
+}
+
+/// Each fault alone at each moment: every state, before and after its row, and between any two hosts.
+#[test]
+fn each_fault_at_each_moment_alone() {
+    let clean = World::new(8, &sizes(), &[]);
+    to_its_end(&clean, false);
+    let moments = clean.borrow().now;
+    let mut ends = BTreeMap::new();
+    for fault in FAULTS {
+        for moment in 1..=moments {
+            let world = World::new(8, &sizes(), &[(moment, fault, moment as usize)]);
+            let end = to_its_end(&world, false);
+            check_end(&world, end);
+            *ends.entry((format!("{fault:?}"), end.to_string())).or_insert(0) += 1;
+        }
+    }
+    let count = |fault: &str, end: &str| ends.get(&(fault.into(), end.into())).copied();
+    assert_eq!(count("Kill", "done"), Some(moments), "a kill alone delays: {ends:?}");
+    assert_eq!(count("Stop", "done"), Some(moments), "so does a pause: {ends:?}");
+    assert!(count("Worse", "rolled back") > Some(0), "{ends:?}");
+    assert!(count("Refuse", "rolled back") > Some(0), "{ends:?}");
+    assert!(count("Drift", "rolled back") > Some(0), "{ends:?}");
+}
+
+#[test]
+fn host_that_is_silent_while_the_plan_is_rolled_back_is_named() {
+    let world = World::new(8, &sizes(), &[]);
+    assert_eq!(to_its_end(&world, false), State::Done);
+    world.borrow_mut().hosts[3].lost_until = u64::MAX;
+    assert_eq!(process(&world, Event::Abort).unwrap(), State::Stuck { stages: 3 });
+    assert!(world.borrow().rows.last().unwrap().why.contains("h3"));
+    assert_eq!(with_plan(&world), [3]);
+    world.borrow_mut().hosts[3].lost_until = 0;
+    assert_eq!(process(&world, Event::Resume).unwrap(), State::RolledBack);
+    assert_eq!(with_plan(&world), [0; 0]);
+}
+
+#[test]
+fn what_is_kept_can_no_longer_be_aborted() {
+    let world = World::new(3, &sizes(), &[]);
+    to_its_end(&world, false);
+    assert_eq!(process(&world, Event::Keep).unwrap(), State::Kept);
+    assert_eq!(process(&world, Event::Abort).unwrap(), State::Kept);
+    assert_eq!(with_plan(&world).len(), 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_host_keeps_a_plan_that_was_not_confirmed_for_it(
+        hosts in 3usize..14,
+        faults in prop::collection::vec((1u64..400, select(&FAULTS[..]), 0usize..14), 0..8),
+        gives_up: bool,
+    ) {
+        let world = World::new(hosts, &sizes(), &faults);
+        let end = to_its_end(&world, gives_up);
+        check_end(&world, end);
+    }
+}

@@ -1,0 +1,63 @@
+//! A staged roll-out, in a terminal.
+
+use super::Style;
+use crate::page::{RolloutHost, RolloutPage, RolloutStage};
+use crate::screen::{Cell, Column, Screen, Tone};
+
+/// Formats a roll-out: its end, its stages, its hosts and every transition.
+pub fn rollout(page: &RolloutPage, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    screen.heading(&page.subject);
+    screen.paragraph("", &page.caption, Tone::Dim);
+    for (tone, finding) in &page.findings {
+        screen.paragraph("", finding, *tone);
+    }
+    screen.blank();
+    let stages = [
+        Column::right("stage").keep(),
+        Column::right("hosts").keep(),
+        Column::right("ratio").keep(),
+        Column::left("proof").keep(),
+        Column::left("control"),
+        Column::left("now").keep(),
+    ];
+    screen.table(&stages, page.stages.iter().map(stage).collect());
+    screen.blank();
+    let hosts = [
+        Column::left("host").keep(),
+        Column::right("stage").keep(),
+        Column::right("ratio").keep(),
+        Column::left("verdict").keep(),
+    ];
+    screen.table(&hosts, page.hosts.iter().map(host).collect());
+    screen.blank();
+    for (state, why) in &page.steps {
+        screen.paragraph("", &format!("{state}: {why}"), Tone::Dim);
+    }
+    screen.blank();
+    for remark in &page.remarks {
+        screen.paragraph("", remark, Tone::Dim);
+    }
+    screen.finish()
+}
+
+fn stage(stage: &RolloutStage) -> Vec<Cell> {
+    vec![
+        Cell::plain(&stage.name),
+        Cell::plain(&stage.hosts),
+        Cell::plain(&stage.ratio),
+        Cell::toned(&stage.verdict, stage.tone),
+        Cell::plain(&stage.control),
+        Cell::plain(&stage.now),
+    ]
+}
+
+fn host(host: &RolloutHost) -> Vec<Cell> {
+    let (text, tone) = host.outcome();
+    vec![
+        Cell::plain(&host.host),
+        Cell::plain(&host.stage),
+        Cell::plain(host.ratio()),
+        Cell::toned(text, tone),
+    ]
+}
