@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use host::net::{self, ethtool};
 use io::XdpMode;
-use io::forward::{FastSpec, Pool, PortSpec, TunnelFrames, TunnelId, open_fast_ports, open_port};
+use io::forward::{
+    FastSpec, Pool, PortSpec, TunnelCarrier, TunnelFrames, TunnelId, open_fast_ports, open_port,
+};
 use lab::{End, PairSpec, Triple};
 use wirepath_forward::decap::DecapSpec;
 use wirepath_forward::encap::{Encap, Mark, Place};
@@ -25,6 +27,8 @@ use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
 #[path = "forward/domains.rs"]
 mod domains;
+#[path = "forward/esp.rs"]
+mod esp;
 #[path = "forward/fast.rs"]
 mod fast;
 #[path = "forward/gateway.rs"]
@@ -202,6 +206,7 @@ fn forwarding_by<T>(
         rules: RulesSpec {
             encaps: vec![encap(lab, tunnel)],
             vlans: Vec::new(),
+            associations: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),

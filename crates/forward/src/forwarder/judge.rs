@@ -8,6 +8,7 @@ use wire::{ethernet, flow};
 
 use super::counts::add;
 use super::fast::FastTable;
+use super::protect::note_position;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
 use crate::domain::{self, Domains, Members, Tag};
 use crate::encap::{EncapDrop, Mark, Place};
@@ -107,16 +108,23 @@ impl Forwarder<'_> {
         }
         let Some(rules) = rules.as_deref() else { return };
         let first_sequence = (token.ticket() as u32).wrapping_mul(BATCH_FRAMES_MAX as u32);
+        let first_position = token.first_position();
         let mut held_at = held.0.iter_mut().zip(targets).enumerate();
         token.judge(|frame| {
             let Some((at, (taken, target))) = held_at.next() else { return Verdict::Drop };
             let sequence = first_sequence.wrapping_add(at as u32);
+            let position = first_position + at as u64;
             if !self.tuning.work.is_none() {
                 *worked = self.tuning.work.spin(*worked);
             }
             let tunnel = match target {
                 Target::Drop => return Verdict::Drop,
-                Target::Flood => return Verdict::Forward(frame.in_class(FLOOD)),
+                Target::Flood => {
+                    if let Some(taken) = taken.as_mut().filter(|_| !rules.protection.is_empty()) {
+                        note_position(taken.bytes(), place_of(frame), position);
+                    }
+                    return Verdict::Forward(frame.in_class(FLOOD));
+                }
                 Target::Tunnel(tunnel) => tunnel,
             };
             let Some(encap) = rules.encaps.get(usize::from(tunnel)) else { return Verdict::Drop };
@@ -147,9 +155,20 @@ impl Forwarder<'_> {
             }
             match encap.prepend(bytes, place, mark) {
                 // Dropping `original` frees the buffer of a copied frame.
-                Ok(whole) => {
-                    Verdict::Forward(Frame::new(index, whole.at as u16, whole.len as u16, class))
-                }
+                Ok(whole) => match self.seal(rules, tunnel.into(), bytes, whole, position) {
+                    Some(whole) => Verdict::Forward(Frame::new(
+                        index,
+                        whole.at as u16,
+                        whole.len as u16,
+                        class,
+                    )),
+                    None => {
+                        if let Some(original) = original {
+                            *taken = original;
+                        }
+                        Verdict::Drop
+                    }
+                },
                 Err(reason) => {
                     add(&self.counts.encap_drops[reason.index()]);
                     if reason == EncapDrop::TooBig {
@@ -242,7 +261,8 @@ impl Forwarder<'_> {
         token.judge(|frame| {
             let Some(mut taken) = self.pool.claim(frame.index()) else { return Verdict::Drop };
             let bytes = taken.bytes();
-            let verdict = match rules.decap.open(bytes, place_of(frame)) {
+            let opened = self.open(&rules, bytes, place_of(frame));
+            let verdict = match opened {
                 Ok(inner)
                     if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
                 {
@@ -271,10 +291,7 @@ impl Forwarder<'_> {
                         }
                     }
                 }
-                Err(reason) => {
-                    add(&self.counts.decap_drops[reason.index()]);
-                    Verdict::Drop
-                }
+                Err(()) => Verdict::Drop,
             };
             taken.park();
             verdict

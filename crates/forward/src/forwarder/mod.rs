@@ -8,6 +8,7 @@ mod counts;
 mod egress;
 mod fast;
 mod judge;
+mod protect;
 mod replies;
 mod spec;
 mod work;
@@ -27,6 +28,7 @@ use wire::flow;
 use super::decap::Decap;
 use super::domain::Domains;
 use super::encap::{Encap, Place};
+use super::esp::Protection;
 use super::fdb::{Fdb, Port};
 use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
 use super::pmtu::Limiter;
@@ -96,6 +98,7 @@ struct Table {
 struct Rules {
     encaps: Vec<Encap>,
     domains: Domains,
+    protection: Protection,
     decap: Decap,
     learns: bool,
     classifier: Classifier,
@@ -106,11 +109,12 @@ struct Rules {
 
 impl From<RulesSpec> for Rules {
     fn from(spec: RulesSpec) -> Rules {
-        let RulesSpec { encaps, vlans, decap, learns, classifier, policer } = spec;
+        let RulesSpec { encaps, vlans, associations, decap, learns, classifier, policer } = spec;
         let has_sequence = encaps.iter().any(Encap::has_sequence);
         let domains = Domains::new(encaps.len(), &vlans);
+        let protection = Protection::new(associations);
         let decap = Decap::new(decap);
-        Rules { encaps, domains, decap, learns, classifier, policer, has_sequence }
+        Rules { encaps, domains, protection, decap, learns, classifier, policer, has_sequence }
     }
 }
 
@@ -148,7 +152,8 @@ pub struct Worker<'a> {
 impl<'p> Forwarder<'p> {
     /// Connects the port of plain frames to the port of the tunnels.
     ///
-    /// Errors: `spec.order` is out of range, or no file descriptor is free.
+    /// Errors: `spec.order` is out of range, an encrypted tunnel has a fast path, or no file descriptor is
+    /// free.
     pub fn new(
         pool: &'p Pool,
         port: IoPort<'p>,
@@ -157,6 +162,9 @@ impl<'p> Forwarder<'p> {
     ) -> Result<Forwarder<'p>, ForwarderError> {
         let counts = Arc::new(Counts::default());
         let rules = Arc::new(Rules::from(spec.rules));
+        if spec.fast.is_some() && !rules.protection.is_empty() {
+            return Err(ForwarderError::FastEncryption);
+        }
         let sockets_of = |rx: &PortRx<'p>| -> std::io::Result<Vec<OwnedFd>> {
             rx.sockets().map(|socket| socket.try_clone_to_owned()).collect()
         };

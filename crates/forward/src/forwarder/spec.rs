@@ -1,9 +1,12 @@
 //! Configuration of a forwarder.
 
+use std::sync::Arc;
+
 use io::forward::FastPath;
 
 use crate::decap::DecapSpec;
 use crate::encap::Encap;
+use crate::esp::Association;
 use crate::fdb::Fdb;
 use crate::order::{BATCH_FRAMES_MAX, OrderError, OrderSpec};
 use crate::qos::{Classifier, Shaper};
@@ -35,6 +38,9 @@ pub struct RulesSpec {
     pub encaps: Vec<Encap>,
     /// By tunnel: the VLAN of the port that it carries, see [`crate::domain`]; missing ones are `None`.
     pub vlans: Vec<Option<u16>>,
+    /// By tunnel: its encryption; missing ones are `None`. Not with a fast path, whose programs send in
+    /// clear.
+    pub associations: Vec<Option<Arc<Association>>>,
     /// Configuration of decapsulation.
     pub decap: DecapSpec,
     /// True to learn addresses.
@@ -87,6 +93,9 @@ pub enum ForwarderError {
     /// Invalid order specification.
     #[error(transparent)]
     Order(#[from] OrderError),
+    /// XDP programs would send the packets of an encrypted tunnel in clear.
+    #[error("the fast path cannot encrypt; forward encrypted tunnels without it")]
+    FastEncryption,
     /// No file descriptor is free.
     #[error("cannot duplicate the socket of a port")]
     Descriptor(#[source] std::io::Error),

@@ -318,6 +318,7 @@ fn rules(
     Ok(RulesSpec {
         encaps,
         vlans: config.vlans(),
+        associations: Vec::new(),
         decap: config.decap(),
         learns: config.learns,
         classifier: config.classifier(),

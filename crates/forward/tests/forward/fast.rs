@@ -411,6 +411,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
     let rules = |encap: &Encap| RulesSpec {
         encaps: vec![encap.clone()],
         vlans: Vec::new(),
+        associations: Vec::new(),
         decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
         learns: true,
         classifier: Classifier::new(0),

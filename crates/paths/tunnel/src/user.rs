@@ -204,6 +204,7 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
         rules: RulesSpec {
             encaps: vec![encap],
             vlans: Vec::new(),
+            associations: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),

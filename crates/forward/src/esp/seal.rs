@@ -1,0 +1,175 @@
+//! Encryption of a packet.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::{checksum, ethernet, ipv4, ipv6, udp};
+
+use super::{Framing, HEADER_BYTES, IV_BYTES, Key, PROTOCOL, TAG_BYTES, TRAILER_BYTES};
+use crate::encap::Place;
+
+/// Reason for a packet that is not encrypted, and therefore dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// No room in front of the packet or behind it, or no IP packet.
+    #[error("no room for the headers of ESP")]
+    NoRoom,
+    /// The sequence number is not reserved yet in the key's state file.
+    #[error("the sequence number is not reserved yet")]
+    Unreserved,
+    /// All sequence numbers of the key have been used.
+    #[error("all sequence numbers of the key have been used")]
+    Exhausted,
+}
+
+impl SealError {
+    /// All reasons, in the order of [`Self::index`].
+    pub const ALL: [SealError; 3] =
+        [SealError::NoRoom, SealError::Unreserved, SealError::Exhausted];
+
+    /// Index in [`Self::ALL`], for an array of counters.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of its counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            SealError::NoRoom => "esp_no_room",
+            SealError::Unreserved => "esp_unreserved",
+            SealError::Exhausted => "esp_exhausted",
+        }
+    }
+}
+
+/// Encrypts the packets of one direction of a tunnel, on any number of threads.
+#[derive(Debug)]
+pub struct Sender {
+    key: Key,
+    framing: Framing,
+    first: u64,
+    /// Least number that may not be used yet.
+    limit: AtomicU64,
+    /// One above the highest number used.
+    next: AtomicU64,
+}
+
+impl Sender {
+    /// - `first`: number of the packet at position 0, at least 1.
+    /// - `limit`: see [`Self::reserve`].
+    pub fn new(key: Key, framing: Framing, first: u64, limit: u64) -> Sender {
+        let limit = AtomicU64::new(limit);
+        Sender { key, framing, first, limit, next: AtomicU64::new(first) }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Highest number of a key. One less than the last, so that no number wraps.
+    pub fn sequence_max(&self) -> u64 {
+        if self.key.is_extended() { u64::MAX - 1 } else { u64::from(u32::MAX) - 1 }
+    }
+
+    /// One above the highest number used.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Allows all numbers below `limit`, which no later start uses.
+    pub fn reserve(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Encrypts a packet. Returns the place of the whole.
+    ///
+    /// - `whole`: an Ethernet header without tags, an IP header without options, and a payload, with room
+    ///   in front and behind ([`super::SHIFT_BYTES_MAX`], [`super::TAIL_BYTES_MAX`]).
+    /// - `position`: different for each packet of this sender. Sending in ascending order keeps the
+    ///   receiver's window small.
+    ///
+    /// On an error the packet is dropped; none leaves in clear.
+    pub fn seal(&self, buffer: &mut [u8], whole: Place, position: u64) -> Result<Place, SealError> {
+        let sequence = self.first.saturating_add(position);
+        if sequence > self.sequence_max() {
+            return Err(SealError::Exhausted);
+        }
+        if sequence >= self.limit.load(Ordering::Relaxed) {
+            return Err(SealError::Unreserved);
+        }
+        let place = self.write(buffer, whole, sequence).ok_or(SealError::NoRoom)?;
+        self.next.fetch_max(sequence + 1, Ordering::Relaxed);
+        Ok(place)
+    }
+
+    fn write(&self, buffer: &mut [u8], whole: Place, sequence: u64) -> Option<Place> {
+        let shift = self.framing.shift_bytes();
+        let at = whole.at.checked_sub(shift)?;
+        let end = whole.at.checked_add(whole.len)?;
+        let packet = buffer.get(whole.at..end)?;
+        let ip_bytes = match packet.get(ethernet::HEADER_BYTES)? >> 4 {
+            4 => ipv4::HEADER_BYTES_MIN,
+            6 => ipv6::HEADER_BYTES,
+            _ => return None,
+        };
+        let headers_bytes = ethernet::HEADER_BYTES + ip_bytes;
+        let text_at = whole.at + headers_bytes;
+        let payload_bytes = end.checked_sub(text_at)?;
+        let padding = (payload_bytes + TRAILER_BYTES).wrapping_neg() & 3;
+        let text_end = end + padding + TRAILER_BYTES;
+        let next = next_header(&buffer[whole.at..text_at], ip_bytes);
+        let tail = buffer.get_mut(end..text_end + TAG_BYTES)?;
+        for (byte, number) in tail.iter_mut().zip(1..).take(padding) {
+            *byte = number;
+        }
+        tail[padding] = padding as u8;
+        tail[padding + 1] = next;
+        let iv = sequence.to_be_bytes();
+        let tag = self.key.seal(sequence, iv, &mut buffer[text_at..text_end])?;
+        buffer[text_end..text_end + TAG_BYTES].copy_from_slice(&tag);
+        buffer.copy_within(whole.at..text_at, at);
+        let gap_at = at + headers_bytes;
+        let carried_bytes = text_end + TAG_BYTES - gap_at;
+        let (udp_header, esp) =
+            buffer[gap_at..text_at].split_at_mut(shift - HEADER_BYTES - IV_BYTES);
+        esp[..4].copy_from_slice(&self.key.spi().to_be_bytes());
+        esp[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
+        esp[8..].copy_from_slice(&iv);
+        let protocol = match self.framing {
+            Framing::Ip => PROTOCOL,
+            Framing::Udp { port } => {
+                udp_header.fill(0);
+                udp_header[udp::SRC_PORT_OFFSET..][..2].copy_from_slice(&port.to_be_bytes());
+                udp_header[udp::DST_PORT_OFFSET..][..2].copy_from_slice(&port.to_be_bytes());
+                let len = u16::try_from(carried_bytes).ok()?;
+                udp_header[udp::LEN_OFFSET..][..2].copy_from_slice(&len.to_be_bytes());
+                ipv4::PROTOCOL_UDP
+            }
+        };
+        let ip = &mut buffer[at + ethernet::HEADER_BYTES..gap_at];
+        set_payload(ip, protocol, carried_bytes)?;
+        Some(Place { at, len: headers_bytes + carried_bytes })
+    }
+}
+
+/// Protocol of an IP packet's payload.
+fn next_header(headers: &[u8], ip_bytes: usize) -> u8 {
+    let ip = &headers[ethernet::HEADER_BYTES..];
+    if ip_bytes == ipv6::HEADER_BYTES { ip[ipv6::NEXT_OFFSET] } else { ip[ipv4::PROTOCOL_OFFSET] }
+}
+
+/// Writes protocol, length and checksum of an IP header. `None` if the length has more than 16 bits.
+pub(super) fn set_payload(ip: &mut [u8], protocol: u8, payload_bytes: usize) -> Option<()> {
+    if ip.first()? >> 4 == 6 {
+        *ip.get_mut(ipv6::NEXT_OFFSET)? = protocol;
+        let len = u16::try_from(payload_bytes).ok()?;
+        ip.get_mut(ipv6::PAYLOAD_OFFSET..)?.first_chunk_mut().map(|to| *to = len.to_be_bytes())
+    } else {
+        let total = u16::try_from(ip.len() + payload_bytes).ok()?;
+        *ip.get_mut(ipv4::PROTOCOL_OFFSET)? = protocol;
+        ip.get_mut(ipv4::TOTAL_OFFSET..)?.first_chunk_mut().map(|to| *to = total.to_be_bytes())?;
+        ip.get_mut(ipv4::CHECKSUM_OFFSET..)?.first_chunk_mut().map(|to| *to = [0_u8; 2])?;
+        let sum = checksum::checksum(ip).to_be_bytes();
+        ip.get_mut(ipv4::CHECKSUM_OFFSET..)?.first_chunk_mut().map(|to| *to = sum)
+    }
+}
