@@ -1,6 +1,7 @@
 //! The trait of all engines and their settings.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,10 @@ pub struct EngineSpec {
     pub all_queues: bool,
     /// Whose time stamps arrivals carry.
     pub stamps: Stamps,
+    /// Pinned map of AF_XDP sockets of an XDP program that is attached already; `None` for a program of our
+    /// own (AF_XDP only). A path of this host: no peer gets it, or takes it from a peer.
+    #[serde(skip)]
+    pub xsk_map: Option<PathBuf>,
 }
 
 impl EngineSpec {
@@ -104,6 +109,7 @@ impl EngineSpec {
             multi_buffer: false,
             all_queues: false,
             stamps: Stamps::Off,
+            xsk_map: None,
         }
     }
 

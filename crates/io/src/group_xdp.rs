@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use sys::bpf::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, SocketFilter, XdpMode};
 use sys::xsk::{Bind, Copying, Frames, Socket, Then};
@@ -10,6 +11,7 @@ use wire::frame;
 
 use crate::IoError;
 use crate::multicast::{Group, GroupDatagram};
+use crate::redirect::Redirect;
 use crate::xdp::take_stamp;
 
 const RING_ENTRIES: u32 = 2048;
@@ -21,7 +23,7 @@ const SMALL_PACKET_BYTES_MAX: u32 = 2048 - 256;
 const ETHERNET_BYTES: u32 = 18;
 
 /// Interface whose groups are received past the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPort {
     pub mtu_bytes: u32,
     /// Receive queues in use, at most [`poll::FDS_MAX`].
@@ -30,20 +32,24 @@ pub struct GroupPort {
     pub mode: XdpMode,
     /// Datagrams taken from a queue at a time.
     pub batch: usize,
+    /// Pinned map of AF_XDP sockets of a program that is attached already; `None` for one of our own.
+    pub xsk_map: Option<PathBuf>,
 }
 
-/// Receives one or two groups of one interface. Datagrams carry the time at which the XDP program ran.
+/// Receives one or two groups of one interface. Datagrams carry the time at which our XDP program
+/// ran; a program of another process stamps none.
 #[derive(Debug)]
 pub struct XdpGroups {
     // Field order is drop order: the program is detached before the sockets close, so that no frame is
     // redirected to a closed socket.
-    filter: SocketFilter,
+    filter: Redirect,
     sockets: Vec<Socket>,
     /// Hold the memberships. Datagrams that still reach the stack are dropped and counted here.
     members: Vec<UdpSocket>,
     groups: Vec<Group>,
     batch: usize,
-    tai_offset_ns: i64,
+    /// `None` if the program does not stamp.
+    tai_offset_ns: Option<i64>,
     taken_counts: [u64; FEED_GROUPS_MAX],
 }
 
@@ -67,12 +73,10 @@ impl XdpGroups {
             source: group.source,
         };
         let named: Vec<_> = groups.iter().map(named).collect();
-        let mut filter = SocketFilter::for_feed(&named, queues)?;
+        let load = || Ok(SocketFilter::for_feed(&named, queues)?);
+        let mut filter = Redirect::open(port.xsk_map.as_deref(), load)?;
         let sockets = open_sockets(*ifindex, ifname, port, queues)?;
-        for (queue, socket) in (0..).zip(&sockets) {
-            filter.insert_socket(queue, socket.as_fd())?;
-        }
-        filter.attach(*ifindex, port.mode)?;
+        filter.start(*ifindex, port.mode, (0..).zip(sockets.iter().map(AsFd::as_fd)))?;
         // Last: what arrives from here on finds the program.
         let members = groups.iter().map(Group::join_dropping).collect::<Result<_, _>>()?;
         Ok(XdpGroups {
@@ -81,7 +85,7 @@ impl XdpGroups {
             members,
             groups: groups.to_vec(),
             batch: port.batch.max(1),
-            tai_offset_ns: clock::tai_offset_ns(),
+            tai_offset_ns: port.xsk_map.is_none().then(clock::tai_offset_ns),
             taken_counts: [0; FEED_GROUPS_MAX],
         })
     }
@@ -90,9 +94,10 @@ impl XdpGroups {
     /// the index of the group, too.
     pub fn take(&mut self, each: &mut impl FnMut(usize, GroupDatagram<'_>)) -> usize {
         let XdpGroups { sockets, groups, batch, tai_offset_ns, taken_counts, .. } = self;
+        let front_bytes = if tai_offset_ns.is_some() { FEED_STAMP_BYTES } else { 0 };
         let mut taken = 0;
         for socket in sockets {
-            let took = socket.rx_take_from(FEED_STAMP_BYTES as u32, *batch, |bytes, _| {
+            let took = socket.rx_take_from(front_bytes as u32, *batch, |bytes, _| {
                 if let Some((at, datagram)) = parse(bytes, groups, *tai_offset_ns) {
                     taken_counts[at] += 1;
                     each(at, datagram);
@@ -130,7 +135,12 @@ impl XdpGroups {
         let most: u64 = self.sockets.iter().map(counted).sum();
         let redirected = match most {
             0 => 0,
-            _ => self.filter.redirected_by_group().map_or(0, |counts| counts[group]),
+            _ => match (&self.filter, self.filter.redirected_by_group()) {
+                (_, Some(counts)) => counts[group],
+                // Another's program counts nothing: the rings' losses are all of this group.
+                (Redirect::Pinned { .. }, None) => most.saturating_add(self.taken_counts[group]),
+                (Redirect::Own(_), None) => 0,
+            },
         };
         let in_rings = redirected.saturating_sub(self.taken_counts[group]).min(most);
         let passed = socket::drop_count(self.members[group].as_fd()).unwrap_or(0);
@@ -183,10 +193,15 @@ fn open_sockets(
 fn parse<'a>(
     bytes: &'a mut [u8],
     groups: &[Group],
-    tai_offset_ns: i64,
+    tai_offset_ns: Option<i64>,
 ) -> Option<(usize, GroupDatagram<'a>)> {
-    let (front, frame) = bytes.split_at_mut_checked(FEED_STAMP_BYTES)?;
-    let stamp_ns = take_stamp(front, tai_offset_ns);
+    let (stamp_ns, frame) = match tai_offset_ns {
+        Some(offset_ns) => {
+            let (front, frame) = bytes.split_at_mut_checked(FEED_STAMP_BYTES)?;
+            (take_stamp(front, offset_ns), frame)
+        }
+        None => (None, bytes),
+    };
     let (meta, payload) = frame::udp_payload(frame).ok()?;
     let (IpAddr::V4(src_ip), IpAddr::V4(dst_ip)) = (meta.src_ip, meta.dst_ip) else { return None };
     let to = SocketAddrV4::new(dst_ip, meta.dst_port);

@@ -11,6 +11,7 @@ mod frames;
 mod group_xdp;
 pub mod multicast;
 mod packet;
+mod redirect;
 
 mod udp;
 mod xdp;

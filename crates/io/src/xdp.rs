@@ -16,6 +16,7 @@ use crate::engine::{
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
+use crate::redirect::Redirect;
 use crate::udp::{NAP, hold_port};
 
 /// Entries of the RX and TX rings.
@@ -32,7 +33,7 @@ const FINISH_KICKS: usize = 2000;
 pub struct XdpEngine {
     // Field order is drop order: the program is detached before the socket closes, so that no frame
     // is redirected to a closed socket.
-    filter: Option<Arc<SocketFilter>>,
+    filter: Option<Arc<Redirect>>,
     /// In front of zero-copy sockets that only send: Intel's drivers send only with a program.
     _passing: Option<Arc<PassProgram>>,
     socket: Socket,
@@ -120,7 +121,9 @@ impl XdpEngine {
                 })?
                 .into_iter();
         let had_carrier = sys::socket::has_carrier(local.ifindex) == Some(true);
-        let mut filter = role.receives().then(|| load_filter(spec, local)).transpose()?;
+        let open_filter = || Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local));
+        let mut filter = role.receives().then(open_filter).transpose()?;
+        let first_queue = queues.start;
         let mut sockets: Vec<Socket> = Vec::with_capacity(queues.len());
         for queue in queues {
             let Some(frames) = shares.next() else { break };
@@ -152,18 +155,18 @@ impl XdpEngine {
                     source,
                 })?;
             }
-            if let Some(filter) = &filter {
-                filter.insert_socket(queue, socket.as_fd())?;
-            }
             sockets.push(socket);
         }
         // Before the program: it must not take datagrams from another program that has the port.
         let mut port = role.receives().then(|| hold_port(local, local.port)).transpose()?;
         if let Some(filter) = filter.as_mut() {
-            filter.attach(local.ifindex, spec.xdp_mode)?;
+            let sockets = (first_queue..).zip(sockets.iter().map(AsFd::as_fd));
+            filter.start(local.ifindex, spec.xdp_mode, sockets)?;
         }
         let filter = filter.map(Arc::new);
-        let only_sends = filter.is_none() && sockets.iter().any(Socket::is_zero_copy);
+        // A program that is attached already serves as well.
+        let has_program = filter.is_some() || spec.xsk_map.is_some();
+        let only_sends = !has_program && sockets.iter().any(Socket::is_zero_copy);
         let passing = only_sends.then(|| attach_passing(spec, local)).transpose()?.map(Arc::new);
         if had_carrier {
             wait_for_carrier(local, CARRIER_WAIT)?;
@@ -251,7 +254,8 @@ impl XdpEngine {
 /// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
 fn stamped_group(spec: &EngineSpec, local: &Local) -> Option<FeedGroup> {
     let IpAddr::V4(address) = local.ip else { return None };
-    let is_stamped = spec.stamps == Stamps::Software && address.is_multicast();
+    let is_own = spec.xsk_map.is_none();
+    let is_stamped = spec.stamps == Stamps::Software && address.is_multicast() && is_own;
     is_stamped.then_some(FeedGroup { address, port: local.port, source: None })
 }
 
@@ -393,8 +397,13 @@ impl Engine for XdpEngine {
             return report;
         }
         let zero_copy = self.socket.is_zero_copy();
-        let mode = if self.mode == XdpMode::Native { "native" } else { "skb" };
         let copying = if zero_copy { "zero-copy" } else { "copy" };
+        let program = self.filter.as_ref().and_then(|filter| filter.program());
+        let mode = match (program, self.mode) {
+            (Some(program), _) => format!("by {program}"),
+            (None, XdpMode::Native) => "native".into(),
+            (None, XdpMode::Skb) => "skb".into(),
+        };
         report.mode.push(("xdp".into(), format!("{mode}, {copying}")));
         if self.asked == Copying::PreferZeroCopy && !zero_copy {
             let ifname = &self.socket.bound_to().ifname;
@@ -429,7 +438,7 @@ impl Engine for XdpEngine {
         }
         // All engines of a port share the program.
         let filter = self.filter.as_ref().filter(|_| self.port.is_some());
-        if let Some(counts) = filter.and_then(|f| f.counts().ok()) {
+        if let Some(counts) = filter.and_then(|f| f.counts()) {
             report.counters.push(("xdp_redirected_count".into(), counts.redirected));
             report.counters.push(("xdp_passed_count".into(), counts.passed));
             report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));

@@ -51,6 +51,9 @@ pub(crate) struct ListenArgs {
     /// Where the XDP program runs; default: in the stack
     #[arg(long, value_enum)]
     mode: Option<XdpMode>,
+    /// Receive through the XDP program that is attached already: its map of AF_XDP sockets, pinned in a bpffs
+    #[arg(long, value_name = "PATH", conflicts_with = "mode")]
+    xsk_map: Option<PathBuf>,
     /// Whose time stamps begin kernel→app (UDP sockets); AF_XDP has those of its XDP program
     #[arg(long, value_enum)]
     stamps: Option<Stamps>,
@@ -212,8 +215,13 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
     };
     let limits =
         Limits { hold_ns: hold.as_nanos() as u64, from_one: args.from_start, ..Limits::default() };
+    let groups = args.groups.groups()?;
+    if args.xsk_map.is_some() && groups.iter().any(|group| group.ifindex != groups[0].ifindex) {
+        let why = "--xsk-map is the map of one interface; give both groups the same -i";
+        return Err(Failure::Usage(why.into()));
+    }
     Ok(Plan {
-        groups: args.groups.groups()?,
+        groups,
         receive_by: receive_by(args)?,
         tuning: GroupTuning {
             receive_buffer_bytes: args.receive_buffer,
@@ -242,9 +250,10 @@ fn plan(args: &ListenArgs) -> Result<Plan, Failure> {
 /// Errors: an option of the other engine.
 fn receive_by(args: &ListenArgs) -> Result<ReceiveBy, Failure> {
     if args.engine == ListenEngine::Udp {
-        return match args.mode {
-            Some(_) => Err(Failure::Usage("--mode needs --engine xdp".into())),
-            None => Ok(ReceiveBy::Sockets),
+        return match (args.mode, &args.xsk_map) {
+            (Some(_), _) => Err(Failure::Usage("--mode needs --engine xdp".into())),
+            (_, Some(_)) => Err(Failure::Usage("--xsk-map needs --engine xdp".into())),
+            (None, None) => Ok(ReceiveBy::Sockets),
         };
     }
     let given = [
@@ -256,7 +265,10 @@ fn receive_by(args: &ListenArgs) -> Result<ReceiveBy, Failure> {
         Some((_, option)) => Err(Failure::Usage(format!(
             "{option} is an option of UDP sockets; omit it, or --engine xdp"
         ))),
-        None => Ok(ReceiveBy::Xdp(args.mode.unwrap_or(XdpMode::Skb))),
+        None => Ok(ReceiveBy::Xdp {
+            mode: args.mode.unwrap_or(XdpMode::Skb),
+            xsk_map: args.xsk_map.clone(),
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line of `wirepath probe`.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -71,6 +72,9 @@ pub(crate) struct EngineArgs {
     /// Where the XDP program runs
     #[arg(long, value_enum)]
     pub(crate) mode: Option<XdpMode>,
+    /// Receive through the XDP program that is attached already: its map of AF_XDP sockets, pinned in a bpffs
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["native", "skb", "mode"])]
+    pub(crate) xsk_map: Option<PathBuf>,
     /// Zero-copy if the driver supports it, else copy
     #[arg(short = 'z', long)]
     pub(crate) zero_copy: bool,

@@ -167,6 +167,7 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     };
     only(args.native || args.mode == Some(XdpMode::Native), "native mode", "xdp", xdp)?;
     only(args.zero_copy || args.require_zero_copy, "zero-copy", "xdp", xdp)?;
+    only(args.xsk_map.is_some(), "--xsk-map", "xdp", xdp)?;
     only(args.need_wakeup, "--need-wakeup", "xdp", xdp)?;
     only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
     only(args.queues > 1, "--queues", "xdp", xdp)?;
@@ -209,6 +210,7 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     spec.multi_buffer = args.multi_buffer;
     spec.all_queues = args.queue.is_none() && args.queues == 1;
     spec.stamps = args.stamps.unwrap_or(Stamps::Off);
+    spec.xsk_map = args.xsk_map.clone();
     Ok(spec)
 }
 

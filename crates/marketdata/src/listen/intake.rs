@@ -1,6 +1,7 @@
 //! Receivers of all lines: a socket a line, or AF_XDP on each interface.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use host::net::{ethtool, link};
 use io::multicast::{Group, GroupDatagram, GroupReceiver};
@@ -20,12 +21,14 @@ pub(super) enum Intake {
 impl Intake {
     /// Joins the groups of a plan, in the calling thread's network namespace.
     pub(super) fn open(plan: &Plan) -> Result<Self, ListenError> {
-        Ok(match plan.receive_by {
+        Ok(match &plan.receive_by {
             ReceiveBy::Sockets => {
                 let open = |group| GroupReceiver::open(group, &plan.tuning);
                 Intake::Sockets(plan.groups.iter().map(open).collect::<Result<_, _>>()?)
             }
-            ReceiveBy::Xdp(mode) => Intake::Xdp(open_xdp(plan, mode)?),
+            ReceiveBy::Xdp { mode, xsk_map } => {
+                Intake::Xdp(open_xdp(plan, *mode, xsk_map.as_deref())?)
+            }
         })
     }
 
@@ -97,7 +100,11 @@ fn place(ports: &[(XdpGroups, Vec<usize>)], line: usize) -> Option<(&XdpGroups, 
 }
 
 /// One receiver an interface: it has one XDP program.
-fn open_xdp(plan: &Plan, mode: XdpMode) -> Result<Vec<(XdpGroups, Vec<usize>)>, ListenError> {
+fn open_xdp(
+    plan: &Plan,
+    mode: XdpMode,
+    xsk_map: Option<&Path>,
+) -> Result<Vec<(XdpGroups, Vec<usize>)>, ListenError> {
     let mut ports = Vec::new();
     for (line, group) in plan.groups.iter().enumerate() {
         let is_first = |other: &Group| other.ifindex == group.ifindex;
@@ -114,6 +121,7 @@ fn open_xdp(plan: &Plan, mode: XdpMode) -> Result<Vec<(XdpGroups, Vec<usize>)>, 
             queues: channels.unwrap_or(link.rx_queue_count).max(1),
             mode,
             batch: plan.tuning.batch,
+            xsk_map: xsk_map.map(Path::to_owned),
         };
         ports.push((XdpGroups::open(&groups, &port)?, lines));
     }

@@ -17,6 +17,7 @@ mod retransmit;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -50,12 +51,17 @@ const LOOK_NS: u64 = SECOND_NS / 10;
 const LAST_BATCHES: usize = 256;
 
 /// Kernel interface that receives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReceiveBy {
     /// A UDP socket a line.
     Sockets,
-    /// AF_XDP, past the stack; where the XDP program runs.
-    Xdp(XdpMode),
+    /// AF_XDP, past the stack.
+    Xdp {
+        /// Where the XDP program runs.
+        mode: XdpMode,
+        /// Pinned map of AF_XDP sockets of a program that is attached already; its interface has all groups.
+        xsk_map: Option<PathBuf>,
+    },
 }
 
 /// Groups to receive, and how.

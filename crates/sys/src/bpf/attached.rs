@@ -18,22 +18,49 @@ pub struct AttachedProgram {
     pub owner: Option<String>,
     /// Its map of AF_XDP sockets, if it has one.
     pub socket_map: Option<String>,
+    /// Id of that map.
+    pub socket_map_id: Option<u32>,
 }
 
 impl AttachedProgram {
+    /// Program on an interface of the calling thread's network namespace.
+    ///
+    /// - Returns `None` if there is none, or if it cannot be read.
+    pub fn on(ifindex: u32) -> Option<Self> {
+        let index = i32::try_from(ifindex).ok()?;
+        let mut found = libbpf_sys::bpf_xdp_query_opts {
+            sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        // SAFETY: `found` lives through the call and says its own size.
+        let rc = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut found) };
+        let ids = [found.prog_id, found.drv_prog_id, found.skb_prog_id, found.hw_prog_id];
+        let id = ids.into_iter().find(|id| *id != 0).filter(|_| rc == 0)?;
+        Some(AttachedProgram::read(id))
+    }
+
+    /// The way to receive through this program, as the rest of a sentence; empty if it has no map of sockets.
+    pub(super) fn remedy(&self) -> String {
+        let Some(id) = self.socket_map_id else { return String::new() };
+        format!(
+            "; or receive through it: `sudo bpftool map pin id {id} /sys/fs/bpf/sockets`, then --xsk-map \
+             /sys/fs/bpf/sockets"
+        )
+    }
+
     /// Reads what is known of a program; never fails, because error messages need it.
     pub fn read(id: u32) -> Self {
         let options = ProgInfoQueryOptions::default().include_map_ids(true);
         let found = ProgInfoIter::with_query_opts(options).find(|program| program.id == id);
         let maps = found.as_ref().map(|program| program.map_ids.clone()).unwrap_or_default();
         let mut maps = MapInfoIter::default().filter(|map| maps.contains(&map.id));
+        let socket_map = maps.find(|map| map.ty == MapType::Xskmap);
         AttachedProgram {
             id,
             name: found.map(|program| program.name.to_string_lossy().into_owned()),
             owner: owner(Path::new("/proc"), id),
-            socket_map: maps
-                .find(|map| map.ty == MapType::Xskmap)
-                .map(|map| map.name.to_string_lossy().into_owned()),
+            socket_map_id: socket_map.as_ref().map(|map| map.id),
+            socket_map: socket_map.map(|map| map.name.to_string_lossy().into_owned()),
         }
     }
 }
@@ -81,16 +108,25 @@ mod tests {
 
     #[test]
     fn a_message_has_whatever_is_known() {
-        let bare = AttachedProgram { id: 12, name: None, owner: None, socket_map: None };
+        let bare = AttachedProgram {
+            id: 12,
+            name: None,
+            owner: None,
+            socket_map: None,
+            socket_map_id: None,
+        };
         assert!(bare.to_string().starts_with("(id 12), held by no process"), "{bare}");
         let whole = AttachedProgram {
             id: 12,
             name: Some("xsk_def_prog".into()),
             owner: Some("xdpsock (process 7)".into()),
             socket_map: Some("xsks_map".into()),
+            socket_map_id: Some(5),
         };
         let expected = "`xsk_def_prog` (id 12), which passes frames to AF_XDP sockets in its map \
                         `xsks_map`, held by xdpsock (process 7)";
         assert_eq!(whole.to_string(), expected);
+        assert!(whole.remedy().contains("map pin id 5 "), "{}", whole.remedy());
+        assert_eq!(bare.remedy(), "");
     }
 }

@@ -1,6 +1,7 @@
 //! Errors of BPF programs; each message has a remedy.
 
 use std::io;
+use std::path::PathBuf;
 
 use super::attached::AttachedProgram;
 use super::interface::Interface;
@@ -32,9 +33,10 @@ pub enum BpfError {
     /// Another program is attached.
     #[error(
         "{interface} already has an XDP program{}; end that process, or take the program off: \
-         `sudo ip link set dev {} xdp off` (`sudo bpftool link` lists links)",
+         `sudo ip link set dev {} xdp off` (`sudo bpftool link` lists links){}",
         .program.as_ref().map(|program| format!(" {program}")).unwrap_or_default(),
-        .interface.name
+        .interface.name,
+        .program.as_ref().map(|program| program.remedy()).unwrap_or_default()
     )]
     AlreadyAttached {
         interface: Interface,
@@ -43,6 +45,32 @@ pub enum BpfError {
         #[source]
         source: io::Error,
     },
+
+    /// The file is not a map that can be used.
+    #[error("the map of AF_XDP sockets at {} {why}", .path.display())]
+    PinnedMap {
+        path: PathBuf,
+        /// The fault, as the rest of a sentence.
+        why: String,
+        #[source]
+        source: Option<io::Error>,
+    },
+
+    /// The pinned map has a socket of another process at this queue.
+    #[error(
+        "the map of AF_XDP sockets at {} has a socket of another process for queue {queue}; end that \
+         process, or name another queue with -q",
+        .path.display()
+    )]
+    QueueTaken { path: PathBuf, queue: u32 },
+
+    /// No program passes frames to the sockets of the pinned map.
+    #[error(
+        "{interface} has no XDP program, so the map at {} would get no frame; attach the program that the \
+         map is of, or omit --xsk-map, and Wirepath attaches its own",
+        .path.display()
+    )]
+    NoProgram { interface: Interface, path: PathBuf },
 
     /// This program has been attached before.
     #[error("this program is already attached to {interface}; detach it first")]

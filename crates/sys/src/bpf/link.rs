@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::{Xdp, XdpFlags};
 use serde::{Deserialize, Serialize};
 
 use super::attached::AttachedProgram;
@@ -55,7 +54,7 @@ impl Link {
             XdpMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
         };
         create(program, ifindex, libbpf_sys::BPF_XDP, flags)
-            .map_err(|source| xdp_error(program, name, ifindex, mode, source))
+            .map_err(|source| xdp_error(name, ifindex, mode, source))
     }
 
     /// Attaches a traffic-control program to the ingress of an interface.
@@ -151,13 +150,7 @@ fn create(
     Ok(Link { fd, interface: Interface::read(ifindex) })
 }
 
-fn xdp_error(
-    program: BorrowedFd<'_>,
-    name: &'static str,
-    ifindex: u32,
-    mode: XdpMode,
-    source: io::Error,
-) -> BpfError {
+fn xdp_error(name: &'static str, ifindex: u32, mode: XdpMode, source: io::Error) -> BpfError {
     let interface = Interface::read(ifindex);
     let native = mode == XdpMode::Native;
     match source.raw_os_error() {
@@ -165,15 +158,7 @@ fn xdp_error(
         Some(libc::EINVAL) if interface.is_unknown() => BpfError::NoInterface { ifindex, source },
         // EEXIST: a program in the other mode.
         Some(libc::EBUSY | libc::EEXIST) => {
-            let program = i32::try_from(ifindex)
-                .ok()
-                .and_then(|index| Xdp::new(program).query(index, XdpFlags::NONE).ok())
-                .and_then(|found| {
-                    [found.prog_id, found.drv_prog_id, found.skb_prog_id, found.hw_prog_id]
-                        .into_iter()
-                        .find(|id| *id != 0)
-                })
-                .map(|id| Box::new(AttachedProgram::read(id)));
+            let program = AttachedProgram::on(ifindex).map(Box::new);
             BpfError::AlreadyAttached { interface, program, source }
         }
         // veth returns ERANGE, most drivers EINVAL; no other argument can be invalid.

@@ -1,7 +1,7 @@
 //! BPF programs: embedded in the binary, attached by `bpf_link`.
 //!
 //! A link is a file descriptor, so the kernel detaches the program when the process ends, however
-//! it ends. Nothing is pinned and no bpffs is needed. libbpf raises RLIMIT_MEMLOCK on kernels that
+//! it ends. Wirepath pins nothing and needs no bpffs; it opens the pinned map of another program if asked to. libbpf raises RLIMIT_MEMLOCK on kernels that
 //! charge BPF memory to it (before 5.11).
 //!
 //! An interface index is valid in one network namespace only: every call that takes one must be
@@ -22,6 +22,7 @@ pub mod interruptions;
 mod link;
 mod object;
 mod pass;
+mod socket_map;
 pub mod stages;
 mod tracing;
 mod verbs;
@@ -45,5 +46,6 @@ pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
 pub use link::{XdpMode, detach_leftover};
 pub use pass::PassProgram;
+pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
 pub use verbs::{Verb, VerbCounts, VerbProgram};

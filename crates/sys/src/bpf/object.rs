@@ -223,7 +223,7 @@ fn no_map(map: &str) -> BpfError {
     BpfError::Map { map: map.into(), what: "found", source: io::ErrorKind::NotFound.into() }
 }
 
-fn to_io(why: libbpf_rs::Error) -> io::Error {
+pub(super) fn to_io(why: libbpf_rs::Error) -> io::Error {
     let kind = match why.kind() {
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         ErrorKind::NotFound => io::ErrorKind::NotFound,
