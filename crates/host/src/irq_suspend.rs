@@ -65,15 +65,15 @@ impl IrqSuspend {
         let restore = before.iter().map(|napi| napi_message(napi.id, &napi.settings));
         let restore = restore.collect::<Result<Vec<_>, _>>()?;
         // Before the change: a kill in between restores the settings that are still there.
-        let restore = SentAtEnd::hold(libc::NETLINK_GENERIC, &restore)
-            .map_err(|source| IrqSuspendError::Keeper { interface: interface.to_owned(), source })?;
+        let restore = SentAtEnd::hold(libc::NETLINK_GENERIC, &restore).map_err(|source| {
+            IrqSuspendError::Keeper { interface: interface.to_owned(), source }
+        })?;
         let ids: Vec<u32> = before.iter().map(|napi| napi.id).collect();
         for id in &ids {
             set_napi(*id, &SUSPENDED)?;
         }
         let now = napi_instances(ifindex)?;
-        let is_set =
-            |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == SUSPENDED);
+        let is_set = |id: u32| now.iter().any(|napi| napi.id == id && napi.settings == SUSPENDED);
         match ids.iter().find(|id| !is_set(**id)) {
             None => Ok(IrqSuspend { ids, _restore: restore }),
             Some(&id) => Err(IrqSuspendError::NotTaken { interface: interface.to_owned(), id }),

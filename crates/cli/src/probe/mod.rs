@@ -250,7 +250,10 @@ fn suspend_irqs(args: &EngineArgs, local: &Local) -> Result<Option<IrqSuspend>, 
         }
         error => Failure::from_chain(&error),
     })?;
-    console::say(&format!("interrupts of {} may be suspended until the end of this run", local.ifname));
+    console::say(&format!(
+        "interrupts of {} may be suspended until the end of this run",
+        local.ifname
+    ));
     Ok(Some(held))
 }
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 const RECEIVE: &str = "ip netns exec far wirepath probe receive -i vib --receiving epoll-busy-poll";
 const OFF: &str = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
-const SUSPENDED: &str =
-    "defer-hard-irqs=2 gro-flush-timeout=200000 irq-suspend-timeout=20000000";
+const SUSPENDED: &str = "defer-hard-irqs=2 gro-flush-timeout=200000 irq-suspend-timeout=20000000";
 
 /// Settings of the NAPI instances of a card's receive queues.
 fn napi(rig: &Rig, inside: &str, card: &str) -> Vec<String> {

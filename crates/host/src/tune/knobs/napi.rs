@@ -26,7 +26,8 @@ static ABOUT: About = About {
 
 impl QueueNapi {
     fn access<'a>(&self, system: &'a System, target: &'a Target) -> Access<'a> {
-        Access::new(self, system, target).needing("Linux 6.13, and a driver that names the NAPI of its queues")
+        Access::new(self, system, target)
+            .needing("Linux 6.13, and a driver that names the NAPI of its queues")
     }
 
     fn now(&self, system: &System, target: &Target) -> Result<Napi, KnobError> {
