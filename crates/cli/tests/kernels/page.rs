@@ -18,7 +18,8 @@ const HEAD: &str = "# Kernels
 
 What each kernel offers to this program, tried by `cargo xtask kernels`: Debian's kernels boot in QEMU (TCG) with the
 program and a pair of virtio-net cards behind an IOMMU, and each command of the table runs there. *yes*: it did its work,
-and every datagram was answered. A number is a message below: the feature is missing, or had no effect (*off*).
+and every datagram was answered. A number is a message below: the feature is missing, datagrams were lost, or it had no
+effect (*off*).
 `.ci/nightly` repeats it. Cards: [nics.md](nics.md).
 
 ";
