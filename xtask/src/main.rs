@@ -24,6 +24,7 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
        cargo xtask firmware     build the images of both guests into target/firmware
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
+       cargo xtask kernels      boot the program on Debian's kernels and write docs/kernels.md
        cargo xtask release      build the program reproducibly, independent of its folder
        cargo xtask deb          build the Debian package into out/";
 
@@ -40,6 +41,7 @@ fn main() -> Result<()> {
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
+        ["kernels"] => kernels(root),
         ["release"] => release::build(root, &release::target(root)).map(drop),
         ["deb"] => deb::build(root),
         ["man"] => man(root, &root.join("out/man")),
@@ -89,6 +91,23 @@ fn goldens(root: &Path) -> Result<()> {
     run(cargo(root).args(["test", "--workspace", "--quiet"]).env("UPDATE", "1"))?;
     println!("changed files; review them before the commit:");
     run(Command::new("git").current_dir(root).args(["status", "--short", "--", "*golden*"]))
+}
+
+/// Boots each kernel of the table with the program, and writes docs/kernels.md.
+fn kernels(root: &Path) -> Result<()> {
+    linux_guest::build_table(root)?;
+    run(cargo(root)
+        .args([
+            "test",
+            "--package",
+            "wirepath",
+            "--test",
+            "kernels",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("UPDATE", "1"))
 }
 
 /// Runs the program to write its own man pages.

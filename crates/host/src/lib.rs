@@ -9,6 +9,7 @@
 //! | `lab::Pair`, `lab::Triple` | descriptors of the namespaces are closed | by the kernel, in the same way |
 //! | `lab::program::Program` | its processes are killed, its control group is removed | by its supervisor |
 //! | [`idle::NoIdle`] | the request's file is closed | by the kernel, in the same way |
+//! | [`irq_suspend::IrqSuspend`] | by a forked process | by that process |
 //! | [`scratch::Scratch`] | the folder is removed | by the next process that makes one |
 //! | [`tune::ScopedSettings`] | what was there is written back | only in a lab, whose interfaces go with it |
 //! | [`tune::apply()`] | – | by its journal |
@@ -17,7 +18,7 @@
 //! declaration: make the lab first and guards after it, or declare guards before the lab in
 //! a struct. A guard whose lab is gone already has nothing left to undo. Lasting settings of
 //! interfaces that are not ours have to survive a kill as well, so they are changed through
-//! [`tune`]'s journal on disk and in no other way.
+//! [`tune`]'s journal on disk, or restored by a process of their own (`sys::keeper`).
 
 pub mod cpu;
 pub mod doctor;
@@ -25,6 +26,7 @@ pub mod exclusive;
 pub mod explain;
 pub mod idle;
 pub mod interruptions;
+pub mod irq_suspend;
 pub mod machine;
 pub mod net;
 pub mod random;

@@ -123,7 +123,7 @@ impl GroupReceiver {
         }
         let granted_bytes = socket::receive_buffer(fd).unwrap_or_default();
         if tuning.busy_poll {
-            socket::set_busy_poll(fd, true).map_err(group.failed("SO_BUSY_POLL"))?;
+            socket::set_busy_poll(fd, true).map_err(group.failed(socket::BUSY_POLL))?;
         }
         udp::set_receive_stamps(fd, tuning.stamps).map_err(group.failed("SO_TIMESTAMPING"))?;
         udp::set_overflow_count(fd).map_err(group.failed("SO_RXQ_OVFL"))?;

@@ -150,7 +150,7 @@ impl XdpEngine {
                 let is_preferred = !(socket.is_zero_copy() && sends);
                 let set = sys::socket::set_busy_poll(socket.as_fd(), is_preferred);
                 set.map_err(|source| IoError::System {
-                    what: "SO_BUSY_POLL",
+                    what: sys::socket::BUSY_POLL,
                     ifname: local.ifname.clone(),
                     source,
                 })?;

@@ -1,8 +1,9 @@
 //! Receive time stamps of a NIC: switched on for a run, and as before after it.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use crate::keeper::Keeper;
 use crate::socket;
 
 const SIOCSHWTSTAMP: u32 = 0x89b0;
@@ -43,7 +44,7 @@ impl HardwareStamps {
             return Ok(HardwareStamps { keeper: None });
         }
         // Before the change: a kill in between restores what is there already.
-        let keeper = Keeper::start(fd.as_raw_fd(), request, before)?;
+        let keeper = restore_at_end(fd.as_raw_fd(), request, before)?;
         let mut config = Config { rx_filter: HWTSTAMP_FILTER_ALL, ..before };
         call(&fd, &mut request, SIOCSHWTSTAMP, &mut config)?;
         // The driver answers with the filter that it took.
@@ -66,73 +67,18 @@ fn call(fd: &OwnedFd, request: &mut libc::ifreq, what: u32, config: &mut Config)
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A forked process that waits for the end of its owner.
-#[derive(Debug)]
-struct Keeper {
-    /// The owner's end of a pipe: its last close is the signal.
-    pipe: Option<OwnedFd>,
-    pid: libc::pid_t,
-}
-
-impl Keeper {
-    fn start(socket: RawFd, mut request: libc::ifreq, mut before: Config) -> io::Result<Keeper> {
-        let mut ends = [0; 2];
-        // SAFETY: the array has room for both descriptors.
-        let rc = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
-        if rc != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let [reading, writing] = ends.map(|fd| {
-            // SAFETY: pipe2(2) returned new descriptors without another owner.
-            unsafe { OwnedFd::from_raw_fd(fd) }
-        });
-        request.ifr_ifru.ifru_data = (&raw mut before).cast();
-        // SAFETY: the child makes system calls only and never returns.
-        let pid = unsafe { libc::fork() };
-        if pid < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if pid == 0 {
-            restore_when_alone(socket, &mut request, reading.as_raw_fd(), writing.as_raw_fd());
-        }
-        Ok(Keeper { pipe: Some(writing), pid })
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.pipe = None;
-        // SAFETY: the process is a child of this one that is waited for only here.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
-    }
-}
-
-/// The child's life: allocation and locks of the parent's other threads are not touched.
-fn restore_when_alone(
+/// Sets a configuration when its owner ends.
+fn restore_at_end(
     socket: RawFd,
-    request: &mut libc::ifreq,
-    reading: RawFd,
-    writing: RawFd,
-) -> ! {
-    // A signal of the terminal is for the owner, which ends in its own time.
-    // SAFETY: no memory is involved.
-    unsafe { libc::setsid() };
-    // SAFETY: the child's own copy, which would keep the pipe open.
-    unsafe { libc::close(writing) };
-    let mut byte = 0u8;
-    loop {
-        // SAFETY: one byte may be written to `byte`.
-        let got = unsafe { libc::read(reading, (&raw mut byte).cast(), 1) };
-        let error = io::Error::last_os_error().raw_os_error();
-        if got >= 0 || error != Some(libc::EINTR) {
-            break;
-        }
-    }
-    // SAFETY: the request names an interface and leads to the former configuration in the child's copy
-    // of its parent's stack.
-    unsafe { libc::ioctl(socket, SIOCSHWTSTAMP as _, std::ptr::from_mut(request)) };
-    // SAFETY: ends the child without running the parent's destructors.
-    unsafe { libc::_exit(0) }
+    mut request: libc::ifreq,
+    mut before: Config,
+) -> io::Result<Keeper> {
+    Keeper::start(move || {
+        request.ifr_ifru.ifru_data = (&raw mut before).cast();
+        // SAFETY: the request names an interface and leads to the former configuration in the child's
+        // copy of its parent's stack.
+        unsafe { libc::ioctl(socket, SIOCSHWTSTAMP as _, &raw mut request) };
+    })
 }
 
 #[cfg(test)]
@@ -147,17 +93,5 @@ mod tests {
         assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
         let absent = HardwareStamps::hold(u32::MAX).unwrap_err();
         assert_eq!(absent.raw_os_error(), Some(libc::ENODEV), "{absent}");
-    }
-
-    #[test]
-    fn the_keeper_ends_with_its_owner() {
-        // SAFETY: all-zero is a valid ifreq: it names no interface, so the request fails.
-        let request = unsafe { std::mem::zeroed() };
-        let fd = socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
-        let keeper = Keeper::start(fd.as_raw_fd(), request, Config::default()).unwrap();
-        let process = format!("/proc/{}", keeper.pid);
-        assert!(std::path::Path::new(&process).exists());
-        drop(keeper);
-        assert!(!std::path::Path::new(&process).exists());
     }
 }

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod epoll;
 pub mod hardware_stamps;
 pub mod jail;
+pub mod keeper;
 #[cfg(target_arch = "x86_64")]
 pub mod kvm;
 pub mod landlock;

@@ -95,6 +95,9 @@ pub fn end_when_silent(fd: BorrowedFd<'_>, silence: Duration) -> io::Result<()> 
     set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)
 }
 
+/// Name of [`set_busy_poll`]'s options in errors, with the kernel that has both.
+pub const BUSY_POLL: &str = "SO_BUSY_POLL with SO_PREFER_BUSY_POLL (Linux 5.11)";
+
 /// Makes the socket poll the device queue itself: 50 µs a call, up to 64 packets a poll.
 ///
 /// - `is_preferred`: the device's own interrupts are deferred in favour of it. A send call of an AF_XDP

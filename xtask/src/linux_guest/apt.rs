@@ -8,8 +8,6 @@ use anyhow::{Context, Result, bail};
 
 use super::{entries, run};
 
-/// Debian release whose own kernel is 6.12; its backports follow the newest kernel.
-const RELEASE: &str = "trixie";
 /// Packages of which a kernel's package is composed since Linux 7.
 const PARTS: &[&str] = &["linux-base-", "linux-binary-", "linux-modules-"];
 /// Where Debian's package of keys puts them.
@@ -24,8 +22,8 @@ pub(super) struct Apt {
 
 impl Apt {
     /// - `folder`: its own; made when it is not there.
-    /// - `has_backports`: packages of the release's backports are preferred.
-    pub(super) fn new(folder: PathBuf, architecture: &str, has_backports: bool) -> Result<Apt> {
+    /// - `suites`: such as a release and its backports; packages of the last are preferred.
+    pub(super) fn new(folder: PathBuf, architecture: &str, suites: &[&str]) -> Result<Apt> {
         if !Path::new(KEYRING).exists() {
             bail!("{KEYRING} is missing; install the package debian-archive-keyring");
         }
@@ -39,11 +37,9 @@ impl Apt {
             Ok(path)
         };
         write("status", String::new())?;
-        let backports = format!("{RELEASE}-backports");
-        let suites = if has_backports { vec![RELEASE, &backports] } else { vec![RELEASE] };
         let mirror = mirror()?;
         let line = |suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
-        let preferred = *suites.last().expect("there is the release");
+        let preferred = suites.last().context("no suite of Debian")?;
         let text = configuration(&folder, architecture, preferred);
         write("etc/sources.list", suites.iter().map(line).collect())?;
         let configuration = write("apt.conf", text)?;
@@ -60,12 +56,25 @@ impl Apt {
         run(Command::new("dpkg").arg("-x").arg(&file).arg(into))
     }
 
-    /// Resolves a metapackage to its kernel package, and to those that hold the kernel and its modules:
-    /// since Linux 7 the package itself is empty.
+    /// Package of the kernel that a metapackage depends on, and the packages that hold it and its modules:
+    /// since Linux 7 the kernel's own package is empty.
     pub(super) fn kernel(&self, package: &str) -> Result<(String, Vec<String>)> {
+        let text = self.run("apt-cache", &["depends", package])?;
+        let kernel = dependencies(&text, &["linux-image-"]).into_iter().next();
+        self.parts(kernel.with_context(|| format!("{package} depends on no kernel"))?)
+    }
+
+    /// As [`Apt::kernel`], for the oldest kernel that is not older than `least`. Versions disappear from
+    /// backports in the course of time, so none can be named.
+    pub(super) fn kernel_from(&self, least: (u32, u32)) -> Result<(String, Vec<String>)> {
+        let text = self.run("apt-cache", &["pkgnames", "linux-image-"])?;
+        let kernel = oldest_from(&text, least).map(str::to_owned);
+        let (major, minor) = least;
+        self.parts(kernel.with_context(|| format!("no kernel from {major}.{minor} on is offered"))?)
+    }
+
+    fn parts(&self, kernel: String) -> Result<(String, Vec<String>)> {
         let depends = |package: &str| self.run("apt-cache", &["depends", package]);
-        let kernel = dependencies(&depends(package)?, &["linux-image-"]).into_iter().next();
-        let kernel = kernel.with_context(|| format!("{package} depends on no kernel"))?;
         let parts = dependencies(&depends(&kernel)?, PARTS);
         let parts = if parts.is_empty() { vec![kernel.clone()] } else { parts };
         Ok((kernel, parts))
@@ -154,6 +163,21 @@ fn dependencies(text: &str, prefixes: &[&str]) -> Vec<String> {
     names.filter(is_wanted).map(str::to_owned).collect()
 }
 
+/// The oldest of the kernels in the output of `apt-cache pkgnames` from a version on; those for clouds, for
+/// real time and unsigned ones are not meant.
+fn oldest_from(names: &str, least: (u32, u32)) -> Option<&str> {
+    let version = |name: &str| -> Option<Vec<u32>> {
+        let text = name.strip_prefix("linux-image-")?.strip_suffix("-amd64")?;
+        let (text, _) = text.split_once("+deb")?;
+        // `6.16.12+deb13-cloud-amd64` has a flavour.
+        let is_plain = name.trim_end_matches("-amd64").rsplit_once("+deb")?.1;
+        is_plain.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+        text.split('.').map(|number| number.parse().ok()).collect()
+    };
+    let known = names.lines().filter_map(|name| Some((version(name)?, name)));
+    known.filter(|(version, _)| *version >= vec![least.0, least.1]).min().map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +202,16 @@ mod tests {
                      Depends: linux-modules-7.3.4\n";
         let found = dependencies(split, PARTS);
         assert_eq!(found, ["linux-binary-7.3.4", "linux-modules-7.3.4"]);
+    }
+
+    #[test]
+    fn oldest_kernel_from_a_version_on_is_chosen_without_flavours() {
+        let names = "linux-image-6.17.13+deb13-amd64\nlinux-image-6.16.12+deb13-cloud-amd64\n\
+                     linux-image-6.16.12+deb13-amd64\nlinux-image-6.12.107+deb13-amd64\n\
+                     linux-image-6.16.3+deb13-rt-amd64\nlinux-image-amd64\nlinux-image-7.3.4+deb13-amd64";
+        assert_eq!(oldest_from(names, (6, 16)), Some("linux-image-6.16.12+deb13-amd64"));
+        assert_eq!(oldest_from(names, (6, 18)), Some("linux-image-7.3.4+deb13-amd64"));
+        assert_eq!(oldest_from(names, (8, 0)), None);
     }
 
     #[test]

@@ -23,18 +23,30 @@ use cpio::Archive;
 use modules::Modules;
 
 const SHELL: &str = "busybox-static";
+/// Where kernels and initramfs files are.
+const OUT: &str = "target/firmware/linux";
 
 /// A kernel, and what is booted with it.
 struct Kernel {
     /// As Debian calls it.
     architecture: &'static str,
-    /// Debian's newest, from the backports; otherwise that of the release.
-    is_newest: bool,
-    /// Metapackage of the newest kernel.
-    package: &'static str,
+    /// Folder of its cache.
+    folder: &'static str,
+    /// Suites of Debian that it comes from; the last is preferred.
+    suites: &'static [&'static str],
+    choice: Choice,
     /// Name of the kernel's file.
     file: &'static str,
     guests: &'static [Guest],
+}
+
+/// A kernel among those of the suites.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// The one that a metapackage depends on.
+    Newest(&'static str),
+    /// The oldest from a version on.
+    From(u32, u32),
 }
 
 /// An initramfs.
@@ -53,28 +65,61 @@ struct Guest {
 const KERNELS: [Kernel; 3] = [
     Kernel {
         architecture: "arm64",
-        is_newest: false,
-        package: "linux-image-cloud-arm64",
+        folder: "arm64",
+        suites: &["trixie"],
+        choice: Choice::Newest("linux-image-cloud-arm64"),
         file: "Image",
         guests: &[PEER, tunnel::GUEST],
     },
     Kernel {
         architecture: "amd64",
-        is_newest: false,
+        folder: "amd64",
+        suites: &["trixie"],
         // The cloud's kernel has no drivers of cards.
-        package: "linux-image-amd64",
+        choice: AMD64,
         file: "bzImage",
         guests: &[rig::GUEST],
     },
     // virtio-net has AF_XDP zero-copy since 6.16.
     Kernel {
         architecture: "amd64",
-        is_newest: true,
-        package: "linux-image-amd64",
+        folder: "amd64-newest",
+        suites: &["trixie", "trixie-backports"],
+        choice: AMD64,
         file: "bzImage-newest",
         guests: &[rig::NEWEST],
     },
 ];
+
+/// Kernels beside those of [`KERNELS`] for the table of kernels by feature.
+const OTHERS: [Kernel; 3] = [
+    Kernel {
+        architecture: "amd64",
+        folder: "amd64-bullseye",
+        suites: &["bullseye"],
+        choice: AMD64,
+        file: "bzImage-bullseye",
+        guests: &[rig::BULLSEYE],
+    },
+    Kernel {
+        architecture: "amd64",
+        folder: "amd64-bookworm",
+        suites: &["bookworm"],
+        choice: AMD64,
+        file: "bzImage-bookworm",
+        guests: &[rig::BOOKWORM],
+    },
+    Kernel {
+        architecture: "amd64",
+        folder: "amd64-6.16",
+        suites: &["trixie", "trixie-backports"],
+        choice: Choice::From(6, 16),
+        file: "bzImage-6.16",
+        guests: &[rig::FROM_6_16],
+    },
+];
+
+const AMD64: Choice = Choice::Newest("linux-image-amd64");
 
 const PEER: Guest = Guest {
     file: "initramfs.cpio",
@@ -105,20 +150,29 @@ while :; do $b sleep 86400; done
 
 /// Fetches the packages and writes kernels and initramfs files to `target/firmware/linux`.
 pub(crate) fn build(root: &Path) -> Result<()> {
-    let out = root.join("target/firmware/linux");
-    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    for kernel in &KERNELS {
-        let folder =
-            format!("{}{}", kernel.architecture, if kernel.is_newest { "-newest" } else { "" });
-        build_kernel(kernel, &root.join("target/linux-guest").join(folder), &out)?;
-    }
-    Ok(())
+    KERNELS.iter().try_for_each(|kernel| build_kernel(kernel, root))
 }
 
-fn build_kernel(kernel: &Kernel, cache: &Path, out: &Path) -> Result<()> {
-    let apt = Apt::new(cache.join("apt"), kernel.architecture, kernel.is_newest)?;
+/// As [`build`], for those kernels of the table of kernels by feature that are not built yet.
+pub(crate) fn build_table(root: &Path) -> Result<()> {
+    let out = root.join(OUT);
+    let amd64 = KERNELS.iter().filter(|kernel| kernel.architecture == "amd64");
+    let is_missing = |kernel: &&Kernel| {
+        !out.join(kernel.file).exists() || !kernel.guests.iter().all(|g| out.join(g.file).exists())
+    };
+    amd64.chain(&OTHERS).filter(is_missing).try_for_each(|kernel| build_kernel(kernel, root))
+}
+
+fn build_kernel(kernel: &Kernel, root: &Path) -> Result<()> {
+    let out = &root.join(OUT);
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let cache = root.join("target/linux-guest").join(kernel.folder);
+    let apt = Apt::new(cache.join("apt"), kernel.architecture, kernel.suites)?;
     apt.update()?;
-    let (package, parts) = apt.kernel(kernel.package)?;
+    let (package, parts) = match kernel.choice {
+        Choice::Newest(metapackage) => apt.kernel(metapackage)?,
+        Choice::From(major, minor) => apt.kernel_from((major, minor))?,
+    };
     let unpacked = cache.join("unpacked");
     remove(&unpacked)?;
     for package in parts.iter().map(String::as_str).chain([SHELL]) {
@@ -221,7 +275,7 @@ mod tests {
 
     #[test]
     fn every_init_loads_its_modules_before_it_says_that_it_is_ready() {
-        for guest in KERNELS.iter().flat_map(|kernel| kernel.guests) {
+        for guest in KERNELS.iter().chain(&OTHERS).flat_map(|kernel| kernel.guests) {
             let loaded = guest.init.find("for module in MODULES; do").expect(guest.file);
             let ready = guest.init.find("wirepath-linux ready").expect(guest.file);
             assert!(loaded < ready, "{}", guest.file);

@@ -13,6 +13,10 @@ pub(super) const GUEST: Guest = rig("rig.cpio", MODULES);
 /// With the newest kernel, whose CRC32c is built in.
 pub(super) const NEWEST: Guest = rig("rig-newest.cpio", MODULES.split_at(1).1);
 
+pub(super) const FROM_6_16: Guest = rig("rig-6.16.cpio", MODULES.split_at(1).1);
+pub(super) const BOOKWORM: Guest = rig("rig-bookworm.cpio", MODULES);
+pub(super) const BULLSEYE: Guest = rig("rig-bullseye.cpio", MODULES);
+
 const fn rig(file: &'static str, modules: &'static [&'static str]) -> Guest {
     Guest { file, modules, init: INIT, packages: &[], files: &[] }
 }

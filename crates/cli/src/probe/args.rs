@@ -102,6 +102,10 @@ pub(crate) struct EngineArgs {
     /// Calls that receive (udp); a peer does not use io-uring
     #[arg(long, value_enum, default_value_t)]
     pub(crate) receiving: Receiving,
+    /// Suspend the interface's interrupts while epoll finds datagrams (with --receiving epoll-busy-poll;
+    /// Linux 6.13); restored at the end of the run
+    #[arg(long)]
+    pub(crate) irq_suspend: bool,
     /// Send by MSG_ZEROCOPY; answers are copied (udp)
     #[arg(long)]
     pub(crate) zero_copy_send: bool,

@@ -12,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::idle::NoIdle;
+use host::irq_suspend::{IrqSuspend, IrqSuspendError};
+use host::net::NetError;
 use host::text::chain;
 use io::{
     AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps, Wait,
@@ -21,7 +23,7 @@ use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, measurement_of, random_session, received_from};
+use probe::{Watch, measurement_of, not_suspended, random_session, received_from};
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
@@ -91,6 +93,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     };
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
     let _stamping = hold_stamps(&spec, &local)?;
+    let suspension = suspend_irqs(&options.engine, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
     let mut task = Task {
         role: Role::Receive,
@@ -144,7 +147,8 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     let Some(sent) = sent? else {
         return own.and(Err(Failure::failed("near end: ended before it was told to")));
     };
-    let measurement = received_from(own?, sent.role);
+    let mut measurement = received_from(own?, sent.role);
+    check_suspension(&mut measurement, suspension.as_ref());
     summary(context, Role::Receive, &measurement, (size, ip.is_ipv6()), true)
 }
 
@@ -178,6 +182,9 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
         "udp",
         args.engine == EngineKind::Udp,
     )?;
+    if args.irq_suspend && args.receiving != Receiving::EpollBusyPoll {
+        return Err(Failure::Usage("--irq-suspend goes with --receiving epoll-busy-poll".into()));
+    }
     only(args.zero_copy_send, "--zero-copy-send", "udp", args.engine == EngineKind::Udp)?;
     only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineKind::Udp)?;
     only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
@@ -234,6 +241,30 @@ fn settings_of(args: &EngineArgs) -> Settings {
     Settings { stays_awake: args.no_idle_states, ..Settings::default() }
 }
 
+/// Suspends interrupts of the run's interface until the guard drops, and says so.
+fn suspend_irqs(args: &EngineArgs, local: &Local) -> Result<Option<IrqSuspend>, Failure> {
+    if !args.irq_suspend {
+        return Ok(None);
+    }
+    let held = IrqSuspend::hold(local.ifindex, &local.ifname).map_err(|error| match error {
+        IrqSuspendError::Net(NetError::Unsupported { .. }) | IrqSuspendError::NoNapi { .. } => {
+            Failure::Unsupported(chain(&error))
+        }
+        error => Failure::from_chain(&error),
+    })?;
+    console::say(&format!(
+        "interrupts of {} may be suspended until the end of this run",
+        local.ifname
+    ));
+    Ok(Some(held))
+}
+
+/// Adds `irq-suspend` to the switches without effect if it had none.
+fn check_suspension(m: &mut Measurement, held: Option<&IrqSuspend>) {
+    let missed = held.and_then(|held| not_suspended(m, held));
+    m.not_effective.extend(missed);
+}
+
 fn hold_stamps(spec: &EngineSpec, local: &Local) -> Result<Option<HardwareStamps>, Failure> {
     receive_stamps::hold(spec.stamps, local.ifindex, &local.ifname)
 }
@@ -281,6 +312,7 @@ fn near(
     }
     let (local, remote) = endpoint::towards(to, port, &choice)?;
     let _stamping = hold_stamps(&spec, &local)?;
+    let suspension = suspend_irqs(&args.engine, &local)?;
     task.role = role;
     task.engine = spec;
     task.count = args.count;
@@ -300,7 +332,8 @@ fn near(
     let near_report = ran.map_err(|why| Failure::failed(format!("near end: {why}")))?;
     let far_report = far.as_mut().map(Far::stop).transpose()?.map(|report| report.role);
     let told = far_report.is_some();
-    let measurement = measurement_of(role, near_report, far_report);
+    let mut measurement = measurement_of(role, near_report, far_report);
+    check_suspension(&mut measurement, suspension.as_ref());
     summary(context, role, &measurement, (args.size, args.to.is_ipv6()), told)?;
     unanswered(&measurement, role, told, args.to, args.port)
 }
@@ -364,6 +397,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     };
     let local = endpoint::listening(&choice, ipv6)?;
     let _stamping = hold_stamps(&spec, &local)?;
+    let suspension = suspend_irqs(&args.engine, &local)?;
     let task = Task {
         role,
         engine: spec,
@@ -409,6 +443,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     let report = ran.map_err(Failure::failed)?;
     let mut measurement =
         measurement_of(role, RoleReport { sent_count: 0, ..report.clone() }, None);
+    check_suspension(&mut measurement, suspension.as_ref());
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }

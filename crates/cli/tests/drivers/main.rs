@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod machine;
+mod suspension;
 
 use common::rig::Rig;
 use machine::{FAR_IP, ONE_IP, PLAIN_IP, boot};
@@ -163,6 +164,7 @@ fn every_arm_of_an_experiment_delivers(rig: &Rig, far_ip: &str, queues: u32) {
 #[test]
 fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     let Some(rig) = boot(&["ip", "ethtool", "ping"]) else { return };
+    suspension::check(&rig);
     zero_copy_falls_back_without_an_iommu(&rig);
     pings_are_answered_in_zero_copy_mode(&rig);
     sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(&rig);

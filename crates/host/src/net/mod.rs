@@ -7,6 +7,7 @@ mod error;
 pub mod ethtool;
 mod inspect;
 mod link;
+mod napi;
 mod netfilter;
 mod qdisc;
 mod route;
@@ -22,6 +23,8 @@ pub use link::{
     AttachedMode, AttachedXdp, Link, Mac, Peer, add_address, addresses, addresses_like, delete,
     link, link_named, links, set_mtu, set_neighbour, set_up,
 };
+pub use napi::{Napi, NapiSettings, napi_instances, napi_of_rx_queue, set_napi};
+pub(crate) use napi::{napi_message, napi_settings_are_offered};
 pub use netfilter::{Hook, create_empty_hooks, delete_table};
 pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qdisc};
 pub use route::{Resolved, Route, neighbour, resolve, route_to};

@@ -98,7 +98,7 @@ impl UdpEngine {
             socket::set_receive_buffer(first, bytes).map_err(system("SO_RCVBUF"))?;
         }
         if spec.busy_poll {
-            socket::set_busy_poll(first, true).map_err(system("SO_BUSY_POLL"))?;
+            socket::set_busy_poll(first, true).map_err(system(socket::BUSY_POLL))?;
         }
         if spec.stamps != Stamps::Off {
             udp::set_receive_stamps(first, spec.stamps).map_err(system("SO_TIMESTAMPING"))?;

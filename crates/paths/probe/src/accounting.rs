@@ -1,9 +1,11 @@
 //! Converts the reports of both ends into one measurement.
 
+use host::irq_suspend::IrqSuspend;
 use io::Role;
 use lab::Used;
 use model::{Delivery, Measurement, NotEffective, Throughput};
 
+use crate::Switch;
 use crate::role::{Pace, RoleReport};
 
 pub use model::ROUND_TRIP;
@@ -141,6 +143,19 @@ pub(super) fn received(near: RoleReport, sent: RoleReport, used: &Used) -> Measu
     let mut m = received_from(near, sent);
     used.account(&mut m);
     m
+}
+
+/// The switch `irq-suspend`, if the near end's socket was served by none of the NAPI instances that it sets.
+pub fn not_suspended(m: &Measurement, held: &IrqSuspend) -> Option<NotEffective> {
+    let napi = m.mode.get("near napi id")?;
+    if held.napi_ids().iter().any(|id| id.to_string() == *napi) {
+        return None;
+    }
+    let why = format!(
+        "near end: the socket's NAPI instance is {napi}, and those of the interface are {:?}",
+        held.napi_ids()
+    );
+    Some(NotEffective::new(Switch::IrqSuspend, why))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod tcp;
 mod verbs;
 mod watch;
 
-pub use accounting::{ROUND_TRIP, add_rates, measurement_of, received_from};
+pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
 pub use measure::RateSession;
 pub use path::{Probe, between};
 pub use session::random_session;

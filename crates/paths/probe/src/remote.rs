@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
 use host::idle::NoIdle;
+use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
 use host::text::chain;
 use io::{Local, Remote, Role};
@@ -19,13 +20,14 @@ use model::{Arm, ArmKind, Machine, Measurement, Support};
 use model::{Direction, Load, PathError, Session, TwoHosts};
 use sys::thread::start;
 
-use super::accounting::{combine, received};
+use super::accounting::{combine, not_suspended, received};
 use super::endpoint::{self, Choice};
 use super::far_end::{FAR_PORT, NEAR_PORT};
 use super::path::check_size;
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles_of};
+use super::support::irq_suspend;
 use super::switches::{Config, Switch};
 use super::tcp;
 
@@ -110,6 +112,7 @@ impl RemoteSession {
         near_task.engine.all_queues = self.two.queue.is_none();
         far_task.engine.all_queues = true;
         let _awake = config.stay_awake()?;
+        let suspension = config.suspends.then(|| self.suspend()).transpose()?;
         let settings = config.far_settings(&self.cpus.far, self.two.far_cpu);
         let cpus = self.placement(config.is_pinned)?;
         // Both ends are on this machine, or one.
@@ -129,7 +132,12 @@ impl RemoteSession {
         let mut m = self.measurement(near_role, near, far, used);
         all_queues_had_sockets(&m)?;
         m.not_effective.extend(config.not_effective(self.own_cpu_count()));
+        m.not_effective.extend(suspension.and_then(|held| not_suspended(&m, &held)));
         Ok(m)
+    }
+
+    fn suspend(&self) -> Result<IrqSuspend, PathError> {
+        IrqSuspend::hold(self.local.ifindex, &self.local.ifname).map_err(PathError::part)
     }
 
     /// CPUs that both ends have between them while nothing is pinned; far more than `pin` needs where they
@@ -247,6 +255,11 @@ pub(super) fn support(arm: &Arm) -> Support {
             "defer-hard-irqs between two hosts (settings of real interfaces are not changed)",
             "a plan with napi-defer-hard-irqs and gro-flush-timeout: wirepath tune prove PLAN --far HOST",
         );
+    }
+    if arm.has(Switch::IrqSuspend)
+        && let Some(missing) = irq_suspend()
+    {
+        return missing;
     }
     if arm.has(Switch::IoUring) {
         return Support::unsupported(

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 use host::idle::NoIdle;
+use host::irq_suspend::IrqSuspend;
 use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use lab::{Pair, PairSpec};
 use model::{Arm, Support};
@@ -81,6 +82,16 @@ fn try_xdp(pair: &Pair, mode: XdpMode, copying: Copying) -> Result<(), String> {
     })
 }
 
+/// Remedy where a veth cannot do it.
+const TWO_HOSTS: &str =
+    "a NIC whose driver supports it: prove between two hosts, with --far ssh:HOST";
+
+/// The reason why this kernel or process cannot suspend interrupts.
+pub(super) fn irq_suspend() -> Option<Support> {
+    let why = IrqSuspend::probe().err()?;
+    Some(Support::unsupported("irq-suspend", chain(&why)))
+}
+
 /// Support for XDP verbs at the far end of a lab.
 pub(super) fn verbs() -> Support {
     let tried = tried();
@@ -115,12 +126,15 @@ pub(super) fn support(arm: &Arm) -> Support {
     let lab = no("a lab of network namespaces", &t.lab);
     let no_zero_copy = || {
         let why = "a veth does not support AF_XDP zero-copy (refused by the kernel)";
-        let needs = "a NIC whose driver supports it: prove between two hosts, with --far ssh:HOST";
-        Support::unsupported(why, needs)
+        Support::unsupported(why, TWO_HOSTS)
     };
     let needs_two = |switch: Switch| {
         (arm.has(switch) && t.cpus < 2)
             .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
+    };
+    let no_suspension = || {
+        let what = "irq-suspend in a lab, whose veth names no NAPI instance to sockets";
+        irq_suspend().or_else(|| Some(Support::unsupported(what, TWO_HOSTS)))
     };
     lab.or_else(|| arm.has(Switch::Bypass).then(|| no("AF_XDP", &t.skb)).flatten())
         .or_else(|| arm.has(Switch::Native).then(|| no("native XDP on veth", &t.native)).flatten())
@@ -128,6 +142,7 @@ pub(super) fn support(arm: &Arm) -> Support {
         .or_else(|| arm.has(Switch::NoIdleStates).then(|| no("no-idle-states", &t.idle)).flatten())
         .or_else(|| arm.has(Switch::EpollBusyPoll).then(epoll_busy_poll).flatten())
         .or_else(|| arm.has(Switch::IoUring).then(io_uring).flatten())
+        .or_else(|| arm.has(Switch::IrqSuspend).then(no_suspension).flatten())
         .or_else(|| needs_two(Switch::Pin))
         .or_else(|| needs_two(Switch::Rps))
         .unwrap_or(Support::Yes)

@@ -122,6 +122,12 @@ model::switches! {
             needs: "load tcp-ping or tcp-flood",
             source: "tcp(7), TCP_QUICKACK",
         },
+        IrqSuspend {
+            effect: "the near end's interrupts stay off while epoll finds datagrams by polling the device queue",
+            scope: Interface,
+            needs: "epoll and epoll-busy-poll; Linux 6.13; two hosts, as a veth names no NAPI instance to sockets",
+            source: "kernel documentation, networking/napi.rst, IRQ suspension",
+        },
     }
 }
 
@@ -158,6 +164,8 @@ pub(super) struct Config {
     pub(super) steers: bool,
     /// Interrupts of the receive queues are deferred.
     pub(super) defers: bool,
+    /// Interrupts of the near end's interface are suspended while epoll finds datagrams.
+    pub(super) suspends: bool,
     stays_awake: bool,
     /// The interface has NAPI whatever the engine.
     has_gro: bool,
@@ -176,6 +184,7 @@ impl Config {
             is_pinned: arm.has(Switch::Pin),
             steers: arm.has(Switch::Rps),
             defers: arm.has(Switch::DeferHardIrqs),
+            suspends: arm.has(Switch::IrqSuspend),
             stays_awake: arm.has(Switch::NoIdleStates),
             has_gro: load.kind == "storm",
         }
@@ -251,6 +260,13 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
     if arm.has(Switch::EpollBusyPoll) && !arm.has(Switch::Epoll) {
         return Some("epoll-busy-poll needs epoll; use epoll+epoll-busy-poll".into());
     }
+    if arm.has(Switch::IrqSuspend) && !arm.has(Switch::EpollBusyPoll) {
+        return Some(
+            "irq-suspend acts while epoll polls the device queue; use \
+             epoll+epoll-busy-poll+irq-suspend"
+                .into(),
+        );
+    }
     if arm.has(Switch::Epoll) && arm.has(Switch::IoUring) {
         return Some("epoll and io-uring are two ways to receive; use one of them".into());
     }
@@ -264,7 +280,11 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn the_baseline_is_a_blocking_socket_one_datagram_a_call() {
@@ -307,6 +327,11 @@ mod tests {
         }
         assert!(contradiction(&Arm::with([EpollBusyPoll]), "ping").unwrap().contains("epoll+"));
         assert!(contradiction(&Arm::with([Epoll, IoUring]), "ping").is_some());
+        let suspend = contradiction(&Arm::with([Epoll, Switch::IrqSuspend]), "ping").unwrap();
+        assert!(suspend.contains("epoll+epoll-busy-poll+irq-suspend"), "{suspend}");
+        let whole = Arm::with([Epoll, EpollBusyPoll, Switch::IrqSuspend]);
+        assert_eq!(contradiction(&whole, "ping"), None);
+        assert!(Config::of(&whole, &testkit::arms::load(&crate::Probe, "ping", SECOND)).suspends);
         assert!(contradiction(&Arm::with([ZeroCopySend]), "storm").unwrap().contains("flood"));
     }
 }

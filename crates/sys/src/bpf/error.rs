@@ -21,9 +21,11 @@ pub enum BpfError {
     },
 
     /// The kernel or libbpf refused the object.
-    #[error("BPF program `{program}` was not loaded (kernel 5.18 or newer is needed){log}")]
+    #[error("BPF program `{program}` was not loaded ({needs} is needed){log}")]
     Load {
         program: &'static str,
+        /// Oldest kernel that has all it uses, and this use.
+        needs: &'static str,
         /// Messages of libbpf with the verifier's log; starts with a line break unless empty.
         log: String,
         #[source]
@@ -182,4 +184,43 @@ pub enum BpfError {
     /// The kernel lacks a tracepoint.
     #[error("{what} cannot be traced: {tracepoint}; Linux 6.3 or newer is needed")]
     Unsupported { what: &'static str, tracepoint: String },
+}
+
+/// Oldest kernel that loads a program of `bpf/`, with the reason.
+///
+/// - `has_frags`: it takes packets of several buffers.
+pub(super) fn kernel_for(program: &str, has_frags: bool) -> &'static str {
+    match program {
+        "feed" => "Linux 6.1 or newer (a time stamp taken in XDP)",
+        "generator" => "Linux 5.18 or newer (live frames of XDP)",
+        "explain" => "Linux 5.18 or newer (reasons of drops)",
+        "stages" => "Linux 6.3 or newer (tracepoints of sockets)",
+        _ if has_frags => "Linux 5.18 or newer (XDP on packets of several buffers)",
+        _ => "Linux 5.9 or newer (programs attached by a link)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(program: &'static str, has_frags: bool) -> String {
+        let source = io::Error::from_raw_os_error(libc::EINVAL);
+        let needs = kernel_for(program, has_frags);
+        BpfError::Load { program, needs, log: String::new(), source }.to_string()
+    }
+
+    #[test]
+    fn a_program_that_is_refused_names_the_kernel_for_its_own_use() {
+        for (program, has_frags, version) in [
+            ("probe", false, "Linux 5.9"),
+            ("probe", true, "Linux 5.18"),
+            ("generator", false, "Linux 5.18"),
+            ("explain", false, "Linux 5.18"),
+            ("feed", true, "Linux 6.1"),
+        ] {
+            let said = refusal(program, has_frags);
+            assert!(said.contains(&format!("{version} or newer")), "{said}");
+        }
+    }
 }

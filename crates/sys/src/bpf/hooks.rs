@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read};
 
-use super::error::BpfError;
+use super::error::{BpfError, kernel_for};
 use super::object::{Opened, embedded};
 use crate::capability::Capability;
 use crate::netns::Netns;
@@ -42,7 +42,9 @@ pub(super) fn read_inside(
     name: &'static str,
     object: &[u8],
 ) -> Result<String, BpfError> {
-    let failed = |source: io::Error| BpfError::Load { program: name, log: String::new(), source };
+    let needs = kernel_for(name, false);
+    let failed =
+        |source: io::Error| BpfError::Load { program: name, needs, log: String::new(), source };
     let loaded =
         Opened::open(name, object)?.needs(&[Capability::Bpf, Capability::Perfmon]).load()?;
     let link = loaded.program(name)?.attach().map_err(|why| failed(io::Error::other(why)))?;

@@ -11,7 +11,7 @@ use libbpf_rs::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::error::BpfError;
+use super::error::{BpfError, kernel_for};
 use crate::capability::{Capability, missing};
 
 /// Bytes of an object file, aligned for an ELF reader.
@@ -43,6 +43,7 @@ pub(super) struct Opened {
     name: &'static str,
     object: OpenObject,
     needs: &'static [Capability],
+    has_frags: bool,
 }
 
 impl Opened {
@@ -50,12 +51,13 @@ impl Opened {
         collect_messages();
         let object = ObjectBuilder::default().open_memory(bytes).map_err(|why| BpfError::Load {
             program: name,
+            needs: kernel_for(name, false),
             log: take_messages(),
             source: to_io(why),
         })?;
         // Programs add offsets from packets to pointers, which takes CAP_PERFMON.
         let needs = &[Capability::Bpf, Capability::NetAdmin, Capability::Perfmon];
-        Ok(Opened { name, object, needs })
+        Ok(Opened { name, object, needs, has_frags: false })
     }
 
     /// Sets the capabilities that loading needs, for the error message.
@@ -72,6 +74,7 @@ impl Opened {
         let (name, bytes) = (self.name, config.as_bytes());
         let wrong = |what: String| BpfError::Load {
             program: name,
+            needs: kernel_for(name, false),
             log: String::new(),
             source: io::Error::new(io::ErrorKind::InvalidData, what),
         };
@@ -101,6 +104,7 @@ impl Opened {
 
     /// Lets all programs receive frames of more than one buffer.
     pub(super) fn frags(mut self, frags: bool) -> Self {
+        self.has_frags |= frags;
         if frags {
             for mut program in self.object.progs_mut() {
                 program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
@@ -111,6 +115,7 @@ impl Opened {
 
     /// As [`Self::frags`], for some programs.
     pub(super) fn xdp_frags(mut self, programs: &[&str], frags: bool) -> Self {
+        self.has_frags |= frags;
         for mut program in self.object.progs_mut() {
             if frags && programs.iter().any(|name| program.name() == *name) {
                 program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
@@ -131,7 +136,7 @@ impl Opened {
 
     /// Loads it into the kernel.
     pub(super) fn load(self) -> Result<Loaded, BpfError> {
-        let Opened { name, object, needs } = self;
+        let Opened { name, object, needs, has_frags } = self;
         match object.load() {
             Ok(object) => {
                 take_messages();
@@ -146,7 +151,10 @@ impl Opened {
                         let what = format!("loading BPF program `{name}`");
                         Err(BpfError::Permission { what, missing, source })
                     }
-                    None => Err(BpfError::Load { program: name, log, source }),
+                    None => {
+                        let needs = kernel_for(name, has_frags);
+                        Err(BpfError::Load { program: name, needs, log, source })
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@ mod coalescing;
 mod cpu;
 mod file;
 mod irq;
+mod napi;
 mod offload;
 mod qdisc;
 mod ring;
@@ -22,6 +23,8 @@ pub(super) fn all() -> Vec<&'static dyn Knob> {
     knobs.extend(offload::OFFLOADS.iter().map(|knob| knob as &dyn Knob));
     knobs.push(&qdisc::RootQdisc);
     knobs.extend(file::FILES.iter().map(|knob| knob as &dyn Knob));
+    // After the files, which set all instances of an interface.
+    knobs.push(&napi::QueueNapi);
     knobs.push(&irq::Affinity);
     knobs.extend(sysctl::SYSCTLS.iter().map(|knob| knob as &dyn Knob));
     knobs.extend([&cpu::Governor as &dyn Knob, &cpu::IdleStates]);

@@ -1,0 +1,121 @@
+//! A forked process that undoes a change when its owner ends, however that happens.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::socket;
+
+/// A forked process that waits for the end of its owner.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    /// The owner's end of a pipe: its last close is the signal.
+    pipe: Option<OwnedFd>,
+    pid: libc::pid_t,
+}
+
+impl Keeper {
+    /// - `undo`: runs in the forked process. It may make system calls only: locks of the owner's other
+    ///   threads are held for ever there.
+    pub(crate) fn start(undo: impl FnOnce()) -> io::Result<Keeper> {
+        let mut ends = [0; 2];
+        // SAFETY: the array has room for both descriptors.
+        let rc = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let [reading, writing] = ends.map(|fd| {
+            // SAFETY: pipe2(2) returned new descriptors without another owner.
+            unsafe { OwnedFd::from_raw_fd(fd) }
+        });
+        // SAFETY: the child makes system calls only and never returns.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if pid == 0 {
+            wait_until_alone(reading.as_raw_fd(), writing.as_raw_fd());
+            undo();
+            // SAFETY: ends the child without running the parent's destructors.
+            unsafe { libc::_exit(0) }
+        }
+        Ok(Keeper { pipe: Some(writing), pid })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.pipe = None;
+        // SAFETY: the process is a child of this one that is waited for only here.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Returns when the last writer of the pipe has ended.
+fn wait_until_alone(reading: RawFd, writing: RawFd) {
+    // A signal of the terminal is for the owner, which ends in its own time.
+    // SAFETY: no memory is involved.
+    unsafe { libc::setsid() };
+    // SAFETY: the child's own copy, which would keep the pipe open.
+    unsafe { libc::close(writing) };
+    let mut byte = 0u8;
+    loop {
+        // SAFETY: one byte may be written to `byte`.
+        let got = unsafe { libc::read(reading, (&raw mut byte).cast(), 1) };
+        let error = io::Error::last_os_error().raw_os_error();
+        if got >= 0 || error != Some(libc::EINTR) {
+            break;
+        }
+    }
+}
+
+/// Netlink messages that are sent when this value is dropped, and also when its owner is killed or has
+/// given up its capabilities.
+#[derive(Debug)]
+#[must_use = "the messages are sent when this is dropped"]
+pub struct SentAtEnd {
+    _keeper: Keeper,
+}
+
+impl SentAtEnd {
+    /// - `protocol`: such as NETLINK_GENERIC.
+    /// - `messages`: complete requests, sent in order to the calling thread's network namespace; answers
+    ///   are not read.
+    pub fn hold(protocol: i32, messages: &[Vec<u8>]) -> io::Result<Self> {
+        let socket = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        // The owner's copy is closed by drop; that of the keeper lives as long as it.
+        let fd = socket.as_raw_fd();
+        let keeper = Keeper::start(|| {
+            for message in messages {
+                // SAFETY: the pointer and the length describe the message, in the child's copy of memory.
+                unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
+            }
+        })?;
+        Ok(SentAtEnd { _keeper: keeper })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Writes a byte by a plain system call.
+    fn write(fd: BorrowedFd<'_>) {
+        // SAFETY: one byte is read from a constant.
+        unsafe { libc::write(fd.as_raw_fd(), c"x".as_ptr().cast(), 1) };
+    }
+
+    #[test]
+    fn the_keeper_undoes_when_its_owner_ends_and_not_before() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let keeper = Keeper::start(|| write(writer.as_fd())).unwrap();
+        let process = format!("/proc/{}", keeper.pid);
+        let ready = || socket::wait(reader.as_fd(), false, Duration::ZERO).unwrap().readable;
+        assert!(std::path::Path::new(&process).exists() && !ready());
+        drop(keeper);
+        assert!(!std::path::Path::new(&process).exists() && ready());
+        std::io::Read::read_exact(&mut reader, &mut [0]).unwrap();
+    }
+}
