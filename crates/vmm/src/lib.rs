@@ -7,6 +7,7 @@
 mod backend;
 #[cfg(target_arch = "x86_64")]
 mod boot;
+mod bus;
 #[cfg(target_arch = "x86_64")]
 mod condition;
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +37,7 @@ mod ring;
 mod switches;
 #[cfg(target_arch = "x86_64")]
 mod tap;
+pub mod virtio;
 #[cfg(target_arch = "x86_64")]
 mod worker;
 #[cfg(target_arch = "x86_64")]
