@@ -26,6 +26,8 @@ mod moderation;
 #[cfg(target_arch = "x86_64")]
 mod monitor;
 #[cfg(target_arch = "x86_64")]
+mod nic;
+#[cfg(target_arch = "x86_64")]
 mod paced;
 #[cfg(target_arch = "x86_64")]
 mod pci;
@@ -33,6 +35,8 @@ mod pci;
 mod processor;
 #[cfg(target_arch = "x86_64")]
 mod ring;
+#[cfg(target_arch = "x86_64")]
+mod shortcuts;
 #[cfg(target_arch = "x86_64")]
 mod switches;
 #[cfg(target_arch = "x86_64")]
@@ -61,6 +65,8 @@ pub use jail::{Halves, Jailed, start_jailed};
 pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
+#[cfg(target_arch = "x86_64")]
+pub use nic::{Model, NicState, VIRTIO_AT};
 #[cfg(target_arch = "x86_64")]
 pub use paced::PacedSender;
 #[cfg(target_arch = "x86_64")]
