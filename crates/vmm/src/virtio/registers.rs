@@ -53,7 +53,7 @@ const MAGIC: u32 = 0x7472_6976;
 /// The modern interface.
 const VERSION: u32 = 2;
 const DEVICE_NET: u32 = 1;
-/// "wpth", little-endian: not assigned by anyone.
+/// "wpth", little-endian: assigned to no vendor.
 const VENDOR: u32 = u32::from_le_bytes(*b"wpth");
 
 /// Interrupt status: buffers were used.
