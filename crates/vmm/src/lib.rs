@@ -8,6 +8,9 @@ mod backend;
 #[cfg(target_arch = "x86_64")]
 mod boot;
 mod bus;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/bytes.rs"]
+mod bytes;
 #[cfg(target_arch = "x86_64")]
 mod condition;
 #[cfg(target_arch = "x86_64")]

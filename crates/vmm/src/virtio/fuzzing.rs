@@ -1,13 +1,9 @@
 //! A hostile driver as a stream of bytes: what the fuzz target, the corpus replay and the
 //! property tests go through.
 
-#[path = "../../../../fuzz/bytes.rs"]
-mod bytes;
-
-use bytes::Bytes;
-
 use super::{Options, QUEUE_SIZE_MAX, RX, TX, VirtioNet, WORK_MAX, register, status};
 use crate::bus::{Bus, GuestMemory, PlainMemory, Received, Sent, Wire};
+use crate::bytes::Bytes;
 use crate::lance::{FRAME_BYTES_MAX, Width};
 
 /// Guest memory of the hostile driver.
