@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 pub(crate) enum Nic {
     /// The monitor's or QEMU's Lance.
     Lance(Lance),
-    /// QEMU's virtio-net.
+    /// The monitor's or QEMU's virtio-net.
     Virtio(Card),
 }
 

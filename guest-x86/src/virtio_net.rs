@@ -1,4 +1,4 @@
-//! virtio-net driver over memory-mapped registers, as on QEMU's `microvm`.
+//! virtio-net driver over memory-mapped registers, as in the monitor and on QEMU's `microvm`.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use dma::Dma;
 use virtio::mmio::register::{INTERRUPT_ACK, INTERRUPT_STATUS};
 use virtio::net::{FRAME_BYTES_MAX, NetDriver, QUEUE_FRAMES, Settings};
 use virtio::{Frame, Registers};
-use wire::nettest::{boot, report};
+use wire::nettest::{boot, driver, report};
 
 use crate::cpu::{pause, read8, read32, ticks, write32};
 use crate::interrupts;
@@ -14,11 +14,10 @@ use crate::lance::access;
 use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 
-/// Common settings of virtio-net drivers: frames sent raise no interrupt, and the device is
-/// notified only if it asks for it.
+/// Settings of the driver: the device is notified only if it asks for it.
 const SETTINGS: Settings = Settings {
     event_idx: true,
-    tx_interrupts: false,
+    tx_interrupts: true,
     rx_interrupts: true,
     packed: false,
     indirect: false,
@@ -67,6 +66,8 @@ pub(crate) struct Card {
     mac: [u8; 6],
     /// Buffer for the next frame to send; `None` when the card has all of them.
     next: Option<Frame>,
+    /// Frames sent raise interrupts, so each call reclaims them; else only a full ring does.
+    tx_interrupts: bool,
 }
 
 impl Card {
@@ -76,10 +77,12 @@ impl Card {
         BASE.store(at, Ordering::Relaxed);
         // Before the card may raise it.
         interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
-        let mut driver = NetDriver::start(Window(at), Dma::take()?, SETTINGS).ok()?;
+        let tx_interrupts = boot.get(boot::DRIVER) & driver::MASK_TX_INTERRUPT == 0;
+        let settings = Settings { tx_interrupts, ..SETTINGS };
+        let mut driver = NetDriver::start(Window(at), Dma::take()?, settings).ok()?;
         let mac = driver.mac()?;
         let next = driver.take_free();
-        Some(Card { driver, mac, next })
+        Some(Card { driver, mac, next, tx_interrupts })
     }
 
     /// MAC address of the card.
@@ -90,7 +93,7 @@ impl Card {
     /// Reclaims sent frames. Returns true if there is room.
     pub(crate) fn tx_ready(&mut self) -> bool {
         let (_, slots) = self.driver.ring_frames();
-        if self.driver.tx_posted() == slots {
+        if self.tx_interrupts || self.driver.tx_posted() == slots {
             self.reap();
         }
         if self.next.is_none() {
@@ -116,7 +119,9 @@ impl Card {
             // The card may have sent one in the meantime.
             sleep_until(|| self.driver.tx_enable_interrupts() || self.tx_ready());
             self.reap();
-            self.driver.tx_disable_interrupts();
+            if !self.tx_interrupts {
+                self.driver.tx_disable_interrupts();
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! needs there: all memory mapped for it, ports by IOPL and by bitmap, interrupts on, gates to
 //! its own level, and one into a few instructions at level 0 that sleep.
 
+use super::nic::VIRTIO_AT;
 use host::kvm::bindings::{kvm_dtable, kvm_regs, kvm_segment};
 use host::kvm::{GuestRam, KvmError, OutsideRam, Vcpu};
 use wire::nettest::{PENDING_AT, PORT, Signal, WAKE_AT, report};
@@ -126,9 +127,12 @@ pub(super) fn write_tables(ram: &GuestRam) -> Result<(), OutsideRam> {
     let (level4, level3, level2) = (PAGE_TABLES, PAGE_TABLES + 0x1000, PAGE_TABLES + 0x2000);
     ram.store_u64(level4, level3 | PRESENT_WRITE_USER)?;
     ram.store_u64(level3, level2 | PRESENT_WRITE_USER)?;
-    for i in 0..(ram.len_bytes() as u64).div_ceil(PAGE_BYTES).min(512) {
+    for i in 0..(ram.len_bytes() as u64).div_ceil(PAGE_BYTES).min(511) {
         ram.store_u64(level2 + 8 * i, (i * PAGE_BYTES) | PRESENT_WRITE_USER | LARGE)?;
     }
+    // The last of them is the virtio card's window, also in machines without.
+    ram_free(ram)?;
+    ram.store_u64(level2 + 8 * 511, VIRTIO_AT | PRESENT_WRITE_USER | LARGE)?;
     for (i, entry) in (0..).zip(gdt()) {
         ram.store_u64(GDT + 8 * i, entry)?;
     }
@@ -143,6 +147,14 @@ pub(super) fn write_tables(ram: &GuestRam) -> Result<(), OutsideRam> {
         ram.store_u64(gate + 8 * i, word)?;
     }
     Ok(())
+}
+
+/// Errors: memory reaches into the card's window.
+fn ram_free(ram: &GuestRam) -> Result<(), OutsideRam> {
+    match ram.len_bytes() as u64 {
+        len if len <= VIRTIO_AT => Ok(()),
+        len => Err(OutsideRam { at: VIRTIO_AT, len_bytes: (len - VIRTIO_AT) as usize }),
+    }
 }
 
 fn segment(selector: u16, kind: u8, long: bool) -> kvm_segment {

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use wire::nettest::report;
 
 use super::counters::Snapshot;
-use crate::lance;
+use super::nic::NicState;
 
 /// The device and what is around it, at the end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// The chip and its rings.
-    pub lance: lance::State,
+    /// The card and its rings.
+    pub nic: NicState,
     /// Demands that wait for others, which is `send-combining`.
     pub pending_demand_count: u64,
     /// Frames that the back end has taken and that the kernel has not.
@@ -28,8 +28,8 @@ pub struct FailureReport<'a> {
 impl fmt::Display for FailureReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FailureReport { condition, total } = self;
-        let Condition { lance: chip, pending_demand_count, unsent_count } = condition;
-        let (device, work, exits) = (&total.lance, &total.work, &total.exits);
+        let Condition { nic, pending_demand_count, unsent_count } = condition;
+        let (device, work, exits) = (&total.nic, &total.work, &total.exits);
         let guest = |index: usize| total.report[index];
         writeln!(
             f,
@@ -49,7 +49,7 @@ impl fmt::Display for FailureReport<'_> {
             guest(report::LOST_WAKE_UPS),
             guest(report::TX_FULL),
         )?;
-        writeln!(f, "  device: {chip}")?;
+        writeln!(f, "  device: {nic}")?;
         writeln!(
             f,
             "  device: {} frames sent, {} received, {} missed, {} bus errors; interrupts raised {}; \
@@ -89,7 +89,7 @@ mod tests {
         total.work.interrupt_count = 17;
         let memory = PlainMemory::new(4096);
         let condition = Condition {
-            lance: Lance::new([2, 0, 0, 0, 0, 1]).state(&memory),
+            nic: NicState::Lance(Lance::new([2, 0, 0, 0, 0, 1]).state(&memory)),
             pending_demand_count: 2,
             unsent_count: 3,
         };

@@ -211,7 +211,7 @@ pub struct Snapshot {
     /// The device's side.
     pub work: Work,
     /// The device itself; its maxima are since the start.
-    pub lance: lance::Counters,
+    pub nic: lance::Counters,
     /// CPU time and switches of the processor's thread, inside the guest and out.
     pub vcpu: ThreadUsage,
     /// CPU time of the device's thread, nanoseconds.
@@ -228,34 +228,30 @@ impl Snapshot {
     /// Difference between `earlier` and `self`. The report page is copied as it is: the guest clears
     /// it when the measured part begins.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
-        let (lance, then) = (self.lance, earlier.lance);
+        let (nic, then) = (self.nic, earlier.nic);
         Snapshot {
             at_ns: self.at_ns.saturating_sub(earlier.at_ns),
             exits: self.exits.since(&earlier.exits),
             work: self.work.since(&earlier.work),
-            lance: lance::Counters {
-                tx_frame_count: lance.tx_frame_count.saturating_sub(then.tx_frame_count),
-                tx_bytes: lance.tx_bytes.saturating_sub(then.tx_bytes),
-                tx_pass_count: lance.tx_pass_count.saturating_sub(then.tx_pass_count),
-                tx_pass_with_frames_count: lance
+            nic: lance::Counters {
+                tx_frame_count: nic.tx_frame_count.saturating_sub(then.tx_frame_count),
+                tx_bytes: nic.tx_bytes.saturating_sub(then.tx_bytes),
+                tx_pass_count: nic.tx_pass_count.saturating_sub(then.tx_pass_count),
+                tx_pass_with_frames_count: nic
                     .tx_pass_with_frames_count
                     .saturating_sub(then.tx_pass_with_frames_count),
-                tx_pass_frames_max: lance.tx_pass_frames_max,
-                tx_dropped_count: lance.tx_dropped_count.saturating_sub(then.tx_dropped_count),
-                tx_torn_count: lance.tx_torn_count.saturating_sub(then.tx_torn_count),
-                tx_stray_count: lance.tx_stray_count.saturating_sub(then.tx_stray_count),
-                tx_collision_count: lance
-                    .tx_collision_count
-                    .saturating_sub(then.tx_collision_count),
-                rx_frame_count: lance.rx_frame_count.saturating_sub(then.rx_frame_count),
-                rx_bytes: lance.rx_bytes.saturating_sub(then.rx_bytes),
-                rx_missed_count: lance.rx_missed_count.saturating_sub(then.rx_missed_count),
-                rx_filtered_count: lance.rx_filtered_count.saturating_sub(then.rx_filtered_count),
-                rx_torn_count: lance.rx_torn_count.saturating_sub(then.rx_torn_count),
-                rx_malformed_count: lance
-                    .rx_malformed_count
-                    .saturating_sub(then.rx_malformed_count),
-                bus_error_count: lance.bus_error_count.saturating_sub(then.bus_error_count),
+                tx_pass_frames_max: nic.tx_pass_frames_max,
+                tx_dropped_count: nic.tx_dropped_count.saturating_sub(then.tx_dropped_count),
+                tx_torn_count: nic.tx_torn_count.saturating_sub(then.tx_torn_count),
+                tx_stray_count: nic.tx_stray_count.saturating_sub(then.tx_stray_count),
+                tx_collision_count: nic.tx_collision_count.saturating_sub(then.tx_collision_count),
+                rx_frame_count: nic.rx_frame_count.saturating_sub(then.rx_frame_count),
+                rx_bytes: nic.rx_bytes.saturating_sub(then.rx_bytes),
+                rx_missed_count: nic.rx_missed_count.saturating_sub(then.rx_missed_count),
+                rx_filtered_count: nic.rx_filtered_count.saturating_sub(then.rx_filtered_count),
+                rx_torn_count: nic.rx_torn_count.saturating_sub(then.rx_torn_count),
+                rx_malformed_count: nic.rx_malformed_count.saturating_sub(then.rx_malformed_count),
+                bus_error_count: nic.bus_error_count.saturating_sub(then.bus_error_count),
             },
             vcpu: self.vcpu.since(&earlier.vcpu),
             device_cpu_ns: self.device_cpu_ns.saturating_sub(earlier.device_cpu_ns),

@@ -10,8 +10,10 @@ use super::backend::{Sender, SenderWire};
 use super::condition::Condition;
 use super::counters::Work;
 use super::moderation::Moderation;
+use super::nic::Nic;
 use super::switches::{COMBINE_TICK_US, Switches};
-use crate::lance::{Bus, BusError, GuestMemory, Lance, Received, csr0};
+use crate::bus::{Bus, BusError, GuestMemory, Received};
+use crate::lance::Width;
 
 /// Longest time that anything is put off here.
 const TICK_NS: u64 = COMBINE_TICK_US * 1000;
@@ -85,7 +87,7 @@ impl IrqLine {
 
 /// Device, wire and line.
 pub(super) struct Device {
-    pub(super) lance: Lance,
+    pub(super) nic: Nic,
     pub(super) sender: Box<dyn Sender>,
     pub(super) work: Work,
     /// System calls of the receiving half, which the device's thread has.
@@ -108,14 +110,14 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn new(
-        lance: Lance,
+        nic: Nic,
         sender: Box<dyn Sender>,
         ram: GuestRam,
         line: IrqLine,
         switches: &Switches,
     ) -> Self {
         Device {
-            lance,
+            nic,
             sender,
             work: Work::default(),
             receive_call_count: 0,
@@ -143,7 +145,7 @@ impl Device {
     /// How things stand.
     pub(super) fn condition(&self) -> Condition {
         Condition {
-            lance: self.lance.state(&self.ram),
+            nic: self.nic.state(&self.ram),
             pending_demand_count: self.pending,
             unsent_count: self.sender.unsent_count(),
         }
@@ -152,9 +154,9 @@ impl Device {
     /// Has the device do something, hands over what it sent, and sets the line.
     fn with<R>(
         &mut self,
-        body: impl FnOnce(&mut Lance, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
+        body: impl FnOnce(&mut Nic, &mut Bus<'_, GuestRam, SenderWire<'_>>) -> R,
     ) -> Result<R, KvmError> {
-        let sent_before = self.lance.counters.tx_frame_count;
+        let sent_before = self.nic.counters().tx_frame_count;
         // On the processor's thread the guest waits, and where the time goes is what this path is
         // about; an exit costs far more than a few reads of the clock.
         let timed = self.is_guest_waiting;
@@ -162,13 +164,13 @@ impl Device {
         let send_ns = timed.then_some(0);
         let mut wire = SenderWire { sender: self.sender.as_mut(), send_ns };
         let begin_ns = now_ns();
-        let result = body(&mut self.lance, &mut Bus { memory: &self.ram, wire: &mut wire });
+        let result = body(&mut self.nic, &mut Bus { memory: &self.ram, wire: &mut wire });
         let send_ns = wire.send_ns.unwrap_or(0);
         let emulated_ns = now_ns();
-        let sent_count = self.lance.counters.tx_frame_count - sent_before;
+        let sent_count = self.nic.counters().tx_frame_count - sent_before;
         if sent_count > 0 {
             self.sender.flush();
-            if self.lance.masks_tx_interrupt() {
+            if self.nic.masks_tx_interrupt() {
                 self.work.masked_frame_count += sent_count;
             }
         }
@@ -185,10 +187,10 @@ impl Device {
 
     /// Sets the interrupt line as the device has it, or later; `sent_count` frames were just sent.
     fn set_line(&mut self, sent_count: u64) -> Result<(), KvmError> {
-        let mut level = self.lance.irq();
+        let mut level = self.nic.irq();
         if let Some(moderation) = &mut self.moderation {
             // A line that is up tells of these as well.
-            if self.line.level || !self.lance.irq_tells_only_of_sent() {
+            if self.line.level || !self.nic.irq_tells_only_of_sent() {
                 moderation.clear();
             } else if moderation.puts_off(sent_count, monotonic_ns()) {
                 self.work.moderated_count += sent_count;
@@ -199,31 +201,31 @@ impl Device {
     }
 
     /// A read of one of the device's ports.
-    pub(super) fn read(&mut self, offset: u8, width: crate::lance::Width) -> Result<u32, KvmError> {
-        self.with(|lance, _| lance.read(offset, width))
+    pub(super) fn read(&mut self, offset: u16, width: Width) -> Result<u32, KvmError> {
+        self.with(|nic, _| nic.read(offset, width))
     }
 
     /// A write to one of the device's ports; a demand may be put off.
     pub(super) fn write(
         &mut self,
-        offset: u8,
-        width: crate::lance::Width,
+        offset: u16,
+        width: Width,
         value: u32,
         now_ns: u64,
     ) -> Result<(), KvmError> {
-        use crate::lance::Port;
-        let is_status = self.lance.port(offset, width) == Some(Port::Rdp) && self.lance.rap() == 0;
-        let demand =
-            is_status && value & u32::from(csr0::TDMD | csr0::STOP) == u32::from(csr0::TDMD);
-        if self.combine_frames > 1 && demand && self.lance.can_transmit() {
-            let rest = value & !u32::from(csr0::TDMD);
-            self.with(|lance, bus| lance.write(bus, offset, width, rest))?;
+        if self.combine_frames > 1
+            && self.nic.can_transmit()
+            && let Some(rest) = self.nic.without_demand(offset, width, value)
+        {
+            if let Some(rest) = rest {
+                self.with(|nic, bus| nic.write(bus, offset, width, rest))?;
+            }
             return self.demand(1, now_ns);
         }
-        if is_status && value & u32::from(csr0::STOP) != 0 {
+        if self.nic.stops(offset, width, value) {
             self.pending = 0;
         }
-        self.with(|lance, bus| lance.write(bus, offset, width, value))
+        self.with(|nic, bus| nic.write(bus, offset, width, value))
     }
 
     /// `count` demands, which go at once or with others.
@@ -258,7 +260,7 @@ impl Device {
             self.left_since_ns = None;
             self.sender.flush();
         }
-        if self.is_overdue(now_ns) || self.lance.has_demand() { self.flush() } else { Ok(()) }
+        if self.is_overdue(now_ns) || self.nic.has_demand() { self.flush() } else { Ok(()) }
     }
 
     /// True if an interrupt is delayed.
@@ -270,7 +272,7 @@ impl Device {
     /// has frames left.
     pub(super) fn is_waiting(&self) -> bool {
         self.pending > 0
-            || self.lance.has_demand()
+            || self.nic.has_demand()
             || self.puts_off_interrupt()
             || self.sender.unsent_count() > 0
     }
@@ -278,7 +280,7 @@ impl Device {
     /// Looks at the ring now.
     pub(super) fn flush(&mut self) -> Result<(), KvmError> {
         self.pending = 0;
-        self.with(|lance, bus| lance.demand(bus))
+        self.with(|nic, bus| nic.demand(bus))
     }
 
     /// Sends what waits for others, since the guest has been left anyway.
@@ -292,11 +294,16 @@ impl Device {
 
     /// Looks at the ring as the chip does by itself; returns whether it found anything.
     pub(super) fn poll(&mut self) -> Result<bool, KvmError> {
-        let before = self.lance.counters.tx_frame_count;
-        self.with(|lance, bus| lance.poll(bus))?;
-        let found_count = self.lance.counters.tx_frame_count - before;
+        let before = self.nic.counters().tx_frame_count;
+        self.with(|nic, bus| nic.poll(bus))?;
+        let found_count = self.nic.counters().tx_frame_count - before;
         self.work.polled_frame_count += found_count;
         Ok(found_count > 0)
+    }
+
+    /// Before polling ends: asks the guest for demands. Returns true if frames wait already.
+    pub(super) fn rearm(&mut self) -> Result<bool, KvmError> {
+        self.with(|nic, bus| nic.rearm(bus.memory))
     }
 
     /// A frame from the network; what waits to be sent goes with it.
@@ -304,6 +311,6 @@ impl Device {
         if self.pending > 0 {
             self.flush()?;
         }
-        self.with(|lance, bus| lance.receive(bus.memory, frame))
+        self.with(|nic, bus| nic.receive(bus.memory, frame))
     }
 }

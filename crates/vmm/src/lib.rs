@@ -7,6 +7,10 @@
 mod backend;
 #[cfg(target_arch = "x86_64")]
 mod boot;
+mod bus;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/bytes.rs"]
+mod bytes;
 #[cfg(target_arch = "x86_64")]
 mod condition;
 #[cfg(target_arch = "x86_64")]
@@ -25,6 +29,8 @@ mod moderation;
 #[cfg(target_arch = "x86_64")]
 mod monitor;
 #[cfg(target_arch = "x86_64")]
+mod nic;
+#[cfg(target_arch = "x86_64")]
 mod paced;
 #[cfg(target_arch = "x86_64")]
 mod pci;
@@ -33,9 +39,12 @@ mod processor;
 #[cfg(target_arch = "x86_64")]
 mod ring;
 #[cfg(target_arch = "x86_64")]
+mod shortcuts;
+#[cfg(target_arch = "x86_64")]
 mod switches;
 #[cfg(target_arch = "x86_64")]
 mod tap;
+pub mod virtio;
 #[cfg(target_arch = "x86_64")]
 mod worker;
 #[cfg(target_arch = "x86_64")]
@@ -59,6 +68,8 @@ pub use jail::{Halves, Jailed, start_jailed};
 pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
+#[cfg(target_arch = "x86_64")]
+pub use nic::{Model, NicState, VIRTIO_AT};
 #[cfg(target_arch = "x86_64")]
 pub use paced::PacedSender;
 #[cfg(target_arch = "x86_64")]

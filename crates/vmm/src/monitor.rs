@@ -16,10 +16,12 @@ use super::condition::Condition;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
+use super::nic::{Model, Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
 use super::switches::Switches;
 use super::worker;
 use crate::lance::{Lance, Width};
+use crate::virtio::Options;
 
 /// First port of the device, where the monitor's firmware would have put it.
 pub const IO_BASE: u16 = 0xc000;
@@ -35,8 +37,8 @@ pub enum MonitorError {
     /// The image is not a guest of this monitor.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// Memory is too small for what the monitor has to put there.
-    #[error("guest memory is too small")]
+    /// Memory is too small for what the monitor has to put there, or covers the virtio card.
+    #[error("guest memory is too small or too large")]
     Memory(#[from] OutsideRam),
     /// The device's thread could not wait.
     #[error("poll() failed in the device's thread")]
@@ -140,6 +142,8 @@ pub struct Spec<'a> {
     pub ram_bytes: usize,
     /// MAC address of its device.
     pub mac: [u8; 6],
+    /// Model of that device.
+    pub model: Model,
     pub task: Task,
     pub switches: Switches,
 }
@@ -266,14 +270,9 @@ impl Prepared {
         let stack = (ram.len_bytes() as u64 & !15) - 16;
         boot::set_registers(&vcpu, entry, stack)?;
 
-        let mut lance = Lance::new(spec.mac);
-        // As firmware does: an address, ports on, and the line, which drivers read.
-        lance.pci.write(0x10, Width::Dword, IO_BASE.into());
-        lance.pci.write(0x04, Width::Word, 1);
-        lance.pci.write(0x3c, Width::Byte, IRQ_LINE.into());
         let pulse = spec.switches.irq_fd.then(Event::new).transpose()?;
         let line = IrqLine::new(machine.clone(), IRQ_LINE.into(), pulse)?;
-        let device = Device::new(lance, sender, ram.clone(), line, &spec.switches);
+        let device = Device::new(nic(spec), sender, ram.clone(), line, &spec.switches);
         let shared = Arc::new(Shared {
             machine: machine.clone(),
             device: Mutex::new(device),
@@ -297,7 +296,7 @@ impl Prepared {
         let (ready, is_ready) = mpsc::channel();
         let of_worker = shared.clone();
         let worker = std::thread::Builder::new()
-            .name("lance".into())
+            .name("device".into())
             .spawn(move || {
                 *of_worker.worker_clock.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(ThreadClock::of_this_thread());
@@ -349,11 +348,30 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
     Ok(confinement.enter().map_err(failed)?)
 }
 
+/// The card after power-on, and after what firmware does.
+fn nic(spec: &Spec<'_>) -> Nic {
+    let &Spec { mac, switches, .. } = spec;
+    if spec.model == Model::VirtioNet {
+        let options = Options { event_idx: switches.event_idx, polls: switches.own_polling };
+        return Nic::virtio(mac, options);
+    }
+    let mut lance = Lance::new(mac);
+    // An address, ports on, and the line, which drivers read.
+    lance.pci.write(0x10, Width::Dword, IO_BASE.into());
+    lance.pci.write(0x04, Width::Word, 1);
+    lance.pci.write(0x3c, Width::Byte, IRQ_LINE.into());
+    Nic::Lance(Box::new(lance))
+}
+
 fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<(), MonitorError> {
     let mut words = spec.task.words(&spec.switches);
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
     words[boot_page::REPORT] = boot::REPORT_PAGE;
+    if spec.model == Model::VirtioNet {
+        words[boot_page::VIRTIO_AT] = VIRTIO_AT;
+        words[boot_page::VIRTIO_LINE] = IRQ_LINE.into();
+    }
     for (i, word) in (0..).zip(words) {
         machine.ram().store_u64(boot::BOOT_PAGE + 8 * i, word)?;
     }

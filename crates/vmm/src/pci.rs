@@ -31,7 +31,7 @@ impl PciBus {
         (enabled && ours && port >= DATA).then_some((self.address >> 11 & 0x1f, at))
     }
 
-    pub(super) fn read(&self, lance: &Lance, port: u16, width: Width) -> u32 {
+    pub(super) fn read(&self, lance: Option<&Lance>, port: u16, width: Width) -> u32 {
         if port == ADDRESS && width == Width::Dword {
             return self.address;
         }
@@ -39,7 +39,7 @@ impl PciBus {
             return width.mask();
         }
         match self.target(port) {
-            Some((NIC, at)) => lance.pci.read(at, width),
+            Some((NIC, at)) => lance.map_or(width.mask(), |lance| lance.pci.read(at, width)),
             Some((0, at)) => {
                 let long = BRIDGE.get(usize::from(at / 4)).copied().unwrap_or(0);
                 long >> (8 * (at & 3)) & width.mask()
@@ -48,11 +48,12 @@ impl PciBus {
         }
     }
 
-    pub(super) fn write(&mut self, lance: &mut Lance, port: u16, width: Width, value: u32) {
+    pub(super) fn write(&mut self, lance: Option<&mut Lance>, port: u16, width: Width, value: u32) {
         if port == ADDRESS && width == Width::Dword {
             self.address = value;
         } else if port >= DATA
             && let Some((NIC, at)) = self.target(port)
+            && let Some(lance) = lance
         {
             lance.pci.write(at, width, value);
         }
@@ -69,24 +70,28 @@ mod tests {
         let mut bus = PciBus::default();
         let mut found = Vec::new();
         for device in 0..32 {
-            bus.write(&mut lance, ADDRESS, Width::Dword, 1 << 31 | device << 11);
-            let id = bus.read(&lance, DATA, Width::Dword);
+            bus.write(Some(&mut lance), ADDRESS, Width::Dword, 1 << 31 | device << 11);
+            let id = bus.read(Some(&lance), DATA, Width::Dword);
             if id != u32::MAX {
                 found.push((device, id));
             }
         }
         assert_eq!(found, [(0, 0x1237_8086), (NIC, 0x2000_1022)]);
-        bus.write(&mut lance, ADDRESS, Width::Dword, 1 << 31 | NIC << 11 | 4);
-        bus.write(&mut lance, DATA, Width::Word, 5);
+        bus.write(Some(&mut lance), ADDRESS, Width::Dword, 1 << 31 | NIC << 11 | 4);
+        bus.write(Some(&mut lance), DATA, Width::Word, 5);
         assert!(lance.pci.is_bus_master());
-        assert_eq!(bus.read(&lance, DATA + 2, Width::Word), 0x0280);
+        assert_eq!(bus.read(Some(&lance), DATA + 2, Width::Word), 0x0280);
         // Other buses and functions, and a mechanism that is off, read ones and take nothing.
         for address in [0, 1 << 31 | 1 << 16, 1 << 31 | 1 << 8 | NIC << 11] {
-            bus.write(&mut lance, ADDRESS, Width::Dword, address);
-            assert_eq!(bus.read(&lance, DATA, Width::Word), 0xffff);
-            bus.write(&mut lance, DATA, Width::Dword, 0);
+            bus.write(Some(&mut lance), ADDRESS, Width::Dword, address);
+            assert_eq!(bus.read(Some(&lance), DATA, Width::Word), 0xffff);
+            bus.write(Some(&mut lance), DATA, Width::Dword, 0);
         }
         assert!(lance.pci.is_bus_master());
-        assert_eq!(bus.read(&lance, ADDRESS + 1, Width::Byte), 0xff);
+        // A machine with another card has none there.
+        bus.write(None, ADDRESS, Width::Dword, 1 << 31 | NIC << 11);
+        assert_eq!(bus.read(None, DATA, Width::Dword), u32::MAX);
+        bus.write(None, DATA, Width::Dword, 0);
+        assert_eq!(bus.read(Some(&lance), ADDRESS + 1, Width::Byte), 0xff);
     }
 }

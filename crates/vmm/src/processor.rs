@@ -11,19 +11,9 @@ use super::boot::REPORT_PAGE;
 use super::counters::{Exits, Snapshot};
 use super::monitor::{End, MonitorError, Outcome, Shared};
 use super::pci::PciBus;
-use crate::lance::{Port, RAP_WORD, RDP, Width, csr0};
-
-/// Value that the guest writes to CSR0 to start transmission: TDMD and INEA.
-const KICK: u16 = csr0::TDMD | csr0::INEA;
-
-/// Port accesses that are registered with the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Shortcuts {
-    /// Port whose writes it collects.
-    rap: Option<u16>,
-    /// Port whose demands ring the bell.
-    doorbell: Option<u16>,
-}
+use super::shortcuts::Shortcuts;
+use crate::lance::{Port, RAP_WORD, Width, csr0};
+use crate::virtio::{TX, register};
 
 /// The kernel's processor, and its statistics where the kernel has them.
 pub(super) type Descriptors = (Vcpu, Option<VcpuStatistics>);
@@ -92,7 +82,7 @@ impl<'a> Processor<'a> {
         let count = self.vcpu.drain(|write| {
             let device = device.get_or_insert_with(|| self.shared.device_for_guest());
             if write.port == rap && write.width_bytes == 2 {
-                let done = device.write(RAP_WORD, Width::Word, write.value, now_ns);
+                let done = device.write(RAP_WORD.into(), Width::Word, write.value, now_ns);
                 if done.is_err() {
                     failed = done;
                 }
@@ -138,9 +128,8 @@ impl<'a> Processor<'a> {
                 let len = self.vcpu.operand().len().min(8);
                 operand[..len].copy_from_slice(&self.vcpu.operand()[..len]);
                 if let Some((offset, width)) = self.memory_register(address, len) {
-                    self.exits.other_device_count += 1;
                     let value = u32::from_le_bytes([0, 1, 2, 3].map(|i| operand[i]));
-                    self.shared.device_for_guest().write(offset, width, value, now_ns)?;
+                    self.memory_write(offset, width, value, now_ns)?;
                 } else {
                     self.exits.stray_count += 1;
                 }
@@ -165,9 +154,38 @@ impl<'a> Processor<'a> {
     }
 
     /// Register of the device that a memory access means.
-    fn memory_register(&self, address: u64, len: usize) -> Option<(u8, Width)> {
+    fn memory_register(&self, address: u64, len: usize) -> Option<(u16, Width)> {
         let width = Width::of_bytes(len)?;
-        Some((self.shared.device_for_guest().lance.pci.decode_memory(address)?, width))
+        Some((self.shared.device_for_guest().nic.decode_memory(address)?, width))
+    }
+
+    /// A write to one of the device's registers in memory.
+    fn memory_write(
+        &mut self,
+        offset: u16,
+        width: Width,
+        value: u32,
+        now_ns: u64,
+    ) -> Result<(), MonitorError> {
+        let mut device = self.shared.device_for_guest();
+        let notifies = device.nic.is_virtio() && offset == register::QUEUE_NOTIFY;
+        let demands = notifies && value == u32::from(TX);
+        self.exits.demand_count += u64::from(demands);
+        self.exits.other_device_count += u64::from(!demands);
+        let put_off = device.puts_off_interrupt();
+        device.write(offset, width, value, now_ns)?;
+        // As for ports; and buffers for a frame that is held, or frames that the device is to poll for.
+        let tells = device.nic.has_demand()
+            || device.sender.unsent_count() > 0
+            || !put_off && device.puts_off_interrupt() && self.shared.switches.tdmd_doorbell
+            || notifies && (!demands || self.shared.switches.own_polling)
+            || offset == register::STATUS && device.nic.is_virtio();
+        device.work.event_call_count += u64::from(tells);
+        drop(device);
+        if tells {
+            self.shared.wake();
+        }
+        Ok(())
     }
 
     /// Does each access of a port instruction; a string instruction makes several.
@@ -199,21 +217,22 @@ impl<'a> Processor<'a> {
         let mut device = self.shared.device_for_guest();
         if PciBus::decodes(port) {
             self.exits.configuration_count += 1;
-            return Ok(self.bus.read(&device.lance, port, width));
+            return Ok(self.bus.read(device.nic.lance(), port, width));
         }
-        let Some(offset) = device.lance.pci.decode_port(port) else {
+        let lance = device.nic.lance();
+        let Some((lance, offset)) = lance.and_then(|l| Some((l, l.pci.decode_port(port)?))) else {
             self.exits.stray_count += 1;
             return Ok(width.mask());
         };
-        let register = device.lance.port(offset, width);
+        let register = lance.port(offset, width);
         match register {
             Some(Port::Rdp) => {
-                self.exits.csr_read_counts[usize::from(device.lance.rap() & 0x7f)] += 1;
+                self.exits.csr_read_counts[usize::from(lance.rap() & 0x7f)] += 1;
             }
             Some(Port::Rap) => self.exits.rap_read_count += 1,
             _ => self.exits.other_device_count += 1,
         }
-        let value = device.read(offset, width)?;
+        let value = device.read(offset.into(), width)?;
         drop(device);
         if register == Some(Port::Reset) {
             self.take_shortcuts()?;
@@ -235,18 +254,19 @@ impl<'a> Processor<'a> {
         let mut device = self.shared.device_for_guest();
         if PciBus::decodes(port) {
             self.exits.configuration_count += 1;
-            self.bus.write(&mut device.lance, port, width, value);
+            self.bus.write(device.nic.lance_mut(), port, width, value);
             drop(device);
             self.take_shortcuts()?;
             return Ok(None);
         }
-        let Some(offset) = device.lance.pci.decode_port(port) else {
+        let lance = device.nic.lance();
+        let Some((lance, offset)) = lance.and_then(|l| Some((l, l.pci.decode_port(port)?))) else {
             self.exits.stray_count += 1;
             return Ok(None);
         };
-        let rap = device.lance.rap();
+        let rap = lance.rap();
         let mut changes = true;
-        match device.lance.port(offset, width) {
+        match lance.port(offset, width) {
             Some(Port::Rdp) => {
                 self.exits.csr_write_counts[usize::from(rap & 0x7f)] += 1;
                 let status = rap == 0;
@@ -267,11 +287,11 @@ impl<'a> Processor<'a> {
             _ => self.exits.other_device_count += 1,
         }
         let put_off = device.puts_off_interrupt();
-        device.write(offset, width, value, now_ns)?;
+        device.write(offset.into(), width, value, now_ns)?;
         // The wire had no room, the kernel none for all, or an interrupt is put off as soon as the
         // guest allows it, for frames sent since: the device's thread polls again.
         let tells = changes
-            || device.lance.has_demand()
+            || device.nic.has_demand()
             || device.sender.unsent_count() > 0
             || !put_off && device.puts_off_interrupt() && self.shared.switches.tdmd_doorbell;
         device.work.event_call_count += u64::from(tells);
@@ -287,42 +307,7 @@ impl<'a> Processor<'a> {
 
     /// Tells the kernel which accesses need not leave the guest in the device's present state.
     fn take_shortcuts(&mut self) -> Result<(), MonitorError> {
-        let wanted = {
-            let device = self.shared.device_for_guest();
-            let lance = &device.lance;
-            // Only the 16-bit layout has shortcuts: it is what the drivers use.
-            let base = lance.pci.io_base().filter(|&base| {
-                base <= u16::MAX - 31 && lance.port(RAP_WORD, Width::Word).is_some()
-            });
-            let switches = &self.shared.switches;
-            Shortcuts {
-                rap: base.filter(|_| switches.rap_in_kernel).map(|base| base + u16::from(RAP_WORD)),
-                doorbell: base
-                    .filter(|_| switches.tdmd_doorbell && lance.can_transmit())
-                    .map(|base| base + u16::from(RDP)),
-            }
-        };
-        let machine = &self.shared.machine;
-        if wanted.rap != self.shortcuts.rap {
-            if let Some(port) = self.shortcuts.rap.take() {
-                machine.uncoalesce(port, 2)?;
-            }
-            if let Some(port) = wanted.rap {
-                machine.coalesce(port, 2)?;
-                self.shortcuts.rap = Some(port);
-            }
-        }
-        if wanted.doorbell != self.shortcuts.doorbell {
-            let doorbell = &self.shared.doorbell;
-            if let Some(port) = self.shortcuts.doorbell.take() {
-                machine.detach_doorbell(doorbell, port, KICK)?;
-            }
-            if let Some(port) = wanted.doorbell {
-                machine.attach_doorbell(doorbell, port, KICK)?;
-                self.shortcuts.doorbell = Some(port);
-            }
-        }
-        Ok(())
+        Ok(self.shortcuts.update(self.shared)?)
     }
 
     fn signal(&mut self, byte: u8) -> Result<Option<End>, MonitorError> {
@@ -360,7 +345,7 @@ impl<'a> Processor<'a> {
             at_ns: monotonic_ns(),
             exits: self.exits.clone(),
             work: device.work(),
-            lance: device.lance.counters,
+            nic: *device.nic.counters(),
             vcpu: ThreadUsage::now(),
             device_cpu_ns,
             handling_ns: self.handling_ns,

@@ -9,7 +9,8 @@ use sys::clock::monotonic_ns;
 use super::backend::Receiver;
 use super::monitor::{MonitorError, Shared};
 use super::switches::COMBINE_TICK_US;
-use crate::lance::{FRAME_BYTES_MAX, Received};
+use crate::bus::Received;
+use crate::lance::FRAME_BYTES_MAX;
 
 /// Longest sleep: a guard, nothing depends on it.
 const IDLE: Duration = Duration::from_millis(200);
@@ -69,8 +70,8 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             device.work.event_call_count += std::mem::take(&mut calls.event_count);
             device.work.receive_ns += std::mem::take(&mut calls.receive_ns);
             device.work.received_unpolled_count += std::mem::take(&mut calls.unpolled_count);
-            let lance = &device.lance;
-            (device.is_waiting(), lance.polls(), lance.poll_interval_ns())
+            let nic = &device.nic;
+            (device.is_waiting(), nic.polls(), nic.poll_interval_ns())
         };
         if shared.switches.own_polling && polls {
             let now_ns = monotonic_ns();
@@ -90,19 +91,25 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
             (has_polled, is_rung) = (false, true);
             continue;
         }
+        if shared.switches.own_polling && shared.device().rearm()? {
+            // A frame that came since the last look brings no demand.
+            (has_polled, is_rung) = (false, false);
+            last_busy_ns = monotonic_ns();
+            continue;
+        }
         // This thread is not notified of interrupts that the vCPU's thread delays.
         let switches = &shared.switches;
         let puts_off = switches.send_combining || switches.int_moderation;
         let timeout = if waiting || puts_off && !switches.tdmd_doorbell {
             Duration::from_micros(COMBINE_TICK_US)
-        } else if polls {
+        } else if let Some(interval_ns) = interval_ns {
             Duration::from_nanos(interval_ns)
         } else {
             IDLE
         };
         is_rung = wait(shared, receiver, held.is_none(), timeout, &mut calls)?;
         has_polled = true;
-        if polls && !shared.switches.own_polling {
+        if interval_ns.is_some() && !shared.switches.own_polling {
             // The chip's own timer.
             shared.device().poll()?;
         }
@@ -142,7 +149,7 @@ fn ring_doorbell(shared: &Shared, calls: &mut Calls) -> Result<bool, MonitorErro
     }
     let mut device = shared.device();
     // One that was rung before the guest stopped the device means nothing.
-    if device.lance.can_transmit() {
+    if device.nic.can_transmit() {
         device.work.doorbell_count += count;
         device.work.doorbell_wake_count += 1;
         device.demand(count, monotonic_ns())?;

@@ -138,7 +138,7 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     if work.doorbell_wake_count > 0 {
         figure("frames_per_doorbell", packet_count as f64 / work.doorbell_wake_count as f64);
     }
-    figure("frames_per_pass", packet_count as f64 / seen.lance.tx_pass_with_frames_count as f64);
+    figure("frames_per_pass", packet_count as f64 / seen.nic.tx_pass_with_frames_count as f64);
     let share = counted[report::IDLE_TICKS] as f64 / counted[report::TOTAL_TICKS].max(1) as f64;
     figure("guest_share_idle", share);
     m.counters.extend(counters(seen));
@@ -197,7 +197,7 @@ fn add_digested(m: &mut Measurement, page: &[u64; report::LEN]) {
 
 /// Measurement of a stream of a guest. Its packets are the frames that carry it, in both directions.
 pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
-    let lance = &seen.lance;
+    let lance = &seen.nic;
     let frame_count = lance.tx_frame_count.saturating_add(lance.rx_frame_count);
     let mut m = stream(seen.at_ns, passed, frame_count);
     guest_figures(&mut m, seen, frame_count, passed.call_count);
@@ -207,7 +207,7 @@ pub(super) fn of_stream(seen: &Snapshot, passed: &Passed) -> Measurement {
 
 /// All counters of a run by name.
 fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
-    let (exits, work, lance) = (&seen.exits, &seen.work, &seen.lance);
+    let (exits, work, lance) = (&seen.exits, &seen.work, &seen.nic);
     let counted = &seen.report;
     let mut counters: Vec<(String, u64)> = [
         ("exit_rap_read_count", exits.rap_read_count),
@@ -262,7 +262,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
 /// A device that polls needs no demand, so the switches that make demands cheaper are not judged then;
 /// nor is moderation while the guest masks the interrupt that it would delay.
 pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
-    let (exits, work, lance) = (&seen.exits, &seen.work, &seen.lance);
+    let (exits, work, lance) = (&seen.exits, &seen.work, &seen.nic);
     let (sent, received) = (lance.tx_frame_count, lance.rx_frame_count);
     let has_demands = !arm.has(Switch::OwnPolling);
     let demands = exits.demand_count.saturating_add(work.doorbell_count);
@@ -356,6 +356,14 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
         format!(
             "no exit of the guest for another cause than a demand found one of the {} frames that waited",
             work.combined_count
+        ),
+    );
+    check(
+        Switch::EventIdx,
+        has_demands && demands >= sent && interrupts >= sent.saturating_add(received),
+        format!(
+            "neither side was spared a notification: {demands} demands and {interrupts} interrupts for \
+             {sent} frames sent and {received} received"
         ),
     );
     found
@@ -479,7 +487,7 @@ mod tests {
     #[test]
     fn frames_of_a_stream_share_its_cost_and_are_not_its_arrivals() {
         let mut seen = Snapshot::default();
-        (seen.lance.tx_frame_count, seen.lance.rx_frame_count) = (1000, 100);
+        (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (1000, 100);
         let m = of_stream(&seen, &passed(1_000_000));
         let metrics = m.metrics();
         let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name);
@@ -495,8 +503,8 @@ mod tests {
         (seen.exits.demand_count, seen.exits.stray_count) = (u64::MAX, u64::MAX);
         (seen.work.doorbell_count, seen.work.interrupt_count) = (u64::MAX, u64::MAX);
         (seen.work.wait_call_count, seen.work.event_call_count) = (u64::MAX, u64::MAX);
-        (seen.lance.tx_frame_count, seen.lance.rx_frame_count) = (u64::MAX, u64::MAX);
-        (seen.lance.tx_dropped_count, seen.lance.tx_torn_count) = (u64::MAX, u64::MAX);
+        (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (u64::MAX, u64::MAX);
+        (seen.nic.tx_dropped_count, seen.nic.tx_torn_count) = (u64::MAX, u64::MAX);
         (seen.vcpu.user_ns, seen.vcpu.system_ns) = (u64::MAX, u64::MAX);
         seen
     }
@@ -535,8 +543,8 @@ mod tests {
     /// by `change`.
     fn reasons(switch: Switch, change: impl FnOnce(&mut Snapshot)) -> Vec<String> {
         let mut seen = Snapshot::default();
-        seen.lance.tx_frame_count = 1000;
-        seen.lance.rx_frame_count = 100;
+        seen.nic.tx_frame_count = 1000;
+        seen.nic.rx_frame_count = 100;
         change(&mut seen);
         let found = not_effective(&Arm::with([switch]), &seen);
         assert!(found.iter().all(|one| one.switch == switch.to_string()), "{found:?}");
@@ -620,7 +628,7 @@ mod tests {
             "1000 of 1000 were refused, 0 received",
             |seen| {
                 seen.work.refused_count = 1000;
-                seen.lance.rx_frame_count = 0;
+                seen.nic.rx_frame_count = 0;
             },
             |seen| seen.work.refused_count = 1,
         );
@@ -649,8 +657,8 @@ mod tests {
         judges(
             Switch::CombineMore,
             "at most 3 frames were combined",
-            |seen| seen.lance.tx_pass_frames_max = 3,
-            |seen| seen.lance.tx_pass_frames_max = 4,
+            |seen| seen.nic.tx_pass_frames_max = 3,
+            |seen| seen.nic.tx_pass_frames_max = 4,
         );
         judges(
             Switch::IntModeration,

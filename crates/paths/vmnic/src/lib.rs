@@ -3,6 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod accounting;
+mod card;
 #[cfg(target_arch = "x86_64")]
 mod host_stream;
 pub mod image;
@@ -29,5 +30,6 @@ mod switches;
 #[cfg(target_arch = "x86_64")]
 mod topology;
 
+pub use card::Card;
 pub use path::Vmnic;
 pub use switches::Switch;

@@ -118,7 +118,9 @@ pub(super) fn support(card: Card) -> Support {
         support::lab()
     });
     match (support, card) {
-        (Support::Yes, Card::VirtioNetKvm) => support::support(&model::Arm::baseline()),
+        (Support::Yes, Card::VirtioNetKvm) => {
+            support::support(&model::Arm::baseline(), crate::card::Card::Lance)
+        }
         _ => support.clone(),
     }
 }
@@ -160,7 +162,9 @@ fn command(folder: &std::path::Path, card: Card) -> Command {
 }
 
 fn boot_bytes(task: &Task, card: Card) -> Vec<u8> {
-    let mut words = task.words(&Switches::default());
+    // Drivers of virtio-net want no interrupt for frames sent.
+    let switches = Switches { tx_int_mask: card != Card::Pcnet, ..Switches::default() };
+    let mut words = task.words(&switches);
     words[boot_page::DRIVER] |= driver::PLAIN_PC;
     words[boot_page::IDT] = PLAIN_IDT_AT;
     words[boot_page::REPORT] = PLAIN_REPORT_AT;

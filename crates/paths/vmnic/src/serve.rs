@@ -9,6 +9,7 @@ use wire::nettest::Mode;
 use super::run_guest::{RAM_BYTES, RING_LOG2};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{image, switches};
+use crate::card::Card;
 use host::text::chain;
 use model::PathError;
 use vmm::{self, Jailed, Spec, Task};
@@ -40,7 +41,7 @@ impl Served {
     /// Builds a lab and starts a guest with the switches of `arm`.
     ///
     /// Errors: missing support on this host, with its remedy.
-    pub fn start(arm: &Arm) -> Result<Self, PathError> {
+    pub fn start(card: Card, arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
         let switches = switches::of_arm(arm);
         let (ends, back_end) = (Topology::new()?, BackEnd::of(&switches));
@@ -54,7 +55,14 @@ impl Served {
                 peer_ip: far.ip,
                 ..Task::send(1460, 0)
             };
-            let spec = Spec { image: &image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            let spec = Spec {
+                image: &image,
+                ram_bytes: RAM_BYTES,
+                mac: MAC,
+                model: card.model(),
+                task,
+                switches,
+            };
             let open = || Ok(ends.open(back_end)?);
             let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)
@@ -90,8 +98,8 @@ impl Served {
         }
         let seen = outcome.total;
         Ok(Summary {
-            tx_frame_count: seen.lance.tx_frame_count,
-            rx_frame_count: seen.lance.rx_frame_count,
+            tx_frame_count: seen.nic.tx_frame_count,
+            rx_frame_count: seen.nic.rx_frame_count,
             exit_count: seen.exits.count(),
             vcpu_ns: seen.vcpu.cpu_ns(),
             device_ns: seen.device_cpu_ns,

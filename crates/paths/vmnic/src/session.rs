@@ -17,6 +17,7 @@ use super::sink::SinkError;
 use super::stream::Stream;
 use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
 use super::{accounting, image, native, qemu, sink, switches};
+use crate::card::Card;
 use lab::{Meter, Run, Signals, Used};
 use model::{Load, PathError, Session};
 use vmm::{self, Halves, PacedSender, Spec, Task};
@@ -34,6 +35,7 @@ pub(super) struct VmnicSession {
     ends: Topology,
     image: Vec<u8>,
     load: Load,
+    card: Card,
     clock: Rc<CpuClock>,
     /// Cost of an exit on this host; `None` without KVM.
     exit_cost_ns: Option<u64>,
@@ -43,11 +45,13 @@ pub(super) struct VmnicSession {
 
 impl VmnicSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
+        let (card, kind) = Card::of_load(&load.kind);
         Ok(VmnicSession {
             ends: Topology::new()?,
             // Native loops do not need the image.
             image: image::load().unwrap_or_default(),
-            load: load.clone(),
+            load: Load { kind: kind.to_owned(), ..load.clone() },
+            card,
             clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
             exit_cost_ns: vmm::exit_cost_ns().ok(),
             compared: BTreeSet::new(),
@@ -103,7 +107,14 @@ impl VmnicSession {
         let back_end = BackEnd::of(&switches);
         let wire = self.ends.wire(back_end);
         let task = self.task(wire.far);
-        let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+        let spec = Spec {
+            image: &self.image,
+            ram_bytes: RAM_BYTES,
+            mac: MAC,
+            model: self.card.model(),
+            task,
+            switches,
+        };
         let (ends, load) = (&self.ends, &self.load);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
             let open = || open(ends, load, back_end);
@@ -137,7 +148,7 @@ impl VmnicSession {
     }
 
     fn ping(&self) -> Ping {
-        Ping { size_bytes: self.load.size_bytes, trial: self.load.trial }
+        Ping { size_bytes: self.load.size_bytes, trial: self.load.trial, card: self.card }
     }
 
     /// Echoes between a Linux socket and the guest.
@@ -163,7 +174,7 @@ impl VmnicSession {
 
     fn stream_of(&self, direction: Direction, is_digested: bool) -> Stream {
         let length = Length::For(self.load.trial);
-        Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
+        Stream { direction, size_bytes: self.load.size_bytes, length, is_digested, card: self.card }
     }
 
     /// Before an arm's first trial: a stream by `run`, not measured, whose SHA-256 is compared at both
@@ -278,6 +289,6 @@ impl Session for VmnicSession {
             Some(ns) => format!("an exit costs {:.1} µs", ns as f64 / 1000.0),
             None => "no KVM".into(),
         };
-        format!("Lance over a TAP or a veth, MTU 1500; {exit}")
+        format!("{} over a TAP or a veth, MTU 1500; {exit}", self.card.name())
     }
 }

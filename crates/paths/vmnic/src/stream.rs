@@ -14,6 +14,7 @@ pub use super::host_stream::{Direction, Length};
 use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{image, qemu, switches};
+use crate::card::Card;
 use host::text::chain;
 use model::PathError;
 use vmm::{Spec, Task};
@@ -82,10 +83,10 @@ impl Streamed {
 /// switches of `arm`. The caller compares both ends.
 ///
 /// Errors: missing support on this host; an end that failed.
-pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
+pub fn run(card: Card, arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
     let image = image::load().map_err(PathError::part)?;
     let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
-    let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true };
+    let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true, card };
     let (ran, passed, mode) = stream.pass(&Topology::new()?, &image, arm)?;
     Ok(Streamed::new(&ran.measured.report, &passed, mode))
 }
@@ -99,6 +100,8 @@ pub(super) struct Stream {
     /// Both ends compute the SHA-256 of the stream. In the guest it takes longer than the rest of the
     /// fast arms, so judged trials go without.
     pub(super) is_digested: bool,
+    /// Card of the guest, unless QEMU runs it.
+    pub(super) card: Card,
 }
 
 impl Stream {
@@ -140,7 +143,14 @@ impl Stream {
         let back_end = BackEnd::of(&switches);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, passed) = self.between(far, guest_ip, |task, patience| {
-            let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+            let spec = Spec {
+                image,
+                ram_bytes: RAM_BYTES,
+                mac: MAC,
+                model: self.card.model(),
+                task,
+                switches,
+            };
             run_guest(&spec, || ends.open(back_end), patience)
         })?;
         Ok((ran, passed, mode))
@@ -175,7 +185,7 @@ impl Stream {
         };
         let (ran, passed) = thread::scope(|scope| {
             let end = scope.spawn(|| {
-                let &Stream { direction, size_bytes, length, is_digested } = self;
+                let &Stream { direction, size_bytes, length, is_digested, .. } = self;
                 host_stream::serve(&listener, direction, size_bytes, length, is_digested)
             });
             let ran = run(task, patience);

@@ -7,6 +7,7 @@ use model::{Arm, Support};
 
 use super::image;
 use super::topology::{BackEnd, Topology};
+use crate::card::Card;
 use crate::switches::Switch;
 use host::text::chain;
 
@@ -45,10 +46,25 @@ pub(super) fn lab() -> Support {
 }
 
 /// Support for an arm of the monitor.
-pub(super) fn support(arm: &Arm) -> Support {
+pub(super) fn support(arm: &Arm, card: Card) -> Support {
     let tried = tried();
     if !tried.is_yes() {
         return tried.clone();
+    }
+    match card {
+        Card::VirtioNet if arm.has(Switch::RapInKernel) => {
+            return Support::unsupported(
+                "rap-in-kernel on a virtio-net card, which has no address register",
+                "the Lance: a load without virtio-",
+            );
+        }
+        Card::Lance if arm.has(Switch::EventIdx) => {
+            return Support::unsupported(
+                "event-idx on a Lance, whose rings have no events",
+                "the virtio-net card: a load whose name begins with virtio-, or --device virtio-net",
+            );
+        }
+        _ => {}
     }
     let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
     if arm.has(Switch::OwnPolling) && cpu_count < 2 {
@@ -110,7 +126,7 @@ mod tests {
         // Affinity is the thread's own.
         let supported = std::thread::spawn(|| {
             sys::affinity::pin_to(&[0]).expect("CPU 0 is there");
-            support(&Arm::with([Switch::OwnPolling]))
+            support(&Arm::with([Switch::OwnPolling]), Card::Lance)
         });
         let supported = supported.join().expect("no panic");
         if !tried().is_yes() {

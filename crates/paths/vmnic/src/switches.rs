@@ -69,6 +69,12 @@ model::switches! {
             needs: "",
             source: "USENIX 2001, a hosted virtual machine monitor's I/O devices: sent at world switches that happen anyway",
         },
+        EventIdx {
+            effect: "card and driver say from which buffer on they want to be notified (VIRTIO_F_EVENT_IDX); off: by a flag",
+            scope: Guest,
+            needs: "the virtio-net card, a load whose name begins with virtio-",
+            source: "virtio 1.2, section 2.7.7",
+        },
     }
 }
 
@@ -89,6 +95,7 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         tx_int_mask: arm.has(Switch::TxIntMask),
         irq_fd: arm.has(Switch::IrqFd),
         flush_at_exit: arm.has(Switch::FlushAtExit),
+        event_idx: arm.has(Switch::EventIdx),
     }
 }
 

@@ -94,6 +94,21 @@ impl Machine {
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
+    /// Makes guest writes of the 32-bit `value` to guest physical `address` signal `event` instead of
+    /// exiting.
+    pub fn attach_notify(&self, event: &Event, address: u64, value: u32) -> Result<(), KvmError> {
+        self.vm
+            .register_ioevent(&event.fd, &IoEventAddress::Mmio(address), value)
+            .map_err(KvmError::of("KVM_IOEVENTFD"))
+    }
+
+    /// Ends [`Machine::attach_notify`].
+    pub fn detach_notify(&self, event: &Event, address: u64, value: u32) -> Result<(), KvmError> {
+        self.vm
+            .unregister_ioevent(&event.fd, &IoEventAddress::Mmio(address), value)
+            .map_err(KvmError::of("KVM_IOEVENTFD"))
+    }
+
     /// Collects guest writes to `len` ports from `port` for [`Vcpu::drain`] instead of exiting.
     /// Reads still exit.
     pub fn coalesce(&self, port: u16, len: u32) -> Result<(), KvmError> {

@@ -1,10 +1,7 @@
 //! A hostile guest as a stream of bytes: what the fuzz target, the corpus replay and the
 //! property tests go through.
 
-#[path = "../../../../fuzz/bytes.rs"]
-mod bytes;
-
-use bytes::Bytes;
+use crate::bytes::Bytes;
 
 use super::{
     Bus, FRAME_BYTES_MAX, GuestMemory, Lance, PlainMemory, Sent, WORK_MAX, Width, Wire, csr0, ports,

@@ -1,6 +1,6 @@
 //! The initialization block: what the INIT command reads.
 
-use super::bus::{BusError, GuestMemory};
+use crate::bus::{BusError, GuestMemory};
 
 /// Longest ring that the block can ask for, in descriptors.
 const RING_MAX: u16 = 512;
@@ -70,7 +70,7 @@ impl InitBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lance::bus::PlainMemory;
+    use crate::bus::PlainMemory;
 
     #[test]
     fn ring_lengths_are_powers_of_two_up_to_512() {

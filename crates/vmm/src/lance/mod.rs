@@ -13,7 +13,6 @@
 
 mod aprom;
 mod bcr;
-mod bus;
 mod counters;
 mod csr;
 mod filter;
@@ -29,8 +28,8 @@ mod state;
 mod tests;
 mod transmit;
 
+pub use crate::bus::{Bus, BusError, GuestMemory, PlainMemory, Received, Sent, Wire};
 pub use bcr::Style;
-pub use bus::{Bus, BusError, GuestMemory, PlainMemory, Sent, Wire};
 pub use counters::Counters;
 pub use csr::{csr0, csr3, csr4, csr5, mode};
 pub use filter::{Match, hash};
@@ -38,7 +37,6 @@ pub use pci::{BAR_BYTES, Pci};
 pub use ports::{
     BDP_DWORD, BDP_WORD, Port, RAP_DWORD, RAP_WORD, RDP, RESET_DWORD, RESET_WORD, Width,
 };
-pub use receive::Received;
 pub use ring::{WORK_MAX, status, tx_error};
 pub use state::{RingState, State};
 pub use transmit::FRAME_BYTES_MAX;

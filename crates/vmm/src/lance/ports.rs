@@ -1,7 +1,7 @@
 //! The 32 bytes of registers, in ports or in memory: same layout, two widths.
 
 use super::Lance;
-use super::bus::{Bus, GuestMemory, Wire};
+use crate::bus::{Bus, GuestMemory, Wire};
 
 /// Width of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

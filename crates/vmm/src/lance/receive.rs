@@ -1,24 +1,11 @@
 //! The receive engine.
 
 use super::Lance;
-use super::bus::{BusError, GuestMemory};
 use super::csr::{self, RUNT_ACCEPT, csr0, csr4, csr5, mode};
 use super::filter::{self, Match};
 use super::ring::{Kind, Ring, status};
 use super::transmit::{FRAME_BYTES_MAX, STANDARD_BYTES_MIN};
-
-/// Result of receiving a frame from the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
-    /// In guest memory, whole or with an error that its descriptor tells.
-    Stored,
-    /// Not for this station.
-    Filtered,
-    /// For this station, and lost: no descriptor, no memory, or longer than any wire allows.
-    Lost,
-    /// The receiver is off; the frame may be offered again.
-    Off,
-}
+use crate::bus::{BusError, GuestMemory, Received};
 
 /// State of a frame's check sequence. Back ends deliver none, so theirs is always right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Descriptors and the rings that they lie in.
 
 use super::bcr::Style;
-use super::bus::{BusError, GuestMemory};
 use super::csr::{self, Csr};
+use crate::bus::{BusError, GuestMemory};
 
 /// Maximum number of descriptors that one operation reads; the longest ring that a driver can ask for in
 /// an initialization block.

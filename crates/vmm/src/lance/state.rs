@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::bus::GuestMemory;
 use super::csr::csr0;
 use super::ring::{Kind, Ring};
 use super::{Lance, csr};
+use crate::bus::GuestMemory;
 
 /// A ring as the chip sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

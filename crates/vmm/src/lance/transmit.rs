@@ -1,10 +1,10 @@
 //! The transmit engine.
 
 use super::Lance;
-use super::bus::{Bus, BusError, GuestMemory, Sent, Wire};
 use super::csr::{self, csr0, csr3, csr4, csr5, mode};
 use super::receive::Fcs;
 use super::ring::{Kind, Ring, WORK_MAX, status, tx_error};
+use crate::bus::{Bus, BusError, GuestMemory, Sent, Wire};
 
 /// Longest frame that is sent; the sum of a chain's buffers may ask for more.
 pub const FRAME_BYTES_MAX: usize = 4096;

@@ -12,7 +12,7 @@ use sys::pidfd::PidFd;
 use vmm::lance::Sent;
 use vmm::{End, Halves, Sender, Silence, Switches, Task};
 use wirepath_vmnic::serve::Served;
-use wirepath_vmnic::{Switch, Vmnic};
+use wirepath_vmnic::{Card, Switch, Vmnic};
 
 use crate::guest;
 
@@ -41,7 +41,7 @@ impl Sender for Opens {
 
 /// Frames are sent by the processor's thread in the baseline, by the device's with a doorbell.
 fn switches(thread: &str) -> Switches {
-    Switches { tdmd_doorbell: thread == "lance", ..Switches::default() }
+    Switches { tdmd_doorbell: thread == "device", ..Switches::default() }
 }
 
 fn end(thread: &str, forbidden: bool) -> Option<End> {
@@ -59,7 +59,7 @@ fn child_that_makes_a_forbidden_call() {
 
 #[test]
 fn thread_that_opens_a_file_ends_the_process() {
-    for thread in ["vcpu", "lance"] {
+    for thread in ["vcpu", "device"] {
         // The same without that call runs to its end.
         let Some(end) = end(thread, false) else { return };
         assert_eq!(end, End::Done);
@@ -114,7 +114,7 @@ fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<End, String
 
 #[test]
 fn forbidden_call_of_either_thread_ends_the_monitor_s_process_alone() {
-    for thread in ["vcpu", "lance"] {
+    for thread in ["vcpu", "device"] {
         let Some(end) = jailed(thread, None) else { return };
         assert_eq!(end, Ok(End::Done), "{thread}");
         for call in CALLS {
@@ -146,7 +146,7 @@ fn served(arm: &Arm) -> Option<Served> {
         testkit::skip("kvm", format!("{support:?}"));
         return None;
     }
-    Some(Served::start(arm).unwrap())
+    Some(Served::start(Card::Lance, arm).unwrap())
 }
 
 /// The guest answers a datagram to its echo port.

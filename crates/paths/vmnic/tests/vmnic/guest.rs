@@ -82,7 +82,8 @@ pub(crate) fn start_image(
     sender: Box<dyn Sender>,
     receiver: Box<dyn Receiver>,
 ) -> Option<Running> {
-    let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+    let spec =
+        Spec { image, ram_bytes: RAM_BYTES, mac: MAC, model: vmm::Model::Lance, task, switches };
     match vmm::start(&spec, sender, receiver) {
         Ok(running) => Some(running),
         Err(MonitorError::Kvm(
@@ -101,7 +102,14 @@ pub(crate) fn start_jailed(
     switches: Switches,
     open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
 ) -> Option<Jailed> {
-    let spec = Spec { image: image()?, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+    let spec = Spec {
+        image: image()?,
+        ram_bytes: RAM_BYTES,
+        mac: MAC,
+        model: vmm::Model::Lance,
+        task,
+        switches,
+    };
     if let Err(error) = vmm::exit_cost_ns() {
         skip("kvm", error);
         return None;

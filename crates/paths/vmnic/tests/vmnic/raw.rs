@@ -86,7 +86,7 @@ fn send_beside(
     let outcome = guest::run(Task::send(size_bytes, COUNT), switches, sender, receiver)?;
     assert_eq!(outcome.end, End::Done, "{switches:?} {:?}", outcome.total);
     let measured = outcome.measured.clone().expect("the guest marks its measured part");
-    assert_eq!(measured.lance.tx_frame_count, COUNT, "{switches:?}");
+    assert_eq!(measured.nic.tx_frame_count, COUNT, "{switches:?}");
     let checker = checker.lock().unwrap();
     assert_eq!((checker.next, checker.wrong), (COUNT + COUNT / 10, 0), "{switches:?}");
     Some((outcome, measured))
@@ -141,7 +141,7 @@ fn send_combining_lets_frames_go_together() {
         let switches = Switches { send_combining: true, tdmd_doorbell, ..Switches::default() };
         let Some((_, measured)) = send(switches, 60) else { return };
         assert!(measured.work.combined_count > 0, "{measured:?}");
-        let passes = measured.lance.tx_pass_with_frames_count;
+        let passes = measured.nic.tx_pass_with_frames_count;
         assert!(passes < COUNT, "{measured:?}");
         // Combined frames share an interrupt; one may be from before the measured part.
         assert!(measured.work.interrupt_count <= passes + 1, "{measured:?}");
@@ -171,11 +171,11 @@ fn flush_at_exit_sends_what_waits_when_the_guest_is_left_for_another_cause() {
 fn combine_more_lets_more_than_three_go_together() {
     let combining = Switches { rap_in_kernel: true, send_combining: true, ..Switches::default() };
     let Some((_, three)) = send(combining, 60) else { return };
-    assert!(three.lance.tx_pass_frames_max <= COMBINE_FRAMES, "{three:?}");
+    assert!(three.nic.tx_pass_frames_max <= COMBINE_FRAMES, "{three:?}");
     let switches = Switches { combine_more: true, ..combining };
     let Some((_, more)) = send(switches, 60) else { return };
-    assert!(more.lance.tx_pass_frames_max > COMBINE_FRAMES, "{more:?}");
-    assert!(more.lance.tx_pass_frames_max <= COMBINE_MORE_FRAMES, "{more:?}");
+    assert!(more.nic.tx_pass_frames_max > COMBINE_FRAMES, "{more:?}");
+    assert!(more.nic.tx_pass_frames_max <= COMBINE_MORE_FRAMES, "{more:?}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn int_moderation_tells_of_many_frames_at_once() {
         };
         let Some((_, measured)) = send(switches, 60) else { return };
         // Frames still go out in passes of their own, more of them than there are interrupts.
-        let passes = measured.lance.tx_pass_with_frames_count;
+        let passes = measured.nic.tx_pass_with_frames_count;
         assert!(passes > measured.report[report::INTERRUPTS], "{measured:?}");
         assert!(measured.work.moderated_count > 0, "{measured:?}");
         assert!(measured.report[report::INTERRUPTS] < COUNT, "{measured:?}");
@@ -247,7 +247,7 @@ fn flood_from_the_wire_does_not_stop_what_the_guest_sends() {
         Switches { own_polling: true, shared_ring: true, ..Switches::default() },
     ] {
         let Some((outcome, _)) = send_beside(switches, 60, Box::new(Flood)) else { return };
-        let lance = &outcome.total.lance;
+        let lance = &outcome.total.nic;
         assert!(lance.rx_frame_count + lance.rx_missed_count > COUNT, "{switches:?}: {lance:?}");
     }
 }
@@ -272,6 +272,7 @@ fn every_arm_delivers_every_frame_in_order() {
             irq_fd: on(5),
             xdp_ring: false,
             flush_at_exit: on(2) && on(4),
+            event_idx: false,
         };
         if send(switches, 200).is_none() {
             return;

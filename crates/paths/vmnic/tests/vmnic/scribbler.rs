@@ -192,7 +192,7 @@ fn guest_that_scribbles_over_its_rings_is_stopped() {
         }
         let sink = Box::new(Sink::default());
         let Some(outcome) = scribble(switches, sink, Flood::new()) else { return };
-        let lance = &outcome.total.lance;
+        let lance = &outcome.total.nic;
         sent += lance.tx_frame_count + lance.tx_torn_count + lance.tx_dropped_count;
         received += lance.rx_frame_count + lance.rx_torn_count;
         faulted += lance.bus_error_count;

@@ -43,7 +43,7 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
 
 fn both_ends_agree(arm: &Arm, direction: Direction) -> Streamed {
     let asked = bytes();
-    let seen = run(arm, direction, asked)
+    let seen = run(wirepath_vmnic::Card::Lance, arm, direction, asked)
         .unwrap_or_else(|error| panic!("{} {direction:?}: {error:?}", arm.name));
     assert!(seen.is_equal(), "{} {direction:?}: {seen:?}", arm.name);
     assert!((asked..asked + 50_000).contains(&seen.host_bytes), "{} {seen:?}", arm.name);

@@ -1,4 +1,4 @@
-//! Interfaces of the device: guest memory on one side, a network on the other.
+//! Interfaces of a device: guest memory on one side, a network on the other.
 
 use std::cell::RefCell;
 
@@ -32,6 +32,11 @@ pub trait GuestMemory {
     /// Stores a little-endian word. Release: all that was written before is visible to a guest
     /// that sees the word. `at` is a multiple of 4.
     fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError>;
+
+    /// Loads a little-endian half word, as [`Self::load_u32`]. `at` is a multiple of 2.
+    fn load_u16(&self, at: u32) -> Result<u16, BusError> {
+        Ok((self.load_u32(at & !3)? >> (8 * (at & 2))) as u16)
+    }
 }
 
 impl<M: GuestMemory + ?Sized> GuestMemory for &M {
@@ -50,6 +55,19 @@ impl<M: GuestMemory + ?Sized> GuestMemory for &M {
     fn store_u32(&self, at: u32, value: u32) -> Result<(), BusError> {
         (**self).store_u32(at, value)
     }
+}
+
+/// Result of receiving a frame from the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// In guest memory, whole or with an error that its descriptor tells.
+    Stored,
+    /// Not for this station.
+    Filtered,
+    /// For this station, and lost: no descriptor, no memory, or longer than any wire allows.
+    Lost,
+    /// The receiver is off or has no buffer; the frame may be offered again.
+    Off,
 }
 
 /// Result of sending a frame.

@@ -1,0 +1,194 @@
+//! The register window.
+//!
+//! Source: virtio 1.2, section 4.2.2.
+
+use super::queue::{Layout, QUEUE_SIZE_MAX, Queue};
+use super::{FEATURE_VERSION_1, RX, VirtioNet};
+use crate::bus::{Bus, GuestMemory, Wire};
+use crate::lance::Width;
+
+/// Bytes of the window.
+pub const WINDOW_BYTES: u64 = 0x200;
+
+/// Offsets of the registers.
+pub mod register {
+    pub const MAGIC: u16 = 0x000;
+    pub const VERSION: u16 = 0x004;
+    pub const DEVICE_ID: u16 = 0x008;
+    pub const VENDOR_ID: u16 = 0x00c;
+    pub const DEVICE_FEATURES: u16 = 0x010;
+    pub const DEVICE_FEATURES_SEL: u16 = 0x014;
+    pub const DRIVER_FEATURES: u16 = 0x020;
+    pub const DRIVER_FEATURES_SEL: u16 = 0x024;
+    pub const QUEUE_SEL: u16 = 0x030;
+    pub const QUEUE_NUM_MAX: u16 = 0x034;
+    pub const QUEUE_NUM: u16 = 0x038;
+    pub const QUEUE_READY: u16 = 0x044;
+    pub const QUEUE_NOTIFY: u16 = 0x050;
+    pub const INTERRUPT_STATUS: u16 = 0x060;
+    pub const INTERRUPT_ACK: u16 = 0x064;
+    pub const STATUS: u16 = 0x070;
+    pub const QUEUE_DESC_LOW: u16 = 0x080;
+    pub const QUEUE_DESC_HIGH: u16 = 0x084;
+    pub const QUEUE_DRIVER_LOW: u16 = 0x090;
+    pub const QUEUE_DRIVER_HIGH: u16 = 0x094;
+    pub const QUEUE_DEVICE_LOW: u16 = 0x0a0;
+    pub const QUEUE_DEVICE_HIGH: u16 = 0x0a4;
+    pub const CONFIG_GENERATION: u16 = 0x0fc;
+    pub const CONFIG: u16 = 0x100;
+}
+
+/// Bits of the device status (2.1).
+pub mod status {
+    pub const ACKNOWLEDGE: u32 = 1;
+    pub const DRIVER: u32 = 2;
+    pub const DRIVER_OK: u32 = 4;
+    pub const FEATURES_OK: u32 = 8;
+    pub const DEVICE_NEEDS_RESET: u32 = 64;
+    pub const FAILED: u32 = 128;
+}
+
+/// "virt", little-endian.
+const MAGIC: u32 = 0x7472_6976;
+/// The modern interface.
+const VERSION: u32 = 2;
+const DEVICE_NET: u32 = 1;
+/// "wpth", little-endian: assigned to no vendor.
+const VENDOR: u32 = u32::from_le_bytes(*b"wpth");
+
+/// Interrupt status: buffers were used.
+pub(super) const CAUSE_USED: u32 = 1;
+/// Interrupt status: the configuration changed, or the device needs a reset.
+pub(super) const CAUSE_CONFIG: u32 = 2;
+
+fn half(value: u64, select: u32) -> u32 {
+    match select {
+        0 => value as u32,
+        1 => (value >> 32) as u32,
+        _ => 0,
+    }
+}
+
+impl VirtioNet {
+    /// A read at `offset` of the window. Registers have 32 bits; the configuration also bytes.
+    pub fn read(&self, offset: u16, width: Width) -> u32 {
+        use register as r;
+        if offset >= r::CONFIG {
+            return self.read_config(offset - r::CONFIG, width);
+        }
+        if width != Width::Dword {
+            return width.mask();
+        }
+        match offset {
+            r::MAGIC => MAGIC,
+            r::VERSION => VERSION,
+            r::DEVICE_ID => DEVICE_NET,
+            r::VENDOR_ID => VENDOR,
+            r::DEVICE_FEATURES => half(self.offered(), self.offered_half),
+            r::QUEUE_NUM_MAX if self.selected <= 1 => QUEUE_SIZE_MAX.into(),
+            r::QUEUE_READY => {
+                let queue = self.queues.get(self.selected as usize);
+                queue.is_some_and(Option::is_some).into()
+            }
+            r::INTERRUPT_STATUS => self.causes,
+            r::STATUS => self.status,
+            _ => 0,
+        }
+    }
+
+    fn read_config(&self, offset: u16, width: Width) -> u32 {
+        let mut value = [0; 4];
+        for (i, byte) in value.iter_mut().take(width.bytes()).enumerate() {
+            *byte = self.mac.get(usize::from(offset) + i).copied().unwrap_or(0);
+        }
+        u32::from_le_bytes(value)
+    }
+
+    /// A write at `offset` of the window.
+    pub fn write<M: GuestMemory, W: Wire>(
+        &mut self,
+        bus: &mut Bus<'_, M, W>,
+        offset: u16,
+        width: Width,
+        value: u32,
+    ) {
+        use register as r;
+        if width != Width::Dword {
+            return;
+        }
+        match offset {
+            r::DEVICE_FEATURES_SEL => self.offered_half = value,
+            r::DRIVER_FEATURES_SEL => self.chosen_half = value,
+            r::DRIVER_FEATURES if self.status & status::FEATURES_OK == 0 => {
+                if let Some(half) = self.feature_halves.get_mut(self.chosen_half as usize) {
+                    *half = value;
+                }
+            }
+            r::QUEUE_SEL => self.selected = value,
+            r::QUEUE_READY => self.set_ready(value),
+            r::QUEUE_NOTIFY => self.notified(bus, value),
+            r::INTERRUPT_ACK => {
+                self.causes &= !value;
+                self.tells_received &= self.causes & CAUSE_USED != 0;
+            }
+            r::STATUS => self.set_status(value),
+            _ => self.set_layout(offset, value),
+        }
+    }
+
+    fn set_status(&mut self, value: u32) {
+        if value == 0 {
+            return self.reset();
+        }
+        let known = status::ACKNOWLEDGE | status::DRIVER | status::FAILED;
+        self.status |= value & known;
+        let chosen = self.chosen();
+        let is_choice = chosen & !self.offered() == 0 && chosen & FEATURE_VERSION_1 != 0;
+        if value & status::FEATURES_OK != 0 && is_choice {
+            self.status |= status::FEATURES_OK;
+        }
+        if value & self.status & status::FEATURES_OK != 0 {
+            self.status |= value & status::DRIVER_OK;
+        }
+    }
+
+    fn set_layout(&mut self, offset: u16, value: u32) {
+        use register as r;
+        let index = self.selected as usize;
+        // A queue that is ready keeps its layout (4.2.2.2).
+        if self.queues.get(index).is_none_or(Option::is_some) {
+            return;
+        }
+        let Layout { size, descriptors, driver, device } = &mut self.layouts[index];
+        let low = |at: &mut u64| *at = *at & !0xffff_ffff | u64::from(value);
+        let high = |at: &mut u64| *at = *at & 0xffff_ffff | u64::from(value) << 32;
+        match offset {
+            r::QUEUE_NUM => *size = value,
+            r::QUEUE_DESC_LOW => low(descriptors),
+            r::QUEUE_DESC_HIGH => high(descriptors),
+            r::QUEUE_DRIVER_LOW => low(driver),
+            r::QUEUE_DRIVER_HIGH => high(driver),
+            r::QUEUE_DEVICE_LOW => low(device),
+            r::QUEUE_DEVICE_HIGH => high(device),
+            _ => {}
+        }
+    }
+
+    fn set_ready(&mut self, value: u32) {
+        let index = self.selected as usize;
+        let Some(queue) = self.queues.get_mut(index) else { return };
+        if value != 1 {
+            *queue = None;
+            return;
+        }
+        // Features decide how a queue works, so they come first (3.1.1).
+        if queue.is_some() || self.status & status::FEATURES_OK == 0 {
+            return;
+        }
+        let number = index as u16;
+        match Queue::new(number, number == RX, &self.layouts[index], self.negotiated()) {
+            Ok(ready) => self.queues[index] = Some(ready),
+            Err(fault) => self.broken(fault),
+        }
+    }
+}

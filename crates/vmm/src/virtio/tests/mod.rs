@@ -1,0 +1,4 @@
+mod corpus;
+mod driver;
+mod hostile;
+mod normal;

@@ -1,0 +1,189 @@
+//! Both engines: frames from the transmit queue, and into the receive queue.
+//!
+//! Source: virtio 1.2, section 5.1.6.
+
+use super::chain::Chain;
+use super::fault::Fault;
+use super::queue::Queue;
+use super::{RX, TX, VirtioNet, registers};
+use crate::bus::{Bus, GuestMemory, Received, Sent, Wire};
+use crate::lance::FRAME_BYTES_MAX;
+
+/// Bytes before every frame (5.1.6.1).
+pub const HEADER_BYTES: usize = 12;
+/// Descriptors after which one call leaves the rest to the next.
+pub const WORK_MAX: u64 = 1024;
+/// Shortest frame: an Ethernet header.
+const FRAME_BYTES_MIN: usize = 14;
+/// Header of a received frame: no offload, one buffer (5.1.6.4.1).
+const RX_HEADER: [u8; HEADER_BYTES] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+/// How a pass over the transmit queue ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pass {
+    frame_count: u64,
+    bytes: u64,
+    dropped_count: u64,
+    /// Chains may be left.
+    is_unfinished: bool,
+}
+
+/// Chain, frame and queue for a pass.
+struct Sending<'a> {
+    queue: &'a mut Queue,
+    chain: &'a mut Chain,
+    frame: &'a mut Vec<u8>,
+}
+
+impl Sending<'_> {
+    /// Sends what is available, up to [`WORK_MAX`] descriptors.
+    fn pass<M: GuestMemory, W: Wire>(
+        &mut self,
+        bus: &mut Bus<'_, M, W>,
+        pass: &mut Pass,
+    ) -> Result<(), Fault> {
+        let mut descriptor_count = 0;
+        while self.queue.peek(bus.memory, self.chain)? {
+            if descriptor_count >= WORK_MAX {
+                pass.is_unfinished = true;
+                return Ok(());
+            }
+            descriptor_count += self.chain.descriptor_count;
+            if self.is_frame(bus.memory)? {
+                if bus.wire.send(self.frame) == Sent::Busy {
+                    pass.is_unfinished = true;
+                    return Ok(());
+                }
+                pass.frame_count += 1;
+                pass.bytes = pass.bytes.saturating_add(self.frame.len() as u64);
+            } else {
+                pass.dropped_count += 1;
+            }
+            self.queue.put_used(bus.memory, self.chain, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the chain's frame; false if no wire carries one of its length.
+    fn is_frame(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+        let len_bytes = self.chain.len_bytes();
+        let Some(frame_bytes) = len_bytes.checked_sub(HEADER_BYTES as u64) else {
+            return Err(Fault::Header(len_bytes));
+        };
+        let range = FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64;
+        if !range.contains(&frame_bytes) {
+            return Ok(false);
+        }
+        self.frame.clear();
+        let frame_bytes = frame_bytes as usize;
+        self.chain.gather(memory, HEADER_BYTES as u32, frame_bytes, self.frame)?;
+        Ok(true)
+    }
+}
+
+impl VirtioNet {
+    /// Processes the transmit queue, and asks for a notification of what comes later.
+    pub fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+        self.transmit(bus);
+        // A chain that came meanwhile brings no notification.
+        self.has_demand |= self.rearm(bus.memory);
+    }
+
+    /// Processes the transmit queue, and asks for no notification: the owner calls again. Before it
+    /// stops it calls [`Self::rearm`].
+    pub fn poll<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+        if !self.can_transmit() {
+            return;
+        }
+        let queue = &mut self.queues[usize::from(TX)];
+        let done = queue.as_mut().map_or(Ok(()), |queue| queue.disable_notifications(bus.memory));
+        self.guard(done, ());
+        self.transmit(bus);
+    }
+
+    /// Asks for a notification of the next frame to send. Returns true if one waits already.
+    pub fn rearm(&mut self, memory: &impl GuestMemory) -> bool {
+        if !self.can_transmit() {
+            return false;
+        }
+        let queue = &mut self.queues[usize::from(TX)];
+        let armed = queue.as_mut().map_or(Ok(false), |queue| queue.enable_notifications(memory));
+        self.guard(armed, false)
+    }
+
+    fn transmit<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
+        self.has_demand = false;
+        if !self.can_transmit() {
+            return;
+        }
+        let Some(queue) = &mut self.queues[usize::from(TX)] else { return };
+        let mut pass = Pass::default();
+        let mut sending = Sending { queue, chain: &mut self.chain, frame: &mut self.frame };
+        let done = sending.pass(bus, &mut pass);
+        let wants = queue.wants_interrupt(bus.memory);
+        self.count(&pass);
+        self.has_demand = pass.is_unfinished;
+        let wants = self.guard(done.and(wants), false);
+        if wants {
+            self.causes |= registers::CAUSE_USED;
+        }
+        if pass.frame_count > 0 {
+            self.sent_silently = !wants;
+        }
+    }
+
+    fn count(&mut self, pass: &Pass) {
+        let counters = &mut self.counters;
+        counters.tx_pass_count += 1;
+        counters.tx_pass_with_frames_count += u64::from(pass.frame_count > 0);
+        counters.tx_pass_frames_max = counters.tx_pass_frames_max.max(pass.frame_count);
+        counters.tx_frame_count += pass.frame_count;
+        counters.tx_bytes = counters.tx_bytes.saturating_add(pass.bytes);
+        counters.tx_dropped_count += pass.dropped_count;
+    }
+
+    /// Receives a frame from the network, without its check sequence.
+    pub fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Received {
+        if !self.is_driven() {
+            return Received::Off;
+        }
+        if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&frame.len()) {
+            self.counters.rx_malformed_count += 1;
+            return Received::Lost;
+        }
+        let done = self.store(memory, frame);
+        self.guard(done, Received::Off)
+    }
+
+    fn store(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Result<Received, Fault> {
+        let chain = &mut self.chain;
+        let Some(queue) = &mut self.queues[usize::from(RX)] else { return Ok(Received::Off) };
+        // Buffers are there as a rule, and then nothing needs to tell of others.
+        let mut has = queue.peek(memory, chain)?;
+        if has {
+            queue.disable_notifications(memory)?;
+        } else if queue.enable_notifications(memory)? {
+            has = queue.peek(memory, chain)?;
+        }
+        if !has {
+            return Ok(Received::Off);
+        }
+        let len_bytes = HEADER_BYTES + frame.len();
+        if chain.len_bytes() < len_bytes as u64 {
+            self.counters.rx_missed_count += 1;
+            return Ok(Received::Lost);
+        }
+        self.frame.clear();
+        self.frame.extend_from_slice(&RX_HEADER);
+        self.frame.extend_from_slice(frame);
+        chain.scatter(memory, &self.frame)?;
+        queue.put_used(memory, chain, len_bytes as u32)?;
+        self.counters.rx_frame_count += 1;
+        self.counters.rx_bytes = self.counters.rx_bytes.saturating_add(frame.len() as u64);
+        if queue.wants_interrupt(memory)? {
+            self.causes |= registers::CAUSE_USED;
+            self.tells_received = true;
+        }
+        Ok(Received::Stored)
+    }
+}
