@@ -190,7 +190,6 @@ impl<'p> Egress<'p> {
         position: Option<u64>,
     ) -> Option<Place> {
         let Some(association) = self.rules.protection.of(tunnel) else { return Some(whole) };
-        // Rules that encrypt came after the frame was judged.
         let position = position.ok_or(SealError::NoRoom);
         let sealed = position.and_then(|position| association.sender.seal(bytes, whole, position));
         sealed.map_err(|reason| add(&self.counts.seal_drops[reason.index()])).ok()

@@ -120,7 +120,8 @@ impl Forwarder<'_> {
             let tunnel = match target {
                 Target::Drop => return Verdict::Drop,
                 Target::Flood => {
-                    if let Some(taken) = taken.as_mut().filter(|_| !rules.protection.is_empty()) {
+                    if let Some(taken) = taken.as_mut() {
+                        // By any rules: those of the egress may be newer, and encrypt.
                         note_position(taken.bytes(), place_of(frame), position);
                     }
                     return Verdict::Forward(frame.in_class(FLOOD));

@@ -56,10 +56,12 @@ impl Forwarder<'_> {
         let (place, encrypted) = opened.map_or((frame, None), |(at, tunnel)| (at, Some(tunnel)));
         let inner = rules.decap.open(bytes, place);
         let inner = inner.map_err(|reason| add(&counts.decap_drops[reason.index()]))?;
-        match encrypted {
-            Some(tunnel) if tunnel != inner.tunnel => Err(refused(OpenError::WrongTunnel)),
-            None if rules.protection.of(inner.tunnel).is_some() => Err(refused(OpenError::Clear)),
-            _ => Ok(inner),
-        }
+        let reason = match encrypted {
+            Some(tunnel) if tunnel != inner.tunnel => OpenError::WrongTunnel,
+            None if rules.protection.of(inner.tunnel).is_some() => OpenError::Clear,
+            _ => return Ok(inner),
+        };
+        refused(reason);
+        Err(())
     }
 }
