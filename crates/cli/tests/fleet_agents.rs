@@ -38,6 +38,9 @@ fn agents_measure_report_and_are_missed_when_killed() {
     assert_eq!(fs::read_to_string(format!("{folder}/nats.conf")).expect("nats.conf"), config);
     database.sql("postgres", &fs::read_to_string(format!("{folder}/schema.sql")).expect("it"));
 
+    // It prepares the broker's streams, which agents need.
+    let mut collector = Running::start(wirepath(&data, &["fleet", "collect", "--fleet", &folder]));
+    collector.await_stderr("collects reports");
     let agent = |host: &str| {
         let enrol = format!("{folder}/enrol/{host}.wp");
         let mut agent = Running::start(wirepath(&data, &["fleet", "agent", "--enrol", &enrol]));
@@ -60,10 +63,11 @@ fn agents_measure_report_and_are_missed_when_killed() {
     // A job that no agent takes counts as missing.
     drop(second.end_by("KILL", LONG));
     let head = ["fleet", "prove", "--json", "--fleet", &folder, "--agents", "h2"];
-    let late = fail(wirepath(&data, &[&head, &["--taken-within", "1s"], &short[..]].concat()), 1);
+    let late = fail(wirepath(&data, &[&head[..], &["--taken-within", "1s"], &short[..]].concat()), 1);
     assert!(late.contains("expired"), "{late}");
     let command = ["command", "--arm", "a=./x", "--arm", "b=./y", "--client", "z"];
-    let refused = fail(wirepath(&data, &[&head, &command[..]].concat()), 2);
+    let refused = fail(wirepath(&data, &[&head[..], &command[..]].concat()), 2);
     assert!(refused.contains("no path that agents measure"), "{refused}");
     assert!(first.end_by("TERM", LONG).status.success());
+    assert!(collector.end_by("TERM", LONG).status.success());
 }

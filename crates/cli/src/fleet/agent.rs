@@ -37,7 +37,7 @@ const TURN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a failure of the broker; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// Time limit for waiting on other experiments of this machine, which hold its lock.
 const LOCK_TRIES: u32 = 6000;
 const LOCK_LOOK: Duration = Duration::from_millis(100);
