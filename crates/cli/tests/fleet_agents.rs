@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::{Data, LONG, Running, fail, json, succeed};
+use common::{Data, LONG, Running, all_text, fail, json, run, succeed};
 use testkit::servers::{Broker, Database};
 
 fn wirepath(data: &Data, args: &[&str]) -> Command {
@@ -63,8 +63,10 @@ fn agents_measure_report_and_are_missed_when_killed() {
     // A job that no agent takes counts as missing.
     drop(second.end_by("KILL", LONG));
     let head = ["fleet", "prove", "--json", "--fleet", &folder, "--agents", "h2"];
-    let late = fail(wirepath(&data, &[&head[..], &["--taken-within", "1s"], &short[..]].concat()), 1);
-    assert!(late.contains("expired"), "{late}");
+    let args = [&head[..], &["--taken-within", "1s"], &short[..]].concat();
+    let late = run(wirepath(&data, &args));
+    assert_eq!(late.status.code(), Some(1), "{}", all_text(&late));
+    assert!(all_text(&late).contains("expired"), "{}", all_text(&late));
     let command = ["command", "--arm", "a=./x", "--arm", "b=./y", "--client", "z"];
     let refused = fail(wirepath(&data, &[&head[..], &command[..]].concat()), 2);
     assert!(refused.contains("no path that agents measure"), "{refused}");

@@ -3,10 +3,15 @@
 #![warn(missing_docs)]
 
 pub mod book;
+#[cfg(feature = "servers")]
 pub mod enrol;
+#[cfg(feature = "servers")]
 pub mod keys;
 pub mod mesh;
+#[cfg(feature = "servers")]
 pub mod message;
+#[cfg(feature = "servers")]
 pub mod nats;
+#[cfg(feature = "servers")]
 pub mod postgres;
 pub mod rollout;

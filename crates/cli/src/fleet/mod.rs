@@ -1,17 +1,24 @@
 //! `wirepath fleet`: many hosts.
 
+#[cfg(feature = "fleet")]
 mod agent;
+#[cfg(feature = "fleet")]
 mod allowed;
+#[cfg(feature = "fleet")]
 mod collect;
 mod experiment;
 mod host;
 mod hosts;
+#[cfg(feature = "fleet")]
 mod init;
+#[cfg(feature = "fleet")]
 mod keys;
 pub(crate) mod mesh;
+#[cfg(feature = "fleet")]
 mod over_agents;
 pub(crate) mod prove;
 pub(crate) mod rollout;
+#[cfg(feature = "fleet")]
 mod servers;
 pub(crate) mod status;
 mod work;
@@ -55,18 +62,22 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath fleet init --dir fleet/ --hosts hosts.txt --broker nats://broker.example:4222")]
+    #[cfg(feature = "fleet")]
     Init(init::InitArgs),
     /// Make the keys of this host, and print its line for the list of hosts
     #[command(after_help = "Example:\n  wirepath fleet keys db1 --out /etc/wirepath/db1.keys")]
+    #[cfg(feature = "fleet")]
     Keys(keys::KeysArgs),
     /// Wait for jobs of this host, measure, and report
     #[command(after_help = "\
 Example:
   wirepath fleet agent --enrol /etc/wirepath/db1.wp
   wirepath fleet agent --enrol /etc/wirepath/db1.wp --unit > /etc/systemd/system/wirepath-agent.service")]
+    #[cfg(feature = "fleet")]
     Agent(agent::AgentArgs),
     /// Write reports of agents to the database; any number may run
     #[command(after_help = "Example:\n  wirepath fleet collect --fleet fleet/")]
+    #[cfg(feature = "fleet")]
     Collect(collect::CollectArgs),
     /// Run an experiment or a step of a roll-out on request, for `--on ssh:HOST`
     #[command(
@@ -82,9 +93,13 @@ pub(crate) fn run(context: &Context, command: &FleetCommand) -> Result<(), Failu
         FleetCommand::Mesh(args) => mesh::run(context, args),
         FleetCommand::Rollout(args) => rollout::run(context, args),
         FleetCommand::Status(args) => status::run(context, args),
+        #[cfg(feature = "fleet")]
         FleetCommand::Init(args) => init::run(context, args),
+        #[cfg(feature = "fleet")]
         FleetCommand::Keys(args) => keys::run(args),
+        #[cfg(feature = "fleet")]
         FleetCommand::Agent(args) => agent::run(context, args),
+        #[cfg(feature = "fleet")]
         FleetCommand::Collect(args) => collect::run(context, args),
         FleetCommand::Host => host::run(),
     }

@@ -1,8 +1,9 @@
 //! `wirepath fleet prove --fleet DIR`: the same experiment on hosts with agents.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use fleet::book::{Archive, Coordinator, Job, VERSION};
 use model::pool::{PooledOutcome, pool};
 
@@ -12,11 +13,30 @@ use super::{allowed, now_ms};
 use crate::exit::Failure;
 use crate::{console, signals};
 
-/// Runs the experiment on agents, and pools their outcomes.
-///
+#[derive(Debug, Args)]
+pub(super) struct AgentsArgs {
+    /// Measure on hosts with agents: folder that `fleet init` wrote
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["on", "ssh_option"])]
+    fleet: Option<PathBuf>,
+    /// Some hosts of the fleet; default: all
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "fleet")]
+    agents: Vec<String>,
+    /// Time in which an agent must take its job; later it counts as missing
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration, requires = "fleet")]
+    taken_within: Duration,
+}
+
+impl AgentsArgs {
+    /// Runs the experiment on agents, and pools their outcomes; `None` without `--fleet`.
+    pub(super) fn prove(&self, arguments: &[String]) -> Result<Option<PooledOutcome>, Failure> {
+        let Some(folder) = &self.fleet else { return Ok(None) };
+        prove(folder, &self.agents, arguments, self.taken_within).map(Some)
+    }
+}
+
 /// - `chosen`: hosts; all of the fleet if empty.
 /// - `taken_within`: time after which a job that no agent took is given up.
-pub(super) fn prove(
+fn prove(
     folder: &Path,
     chosen: &[String],
     arguments: &[String],

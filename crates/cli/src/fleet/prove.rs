@@ -1,6 +1,5 @@
 //! `wirepath fleet prove`: the same experiment on every host.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use model::pool::{PooledOutcome, pool};
 use sys::thread::start;
 
 use super::hosts::{Host, HostsArgs};
-use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms, over_agents};
+use super::{agents_file, book_file, end_leftovers, experiment, lock_book, now_ms};
 use crate::args::Cli;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -22,15 +21,9 @@ use crate::{console, signals};
 pub(crate) struct FleetProveArgs {
     #[command(flatten)]
     hosts: HostsArgs,
-    /// Measure on hosts with agents: folder that `fleet init` wrote
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["on", "ssh_option"])]
-    fleet: Option<PathBuf>,
-    /// Some hosts of the fleet; default: all
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "fleet")]
-    agents: Vec<String>,
-    /// Time in which an agent must take its job; later it counts as missing
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration, requires = "fleet")]
-    taken_within: Duration,
+    #[cfg(feature = "fleet")]
+    #[command(flatten)]
+    agents: super::over_agents::AgentsArgs,
     /// Path or `command`, and all other arguments of `prove`
     #[arg(
         required = true,
@@ -87,8 +80,8 @@ pub(super) fn check(arguments: &[String]) -> Result<(), Failure> {
 }
 
 pub(crate) fn run(context: &Context, args: &FleetProveArgs) -> Result<(), Failure> {
-    if let Some(folder) = &args.fleet {
-        let pooled = over_agents::prove(folder, &args.agents, &args.arguments, args.taken_within)?;
+    #[cfg(feature = "fleet")]
+    if let Some(pooled) = args.agents.prove(&args.arguments)? {
         return finish(context, &pooled);
     }
     let hosts = args.hosts.hosts()?;

@@ -1,15 +1,14 @@
 //! `wirepath fleet status`: jobs of recent experiments.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
-use fleet::book::{self, Archive, Entry, Exchange, SqliteBook, State};
+use fleet::book::{self, Archive, Entry, SqliteBook, State};
 use fleet::rollout::{Ledger, Row, SqliteLedger};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::servers::Servers;
 use super::{book_file, lock_book};
 use crate::console;
 use crate::context::Context;
@@ -18,8 +17,9 @@ use crate::exit::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Of a fleet with agents: folder that `fleet init` wrote. Exit code 4 if a host is silent
+    #[cfg(feature = "fleet")]
     #[arg(long, value_name = "DIR")]
-    fleet: Option<PathBuf>,
+    fleet: Option<std::path::PathBuf>,
 }
 
 /// Number of newest experiments that are shown.
@@ -73,6 +73,9 @@ struct JobDocument {
 }
 
 pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
+    #[cfg(not(feature = "fleet"))]
+    let StatusArgs {} = args;
+    #[cfg(feature = "fleet")]
     if let Some(folder) = &args.fleet {
         return of_agents(context, folder);
     }
@@ -89,8 +92,11 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
     show(context, &Document { schema, running, experiments, rollouts, hosts })
 }
 
+#[cfg(feature = "fleet")]
 fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
-    let mut servers = Servers::open(folder)?;
+    use fleet::book::Exchange;
+
+    let mut servers = super::servers::Servers::open(folder)?;
     let running = servers.archive.has_coordinator()?;
     let experiments = read(&mut servers.archive)?;
     let now_ms = servers.now_ms();

@@ -57,6 +57,7 @@ pub enum BookError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The database server failed or refused.
+    #[cfg(feature = "servers")]
     #[error(
         "cannot use the database at {server} ({doing}); check that it runs and has the tables of schema.sql"
     )]
