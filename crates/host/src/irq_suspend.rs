@@ -94,7 +94,7 @@ mod tests {
     fn an_interface_without_interrupts_is_refused_with_the_reason() {
         // Loopback has no NAPI instance.
         match IrqSuspend::hold(1, "lo") {
-            Err(IrqSuspendError::Net(error)) => testkit::skip("kernel", &error.to_string()),
+            Err(IrqSuspendError::Net(error)) => testkit::skip("kernel", error.to_string()),
             held => assert!(matches!(held, Err(IrqSuspendError::NoNapi { .. })), "{held:?}"),
         }
     }

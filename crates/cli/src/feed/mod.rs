@@ -37,7 +37,7 @@ Example:
   wirepath feed listen --group 224.0.100.100:10000 --group-b 224.0.200.200:20000 -i eth1
   wirepath feed listen --group 233.54.12.111:26477 --mold --recover 192.0.2.9:18000 -i eth1 --json")]
     Listen(Box<listen::ListenArgs>),
-    /// Show the time that a CPU takes from a receiver, by cause: interrupts, softirqs, other tasks
+    /// Show the time that a CPU takes from a receiver, by cause
     #[command(after_help = "\
 Example:
   wirepath feed noise --cpu 3 -d 10s   (before the open, on the receiver's CPU)")]

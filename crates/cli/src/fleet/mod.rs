@@ -48,7 +48,7 @@ Example:
 Example:
   wirepath fleet mesh --on netns:a,netns:b,netns:c,netns:d --load ping --rounds 3 --html mesh.html")]
     Mesh(mesh::MeshArgs),
-    /// Apply a plan to more and more hosts, each stage proved first; roll all back if it is worse (exit code 4)
+    /// Apply a plan in stages, each one proved first; roll back if it is worse (exit code 4)
     #[command(after_help = "\
 Example:
   wirepath fleet rollout plan.toml --on ssh:db1,ssh:db2,ssh:db3 --stages 1,100% -- --far ssh:load --load ping

@@ -50,11 +50,11 @@ impl Kept {
 /// CPUs of `rcu_nocbs=LIST`; `rcu_nocbs` alone and `rcu_nocbs=all` are all of them.
 fn offloaded(cmdline: &str, online: &[usize]) -> Vec<usize> {
     let options = cmdline.split_ascii_whitespace();
-    let lists = options.filter_map(|option| match option.strip_prefix("rcu_nocbs")? {
+    let mut lists = options.rev().filter_map(|option| match option.strip_prefix("rcu_nocbs")? {
         "" | "=all" => Some(online.to_vec()),
         list => list_to_cpus(list.strip_prefix('=')?),
     });
-    lists.last().unwrap_or_default()
+    lists.next().unwrap_or_default()
 }
 
 fn not_isolated(app: usize, isolated: &[usize], notes: &mut Notes<'_>) {
