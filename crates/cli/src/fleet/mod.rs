@@ -51,8 +51,8 @@ Example:
     /// Apply a plan in stages, each one proved first; roll back if it is worse (exit code 4)
     #[command(after_help = "\
 Example:
-  wirepath fleet rollout plan.toml --on ssh:db1,ssh:db2,ssh:db3 --stages 1,100% -- --far ssh:load --load ping
-  wirepath fleet rollout plan.toml --on netns:a,netns:b --hold 10m --metric 'rtt p99' -- --from red --load ping
+  wirepath fleet rollout plan.toml --on ssh:db1,ssh:db2 --stages 1,100% -- --load ping
+  wirepath fleet rollout plan.toml --on netns:a,netns:b --hold 10m -- --from red --load ping
   wirepath fleet rollout --abort rollout-1764105600000")]
     Rollout(Box<rollout::RolloutArgs>),
     /// Show the jobs of recent experiments, and roll-outs
@@ -72,7 +72,7 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath fleet agent --enrol /etc/wirepath/db1.wp
-  wirepath fleet agent --enrol /etc/wirepath/db1.wp --unit > /etc/systemd/system/wirepath-agent.service")]
+  wirepath fleet agent --enrol /etc/wirepath/db1.wp --unit > wirepath-agent.service")]
     #[cfg(feature = "fleet")]
     Agent(agent::AgentArgs),
     /// Write reports of agents to the database; any number may run
