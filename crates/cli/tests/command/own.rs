@@ -59,6 +59,9 @@ fn arms_by_environment_share_a_server_and_one_alone_is_a_variant_of_it() {
     assert!(arm(&outcome, "slow")["metrics"]["server_ready_ns"].is_null());
 }
 
+/// Runs of which one must tell the cost of the trace.
+const RUNS_MAX: usize = 5;
+
 #[test]
 fn stages_of_an_unmodified_server_are_timed_and_their_cost_is_told() {
     if !is_installed("python3") {
@@ -68,21 +71,31 @@ fn stages_of_an_unmodified_server_are_timed_and_their_cost_is_told() {
     let (echo, ping) = (script(&data, "echo.py", ECHO), script(&data, "ping.py", PING));
     let more =
         ["--server", &echo, "--arm", "b:X=1", "--stages", "--metric", "socket_to_read_ns_p50"];
-    let command = prove(&data, &[&udp(&ping, &more)[..], &["--json"]].concat());
-    let output = run(command);
-    let said = all_text(&output);
-    if said.contains("not supported here") {
-        return testkit::skip("kernel", "no stage latencies");
+    let args = [&udp(&ping, &more)[..], &["--json"]].concat();
+    // The cost is counted in windows: a trial that has no packet in one cannot tell it, nor can its run.
+    let mut has_cost = false;
+    for _ in 0..RUNS_MAX {
+        let output = run(prove(&data, &args));
+        let said = all_text(&output);
+        if said.contains("not supported here") {
+            return testkit::skip("kernel", "no stage latencies");
+        }
+        assert!(output.status.success(), "{said}");
+        let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_no_failure(&outcome);
+        for stage in ["driver_to_socket_ns_p50", "socket_to_read_ns_p50"] {
+            assert!(median(&outcome, "b", stage) > 0.0, "{stage}");
+        }
+        // 300 datagrams in each trial.
+        let timed = arm(&outcome, "b")["counters"]["stage_packet_count"].as_u64().unwrap();
+        assert_eq!(timed, 300 * outcome["blocks"].as_u64().unwrap());
+        let cost = &arm(&outcome, "b")["metrics"]["stage_trace_ns_per_packet"]["median"];
+        has_cost = cost.as_f64().is_some_and(|ns| ns > 0.0);
+        if has_cost {
+            break;
+        }
     }
-    assert!(output.status.success(), "{said}");
-    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_no_failure(&outcome);
-    for stage in ["driver_to_socket_ns_p50", "socket_to_read_ns_p50", "stage_trace_ns_per_packet"] {
-        assert!(median(&outcome, "b", stage) > 0.0, "{stage}");
-    }
-    // 300 datagrams in each trial.
-    let timed = arm(&outcome, "b")["counters"]["stage_packet_count"].as_u64().unwrap();
-    assert_eq!(timed, 300 * outcome["blocks"].as_u64().unwrap());
+    assert!(has_cost, "no cost in {RUNS_MAX} runs");
 }
 
 #[test]

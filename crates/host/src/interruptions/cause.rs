@@ -175,7 +175,7 @@ fn named(one: &Interval, around: Around) -> Cause {
     // A shorter name leaves the rest of the one before it.
     let name = one.name.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = String::from_utf8_lossy(name).into_owned();
-    let is_throttled = around.throttled_ns >= (one.end_ns - one.begin_ns) / 2;
+    let is_throttled = around.throttled_ns >= one.end_ns.saturating_sub(one.begin_ns) / 2;
     let (kind, detail) = match one.kind {
         Kind::Interrupt if name.is_empty() => (CauseKind::Interrupt, one.number.to_string()),
         Kind::Interrupt => (CauseKind::Interrupt, name),
