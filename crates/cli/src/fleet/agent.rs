@@ -108,12 +108,7 @@ impl Work {
 
     /// Connects, and measures the difference of the clocks.
     fn connect(&self) -> Result<(NatsExchange, i64), BookError> {
-        let keys = self.enrolment.keyring(&self.seeds).map_err(|e| BookError::Broker {
-            server: self.address.url.clone(),
-            doing: "reading its keys",
-            source: e.into(),
-        })?;
-        let mut exchange = NatsExchange::agent(&self.address, keys, &self.enrolment.host)?;
+        let mut exchange = exchange(&self.enrolment, &self.seeds, &self.address)?;
         let offset = exchange.clock_offset_ms(&self.enrolment.host, now_ms())?;
         Ok((exchange, offset))
     }
@@ -145,6 +140,20 @@ impl Work {
     }
 }
 
+/// Connects this host to the broker.
+fn exchange(
+    enrolment: &Enrolment,
+    seeds: &Seeds,
+    address: &BrokerAddress,
+) -> Result<NatsExchange, BookError> {
+    let keys = enrolment.keyring(seeds).map_err(|e| BookError::Broker {
+        server: address.url.clone(),
+        doing: "reading its keys",
+        source: e.into(),
+    })?;
+    NatsExchange::agent(address, keys, &enrolment.host)
+}
+
 /// Waits for a job or for the next turn.
 fn wait(exchange: &mut NatsExchange) {
     for _ in 0..TURN.as_secs() / LOOK.as_secs() {
@@ -163,16 +172,11 @@ fn beat(
     job: &Job,
     now_ms: u64,
 ) -> Result<(), BookError> {
-    if beats.is_none() {
-        let keys = enrolment.keyring(seeds).map_err(|e| BookError::Broker {
-            server: address.url.clone(),
-            doing: "reading its keys",
-            source: e.into(),
-        })?;
-        *beats = Some(NatsExchange::agent(address, keys, &enrolment.host)?);
-    }
-    let Some(exchange) = beats else { return Ok(()) };
-    Agent::beat(&job.host, job.fence, exchange, now_ms)
+    let beats = match beats {
+        Some(exchange) => exchange,
+        None => beats.insert(exchange(enrolment, seeds, address)?),
+    };
+    Agent::beat(&job.host, job.fence, beats, now_ms)
 }
 
 fn measure(job: &Job, arguments: &[String], beat: &mut dyn FnMut()) -> Measured {
