@@ -93,43 +93,80 @@ mod tests {
         sender.join().unwrap();
     }
 
+    /// Pushes, publications, takes and releases behave like those of a bounded queue.
+    fn like_a_bounded_queue(size: u32, start: u32, steps: impl IntoIterator<Item = u8>) {
+        let (mut producer, mut consumer) = plain::<u64>(size, start, start);
+        let (mut pushed, mut visible, mut held) = (VecDeque::new(), VecDeque::new(), 0usize);
+        for (step, n) in steps.into_iter().zip(0..) {
+            match step {
+                0 => {
+                    let is_full = pushed.len() + visible.len() + held == size as usize;
+                    assert_eq!(producer.push(n).is_err(), is_full);
+                    if !is_full {
+                        pushed.push_back(n);
+                    }
+                }
+                1 => {
+                    producer.publish();
+                    visible.append(&mut pushed);
+                }
+                2 => {
+                    let got = consumer.take();
+                    held += usize::from(got.is_some());
+                    assert_eq!(got, visible.pop_front());
+                }
+                _ => {
+                    consumer.release();
+                    held = 0;
+                }
+            }
+        }
+    }
+
+    /// Every sequence of eight steps, over the wrap of the index.
+    #[test]
+    fn every_short_sequence_behaves_like_a_bounded_queue() {
+        let steps: u32 = if cfg!(miri) { 3 } else { 8 };
+        for size in [1, 2] {
+            for sequence in 0..1u32 << (2 * steps) {
+                let step = |n: u32| (sequence >> (2 * n) & 3) as u8;
+                like_a_bounded_queue(size, u32::MAX - 1, (0..steps).map(step));
+            }
+        }
+    }
+
+    /// Wherever the other side's index is, no more entries are ready, and no more slots free, than there are.
+    #[test]
+    fn no_index_of_the_other_side_leads_out_of_the_ring() {
+        let powers = (0..32).map(|bit| 1u32 << bit);
+        let near = (0..=33).flat_map(|n: u32| [n, n.wrapping_neg()]);
+        let ahead: Vec<u32> = powers.chain(near).collect();
+        for size in (0..=5).map(|bit| 1u32 << bit) {
+            for (start, ahead) in
+                [0, 7, u32::MAX].iter().flat_map(|s| ahead.iter().map(|a| (*s, *a)))
+            {
+                let (mut producer, mut consumer) =
+                    plain::<u64>(size, start, start.wrapping_sub(ahead));
+                let used = ahead.min(size);
+                assert_eq!(producer.room(size), size - used);
+                assert_eq!(producer.outstanding(), used);
+                assert_eq!(consumer.ready(size), used);
+                let taken = std::iter::from_fn(|| consumer.take()).take(2 * size as usize).count();
+                assert_eq!(taken as u32, ahead.min(2 * size));
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(CASES))]
 
-        /// Any mix of pushes, publications, takes and releases behaves like a bounded queue,
-        /// from any starting index, across the wrap.
+        /// From any index, over the wrap.
         #[test]
         fn a_ring_behaves_like_a_bounded_queue(
             start in prop_oneof![Just(0u32), Just(u32::MAX - 3), any::<u32>()],
             steps in proptest::collection::vec(0u8..4, 1..400),
         ) {
-            let (mut producer, mut consumer) = plain::<u64>(8, start, start);
-            let (mut pushed, mut visible, mut held) = (VecDeque::new(), VecDeque::new(), 0usize);
-            for (n, step) in steps.into_iter().enumerate() {
-                let n = n as u64;
-                match step {
-                    0 => {
-                        let full = pushed.len() + visible.len() + held == 8;
-                        prop_assert_eq!(producer.push(n).is_err(), full);
-                        if !full {
-                            pushed.push_back(n);
-                        }
-                    }
-                    1 => {
-                        producer.publish();
-                        visible.append(&mut pushed);
-                    }
-                    2 => {
-                        let got = consumer.take();
-                        held += usize::from(got.is_some());
-                        prop_assert_eq!(got, visible.pop_front());
-                    }
-                    _ => {
-                        consumer.release();
-                        held = 0;
-                    }
-                }
-            }
+            like_a_bounded_queue(8, start, steps);
         }
     }
 }

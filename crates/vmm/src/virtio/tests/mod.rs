@@ -1,4 +1,5 @@
 mod corpus;
 mod driver;
+mod exhaustive;
 mod hostile;
 mod normal;
