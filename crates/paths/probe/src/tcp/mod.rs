@@ -179,7 +179,11 @@ mod tests {
     use crate::session::LabSession;
 
     fn trial(load: &str, arm: &[Switch], time: Duration) -> Measurement {
-        let load = testkit::arms::load(&crate::Probe, load, time);
+        trial_over(false, load, arm, time)
+    }
+
+    fn trial_over(ipv6: bool, load: &str, arm: &[Switch], time: Duration) -> Measurement {
+        let load = Load { ipv6, ..testkit::arms::load(&crate::Probe, load, time) };
         let arm = Arm::with(arm.iter().copied());
         assert_eq!(contradiction(&arm, &load.kind), None);
         LabSession::open(&load).expect("a lab").trial(&arm).expect("it runs")
@@ -189,8 +193,9 @@ mod tests {
     fn every_request_is_answered_and_counted_at_both_ends() {
         let _alone = alone();
         for load in ["tcp-ping", "tcp-connect"] {
-            for arm in [&[][..], &[Switch::Spin], &[Switch::Pin, Switch::Rps]] {
-                let m = trial(load, arm, Duration::from_millis(150));
+            let arms = [&[][..], &[Switch::Spin], &[Switch::Pin, Switch::Rps]];
+            for (ipv6, arm) in arms.map(|arm| (false, arm)).into_iter().chain([(true, arms[1])]) {
+                let m = trial_over(ipv6, load, arm, Duration::from_millis(150));
                 let (forward, back) = (m.deliveries["forward"], m.deliveries["return"]);
                 assert!(forward.sent_count > 1, "{load} {arm:?}: {m:?}");
                 assert_eq!(forward.received_count, forward.sent_count, "{load} {arm:?}");
@@ -205,8 +210,9 @@ mod tests {
     #[test]
     fn bulk_arrives_whole_with_its_digest() {
         let _alone = alone();
-        for arm in [&[][..], &[Switch::Spin], &[Switch::Quickack]] {
-            let m = trial("tcp-flood", arm, Duration::from_millis(100));
+        let arms = [&[][..], &[Switch::Spin], &[Switch::Quickack]];
+        for (ipv6, arm) in arms.map(|arm| (false, arm)).into_iter().chain([(true, arms[0])]) {
+            let m = trial_over(ipv6, "tcp-flood", arm, Duration::from_millis(100));
             let forward = m.deliveries["forward"];
             assert_eq!(forward.received_count, forward.sent_count, "{arm:?}");
             assert!(m.counters["near_tcp_payload_bytes"] > TAIL_BYTES as u64, "{arm:?}");
