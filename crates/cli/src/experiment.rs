@@ -104,10 +104,10 @@ pub(crate) fn conduct(
         return Err(Failure::Usage("--live prints tables; remove --json".into()));
     }
     let (header, stored, seed) = match resumed {
-        Some(Resumed { header, seed, trials }) => (header, trials, seed),
+        Some(Resumed { header, seed, trials }) => (header, Some(trials), seed),
         None => {
             let (header, started_ns) = header(&proof, machine::of(session))?;
-            (header, Vec::new(), args.seed.unwrap_or(started_ns))
+            (header, None, args.seed.unwrap_or(started_ns))
         }
     };
     let (budget_ns, cpus) = (args.time.as_nanos() as u64, header.machine.cpus);
@@ -119,13 +119,13 @@ pub(crate) fn conduct(
     let mut recorder = Recorder { store, bar, seconds: args.time.as_secs(), live: args.live };
     let mut trials = SessionTrials(session);
     let stop = signals::stop_flag();
-    let Some(last) = stored.last() else {
+    let Some(stored) = stored else {
         let clock = Since(Instant::now());
         let Finished { outcome, gave_up } =
             model::run(plan, header, &mut trials, &clock, &mut recorder, stop)?;
         return Ok(Proven { outcome, is_stored, gave_up });
     };
-    let before_ns = last.started_ms * 1_000_000 + last.wall_ns;
+    let clock = Continued::after(stored.last());
     let mut experiment = Experiment::new(plan);
     experiment.replay(stored).map_err(|Replayed { trials }| {
         Failure::failed(format!(
@@ -134,7 +134,6 @@ pub(crate) fn conduct(
             header.id
         ))
     })?;
-    let clock = Continued { before_ns, since: Instant::now() };
     let Finished { outcome, gave_up } =
         model::resume(experiment, header, &mut trials, &clock, &mut recorder, stop)?;
     Ok(Proven { outcome, is_stored, gave_up })
@@ -149,9 +148,17 @@ impl Clock for Since {
 }
 
 /// Time of a resumed experiment: up to the end of its last stored trial, and from now on.
-struct Continued {
+pub(crate) struct Continued {
     before_ns: u64,
     since: Instant,
+}
+
+impl Continued {
+    /// - `last`: trial that was stored last.
+    pub(crate) fn after(last: Option<&TrialRecord>) -> Self {
+        let before_ns = last.map_or(0, |last| last.started_ms * 1_000_000 + last.wall_ns);
+        Continued { before_ns, since: Instant::now() }
+    }
 }
 
 impl Clock for Continued {
@@ -191,6 +198,7 @@ impl Sink for Recorder {
             seed: plan.seed,
             arms: plan.arms.iter().map(|(arm, _)| arm.clone()).collect(),
             version: header.version.clone(),
+            search: header.search.clone(),
         })
     }
 
@@ -317,7 +325,7 @@ pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, Stri
 }
 
 /// Description of the experiment, and the nanoseconds since 1970 at which it starts.
-fn header(proof: &Proof<'_>, machine: Machine) -> Result<(OutcomeHeader, u64), Failure> {
+pub(crate) fn header(proof: &Proof<'_>, machine: Machine) -> Result<(OutcomeHeader, u64), Failure> {
     let now = OffsetDateTime::now_utc();
     let format =
         |e: time::error::Format| Failure::failed(format!("cannot format the system time: {e}"));

@@ -8,7 +8,7 @@ use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmPlan, Load, LoadKind, Outcome, Path, Session, Support};
 
 use crate::against::{self, Builds};
-use crate::best::{self, BEST};
+use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, load_of, lock, parameters};
@@ -191,16 +191,18 @@ fn search(
         arms: Vec::new(),
         search: None,
     };
-    let switches = model::ids(path.switches());
-    let support = &mut |arm: &Arm| path.support(arm, load);
+    let mut space = Space {
+        switches: &model::ids(path.switches()),
+        support: &mut |arm: &Arm| path.support(arm, load),
+        trial: Some(load.trial),
+    };
     best::find(
         context,
         &args.run.limits,
         &proof,
-        &switches,
-        support,
+        &mut space,
         session.as_mut(),
-        Some(load.trial),
+        Record::Nothing,
     )
 }
 

@@ -185,6 +185,7 @@ fn make(seed: u64, blocks: u32) -> Made {
         seed,
         arms: experiment.arms().iter().map(|(arm, _)| arm.clone()).collect(),
         version: "0.1.0".into(),
+        search: None,
     };
     Made { header, outcome, trials }
 }

@@ -120,6 +120,7 @@ fn outcomes_are_filtered_by_path_and_machine_newest_first() {
             seed: 1,
             arms: Vec::new(),
             version: "0.1.0".into(),
+            search: None,
         };
         store.begin(&header).unwrap();
         if whole {

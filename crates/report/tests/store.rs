@@ -31,6 +31,7 @@ fn header(id: &str, started: &str) -> ExperimentHeader {
             Arm::variant("+spin", [model::SwitchId::named("spin")].into_iter().collect()),
         ],
         version: "0.1.0".into(),
+        search: None,
     }
 }
 

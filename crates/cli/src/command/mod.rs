@@ -12,7 +12,7 @@ use model::Arm;
 
 pub(crate) use args::{CommandArgs, ProgramArgs};
 
-use crate::best::{self, BEST};
+use crate::best::{self, BEST, Record, Space};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::{Proof, Proven, conduct, lock};
@@ -69,7 +69,9 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let proven = if is_search {
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
         let support = &mut |arm: &Arm| command::support(&spec, arm);
-        best::find(context, &limits, &proof, &switches, support, &mut session, None)?
+        let mut space = Space { switches: &switches, support, trial: None };
+        let record = resumed.map_or(Record::Begins, Record::Goes);
+        best::find(context, &limits, &proof, &mut space, &mut session, record)?
     } else {
         conduct(context, &limits, proof, &mut session, resumed)?
     };

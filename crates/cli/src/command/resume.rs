@@ -5,7 +5,6 @@ use model::Ended;
 use report::store::{Store, Stored};
 
 use super::CommandArgs;
-use crate::best::BEST;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::Resumed;
@@ -31,9 +30,6 @@ pub(super) fn load(
     };
     if !matches!(ended, Ended::Unfinished | Ended::Interrupted) {
         return refused("it has reached its end");
-    }
-    if header.load.get("arms").is_some_and(|arms| arms == BEST) {
-        return refused("the search of --arms best is not stored");
     }
     if header.version != env!("CARGO_PKG_VERSION") {
         return refused(&format!("it was begun by version {}", header.version));

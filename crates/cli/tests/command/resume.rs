@@ -68,3 +68,44 @@ fn an_experiment_that_differs_is_not_resumed() {
     let said = fail(prove(&data, &["--resume", "last"]), 2);
     assert!(said.contains("not of `prove command`"), "{said}");
 }
+
+/// Id of the newest experiment, if there is one.
+fn last_id(data: &Data) -> String {
+    let list = json(data.wirepath(&["history", "list", "--json"]));
+    list["experiments"][0]["id"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_search_that_is_killed_goes_on_and_finds_the_same() {
+    let score = "base=sleep 0.02; echo score $((1000 + ${A:-0} * 500 + ${B:-0} * 300 - ${C:-0} * 100 + \
+                 WIREPATH_TRIAL % 7))";
+    let mut args = vec!["--arm", score, "--metric", "score=re:score ([0-9]+) higher"];
+    args.extend(["--switch", "env:A=1", "--switch", "env:B=1", "--switch", "env:C=1"]);
+    args.extend(["--arms", "best", "--seed", "3", "--time", "40s"]);
+    let prove = |data: &Data, args: &[&str]| {
+        let mut command = data.wirepath(&[&["prove", "command"], args].concat());
+        command.env("WIREPATH_STATE", data.file("state"));
+        command
+    };
+    let whole = json(prove(&Data::new(), &[&args[..], &["--json"]].concat()));
+    let data = Data::new();
+    let end = |running: Running| {
+        running.end_by("KILL", LONG);
+        let id = last_id(&data);
+        // It can be looked at.
+        run(data.wirepath(&["history", "show", &id]));
+        id
+    };
+    let running = Running::start(prove(&data, &args));
+    assert!(until(LONG, || data.trial_count() >= 8), "{}", running.stderr());
+    let search = end(running);
+    let running = Running::start(prove(&data, &["--resume", &search]));
+    assert!(until(LONG, || ![&search, ""].contains(&&*last_id(&data))), "{}", running.stderr());
+    // What the search found is stored with the experiment that measures it, and no longer by itself.
+    let measuring = end(running);
+    let said = fail(prove(&data, &["--resume", &search]), 1);
+    assert!(said.contains(&search), "{said}");
+    let resumed = json(prove(&data, &["--resume", &measuring, "--json"]));
+    assert_eq!(resumed["search"], whole["search"]);
+    assert_eq!(resumed["search"]["set"], serde_json::json!(["env:A=1", "env:B=1"]), "{resumed:#}");
+}

@@ -126,6 +126,7 @@ fn header(outcome: &Outcome) -> ExperimentHeader {
         seed: outcome.seed,
         arms: outcome.arms.iter().map(arm).collect(),
         version: outcome.version.clone(),
+        search: outcome.search.clone(),
     }
 }
 

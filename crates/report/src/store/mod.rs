@@ -15,7 +15,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 
 pub use model::TrialRecord;
-use model::{Arm, Ended, Machine, Outcome, OutcomeHeader};
+use model::{Arm, Ended, Machine, Outcome, OutcomeHeader, Search};
 use serde::{Deserialize, Serialize};
 
 pub use error::StoreError;
@@ -24,7 +24,7 @@ pub use measurement::{from_line, to_line};
 pub use sqlite::SqliteStore;
 
 /// Description of an experiment, recorded when it begins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentHeader {
     /// Unique in the store, e.g. `20261121-083000-probe-1f3a`.
     pub id: String,
@@ -39,12 +39,15 @@ pub struct ExperimentHeader {
     /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
     pub version: String,
+    /// The search that chose the arms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 impl From<ExperimentHeader> for OutcomeHeader {
     fn from(header: ExperimentHeader) -> Self {
-        let ExperimentHeader { id, started, path, load, machine, version, .. } = header;
-        OutcomeHeader { id, started, version, machine, path, load, search: None }
+        let ExperimentHeader { id, started, path, load, machine, version, search, .. } = header;
+        OutcomeHeader { id, started, version, machine, path, load, search }
     }
 }
 

@@ -357,6 +357,7 @@ mod tests {
             seed: 1,
             arms: Vec::new(),
             version: "0.1.0".into(),
+            search: None,
         };
         store.begin(&header).unwrap();
         (directory, store)

@@ -1,0 +1,142 @@
+//! `prove --arms best`: a search for the best set of switches, and the experiment that measures it.
+
+mod recorded;
+
+use std::time::Duration;
+
+use model::{
+    Arm, Clock, Ended, Search, SearchPlan, SearchStep, Session, Support, SwitchId, is_event_count,
+};
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::experiment::{Proof, Proven, conduct, progress_bar};
+use crate::shared_args::LimitArgs;
+use crate::{console, signals};
+pub(crate) use recorded::Record;
+use recorded::Recorded;
+
+/// Word for `--arms`.
+pub(crate) const BEST: &str = "best";
+
+/// Fewest blocks of the experiment that measures a set: its members may differ little.
+const BLOCKS_MIN: u32 = 16;
+
+/// Where a search looks.
+pub(crate) struct Space<'a> {
+    pub(crate) switches: &'a [SwitchId],
+    /// Asked once for each set whether it can run here.
+    pub(crate) support: &'a mut dyn FnMut(&Arm) -> Support,
+    /// Measured part of one trial; `None` if only a trial shows it.
+    pub(crate) trial: Option<Duration>,
+}
+
+/// Searches in half of the time, then measures the set and the set without each member, and drops members
+/// until leaving out any of the rest makes it worse.
+///
+/// - `proof`: without arms.
+/// - `record`: the trials of the search; see [`Record`].
+///
+/// Returns the last of those experiments. Errors: no judged metric is a figure to search by.
+pub(crate) fn find(
+    context: &Context,
+    limits: &LimitArgs,
+    proof: &Proof<'_>,
+    space: &mut Space<'_>,
+    session: &mut dyn Session,
+    record: Record,
+) -> Result<Proven, Failure> {
+    let metric = proof.judged.iter().find(|name| !is_event_count(name));
+    let metric = metric.ok_or_else(|| {
+        Failure::Usage(format!("{} has no judged figure to search by", proof.path))
+    })?;
+    let (seed, mut found, mut resumed) = match record {
+        Record::Goes(run) if run.header.search.is_some() => {
+            let found = run.header.search.clone().unwrap_or_default();
+            (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(run))
+        }
+        record => {
+            let mut trials = Recorded::open(context, limits, proof, session, record)?;
+            let found = look(limits, metric, space, &mut trials);
+            (trials.seed, trials.end(found)?, None)
+        }
+    };
+    loop {
+        let arms = model::confirming_arms(&found.set, space.switches, space.support);
+        let questions = arms.len() * proof.judged.len();
+        let least = model::verdict::blocks_min(questions).max(BLOCKS_MIN);
+        let run = LimitArgs {
+            time: (limits.time / 4).max(Duration::from_secs(1)),
+            seed: Some(seed.wrapping_add(found.steps.len() as u64)),
+            min_blocks: limits.min_blocks.or(limits.max_blocks).or(Some(least)),
+            ..limits.clone()
+        };
+        let mut proof = Proof { arms, search: Some(found.clone()), ..proof.clone() };
+        proof.load.insert("arms".to_owned(), BEST.to_owned());
+        proof.load.insert("time_ms".to_owned(), run.time.as_millis().to_string());
+        let proven = conduct(context, &run, proof, session, resumed.take())?;
+        let is_broken_off = proven.gave_up || proven.outcome.ended == Ended::Interrupted;
+        match proven.outcome.idle_member() {
+            Some(idle) if !is_broken_off => drop_member(&mut found, idle),
+            _ => return Ok(proven),
+        }
+    }
+}
+
+/// The search, with what it says on the terminal.
+fn look(
+    limits: &LimitArgs,
+    metric: &str,
+    space: &mut Space<'_>,
+    trials: &mut Recorded<'_>,
+) -> Search {
+    let (bar, until) = (progress_bar(), limits.time / 2);
+    let at_most = model::first_stage_trials(space.switches.len());
+    if let Some(trial) = space.trial.filter(|trial| *trial * at_most > until) {
+        console::say(&format!(
+            "the first stage of the search may need {at_most} trials of {} ms, and has {} s: give \
+             --time {}s to let it end",
+            trial.as_millis(),
+            until.as_secs_f64(),
+            twice(trial, at_most)
+        ));
+    }
+    let (clock, seed) = (trials.clock.clone(), trials.seed);
+    let until_ns = until.as_nanos() as u64;
+    let plan = SearchPlan { switches: space.switches, metric, seed, until_ns };
+    let mut next = |arm: &Arm| {
+        let done = clock.elapsed_ns() as f64 / until_ns.max(1) as f64;
+        bar.set_position((done * 1000.0).min(1000.0) as u64);
+        bar.set_message(format!("search: {}", arm.name));
+    };
+    let stop = signals::stop_flag();
+    let found = model::search(&plan, space.support, trials, clock.as_ref(), stop, &mut next);
+    bar.finish_and_clear();
+    if found.out_of_time && found.steps.is_empty() && !signals::stop_requested() {
+        let needed = model::first_stage_trials(found.candidates as usize);
+        // Of a trial as it was; of none, as it was to be.
+        let each = match found.trials {
+            0 => space.trial,
+            ran => Some(Duration::from_nanos(clock.elapsed_ns()) / ran),
+        };
+        let each = each.map_or(String::new(), |each| {
+            let ms = each.as_millis();
+            format!(", at {ms} ms each: give --time {}s to let it end", twice(each, needed))
+        });
+        console::say(&format!(
+            "the time of the search ended before its first stage: {} of {needed} trials were run{each}",
+            found.trials
+        ));
+    }
+    found
+}
+
+/// Whole seconds of twice the time of some trials: a search has half of the time.
+fn twice(trial: Duration, count: u32) -> u64 {
+    (2.0 * trial.as_secs_f64() * f64::from(count)).ceil() as u64
+}
+
+fn drop_member(found: &mut Search, idle: model::Member) {
+    found.set.retain(|id| *id != idle.switch);
+    found.steps.push(SearchStep { switch: idle.switch, added: false, ratio: idle.ratio });
+}

@@ -1,0 +1,167 @@
+//! Trials of a search, stored as they end, so that it goes on after a kill.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use model::{Arm, Clock, Ended, Measurement, OutcomeHeader, Search, Session, TrialRecord, Trials};
+use report::store::{ExperimentHeader, SqliteStore, Store};
+
+use super::BEST;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::experiment::{Continued, Proof, Resumed, SessionTrials, header};
+use crate::shared_args::LimitArgs;
+use crate::{machine, results, signals};
+
+/// What is stored of a search while it runs. It is removed when the search is over: the experiments that
+/// measure its result say what it found.
+pub(crate) enum Record {
+    /// Nothing: its command has no `--resume`.
+    Nothing,
+    /// Each trial, under a new id.
+    Begins,
+    /// A search, or the experiment that measured its result, goes on after its last stored trial.
+    Goes(Resumed),
+}
+
+/// Runs the trials of a search and stores them; those that are stored already are not run again.
+pub(super) struct Recorded<'a> {
+    session: SessionTrials<'a>,
+    /// Stored trials that the search has not asked for yet.
+    before: VecDeque<TrialRecord>,
+    pub(super) clock: Rc<SearchClock>,
+    pub(super) seed: u64,
+    into: Option<(SqliteStore, String)>,
+    next: u32,
+    fault: Option<Failure>,
+}
+
+/// Time of a search: of a stored trial, when it began.
+pub(super) struct SearchClock {
+    stored_ns: Cell<Option<u64>>,
+    now: Continued,
+}
+
+impl Clock for SearchClock {
+    fn elapsed_ns(&self) -> u64 {
+        self.stored_ns.get().unwrap_or_else(|| self.now.elapsed_ns())
+    }
+}
+
+fn began_ns(trial: &TrialRecord) -> u64 {
+    trial.started_ms * 1_000_000
+}
+
+impl<'a> Recorded<'a> {
+    pub(super) fn open(
+        context: &Context,
+        limits: &LimitArgs,
+        proof: &Proof<'_>,
+        session: &'a mut dyn Session,
+        record: Record,
+    ) -> Result<Self, Failure> {
+        let (new, started_ns) = header(proof, machine::of(session))?;
+        let mut seed = limits.seed.unwrap_or(started_ns);
+        let (mut before, mut into) = (VecDeque::new(), None);
+        match record {
+            Record::Begins if !limits.no_history => {
+                let mut store = results::open(context)?;
+                store.begin(&stored_header(&new, seed))?;
+                into = Some((store, new.id));
+            }
+            Record::Nothing | Record::Begins => {}
+            Record::Goes(run) => {
+                into = Some((results::open(context)?, run.header.id));
+                (seed, before) = (run.seed, run.trials.into());
+            }
+        }
+        let clock = Rc::new(SearchClock {
+            stored_ns: Cell::new(before.front().map(began_ns)),
+            now: Continued::after(before.back()),
+        });
+        let (session, next) = (SessionTrials(session), before.len() as u32);
+        Ok(Recorded { session, before, clock, seed, into, next, fault: None })
+    }
+
+    /// Ends the record of a search.
+    ///
+    /// Errors: the search was interrupted; what is stored of it cannot be written, or is of another search.
+    pub(super) fn end(self, found: Search) -> Result<Search, Failure> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let Some((mut store, id)) = self.into else { return Ok(found) };
+        if signals::stop_requested() {
+            store.finish(&id, Ended::Interrupted)?;
+            return Err(Failure::failed(format!(
+                "interrupted during the search; to continue it: wirepath prove command --resume {id}"
+            )));
+        }
+        store.remove(&[id])?;
+        Ok(found)
+    }
+
+    /// A stored trial of this arm; another one is a fault.
+    fn stored(&mut self, arm: &Arm) -> Option<Result<Measurement, String>> {
+        let trial = self.before.pop_front()?;
+        self.clock.stored_ns.set(self.before.front().map(began_ns));
+        if trial.arm == arm.name {
+            return Some(trial.result);
+        }
+        let why = format!(
+            "trial {} of the search is not the one that this version orders there, so it cannot be resumed; \
+             start a new experiment",
+            trial.ordinal
+        );
+        self.fault = Some(Failure::failed(why));
+        None
+    }
+}
+
+impl Trials for Recorded<'_> {
+    fn trial(&mut self, arm: &Arm) -> Result<Measurement, String> {
+        if let Some(result) = self.stored(arm) {
+            return result;
+        }
+        if self.fault.is_some() {
+            return Err("the search has ended".to_owned());
+        }
+        let started_ns = self.clock.elapsed_ns();
+        let result = self.session.trial(arm);
+        let Some((store, id)) = &mut self.into else { return result };
+        if result.is_err() && signals::stop_requested() {
+            // The stop broke it off; it says nothing about the arm.
+            return result;
+        }
+        let record = TrialRecord {
+            ordinal: self.next,
+            block: 0,
+            arm: arm.name.clone(),
+            warmup: true,
+            noisy: false,
+            started_ms: started_ns / 1_000_000,
+            wall_ns: self.clock.elapsed_ns().saturating_sub(started_ns),
+            result,
+        };
+        self.next += 1;
+        self.fault = store.save_trial(id, &record).err().map(Failure::from);
+        record.result
+    }
+}
+
+fn stored_header(header: &OutcomeHeader, seed: u64) -> ExperimentHeader {
+    let mut load = header.load.clone();
+    load.insert("arms".to_owned(), BEST.to_owned());
+    ExperimentHeader {
+        id: header.id.clone(),
+        started: header.started.clone(),
+        path: header.path.clone(),
+        load,
+        machine: header.machine.clone(),
+        seed,
+        arms: vec![Arm::baseline()],
+        version: header.version.clone(),
+        search: None,
+    }
+}
