@@ -36,6 +36,9 @@ fn every_datagram_over_the_limit_is_explained_or_counted() {
     let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json", "--late", "1ns"];
     let mut listener = Running::start(spaces.far(&listen));
     listener.await_stderr("Ctrl-C ends");
+    // It traces the CPUs, which an experiment would count.
+    let said = fail(spaces.far(&["prove", "fake", "--time", "1s", "--no-history"]), 1);
+    assert!(said.contains("cannot measure while packets are traced"), "{said}");
     // More in a second than can be explained.
     let session = ["--synthetic", "--rate", "4000", "-c", "4000", "--json"];
     let replay = [&["feed", "replay", "--to", GROUP, "-i", "va"], &session[..]].concat();

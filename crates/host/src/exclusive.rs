@@ -31,8 +31,8 @@ pub enum Conflict {
     )]
     Measuring,
     #[error(
-        "cannot measure while a `wirepath explain` runs on this machine: tracing would distort the \
-         figures; wait for it, or stop it"
+        "cannot measure while packets are traced on this machine (`wirepath explain`, `feed noise`, `feed listen \
+         --late`): that would distort the figures; wait for it, or stop it"
     )]
     Tracing,
     #[error(

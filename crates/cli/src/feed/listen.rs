@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
@@ -124,9 +125,8 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
     let page = args.report.as_deref().map(PageFile::create).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
-    let open_trace = |_| Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why));
-    let trace = args.late.map(open_trace).transpose()?;
-    let trace = trace.as_ref();
+    let trace = args.late.map(|_| open_trace()).transpose()?;
+    let trace = trace.as_ref().map(|(trace, _)| trace);
     let listener = Listener::open(plan).map_err(failed)?;
     for group in &groups {
         let from = group.source.map_or(String::new(), |source| format!(" from {source}"));
@@ -346,6 +346,14 @@ fn watch<'a>(
         }
     }
     shown
+}
+
+/// Traces the CPUs. While that runs, no experiment can.
+fn open_trace() -> Result<(Trace, ExclusiveLock), Failure> {
+    let alone = ExclusiveLock::acquire(Activity::Tracing)
+        .map_err(|conflict| Failure::failed(conflict.to_string()))?;
+    let trace = Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why))?;
+    Ok((trace, alone))
 }
 
 /// Adds the late datagrams of an interval with their causes.
