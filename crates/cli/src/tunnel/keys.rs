@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forward::run::KeyFile;
+use serde_json::json;
 
 use crate::console;
+use crate::context::Context;
 use crate::exit::Failure;
 
 #[derive(Debug, Args)]
@@ -16,7 +18,7 @@ pub(crate) struct KeysArgs {
     peer_file: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &KeysArgs) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &KeysArgs) -> Result<(), Failure> {
     let own = &args.file;
     let peer = args.peer_file.clone().unwrap_or_else(|| {
         let mut name = own.clone().into_os_string();
@@ -30,6 +32,9 @@ pub(super) fn run(args: &KeysArgs) -> Result<(), Failure> {
         let _ = std::fs::remove_file(own);
         Failure::from_chain(&error)
     })?;
+    if context.json {
+        return console::text(&json!({ "keys": own, "peer_keys": peer }).to_string());
+    }
     console::text(&format!(
         "{}: keys of this end\n{}: keys of the far end; move the file there, and keep no copy\n\
          start both ends within a day: older keys need their state file",

@@ -43,7 +43,7 @@ Example:
 pub(crate) fn run(context: &Context, command: &TunnelCommand) -> Result<(), Failure> {
     match command {
         TunnelCommand::Run(args) => run::run(context, args),
-        TunnelCommand::Keys(args) => keys::run(args),
+        TunnelCommand::Keys(args) => keys::run(context, args),
         TunnelCommand::Measure(args) => measure::run(context, args),
         TunnelCommand::Check(args) => check::run(context, args),
     }
