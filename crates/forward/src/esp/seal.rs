@@ -50,6 +50,8 @@ pub struct Sender {
     /// Position and nonce of `first`.
     first_position: u64,
     first_iv: u64,
+    /// Numbers left out, see [`Self::renumber`].
+    skipped: AtomicU64,
     sealed_count: AtomicU64,
     /// Least number that may not be used yet.
     limit: AtomicU64,
@@ -67,6 +69,7 @@ impl Sender {
             first,
             first_position: 0,
             first_iv: first,
+            skipped: AtomicU64::new(0),
             sealed_count: AtomicU64::new(0),
             limit: AtomicU64::new(limit),
             next: AtomicU64::new(first),
@@ -76,6 +79,24 @@ impl Sender {
     /// The same with another position of the first packet, and with nonces that count from `iv` on.
     pub fn starting_at(self, position: u64, iv: u64) -> Sender {
         Sender { first_position: position, first_iv: iv, ..self }
+    }
+
+    /// Number of the packet at a position; `None` for one of before the first.
+    pub fn number(&self, position: u64) -> Option<u64> {
+        let ahead = position.checked_sub(self.first_position)?;
+        let number = self.first.saturating_add(ahead);
+        number.checked_sub(self.skipped.load(Ordering::Relaxed)).filter(|it| *it >= self.first)
+    }
+
+    /// Changes the number of a position, and of those that follow. Nonces stay those of the positions, so
+    /// that none is used twice.
+    ///
+    /// A receiver finds the upper half of a number only within 2^32 of the last one; positions are taken by the
+    /// frames of all tunnels, so the numbers of a silent one would run away from it.
+    pub fn renumber(&self, position: u64, number: u64) {
+        let ahead = position.saturating_sub(self.first_position);
+        let skipped = self.first.saturating_add(ahead).saturating_sub(number);
+        self.skipped.store(skipped, Ordering::Relaxed);
     }
 
     /// Packets encrypted.
@@ -114,7 +135,7 @@ impl Sender {
     pub fn seal(&self, buffer: &mut [u8], whole: Place, position: u64) -> Result<Place, SealError> {
         // One of before the key was taken into use.
         let ahead = position.checked_sub(self.first_position).ok_or(SealError::Unreserved)?;
-        let sequence = self.first.saturating_add(ahead);
+        let sequence = self.number(position).ok_or(SealError::Unreserved)?;
         let iv = self.first_iv.checked_add(ahead).ok_or(SealError::Exhausted)?;
         if sequence > self.sequence_max() {
             return Err(SealError::Exhausted);

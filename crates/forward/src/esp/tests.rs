@@ -183,7 +183,8 @@ fn nonces_count_from_another_number_and_frames_of_before_have_none() {
         let esp: [u8; 16] = *buffer[whole.at + 34..].first_chunk().unwrap();
         Ok((esp[4..8].to_vec(), esp[8..].to_vec()))
     };
-    let numbers = |number: u32, iv: u64| Ok((number.to_be_bytes().to_vec(), iv.to_be_bytes().to_vec()));
+    let numbers =
+        |number: u32, iv: u64| Ok((number.to_be_bytes().to_vec(), iv.to_be_bytes().to_vec()));
     assert_eq!(seal(1_000), numbers(10, 1 << 60));
     assert_eq!(seal(1_003), numbers(13, (1 << 60) + 3));
     assert_eq!(seal(999), Err(SealError::Unreserved));

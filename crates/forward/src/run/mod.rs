@@ -9,7 +9,6 @@ mod ports;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -497,15 +496,4 @@ impl Watch {
 /// Frames admitted from the port so far: packets are numbered by their positions.
 fn position(forwarder: &Forwarder<'_>) -> u64 {
     forwarder.counters()[0].admitted_frames
-}
-
-/// Binds a socket to a tunnel's UDP port. AF_PACKET only copies frames, so without it the host's stack
-/// would answer each datagram with ICMP port unreachable.
-fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // If another process owns the port, that has the same effect.
-    UdpSocket::bind((address, port)).or_else(|_| UdpSocket::bind((any, port))).ok()
 }

@@ -1,6 +1,6 @@
 //! Opens the interfaces of a configuration.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use host::net::{self, Link, ethtool};
 use io::forward::{
@@ -10,7 +10,7 @@ use io::forward::{
 use io::{Copying, IoError, XdpMode};
 
 use super::keys::Keyring;
-use super::{Operator, RunError, silencer};
+use super::{Operator, RunError};
 use crate::config::{Config, Engine, Interface, TunnelConfig};
 use crate::encap::HEADERS_BYTES_MAX;
 use crate::esp::Framing;
@@ -125,6 +125,17 @@ pub(super) fn open<'p>(
     };
     let xdp_sockets = !matches!(config.engine, Engine::Packet | Engine::Tap);
     Ok(Opened { port, underlay, xdp_sockets, fast, _silencers })
+}
+
+/// Binds a socket to a tunnel's UDP port. AF_PACKET only copies frames, so without it the host's stack
+/// would answer each datagram with ICMP port unreachable.
+fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // If another process owns the port, that has the same effect.
+    UdpSocket::bind((address, port)).or_else(|_| UdpSocket::bind((any, port))).ok()
 }
 
 /// Opens the ports behind XDP programs that forward by themselves. `None` if the host does not

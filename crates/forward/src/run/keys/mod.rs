@@ -27,6 +27,10 @@ use state::{Numbers, State};
 /// Numbers reserved at a time: those of several seconds at any rate, and a small part of all.
 const RESERVED: u64 = 1 << 24;
 const RESERVED_SHORT: u64 = 1 << 22;
+/// Numbers by which a silent tunnel may run ahead of its last packet, with half of the 32 bits that are sent.
+const AHEAD_MAX: u64 = 1 << 31;
+/// Numbers between the last packet and the next one after a renumbering, more than are in flight.
+const SLACK: u64 = 1 << 20;
 /// Received numbers that may arrive late.
 const WINDOW: u32 = 16_384;
 /// Interval at which the highest number received is written.
@@ -191,7 +195,8 @@ impl Keyring {
     /// Writes the highest numbers received. Call it when no worker runs any more.
     pub(super) fn close(&self, operator: &mut impl Operator) {
         for (name, held) in &self.by_name {
-            if let Err(error) = held.write(held.state.borrow().numbers()) {
+            let numbers = held.state.borrow().numbers();
+            if let Err(error) = held.write(numbers) {
                 operator.note(&format!("tunnel {name}: {}", chain(&error)));
             }
         }
@@ -253,14 +258,22 @@ impl Held {
         let (first_position, first, first_iv) = self.first;
         let numbers = self.state.borrow().numbers();
         let reserved = reserved(self.config.is_extended);
-        let next = first.saturating_add(position.saturating_sub(first_position));
         let sender = &self.association.sender;
+        let (last, at) = (sender.next(), sender.number(position).unwrap_or(first));
+        // Behind the last packet if one was numbered while the numbers changed.
+        let is_astray = self.config.is_extended
+            && (at > last.saturating_add(AHEAD_MAX) || at.saturating_add(SLACK) < last);
+        let next = if is_astray { last.saturating_add(SLACK) } else { at };
         let is_due = numbers.sequence.saturating_sub(next) < reserved / 2
             && numbers.sequence <= sender.sequence_max();
-        if is_due {
+        if is_due || is_astray {
             let limit = next.saturating_add(reserved).max(numbers.sequence);
-            let iv = first_iv.saturating_add(limit - first);
+            let ahead = position.saturating_sub(first_position);
+            let iv = first_iv.saturating_add(ahead).saturating_add(limit - next).max(numbers.iv);
             self.write(Numbers { sequence: limit, iv, ..numbers })?;
+            if is_astray {
+                sender.renumber(position, next);
+            }
             sender.reserve(limit);
         } else if self.noted.get().elapsed() >= NOTE_RECEIVED
             && self.association.receiver.top() != numbers.received

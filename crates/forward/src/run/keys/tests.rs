@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::encap::Place;
-use crate::esp::SealError;
+use crate::esp::{OpenError, Protection, SealError};
 use crate::run::Live;
 
 /// Keeps the messages.
@@ -37,6 +37,10 @@ fn folder() -> TempDir {
 }
 
 fn config(folder: &Path, tunnels: &[(&str, &str)]) -> Config {
+    Config::parse(&text(tunnels)).unwrap().in_folder(folder)
+}
+
+fn text(tunnels: &[(&str, &str)]) -> String {
     let mut text =
         "[port]\ninterface = \"lan0\"\n[underlay]\ninterface = \"wan0\"\naddress = \"10.0.0.1\"\n"
             .to_owned();
@@ -46,7 +50,7 @@ fn config(folder: &Path, tunnels: &[(&str, &str)]) -> Config {
             "[[tunnel]]\nname = \"{name}\"\ncarrier = \"vxlan\"\nvni = 7\nremote = \"10.0.0.{at}\"\n{encryption}\n"
         ));
     }
-    Config::parse(&text).unwrap().in_folder(folder)
+    text
 }
 
 const B: (&str, &str) = ("b", "encryption = { keys = \"b.keys\" }");
@@ -136,6 +140,72 @@ fn numbers_are_reserved_before_they_are_needed_also_by_frames_of_other_tunnels()
     drop(keyring);
     let again = of(&Keyring::default(), &config, 0);
     assert!(sealed(&again, "b", 0).unwrap().0 > 4 * RESERVED as u32);
+}
+
+#[test]
+fn silent_tunnel_does_not_lose_its_far_end_while_others_send() {
+    let folder = folder();
+    let config = config(folder.path(), &[B]);
+    let keyring = of(&Keyring::default(), &config, 0);
+    let sender = &keyring.by_name["b"].association.sender;
+    let first = sealed(&keyring, "b", 0).unwrap();
+    let mut notes = Notes::default();
+    let mut last = sender.next();
+    for position in (0..=12_u64 << 30).step_by(1 << 30) {
+        keyring.maintain(position, &mut notes);
+        let number = sender.number(position).unwrap();
+        assert!(number >= last && number - last < 1 << 32, "{number} after {last}");
+        if position % (3 << 32) == 0 {
+            let (_, iv) = sealed(&keyring, "b", position).unwrap();
+            assert_eq!(iv - first.1, position, "nonces follow the positions");
+            let state = keyring.by_name["b"].state.borrow().numbers();
+            assert!(state.iv > iv && state.sequence > number, "{state:?}");
+            last = sender.next();
+        }
+    }
+    // One that had its number from before: the next are above it.
+    sender.renumber(12 << 30, last - (2 << 20));
+    keyring.maintain(12 << 30, &mut notes);
+    assert!(sealed(&keyring, "b", 12 << 30).unwrap().0 > last as u32);
+    assert_eq!(notes.0, [""; 0]);
+}
+
+#[test]
+fn clean_end_writes_what_was_received_so_that_a_start_refuses_it() {
+    let folder = folder();
+    let near = KeyFile::read(&folder.path().join("b.keys")).unwrap();
+    near.mirrored().write_new(&folder.path().join("far.keys")).unwrap();
+    let config = config(folder.path(), &[B]);
+    let far = "encryption = { keys = \"far.keys\" }";
+    let swap = |text: &str| text.replace("10.0.0.1", "@").replace("10.0.0.98", "10.0.0.1");
+    let text = swap(&text(&[("b", far)])).replace('@', "10.0.0.98");
+    let far = Config::parse(&text).unwrap().in_folder(folder.path());
+    let far = of(&Keyring::default(), &far, 0);
+    let (packet, place) = {
+        let mut buffer = vec![0; 300];
+        let header =
+            [&[0x45, 0, 0, 100, 0, 0, 0, 0, 64, 17, 0, 0], &[10, 0, 0, 98, 10, 0, 0, 1][..]]
+                .concat();
+        buffer[64 + 12] = 8;
+        buffer[64 + 14..64 + 34].copy_from_slice(&header);
+        let sender = &far.by_name["b"].association.sender;
+        let place = sender.seal(&mut buffer, Place { at: 64, len: 114 }, 0).unwrap();
+        (buffer, place)
+    };
+    let open = |keyring: &Keyring| {
+        let protection = Protection::new(keyring.associations(&config).unwrap());
+        protection.open(&mut packet.clone(), place).map(|opened| opened.is_some())
+    };
+    let first = of(&Keyring::default(), &config, 0);
+    assert_eq!((open(&first), open(&first)), (Ok(true), Err(OpenError::Replayed)));
+    let mut notes = Notes::default();
+    first.close(&mut notes);
+    let [(_, counts)] = &first.counts()[..] else { panic!("one tunnel") };
+    assert_eq!((counts.decrypted_count, counts.replayed_count), (1, 1));
+    drop(first);
+    let second = of(&Keyring::default(), &config, 0);
+    assert_eq!(open(&second), Err(OpenError::Replayed));
+    assert_eq!(notes.0, [""; 0]);
 }
 
 #[test]
