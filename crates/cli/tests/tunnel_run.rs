@@ -2,6 +2,8 @@
 //! under traffic, a clean end.
 
 mod common;
+#[path = "tunnel_run/encryption.rs"]
+mod encryption;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

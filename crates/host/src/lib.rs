@@ -29,6 +29,7 @@ pub mod interruptions;
 pub mod irq_suspend;
 pub mod machine;
 pub mod net;
+pub mod private_file;
 pub mod random;
 pub mod scratch;
 pub mod text;

@@ -121,6 +121,7 @@ mod tests {
             error_count: 0,
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![frames], Vec::new()],
+            encryption: Vec::new(),
         };
         let mut picture = Picture::new(Path::new("b.toml"));
         picture.scene(&live(10, 3000, 100));

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::encryption::{self, EncryptionTable};
 use super::value::{Check, FlagOrWord, NumberOrWord};
 use super::{Carrier, Interface, Outer, StaticConfig, Tunnel, TunnelConfig};
 use crate::domain::VLAN_MAX;
@@ -31,6 +32,7 @@ pub(super) struct TunnelTable {
     dont_fragment: Option<Spanned<FlagOrWord>>,
     checksum: Option<bool>,
     sequence: Option<Spanned<bool>>,
+    pub(super) encryption: Option<Spanned<EncryptionTable>>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,7 @@ pub(super) fn tunnels(
             check.wrong(found.remote.span(), "tunnel.remote", problem, remedy);
         }
         separate(&tunnels, &tunnel, found, check);
+        encryption::apart(&tunnels, &tunnel, found, check);
         tunnels.push(tunnel);
     }
     tunnels
@@ -178,7 +181,16 @@ fn tunnel(
         .vlan
         .as_ref()
         .map(|vlan| check.number("tunnel.vlan", Some(vlan), 1..=i64::from(VLAN_MAX), 1));
-    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, rules })
+    if let (Some(_), Some(sequence)) = (&found.encryption, &found.sequence)
+        && *sequence.get_ref()
+    {
+        let problem = "GRE sequence numbers are written after encryption";
+        let remedy =
+            "remove the key: encrypted packets are numbered, and repeated ones are dropped";
+        check.wrong(sequence.span(), "tunnel.sequence", problem, remedy);
+    }
+    let encryption = found.encryption.as_ref().map(|it| encryption::checked(it, vxlan_port, check));
+    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, encryption, rules })
 }
 
 /// Carrier of a tunnel. Reports keys that belong to the other carrier.

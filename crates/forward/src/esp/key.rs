@@ -24,6 +24,9 @@ pub enum KeyError {
         /// Its bytes.
         found: usize,
     },
+    /// Another length of a salt.
+    #[error("a salt has four bytes, in hexadecimal digits")]
+    Salt,
     /// The number is reserved.
     #[error("SPI {spi} is reserved; give {} or more", SPI_RESERVED_MAX + 1)]
     Spi {

@@ -81,6 +81,35 @@ pub struct Association {
     pub receiver: Receiver,
 }
 
+/// Counters of an encrypted tunnel, in packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AssociationCounts {
+    /// Encrypted.
+    pub encrypted_count: u64,
+    /// Decrypted.
+    pub decrypted_count: u64,
+    /// Dropped: not encrypted with the key, or changed on the way.
+    pub bad_tag_count: u64,
+    /// Dropped: received before, or too old.
+    pub replayed_count: u64,
+    /// Sequence numbers that are left.
+    pub numbers_left: u64,
+}
+
+impl Association {
+    /// Its counters.
+    pub fn counts(&self) -> AssociationCounts {
+        let [decrypted_count, bad_tag_count, replayed_count] = self.receiver.counts();
+        AssociationCounts {
+            encrypted_count: self.sender.sealed_count(),
+            decrypted_count,
+            bad_tag_count,
+            replayed_count,
+            numbers_left: (self.sender.sequence_max() + 1).saturating_sub(self.sender.next()),
+        }
+    }
+}
+
 /// Encryption of all tunnels.
 #[derive(Debug, Default)]
 pub struct Protection {

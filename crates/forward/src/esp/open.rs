@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::{ethernet, gre, ipv4, ipv6, udp};
@@ -73,6 +74,9 @@ pub struct Receiver {
     /// Sender and receiver of the packets.
     ends: (IpAddr, IpAddr),
     window: Mutex<ReplayWindow>,
+    opened_count: AtomicU64,
+    bad_tag_count: AtomicU64,
+    replayed_count: AtomicU64,
 }
 
 impl Receiver {
@@ -83,7 +87,15 @@ impl Receiver {
         ends: (IpAddr, IpAddr),
         window: ReplayWindow,
     ) -> Receiver {
-        Receiver { key, framing, ends, window: Mutex::new(window) }
+        Receiver {
+            key,
+            framing,
+            ends,
+            window: Mutex::new(window),
+            opened_count: AtomicU64::new(0),
+            bad_tag_count: AtomicU64::new(0),
+            replayed_count: AtomicU64::new(0),
+        }
     }
 
     /// Number of its packets.
@@ -99,6 +111,34 @@ impl Receiver {
     /// Highest sequence number received.
     pub fn top(&self) -> u64 {
         self.window().top()
+    }
+
+    /// Packets decrypted, with a wrong tag, and received before.
+    pub fn counts(&self) -> [u64; 3] {
+        [&self.opened_count, &self.bad_tag_count, &self.replayed_count]
+            .map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Decrypts in place. Returns the length of the plain text.
+    ///
+    /// - `low`: lower half of the sequence number.
+    /// - `sealed`: cipher text and tag.
+    fn open(&self, low: u32, iv: [u8; IV_BYTES], sealed: &mut [u8]) -> Result<usize, OpenError> {
+        let refused = |count: &AtomicU64, reason| {
+            count.fetch_add(1, Ordering::Relaxed);
+            reason
+        };
+        let replayed = || refused(&self.replayed_count, OpenError::Replayed);
+        let sequence = self.sequence(low).ok_or_else(replayed)?;
+        let text_bytes = self.key.open(sequence, iv, sealed);
+        let text_bytes =
+            text_bytes.ok_or_else(|| refused(&self.bad_tag_count, OpenError::BadTag))?;
+        if !self.window().accept(sequence) {
+            // Another worker had the same packet.
+            return Err(replayed());
+        }
+        self.opened_count.fetch_add(1, Ordering::Relaxed);
+        Ok(text_bytes)
     }
 
     fn window(&self) -> MutexGuard<'_, ReplayWindow> {
@@ -156,13 +196,8 @@ impl Protection {
         if receiver.ends != found.ends || is_udp != found.is_udp {
             return Err(OpenError::UnknownSpi);
         }
-        let sequence = receiver.sequence(low).ok_or(OpenError::Replayed)?;
         let iv = *header.last_chunk().ok_or(OpenError::Malformed)?;
-        let text_bytes = receiver.key.open(sequence, iv, sealed).ok_or(OpenError::BadTag)?;
-        if !receiver.window().accept(sequence) {
-            // Another worker had the same packet.
-            return Err(OpenError::Replayed);
-        }
+        let text_bytes = receiver.open(low, iv, sealed)?;
         let Some([padding, next]) = sealed[..text_bytes].last_chunk::<TRAILER_BYTES>().copied()
         else {
             return Err(OpenError::Malformed);

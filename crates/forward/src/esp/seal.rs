@@ -47,6 +47,12 @@ pub struct Sender {
     key: Key,
     framing: Framing,
     first: u64,
+    /// Position and nonce of `first`.
+    first_position: u64,
+    first_iv: u64,
+    /// Numbers left out, see [`Self::renumber`].
+    skipped: AtomicU64,
+    sealed_count: AtomicU64,
     /// Least number that may not be used yet.
     limit: AtomicU64,
     /// One above the highest number used.
@@ -57,8 +63,45 @@ impl Sender {
     /// - `first`: number of the packet at position 0, at least 1.
     /// - `limit`: see [`Self::reserve`].
     pub fn new(key: Key, framing: Framing, first: u64, limit: u64) -> Sender {
-        let limit = AtomicU64::new(limit);
-        Sender { key, framing, first, limit, next: AtomicU64::new(first) }
+        Sender {
+            key,
+            framing,
+            first,
+            first_position: 0,
+            first_iv: first,
+            skipped: AtomicU64::new(0),
+            sealed_count: AtomicU64::new(0),
+            limit: AtomicU64::new(limit),
+            next: AtomicU64::new(first),
+        }
+    }
+
+    /// The same with another position of the first packet, and with nonces that count from `iv` on.
+    pub fn starting_at(self, position: u64, iv: u64) -> Sender {
+        Sender { first_position: position, first_iv: iv, ..self }
+    }
+
+    /// Number of the packet at a position; `None` for one of before the first.
+    pub fn number(&self, position: u64) -> Option<u64> {
+        let ahead = position.checked_sub(self.first_position)?;
+        let number = self.first.saturating_add(ahead);
+        number.checked_sub(self.skipped.load(Ordering::Relaxed)).filter(|it| *it >= self.first)
+    }
+
+    /// Changes the number of a position, and of those that follow. Nonces stay those of the positions, so
+    /// that none is used twice.
+    ///
+    /// A receiver finds the upper half of a number only within 2^32 of the last one; positions are taken by the
+    /// frames of all tunnels, so the numbers of a silent one would run away from it.
+    pub fn renumber(&self, position: u64, number: u64) {
+        let ahead = position.saturating_sub(self.first_position);
+        let skipped = self.first.saturating_add(ahead).saturating_sub(number);
+        self.skipped.store(skipped, Ordering::Relaxed);
+    }
+
+    /// Packets encrypted.
+    pub fn sealed_count(&self) -> u64 {
+        self.sealed_count.load(Ordering::Relaxed)
     }
 
     /// The key.
@@ -90,19 +133,23 @@ impl Sender {
     ///
     /// On an error the packet is dropped; none leaves in clear.
     pub fn seal(&self, buffer: &mut [u8], whole: Place, position: u64) -> Result<Place, SealError> {
-        let sequence = self.first.saturating_add(position);
+        // One of before the key was taken into use.
+        let ahead = position.checked_sub(self.first_position).ok_or(SealError::Unreserved)?;
+        let sequence = self.number(position).ok_or(SealError::Unreserved)?;
+        let iv = self.first_iv.checked_add(ahead).ok_or(SealError::Exhausted)?;
         if sequence > self.sequence_max() {
             return Err(SealError::Exhausted);
         }
         if sequence >= self.limit.load(Ordering::Relaxed) {
             return Err(SealError::Unreserved);
         }
-        let place = self.write(buffer, whole, sequence).ok_or(SealError::NoRoom)?;
+        let place = self.write(buffer, whole, (sequence, iv)).ok_or(SealError::NoRoom)?;
+        self.sealed_count.fetch_add(1, Ordering::Relaxed);
         self.next.fetch_max(sequence + 1, Ordering::Relaxed);
         Ok(place)
     }
 
-    fn write(&self, buffer: &mut [u8], whole: Place, sequence: u64) -> Option<Place> {
+    fn write(&self, buffer: &mut [u8], whole: Place, (sequence, iv): (u64, u64)) -> Option<Place> {
         let shift = self.framing.shift_bytes();
         let at = whole.at.checked_sub(shift)?;
         let end = whole.at.checked_add(whole.len)?;
@@ -124,7 +171,7 @@ impl Sender {
         }
         tail[padding] = padding as u8;
         tail[padding + 1] = next;
-        let iv = sequence.to_be_bytes();
+        let iv = iv.to_be_bytes();
         let tag = self.key.seal(sequence, iv, &mut buffer[text_at..text_end])?;
         buffer[text_end..text_end + TAG_BYTES].copy_from_slice(&tag);
         buffer.copy_within(whole.at..text_at, at);

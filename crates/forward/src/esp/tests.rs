@@ -5,7 +5,7 @@ use wire::{ethernet, ipv4, ipv6};
 
 use super::fuzzing::{ends, esp};
 use super::*;
-use crate::encap::{Encap, Mark, Place};
+use crate::encap::{Encap, EncapDrop, Mark, Place};
 use crate::spec::{Carrier, Outer, Tunnel};
 
 const FRONT: usize = 256;
@@ -174,6 +174,26 @@ fn numbers_end_before_they_are_used_twice() {
 }
 
 #[test]
+fn nonces_count_from_another_number_and_frames_of_before_have_none() {
+    let key = || Key::new(300, &[7; 16], [1; 4], true).unwrap();
+    let sender = Sender::new(key(), Framing::Ip, 10, 100).starting_at(1_000, 1 << 60);
+    let seal = |position| {
+        let (mut buffer, place) = packet(100, false);
+        let whole = sender.seal(&mut buffer, place, position)?;
+        let esp: [u8; 16] = *buffer[whole.at + 34..].first_chunk().unwrap();
+        Ok((esp[4..8].to_vec(), esp[8..].to_vec()))
+    };
+    let numbers =
+        |number: u32, iv: u64| Ok((number.to_be_bytes().to_vec(), iv.to_be_bytes().to_vec()));
+    assert_eq!(seal(1_000), numbers(10, 1 << 60));
+    assert_eq!(seal(1_003), numbers(13, (1 << 60) + 3));
+    assert_eq!(seal(999), Err(SealError::Unreserved));
+    let last = Sender::new(key(), Framing::Ip, 10, 100).starting_at(0, u64::MAX);
+    let (mut buffer, place) = packet(100, false);
+    assert_eq!(last.seal(&mut buffer, place, 1), Err(SealError::Exhausted));
+}
+
+#[test]
 fn packet_without_room_is_refused() {
     let (near, _) = ends(FRAMINGS[0], true);
     let (mut buffer, place) = packet(100, false);
@@ -204,6 +224,32 @@ proptest! {
                 near.of(0).unwrap().sender.seal(&mut buffer, place, 0).unwrap().len - 14
             };
             prop_assert!(sealed(plain) <= mtu_bytes && sealed(plain + 1) > mtu_bytes);
+        }
+    }
+
+    /// A tunnel's longest frame fits once it is encrypted; a longer one is refused before.
+    #[test]
+    fn longest_frame_of_a_tunnel_fits_the_mtu(mtu_bytes in 1280_u16..9000, is_v6: bool, is_gre: bool) {
+        let [local, remote]: [IpAddr; 2] = match is_v6 {
+            false => [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+            true => ["fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()],
+        };
+        let carrier = if is_gre { Carrier::Gretap { key: Some(7) } } else { Carrier::Vxlan { vni: 42 } };
+        let tunnel = Tunnel { local, remote, carrier };
+        let outer = Outer { mtu_bytes, ..Outer::suggested(&tunnel, [2; 6], [4; 6]) };
+        for framing in FRAMINGS {
+            let encap = Encap::new(tunnel, outer).unwrap().encrypted(framing);
+            let (near, _) = ends(framing, true);
+            let sealed = |inner_bytes: usize| {
+                let mut buffer = vec![0; FRONT + inner_bytes + 64];
+                let mark = Mark { flow_hash: 7, sequence: 9 };
+                let whole = encap.prepend(&mut buffer, Place { at: FRONT, len: inner_bytes }, mark)?;
+                Ok(near.of(0).unwrap().sender.seal(&mut buffer, whole, 0).unwrap().len - 14)
+            };
+            let longest = encap.inner_bytes_max();
+            prop_assert!(sealed(longest).unwrap() <= mtu_bytes.into());
+            prop_assert!(sealed(longest).unwrap() + 4 > mtu_bytes.into());
+            prop_assert_eq!(sealed(longest + 1), Err(EncapDrop::TooBig));
         }
     }
 

@@ -70,16 +70,14 @@ impl<'p> Egress<'p> {
         }
     }
 
+    /// Replaces the rules.
+    pub(super) fn set_rules(&mut self, rules: &Arc<Rules>) {
+        self.rules = rules.clone();
+    }
+
     /// Reclaims sent frames and sends queued ones.
-    ///
-    /// - `rules`: rules of the worker; `None` if it has not read any.
-    pub(super) fn keep_up(&mut self, rules: Option<&Arc<Rules>>, now_ns: u64) {
+    pub(super) fn keep_up(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        if let Some(rules) = rules
-            && !Arc::ptr_eq(rules, &self.rules)
-        {
-            self.rules = rules.clone();
-        }
         self.reap();
         self.pump();
         // A busy kernel may have left frames in the ring.

@@ -2,6 +2,7 @@
 //! or remove.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use io::forward::{HEADROOM_BYTES, Pool, Taken};
 use wire::{ethernet, flow};
@@ -253,8 +254,11 @@ impl Forwarder<'_> {
         worker: &mut Worker<'_>,
         now_ns: u64,
     ) {
-        if worker.rules.is_none() {
+        // A worker that was idle since a reload takes nothing by the rules of before: not in clear.
+        let reload_count = self.reload_count.load(Ordering::Acquire);
+        if worker.rules.is_none() || worker.reload_count != reload_count {
             worker.rules = Some(self.table().rules.clone());
+            worker.reload_count = reload_count;
         }
         let Some(rules) = worker.rules.clone() else { return };
         let mut sources = [([0; 6], 0); BATCH_FRAMES_MAX];

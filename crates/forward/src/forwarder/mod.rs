@@ -61,6 +61,8 @@ pub struct Forwarder<'p> {
     out_of_tunnels: Order<Ingress<'p>, Egress<'p>>,
     pool: &'p Pool,
     table: Mutex<Table>,
+    /// Increases when the table has new rules.
+    reload_count: AtomicU64,
     lanes: Lanes,
     tuning: Tuning,
     /// Receive sockets of all queues: port, underlay.
@@ -140,6 +142,8 @@ struct Ingress<'p> {
 pub struct Worker<'a> {
     tokens: Vec<BatchTicket<'a>>,
     rules: Option<Arc<Rules>>,
+    /// Reloads before which `rules` were read, of the direction out of the tunnels.
+    reload_count: u64,
     worked: u64,
     spare: Vec<Taken<'a>>,
     held: Vec<Option<Taken<'a>>>,
@@ -204,6 +208,7 @@ impl<'p> Forwarder<'p> {
             out_of_tunnels: Order::new(order, ingress(underlay_rx), out_egress)?,
             pool,
             table: Mutex::new(table),
+            reload_count: AtomicU64::new(0),
             lanes,
             tuning: spec.tuning,
             sockets,
@@ -251,7 +256,7 @@ impl<'p> Forwarder<'p> {
             token.publish();
         }
         worker.tokens = tokens;
-        self.let_out(&self.into_tunnels, worker, now_ns)?;
+        self.let_out(&self.into_tunnels, now_ns)?;
         if admitted == 0 {
             self.settle(FastDirection::Into, &self.into_tunnels);
         }
@@ -264,7 +269,7 @@ impl<'p> Forwarder<'p> {
         }
         worker.tokens = tokens;
         self.send_replies(worker);
-        self.let_out(&self.out_of_tunnels, worker, now_ns)?;
+        self.let_out(&self.out_of_tunnels, now_ns)?;
         if admitted == 0 {
             self.settle(FastDirection::OutOf, &self.out_of_tunnels);
         }
@@ -293,13 +298,20 @@ impl<'p> Forwarder<'p> {
         [0, 1].map(|at| self.queue_counts[at].iter().map(load).collect())
     }
 
-    /// Replaces the rules from the next batch on, without losing a frame.
+    /// Replaces the rules from the next batch on, without losing a frame. Waits for the egress locks, which
+    /// workers hold for microseconds.
     ///
     /// - `fdb`: makes the new forwarding table from the current one.
     pub fn reload(&self, rules: RulesSpec, fdb: impl FnOnce(&Fdb) -> Fdb) {
         let rules = Arc::new(Rules::from(rules));
         if let Some(fast) = &self.fast {
             fast.wait_for_readers();
+        }
+        // First, so that no frame judged by the new rules is copied into tunnels by the old ones, in clear.
+        for order in [&self.into_tunnels, &self.out_of_tunnels] {
+            while !order.visit(|egress| egress.set_rules(&rules)) {
+                std::thread::yield_now();
+            }
         }
         let mut table = self.table();
         table.fdb = fdb(&table.fdb);
@@ -308,6 +320,7 @@ impl<'p> Forwarder<'p> {
             table.policer = rules.bucket();
         }
         table.rules = rules;
+        self.reload_count.fetch_add(1, Ordering::Release);
         table.apply_fast(is_limit_new);
     }
 
@@ -441,15 +454,10 @@ impl<'p> Forwarder<'p> {
         taken
     }
 
-    fn let_out(
-        &self,
-        order: &Order<Ingress<'p>, Egress<'p>>,
-        worker: &Worker<'_>,
-        now_ns: u64,
-    ) -> Result<(), IoError> {
+    fn let_out(&self, order: &Order<Ingress<'p>, Egress<'p>>, now_ns: u64) -> Result<(), IoError> {
         let mut failed = None;
         order.visit(|egress| {
-            egress.keep_up(worker.rules.as_ref(), now_ns);
+            egress.keep_up(now_ns);
             failed = egress.failed.take();
         });
         order.drain(now_ns);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use io::forward::{PoolBalance, XskStatistics};
 use serde_json::{Value, json};
 
+use super::encryption;
+use crate::esp::AssociationCounts;
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
 
@@ -34,6 +36,8 @@ pub struct Live {
     pub rings: [Option<XskStatistics>; 2],
     /// Frames received by each queue: port, underlay.
     pub queue_frames: [Vec<u64>; 2],
+    /// Counters of the encrypted tunnels, by their names.
+    pub encryption: Vec<(String, AssociationCounts)>,
 }
 
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
@@ -96,6 +100,7 @@ impl Live {
         if self.dead_workers > 0 {
             let _ = write!(out, "  {} workers dead", self.dead_workers);
         }
+        out.push_str(&encryption::text(&self.encryption));
         out
     }
 
@@ -147,6 +152,7 @@ impl Live {
                 "misnamed": self.pool.violation_count,
                 "oversized": self.pool.oversized_count,
             },
+            "encryption": encryption::json(&self.encryption),
             "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
         })
     }
@@ -197,6 +203,7 @@ impl Live {
                 );
             }
         }
+        out.push_str(&encryption::prometheus(&self.encryption));
         head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -243,6 +250,7 @@ mod tests {
             error_count: 0,
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![7, 5], vec![6]],
+            encryption: Vec::new(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! `tunnel run`: a forwarder between two interfaces of this host, with a configuration that can be
 //! reloaded while frames pass.
 
+mod encryption;
+mod keys;
 mod live;
 mod next_hop;
 mod ports;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -25,8 +26,10 @@ use super::spec::TunnelError;
 use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, RulesSpec, Tuning, Worker};
 use host::text::chain;
 
+pub use keys::{KeyFile, KeysError, check_keys};
 pub use live::Live;
 
+use keys::Keyring;
 use next_hop::{Follower, Links};
 use ports::Opened;
 
@@ -68,6 +71,14 @@ pub enum RunError {
         name: String,
         /// Cause.
         source: TunnelError,
+    },
+    /// Keys of a tunnel, or their state.
+    #[error("tunnel {name}: {source}")]
+    Keys {
+        /// Its name.
+        name: String,
+        /// Cause.
+        source: KeysError,
     },
     /// A static address does not fit into the table.
     #[error("fdb.entries: {0}")]
@@ -136,12 +147,14 @@ impl Shared {
 pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError> {
     let cpus = allowed_cpus(&config)?;
     let pool = ports::pool(&config)?;
-    let opened = ports::open(&pool, &config, operator)?;
-    let Opened { port, underlay, xdp_sockets, fast, _silencer } = opened;
+    let keyring = Keyring::default().of(&config, 0)?;
+    let opened = ports::open(&pool, &config, &keyring, operator)?;
+    let Opened { port, underlay, xdp_sockets, fast, _silencers } = opened;
+    let is_fast = fast.is_some();
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let rules = rules(&config, &links, operator)?;
+    let rules = rules(&config, &links, &keyring, operator)?;
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -185,6 +198,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
         let mut watch = Watch {
             config,
             seed,
+            keyring,
+            is_fast,
             follower: Follower::new(changes, links),
             begun: Instant::now(),
             dead: vec![false; threads.len()],
@@ -222,6 +237,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             // The panic was reported above; its hole is in the counters.
             let _ = thread.join();
         }
+        watch.keyring.close(operator);
         operator.live(&watch.live(&forwarder, &pool, &shared, &frames));
         Ok(())
     })?;
@@ -291,9 +307,11 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
 fn rules(
     config: &Config,
     links: &Links,
+    keyring: &Keyring,
     operator: &mut impl Operator,
 ) -> Result<RulesSpec, RunError> {
     ports::keeps_tags(config, operator)?;
+    let associations = keyring.associations(config)?;
     let mut encaps = Vec::with_capacity(config.tunnels.len());
     for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
         let next_hop = hop.mac;
@@ -305,8 +323,12 @@ fn rules(
         }
         let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
             .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
+        let (encap, encrypted) = match &tunnel.encryption {
+            Some(encryption) => (encap.encrypted(encryption.framing), ", encrypted"),
+            None => (encap, ""),
+        };
         operator.note(&format!(
-            "tunnel {}: {} to {} by {}, inner frames up to {} bytes",
+            "tunnel {}: {} to {} by {}, inner frames up to {} bytes{encrypted}",
             tunnel.name,
             tunnel.tunnel.local,
             tunnel.tunnel.remote,
@@ -318,7 +340,7 @@ fn rules(
     Ok(RulesSpec {
         encaps,
         vlans: config.vlans(),
-        associations: Vec::new(),
+        associations,
         decap: config.decap(),
         learns: config.learns,
         classifier: config.classifier(),
@@ -330,6 +352,9 @@ fn rules(
 struct Watch {
     config: Config,
     seed: u64,
+    keyring: Keyring,
+    /// XDP programs forward by themselves.
+    is_fast: bool,
     follower: Follower,
     begun: Instant,
     dead: Vec<bool>,
@@ -347,6 +372,7 @@ impl Watch {
         }
         self.maintained = Instant::now();
         forwarder.maintain(monotonic_ns());
+        self.keyring.maintain(position(forwarder), operator);
         self.follow(forwarder, operator);
         let names = [&self.config.underlay.name, &self.config.port.name];
         for ((error, name), told) in forwarder.refusals().iter().zip(names).zip(&mut self.refused) {
@@ -364,7 +390,7 @@ impl Watch {
     /// Writes new outer headers after a change of a route, a neighbour or the underlay's own address.
     fn follow(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
         let Some(links) = self.follower.changed(&self.config, operator) else { return };
-        match rules(&self.config, &links, operator) {
+        match rules(&self.config, &links, &self.keyring, operator) {
             Ok(rules) => {
                 forwarder.reload(rules, Fdb::clone);
                 self.follower.links = links;
@@ -384,9 +410,16 @@ impl Watch {
             ));
             return;
         }
-        let found = Links::find(&new);
-        let rules = found.and_then(|links| Ok((rules(&new, &links, operator)?, links)));
-        let (rules, links) = match rules {
+        if self.is_fast && new.has_encryption() {
+            return operator.note(
+                "not reloaded: engine in-kernel cannot encrypt; restart to encrypt a tunnel",
+            );
+        }
+        let found = self.keyring.of(&new, position(forwarder)).and_then(|keyring| {
+            let links = Links::find(&new)?;
+            Ok((rules(&new, &links, &keyring, operator)?, links, keyring))
+        });
+        let (rules, links, keyring) = match found {
             Ok(found) => found,
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
@@ -397,7 +430,7 @@ impl Watch {
         }
         // Before the rules: frames of a tunnel that is new are dropped until those are in force.
         if let [_, Some(filter)] = forwarder.filters()
-            && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new))
+            && let Err(error) = filter.set_tunnels(&ports::tunnel_ids(&new, &keyring))
         {
             return operator
                 .note(&format!("not reloaded: {}; restart to change the tunnels", chain(&error)));
@@ -427,6 +460,7 @@ impl Watch {
             }
         }
         self.follower.links = links;
+        self.keyring = keyring;
         self.config = new;
         operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
     }
@@ -454,17 +488,12 @@ impl Watch {
                 false => [None, None],
             },
             queue_frames: forwarder.queue_frames(),
+            encryption: self.keyring.counts(),
         }
     }
 }
 
-/// Binds a socket to the VXLAN port. AF_PACKET only copies frames, so without it the host's stack
-/// would answer each datagram with ICMP port unreachable.
-fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // If another process owns the port, that has the same effect.
-    UdpSocket::bind((address, port)).or_else(|_| UdpSocket::bind((any, port))).ok()
+/// Frames admitted from the port so far: packets are numbered by their positions.
+fn position(forwarder: &Forwarder<'_>) -> u64 {
+    forwarder.counters()[0].admitted_frames
 }

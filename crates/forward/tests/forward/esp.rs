@@ -182,3 +182,40 @@ fn packets_of_the_other_end_are_decrypted_and_others_are_counted_by_reason() {
         }
     }
 }
+
+#[test]
+fn worker_that_was_idle_since_a_reload_takes_nothing_in_clear() {
+    let _alone = alone();
+    if !has(&["ip"]) {
+        return;
+    }
+    let lab = lab();
+    let framing = Framing::Udp { port: UDP_PORT };
+    let ours = association(INTO_SPI, OUT_OF_SPI, THEIRS, OURS, framing);
+    let rules = std::cell::RefCell::new(None);
+    let keep = |spec: &mut ForwarderSpec| {
+        let associations = vec![Some(ours)];
+        *rules.borrow_mut() = Some(RulesSpec { associations, ..spec.rules.clone() });
+    };
+    let ports = Ports::Xdp(XdpMode::Native);
+    let ((), counts) = forwarding_by(&lab, ports, 0, keep, |forwarder| {
+        let tx = lab.far.run(|| PacketTx::open(lab.far.ifindex, 2048, 64).expect("it"));
+        let mut tx = tx.expect("the namespace exists");
+        let mut worker = Worker::default();
+        let mut pass = |number: u32, counter: &str| {
+            let clear = packet(&lab, number, None);
+            tx.post(1, clear.len(), |slot| slot.copy_from_slice(&clear));
+            tx.kick().expect("the link is up");
+            let begun = Instant::now();
+            while count(&forwarder.counts(), counter) == 0 && begun.elapsed() < LONG {
+                forwarder.turn(&mut worker, sys::clock::monotonic_ns()).expect("the links are up");
+            }
+            tx.reap();
+        };
+        pass(0, "out_of_tunnels_sent");
+        forwarder.reload(rules.take().expect("they were kept"), Fdb::clone);
+        pass(1, "esp_clear");
+    });
+    assert_eq!(count(&counts, "out_of_tunnels_sent"), 1, "{counts:?}");
+    assert_eq!(count(&counts, "esp_clear"), 1, "{counts:?}");
+}
