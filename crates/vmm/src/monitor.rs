@@ -16,7 +16,7 @@ use super::condition::Condition;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
-use super::nic::{Model, Nic, VIRTIO_AT};
+use super::nic::{Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
 use super::switches::Switches;
 use super::worker;
@@ -142,8 +142,6 @@ pub struct Spec<'a> {
     pub ram_bytes: usize,
     /// MAC address of its device.
     pub mac: [u8; 6],
-    /// Model of that device.
-    pub model: Model,
     pub task: Task,
     pub switches: Switches,
 }
@@ -351,7 +349,7 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
 /// The card after power-on, and after what firmware does.
 fn nic(spec: &Spec<'_>) -> Nic {
     let &Spec { mac, switches, .. } = spec;
-    if spec.model == Model::VirtioNet {
+    if switches.virtio_net {
         let options = Options { event_idx: switches.event_idx, polls: switches.own_polling };
         return Nic::virtio(mac, options);
     }
@@ -368,7 +366,7 @@ fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<()
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
     words[boot_page::REPORT] = boot::REPORT_PAGE;
-    if spec.model == Model::VirtioNet {
+    if spec.switches.virtio_net {
         words[boot_page::VIRTIO_AT] = VIRTIO_AT;
         words[boot_page::VIRTIO_LINE] = IRQ_LINE.into();
     }

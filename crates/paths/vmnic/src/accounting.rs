@@ -273,11 +273,13 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             found.push(NotEffective::new(switch, why));
         }
     };
-    check(
-        Switch::RapInKernel,
-        exits.coalesced_count == 0,
-        format!("the kernel recorded no write of the address register; {sent} frames were sent"),
-    );
+    let why = match arm.has(Switch::VirtioNet) {
+        true => "a virtio-net card has no address register".into(),
+        false => {
+            format!("the kernel recorded no write of the address register; {sent} frames were sent")
+        }
+    };
+    check(Switch::RapInKernel, exits.coalesced_count == 0, why);
     check(
         Switch::TdmdDoorbell,
         has_demands && work.doorbell_count == 0,
@@ -358,6 +360,8 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             work.combined_count
         ),
     );
+    let is_still = sent == 0 && received == 0;
+    check(Switch::VirtioNet, is_still, "no frame passed the virtio-net card".into());
     check(
         Switch::EventIdx,
         has_demands && demands >= sent && interrupts >= sent.saturating_add(received),
@@ -561,6 +565,16 @@ mod tests {
         let found = reasons(switch, idle);
         assert!(found.len() == 1 && found[0].contains(evidence), "{switch}: {found:?}");
         assert_eq!(reasons(switch, busy), [""; 0], "{switch}");
+    }
+
+    #[test]
+    fn virtio_net_that_moves_no_frame_is_not_effective() {
+        judges(
+            Switch::VirtioNet,
+            "no frame passed",
+            |seen| (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (0, 0),
+            |_| {},
+        );
     }
 
     #[test]

@@ -18,7 +18,6 @@ use wire::nettest::Mode;
 use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{qemu, switches};
-use crate::card::Card;
 use host::text::chain;
 
 /// RFC 862.
@@ -44,8 +43,6 @@ pub(super) struct Pinged {
 pub(super) struct Ping {
     pub(super) size_bytes: usize,
     pub(super) trial: Duration,
-    /// Card of the guest, unless QEMU runs it.
-    pub(super) card: Card,
 }
 
 impl Ping {
@@ -60,14 +57,7 @@ impl Ping {
         let back_end = BackEnd::of(&switches);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, pinged) = self.between(far, guest_ip, |task, patience| {
-            let spec = Spec {
-                image,
-                ram_bytes: RAM_BYTES,
-                mac: MAC,
-                model: self.card.model(),
-                task,
-                switches,
-            };
+            let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
             run_guest(&spec, || ends.open(back_end), patience)
         })?;
         Ok((ran, pinged, mode))

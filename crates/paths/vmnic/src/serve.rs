@@ -9,7 +9,6 @@ use wire::nettest::Mode;
 use super::run_guest::{RAM_BYTES, RING_LOG2};
 use super::topology::{BackEnd, MAC, Topology, Wire};
 use super::{image, switches};
-use crate::card::Card;
 use host::text::chain;
 use model::PathError;
 use vmm::{self, Jailed, Spec, Task};
@@ -41,7 +40,7 @@ impl Served {
     /// Builds a lab and starts a guest with the switches of `arm`.
     ///
     /// Errors: missing support on this host, with its remedy.
-    pub fn start(card: Card, arm: &Arm) -> Result<Self, PathError> {
+    pub fn start(arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
         let switches = switches::of_arm(arm);
         let (ends, back_end) = (Topology::new()?, BackEnd::of(&switches));
@@ -55,14 +54,7 @@ impl Served {
                 peer_ip: far.ip,
                 ..Task::send(1460, 0)
             };
-            let spec = Spec {
-                image: &image,
-                ram_bytes: RAM_BYTES,
-                mac: MAC,
-                model: card.model(),
-                task,
-                switches,
-            };
+            let spec = Spec { image: &image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
             let open = || Ok(ends.open(back_end)?);
             let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)

@@ -69,6 +69,12 @@ model::switches! {
             needs: "",
             source: "USENIX 2001, a hosted virtual machine monitor's I/O devices: sent at world switches that happen anyway",
         },
+        VirtioNet {
+            effect: "the card is virtio-net in memory instead of a Lance in ports, with its own driver",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, sections 2.7, 4.2 and 5.1",
+        },
         EventIdx {
             effect: "card and driver say from which buffer on they want to be notified (VIRTIO_F_EVENT_IDX); off: by a flag",
             scope: Guest,
@@ -95,6 +101,7 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         tx_int_mask: arm.has(Switch::TxIntMask),
         irq_fd: arm.has(Switch::IrqFd),
         flush_at_exit: arm.has(Switch::FlushAtExit),
+        virtio_net: arm.has(Switch::VirtioNet),
         event_idx: arm.has(Switch::EventIdx),
     }
 }

@@ -272,6 +272,7 @@ fn every_arm_delivers_every_frame_in_order() {
             irq_fd: on(5),
             xdp_ring: false,
             flush_at_exit: on(2) && on(4),
+            virtio_net: false,
             event_idx: false,
         };
         if send(switches, 200).is_none() {

@@ -37,13 +37,15 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         testkit::skip("kvm", format!("{what}; it needs {needs}"));
         return Vec::new();
     }
-    let runs = |(arm, _): (Arm, Support)| (arm.kind != model::ArmKind::Control).then_some(arm);
+    let runs = |(arm, support): (Arm, Support)| {
+        (arm.kind != model::ArmKind::Control && support.is_yes()).then_some(arm)
+    };
     arms.into_iter().filter_map(runs).collect()
 }
 
 fn both_ends_agree(arm: &Arm, direction: Direction) -> Streamed {
     let asked = bytes();
-    let seen = run(wirepath_vmnic::Card::Lance, arm, direction, asked)
+    let seen = run(arm, direction, asked)
         .unwrap_or_else(|error| panic!("{} {direction:?}: {error:?}", arm.name));
     assert!(seen.is_equal(), "{} {direction:?}: {seen:?}", arm.name);
     assert!((asked..asked + 50_000).contains(&seen.host_bytes), "{} {seen:?}", arm.name);
@@ -55,7 +57,7 @@ fn both_ends_agree(arm: &Arm, direction: Direction) -> Streamed {
 #[test]
 fn every_rung_of_the_ladder_streams_the_same_bytes_to_both_ends() {
     let mut digests = Vec::new();
-    for arm in arms(&ArmPlan::Ladder) {
+    for arm in arms(&ArmPlan::ladder()) {
         for direction in [Direction::ToHost, Direction::ToGuest] {
             digests.push(both_ends_agree(&arm, direction).host_digest);
         }
