@@ -46,6 +46,15 @@ impl Registers for Window {
     }
 }
 
+/// Enables the interrupt of the card in the boot page, before the card may raise it. Returns the address of its
+/// registers.
+pub(crate) fn listen(boot: &Boot) -> usize {
+    let at = boot.get(boot::VIRTIO_AT) as usize;
+    BASE.store(at, Ordering::Relaxed);
+    interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
+    at
+}
+
 /// Interrupt handler: reads and acknowledges the cause. Returns `false` if there is no such
 /// card.
 pub(crate) fn on_interrupt() -> bool {
@@ -73,10 +82,7 @@ pub(crate) struct Card {
 impl Card {
     /// Starts the card at the address in the boot page.
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
-        let at = boot.get(boot::VIRTIO_AT) as usize;
-        BASE.store(at, Ordering::Relaxed);
-        // Before the card may raise it.
-        interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
+        let at = listen(boot);
         let tx_interrupts = boot.get(boot::DRIVER) & driver::MASK_TX_INTERRUPT == 0;
         let settings = Settings { tx_interrupts, ..SETTINGS };
         let mut driver = NetDriver::start(Window(at), Dma::take()?, settings).ok()?;

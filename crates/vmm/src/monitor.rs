@@ -80,6 +80,8 @@ pub struct Task {
     pub warm_up: u64,
     /// The guest digests its stream.
     pub digest: bool,
+    /// A virtio-net card has the driver of crate `virtio-drivers`.
+    pub foreign_driver: bool,
     /// Base-2 logarithm of the transmit ring's length.
     pub tx_ring_log2: u64,
     /// Base-2 logarithm of the receive ring's length.
@@ -102,6 +104,7 @@ impl Task {
             duration_us: 0,
             warm_up: count / 10,
             digest: false,
+            foreign_driver: false,
             tx_ring_log2: 4,
             rx_ring_log2: 5,
             peer_mac: [0xff; 6],
@@ -122,7 +125,8 @@ impl Task {
         let bit = |on, bit| if on { bit } else { 0 };
         words[boot_page::DRIVER] = bit(switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
             | bit(switches.own_polling, nettest::driver::DEVICE_POLLS)
-            | bit(self.digest, nettest::driver::DIGEST);
+            | bit(self.digest, nettest::driver::DIGEST)
+            | bit(self.foreign_driver, nettest::driver::FOREIGN);
         words[boot_page::TX_RING_LOG2] = self.tx_ring_log2;
         words[boot_page::RX_RING_LOG2] = self.rx_ring_log2;
         let mac = self.peer_mac;
