@@ -25,9 +25,9 @@ pub struct Exits {
     /// Writes of the data register, by CSR.
     #[serde(with = "by_csr")]
     pub csr_write_counts: [u64; 128],
-    /// Writes of CSR0 with the transmit demand, of those above.
+    /// Transmit demands: of the writes of CSR0, or of the registers of a virtio card.
     pub demand_count: u64,
-    /// Other registers of the device: bus control, reset, address PROM.
+    /// Other registers of a Lance: bus control, reset, address PROM; all registers of a virtio card.
     pub other_device_count: u64,
     /// PCI configuration.
     pub configuration_count: u64,

@@ -3,6 +3,7 @@
 use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, total};
 use wire::nettest::report;
 
+use super::exit_book;
 use super::host_stream::Passed;
 use super::native::Ran;
 use super::ping::Pinged;
@@ -117,13 +118,9 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
         ("guest_full_ns_per_packet", guest_ns(report::FULL_TICKS)),
     ];
     // The kernel's own counts, where it has them: `exits` are all, whether the kernel or the process
-    // handled them; `irq_exits` are those for the host's interrupts.
-    let of_kernel = [
-        ("kvm_exits_per_packet", "exits"),
-        ("kvm_irq_exits_per_packet", "irq_exits"),
-        ("kvm_irq_injections_per_packet", "irq_injections"),
-        ("kvm_halt_exits_per_packet", "halt_exits"),
-    ];
+    // handled them.
+    let of_kernel =
+        [("kvm_exits_per_packet", "exits"), ("kvm_irq_injections_per_packet", "irq_injections")];
     let of_kernel = of_kernel
         .into_iter()
         .filter_map(|(name, counter)| Some((name, *seen.kernel.get(counter)?)));
@@ -132,15 +129,17 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
             m.figures.insert(name.to_owned(), value);
         }
     };
-    for (name, amount) in each.into_iter().chain(of_kernel) {
+    let book = exit_book::per_packet(seen);
+    for (name, amount) in each.into_iter().chain(of_kernel).chain(book) {
         figure(name, amount as f64 / packet_count as f64);
     }
     if work.doorbell_wake_count > 0 {
         figure("frames_per_doorbell", packet_count as f64 / work.doorbell_wake_count as f64);
     }
     figure("frames_per_pass", packet_count as f64 / seen.nic.tx_pass_with_frames_count as f64);
-    let share = counted[report::IDLE_TICKS] as f64 / counted[report::TOTAL_TICKS].max(1) as f64;
-    figure("guest_share_idle", share);
+    for (name, share) in exit_book::idle_shares(seen) {
+        figure(name, share);
+    }
     m.counters.extend(counters(seen));
 }
 

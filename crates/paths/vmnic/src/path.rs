@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
-use crate::switches::Switch;
+use crate::switches::{FOREIGN, Switch};
 
-/// Native loops, which write the same back ends, and the same guest on another device.
-const PEERS: &[&str] =
-    &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net", "qemu-virtio-net-kvm"];
+/// Native loops, which write the same back ends, another driver of the same device, and the same guest on another
+/// device.
+const PEERS: &[&str] = &[
+    "native",
+    "native-tap",
+    "native-xdp",
+    FOREIGN,
+    "qemu-pcnet",
+    "qemu-virtio-net",
+    "qemu-virtio-net-kvm",
+];
 /// Peers that keep to a link's rate.
-const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
-/// Peers that receive: the guest on QEMU's devices.
-const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
+const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp", FOREIGN];
+/// Peers that receive.
+const STREAM_PEERS: &[&str] = &[FOREIGN, "qemu-pcnet", "qemu-virtio-net"];
 
 static LOADS: [LoadKind; 5] = [
     LoadKind {
@@ -101,6 +109,7 @@ impl Path for Vmnic {
             }
             return match crate::qemu::Card::of_arm(name) {
                 Some(card) => crate::qemu::support(card),
+                None if name == FOREIGN => crate::support::support(arm),
                 None => crate::support::native(name),
             };
         }

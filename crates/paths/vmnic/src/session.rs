@@ -12,15 +12,15 @@ use wire::nettest::report;
 
 use super::host_stream::{Direction, Length, Passed};
 use super::ping::Ping;
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
+use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
 use super::sink::SinkError;
 use super::stream::Stream;
 use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
-use super::{accounting, image, native, qemu, sink, switches};
-use crate::switches::Switch;
+use super::{accounting, image, native, qemu, sink};
+use crate::switches::{self, is_foreign};
 use lab::{Meter, Run, Signals, Used};
 use model::{Load, PathError, Session};
-use vmm::{self, Halves, PacedSender, Spec, Task};
+use vmm::{self, Halves, PacedSender, Task};
 
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
@@ -100,11 +100,9 @@ impl VmnicSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let switches = switches::of_arm(arm);
-        let back_end = BackEnd::of(&switches);
+        let back_end = BackEnd::of_arm(arm);
         let wire = self.ends.wire(back_end);
-        let task = self.task(wire.far);
-        let spec = Spec { image: &self.image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
+        let spec = spec(&self.image, arm, self.task(wire.far));
         let (ends, load) = (&self.ends, &self.load);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
             let open = || open(ends, load, back_end);
@@ -240,8 +238,13 @@ impl VmnicSession {
 /// Adds to a measurement of an arm of the monitor what all loads have.
 fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str) {
     used.with_children(ran.total_ns).account(m);
-    let device = if arm.has(Switch::VirtioNet) { "virtio-net" } else { "Lance" };
+    let (device, driver) = match switches::of_arm(arm).virtio_net {
+        _ if is_foreign(arm) => ("virtio-net", switches::FOREIGN),
+        true => ("virtio-net", "wirepath"),
+        false => ("Lance", "wirepath"),
+    };
     m.mode.insert("device".into(), device.into());
+    m.mode.insert("driver".into(), driver.into());
     m.mode.insert("back end".into(), back_end.into());
     m.not_effective = accounting::not_effective(arm, &ran.measured);
 }
@@ -271,7 +274,7 @@ impl Session for VmnicSession {
             (ArmKind::Peer, Some(card), Some(direction)) => {
                 self.qemu_stream(&arm.name, card, direction)
             }
-            (ArmKind::Peer, None, _) => self.native(&arm.name),
+            (ArmKind::Peer, None, _) if !is_foreign(arm) => self.native(&arm.name),
             (_, _, None) => self.variant(arm),
             (_, _, Some(direction)) => self.stream(arm, direction),
         }

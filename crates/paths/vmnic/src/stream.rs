@@ -11,12 +11,12 @@ use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
 pub use super::host_stream::{Direction, Length};
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
-use super::topology::{BackEnd, MAC, Topology, Wire};
-use super::{image, qemu, switches};
+use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::topology::{BackEnd, Topology, Wire};
+use super::{image, qemu};
 use host::text::chain;
 use model::PathError;
-use vmm::{Spec, Task};
+use vmm::Task;
 
 /// Time limit of a stream of given length.
 const LONG: Duration = Duration::from_secs(600);
@@ -136,12 +136,10 @@ impl Stream {
         image: &[u8],
         arm: &Arm,
     ) -> Result<(Ran, Passed, &'static str), PathError> {
-        let switches = switches::of_arm(arm);
-        let back_end = BackEnd::of(&switches);
+        let back_end = BackEnd::of_arm(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, passed) = self.between(far, guest_ip, |task, patience| {
-            let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-            run_guest(&spec, || ends.open(back_end), patience)
+            run_guest(&spec(image, arm, task), || ends.open(back_end), patience)
         })?;
         Ok((ran, passed, mode))
     }

@@ -101,9 +101,18 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         tx_int_mask: arm.has(Switch::TxIntMask),
         irq_fd: arm.has(Switch::IrqFd),
         flush_at_exit: arm.has(Switch::FlushAtExit),
-        virtio_net: arm.has(Switch::VirtioNet),
+        virtio_net: arm.has(Switch::VirtioNet) || is_foreign(arm),
         event_idx: arm.has(Switch::EventIdx),
     }
+}
+
+/// Peer that is our monitor's virtio-net card with the driver of the crate of that name.
+pub(crate) const FOREIGN: &str = "virtio-drivers";
+
+/// True for an arm of [`FOREIGN`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_foreign(arm: &model::Arm) -> bool {
+    arm.kind == model::ArmKind::Peer && arm.name == FOREIGN
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
