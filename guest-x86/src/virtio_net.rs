@@ -14,12 +14,12 @@ use crate::lance::access;
 use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 
-/// Settings of the driver: the device is notified only if it asks for it.
+/// Settings of the driver, as far as the device offers them: it is notified only if it asks for it.
 const SETTINGS: Settings = Settings {
     event_idx: true,
     tx_interrupts: true,
     rx_interrupts: true,
-    packed: false,
+    packed: true,
     indirect: false,
     ring_frames: QUEUE_FRAMES as u16,
 };

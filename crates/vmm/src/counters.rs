@@ -148,6 +148,8 @@ pub struct Work {
     pub polled_frame_count: u64,
     /// Frames sent while the guest masked the transmit interrupt.
     pub masked_frame_count: u64,
+    /// Frames sent from a packed queue.
+    pub packed_frame_count: u64,
     /// Frames received without a poll() before them, because shared memory showed them.
     pub received_unpolled_count: u64,
     /// Wall time that the vCPU's thread spent emulating the device, nanoseconds, without the next two.
@@ -190,6 +192,7 @@ impl Work {
             moderated_count: self.moderated_count.saturating_sub(earlier.moderated_count),
             polled_frame_count: self.polled_frame_count.saturating_sub(earlier.polled_frame_count),
             masked_frame_count: self.masked_frame_count.saturating_sub(earlier.masked_frame_count),
+            packed_frame_count: self.packed_frame_count.saturating_sub(earlier.packed_frame_count),
             received_unpolled_count: self
                 .received_unpolled_count
                 .saturating_sub(earlier.received_unpolled_count),

@@ -354,7 +354,11 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
 fn nic(spec: &Spec<'_>) -> Nic {
     let &Spec { mac, switches, .. } = spec;
     if switches.virtio_net {
-        let options = Options { event_idx: switches.event_idx, polls: switches.own_polling };
+        let options = Options {
+            event_idx: switches.event_idx,
+            packed: switches.packed_ring,
+            polls: switches.own_polling,
+        };
         return Nic::virtio(mac, options);
     }
     let mut lance = Lance::new(mac);

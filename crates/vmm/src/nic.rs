@@ -62,6 +62,10 @@ impl Nic {
         matches!(self, Nic::Virtio(_))
     }
 
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Nic::Virtio(card) if card.is_packed())
+    }
+
     /// Register that a memory access means, as an offset into the card's window.
     pub(super) fn decode_memory(&self, address: u64) -> Option<u16> {
         match self {

@@ -41,6 +41,8 @@ pub struct Switches {
     pub virtio_net: bool,
     /// A virtio card offers VIRTIO_F_EVENT_IDX; a Lance has no such thing.
     pub event_idx: bool,
+    /// A virtio card offers VIRTIO_F_RING_PACKED.
+    pub packed_ring: bool,
 }
 
 impl Switches {
@@ -68,6 +70,7 @@ impl Switches {
         flush_at_exit: false,
         virtio_net: false,
         event_idx: false,
+        packed_ring: false,
     };
 
     /// All of them.
@@ -81,6 +84,7 @@ impl Switches {
         flush_at_exit: true,
         virtio_net: true,
         event_idx: true,
+        packed_ring: true,
         ..Switches::SOURCE
     };
 }

@@ -225,6 +225,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("moderated_count", work.moderated_count),
         ("polled_frame_count", work.polled_frame_count),
         ("masked_frame_count", work.masked_frame_count),
+        ("packed_frame_count", work.packed_frame_count),
         ("received_unpolled_count", work.received_unpolled_count),
         ("irq_raised_count", work.interrupt_count),
         ("irq_call_count", work.interrupt_call_count),
@@ -358,6 +359,11 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             "no exit of the guest for another cause than a demand found one of the {} frames that waited",
             work.combined_count
         ),
+    );
+    check(
+        Switch::PackedRing,
+        work.packed_frame_count == 0,
+        format!("none of {sent} frames was sent from a packed queue"),
     );
     let is_still = sent == 0 && received == 0;
     check(Switch::VirtioNet, is_still, "no frame passed the virtio-net card".into());
@@ -573,6 +579,16 @@ mod tests {
             "no frame passed",
             |seen| (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (0, 0),
             |_| {},
+        );
+    }
+
+    #[test]
+    fn packed_ring_that_the_driver_does_not_use_is_not_effective() {
+        judges(
+            Switch::PackedRing,
+            "none of 1000 frames",
+            |_| {},
+            |seen| seen.work.packed_frame_count = 1000,
         );
     }
 

@@ -50,11 +50,13 @@ pub(super) fn support(arm: &Arm) -> Support {
     if !tried.is_yes() {
         return tried.clone();
     }
-    if arm.has(Switch::EventIdx) && !arm.has(Switch::VirtioNet) {
-        return Support::unsupported(
-            "event-idx on a Lance, whose rings have no events",
-            "the virtio-net card: switch virtio-net in the same arm",
-        );
+    for switch in [Switch::EventIdx, Switch::PackedRing] {
+        if arm.has(switch) && !arm.has(Switch::VirtioNet) {
+            return Support::unsupported(
+                format!("{switch} on a Lance, whose rings have no such feature"),
+                "the virtio-net card: switch virtio-net in the same arm",
+            );
+        }
     }
     let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
     if arm.has(Switch::OwnPolling) && cpu_count < 2 {

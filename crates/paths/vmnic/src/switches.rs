@@ -81,6 +81,12 @@ model::switches! {
             needs: "the virtio-net card, a load whose name begins with virtio-",
             source: "virtio 1.2, section 2.7.7",
         },
+        PackedRing {
+            effect: "one ring, in which the card writes its answer over the descriptors, instead of three areas",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, section 2.8, VIRTIO_F_RING_PACKED",
+        },
     }
 }
 
@@ -103,6 +109,7 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         flush_at_exit: arm.has(Switch::FlushAtExit),
         virtio_net: arm.has(Switch::VirtioNet) || is_foreign(arm),
         event_idx: arm.has(Switch::EventIdx),
+        packed_ring: arm.has(Switch::PackedRing),
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
 /// All switches of the Lance.
 pub(crate) const LANCE: Switches =
-    Switches { virtio_net: false, event_idx: false, ..Switches::ALL };
+    Switches { virtio_net: false, event_idx: false, packed_ring: false, ..Switches::ALL };
 /// Far more than any guest of these tests takes; a guard against one that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

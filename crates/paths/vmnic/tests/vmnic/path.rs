@@ -112,6 +112,8 @@ fn every_rung_of_the_ladder_runs_and_its_books_close() {
         assert!(is_virtio || is_of_load, "{m:?}");
         let is_told = m.not_effective.iter().any(|said| said.switch == "rap-in-kernel");
         assert_eq!(is_told, is_virtio && arm.has(Switch::RapInKernel), "{}: {m:?}", arm.name);
+        let is_packed = m.counters.get("packed_frame_count").is_some_and(|&count| count > 0);
+        assert_eq!(is_packed, arm.has(Switch::PackedRing), "{}", arm.name);
         if arm.kind != ArmKind::Peer {
             assert_eq!(m.mode["device"] == "virtio-net", is_virtio, "{}", arm.name);
         }
@@ -259,12 +261,13 @@ fn digests_are_compared_once_an_arm_and_are_no_part_of_a_judged_stream() {
 }
 
 #[test]
-fn event_idx_without_its_card_is_unsupported_with_the_remedy() {
-    let arm = Arm::with([Switch::EventIdx]);
+fn features_of_virtio_without_its_card_are_unsupported_with_the_remedy() {
     if !Vmnic.support(&Arm::baseline(), &load("stream")).is_yes() {
         return testkit::skip("kvm", "the baseline does not run here");
     }
-    let support = Vmnic.support(&arm, &load("stream"));
-    let Support::Unsupported { needs, .. } = support else { panic!("{support:?}") };
-    assert!(needs.contains("virtio-net"), "{needs}");
+    for switch in [Switch::EventIdx, Switch::PackedRing] {
+        let support = Vmnic.support(&Arm::with([switch]), &load("stream"));
+        let Support::Unsupported { needs, .. } = support else { panic!("{support:?}") };
+        assert!(needs.contains("virtio-net"), "{needs}");
+    }
 }

@@ -284,6 +284,7 @@ fn every_arm_delivers_every_frame_in_order() {
             flush_at_exit: on(2) && on(4),
             virtio_net: false,
             event_idx: false,
+            packed_ring: false,
         };
         if send(switches, 200).is_none() {
             return;

@@ -2,3 +2,4 @@ mod corpus;
 mod driver;
 mod hostile;
 mod normal;
+mod packed;
