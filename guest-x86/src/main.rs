@@ -7,6 +7,7 @@
 
 mod cpu;
 mod echo;
+mod foreign;
 mod interrupts;
 mod lance;
 mod nic;

@@ -1,11 +1,12 @@
 //! The network card, of either kind.
 
 use crate::cpu::ticks;
+use crate::foreign::Foreign;
 use crate::interrupts::{self, handler_ticks};
 use crate::lance::{self, Lance};
 use crate::pages::{Boot, Report};
 use crate::virtio_net::{self, Card};
-use wire::nettest::{boot, report};
+use wire::nettest::{boot, driver, report};
 
 use core::sync::atomic::Ordering;
 
@@ -18,6 +19,8 @@ pub(crate) enum Nic {
     Lance(Lance),
     /// The monitor's or QEMU's virtio-net.
     Virtio(Card),
+    /// The same, with the driver of crate `virtio-drivers`.
+    Foreign(Foreign),
 }
 
 impl Nic {
@@ -25,6 +28,9 @@ impl Nic {
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
         match boot.get(boot::VIRTIO_AT) {
             0 => Lance::open(boot).map(Nic::Lance),
+            _ if boot.get(boot::DRIVER) & driver::FOREIGN != 0 => {
+                Foreign::open(boot).map(Nic::Foreign)
+            }
             _ => Card::open(boot).map(Nic::Virtio),
         }
     }
@@ -34,6 +40,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.mac(),
             Nic::Virtio(card) => card.mac(),
+            Nic::Foreign(card) => card.mac(),
         }
     }
 
@@ -42,6 +49,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.tx_ready(),
             Nic::Virtio(card) => card.tx_ready(),
+            Nic::Foreign(card) => card.tx_ready(),
         }
     }
 
@@ -56,6 +64,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.tx_wait(),
             Nic::Virtio(card) => card.tx_wait(),
+            Nic::Foreign(card) => card.tx_wait(),
         }
         let others = elsewhere() - others;
         report.add(report::FULL_TICKS, (ticks() - begin).saturating_sub(others));
@@ -70,6 +79,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.send(len, fill),
             Nic::Virtio(card) => card.send(len, fill),
+            Nic::Foreign(card) => card.send(len, fill),
         }
         Report::get().add(report::TX_FRAMES, 1);
     }
@@ -79,6 +89,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.tx_is_empty(),
             Nic::Virtio(card) => card.tx_is_empty(),
+            Nic::Foreign(card) => card.tx_is_empty(),
         }
     }
 
@@ -87,6 +98,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.rx_ready(),
             Nic::Virtio(card) => card.rx_ready(),
+            Nic::Foreign(card) => card.rx_ready(),
         }
     }
 
@@ -95,6 +107,7 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.receive(body),
             Nic::Virtio(card) => card.receive(body),
+            Nic::Foreign(card) => card.receive(body),
         }
     }
 }

@@ -14,12 +14,12 @@ use crate::lance::access;
 use crate::nic::sleep_until;
 use crate::pages::{Boot, Report};
 
-/// Settings of the driver: the device is notified only if it asks for it.
+/// Settings of the driver, as far as the device offers them: it is notified only if it asks for it.
 const SETTINGS: Settings = Settings {
     event_idx: true,
     tx_interrupts: true,
     rx_interrupts: true,
-    packed: false,
+    packed: true,
     indirect: false,
     ring_frames: QUEUE_FRAMES as u16,
 };
@@ -44,6 +44,15 @@ impl Registers for Window {
     fn write32(&self, at: usize, value: u32) {
         access(|| write32(self.0 + at, value));
     }
+}
+
+/// Enables the interrupt of the card in the boot page, before the card may raise it. Returns the address of its
+/// registers.
+pub(crate) fn listen(boot: &Boot) -> usize {
+    let at = boot.get(boot::VIRTIO_AT) as usize;
+    BASE.store(at, Ordering::Relaxed);
+    interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
+    at
 }
 
 /// Interrupt handler: reads and acknowledges the cause. Returns `false` if there is no such
@@ -73,10 +82,7 @@ pub(crate) struct Card {
 impl Card {
     /// Starts the card at the address in the boot page.
     pub(crate) fn open(boot: &Boot) -> Option<Self> {
-        let at = boot.get(boot::VIRTIO_AT) as usize;
-        BASE.store(at, Ordering::Relaxed);
-        // Before the card may raise it.
-        interrupts::enable_device(boot.get(boot::VIRTIO_LINE) as u8);
+        let at = listen(boot);
         let tx_interrupts = boot.get(boot::DRIVER) & driver::MASK_TX_INTERRUPT == 0;
         let settings = Settings { tx_interrupts, ..SETTINGS };
         let mut driver = NetDriver::start(Window(at), Dma::take()?, settings).ok()?;

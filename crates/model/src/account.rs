@@ -95,7 +95,8 @@ fn arm_outcome(
 /// Switch that an arm tests: its only one, or the one added by its rung.
 fn own_switch(arm: &Arm) -> Option<&str> {
     let last = arm.switches.last()?;
-    let rung = arm.name.strip_prefix('+') == Some(last.as_str());
+    let before = arm.name.strip_suffix(last.as_str()).and_then(|rest| rest.strip_suffix('+'));
+    let rung = before.is_some_and(|before| before.is_empty() || before.ends_with(' '));
     (rung || arm.switches.len() == 1).then_some(last.as_str())
 }
 

@@ -7,8 +7,8 @@ use crate::{Arm, Support, SwitchId, SwitchSet};
 /// How the switches of a path are combined into arms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArmPlan {
-    /// Cumulative: each rung adds one switch, in the path's order.
-    Ladder,
+    /// Cumulative, from each of these sets: each rung adds one switch, in the path's order.
+    Ladders(Vec<SwitchSet>),
     /// Each switch by itself.
     Alone,
     /// All switches, then all but one for each.
@@ -42,9 +42,15 @@ pub enum ArmPlanError {
         /// The arm, its switches in the path's order.
         arm: String,
     },
+    /// Ladders beside sets of switches.
+    #[error("`{text}` lists ladders and single arms together; list one kind")]
+    Mixed {
+        /// The whole text.
+        text: String,
+    },
     /// Nothing to read, or nothing between two commas or plus signs.
     #[error(
-        "empty arm in `{text}`; write ladder, alone, leave-one-out, \
+        "empty arm in `{text}`; write ladder, A+ladder, alone, leave-one-out, \
          or a list such as A,B+C (commas separate arms, + joins switches)"
     )]
     Empty {
@@ -53,28 +59,56 @@ pub enum ArmPlanError {
     },
 }
 
+/// Word for a ladder, by itself or behind the switches that it starts from.
+const LADDER: &str = "ladder";
+
 impl ArmPlan {
-    /// Reads `ladder`, `alone`, `leave-one-out` or a list such as `A,B+C`.
+    /// The ladder from the baseline.
+    pub fn ladder() -> Self {
+        ArmPlan::Ladders(vec![SwitchSet::default()])
+    }
+
+    /// Reads `alone`, `leave-one-out`, a list such as `A,B+C`, or ladders such as `ladder,A+ladder`.
     ///
     /// In a list, commas separate arms and `+` joins switches. The word `baseline`
     /// is accepted and ignored, since the baseline is always there.
     pub fn parse(text: &str, switches: &[SwitchId]) -> Result<Self, ArmPlanError> {
+        let is_ladder = |arm: &str| arm.split('+').next_back().map(str::trim) == Some(LADDER);
+        if text.split(',').any(is_ladder) {
+            if !text.split(',').all(is_ladder) {
+                return Err(ArmPlanError::Mixed { text: text.into() });
+            }
+            let base = |arm: &str| match arm.rsplit_once('+') {
+                Some((base, _)) => parse_set(base, text, switches),
+                None => Ok(SwitchSet::default()),
+            };
+            let bases = distinct(text.split(',').map(base))?;
+            return Ok(ArmPlan::Ladders(bases));
+        }
         match text.trim() {
-            "ladder" => return Ok(ArmPlan::Ladder),
             "alone" => return Ok(ArmPlan::Alone),
             "leave-one-out" => return Ok(ArmPlan::LeaveOneOut),
             _ => {}
         }
-        let mut sets = Vec::new();
-        for arm in text.split(',').map(str::trim).filter(|&arm| arm != "baseline") {
-            let set = parse_set(arm, text, switches)?;
-            if sets.contains(&set) {
-                return Err(ArmPlanError::DuplicateArm { arm: set.joined() });
-            }
-            sets.push(set);
-        }
-        Ok(ArmPlan::List(sets))
+        let arms = text.split(',').map(str::trim).filter(|&arm| arm != "baseline");
+        Ok(ArmPlan::List(distinct(arms.map(|arm| parse_set(arm, text, switches)))?))
     }
+}
+
+/// Errors: the same set twice.
+fn distinct(
+    sets: impl Iterator<Item = Result<SwitchSet, ArmPlanError>>,
+) -> Result<Vec<SwitchSet>, ArmPlanError> {
+    let mut seen = Vec::new();
+    for set in sets {
+        let set = set?;
+        if seen.contains(&set) {
+            let arm = if set.is_empty() { LADDER.into() } else { set.joined() };
+            return Err(ArmPlanError::DuplicateArm { arm });
+        }
+        seen.push(set);
+    }
+    Ok(seen)
 }
 
 /// One arm of a list, put into the path's order.
@@ -118,13 +152,15 @@ pub fn arms(
     list(Arm::baseline());
     list(Arm::control());
     match plan {
-        ArmPlan::Ladder => {
-            let mut on = SwitchSet::default();
-            for switch in switches {
-                let mut rung = on.clone();
-                rung.insert(switch.clone());
-                if list(Arm::variant(format!("+{switch}"), rung.clone())) {
-                    on = rung;
+        ArmPlan::Ladders(bases) => {
+            // The top rungs of two ladders may be the same set: it runs once.
+            let mut sets = Vec::new();
+            for (arm, answer) in bases.iter().flat_map(|base| ladder(base, switches, support)) {
+                let mut names = arm.switches.names();
+                names.sort();
+                if !sets.contains(&names) {
+                    sets.push(names);
+                    listed.push((arm, answer));
                 }
             }
         }
@@ -145,6 +181,33 @@ pub fn arms(
         let answer = support(&arm);
         (arm, answer)
     }));
+    listed
+}
+
+/// A ladder from a set of switches: the set itself unless it is empty, then a rung for each other switch.
+fn ladder(
+    base: &SwitchSet,
+    switches: &[SwitchId],
+    support: &mut dyn FnMut(&Arm) -> Support,
+) -> Vec<(Arm, Support)> {
+    let mut listed = Vec::new();
+    let mut place = String::new();
+    if !base.is_empty() {
+        let arm = Arm::with(base.iter().cloned());
+        place = format!("{} ", arm.name);
+        listed.push((arm.clone(), support(&arm)));
+    }
+    let mut on = base.clone();
+    for switch in switches.iter().filter(|switch| !base.contains(switch)) {
+        let mut rung = on.clone();
+        rung.insert(switch.clone());
+        let arm = Arm::variant(format!("{place}+{switch}"), rung.clone());
+        let answer = support(&arm);
+        if answer.is_yes() {
+            on = rung;
+        }
+        listed.push((arm, answer));
+    }
     listed
 }
 
@@ -247,6 +310,23 @@ mod tests {
     }
 
     #[test]
+    fn ladders_start_from_their_switches_and_run_the_same_set_once() {
+        assert_eq!(
+            listed("ladder, pin+ladder")[2..],
+            [
+                row("+spin", "spin", true),
+                row("+batch", "spin+batch", true),
+                row("+zc", "spin+batch+zc", false),
+                row("+pin", "spin+batch+pin", true),
+                row("pin", "pin", true),
+                row("pin +spin", "pin+spin", true),
+                row("pin +zc", "pin+spin+batch+zc", false),
+                row("sockperf", "", false),
+            ]
+        );
+    }
+
+    #[test]
     fn alone_has_each_switch_by_itself() {
         let names: Vec<_> = listed("alone").into_iter().map(|row| row.0).collect();
         assert_eq!(names[2..], ["spin", "batch", "zc", "pin", "sockperf"]);
@@ -294,6 +374,10 @@ mod tests {
         let parse = |text| ArmPlan::parse(text, &switches()).unwrap_err();
         assert!(matches!(parse("spin+pin,pin+spin"), ArmPlanError::DuplicateArm { .. }));
         assert!(matches!(parse("spin+spin"), ArmPlanError::DuplicateSwitch { .. }));
+        assert!(matches!(parse("ladder,ladder"), ArmPlanError::DuplicateArm { .. }));
+        assert!(matches!(parse("ladder,spin"), ArmPlanError::Mixed { .. }));
+        assert!(matches!(parse("warp+ladder"), ArmPlanError::UnknownSwitch { .. }));
+        assert!(matches!(parse("+ladder"), ArmPlanError::Empty { .. }));
         assert!(matches!(parse("spin,,pin"), ArmPlanError::Empty { .. }));
         assert!(matches!(parse("spin+"), ArmPlanError::Empty { .. }));
         assert!(matches!(parse(""), ArmPlanError::Empty { .. }));

@@ -25,9 +25,9 @@ pub struct Exits {
     /// Writes of the data register, by CSR.
     #[serde(with = "by_csr")]
     pub csr_write_counts: [u64; 128],
-    /// Writes of CSR0 with the transmit demand, of those above.
+    /// Transmit demands: of the writes of CSR0, or of the registers of a virtio card.
     pub demand_count: u64,
-    /// Other registers of the device: bus control, reset, address PROM.
+    /// Other registers of a Lance: bus control, reset, address PROM; all registers of a virtio card.
     pub other_device_count: u64,
     /// PCI configuration.
     pub configuration_count: u64,
@@ -148,6 +148,8 @@ pub struct Work {
     pub polled_frame_count: u64,
     /// Frames sent while the guest masked the transmit interrupt.
     pub masked_frame_count: u64,
+    /// Frames sent from a packed queue.
+    pub packed_frame_count: u64,
     /// Frames received without a poll() before them, because shared memory showed them.
     pub received_unpolled_count: u64,
     /// Wall time that the vCPU's thread spent emulating the device, nanoseconds, without the next two.
@@ -190,6 +192,7 @@ impl Work {
             moderated_count: self.moderated_count.saturating_sub(earlier.moderated_count),
             polled_frame_count: self.polled_frame_count.saturating_sub(earlier.polled_frame_count),
             masked_frame_count: self.masked_frame_count.saturating_sub(earlier.masked_frame_count),
+            packed_frame_count: self.packed_frame_count.saturating_sub(earlier.packed_frame_count),
             received_unpolled_count: self
                 .received_unpolled_count
                 .saturating_sub(earlier.received_unpolled_count),

@@ -173,6 +173,9 @@ impl Device {
             if self.nic.masks_tx_interrupt() {
                 self.work.masked_frame_count += sent_count;
             }
+            if self.nic.is_packed() {
+                self.work.packed_frame_count += sent_count;
+            }
         }
         let flushed_ns = now_ns();
         self.set_line(sent_count)?;

@@ -1,4 +1,4 @@
-//! A small monitor: one processor at privilege level 3, a Lance, and a thread for the device.
+//! A small monitor: one processor at privilege level 3, a network card, and a thread for the device.
 //!
 //! Guests are hostile: what they write into ports, rings and pages is checked by the device
 //! model and by guest memory, and a guest that loops or sleeps for ever is stopped by a signal.
@@ -69,7 +69,7 @@ pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]
 pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
 #[cfg(target_arch = "x86_64")]
-pub use nic::{Model, NicState, VIRTIO_AT};
+pub use nic::{NicState, VIRTIO_AT};
 #[cfg(target_arch = "x86_64")]
 pub use paced::PacedSender;
 #[cfg(target_arch = "x86_64")]

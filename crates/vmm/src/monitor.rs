@@ -16,7 +16,7 @@ use super::condition::Condition;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
-use super::nic::{Model, Nic, VIRTIO_AT};
+use super::nic::{Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
 use super::switches::Switches;
 use super::worker;
@@ -80,6 +80,8 @@ pub struct Task {
     pub warm_up: u64,
     /// The guest digests its stream.
     pub digest: bool,
+    /// A virtio-net card has the driver of crate `virtio-drivers`.
+    pub foreign_driver: bool,
     /// Base-2 logarithm of the transmit ring's length.
     pub tx_ring_log2: u64,
     /// Base-2 logarithm of the receive ring's length.
@@ -102,6 +104,7 @@ impl Task {
             duration_us: 0,
             warm_up: count / 10,
             digest: false,
+            foreign_driver: false,
             tx_ring_log2: 4,
             rx_ring_log2: 5,
             peer_mac: [0xff; 6],
@@ -122,7 +125,8 @@ impl Task {
         let bit = |on, bit| if on { bit } else { 0 };
         words[boot_page::DRIVER] = bit(switches.tx_int_mask, nettest::driver::MASK_TX_INTERRUPT)
             | bit(switches.own_polling, nettest::driver::DEVICE_POLLS)
-            | bit(self.digest, nettest::driver::DIGEST);
+            | bit(self.digest, nettest::driver::DIGEST)
+            | bit(self.foreign_driver, nettest::driver::FOREIGN);
         words[boot_page::TX_RING_LOG2] = self.tx_ring_log2;
         words[boot_page::RX_RING_LOG2] = self.rx_ring_log2;
         let mac = self.peer_mac;
@@ -142,8 +146,6 @@ pub struct Spec<'a> {
     pub ram_bytes: usize,
     /// MAC address of its device.
     pub mac: [u8; 6],
-    /// Model of that device.
-    pub model: Model,
     pub task: Task,
     pub switches: Switches,
 }
@@ -351,8 +353,12 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
 /// The card after power-on, and after what firmware does.
 fn nic(spec: &Spec<'_>) -> Nic {
     let &Spec { mac, switches, .. } = spec;
-    if spec.model == Model::VirtioNet {
-        let options = Options { event_idx: switches.event_idx, polls: switches.own_polling };
+    if switches.virtio_net {
+        let options = Options {
+            event_idx: switches.event_idx,
+            packed: switches.packed_ring,
+            polls: switches.own_polling,
+        };
         return Nic::virtio(mac, options);
     }
     let mut lance = Lance::new(mac);
@@ -368,7 +374,7 @@ fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<()
     words[boot_page::TSC_KHZ] = vcpu.tsc_khz()?.into();
     words[boot_page::IDT] = boot::IDT;
     words[boot_page::REPORT] = boot::REPORT_PAGE;
-    if spec.model == Model::VirtioNet {
+    if spec.switches.virtio_net {
         words[boot_page::VIRTIO_AT] = VIRTIO_AT;
         words[boot_page::VIRTIO_LINE] = IRQ_LINE.into();
     }

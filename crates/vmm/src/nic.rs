@@ -8,16 +8,6 @@ use crate::bus::{Bus, GuestMemory, Received, Wire};
 use crate::lance::{self, Counters, Lance, Port, Width, csr0};
 use crate::virtio::{self, Options, TX, VirtioNet, register};
 
-/// Model of a machine's network card.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Model {
-    /// AMD Lance, found by PCI, in ports.
-    #[default]
-    Lance,
-    /// virtio-net at [`VIRTIO_AT`], in memory.
-    VirtioNet,
-}
-
 /// Guest physical address of the virtio card's registers: the last 2 MiB below 1 GiB, which are never
 /// memory.
 pub const VIRTIO_AT: u64 = 0x3fe0_0000;
@@ -25,7 +15,9 @@ pub const VIRTIO_AT: u64 = 0x3fe0_0000;
 /// A card.
 #[derive(Debug)]
 pub(super) enum Nic {
+    /// AMD Lance, found by PCI, in ports.
     Lance(Box<Lance>),
+    /// virtio-net at [`VIRTIO_AT`], in memory.
     Virtio(Box<VirtioNet>),
 }
 
@@ -68,6 +60,10 @@ impl Nic {
 
     pub(super) fn is_virtio(&self) -> bool {
         matches!(self, Nic::Virtio(_))
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Nic::Virtio(card) if card.is_packed())
     }
 
     /// Register that a memory access means, as an offset into the card's window.

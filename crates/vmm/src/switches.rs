@@ -37,8 +37,12 @@ pub struct Switches {
     pub irq_fd: bool,
     /// Combined frames go out at the guest's next exit to the process, whatever caused it.
     pub flush_at_exit: bool,
+    /// The card is virtio-net instead of a Lance.
+    pub virtio_net: bool,
     /// A virtio card offers VIRTIO_F_EVENT_IDX; a Lance has no such thing.
     pub event_idx: bool,
+    /// A virtio card offers VIRTIO_F_RING_PACKED.
+    pub packed_ring: bool,
 }
 
 impl Switches {
@@ -64,7 +68,9 @@ impl Switches {
         tx_int_mask: false,
         irq_fd: false,
         flush_at_exit: false,
+        virtio_net: false,
         event_idx: false,
+        packed_ring: false,
     };
 
     /// All of them.
@@ -76,7 +82,9 @@ impl Switches {
         irq_fd: true,
         xdp_ring: true,
         flush_at_exit: true,
+        virtio_net: true,
         event_idx: true,
+        packed_ring: true,
         ..Switches::SOURCE
     };
 }

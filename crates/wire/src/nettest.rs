@@ -96,6 +96,8 @@ pub mod driver {
     /// The machine is a plain PC: privilege level 0, [`super::Signal`]s go to the debug console, each
     /// followed by the report page.
     pub const PLAIN_PC: u64 = 1 << 3;
+    /// The virtio-net card's driver is the crate `virtio-drivers` instead of the project's own.
+    pub const FOREIGN: u64 = 1 << 4;
 }
 
 /// Test that the guest runs; the values of [`boot::MODE`].

@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use model::{Arm, ArmPlan, Load, Path, PathSwitch, Support};
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmnic::{Card, Switch, Vmnic};
+use vmnic::{Switch, Vmnic};
 
 use crate::console;
 use crate::context::Context;
@@ -29,7 +29,7 @@ pub(crate) enum VmnicCommand {
     #[command(after_help = "\
 Example:
   wirepath vmnic run -- ping -c 3 10.77.0.2
-  wirepath vmnic run --device virtio-net --switches event-idx -- ping -c 3 10.77.0.2
+  wirepath vmnic run --switches virtio-net+event-idx -- ping -c 3 10.77.0.2
   wirepath vmnic run --switches rap-in-kernel+tdmd-doorbell+shared-ring -- nc 10.77.0.2 9")]
     Run(RunArgs),
     /// Streams through a guest, checked at both ends
@@ -42,29 +42,10 @@ pub(crate) struct RunArgs {
     /// Switches that are on, joined by +; none is the baseline
     #[arg(long, default_value = "baseline")]
     switches: String,
-    /// Network card of the guest
-    #[arg(long, value_enum, default_value_t = Device::Lance)]
-    device: Device,
     /// Command to run in the namespace that reaches the guest, with the guest's address in
     /// WIREPATH_GUEST_IP; without one it serves until interrupted
     #[arg(last = true)]
     command: Vec<OsString>,
-}
-
-/// Network card of the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Device {
-    Lance,
-    VirtioNet,
-}
-
-impl From<Device> for Card {
-    fn from(device: Device) -> Card {
-        match device {
-            Device::Lance => Card::Lance,
-            Device::VirtioNet => Card::VirtioNet,
-        }
-    }
 }
 
 /// The document of `vmnic run --json`.
@@ -72,8 +53,6 @@ impl From<Device> for Card {
 pub(crate) struct Document {
     schema: u32,
     command: &'static str,
-    /// Network card of the guest: lance or virtio-net.
-    device: &'static str,
     switches: Vec<String>,
     sent_frame_count: u64,
     received_frame_count: u64,
@@ -91,9 +70,7 @@ pub(crate) fn run(context: &Context, command: &VmnicCommand) -> Result<(), Failu
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
     match command {
-        VmnicCommand::Run(args) => {
-            serve(context, args.device.into(), &arm(&args.switches)?, &args.command)
-        }
+        VmnicCommand::Run(args) => serve(context, &arm(&args.switches)?, &args.command),
         VmnicCommand::Bench(command) => streams::run(context, command),
     }
 }
@@ -115,14 +92,15 @@ fn arm(text: &str) -> Result<Arm, Failure> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn serve(context: &Context, card: Card, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
+fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failure> {
     use std::os::fd::{AsFd, AsRawFd};
 
-    let kind = if card == Card::VirtioNet { "virtio-stream" } else { "stream" };
-    if let Support::Unsupported { what, needs } = Vmnic.support(arm, &load(kind, Duration::ZERO)) {
+    if let Support::Unsupported { what, needs } =
+        Vmnic.support(arm, &load("stream", Duration::ZERO))
+    {
         return Err(Failure::Unsupported(format!("{what} is not possible here: {needs}")));
     }
-    let served = vmnic::serve::Served::start(card, arm)?;
+    let served = vmnic::serve::Served::start(arm)?;
     let ip = served.guest_ip();
     let status = match command.split_first() {
         Some((program, arguments)) => {
@@ -150,7 +128,6 @@ fn serve(context: &Context, card: Card, arm: &Arm, command: &[OsString]) -> Resu
         console::json(&Document {
             schema: model::SCHEMA,
             command: "vmnic run",
-            device: card.name(),
             switches: arm.switches.names(),
             sent_frame_count: seen.tx_frame_count,
             received_frame_count: seen.rx_frame_count,
@@ -178,6 +155,6 @@ fn serve(context: &Context, card: Card, arm: &Arm, command: &[OsString]) -> Resu
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn serve(_: &Context, _: Card, _: &Arm, _: &[OsString]) -> Result<(), Failure> {
+fn serve(_: &Context, _: &Arm, _: &[OsString]) -> Result<(), Failure> {
     Err(Failure::Unsupported("a virtual PC needs x86-64".into()))
 }

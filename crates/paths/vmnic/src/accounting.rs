@@ -3,6 +3,7 @@
 use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, total};
 use wire::nettest::report;
 
+use super::exit_book;
 use super::host_stream::Passed;
 use super::native::Ran;
 use super::ping::Pinged;
@@ -117,13 +118,9 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
         ("guest_full_ns_per_packet", guest_ns(report::FULL_TICKS)),
     ];
     // The kernel's own counts, where it has them: `exits` are all, whether the kernel or the process
-    // handled them; `irq_exits` are those for the host's interrupts.
-    let of_kernel = [
-        ("kvm_exits_per_packet", "exits"),
-        ("kvm_irq_exits_per_packet", "irq_exits"),
-        ("kvm_irq_injections_per_packet", "irq_injections"),
-        ("kvm_halt_exits_per_packet", "halt_exits"),
-    ];
+    // handled them.
+    let of_kernel =
+        [("kvm_exits_per_packet", "exits"), ("kvm_irq_injections_per_packet", "irq_injections")];
     let of_kernel = of_kernel
         .into_iter()
         .filter_map(|(name, counter)| Some((name, *seen.kernel.get(counter)?)));
@@ -132,15 +129,17 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
             m.figures.insert(name.to_owned(), value);
         }
     };
-    for (name, amount) in each.into_iter().chain(of_kernel) {
+    let book = exit_book::per_packet(seen);
+    for (name, amount) in each.into_iter().chain(of_kernel).chain(book) {
         figure(name, amount as f64 / packet_count as f64);
     }
     if work.doorbell_wake_count > 0 {
         figure("frames_per_doorbell", packet_count as f64 / work.doorbell_wake_count as f64);
     }
     figure("frames_per_pass", packet_count as f64 / seen.nic.tx_pass_with_frames_count as f64);
-    let share = counted[report::IDLE_TICKS] as f64 / counted[report::TOTAL_TICKS].max(1) as f64;
-    figure("guest_share_idle", share);
+    for (name, share) in exit_book::idle_shares(seen) {
+        figure(name, share);
+    }
     m.counters.extend(counters(seen));
 }
 
@@ -226,6 +225,7 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("moderated_count", work.moderated_count),
         ("polled_frame_count", work.polled_frame_count),
         ("masked_frame_count", work.masked_frame_count),
+        ("packed_frame_count", work.packed_frame_count),
         ("received_unpolled_count", work.received_unpolled_count),
         ("irq_raised_count", work.interrupt_count),
         ("irq_call_count", work.interrupt_call_count),
@@ -273,11 +273,13 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             found.push(NotEffective::new(switch, why));
         }
     };
-    check(
-        Switch::RapInKernel,
-        exits.coalesced_count == 0,
-        format!("the kernel recorded no write of the address register; {sent} frames were sent"),
-    );
+    let why = match arm.has(Switch::VirtioNet) {
+        true => "a virtio-net card has no address register".into(),
+        false => {
+            format!("the kernel recorded no write of the address register; {sent} frames were sent")
+        }
+    };
+    check(Switch::RapInKernel, exits.coalesced_count == 0, why);
     check(
         Switch::TdmdDoorbell,
         has_demands && work.doorbell_count == 0,
@@ -358,6 +360,13 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
             work.combined_count
         ),
     );
+    check(
+        Switch::PackedRing,
+        work.packed_frame_count == 0,
+        format!("none of {sent} frames was sent from a packed queue"),
+    );
+    let is_still = sent == 0 && received == 0;
+    check(Switch::VirtioNet, is_still, "no frame passed the virtio-net card".into());
     check(
         Switch::EventIdx,
         has_demands && demands >= sent && interrupts >= sent.saturating_add(received),
@@ -561,6 +570,26 @@ mod tests {
         let found = reasons(switch, idle);
         assert!(found.len() == 1 && found[0].contains(evidence), "{switch}: {found:?}");
         assert_eq!(reasons(switch, busy), [""; 0], "{switch}");
+    }
+
+    #[test]
+    fn virtio_net_that_moves_no_frame_is_not_effective() {
+        judges(
+            Switch::VirtioNet,
+            "no frame passed",
+            |seen| (seen.nic.tx_frame_count, seen.nic.rx_frame_count) = (0, 0),
+            |_| {},
+        );
+    }
+
+    #[test]
+    fn packed_ring_that_the_driver_does_not_use_is_not_effective() {
+        judges(
+            Switch::PackedRing,
+            "none of 1000 frames",
+            |_| {},
+            |seen| seen.work.packed_frame_count = 1000,
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Path `vmnic`: the NIC of a virtual machine. A monitor on KVM emulates an AMD Lance; its switches
-//! bring a frame from twelve exits to the process to hardly any.
+//! Path `vmnic`: the NIC of a virtual machine. A monitor on KVM emulates an AMD Lance or a virtio-net card;
+//! its switches bring a frame from twelve exits to the process to hardly any.
 
 #[cfg(target_arch = "x86_64")]
 mod accounting;
-mod card;
+#[cfg(target_arch = "x86_64")]
+mod exit_book;
 #[cfg(target_arch = "x86_64")]
 mod host_stream;
 pub mod image;
@@ -30,6 +31,5 @@ mod switches;
 #[cfg(target_arch = "x86_64")]
 mod topology;
 
-pub use card::Card;
 pub use path::Vmnic;
 pub use switches::Switch;

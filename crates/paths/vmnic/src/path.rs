@@ -4,20 +4,25 @@ use std::time::Duration;
 
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
-use crate::card::Card;
-use crate::switches::Switch;
+use crate::switches::{FOREIGN, Switch};
 
-/// Native loops, which write the same back ends, and the same guest on another device.
-const PEERS: &[&str] =
-    &["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net", "qemu-virtio-net-kvm"];
+/// Native loops, which write the same back ends, another driver of the same device, and the same guest on another
+/// device.
+const PEERS: &[&str] = &[
+    "native",
+    "native-tap",
+    "native-xdp",
+    FOREIGN,
+    "qemu-pcnet",
+    "qemu-virtio-net",
+    "qemu-virtio-net-kvm",
+];
 /// Peers that keep to a link's rate.
-const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp"];
-/// Peers that receive, of the same device.
-const VIRTIO_PEERS: &[&str] = &["qemu-virtio-net"];
-/// Peers that receive: the guest on QEMU's devices.
-const STREAM_PEERS: &[&str] = &["qemu-pcnet", "qemu-virtio-net"];
+const PACED_PEERS: &[&str] = &["native", "native-tap", "native-xdp", FOREIGN];
+/// Peers that receive.
+const STREAM_PEERS: &[&str] = &[FOREIGN, "qemu-pcnet", "qemu-virtio-net"];
 
-static LOADS: [LoadKind; 10] = [
+static LOADS: [LoadKind; 5] = [
     LoadKind {
         name: "stream",
         what: "raw frames from the guest to the host as fast as they go",
@@ -63,51 +68,6 @@ static LOADS: [LoadKind; 10] = [
         trial: Duration::from_millis(1500),
         peers: STREAM_PEERS,
     },
-    LoadKind {
-        name: "virtio-stream",
-        what: "raw frames from the guest to the host as fast as they go, on a virtio-net card instead of the Lance",
-        judged: &["vcpu_ns_per_packet", "cpu_ns_per_packet", "goodput_bps"],
-        size_bytes: 1514,
-        rate_pps: 0,
-        trial: Duration::from_millis(300),
-        peers: PEERS,
-    },
-    LoadKind {
-        name: "virtio-paced",
-        what: "raw frames into a link of 100 Mbit/s: idle share of the guest, on a virtio-net card instead of the Lance",
-        judged: &["guest_share_idle", "vcpu_ns_per_packet", "goodput_bps"],
-        size_bytes: 1514,
-        rate_pps: 0,
-        trial: Duration::from_millis(400),
-        peers: PACED_PEERS,
-    },
-    LoadKind {
-        name: "virtio-tcp",
-        what: "a TCP stream from the guest to a socket of the host; SHA-256 compared before the first trial, on a virtio-net card instead of the Lance",
-        judged: STREAM_JUDGED,
-        size_bytes: 65_536,
-        rate_pps: 0,
-        trial: Duration::from_millis(500),
-        peers: VIRTIO_PEERS,
-    },
-    LoadKind {
-        name: "virtio-tcp-receive",
-        what: "a TCP stream from a socket of the host to the guest; SHA-256 compared before the first trial, on a virtio-net card instead of the Lance",
-        judged: STREAM_JUDGED,
-        size_bytes: 65_536,
-        rate_pps: 0,
-        trial: Duration::from_millis(500),
-        peers: VIRTIO_PEERS,
-    },
-    LoadKind {
-        name: "virtio-ping",
-        what: "UDP echoes of the guest back to back: the next when the answer has arrived (closed loop), on a virtio-net card instead of the Lance",
-        judged: &["rtt_ns_p50", "rtt_ns_p99", "vcpu_ns_per_packet", "cpu_ns_per_packet"],
-        size_bytes: 56,
-        rate_pps: 0,
-        trial: Duration::from_millis(1500),
-        peers: VIRTIO_PEERS,
-    },
 ];
 
 const STREAM_JUDGED: &[&str] = &["vcpu_ns_per_packet", "goodput_bps", "cpu_ns_per_packet"];
@@ -149,10 +109,11 @@ impl Path for Vmnic {
             }
             return match crate::qemu::Card::of_arm(name) {
                 Some(card) => crate::qemu::support(card),
+                None if name == FOREIGN => crate::support::support(arm),
                 None => crate::support::native(name),
             };
         }
-        crate::support::support(arm, Card::of_load(&load.kind).0)
+        crate::support::support(arm)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -163,7 +124,7 @@ impl Path for Vmnic {
                 remedy: "omit --far".into(),
             });
         }
-        let (sizes, remedy) = match Card::of_load(&load.kind).1 {
+        let (sizes, remedy) = match load.kind.as_str() {
             "tcp" | "tcp-receive" => (1..=65_536, "a write has 1 to 65,536 bytes"),
             "ping" => (4..=1472, "an echo has 4 to 1,472 bytes, its number included"),
             _ => (60..=1514, "a frame has 60 to 1514 bytes without its check sequence"),

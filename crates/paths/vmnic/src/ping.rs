@@ -12,13 +12,12 @@ use hdrhistogram::Histogram;
 use lab::End;
 use model::{Arm, PathError, latency_histogram};
 use sys::rusage::ThreadUsage;
-use vmm::{Spec, Task};
+use vmm::Task;
 use wire::nettest::Mode;
 
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
-use super::topology::{BackEnd, MAC, Topology, Wire};
-use super::{qemu, switches};
-use crate::card::Card;
+use super::qemu;
+use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::topology::{BackEnd, Topology, Wire};
 use host::text::chain;
 
 /// RFC 862.
@@ -44,8 +43,6 @@ pub(super) struct Pinged {
 pub(super) struct Ping {
     pub(super) size_bytes: usize,
     pub(super) trial: Duration,
-    /// Card of the guest, unless QEMU runs it.
-    pub(super) card: Card,
 }
 
 impl Ping {
@@ -56,19 +53,10 @@ impl Ping {
         image: &[u8],
         arm: &Arm,
     ) -> Result<(Ran, Pinged, &'static str), PathError> {
-        let switches = switches::of_arm(arm);
-        let back_end = BackEnd::of(&switches);
+        let back_end = BackEnd::of_arm(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, pinged) = self.between(far, guest_ip, |task, patience| {
-            let spec = Spec {
-                image,
-                ram_bytes: RAM_BYTES,
-                mac: MAC,
-                model: self.card.model(),
-                task,
-                switches,
-            };
-            run_guest(&spec, || ends.open(back_end), patience)
+            run_guest(&spec(image, arm, task), || ends.open(back_end), patience)
         })?;
         Ok((ran, pinged, mode))
     }

@@ -118,9 +118,7 @@ pub(super) fn support(card: Card) -> Support {
         support::lab()
     });
     match (support, card) {
-        (Support::Yes, Card::VirtioNetKvm) => {
-            support::support(&model::Arm::baseline(), crate::card::Card::Lance)
-        }
+        (Support::Yes, Card::VirtioNetKvm) => support::support(&model::Arm::baseline()),
         _ => support.clone(),
     }
 }

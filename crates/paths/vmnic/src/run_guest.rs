@@ -3,11 +3,14 @@
 use std::time::{Duration, Instant};
 
 use host::text::chain;
-use model::PathError;
-use vmm::{self, End, Halves, Outcome, Snapshot, Spec};
+use model::{Arm, PathError};
+use vmm::{self, End, Halves, Outcome, Snapshot, Spec, Task};
+
+use super::switches;
+use super::topology::MAC;
 
 /// Memory of a guest.
-pub(super) const RAM_BYTES: usize = 32 << 20;
+const RAM_BYTES: usize = 32 << 20;
 /// Descriptors of both rings, as a power of two: a TCP window fits, and the buffers fit into a cache.
 pub(super) const RING_LOG2: u64 = 7;
 /// Time limit beyond the measured part, for boot and drain.
@@ -17,6 +20,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const PULSE: Duration = Duration::from_millis(100);
 /// A pulse this late means that the process or the machine was stopped.
 const STILL: Duration = Duration::from_secs(2);
+
+/// The guest of an arm.
+pub(super) fn spec<'a>(image: &'a [u8], arm: &Arm, task: Task) -> Spec<'a> {
+    let (switches, foreign_driver) = (switches::of_arm(arm), switches::is_foreign(arm));
+    let task = Task { foreign_driver, ..task };
+    Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches }
+}
 
 /// A guest that ran to its end.
 pub(super) struct Ran {

@@ -6,13 +6,12 @@ use host::netns::Netns;
 use model::Arm;
 use wire::nettest::Mode;
 
-use super::run_guest::{RAM_BYTES, RING_LOG2};
-use super::topology::{BackEnd, MAC, Topology, Wire};
-use super::{image, switches};
-use crate::card::Card;
+use super::image;
+use super::run_guest::{RING_LOG2, spec};
+use super::topology::{BackEnd, Topology, Wire};
 use host::text::chain;
 use model::PathError;
-use vmm::{self, Jailed, Spec, Task};
+use vmm::{self, Jailed, Task};
 
 /// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
 ///
@@ -41,10 +40,9 @@ impl Served {
     /// Builds a lab and starts a guest with the switches of `arm`.
     ///
     /// Errors: missing support on this host, with its remedy.
-    pub fn start(card: Card, arm: &Arm) -> Result<Self, PathError> {
+    pub fn start(arm: &Arm) -> Result<Self, PathError> {
         let image = image::load().map_err(PathError::part)?;
-        let switches = switches::of_arm(arm);
-        let (ends, back_end) = (Topology::new()?, BackEnd::of(&switches));
+        let (ends, back_end) = (Topology::new()?, BackEnd::of_arm(arm));
         let (running, guest_ip) = {
             let Wire { far, guest_ip, .. } = ends.wire(back_end);
             let task = Task {
@@ -55,14 +53,7 @@ impl Served {
                 peer_ip: far.ip,
                 ..Task::send(1460, 0)
             };
-            let spec = Spec {
-                image: &image,
-                ram_bytes: RAM_BYTES,
-                mac: MAC,
-                model: card.model(),
-                task,
-                switches,
-            };
+            let spec = spec(&image, arm, task);
             let open = || Ok(ends.open(back_end)?);
             let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)
@@ -89,7 +80,7 @@ impl Served {
         self.running.wait(std::time::Duration::ZERO)
     }
 
-    /// Topology it.
+    /// Stops it.
     pub fn stop(self) -> Result<Summary, PathError> {
         let failed = |why: String| PathError::at("guest", why);
         let (outcome, _) = self.running.stop().map_err(|e| failed(chain(&e)))?;

@@ -12,15 +12,15 @@ use wire::nettest::report;
 
 use super::host_stream::{Direction, Length, Passed};
 use super::ping::Ping;
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, run_guest};
+use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
 use super::sink::SinkError;
 use super::stream::Stream;
 use super::topology::{BackEnd, MAC, Topology, Wire, lost_on_wire};
-use super::{accounting, image, native, qemu, sink, switches};
-use crate::card::Card;
+use super::{accounting, image, native, qemu, sink};
+use crate::switches::{self, is_foreign};
 use lab::{Meter, Run, Signals, Used};
 use model::{Load, PathError, Session};
-use vmm::{self, Halves, PacedSender, Spec, Task};
+use vmm::{self, Halves, PacedSender, Task};
 
 /// Frames before the measured part: pages are faulted in, threads are awake.
 const WARM_UP: u64 = 16;
@@ -35,7 +35,6 @@ pub(super) struct VmnicSession {
     ends: Topology,
     image: Vec<u8>,
     load: Load,
-    card: Card,
     clock: Rc<CpuClock>,
     /// Cost of an exit on this host; `None` without KVM.
     exit_cost_ns: Option<u64>,
@@ -45,13 +44,11 @@ pub(super) struct VmnicSession {
 
 impl VmnicSession {
     pub(super) fn open(load: &Load) -> Result<Self, PathError> {
-        let (card, kind) = Card::of_load(&load.kind);
         Ok(VmnicSession {
             ends: Topology::new()?,
             // Native loops do not need the image.
             image: image::load().unwrap_or_default(),
-            load: Load { kind: kind.to_owned(), ..load.clone() },
-            card,
+            load: load.clone(),
             clock: Rc::new(CpuClock::open().map_err(PathError::part)?),
             exit_cost_ns: vmm::exit_cost_ns().ok(),
             compared: BTreeSet::new(),
@@ -103,18 +100,9 @@ impl VmnicSession {
     }
 
     fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let switches = switches::of_arm(arm);
-        let back_end = BackEnd::of(&switches);
+        let back_end = BackEnd::of_arm(arm);
         let wire = self.ends.wire(back_end);
-        let task = self.task(wire.far);
-        let spec = Spec {
-            image: &self.image,
-            ram_bytes: RAM_BYTES,
-            mac: MAC,
-            model: self.card.model(),
-            task,
-            switches,
-        };
+        let spec = spec(&self.image, arm, self.task(wire.far));
         let (ends, load) = (&self.ends, &self.load);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
             let open = || open(ends, load, back_end);
@@ -124,9 +112,7 @@ impl VmnicSession {
         })?;
         let (measured, size_bytes) = (&ran.measured, self.load.size_bytes);
         let mut m = accounting::of_guest(measured, &received, size_bytes, WARM_UP, lost_count);
-        used.with_children(ran.total_ns).account(&mut m);
-        m.mode.insert("back end".into(), wire.mode.into());
-        m.not_effective = accounting::not_effective(arm, measured);
+        finish(&mut m, arm, &ran, used, wire.mode);
         Ok(m)
     }
 
@@ -140,15 +126,13 @@ impl VmnicSession {
         let (ran, passed, mode) = stream.through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
         let mut m = accounting::of_stream(&ran.measured, &passed);
-        used.with_children(ran.total_ns).account(&mut m);
-        m.mode.insert("back end".into(), mode.into());
-        m.not_effective = accounting::not_effective(arm, &ran.measured);
+        finish(&mut m, arm, &ran, used, mode);
         m.counters.insert("digest_compared_bytes".into(), compared_bytes);
         Ok(m)
     }
 
     fn ping(&self) -> Ping {
-        Ping { size_bytes: self.load.size_bytes, trial: self.load.trial, card: self.card }
+        Ping { size_bytes: self.load.size_bytes, trial: self.load.trial }
     }
 
     /// Echoes between a Linux socket and the guest.
@@ -157,9 +141,7 @@ impl VmnicSession {
         let (ran, pinged, mode) = self.ping().through(&self.ends, &self.image, arm)?;
         let used = meter.stop()?;
         let mut m = accounting::of_ping(&ran.measured, &pinged);
-        used.with_children(ran.total_ns).account(&mut m);
-        m.mode.insert("back end".into(), mode.into());
-        m.not_effective = accounting::not_effective(arm, &ran.measured);
+        finish(&mut m, arm, &ran, used, mode);
         Ok(m)
     }
 
@@ -174,7 +156,7 @@ impl VmnicSession {
 
     fn stream_of(&self, direction: Direction, is_digested: bool) -> Stream {
         let length = Length::For(self.load.trial);
-        Stream { direction, size_bytes: self.load.size_bytes, length, is_digested, card: self.card }
+        Stream { direction, size_bytes: self.load.size_bytes, length, is_digested }
     }
 
     /// Before an arm's first trial: a stream by `run`, not measured, whose SHA-256 is compared at both
@@ -253,6 +235,20 @@ impl VmnicSession {
     }
 }
 
+/// Adds to a measurement of an arm of the monitor what all loads have.
+fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str) {
+    used.with_children(ran.total_ns).account(m);
+    let (device, driver) = match switches::of_arm(arm).virtio_net {
+        _ if is_foreign(arm) => ("virtio-net", switches::FOREIGN),
+        true => ("virtio-net", "wirepath"),
+        false => ("Lance", "wirepath"),
+    };
+    m.mode.insert("device".into(), device.into());
+    m.mode.insert("driver".into(), driver.into());
+    m.mode.insert("back end".into(), back_end.into());
+    m.not_effective = accounting::not_effective(arm, &ran.measured);
+}
+
 /// Opens a back end, behind a link of the load's rate.
 fn open(ends: &Topology, load: &Load, back_end: BackEnd) -> Result<Halves, PathError> {
     let (sender, receiver) = ends.open(back_end)?;
@@ -278,7 +274,7 @@ impl Session for VmnicSession {
             (ArmKind::Peer, Some(card), Some(direction)) => {
                 self.qemu_stream(&arm.name, card, direction)
             }
-            (ArmKind::Peer, None, _) => self.native(&arm.name),
+            (ArmKind::Peer, None, _) if !is_foreign(arm) => self.native(&arm.name),
             (_, _, None) => self.variant(arm),
             (_, _, Some(direction)) => self.stream(arm, direction),
         }
@@ -289,6 +285,6 @@ impl Session for VmnicSession {
             Some(ns) => format!("an exit costs {:.1} µs", ns as f64 / 1000.0),
             None => "no KVM".into(),
         };
-        format!("{} over a TAP or a veth, MTU 1500; {exit}", self.card.name())
+        format!("Lance or virtio-net over a TAP or a veth, MTU 1500; {exit}")
     }
 }

@@ -11,13 +11,12 @@ use wire::nettest::{Mode, STREAM_PORT, report};
 
 use super::host_stream::{self, Passed};
 pub use super::host_stream::{Direction, Length};
-use super::run_guest::{PATIENCE, RAM_BYTES, RING_LOG2, Ran, run_guest};
-use super::topology::{BackEnd, MAC, Topology, Wire};
-use super::{image, qemu, switches};
-use crate::card::Card;
+use super::run_guest::{PATIENCE, RING_LOG2, Ran, run_guest, spec};
+use super::topology::{BackEnd, Topology, Wire};
+use super::{image, qemu};
 use host::text::chain;
 use model::PathError;
-use vmm::{Spec, Task};
+use vmm::Task;
 
 /// Time limit of a stream of given length.
 const LONG: Duration = Duration::from_secs(600);
@@ -83,10 +82,10 @@ impl Streamed {
 /// switches of `arm`. The caller compares both ends.
 ///
 /// Errors: missing support on this host; an end that failed.
-pub fn run(card: Card, arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
+pub fn run(arm: &Arm, direction: Direction, bytes: u64) -> Result<Streamed, PathError> {
     let image = image::load().map_err(PathError::part)?;
     let length = Length::Writes(bytes.div_ceil(WRITE_BYTES as u64));
-    let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true, card };
+    let stream = Stream { direction, size_bytes: WRITE_BYTES, length, is_digested: true };
     let (ran, passed, mode) = stream.pass(&Topology::new()?, &image, arm)?;
     Ok(Streamed::new(&ran.measured.report, &passed, mode))
 }
@@ -100,8 +99,6 @@ pub(super) struct Stream {
     /// Both ends compute the SHA-256 of the stream. In the guest it takes longer than the rest of the
     /// fast arms, so judged trials go without.
     pub(super) is_digested: bool,
-    /// Card of the guest, unless QEMU runs it.
-    pub(super) card: Card,
 }
 
 impl Stream {
@@ -139,19 +136,10 @@ impl Stream {
         image: &[u8],
         arm: &Arm,
     ) -> Result<(Ran, Passed, &'static str), PathError> {
-        let switches = switches::of_arm(arm);
-        let back_end = BackEnd::of(&switches);
+        let back_end = BackEnd::of_arm(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, passed) = self.between(far, guest_ip, |task, patience| {
-            let spec = Spec {
-                image,
-                ram_bytes: RAM_BYTES,
-                mac: MAC,
-                model: self.card.model(),
-                task,
-                switches,
-            };
-            run_guest(&spec, || ends.open(back_end), patience)
+            run_guest(&spec(image, arm, task), || ends.open(back_end), patience)
         })?;
         Ok((ran, passed, mode))
     }

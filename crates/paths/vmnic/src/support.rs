@@ -7,7 +7,6 @@ use model::{Arm, Support};
 
 use super::image;
 use super::topology::{BackEnd, Topology};
-use crate::card::Card;
 use crate::switches::Switch;
 use host::text::chain;
 
@@ -46,25 +45,18 @@ pub(super) fn lab() -> Support {
 }
 
 /// Support for an arm of the monitor.
-pub(super) fn support(arm: &Arm, card: Card) -> Support {
+pub(super) fn support(arm: &Arm) -> Support {
     let tried = tried();
     if !tried.is_yes() {
         return tried.clone();
     }
-    match card {
-        Card::VirtioNet if arm.has(Switch::RapInKernel) => {
+    for switch in [Switch::EventIdx, Switch::PackedRing] {
+        if arm.has(switch) && !arm.has(Switch::VirtioNet) {
             return Support::unsupported(
-                "rap-in-kernel on a virtio-net card, which has no address register",
-                "the Lance: a load without virtio-",
+                format!("{switch} on a Lance, whose rings have no such feature"),
+                "the virtio-net card: switch virtio-net in the same arm",
             );
         }
-        Card::Lance if arm.has(Switch::EventIdx) => {
-            return Support::unsupported(
-                "event-idx on a Lance, whose rings have no events",
-                "the virtio-net card: a load whose name begins with virtio-, or --device virtio-net",
-            );
-        }
-        _ => {}
     }
     let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
     if arm.has(Switch::OwnPolling) && cpu_count < 2 {
@@ -126,7 +118,7 @@ mod tests {
         // Affinity is the thread's own.
         let supported = std::thread::spawn(|| {
             sys::affinity::pin_to(&[0]).expect("CPU 0 is there");
-            support(&Arm::with([Switch::OwnPolling]), Card::Lance)
+            support(&Arm::with([Switch::OwnPolling]))
         });
         let supported = supported.join().expect("no panic");
         if !tried().is_yes() {

@@ -69,11 +69,23 @@ model::switches! {
             needs: "",
             source: "USENIX 2001, a hosted virtual machine monitor's I/O devices: sent at world switches that happen anyway",
         },
+        VirtioNet {
+            effect: "the card is virtio-net in memory instead of a Lance in ports, with its own driver",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, sections 2.7, 4.2 and 5.1",
+        },
         EventIdx {
             effect: "card and driver say from which buffer on they want to be notified (VIRTIO_F_EVENT_IDX); off: by a flag",
             scope: Guest,
             needs: "the virtio-net card, a load whose name begins with virtio-",
             source: "virtio 1.2, section 2.7.7",
+        },
+        PackedRing {
+            effect: "one ring, in which the card writes its answer over the descriptors, instead of three areas",
+            scope: Guest,
+            needs: "",
+            source: "virtio 1.2, section 2.8, VIRTIO_F_RING_PACKED",
         },
     }
 }
@@ -95,8 +107,19 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
         tx_int_mask: arm.has(Switch::TxIntMask),
         irq_fd: arm.has(Switch::IrqFd),
         flush_at_exit: arm.has(Switch::FlushAtExit),
+        virtio_net: arm.has(Switch::VirtioNet) || is_foreign(arm),
         event_idx: arm.has(Switch::EventIdx),
+        packed_ring: arm.has(Switch::PackedRing),
     }
+}
+
+/// Peer that is our monitor's virtio-net card with the driver of the crate of that name.
+pub(crate) const FOREIGN: &str = "virtio-drivers";
+
+/// True for an arm of [`FOREIGN`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_foreign(arm: &model::Arm) -> bool {
+    arm.kind == model::ArmKind::Peer && arm.name == FOREIGN
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

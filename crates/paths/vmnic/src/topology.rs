@@ -5,8 +5,10 @@ use std::net::Ipv4Addr;
 use lab::{End, GuestWire, TapEnd};
 use sys::tap::Tap;
 
-use model::PathError;
+use model::{Arm, PathError};
 use vmm::{Halves, Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
+
+use super::switches;
 
 /// Address of the guest's device.
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
@@ -23,8 +25,8 @@ pub(super) enum BackEnd {
 }
 
 impl BackEnd {
-    pub(super) fn of(switches: &Switches) -> Self {
-        match switches {
+    pub(super) fn of_arm(arm: &Arm) -> Self {
+        match switches::of_arm(arm) {
             Switches { xdp_ring: true, .. } => BackEnd::XdpRing,
             Switches { shared_ring: true, .. } => BackEnd::PacketRing,
             _ => BackEnd::Tap,

@@ -1,6 +1,6 @@
 //! Chains of descriptors, every field of which comes from the guest.
 //!
-//! Source: virtio 1.2, sections 2.7.5 and 2.7.7.
+//! Source: virtio 1.2, sections 2.7.5, 2.7.7, 2.8.6 and 2.8.7.
 
 use super::fault::Fault;
 use crate::bus::GuestMemory;
@@ -21,8 +21,10 @@ pub(super) struct Segment {
 /// Buffers that belong together, all of the same direction: this device's queues have no others.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// Number of its first descriptor, by which it is returned.
+    /// Number of its first descriptor, or its id in a packed queue, by which it is returned.
     pub(super) head: u16,
+    /// Slots that it takes in a packed queue.
+    pub(super) slot_count: u16,
     pub(super) segments: Vec<Segment>,
     /// Descriptors read, those of a table and the one that points to it included.
     pub(super) descriptor_count: u64,
@@ -47,6 +49,23 @@ impl Descriptor {
             flags: u16::from_le_bytes([f0, f1]),
             next: u16::from_le_bytes([n0, n1]),
         })
+    }
+
+    /// Reads a descriptor of a packed queue, in which `next` is the id of the chain.
+    fn read_packed(memory: &impl GuestMemory, table: u32, index: u32) -> Result<Self, Fault> {
+        let split = Self::read(memory, table, index)?;
+        Ok(Descriptor { flags: split.next, next: split.flags, ..split })
+    }
+
+    /// Address and length of the table that it points to, which ends the chain.
+    fn table(&self, rules: Rules, in_table: bool) -> Result<(u32, u32), Fault> {
+        let len_bytes = self.len_bytes;
+        let is_whole = len_bytes > 0 && len_bytes.is_multiple_of(DESCRIPTOR_BYTES);
+        // Buffers before it are allowed.
+        if !rules.tables || in_table || self.flags & NEXT != 0 || !is_whole {
+            return Err(Fault::Table { len_bytes });
+        }
+        Ok((self.at()?, len_bytes / DESCRIPTOR_BYTES))
     }
 
     fn at(&self) -> Result<u32, Fault> {
@@ -75,9 +94,8 @@ impl Chain {
         head: u16,
         rules: Rules,
     ) -> Result<(), Fault> {
+        self.clear();
         self.head = head;
-        self.segments.clear();
-        self.descriptor_count = 0;
         let (mut table, mut len) = (table, u32::from(rules.size));
         let (mut index, mut in_table) = (u32::from(head), false);
         loop {
@@ -89,26 +107,81 @@ impl Chain {
             }
             let descriptor = Descriptor::read(memory, table, index)?;
             self.descriptor_count += 1;
-            let Descriptor { len_bytes, flags, next, .. } = descriptor;
+            let Descriptor { flags, next, .. } = descriptor;
             if flags & TABLE != 0 {
-                let is_whole = len_bytes > 0 && len_bytes.is_multiple_of(DESCRIPTOR_BYTES);
-                // A table ends the chain; buffers before it are allowed.
-                if !rules.tables || in_table || flags & NEXT != 0 || !is_whole {
-                    return Err(Fault::Table { len_bytes });
-                }
-                (table, len) = (descriptor.at()?, len_bytes / DESCRIPTOR_BYTES);
+                (table, len) = descriptor.table(rules, in_table)?;
                 (index, in_table) = (0, true);
                 continue;
             }
-            if (flags & DEVICE_WRITES != 0) != rules.device_writes {
-                return Err(Fault::Direction { queue: rules.queue });
-            }
-            self.segments.push(Segment { at: descriptor.at()?, len_bytes });
+            self.push(&descriptor, rules)?;
             if flags & NEXT == 0 {
                 return Ok(());
             }
             index = u32::from(next);
         }
+    }
+
+    /// Reads the chain that begins with slot `first` of the packed ring at `ring`.
+    pub(super) fn read_packed(
+        &mut self,
+        memory: &impl GuestMemory,
+        ring: u32,
+        first: u16,
+        rules: Rules,
+    ) -> Result<(), Fault> {
+        self.clear();
+        let size = u32::from(rules.size);
+        for step in 0..size {
+            let descriptor =
+                Descriptor::read_packed(memory, ring, (u32::from(first) + step) % size)?;
+            (self.head, self.slot_count) = (descriptor.next, self.slot_count + 1);
+            self.descriptor_count += 1;
+            if descriptor.flags & TABLE != 0 {
+                let (table, len) = descriptor.table(rules, false)?;
+                return self.read_packed_table(memory, table, len, rules);
+            }
+            self.push(&descriptor, rules)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+        }
+        Err(Fault::Loop(rules.size))
+    }
+
+    /// Reads a table of a packed queue: all of its entries are buffers of the chain.
+    fn read_packed_table(
+        &mut self,
+        memory: &impl GuestMemory,
+        table: u32,
+        len: u32,
+        rules: Rules,
+    ) -> Result<(), Fault> {
+        for index in 0..len {
+            if self.segments.len() >= usize::from(rules.size) {
+                return Err(Fault::Loop(rules.size));
+            }
+            let descriptor = Descriptor::read_packed(memory, table, index)?;
+            self.descriptor_count += 1;
+            if descriptor.flags & TABLE != 0 {
+                descriptor.table(rules, true)?;
+            }
+            self.push(&descriptor, rules)?;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.segments.clear();
+        (self.slot_count, self.descriptor_count) = (0, 0);
+    }
+
+    /// Adds the buffer of a descriptor.
+    fn push(&mut self, descriptor: &Descriptor, rules: Rules) -> Result<(), Fault> {
+        if (descriptor.flags & DEVICE_WRITES != 0) != rules.device_writes {
+            return Err(Fault::Direction { queue: rules.queue });
+        }
+        self.segments.push(Segment { at: descriptor.at()?, len_bytes: descriptor.len_bytes });
+        Ok(())
     }
 
     /// Bytes of all buffers.

@@ -48,7 +48,8 @@ pub fn run(bytes: &[u8]) -> u64 {
     let memory = PlainMemory::new(MEMORY_BYTES);
     let mut wire = Checked::default();
     let start = bytes.u8();
-    let options = Options { event_idx: start & 1 != 0, polls: start & 2 != 0 };
+    let options =
+        Options { event_idx: start & 1 != 0, polls: start & 2 != 0, packed: start & 0x40 != 0 };
     let mut card = VirtioNet::new([0x02, b'w', b'p', 0, 0, 9], options);
     let mut bus = Bus { memory: &memory, wire: &mut wire };
     // Most inputs shall get past the first gate.
@@ -133,6 +134,8 @@ fn descriptor(memory: &PlainMemory, op: u8, bytes: &mut Bytes<'_>) {
     let (address, len_bytes) = (bytes.u16(), bytes.u16());
     let mut words = [0; 16];
     words[..4].copy_from_slice(&u32::from(address).to_le_bytes());
+    // Of the other lap, in a packed queue.
+    words[15] = if flags & 0xc0 == 0xc0 { 0x80 } else { 0 };
     // Beyond 32 bits, and long, when asked for.
     words[4] = u8::from(op & 0x40 != 0);
     words[8..10].copy_from_slice(&len_bytes.to_le_bytes());

@@ -6,7 +6,7 @@
 //! [`WORK_MAX`] descriptors and those of one more chain. A guest that breaks a rule gets a device
 //! that says DEVICE_NEEDS_RESET.
 //!
-//! Deliberately absent: packed queues, offloads, mergeable buffers, a control queue, more than one
+//! Deliberately absent: offloads, mergeable buffers, a control queue, more than one
 //! pair of queues.
 //!
 //! Source: virtio 1.2, sections 2, 4.2 and 5.1.
@@ -15,8 +15,10 @@ mod chain;
 mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod packed;
 mod queue;
 mod registers;
+mod split;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -42,12 +44,15 @@ const FEATURE_MAC: u64 = 1 << 5;
 const FEATURE_INDIRECT_DESC: u64 = 1 << 28;
 const FEATURE_EVENT_IDX: u64 = 1 << 29;
 const FEATURE_VERSION_1: u64 = 1 << 32;
+const FEATURE_RING_PACKED: u64 = 1 << 34;
 
 /// Choices of the device's owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Offer VIRTIO_F_EVENT_IDX.
     pub event_idx: bool,
+    /// Offer VIRTIO_F_RING_PACKED.
+    pub packed: bool,
     /// The owner [polls](VirtioNet::poll) the transmit queue.
     pub polls: bool,
 }
@@ -133,6 +138,11 @@ impl VirtioNet {
         self.options.polls && self.can_transmit()
     }
 
+    /// True if the transmit queue is packed.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.queues[usize::from(TX)], Some(Queue::Packed(_)))
+    }
+
     /// Latest violation by the driver, until a reset.
     pub fn fault(&self) -> Option<Fault> {
         self.fault
@@ -144,7 +154,8 @@ impl VirtioNet {
 
     fn offered(&self) -> u64 {
         let event_idx = if self.options.event_idx { FEATURE_EVENT_IDX } else { 0 };
-        FEATURE_MAC | FEATURE_INDIRECT_DESC | FEATURE_VERSION_1 | event_idx
+        let packed = if self.options.packed { FEATURE_RING_PACKED } else { 0 };
+        FEATURE_MAC | FEATURE_INDIRECT_DESC | FEATURE_VERSION_1 | event_idx | packed
     }
 
     fn chosen(&self) -> u64 {
@@ -153,7 +164,11 @@ impl VirtioNet {
 
     fn negotiated(&self) -> Negotiated {
         let has = |bit| self.chosen() & bit != 0;
-        Negotiated { event_idx: has(FEATURE_EVENT_IDX), tables: has(FEATURE_INDIRECT_DESC) }
+        Negotiated {
+            event_idx: has(FEATURE_EVENT_IDX),
+            tables: has(FEATURE_INDIRECT_DESC),
+            packed: has(FEATURE_RING_PACKED),
+        }
     }
 
     /// Reset by the driver: everything but the counters.

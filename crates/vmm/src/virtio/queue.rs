@@ -1,25 +1,20 @@
-//! The device's side of a split queue.
-//!
-//! Source: virtio 1.2, section 2.7.
-
-use std::sync::atomic::{Ordering, fence};
+//! A queue that is ready, of either kind.
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
+use super::packed::PackedQueue;
+use super::split::SplitQueue;
 use crate::bus::GuestMemory;
 
 /// Largest queue.
 pub const QUEUE_SIZE_MAX: u16 = 256;
-/// Flag of the available ring: the driver wants no interrupt.
-const NO_INTERRUPT: u16 = 1;
-/// Flag of the used ring: the device wants no notification.
-const NO_NOTIFY: u16 = 1;
 
 /// Features that change how a queue works.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Negotiated {
     pub(super) event_idx: bool,
     pub(super) tables: bool,
+    pub(super) packed: bool,
 }
 
 /// Registers of a queue as the driver has written them.
@@ -31,25 +26,22 @@ pub(super) struct Layout {
     pub(super) device: u64,
 }
 
-/// A queue that is ready.
-#[derive(Debug)]
-pub(super) struct Queue {
-    rules: Rules,
-    event_idx: bool,
-    descriptors: u32,
-    driver: u32,
-    device: u32,
-    next_available: u16,
-    next_used: u16,
-    /// Used index when an interrupt was last considered.
-    considered: u16,
-    /// Flags of the used ring.
-    flags: u16,
+/// True if `event` is among the steps from `old` to `new` (2.7.7.2).
+pub(super) fn needs_event(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// True if `event` is among the steps from `old` to `new` (2.7.7.2).
-fn needs_event(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+/// Address of a part of a queue, the whole of which must have a 32-bit address.
+pub(super) fn part(at: u64, len_bytes: u64) -> Result<u32, Fault> {
+    let end = at.checked_add(len_bytes).filter(|&end| end <= u32::MAX.into());
+    end.map(|_| at as u32).ok_or(Fault::Address(at))
+}
+
+/// A queue that is ready.
+#[derive(Debug)]
+pub(super) enum Queue {
+    Split(SplitQueue),
+    Packed(PackedQueue),
 }
 
 impl Queue {
@@ -59,52 +51,33 @@ impl Queue {
         layout: &Layout,
         negotiated: Negotiated,
     ) -> Result<Self, Fault> {
-        let Layout { size, descriptors, driver, device } = *layout;
-        let fits = size.is_power_of_two() && size <= QUEUE_SIZE_MAX.into();
-        let is_aligned = descriptors % 16 == 0 && driver % 2 == 0 && device % 4 == 0;
-        if !fits || !is_aligned {
+        let Layout { size, descriptors, .. } = *layout;
+        let fits = (1..=u32::from(QUEUE_SIZE_MAX)).contains(&size);
+        if !fits || descriptors % 16 != 0 {
             return Err(Fault::Layout { queue, size });
         }
-        let size = size as u16;
-        // The whole of each part must have a 32-bit address.
-        let part = |at: u64, len_bytes: u64| {
-            let end = at.checked_add(len_bytes).filter(|&end| end <= u32::MAX.into());
-            end.map(|_| at as u32).ok_or(Fault::Address(at))
-        };
-        let length = u64::from(size);
-        Ok(Queue {
-            rules: Rules { queue, size, tables: negotiated.tables, device_writes },
-            event_idx: negotiated.event_idx,
-            descriptors: part(descriptors, 16 * length)?,
-            driver: part(driver, 6 + 2 * length)?,
-            device: part(device, 6 + 8 * length)?,
-            next_available: 0,
-            next_used: 0,
-            considered: 0,
-            flags: 0,
-        })
+        let Negotiated { event_idx, tables, packed } = negotiated;
+        let rules = Rules { queue, size: size as u16, tables, device_writes };
+        match packed {
+            true => PackedQueue::new(rules, event_idx, layout).map(Queue::Packed),
+            false => SplitQueue::new(rules, event_idx, layout).map(Queue::Split),
+        }
     }
 
     /// Chains that the driver has made available.
     pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
-        // Acquire: entries and descriptors are read after the index.
-        let index = memory.load_u16(self.driver + 2)?;
-        let count = index.wrapping_sub(self.next_available);
-        if count > self.rules.size {
-            return Err(Fault::Index { index, next: self.next_available });
+        match self {
+            Queue::Split(queue) => queue.available_count(memory),
+            Queue::Packed(queue) => queue.available_count(memory),
         }
-        Ok(count)
     }
 
     /// Reads the next available chain, which stays available; false if there is none.
     pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
-        if self.available_count(memory)? == 0 {
-            return Ok(false);
+        match self {
+            Queue::Split(queue) => queue.peek(memory, chain),
+            Queue::Packed(queue) => queue.peek(memory, chain),
         }
-        let slot = u32::from(self.next_available % self.rules.size);
-        let head = memory.load_u16(self.driver + 4 + 2 * slot)?;
-        chain.read(memory, self.descriptors, head, self.rules)?;
-        Ok(true)
     }
 
     /// Returns the chain that was read last, with `written_bytes` written by the device.
@@ -114,45 +87,26 @@ impl Queue {
         chain: &Chain,
         written_bytes: u32,
     ) -> Result<(), Fault> {
-        let slot = u32::from(self.next_used % self.rules.size);
-        let mut element = [0; 8];
-        element[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
-        element[4..].copy_from_slice(&written_bytes.to_le_bytes());
-        memory.write(self.device + 4 + 8 * slot, &element)?;
-        self.next_available = self.next_available.wrapping_add(1);
-        self.next_used = self.next_used.wrapping_add(1);
-        self.store_used(memory)
-    }
-
-    /// Stores flags and index of the used ring: one word, and the element before it is visible.
-    fn store_used(&self, memory: &impl GuestMemory) -> Result<(), Fault> {
-        let word = u32::from(self.next_used) << 16 | u32::from(self.flags);
-        Ok(memory.store_u32(self.device, word)?)
+        match self {
+            Queue::Split(queue) => queue.put_used(memory, chain, written_bytes),
+            Queue::Packed(queue) => queue.put_used(memory, chain, written_bytes),
+        }
     }
 
     /// True if the driver wants an interrupt for what was returned since the last call.
     pub(super) fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
-        let old = std::mem::replace(&mut self.considered, self.next_used);
-        if old == self.next_used {
-            return Ok(false);
+        match self {
+            Queue::Split(queue) => queue.wants_interrupt(memory),
+            Queue::Packed(queue) => queue.wants_interrupt(memory),
         }
-        // The used index must be visible before the driver's wish is read (2.7.13.4.1, mirrored).
-        fence(Ordering::SeqCst);
-        if self.event_idx {
-            let event = memory.load_u16(self.driver + 4 + 2 * u32::from(self.rules.size))?;
-            return Ok(needs_event(event, self.next_used, old));
-        }
-        Ok(memory.load_u16(self.driver)? & NO_INTERRUPT == 0)
     }
 
     /// Asks the driver not to notify: the device looks by itself.
     pub(super) fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Fault> {
-        // With EVENT_IDX, an event that stays behind is enough.
-        if self.event_idx || self.flags == NO_NOTIFY {
-            return Ok(());
+        match self {
+            Queue::Split(queue) => queue.disable_notifications(memory),
+            Queue::Packed(queue) => queue.disable_notifications(memory),
         }
-        self.flags = NO_NOTIFY;
-        self.store_used(memory)
     }
 
     /// Asks the driver to notify. Returns true if a chain is available already, whose notification may
@@ -161,16 +115,10 @@ impl Queue {
         &mut self,
         memory: &impl GuestMemory,
     ) -> Result<bool, Fault> {
-        if self.event_idx {
-            let at = self.device + 4 + 8 * u32::from(self.rules.size);
-            memory.write(at, &self.next_available.to_le_bytes())?;
-        } else if self.flags != 0 {
-            self.flags = 0;
-            self.store_used(memory)?;
+        match self {
+            Queue::Split(queue) => queue.enable_notifications(memory),
+            Queue::Packed(queue) => queue.enable_notifications(memory),
         }
-        // The wish must be visible before the available index is read.
-        fence(Ordering::SeqCst);
-        Ok(self.available_count(memory)? > 0)
     }
 }
 

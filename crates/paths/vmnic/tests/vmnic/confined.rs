@@ -12,7 +12,7 @@ use sys::pidfd::PidFd;
 use vmm::lance::Sent;
 use vmm::{End, Halves, Sender, Silence, Switches, Task};
 use wirepath_vmnic::serve::Served;
-use wirepath_vmnic::{Card, Switch, Vmnic};
+use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
 
@@ -146,7 +146,7 @@ fn served(arm: &Arm) -> Option<Served> {
         testkit::skip("kvm", format!("{support:?}"));
         return None;
     }
-    Some(Served::start(Card::Lance, arm).unwrap())
+    Some(Served::start(arm).unwrap())
 }
 
 /// The guest answers a datagram to its echo port.

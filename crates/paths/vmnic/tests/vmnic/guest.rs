@@ -12,6 +12,9 @@ use vmm::{
 
 pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
+/// All switches of the Lance.
+pub(crate) const LANCE: Switches =
+    Switches { virtio_net: false, event_idx: false, packed_ring: false, ..Switches::ALL };
 /// Far more than any guest of these tests takes; a guard against one that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -82,8 +85,7 @@ pub(crate) fn start_image(
     sender: Box<dyn Sender>,
     receiver: Box<dyn Receiver>,
 ) -> Option<Running> {
-    let spec =
-        Spec { image, ram_bytes: RAM_BYTES, mac: MAC, model: vmm::Model::Lance, task, switches };
+    let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
     match vmm::start(&spec, sender, receiver) {
         Ok(running) => Some(running),
         Err(MonitorError::Kvm(
@@ -102,18 +104,21 @@ pub(crate) fn start_jailed(
     switches: Switches,
     open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
 ) -> Option<Jailed> {
-    let spec = Spec {
-        image: image()?,
-        ram_bytes: RAM_BYTES,
-        mac: MAC,
-        model: vmm::Model::Lance,
-        task,
-        switches,
-    };
+    start_image_jailed(image()?, task, switches, open)
+}
+
+/// As [`start_jailed`], of another image.
+pub(crate) fn start_image_jailed(
+    image: &[u8],
+    task: Task,
+    switches: Switches,
+    open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
+) -> Option<Jailed> {
     if let Err(error) = vmm::exit_cost_ns() {
         skip("kvm", error);
         return None;
     }
+    let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
     Some(vmm::start_jailed(&spec, open).unwrap())
 }
 

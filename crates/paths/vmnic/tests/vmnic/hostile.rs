@@ -49,14 +49,14 @@ fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<Outcom
 #[test]
 fn guest_that_loops_is_stopped() {
     // jmp $
-    let Some(end) = run(&[0xeb, 0xfe], Switches::ALL) else { return };
+    let Some(end) = run(&[0xeb, 0xfe], guest::LANCE) else { return };
     assert_eq!(end, End::Stopped);
 }
 
 #[test]
 fn guest_that_sleeps_for_ever_is_stopped() {
     // hlt; jmp to it
-    let Some(end) = run(&[0xf4, 0xeb, 0xfd], Switches::ALL) else { return };
+    let Some(end) = run(&[0xf4, 0xeb, 0xfd], guest::LANCE) else { return };
     assert_eq!(end, End::Stopped);
 }
 
@@ -65,7 +65,7 @@ fn guest_that_halts_with_interrupts_off_is_stopped() {
     // mov al, 0xff; out 0x21, al; out 0xa1, al; cli; hlt; jmp to the cli. Where cli is not allowed
     // it faults, and the monitor's stub ends the guest.
     let code = [0xb0, 0xff, 0xe6, 0x21, 0xe6, 0xa1, 0xfa, 0xf4, 0xeb, 0xfc];
-    for switches in [Switches::default(), Switches::ALL] {
+    for switches in [Switches::default(), guest::LANCE, Switches::ALL] {
         let Some(end) = run(&code, switches) else { return };
         assert!(matches!(end, End::Stopped | End::GuestFailed { .. }), "{end:?}");
     }
@@ -75,7 +75,7 @@ fn guest_that_halts_with_interrupts_off_is_stopped() {
 fn guest_that_hammers_ports_is_stopped() {
     // mov dx, 0xc010; out dx, ax; in ax, dx; inc rax; jmp to the out
     let code = [0x66, 0xba, 0x10, 0xc0, 0x66, 0xef, 0x66, 0xed, 0x48, 0xff, 0xc0, 0xeb, 0xf7];
-    for switches in [Switches::default(), Switches::ALL] {
+    for switches in [Switches::default(), guest::LANCE, Switches::ALL] {
         let Some(end) = run(&code, switches) else { return };
         assert_eq!(end, End::Stopped);
     }

@@ -11,3 +11,4 @@ mod scribbler;
 mod streams;
 mod tap;
 mod tcp;
+mod virtio_scribbler;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
 use model::{Load, Path};
 use wirepath_vmnic::serve::Served;
-use wirepath_vmnic::{Card, Switch, Vmnic};
+use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
 
@@ -21,21 +21,24 @@ fn load(kind: &str) -> Load {
     }
 }
 
-/// The ladder and the peers.
-fn arms(peers: &[&str], load: &Load) -> Vec<(Arm, Support)> {
+/// The arms of a plan and the peers.
+fn arms(plan: &str, peers: &[&str], load: &Load) -> Vec<(Arm, Support)> {
     let peers: Vec<String> = peers.iter().map(|peer| (*peer).to_owned()).collect();
-    model::arms(&ArmPlan::Ladder, &model::ids(Switch::SPECS), &peers, &mut |arm| {
-        Vmnic.support(arm, load)
-    })
+    let switches = model::ids(Switch::SPECS);
+    let plan = ArmPlan::parse(plan, &switches).unwrap();
+    model::arms(&plan, &switches, &peers, &mut |arm| Vmnic.support(arm, load))
 }
 
+/// Both ladders, of the Lance and of virtio-net.
+const LADDERS: &str = "ladder,virtio-net+ladder";
+
 /// Runs each arm once; nothing where there is no KVM or no image.
-fn trials(kind: &str, peers: &[&str]) -> Vec<(Arm, Measurement)> {
+fn trials(plan: &str, kind: &str, peers: &[&str]) -> Vec<(Arm, Measurement)> {
     if guest::image_beside_us().is_none() {
         return Vec::new();
     }
     let load = load(kind);
-    let arms = arms(peers, &load);
+    let arms = arms(plan, peers, &load);
     if let Some((_, Support::Unsupported { what, needs })) = arms.first() {
         testkit::skip("kvm", format!("{what}; it needs {needs}"));
         return Vec::new();
@@ -88,7 +91,7 @@ fn books_close(arm: &Arm, m: &Measurement) {
     if arm.name.starts_with("qemu") {
         assert_eq!(count("guest_error_count"), 0, "{}", arm.name);
     }
-    if arm.kind != ArmKind::Peer {
+    if arm.kind != ArmKind::Peer || arm.name == "virtio-drivers" {
         assert_eq!(count("device_frame_count"), sent, "{}", arm.name);
         assert_eq!(count("guest_error_count"), 0, "{}", arm.name);
     }
@@ -96,14 +99,32 @@ fn books_close(arm: &Arm, m: &Measurement) {
 
 #[test]
 fn every_rung_of_the_ladder_runs_and_its_books_close() {
-    let peers = ["native", "native-tap", "native-xdp", "qemu-pcnet", "qemu-virtio-net"];
-    for (arm, m) in trials("stream", &peers) {
+    let peers =
+        ["native", "native-tap", "native-xdp", "virtio-drivers", "qemu-pcnet", "qemu-virtio-net"];
+    for (arm, m) in trials(LADDERS, "stream", &peers) {
         books_close(&arm, &m);
         assert!(m.figures["vcpu_ns_per_packet"] > 0.0, "{}", arm.name);
         // Frames that come one by one are not combined; from `tx-int-mask` on there is hardly an
         // interrupt.
         let of_load = ["send-combining", "combine-more", "shared-ring", "irq-fd", "flush-at-exit"];
-        assert!(m.not_effective.iter().all(|said| of_load.contains(&&*said.switch)), "{m:?}");
+        let is_virtio = arm.has(Switch::VirtioNet);
+        let is_of_load = m.not_effective.iter().all(|said| of_load.contains(&&*said.switch));
+        assert!(is_virtio || is_of_load, "{m:?}");
+        let is_told = m.not_effective.iter().any(|said| said.switch == "rap-in-kernel");
+        assert_eq!(is_told, is_virtio && arm.has(Switch::RapInKernel), "{}: {m:?}", arm.name);
+        let is_packed = m.counters.get("packed_frame_count").is_some_and(|&count| count > 0);
+        assert_eq!(is_packed, arm.has(Switch::PackedRing), "{}", arm.name);
+        if arm.kind != ArmKind::Peer {
+            assert_eq!(m.mode["device"] == "virtio-net", is_virtio, "{}", arm.name);
+        }
+        assert_eq!(
+            m.mode.get("driver").is_some_and(|it| it == "virtio-drivers"),
+            arm.name == "virtio-drivers"
+        );
+        let is_cause = |name: &str| name.starts_with("process_exits_");
+        let causes = m.figures.iter().filter(|(name, _)| is_cause(name)).map(|(_, share)| share);
+        let (sum, all) = (causes.sum::<f64>(), m.figures.get("exits_per_packet"));
+        assert!(all.is_none_or(|all| (sum - all).abs() < 1e-6), "{}: {:?}", arm.name, m.figures);
         // All exits are at least those to the process, where the kernel counts them.
         if let Some(all) = m.figures.get("kvm_exits_per_packet") {
             assert!(*all >= 0.99 * m.figures["exits_per_packet"], "{}: {:?}", arm.name, m.figures);
@@ -123,7 +144,7 @@ fn every_rung_of_the_ladder_runs_and_its_books_close() {
 
 #[test]
 fn link_of_a_hundred_megabits_is_never_exceeded() {
-    for (arm, m) in trials("paced", &["native"]) {
+    for (arm, m) in trials("ladder", "paced", &["native", "virtio-drivers"]) {
         books_close(&arm, &m);
         let share = m.figures["guest_share_idle"];
         assert!((0.0..=1.0).contains(&share), "{}: {share}", arm.name);
@@ -137,7 +158,8 @@ fn link_of_a_hundred_megabits_is_never_exceeded() {
 fn streams_of_every_rung_are_the_same_at_both_ends() {
     for kind in ["tcp", "tcp-receive"] {
         // A trial fails when the digests differ, which are compared in a stream before it.
-        for (arm, m) in trials(kind, &["qemu-pcnet", "qemu-virtio-net"]) {
+        for (arm, m) in trials(LADDERS, kind, &["virtio-drivers", "qemu-pcnet", "qemu-virtio-net"])
+        {
             assert!(m.figures["goodput_bps"] > 0.0, "{}", arm.name);
             assert!(m.packet_count > Some(0), "{}", arm.name);
             assert!(m.counters["digest_compared_bytes"] > 0, "{}: {:?}", arm.name, m.counters);
@@ -148,7 +170,7 @@ fn streams_of_every_rung_are_the_same_at_both_ends() {
 
 #[test]
 fn echoes_of_every_rung_are_answered_and_timed() {
-    for (arm, m) in trials("ping", &["qemu-pcnet", "qemu-virtio-net"]) {
+    for (arm, m) in trials("ladder", "ping", &["virtio-drivers", "qemu-pcnet", "qemu-virtio-net"]) {
         let sent_count = m.deliveries[model::ROUND_TRIP].sent_count;
         assert!(sent_count > 0 && m.deliveries.len() == 1, "{}: {:?}", arm.name, m.deliveries);
         // QEMU's pcnet left one echo of about 400 unanswered in two of many runs.
@@ -187,27 +209,35 @@ fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not(
     assert_eq!(found, Some(Vec::new()));
 }
 
+/// Pings of the next test, and seconds between them: `WIREPATH_VMNIC_PINGS=400/0.002`.
+fn pings() -> (String, String) {
+    let text = std::env::var("WIREPATH_VMNIC_PINGS").unwrap_or_else(|_| "10/0.01".into());
+    let (count, interval) = text.split_once('/').expect("a count and an interval");
+    (count.into(), interval.into())
+}
+
 #[test]
-fn first_ping_is_answered_at_the_same_address_over_every_back_end() {
-    let most: Vec<Switch> =
-        Switch::ALL.iter().copied().filter(|switch| *switch != Switch::EventIdx).collect();
-    let arms: [&[Switch]; 4] = [&[], &[Switch::SharedRing], &[Switch::XdpRing], &most];
-    for arm in arms.map(|switches| Arm::with(switches.iter().copied())) {
-        if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
-            return;
-        }
-        let load = load("stream");
-        if !Vmnic.support(&arm, &load).is_yes() {
-            testkit::skip("kvm", format!("{:?}", Vmnic.support(&arm, &load)));
+fn every_ping_is_answered_at_the_same_address_on_either_card_over_every_back_end() {
+    if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
+        return;
+    }
+    let (count, interval) = pings();
+    for (arm, support) in arms(LADDERS, &["virtio-drivers"], &load("stream")) {
+        let name = arm.name.as_str();
+        if arm.kind == ArmKind::Control {
             continue;
         }
-        let served = Served::start(Card::Lance, &arm).unwrap();
-        assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
+        if !support.is_yes() {
+            testkit::skip("kvm", format!("{name}: {support:?}"));
+            continue;
+        }
+        let served = Served::start(&arm).unwrap();
+        assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{name}");
         let mut ping = std::process::Command::new("ping");
-        ping.args(["-c", "3", "-i", "0.2", "-W", "10"]).arg(served.guest_ip().to_string());
+        ping.args(["-c", &count, "-i", &interval, "-W", "10"]).arg(served.guest_ip().to_string());
         let output = served.netns().run(|| ping.output()).unwrap().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains(" 0% packet loss"), "{}: {said}", arm.name);
+        assert!(said.contains(" 0% packet loss"), "{name}: {said}");
         served.stop().unwrap();
     }
 }
@@ -231,39 +261,13 @@ fn digests_are_compared_once_an_arm_and_are_no_part_of_a_judged_stream() {
 }
 
 #[test]
-fn every_rung_on_a_virtio_card_answers_every_ping() {
-    if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
-        return;
+fn features_of_virtio_without_its_card_are_unsupported_with_the_remedy() {
+    if !Vmnic.support(&Arm::baseline(), &load("stream")).is_yes() {
+        return testkit::skip("kvm", "the baseline does not run here");
     }
-    for (arm, support) in arms(&[], &load("virtio-stream")) {
-        let name = arm.name.as_str();
-        if arm.has(Switch::RapInKernel) {
-            assert!(matches!(support, Support::Unsupported { .. }), "{name}: {support:?}");
-            continue;
-        }
-        if !support.is_yes() {
-            testkit::skip("kvm", format!("{name}: {support:?}"));
-            continue;
-        }
-        let served = Served::start(Card::VirtioNet, &arm).unwrap();
-        let mut ping = std::process::Command::new("ping");
-        ping.args(["-c", "20", "-i", "0.01", "-W", "10"]).arg(served.guest_ip().to_string());
-        let output = served.netns().run(|| ping.output()).unwrap().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains(" 0% packet loss"), "{name}: {said}");
-        served.stop().unwrap();
-    }
-}
-
-#[test]
-fn books_of_every_rung_on_a_virtio_card_close_and_streams_are_the_same_at_both_ends() {
-    for (arm, m) in trials("virtio-stream", &[]) {
-        books_close(&arm, &m);
-    }
-    for kind in ["virtio-tcp", "virtio-tcp-receive"] {
-        for (arm, m) in trials(kind, &[]) {
-            assert!(m.figures["goodput_bps"] > 0.0, "{}", arm.name);
-            assert!(m.counters["digest_compared_bytes"] > 0, "{}: {:?}", arm.name, m.counters);
-        }
+    for switch in [Switch::EventIdx, Switch::PackedRing] {
+        let support = Vmnic.support(&Arm::with([switch]), &load("stream"));
+        let Support::Unsupported { needs, .. } = support else { panic!("{support:?}") };
+        assert!(needs.contains("virtio-net"), "{needs}");
     }
 }

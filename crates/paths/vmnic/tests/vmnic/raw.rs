@@ -105,6 +105,16 @@ fn baseline_leaves_the_guest_twelve_times_a_frame_and_interrupts_it_once() {
 }
 
 #[test]
+fn every_register_access_of_a_virtio_card_is_an_exit_to_the_process() {
+    let switches = Switches { virtio_net: true, ..Switches::default() };
+    let Some((_, measured)) = send(switches, 1514) else { return };
+    let exits = &measured.exits;
+    assert!(exits.demand_count > 0, "{exits:?}");
+    let accesses = measured.report[report::PORT_ACCESSES];
+    assert!(accesses.abs_diff(exits.device_count()) <= 12, "{accesses} {exits:?}");
+}
+
+#[test]
 fn kernel_agrees_about_the_exits_within_a_hundredth() {
     let Some((_, measured)) = send(Switches::default(), 60) else { return };
     let count = |name: &str| measured.kernel.get(name).copied().unwrap_or(0);
@@ -272,7 +282,9 @@ fn every_arm_delivers_every_frame_in_order() {
             irq_fd: on(5),
             xdp_ring: false,
             flush_at_exit: on(2) && on(4),
+            virtio_net: false,
             event_idx: false,
+            packed_ring: false,
         };
         if send(switches, 200).is_none() {
             return;

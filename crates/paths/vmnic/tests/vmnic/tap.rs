@@ -58,7 +58,7 @@ pub(crate) fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
 
 #[test]
 fn guest_answers_ping_and_udp_echo_through_a_tap() {
-    for switches in [Switches::default(), Switches::SOURCE, Switches::ALL] {
+    for switches in [Switches::default(), Switches::SOURCE, guest::LANCE, Switches::ALL] {
         let lab = TapEnd::new().expect("the test runs as root");
         let (sender, receiver) = tap_backend(&lab.tap).unwrap();
         let task = echo(lab.guest_ip, lab.host.ip);
@@ -87,7 +87,7 @@ pub(crate) fn ring(lab: &GuestWire, xdp: bool) -> (Box<dyn Sender>, Box<dyn Rece
 fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
     let xdp = |switches| Switches { xdp_ring: true, ..switches };
     let packet = [Switches::default(), Switches::SOURCE];
-    for switches in packet.into_iter().chain(packet.map(xdp)).chain([Switches::ALL]) {
+    for switches in packet.into_iter().chain(packet.map(xdp)).chain([guest::LANCE, Switches::ALL]) {
         let lab = GuestWire::new().expect("the test runs as root");
         let (sender, receiver) = ring(&lab, switches.xdp_ring);
         let task = echo(lab.guest_ip, lab.host.ip);

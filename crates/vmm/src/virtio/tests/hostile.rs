@@ -6,7 +6,7 @@ use crate::virtio::{Fault, Options, RX, TX, register, status};
 
 /// Has `attack` done to a started card, which must then need a reset; returns the fault.
 fn fault_of(attack: impl FnOnce(&mut Station)) -> Fault {
-    let mut station = Station::started(Options { event_idx: true, polls: false });
+    let mut station = Station::started(Options { event_idx: true, ..Options::default() });
     attack(&mut station);
     let fault = station.card.fault().expect("the device has noticed");
     assert_ne!(station.get(register::STATUS) & status::DEVICE_NEEDS_RESET, 0);

@@ -3,3 +3,4 @@ mod driver;
 mod exhaustive;
 mod hostile;
 mod normal;
+mod packed;

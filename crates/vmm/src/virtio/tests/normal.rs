@@ -5,8 +5,8 @@ use crate::bus::{Bus, GuestMemory, Received};
 use crate::lance::Width;
 use crate::virtio::{Options, RX, TX, register, status};
 
-const PLAIN: Options = Options { event_idx: false, polls: false };
-const EVENTS: Options = Options { event_idx: true, polls: false };
+const PLAIN: Options = Options { event_idx: false, polls: false, packed: false };
+const EVENTS: Options = Options { event_idx: true, polls: false, packed: false };
 
 #[test]
 fn identity_and_configuration_are_those_of_a_network_card() {
