@@ -37,8 +37,16 @@ const ALLOWED: &[(&str, &str)] = &[
 const PATH: &str = "model sys wire market io host lab report";
 
 /// Asynchronous crates, which `fleet` alone may use: no such code runs in a measuring process.
-const ASYNCHRONOUS: &[&str] =
-    &["async-nats", "async-std", "futures-util", "postgres", "smol", "tokio", "tokio-postgres"];
+const ASYNCHRONOUS: &[&str] = &[
+    "async-nats",
+    "async-std",
+    "futures-util",
+    "postgres",
+    "smol",
+    "tokio",
+    "tokio-postgres",
+    "tokio-postgres-rustls",
+];
 
 /// Returns the dependencies that are not allowed, each as a sentence.
 ///

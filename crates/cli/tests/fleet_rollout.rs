@@ -137,9 +137,32 @@ fn hosts_roll_back_by_themselves_when_the_process_is_killed_and_another_goes_on(
     assert_eq!(paused.status.code(), Some(1), "{}", all_text(&paused));
     assert!(all_text(&paused).contains("--resume"), "{}", all_text(&paused));
     assert_eq!((fleet.values(), fleet.state()), (vec!["1".to_owned(); 2], "paused".into()));
-    let text = succeed(fleet.wirepath(&["fleet", "rollout", "--abort", &id]));
-    assert!(text.contains("the user aborts it"), "{text}");
-    assert_eq!(fleet.state(), "rolled-back");
+    // Meanwhile the user applies the same plan by hand: it is not the roll-out's to roll back.
+    let by_hand = |args: &[&str]| {
+        let state = fleet.data.file(&format!("state/fleet/{}", fleet.star.names[canary]));
+        succeed(fleet.wirepath(&[&["tune", "--state", &state], args].concat()))
+    };
+    let plan = fleet.data.file(&format!("plan-{canary}.toml"));
+    fs::write(
+        &plan,
+        by_hand(&["plan", "--profile", "forwarding", "--netns", &fleet.star.names[canary]]),
+    )
+    .expect("a plan");
+    by_hand(&["apply", &plan]);
+    let text = succeed(fleet.wirepath(&["fleet", "rollout", "--abort", &id, "--json"]));
+    assert!(text.contains("of a user, not of rollout-"), "{text}");
+    assert_eq!((fleet.value(canary).as_str(), fleet.state()), ("0", "rolled-back".into()));
+    by_hand(&["rollback"]);
+    assert_eq!(fleet.values(), ["1"; 2]);
+    // A setting that another process changes while it is held.
+    let limits = ["--stages", "1", "--hold", "1h", "--confirm-within", "10s"];
+    let third = Running::start(fleet.rollout(&limits));
+    assert!(until(LONG * 2, has_plan), "{}", third.stderr());
+    succeed(enter(&fleet.star.names[canary], &["sh", "-c", &format!("echo 1 > {SETTING}")]));
+    let drifted = third.finish(LONG * 2).expect("it ends");
+    assert_eq!(drifted.status.code(), Some(4), "{}", all_text(&drifted));
+    assert!(all_text(&drifted).contains("changed by another process"), "{}", all_text(&drifted));
+    assert_eq!((fleet.values(), fleet.state()), (vec!["1".to_owned(); 2], "rolled-back".into()));
 }
 
 #[test]

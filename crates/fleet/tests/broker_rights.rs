@@ -29,6 +29,7 @@ impl World {
             broker: String::new(),
             database: String::new(),
             ca: None,
+            database_ca: None,
             coordinator: coordinator.public().unwrap(),
             hosts: public.collect(),
         };

@@ -27,6 +27,10 @@ enum Fault {
     Mute,
     /// The plan is worse in the next proof.
     Worse,
+    /// The plan seems to be worse in the next proof.
+    Suspect,
+    /// The next proof shows nothing.
+    Unclear,
     /// The control group differs from itself in the next proof.
     Void,
     /// The next host to apply cannot.
@@ -37,12 +41,14 @@ enum Fault {
     Stop,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 11] = [
     Fault::Kill,
     Fault::Restart,
     Fault::Lose,
     Fault::Mute,
     Fault::Worse,
+    Fault::Suspect,
+    Fault::Unclear,
     Fault::Void,
     Fault::Refuse,
     Fault::Drift,
@@ -199,11 +205,14 @@ impl Hosts for Simulated<'_> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
         let answers = self.each(stage, |_, _| done())?;
         let mut world = self.0.borrow_mut();
-        let gate = match (world.meets(Fault::Worse), world.meets(Fault::Void)) {
-            (true, _) => Gate::Shut("worse".into()),
-            (_, true) => Gate::Void("odd".into()),
-            _ => Gate::Open("better".into()),
-        };
+        let gates: [(Fault, fn(String) -> Gate); 4] = [
+            (Fault::Worse, Gate::Shut),
+            (Fault::Void, Gate::Void),
+            (Fault::Suspect, Gate::Suspect),
+            (Fault::Unclear, Gate::Unclear),
+        ];
+        let met = gates.into_iter().find(|(fault, _)| world.meets(*fault));
+        let gate = met.map_or(Gate::Open as fn(String) -> Gate, |(_, gate)| gate)("shown".into());
         Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
     }
 
@@ -360,6 +369,9 @@ fn each_fault_at_each_moment_alone() {
     let count = |fault: &str, end: &str| ends.get(&(fault.into(), end.into())).copied();
     assert_eq!(count("Kill", "done"), Some(moments), "a kill alone delays: {ends:?}");
     assert_eq!(count("Stop", "done"), Some(moments), "so does a pause: {ends:?}");
+    for noise in ["Suspect", "Unclear"] {
+        assert_eq!(count(noise, "done"), Some(moments), "measured again: {ends:?}");
+    }
     assert!(count("Worse", "rolled back") > Some(0), "{ends:?}");
     assert!(count("Refuse", "rolled back") > Some(0), "{ends:?}");
     assert!(count("Drift", "rolled back") > Some(0), "{ends:?}");
@@ -376,6 +388,28 @@ fn host_that_is_silent_while_the_plan_is_rolled_back_is_named() {
     world.borrow_mut().hosts[3].lost_until = 0;
     assert_eq!(process(&world, Event::Resume).unwrap(), State::RolledBack);
     assert_eq!(with_plan(&world), [0; 0]);
+}
+
+/// The first proof of the roll-out meets these, one after the other.
+fn after_proofs(met: &[Fault]) -> (State, RefCell<World>) {
+    let world = World::new(3, &sizes(), &[]);
+    world.borrow_mut().pending.extend(met);
+    let end = process(&world, Event::Resume).expect("no fault of the process");
+    (end, world)
+}
+
+#[test]
+fn plan_that_seems_worse_twice_is_rolled_back_and_one_that_shows_nothing_waits_for_the_user() {
+    let (end, world) = after_proofs(&[Fault::Suspect, Fault::Suspect]);
+    assert_eq!(end, State::RolledBack, "{:#?}", world.borrow().rows);
+    let (end, world) = after_proofs(&[Fault::Unclear; 3]);
+    assert_eq!(end, State::Paused { stage: 0, proven: false });
+    assert!(world.borrow().rows.iter().all(|row| row.state != State::Applying { stage: 0 }));
+    // A new series: two that show nothing and one that passes.
+    world.borrow_mut().pending.extend([Fault::Unclear; 2]);
+    assert_eq!(process(&world, Event::Resume).unwrap(), State::Done);
+    let proofs = world.borrow().rows.iter().filter(|row| row.proof.is_some()).count();
+    assert_eq!(proofs, 3 + 3 + 2);
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl TrialSettings {
 
     fn apply(&self, plan: &Plan) -> Result<Applied, tune::ApplyError> {
         let (confirm_within, watch) = (Some(self.within), &mut |_| {});
-        let options = Options { stop: self.stop, confirm_within, watch };
+        let options = Options { stop: self.stop, confirm_within, owner: None, watch };
         tune::apply(&self.system, plan, &self.store, options)
     }
 

@@ -1,6 +1,8 @@
 //! Real servers for tests: a NATS broker and a PostgreSQL server, each with its files in a temporary folder, on
 //! loopback or a socket of that folder. They end with the test.
 
+mod authority;
+
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -10,6 +12,7 @@ use std::process::Command;
 use sys::child::{Child, Place};
 use tempfile::TempDir;
 
+pub use self::authority::Authority;
 use crate::{LONG, skip, until};
 
 /// User without rights: PostgreSQL refuses to run as root.
@@ -74,7 +77,8 @@ impl Broker {
         let ports = path.join(format!("nats-server_{}.ports", child.pid()));
         let port = || -> Option<u16> {
             let text = fs::read_to_string(&ports).ok()?;
-            let (_, rest) = text.split_once("nats://127.0.0.1:")?;
+            // `nats` or `tls`.
+            let (_, rest) = text.split_once("://127.0.0.1:")?;
             rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
         };
         let is_ready = until(LONG, || {
@@ -91,6 +95,8 @@ impl Broker {
 pub struct Database {
     bin: PathBuf,
     folder: TempDir,
+    /// Settings beside those of every server.
+    settings: Vec<String>,
     child: Option<Child>,
 }
 
@@ -98,6 +104,31 @@ impl Database {
     /// Makes and starts a server. `None`, with a skip, if PostgreSQL is not installed.
     #[track_caller]
     pub fn start() -> Option<Database> {
+        let mut database = Database::make()?;
+        database.resume();
+        Some(database)
+    }
+
+    /// The same, reached at the authority's address too, if the connection is encrypted.
+    #[track_caller]
+    pub fn start_encrypted(authority: &Authority) -> Option<Database> {
+        let mut database = Database::make()?;
+        let rules = "local all all trust\nhostssl all all 127.0.0.0/8 trust\n";
+        let file = database.folder.path().join("store/pg_hba.conf");
+        fs::write(file, rules).expect("a file of the folder");
+        let (certificate, key) = authority.server();
+        database.settings = vec![
+            format!("listen_addresses={}", authority.address()),
+            "ssl=on".into(),
+            format!("ssl_cert_file={}", certificate.display()),
+            format!("ssl_key_file={}", key.display()),
+        ];
+        database.resume();
+        Some(database)
+    }
+
+    #[track_caller]
+    fn make() -> Option<Database> {
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let mut known: Vec<PathBuf> =
             versions.map(|version| version.path().join("bin/postgres")).collect();
@@ -114,9 +145,8 @@ impl Database {
         as_user(&mut initdb);
         let made = initdb.current_dir("/").output().expect("initdb runs");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let mut database = Database { bin, folder, child: None };
-        database.resume();
-        Some(database)
+        let settings = vec!["listen_addresses=".into()];
+        Some(Database { bin, folder, settings, child: None })
     }
 
     /// Connection string for a database of that name.
@@ -141,14 +171,10 @@ impl Database {
         let has_started = until(LONG, || {
             let mut command = Command::new(self.bin.join("postgres"));
             command.arg("-D").arg(path.join("store")).arg("-k").arg(&path);
-            command.args([
-                "-c",
-                "listen_addresses=",
-                "-c",
-                "fsync=off",
-                "-c",
-                "max_connections=60",
-            ]);
+            command.args(["-c", "fsync=off", "-c", "max_connections=60"]);
+            for setting in &self.settings {
+                command.args(["-c", setting]);
+            }
             as_user(&mut command);
             command.current_dir("/");
             let mut child = Child::spawn(command, &Place::default()).expect("postgres starts");

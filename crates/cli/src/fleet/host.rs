@@ -100,7 +100,10 @@ mod tests {
 
     #[test]
     fn only_arguments_of_prove_and_steps_of_roll_outs_are_taken() {
-        assert!(matches!(read(r#"{"work":"confirm"}"#), Ok(Request::Work(Work::Confirm))));
+        assert!(matches!(
+            read(r#"{"work":"confirm","owner":"x"}"#),
+            Ok(Request::Work(Work::Confirm { .. }))
+        ));
         let measure = |argument: &str| {
             let arguments = format!(r#"["--load","ping",{argument:?}]"#);
             read(&format!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fleet::enrol::{Enrolment, Fleet, configuration, read_hosts};
 use fleet::keys::{PublicKeys, Seeds};
-use fleet::postgres::SCHEMA;
+use fleet::postgres::{SCHEMA, check_address};
 
 use crate::console;
 use crate::context::Context;
@@ -35,6 +35,10 @@ pub(crate) struct InitArgs {
         default_value = "host=/run/postgresql user=wirepath dbname=wirepath"
     )]
     database: String,
+    /// Certificate of the authority (PEM) that signed the database's; needed for a database on another host, to which
+    /// connections are always encrypted
+    #[arg(long, value_name = "FILE")]
+    database_ca: Option<PathBuf>,
     /// Certificate of the authority (PEM) that signed the broker's; connections are encrypted
     #[arg(long, value_name = "FILE", requires_all = ["cert", "cert_key"])]
     ca: Option<PathBuf>,
@@ -46,10 +50,26 @@ pub(crate) struct InitArgs {
     cert_key: Option<String>,
 }
 
+/// Certificates of the authorities that signed those of both servers, as PEM.
+struct Authorities {
+    broker: Option<String>,
+    database: Option<String>,
+}
+
+impl Authorities {
+    /// Errors: a file is no certificate, or the database is on another host and has none.
+    fn read(args: &InitArgs) -> Result<Self, Failure> {
+        let read = |file: &Option<PathBuf>| file.as_ref().map(|file| read_ca(file)).transpose();
+        let (broker, database) = (read(&args.ca)?, read(&args.database_ca)?);
+        check_address(&args.database, database.as_deref()).map_err(Failure::usage)?;
+        Ok(Authorities { broker, database })
+    }
+}
+
 pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
     make_folder(&args.dir)?;
     let listed = read_hosts(&args.hosts).map_err(Failure::usage)?;
-    let ca = args.ca.as_ref().map(|file| read_ca(file)).transpose()?;
+    let authorities = Authorities::read(args)?;
     let coordinator = coordinator(&args.dir)?;
     let enrol = args.dir.join("enrol");
     make_folder(&enrol)?;
@@ -67,19 +87,19 @@ pub(crate) fn run(_context: &Context, args: &InitArgs) -> Result<(), Failure> {
             v: 1,
             host: host.clone(),
             broker: args.broker.clone(),
-            ca: ca.clone(),
+            ca: authorities.broker.clone(),
             coordinator: coordinator.public()?.sign,
             seeds,
         }
         .write(&file)?;
         hosts.insert(host, keys);
     }
-    write(args, ca, coordinator.public()?, hosts)
+    write(args, authorities, coordinator.public()?, hosts)
 }
 
 fn write(
     args: &InitArgs,
-    ca: Option<String>,
+    authorities: Authorities,
     coordinator: PublicKeys,
     hosts: BTreeMap<String, PublicKeys>,
 ) -> Result<(), Failure> {
@@ -87,7 +107,8 @@ fn write(
         v: 1,
         broker: args.broker.clone(),
         database: args.database.clone(),
-        ca,
+        ca: authorities.broker,
+        database_ca: authorities.database,
         coordinator,
         hosts,
     };

@@ -34,7 +34,7 @@ impl Servers {
         let fleet = Fleet::read(folder).map_err(Failure::usage)?;
         let seeds = Seeds::read(&folder.join(COORDINATOR)).map_err(Failure::usage)?;
         let address = fleet.address(&seeds, ca_file(folder, &fleet)?);
-        let archive = PostgresArchive::open(&fleet.database)?;
+        let archive = PostgresArchive::open(&fleet.database, fleet.database_ca.as_deref())?;
         let mut exchange = NatsExchange::core(&address, fleet.keyring(&seeds)?)?;
         let offset_ms = exchange.clock_offset_ms(CLOCK, now_ms())?;
         Ok(Servers { fleet, exchange, archive, offset_ms })

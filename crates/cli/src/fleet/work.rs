@@ -35,19 +35,28 @@ pub(super) enum Work {
     Apply {
         plan: String,
         within_ms: u64,
+        /// Id of the roll-out: settings that were not applied for it are left alone.
+        owner: String,
     },
     /// Postpones the rollback.
     Extend {
         within_ms: u64,
+        owner: String,
     },
     /// Compares the settings with the plan.
     Verify {
         plan: String,
     },
-    Confirm,
+    Confirm {
+        owner: String,
+    },
     /// Confirms, and ends the journal.
-    Keep,
-    RollBack,
+    Keep {
+        owner: String,
+    },
+    RollBack {
+        owner: String,
+    },
 }
 
 impl Work {
@@ -85,6 +94,17 @@ impl Work {
         }
     }
 
+    fn owner(&self) -> Option<&str> {
+        match self {
+            Work::Apply { owner, .. }
+            | Work::Extend { owner, .. }
+            | Work::Confirm { owner }
+            | Work::Keep { owner }
+            | Work::RollBack { owner } => Some(owner),
+            Work::Measure { .. } | Work::Verify { .. } => None,
+        }
+    }
+
     /// Arguments of this program.
     fn arguments(&self, state: Option<&Path>) -> Vec<String> {
         let within = |ms: &u64| format!("{ms}ms");
@@ -103,19 +123,22 @@ impl Work {
                     within(within_ms),
                 ]
             }
-            Work::Extend { within_ms } => {
+            Work::Extend { within_ms, .. } => {
                 vec!["confirm".into(), "--extend".into(), within(within_ms)]
             }
             Work::Verify { .. } => vec!["verify".into(), "-".into(), "--rebase".into()],
-            Work::Confirm => vec!["confirm".into()],
-            Work::Keep => vec!["confirm".into(), "--forget".into()],
-            Work::RollBack => vec!["rollback".into(), "--if-applied".into()],
+            Work::Confirm { .. } => vec!["confirm".into()],
+            Work::Keep { .. } => vec!["confirm".into(), "--forget".into()],
+            Work::RollBack { .. } => vec!["rollback".into(), "--if-applied".into()],
         };
         let mut all = vec!["tune".to_owned()];
         if let Some(state) = state {
             all.extend(["--state".into(), state.to_string_lossy().into_owned()]);
         }
         all.extend(own);
+        if let Some(owner) = self.owner() {
+            all.extend(["--owner".into(), owner.to_owned()]);
+        }
         all
     }
 

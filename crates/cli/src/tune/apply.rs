@@ -29,11 +29,36 @@ pub(super) struct ApplyArgs {
     /// Roll back unless `wirepath tune confirm` is run within this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     confirm_within: Option<Duration>,
+    #[command(flatten)]
+    owner: OwnerArgs,
     /// Check every setting, and change nothing
     #[arg(long, conflicts_with = "confirm_within")]
     dry_run: bool,
     #[command(flatten)]
     rebase: RebaseArgs,
+}
+
+/// Program on whose behalf settings are applied.
+#[derive(Debug, Args)]
+pub(super) struct OwnerArgs {
+    /// Name in the journal, for programs that apply plans: with it, `confirm` and `rollback` leave settings alone that
+    /// were not applied under the same name
+    #[arg(long, value_name = "NAME", value_parser = parse_owner)]
+    owner: Option<String>,
+}
+
+impl OwnerArgs {
+    fn name(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+}
+
+fn parse_owner(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:@".contains(c);
+    match (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 64 letters, digits and -._:@".into()),
+    }
 }
 
 /// How a plan that was made for another host is read.
@@ -63,6 +88,8 @@ pub(super) struct ConfirmArgs {
     /// Forget the earlier values, too: `tune rollback` can no longer restore them, and another plan can be applied
     #[arg(long)]
     forget: bool,
+    #[command(flatten)]
+    owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -73,6 +100,8 @@ pub(super) struct RollbackArgs {
     /// Succeed if no settings are applied
     #[arg(long, conflicts_with = "forget")]
     if_applied: bool,
+    #[command(flatten)]
+    owner: OwnerArgs,
 }
 
 pub(super) fn read(path: &Path) -> Result<Plan, PlanError> {
@@ -152,6 +181,7 @@ pub(super) fn apply(context: &Context, state: &StateArgs, args: &ApplyArgs) -> R
     let options = Options {
         stop: signals::stop_flag(),
         confirm_within: args.confirm_within,
+        owner: args.owner.name(),
         watch: &mut |_| {},
     };
     let applied = match tune::apply(&system, &plan, &store, options) {
@@ -257,7 +287,7 @@ pub(super) fn confirm(
 ) -> Result<(), Failure> {
     let store = state.store();
     if let Some(within) = args.extend {
-        let journal = tune::postpone(&store, within)?;
+        let journal = tune::postpone(&store, args.owner.name(), within)?;
         return match journal.phase {
             Phase::Applied(Some(_)) => {
                 let within = humantime::format_duration(within);
@@ -267,7 +297,7 @@ pub(super) fn confirm(
             _ => print(context, Answer::Confirmed, "no confirmation is pending: the settings stay"),
         };
     }
-    let journal = tune::confirm(&store)?;
+    let journal = tune::confirm(&store, args.owner.name())?;
     if args.forget {
         forget_all(state, &store)?;
         return print(
@@ -293,6 +323,14 @@ fn forget_all(state: &StateArgs, store: &Store) -> Result<(), Failure> {
     report.failure().map_or(Ok(()), |why| Err(Failure::failed(why)))
 }
 
+/// Text about settings that were applied under another name than `owner`; `None` if there are none.
+fn other_owner(store: &Store, owner: Option<&str>) -> Option<String> {
+    let owner = owner?;
+    // A journal that cannot be read is an error of the rollback.
+    let journal = store.read().ok().flatten().filter(|journal| !journal.is_of(Some(owner)))?;
+    Some(format!("the settings that are applied are of {}, not of {owner}", journal.owner()))
+}
+
 pub(super) fn rollback(
     context: &Context,
     state: &StateArgs,
@@ -300,6 +338,13 @@ pub(super) fn rollback(
 ) -> Result<(), Failure> {
     let store = state.store();
     let lock = store.lock()?;
+    if let Some(found) = other_owner(&store, args.owner.name()) {
+        if !args.if_applied {
+            return Err(Failure::Failed(format!("{found}; nothing was restored")));
+        }
+        let document = RollbackDocument { restarted_since: false, settings: Vec::new() };
+        return print(context, Answer::RolledBack(document), &format!("{found}; left alone"));
+    }
     if !args.forget.is_empty() {
         tune::forget(&store, &lock, &args.forget)?;
     }

@@ -25,6 +25,8 @@ struct AppliedDocument {
     profile: String,
     interface: Option<String>,
     netns: Option<String>,
+    /// Name under which it was applied, such as the id of a roll-out; `None` for a user's own.
+    owner: Option<String>,
     pid: u32,
     applied_unix_s: u64,
     /// Last failure of the guard that rolls back what was not confirmed.
@@ -85,6 +87,7 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
             profile: header.profile.clone(),
             interface: header.interface.clone(),
             netns: header.netns.clone(),
+            owner: header.owner.clone(),
             pid: header.pid,
             applied_unix_s: header.unix_s,
             guard_failure,
@@ -94,7 +97,8 @@ pub(super) fn status(context: &Context, state: &StateArgs) -> Result<(), Failure
         return console::json(&StatusDocument { schema, phase, applied: Some(applied) });
     }
     let interface = header.interface.as_deref().unwrap_or("the machine");
-    let mut text = format!("{} for {interface}: {words}\n", header.profile);
+    let owner = header.owner.as_ref().map_or(String::new(), |owner| format!(", by {owner}"));
+    let mut text = format!("{} for {interface}: {words}{owner}\n", header.profile);
     for setting in &settings {
         let now = setting.now.as_ref().map_or("?", |now| now.as_str());
         let agrees = tune::find(&setting.knob)

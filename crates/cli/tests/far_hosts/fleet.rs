@@ -57,7 +57,7 @@ fn rollout(sshd: &Sshd, plan: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn plan_of_another_host_is_applied_by_ssh_and_kept() {
+fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_until_it_answers() {
     let Some(sshd) = Sshd::start(SYSTEM_PATH) else { return };
     let listen = format!("{NEAR_IP}:7117");
     let mut peer = Running::start(sshd.spaces.near(&["peer", "--listen", &listen]));
@@ -66,16 +66,46 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept() {
     fs::write(&plan, PLAN).expect("a plan");
     let (far, on) = (sshd.far("user", "known"), format!("ssh:root@{FAR_IP}"));
     let options: Vec<&str> = far[2..].iter().map(String::as_str).collect();
-    let hosts = ["--on", &on, "--stages", "1", "--hold", "1s", "--metric", "rtt p50", "--json"];
+    let hosts = ["--on", &on, "--stages", "1", "--metric", "rtt p50", "--json"];
+    let hosts = [&hosts[..], &["--accept-inconclusive"]].concat();
     let peer_at = format!("peer:{listen}");
-    // Too few blocks for a verdict: the plan is not worse.
+    // Too few blocks for a verdict.
     let limits = ["--min-blocks", "6", "--max-blocks", "6", "--trial", "200ms", "--time", "300s"];
     let load = [&["--", "--far", &peer_at, "--load", "ping"], &limits[..]].concat();
-    let begin = || rollout(&sshd, &plan, &[&hosts[..], &options, &load].concat());
+    let begin_with =
+        |hold: &[&str]| rollout(&sshd, &plan, &[&hosts[..], hold, &options, &load].concat());
+    let begin = || begin_with(&["--hold", "1s"]);
     let value = || {
         let file = "/proc/sys/net/ipv4/ip_early_demux";
         succeed(enter(&sshd.spaces.far, &["cat", file])).trim().to_owned()
     };
+    let near = Running::start(begin_with(&["--hold", "1h", "--confirm-within", "10s"]));
+    let has_plan = || value() == "0" && near.stderr().contains("holding");
+    assert!(until(LONG * 2, has_plan), "{}", near.stderr());
+    let is_silent = || {
+        fs::rename(sshd.data.file("authorized"), sshd.data.file("withdrawn")).expect("renamed");
+        let is_connection = |pid: &u32| command_line(*pid).starts_with("sshd");
+        for pid in sshd.session().into_iter().filter(is_connection) {
+            // It may have ended by itself.
+            drop(run({
+                let mut kill = Command::new("kill");
+                kill.args(["-KILL", &pid.to_string()]);
+                kill
+            }));
+        }
+    };
+    is_silent();
+    assert!(until(LONG, || value() == "1"), "it rolls back by itself: {}", near.stderr());
+    let stuck = near.finish(LONG * 2).expect("it ends");
+    assert_eq!(stuck.status.code(), Some(1), "{}", all_text(&stuck));
+    let said: Value = serde_json::from_slice(&stuck.stdout).expect("a document");
+    assert_eq!(said["state"]["name"], "stuck", "{said:#}");
+    assert!(said["trigger"].as_str().is_some_and(|why| why.contains("silent")), "{said:#}");
+    fs::rename(sshd.data.file("withdrawn"), sshd.data.file("authorized")).expect("renamed");
+    let id = said["id"].as_str().expect("an id");
+    let answers = fail(rollout(&sshd, "", &["--resume", id, "--json"]), 4);
+    assert!(answers.contains("rolled back"), "{answers}");
+
     let document = json(begin());
     assert_eq!(document["state"]["name"], "done", "{document:#}");
     let id = document["id"].as_str().expect("an id");

@@ -70,6 +70,18 @@ pub enum BookError {
         #[source]
         source: postgres::Error,
     },
+    /// The connection to a database on another host would not be encrypted.
+    #[cfg(feature = "servers")]
+    #[error(
+        "the connection to the database at {server} would not be encrypted: {why}; give the certificate of its authority \
+         to `wirepath fleet init --database-ca FILE`, or use a socket of this machine"
+    )]
+    Unencrypted {
+        /// Its address, without a password.
+        server: String,
+        /// Reason.
+        why: String,
+    },
     /// A row or message that this version did not write.
     #[error(
         "{place} holds a {what} that cannot be read ({why}); a newer Wirepath may have written it"

@@ -29,6 +29,9 @@ pub struct Fleet {
     pub database: String,
     /// Certificate of the authority that signed the broker's, as PEM.
     pub ca: Option<String>,
+    /// The same for the database's; `None` for a database on this machine.
+    #[serde(default)]
+    pub database_ca: Option<String>,
     /// Keys of the coordinator and of collectors.
     pub coordinator: PublicKeys,
     /// Keys of the hosts.

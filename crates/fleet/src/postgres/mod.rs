@@ -2,6 +2,7 @@
 
 mod archive;
 mod batch;
+mod tls;
 
 use std::io::{Read, Write};
 
@@ -10,6 +11,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::book::BookError;
 use crate::nats::Refusal;
@@ -27,6 +29,7 @@ const COORDINATOR: i64 = 0x7769_7265;
 pub struct PostgresArchive {
     client: Client,
     config: Config,
+    tls: Option<MakeRustlsConnect>,
     server: String,
 }
 
@@ -41,21 +44,17 @@ impl PostgresArchive {
     ///
     /// - `address`: connection string of libpq, such as `host=db1 user=wirepath dbname=wirepath`. The password may
     ///   be in the environment as `PGPASSWORD`.
-    pub fn open(address: &str) -> Result<Self, BookError> {
-        let place = |config: &Config| format!("{:?}", config.get_hosts());
-        let mut config: Config = address.parse().map_err(|source| BookError::Database {
-            server: "the address given".into(),
-            doing: "reading its address",
-            source,
-        })?;
+    /// - `ca`: certificates of the authority (PEM) that signed the server's; needed unless the server is reached by a
+    ///   socket or a loopback address.
+    pub fn open(address: &str, ca: Option<&str>) -> Result<Self, BookError> {
+        let (mut config, server, tls) = read_address(address, ca)?;
         if let Ok(password) = std::env::var("PGPASSWORD") {
             config.password(password);
         }
         config.connect_timeout(std::time::Duration::from_secs(10));
         config.application_name("wirepath");
-        let server = place(&config);
-        let client = connect(&config, &server)?;
-        Ok(PostgresArchive { client, config, server })
+        let client = connect(&config, tls.as_ref(), &server)?;
+        Ok(PostgresArchive { client, config, tls, server })
     }
 
     /// Creates the tables that are missing. Needs the owner of the database.
@@ -103,7 +102,7 @@ impl PostgresArchive {
         operation: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
     ) -> Result<T, BookError> {
         if self.client.is_closed() {
-            self.client = connect(&self.config, &self.server)?;
+            self.client = connect(&self.config, self.tls.as_ref(), &self.server)?;
         }
         operation(&mut self.client).map_err(|source| BookError::Database {
             server: self.server.clone(),
@@ -117,8 +116,35 @@ impl PostgresArchive {
     }
 }
 
-fn connect(config: &Config, server: &str) -> Result<Client, BookError> {
-    config.connect(NoTls).map_err(|source| BookError::Database {
+/// Errors: the address cannot be read, or its connection would not be encrypted.
+pub fn check_address(address: &str, ca: Option<&str>) -> Result<(), BookError> {
+    read_address(address, ca).map(drop)
+}
+
+fn read_address(
+    address: &str,
+    ca: Option<&str>,
+) -> Result<(Config, String, Option<MakeRustlsConnect>), BookError> {
+    let mut config: Config = address.parse().map_err(|source| BookError::Database {
+        server: "the address given".into(),
+        doing: "reading its address",
+        source,
+    })?;
+    let server = format!("{:?}", config.get_hosts());
+    let tls = tls::encryption(&mut config, &server, ca)?;
+    Ok((config, server, tls))
+}
+
+fn connect(
+    config: &Config,
+    tls: Option<&MakeRustlsConnect>,
+    server: &str,
+) -> Result<Client, BookError> {
+    let connected = match tls {
+        Some(tls) => config.connect(tls.clone()),
+        None => config.connect(NoTls),
+    };
+    connected.map_err(|source| BookError::Database {
         server: server.to_owned(),
         doing: "connecting",
         source,

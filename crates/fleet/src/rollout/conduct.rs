@@ -1,6 +1,7 @@
 //! Performs the states of a roll-out.
 
 use super::answer::judge;
+use super::gate::decide;
 use super::{Answer, Answers, Draw, Event, Gate, Ledger, Proof, Row, State};
 use crate::book::BookError;
 
@@ -243,16 +244,24 @@ impl<'a, H: Hosts, L: Ledger> Conductor<'a, H, L> {
             Err(why) => Outcome::new(Event::Trigger, why, answers),
             Ok(silent) => {
                 self.left_out.extend(silent);
-                let (event, why) = match &proof.gate {
-                    Gate::Open(why) => (Event::Pass, why),
-                    Gate::Shut(why) => (Event::Trigger, why),
-                    Gate::Void(why) => (Event::Pause, why),
-                };
+                let mut gates = self.gates_before(stage)?;
+                gates.push(proof.gate.clone());
+                let (event, why) = decide(&gates);
                 Outcome::new(event, why, answers)
             }
         };
         outcome.row.proof = Some(Box::new(proof));
         Ok(outcome)
+    }
+
+    /// Judgements on earlier proofs of a stage that are repeated now, oldest first; a pause forgets them.
+    fn gates_before(&mut self, stage: usize) -> Result<Vec<Gate>, H::Error> {
+        let rows = self.ledger.rows()?;
+        let repeated = rows.iter().rev().take_while(|row| row.state == State::Proving { stage });
+        let mut gates: Vec<Gate> =
+            repeated.filter_map(|row| Some(row.proof.as_ref()?.gate.clone())).collect();
+        gates.reverse();
+        Ok(gates)
     }
 
     fn roll_back(&mut self) -> Result<Outcome, H::Error> {

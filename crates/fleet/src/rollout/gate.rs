@@ -1,23 +1,43 @@
 //! Does the proof of a stage let the plan through?
 
-use model::Verdict;
-use model::pool::{HOSTS_MIN, PooledMetric};
+use model::pool::{HOSTS_MIN, HostLine, PooledMetric};
+use model::{Better, MARGIN, Verdict};
 use serde::{Deserialize, Serialize};
+
+use super::Event;
 
 /// Share of hosts that may be hurt; one host may in any case.
 pub const HURT_SHARE_MAX: f64 = 0.05;
+/// Factor beyond which the harm on a canary is not measured again.
+const HARM_MAX: f64 = 1.25;
+/// Proofs of a stage, one after the other, before the user has to decide.
+const PROOFS_MAX: usize = 3;
 
-/// Judgement on a stage.
+/// Judgement on one proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "gate", content = "why", rename_all = "kebab-case")]
 pub enum Gate {
     /// The plan may be applied.
     Open(String),
+    /// Neither harm nor its absence is shown.
+    Unclear(String),
+    /// Worse, by so little and on so few hosts that it may be noise.
+    Suspect(String),
     /// The plan must be rolled back everywhere.
     Shut(String),
     /// The figures mean nothing.
     Void(String),
+}
+
+/// Demands of the user on a plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// From [`HOSTS_MIN`] hosts on, refuse a plan that is not shown to be better.
+    pub gain: bool,
+    /// Let a plan through that is not shown to be worse. Otherwise it must be shown to be no worse, within
+    /// [`MARGIN`].
+    pub accepts_inconclusive: bool,
 }
 
 /// Proof of a stage.
@@ -35,12 +55,11 @@ pub struct Proof {
     pub control_drift: Option<f64>,
 }
 
-/// Judges a stage.
+/// Judges one proof of a stage.
 ///
 /// - `plan`: the plan on hosts of the stage.
-/// - `wants_gain`: refuse a plan without a gain, from [`HOSTS_MIN`] hosts on.
 /// - `control`: hosts of the control group with a figure, and those of them that differ from themselves.
-pub fn gate(plan: Option<&PooledMetric>, wants_gain: bool, control: (usize, usize)) -> Gate {
+pub fn gate(plan: Option<&PooledMetric>, wants: Wants, control: (usize, usize)) -> Gate {
     let (control_hosts, odd_hosts) = control;
     if odd_hosts * 2 > control_hosts {
         return Gate::Void(format!(
@@ -49,32 +68,114 @@ pub fn gate(plan: Option<&PooledMetric>, wants_gain: bool, control: (usize, usiz
         ));
     }
     let Some(plan) = plan else { return Gate::Shut("no host has a figure of this metric".into()) };
-    match (plan.hosts as usize) < HOSTS_MIN {
+    let gate = match (plan.hosts as usize) < HOSTS_MIN {
         true => each_host(plan),
-        false => pooled(plan, wants_gain),
+        false => pooled(plan, wants.gain),
+    };
+    match gate {
+        Gate::Unclear(why) if wants.accepts_inconclusive => {
+            Gate::Open(format!("{why}, which the user accepts"))
+        }
+        gate => gate,
     }
 }
 
-/// A canary: no host is worse.
-fn each_host(plan: &PooledMetric) -> Gate {
-    for line in &plan.lines {
-        let ratio = line.ratio.map_or(String::new(), |ratio| format!(", ×{ratio:.3}"));
-        match (line.verdict, &line.why) {
-            (Some(Verdict::Worse), _) => {
-                return Gate::Shut(format!("worse on {}{ratio}", line.host));
-            }
-            (_, Some(why)) => return Gate::Shut(format!("no figure of {}: {why}", line.host)),
-            _ => {}
+/// Decides about a stage after its latest proof: pass, roll back, measure again, or ask the user.
+///
+/// - `gates`: of all proofs of the stage in a row, oldest first.
+///
+/// One proof is enough unless another one found harm: then it takes a second one to decide.
+pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
+    let count = |is: fn(&Gate) -> bool| gates.iter().filter(|gate| is(gate)).count();
+    let suspect = count(|gate| matches!(gate, Gate::Suspect(_)));
+    let open = count(|gate| matches!(gate, Gate::Open(_)));
+    let proofs = gates.len();
+    let again = || match proofs < PROOFS_MAX {
+        true => (Event::Again, ", measured again".to_owned()),
+        false => (Event::Pause, format!(" after {proofs} measurements: the user has to decide")),
+    };
+    let ((event, more), why) = match gates.last() {
+        None => return (Event::Again, "not measured yet".into()),
+        Some(Gate::Shut(why)) => ((Event::Trigger, String::new()), why),
+        Some(Gate::Void(why)) => ((Event::Pause, String::new()), why),
+        Some(Gate::Suspect(why)) if suspect > 1 => {
+            ((Event::Trigger, format!(", in {suspect} of {proofs} measurements")), why)
         }
+        Some(Gate::Open(why)) if open > suspect => ((Event::Pass, String::new()), why),
+        Some(Gate::Open(why)) => {
+            let (event, more) = again();
+            ((event, format!(" now, and worse before{more}")), why)
+        }
+        Some(Gate::Suspect(why) | Gate::Unclear(why)) => (again(), why),
+    };
+    (event, format!("{why}{more}"))
+}
+
+/// Factor of harm at the good and at the bad end of an interval: above 1 is worse.
+fn harm(better: Better, low: f64, high: f64) -> (f64, f64) {
+    match better {
+        Better::Lower => (low, high),
+        Better::Higher => (high.recip(), low.recip()),
     }
-    Gate::Open(match plan.hosts {
-        1 => "not worse on the host".into(),
-        hosts => format!("worse on none of {hosts} hosts"),
-    })
+}
+
+/// True if the whole interval is better than the margin.
+fn is_no_worse(better: Better, low: Option<f64>, high: Option<f64>) -> bool {
+    let bad_end = low.zip(high).map(|(low, high)| harm(better, low, high).1);
+    bad_end.is_some_and(|bad_end| bad_end <= MARGIN)
+}
+
+fn is_large_harm(better: Better, line: &HostLine) -> bool {
+    let good_end = line.low.zip(line.high).map(|(low, high)| harm(better, low, high).0);
+    good_end.is_some_and(|good_end| good_end >= HARM_MAX)
+}
+
+fn margin() -> String {
+    format!("{:.0} %", (MARGIN - 1.0) * 100.0)
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or(String::new(), |ratio| format!(", ×{ratio:.3}"))
+}
+
+/// A canary: every host is shown to be no worse.
+fn each_host(plan: &PooledMetric) -> Gate {
+    if let Some((line, why)) = plan.lines.iter().find_map(|line| Some((line, line.why.as_ref()?))) {
+        return Gate::Shut(format!("no figure of {}: {why}", line.host));
+    }
+    let mut worse = plan.lines.iter().filter(|line| line.verdict == Some(Verdict::Worse));
+    if let Some(line) = worse.clone().find(|line| is_large_harm(plan.better, line)) {
+        return Gate::Shut(format!("worse on {}{}", line.host, times(line.ratio)));
+    }
+    if let Some(line) = worse.next() {
+        return Gate::Suspect(format!("worse on {}{}", line.host, times(line.ratio)));
+    }
+    match plan.lines.iter().find(|line| !is_proven(plan.better, line)) {
+        Some(line) => Gate::Unclear(format!(
+            "not shown to be within {} on {}{}",
+            margin(),
+            line.host,
+            times(line.ratio)
+        )),
+        None => Gate::Open(match plan.hosts {
+            1 => format!("no worse than by {} on the host", margin()),
+            hosts => format!("no worse than by {} on each of {hosts} hosts", margin()),
+        }),
+    }
+}
+
+/// True if a host's own verdict shows that the plan is no worse there.
+fn is_proven(better: Better, line: &HostLine) -> bool {
+    match line.verdict {
+        Some(Verdict::Better | Verdict::NoDifferenceShown) => true,
+        Some(Verdict::Inconclusive) => is_no_worse(better, line.low, line.high),
+        // A run that ended early, or no verdict.
+        _ => false,
+    }
 }
 
 fn pooled(plan: &PooledMetric, wants_gain: bool) -> Gate {
-    let ratio = plan.ratio.map_or(String::new(), |ratio| format!(", ×{ratio:.3}"));
+    let on = format!("on {} hosts{}", plan.hosts, times(plan.ratio));
     let hurt_max = ((f64::from(plan.hosts) * HURT_SHARE_MAX) as u32).max(1);
     if plan.hurt > hurt_max {
         return Gate::Shut(format!(
@@ -82,34 +183,48 @@ fn pooled(plan: &PooledMetric, wants_gain: bool) -> Gate {
             plan.hurt, plan.hosts
         ));
     }
+    let is_no_worse = is_no_worse(plan.better, plan.low, plan.high);
     match plan.verdict {
-        Some(Verdict::Worse) => Gate::Shut(format!("worse on {} hosts{ratio}", plan.hosts)),
-        Some(Verdict::Better) => Gate::Open(format!("better on {} hosts{ratio}", plan.hosts)),
+        Some(Verdict::Worse) => Gate::Shut(format!("worse {on}")),
+        Some(Verdict::Better) => Gate::Open(format!("better {on}")),
         Some(Verdict::Refused) | None => {
             let why = plan.why.as_deref().unwrap_or("no pooled verdict");
             Gate::Shut(format!("no verdict: {why}"))
         }
-        Some(_) if wants_gain => {
-            Gate::Shut(format!("no gain is shown on {} hosts{ratio}", plan.hosts))
+        Some(Verdict::NoDifferenceShown) if wants_gain => {
+            Gate::Shut(format!("no gain is shown {on}"))
         }
-        Some(_) => Gate::Open(format!("not shown to be worse on {} hosts{ratio}", plan.hosts)),
+        Some(Verdict::NoDifferenceShown) => {
+            Gate::Open(format!("no difference beyond {} {on}", margin()))
+        }
+        Some(_) if wants_gain => Gate::Unclear(format!("no gain is shown {on}")),
+        Some(_) if is_no_worse => Gate::Open(format!("no worse than by {} {on}", margin())),
+        Some(_) => Gate::Unclear(format!("not shown to be within {} {on}", margin())),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::Better;
-    use model::pool::{HostLine, Side};
+    use model::pool::Side;
 
     use super::*;
 
-    fn plan(hosts: u32, verdict: Option<Verdict>, of_hosts: Option<Verdict>) -> PooledMetric {
+    const ALWAYS: Wants = Wants { gain: false, accepts_inconclusive: true };
+    const GAIN: Wants = Wants { gain: true, accepts_inconclusive: false };
+
+    /// - `(low, high)`: interval of every host, and of all.
+    fn plan(
+        hosts: u32,
+        (low, high): (f64, f64),
+        verdict: Option<Verdict>,
+        of_hosts: Verdict,
+    ) -> PooledMetric {
         let line = |at: u32| HostLine {
             host: format!("h{at}"),
-            ratio: Some(1.2),
-            low: Some(1.1),
-            high: Some(1.3),
-            verdict: of_hosts,
+            ratio: Some((low * high).sqrt()),
+            low: Some(low),
+            high: Some(high),
+            verdict: Some(of_hosts),
             side: Side::Undecided,
             why: None,
         };
@@ -118,8 +233,8 @@ mod tests {
             hosts,
             missing: 0,
             ratio: None,
-            low: None,
-            high: None,
+            low: Some(low),
+            high: Some(high),
             tau: None,
             next_low: None,
             next_high: None,
@@ -136,53 +251,109 @@ mod tests {
         }
     }
 
-    fn is_open(plan: &PooledMetric, wants_gain: bool) -> bool {
-        matches!(gate(Some(plan), wants_gain, (1, 0)), Gate::Open(_))
+    fn canary(ends: (f64, f64), of_hosts: Verdict) -> PooledMetric {
+        plan(2, ends, None, of_hosts)
     }
 
-    #[test]
-    fn canary_opens_unless_a_host_is_worse_or_has_no_figure() {
-        assert!(is_open(&plan(2, None, Some(Verdict::Inconclusive)), true));
-        assert!(!is_open(&plan(2, None, Some(Verdict::Worse)), false));
-        let mut missing = plan(2, None, Some(Verdict::Better));
-        missing.lines[1].why = Some("its run was interrupted".into());
-        assert!(!is_open(&missing, false));
-        assert!(matches!(gate(None, false, (0, 0)), Gate::Shut(_)));
-    }
-
-    #[test]
-    fn pooled_verdict_decides_from_six_hosts_on() {
-        for (verdict, is_enough, has_gain) in [
-            (Some(Verdict::Better), true, true),
-            (Some(Verdict::NoDifferenceShown), true, false),
-            (Some(Verdict::Inconclusive), true, false),
-            (Some(Verdict::Worse), false, false),
-            (Some(Verdict::Refused), false, false),
-            (None, false, false),
-        ] {
-            // A host that is worse by itself does not decide.
-            let plan = plan(6, verdict, Some(Verdict::Worse));
-            assert_eq!((is_open(&plan, false), is_open(&plan, true)), (is_enough, has_gain));
+    fn judged(plan: &PooledMetric, wants: Wants) -> &'static str {
+        match gate(Some(plan), wants, (1, 0)) {
+            Gate::Open(_) => "open",
+            Gate::Unclear(_) => "unclear",
+            Gate::Suspect(_) => "suspect",
+            Gate::Shut(_) => "shut",
+            Gate::Void(_) => "void",
         }
     }
 
     #[test]
+    fn canary_opens_only_if_every_host_is_shown_to_be_no_worse() {
+        let default = |ends, verdict| judged(&canary(ends, verdict), Wants::default());
+        assert_eq!(default((0.7, 0.8), Verdict::Better), "open");
+        assert_eq!(default((0.95, 1.05), Verdict::NoDifferenceShown), "open");
+        assert_eq!(default((0.8, 1.05), Verdict::Inconclusive), "open", "at worst 5 %");
+        assert_eq!(default((0.8, 1.2), Verdict::Inconclusive), "unclear");
+        assert_eq!(default((0.7, 0.8), Verdict::Exploratory), "unclear", "ended early");
+        assert_eq!(judged(&canary((0.8, 1.2), Verdict::Inconclusive), ALWAYS), "open");
+        let mut one = canary((0.95, 1.05), Verdict::NoDifferenceShown);
+        (one.lines[1].verdict, one.lines[1].high) = (Some(Verdict::Inconclusive), Some(1.3));
+        assert_eq!(judged(&one, Wants::default()), "unclear");
+        one.lines[1].why = Some("its run was interrupted".into());
+        assert_eq!(judged(&one, ALWAYS), "shut");
+        assert!(matches!(gate(None, ALWAYS, (0, 0)), Gate::Shut(_)));
+    }
+
+    #[test]
+    fn worse_canary_is_measured_again_unless_the_harm_is_large() {
+        assert_eq!(judged(&canary((1.02, 1.5), Verdict::Worse), ALWAYS), "suspect");
+        let mut large = canary((1.3, 1.5), Verdict::Worse);
+        assert_eq!(judged(&large, ALWAYS), "shut");
+        // A rate that has halved.
+        (large.better, large.lines[0].low, large.lines[0].high) =
+            (Better::Higher, Some(0.4), Some(0.6));
+        large.lines.truncate(1);
+        assert_eq!(judged(&large, ALWAYS), "shut");
+        large.lines[0].high = Some(0.9);
+        assert_eq!(judged(&large, ALWAYS), "suspect");
+    }
+
+    #[test]
+    fn pooled_verdict_decides_from_six_hosts_on() {
+        for (verdict, default, gain) in [
+            (Some(Verdict::Better), "open", "open"),
+            (Some(Verdict::NoDifferenceShown), "open", "shut"),
+            (Some(Verdict::Inconclusive), "unclear", "unclear"),
+            (Some(Verdict::Worse), "shut", "shut"),
+            (Some(Verdict::Refused), "shut", "shut"),
+            (None, "shut", "shut"),
+        ] {
+            // A host that is worse by itself does not decide.
+            let plan = plan(6, (0.9, 1.2), verdict, Verdict::Worse);
+            assert_eq!((judged(&plan, Wants::default()), judged(&plan, GAIN)), (default, gain));
+        }
+        let narrow = plan(6, (0.8, 1.05), Some(Verdict::Inconclusive), Verdict::Inconclusive);
+        assert_eq!((judged(&narrow, Wants::default()), judged(&narrow, GAIN)), ("open", "unclear"));
+    }
+
+    #[test]
     fn hurt_hosts_shut_the_gate_of_a_plan_that_is_better_on_average() {
-        let mut plan = plan(40, Some(Verdict::Better), None);
+        let mut plan = plan(40, (0.8, 0.9), Some(Verdict::Better), Verdict::Better);
         plan.hurt = 2;
-        assert!(is_open(&plan, true), "5 %");
+        assert_eq!(judged(&plan, GAIN), "open", "5 %");
         plan.hurt = 3;
-        assert!(!is_open(&plan, true));
+        assert_eq!(judged(&plan, GAIN), "shut");
         (plan.hosts, plan.hurt) = (6, 1);
-        assert!(is_open(&plan, true));
+        assert_eq!(judged(&plan, GAIN), "open");
         plan.hurt = 2;
-        assert!(!is_open(&plan, true));
+        assert_eq!(judged(&plan, GAIN), "shut");
     }
 
     #[test]
     fn control_group_that_differs_from_itself_voids_the_proof() {
-        let plan = plan(6, Some(Verdict::Worse), None);
-        assert!(matches!(gate(Some(&plan), false, (3, 2)), Gate::Void(_)));
-        assert!(matches!(gate(Some(&plan), false, (4, 2)), Gate::Shut(_)));
+        let plan = plan(6, (1.1, 1.2), Some(Verdict::Worse), Verdict::Worse);
+        assert!(matches!(gate(Some(&plan), ALWAYS, (3, 2)), Gate::Void(_)));
+        assert!(matches!(gate(Some(&plan), ALWAYS, (4, 2)), Gate::Shut(_)));
+    }
+
+    #[test]
+    fn one_suspicion_is_measured_again_and_a_second_one_rolls_back() {
+        let [open, unclear, suspect] =
+            [Gate::Open, Gate::Unclear, Gate::Suspect].map(|gate| gate(String::new()));
+        for (gates, expected) in [
+            (vec![&open], Event::Pass),
+            (vec![&unclear], Event::Again),
+            (vec![&unclear, &open], Event::Pass),
+            (vec![&unclear, &unclear, &unclear], Event::Pause),
+            (vec![&suspect], Event::Again),
+            (vec![&suspect, &suspect], Event::Trigger),
+            (vec![&suspect, &open], Event::Again),
+            (vec![&suspect, &open, &open], Event::Pass),
+            (vec![&suspect, &open, &suspect], Event::Trigger),
+            (vec![&suspect, &open, &unclear], Event::Pause),
+            (vec![&unclear, &suspect, &open], Event::Pause),
+            (vec![&open, &Gate::Shut(String::new())], Event::Trigger),
+        ] {
+            let gates: Vec<Gate> = gates.into_iter().cloned().collect();
+            assert_eq!(decide(&gates).0, expected, "{gates:?}");
+        }
     }
 }

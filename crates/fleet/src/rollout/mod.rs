@@ -15,7 +15,7 @@ mod state;
 pub use answer::{Answer, Answers, silent_max};
 pub use conduct::{Conductor, Hosts};
 pub use draw::{Draw, Size, SizeError};
-pub use gate::{Gate, HURT_SHARE_MAX, Proof, gate};
+pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
 pub use ledger::{Header, Ledger, Row};
 pub use sqlite::SqliteLedger;
 pub use state::{Event, State};

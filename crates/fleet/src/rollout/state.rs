@@ -63,6 +63,8 @@ pub enum State {
 pub enum Event {
     /// The state's work is done, and nothing speaks against the next one.
     Pass,
+    /// The proof of the stage is repeated.
+    Again,
     /// A reason to roll back.
     Trigger,
     /// The user interrupts.
@@ -87,6 +89,7 @@ impl State {
         Some(match (self, event) {
             (Planned, Event::Pass) => Baseline,
             (Baseline, Event::Pass) => Proving { stage: 0 },
+            (Proving { stage }, Event::Again) => Proving { stage },
             (Proving { stage }, Event::Pass) => Applying { stage },
             (Applying { stage }, Event::Pass) => Holding { stage },
             (Holding { stage }, Event::Pass) => Confirming { stage },
@@ -189,8 +192,9 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 8] = [
         Event::Pass,
+        Event::Again,
         Event::Trigger,
         Event::Pause,
         Event::Resume,

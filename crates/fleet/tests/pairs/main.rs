@@ -4,6 +4,7 @@ mod faults;
 mod outages;
 mod servers;
 mod suite;
+mod tls;
 
 use std::path::PathBuf;
 

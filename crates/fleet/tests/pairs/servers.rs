@@ -64,7 +64,7 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     pub(crate) fn archive(&self) -> PostgresArchive {
-        PostgresArchive::open(&self.servers.database.address(&self.name)).unwrap()
+        PostgresArchive::open(&self.servers.database.address(&self.name), None).unwrap()
     }
 
     /// One key signs for the coordinator and for all hosts.

@@ -44,6 +44,8 @@ pub enum ApplyError {
         "{}; rollback also failed: {failure}. `wirepath tune rollback` tries again", chain(.cause)
     )]
     Stuck { cause: Box<Interruption>, failure: String },
+    #[error("the settings that are applied are of {found}, not of {owner}; nothing was changed")]
+    OtherOwner { owner: String, found: String },
     #[error("nothing is applied: there is nothing to confirm")]
     NothingToConfirm,
     #[error("the time to confirm has passed: undo the plan with `wirepath tune rollback`")]
@@ -132,6 +134,8 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// Time in which the user has to confirm.
     pub confirm_within: Option<Duration>,
+    /// Name for the journal; `None` for a user's own plan.
+    pub owner: Option<&'a str>,
     pub watch: &'a mut dyn FnMut(Moment),
 }
 
@@ -160,7 +164,7 @@ pub fn apply(
         return Ok(Applied::Nothing);
     }
     let entries = entries(system, plan, &ready);
-    let mut records = vec![Record::Begin(header(system, plan)?)];
+    let mut records = vec![Record::Begin(header(system, plan, options.owner)?)];
     records.extend(entries.iter().cloned().map(Record::Entry));
     records.push(Record::Ready);
     let writer = store.begin(&lock, &records)?;
@@ -286,7 +290,7 @@ fn entries(system: &System, plan: &Plan, ready: &[Ready]) -> Vec<Entry> {
     entries
 }
 
-fn header(system: &System, plan: &Plan) -> Result<Header, PlanError> {
+fn header(system: &System, plan: &Plan, owner: Option<&str>) -> Result<Header, PlanError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let netns = system.netns().id().map_err(KnobError::from)?;
     Ok(Header {
@@ -298,6 +302,7 @@ fn header(system: &System, plan: &Plan) -> Result<Header, PlanError> {
         netns_inode: netns.inode,
         netns_device: Some(netns.device),
         netns_cookie: system.netns_cookie(),
+        owner: owner.map(str::to_owned),
         boot: boot_id(),
         pid: std::process::id(),
         unix_s: now.map_or(0, |since| since.as_secs()),
@@ -409,21 +414,38 @@ pub fn await_confirmation(
 }
 
 /// Confirms the applied settings.
-pub fn confirm(store: &Store) -> Result<Journal, ApplyError> {
-    answer(store, &Record::Confirmed, Phase::Confirmed)
+///
+/// - `owner`: refuse settings that were not applied under this name.
+pub fn confirm(store: &Store, owner: Option<&str>) -> Result<Journal, ApplyError> {
+    answer(store, owner, &Record::Confirmed, Phase::Confirmed)
 }
 
 /// Postpones the rollback of unconfirmed settings: it comes `within` from now. Settings that are confirmed
 /// already stay so.
-pub fn postpone(store: &Store, within: Duration) -> Result<Journal, ApplyError> {
+///
+/// - `owner`: refuse settings that were not applied under this name.
+pub fn postpone(
+    store: &Store,
+    owner: Option<&str>,
+    within: Duration,
+) -> Result<Journal, ApplyError> {
     let confirm_by_ms = Some(deadline_ms(within));
-    answer(store, &Record::Applied { confirm_by_ms }, Phase::Applied(confirm_by_ms))
+    answer(store, owner, &Record::Applied { confirm_by_ms }, Phase::Applied(confirm_by_ms))
 }
 
 /// Records the answer to settings that wait for one.
-fn answer(store: &Store, record: &Record, phase: Phase) -> Result<Journal, ApplyError> {
+fn answer(
+    store: &Store,
+    owner: Option<&str>,
+    record: &Record,
+    phase: Phase,
+) -> Result<Journal, ApplyError> {
     let lock = store.lock()?;
     let journal = store.read()?.ok_or(ApplyError::NothingToConfirm)?;
+    if let Some(owner) = owner.filter(|owner| !journal.is_of(Some(owner))) {
+        let found = journal.owner().to_owned();
+        return Err(ApplyError::OtherOwner { owner: owner.to_owned(), found });
+    }
     match journal.phase {
         Phase::Confirmed | Phase::Applied(None) => return Ok(journal),
         Phase::Applied(Some(by_ms)) if boot_clock_ms() <= by_ms => {}

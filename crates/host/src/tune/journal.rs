@@ -79,6 +79,9 @@ pub struct Header {
     /// Number of the namespace that is not reused, unlike its inode; `None` before Linux 5.14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
+    /// Name under which the plan was applied; `None` for a user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The kernel's boot id: no change that is recorded here survives a reboot.
     pub boot: String,
     /// Process that applied the plan.
@@ -322,6 +325,16 @@ impl Journal {
         }
     }
 
+    /// True if it may be confirmed or rolled back under this name; `None` may do so with every journal.
+    pub fn is_of(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| self.header.owner.as_deref() == Some(owner))
+    }
+
+    /// The name under which it was applied, for messages.
+    pub fn owner(&self) -> &str {
+        self.header.owner.as_deref().unwrap_or("a user")
+    }
+
     /// Returns the entries that are steps of the plan, with their numbers.
     pub fn steps(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().filter(|(_, entry)| entry.wanted.is_some())
@@ -395,6 +408,7 @@ mod tests {
             netns_inode: 4_026_531_840,
             netns_device: Some(4),
             netns_cookie: Some(12),
+            owner: Some("rollout-1".into()),
             boot: "b".into(),
             pid: 7,
             unix_s: 1_700_000_000,
@@ -518,7 +532,7 @@ mod tests {
         let of_today = text(&records()[..4]);
         let older = of_today.lines().map(|line| {
             let body = line[9..]
-                .replace(",\"netns_device\":4,\"netns_cookie\":12", "")
+                .replace(",\"netns_device\":4,\"netns_cookie\":12,\"owner\":\"rollout-1\"", "")
                 .replace(r#","identity":{"of":"interrupt","action":"eth0-rx"}"#, "");
             format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
         });
@@ -526,6 +540,7 @@ mod tests {
         assert!(!older.contains("identity") && !older.contains("cookie"), "{older}");
         let journal = Journal::parse(older.as_bytes()).unwrap().unwrap();
         assert_eq!((journal.header.netns_cookie, journal.entries.len()), (None, 2));
+        assert!(journal.is_of(None) && !journal.is_of(Some("rollout-1")));
         assert!(journal.entries.iter().all(|entry| entry.identity.is_none()));
     }
 

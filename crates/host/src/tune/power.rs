@@ -73,7 +73,8 @@ impl Machine {
 
     fn apply(&self, store: &Store) -> Applied {
         let stop = AtomicBool::new(false);
-        let options = Options { stop: &stop, confirm_within: None, watch: &mut |_| {} };
+        let options =
+            Options { stop: &stop, confirm_within: None, owner: None, watch: &mut |_| {} };
         apply(&self.system, &self.plan(), store, options).unwrap()
     }
 

@@ -169,7 +169,7 @@ fn stop_between_any_two_steps_restores_all_settings() {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         };
-        let options = Options { stop: &stop, confirm_within: None, watch: &mut watch };
+        let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut watch };
         let error = tune::apply(&bench.system, &plan, &bench.store, options).unwrap_err();
         assert!(error.to_string().contains("stopped"), "{at:?}: {error}");
         assert_eq!(bench.everything(), before, "{at:?}");
@@ -183,7 +183,8 @@ fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
     let plan = bench.plan(&[LENGTH, RPS]);
     let apply = |within| {
         let stop = AtomicBool::new(false);
-        let options = Options { stop: &stop, confirm_within: Some(within), watch: &mut |_| {} };
+        let options =
+            Options { stop: &stop, confirm_within: Some(within), owner: None, watch: &mut |_| {} };
         match tune::apply(&bench.system, &plan, &bench.store, options).unwrap() {
             Applied::Done { confirm_by_ms: Some(by_ms), .. } => by_ms,
             other => panic!("{other:?}"),
@@ -344,7 +345,7 @@ fn two_processes_cannot_change_settings_at_once() {
             second = Some(bench.apply(&plan).unwrap_err());
         }
     };
-    let options = Options { stop: &stop, confirm_within: None, watch: &mut watch };
+    let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut watch };
     tune::apply(&bench.system, &plan, &bench.store, options).unwrap();
     let second = second.unwrap();
     assert!(matches!(second, ApplyError::Store(StoreError::Busy { .. })), "{second:?}");

@@ -64,7 +64,8 @@ impl Bench {
 
     pub(crate) fn apply(&self, plan: &Plan) -> Result<Applied, ApplyError> {
         let stop = AtomicBool::new(false);
-        let options = Options { stop: &stop, confirm_within: None, watch: &mut |_| {} };
+        let options =
+            Options { stop: &stop, confirm_within: None, owner: None, watch: &mut |_| {} };
         tune::apply(&self.system, plan, &self.store, options)
     }
 

@@ -90,7 +90,7 @@ pub(crate) const STEPS: &[(&str, &str, &str)] = &[
 
 pub(crate) fn apply(root: &Root, plan: &Plan) -> Result<Applied, ApplyError> {
     let stop = AtomicBool::new(false);
-    let options = Options { stop: &stop, confirm_within: None, watch: &mut |_| {} };
+    let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut |_| {} };
     tune::apply(&root.system, plan, &root.store, options)
 }
 

@@ -41,7 +41,7 @@ fn applies_a_plan_until_killed() {
         passed += 1;
     };
     let stop = AtomicBool::new(false);
-    let options = Options { stop: &stop, confirm_within: None, watch: &mut watch };
+    let options = Options { stop: &stop, confirm_within: None, owner: None, watch: &mut watch };
     tune::apply(&system, &plan, &Store::new(state), options).unwrap();
     writeln!(stdout(), "applied").unwrap();
 }

@@ -169,7 +169,9 @@ fn stage_row((at, stage): (usize, &StageDocument)) -> RolloutStage {
         None => ("not proved".to_owned(), Tone::Plain),
         Some(Gate::Open(why)) => (why.clone(), Tone::Good),
         Some(Gate::Shut(why)) => (why.clone(), Tone::Bad),
-        Some(Gate::Void(why)) => (why.clone(), Tone::Doubt),
+        Some(Gate::Void(why) | Gate::Unclear(why) | Gate::Suspect(why)) => {
+            (why.clone(), Tone::Doubt)
+        }
     };
     let drift = stage.proof.as_ref().and_then(|proof| proof.control_drift);
     RolloutStage {

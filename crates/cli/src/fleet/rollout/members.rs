@@ -30,6 +30,8 @@ pub(super) struct Members<'a> {
     pub(super) hosts: &'a [Host],
     pub(super) plan: &'a Plan,
     pub(super) request: &'a Request,
+    /// Id of the roll-out, the owner of the settings on every host.
+    pub(super) id: &'a str,
     /// Folder of results on this machine.
     pub(super) data: Option<PathBuf>,
     /// Each ends with this, and its host rolls back then unless it was confirmed.
@@ -173,18 +175,26 @@ impl Members<'_> {
         Ok(self.each(steps)?.into_iter().map(read).collect())
     }
 
+    fn owner(&self) -> String {
+        self.id.to_owned()
+    }
+
     fn within(&self) -> Duration {
         Duration::from_millis(self.request.within_ms)
     }
 
     fn extend(&self, hosts: &[usize]) -> Result<Answers, Failure> {
-        self.same(hosts, |_| Work::Extend { within_ms: self.request.within_ms })
+        self.same(hosts, |_| Work::Extend {
+            within_ms: self.request.within_ms,
+            owner: self.owner(),
+        })
     }
 
     /// Starts to apply on one host, and waits until its settings are changed.
     fn apply_on(&mut self, at: usize) -> Result<Answer, Failure> {
         let host = &self.hosts[at];
-        let work = Work::Apply { plan: self.plan_of(host), within_ms: self.request.within_ms };
+        let (plan, within_ms) = (self.plan_of(host), self.request.within_ms);
+        let work = Work::Apply { plan, within_ms, owner: self.owner() };
         // From this thread, with which the program would end.
         let mut running = match self.start(at, &work) {
             Ok(running) => running,
@@ -224,7 +234,7 @@ impl Members<'_> {
 
     /// Keeps the settings for good.
     pub(super) fn keep(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
-        self.same(hosts, |_| Work::Keep)
+        self.same(hosts, |_| Work::Keep { owner: self.owner() })
     }
 
     fn say(&self, what: &str, hosts: &[usize]) {
@@ -286,7 +296,7 @@ impl Hosts for Members<'_> {
         all.extend(answers(&of_control));
         let named: Vec<(String, Figure)> =
             of_stage.into_iter().map(|(at, figure)| (self.hosts[at].to_string(), figure)).collect();
-        let proof = proof::proof(named, &of_control, levels, self.request.wants_gain);
+        let proof = proof::proof(named, &of_control, levels, self.request.wants());
         Ok((all, proof))
     }
 
@@ -340,7 +350,7 @@ impl Hosts for Members<'_> {
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Failure> {
         self.say("confirming", hosts);
-        let answers = self.same(hosts, |_| Work::Confirm)?;
+        let answers = self.same(hosts, |_| Work::Confirm { owner: self.owner() })?;
         self.end_waiting(hosts);
         Ok(answers)
     }
@@ -350,7 +360,7 @@ impl Hosts for Members<'_> {
             return Ok(Vec::new());
         }
         self.say("rolling back", hosts);
-        let answers = self.same(hosts, |_| Work::RollBack)?;
+        let answers = self.same(hosts, |_| Work::RollBack { owner: self.owner() })?;
         self.end_waiting(hosts);
         Ok(answers)
     }

@@ -33,7 +33,9 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
         (None, id) => existing(&file, id.map_or("", String::as_str))?,
     };
     let header = ledger.header().clone();
-    let (hosts, plan, request) = request::read(&header)?;
+    let (hosts, plan, mut request) = request::read(&header)?;
+    // Also given to one that has paused.
+    request.accepts_inconclusive |= args.accept_inconclusive;
     let draw = request::draw(&header)?;
     let _lock = match hosts.iter().any(Host::is_local) {
         true => Some(ExclusiveLock::acquire_alone()?),
@@ -41,8 +43,14 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
     };
     console::say(&format!("roll-out {}", header.id));
     let data = context.data_dir.clone();
-    let mut members =
-        Members { hosts: &hosts, plan: &plan, request: &request, data, waiting: Vec::new() };
+    let mut members = Members {
+        hosts: &hosts,
+        plan: &plan,
+        request: &request,
+        id: &header.id,
+        data,
+        waiting: Vec::new(),
+    };
     let ended = conduct(args, &draw, &header.hosts, &mut members, &mut ledger)?;
     let document = Document::new(&header, &draw, &request.metric, &ledger.rows()?);
     if document.was_begun() {

@@ -1,6 +1,6 @@
 //! Proof of a stage from the outcomes of its hosts.
 
-use fleet::rollout::{Answer, Proof, gate};
+use fleet::rollout::{Answer, Proof, Wants, gate};
 use lab::WHOLE_PLAN;
 use model::pool::pool;
 use model::statistics::median;
@@ -50,7 +50,7 @@ pub(super) fn proof(
     stage: Vec<(String, Figure)>,
     control: &[(usize, Figure)],
     levels: &[Option<f64>],
-    wants_gain: bool,
+    wants: Wants,
 ) -> Proof {
     let untouched: Vec<(usize, &Outcome)> =
         control.iter().filter_map(|(at, figure)| Some((*at, figure.as_ref().ok()?))).collect();
@@ -69,7 +69,7 @@ pub(super) fn proof(
     let metric = pooled.judged.first().cloned().unwrap_or_default();
     let plan = pooled.arms.first_mut().and_then(|arm| arm.metrics.remove(&metric));
     Proof {
-        gate: gate(plan.as_ref(), wants_gain, (untouched.len(), odd)),
+        gate: gate(plan.as_ref(), wants, (untouched.len(), odd)),
         plan,
         control_count: control.len(),
         control_drift,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::rollout::{Draw, Header, Size};
+use fleet::rollout::{Draw, Header, Size, Wants};
 use host::tune::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub(crate) struct RolloutArgs {
     /// Refuse a plan that is not shown to be better, in stages of six hosts and more
     #[arg(long)]
     wants_gain: bool,
+    /// Let a plan through that is not shown to be worse, although it is not shown to be no worse either
+    #[arg(long, conflicts_with_all = ["wants_gain", "abort"])]
+    pub(super) accept_inconclusive: bool,
     /// Time for which a stage keeps the plan, unconfirmed and watched
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     hold: Duration,
@@ -68,12 +71,21 @@ pub(crate) struct RolloutArgs {
 pub(super) struct Request {
     pub(super) metric: String,
     pub(super) wants_gain: bool,
+    #[serde(default)]
+    pub(super) accepts_inconclusive: bool,
     pub(super) hold_ms: u64,
     pub(super) within_ms: u64,
     pub(super) ssh_options: Vec<String>,
     /// Folder of journals on this machine.
     pub(super) state: PathBuf,
     pub(super) arguments: Vec<String>,
+}
+
+impl Request {
+    pub(super) fn wants(&self) -> Wants {
+        let accepts_inconclusive = self.accepts_inconclusive;
+        Wants { gain: self.wants_gain, accepts_inconclusive }
+    }
 }
 
 /// Shortest time without contact: a host must be asked three times within it.
@@ -101,6 +113,7 @@ impl RolloutArgs {
         let request = Request {
             metric: self.metric.clone(),
             wants_gain: self.wants_gain,
+            accepts_inconclusive: self.accept_inconclusive,
             hold_ms: millis(self.hold),
             within_ms: millis(self.confirm_within),
             ssh_options: self.ssh_option.clone(),
