@@ -235,6 +235,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rung_of_any_ladder_tests_the_switch_that_it_adds() {
+        let arm = |name: &str, ids: &[&str]| {
+            Arm::variant(name, ids.iter().map(|&id| crate::SwitchId::named(id)).collect())
+        };
+        let own = |name: &str, ids: &[&str]| own_switch(&arm(name, ids)).map(str::to_owned);
+        assert_eq!(own("+pin", &["spin", "pin"]), Some("pin".into()));
+        assert_eq!(own("zc +pin", &["zc", "spin", "pin"]), Some("pin".into()));
+        assert_eq!(own("pin", &["pin"]), Some("pin".into()));
+        assert_eq!(own("spin+pin", &["spin", "pin"]), None);
+    }
+
+    #[test]
     fn a_long_list_of_failures_keeps_the_first_and_the_last() {
         let failures = |count: usize| (1..=count).map(|n| format!("error {n}")).collect();
         assert_eq!(shortened(failures(10)).len(), 10);

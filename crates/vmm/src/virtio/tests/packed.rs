@@ -182,7 +182,7 @@ fn received_frames_come_with_their_length_and_without_buffers_they_wait() {
 fn interrupts_and_notifications_follow_the_wishes_of_either_side() {
     for event_idx in [false, true] {
         let mut station = Station::started(event_idx);
-        let mut send = |station: &mut Station| {
+        let send = |station: &mut Station| {
             let (at, len) = station.fill(0, &frame(60));
             station.offer(TX, at, len, 0, 0);
             station.kick();
