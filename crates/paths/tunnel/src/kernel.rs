@@ -1,6 +1,8 @@
 //! The kernel's own forwarder: a bridge between the source's interface and a VXLAN device, with the
 //! obstacles that slow it down on a real host.
 
+use std::{fs, io};
+
 use host::net::{self, Hook, NetError, VxlanSpec};
 use host::netns::Netns;
 use host::tune::{ScopedSettings, cpus_to_mask};
@@ -64,6 +66,8 @@ impl KernelForwarder {
         // A partial set-up is removed with `forwarder`.
         let made = middle.netns.run(|| forwarder.build(lab, spec)).map_err(PathError::part)?;
         made.map_err(PathError::part)?;
+        let filtered = middle.netns.run(|| filter_bridged(spec.has_netfilter));
+        filtered.map_err(PathError::part)?.map_err(PathError::part)?;
         if spec.has_capture {
             let captures = middle.netns.run(|| {
                 [&middle.near_if, &middle.far_if].map(|end| PacketRx::open_deaf(end.ifindex))
@@ -110,6 +114,19 @@ impl KernelForwarder {
     }
 }
 
+/// Has bridged packets pass netfilter's hooks of IP, as a new namespace does, or not. Nothing to do without
+/// the kernel's bridge netfilter.
+fn filter_bridged(on: bool) -> io::Result<()> {
+    for family in ["iptables", "ip6tables", "arptables"] {
+        let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
+        match fs::write(path, if on { "1" } else { "0" }) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
 impl Drop for KernelForwarder {
     fn drop(&mut self) {
         let (links, has_table) = (std::mem::take(&mut self.links), self.has_table);
@@ -140,4 +157,25 @@ const PREFIX: u8 = 24;
 /// Tries the kernel's forwarder. Errors: the reason why it is not possible.
 pub(super) fn try_kernel(lab: &Triple, spec: &KernelSpec) -> Result<(), String> {
     KernelForwarder::new(lab, spec, None).map(drop).map_err(|e| host::text::chain(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bridged_packets_pass_the_hooks_of_ip_only_with_netfilter() {
+        let _alone = testkit::alone();
+        let lab = crate::topology::build().expect("a lab");
+        let obstacles = KernelSpec { has_netfilter: true, has_capture: false };
+        for (spec, expected) in [(KernelSpec::BEST, "0"), (obstacles, "1"), (KernelSpec::BEST, "0")] {
+            let _forwarder = KernelForwarder::new(&lab, &spec, None).expect("the kernel's forwarder");
+            let path = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+            let found = lab.middle.netns.run(|| fs::read_to_string(path)).expect("the namespace is there");
+            // Without the kernel's bridge netfilter there is no file.
+            if let Ok(found) = found {
+                assert_eq!(found.trim(), expected);
+            }
+        }
+    }
 }

@@ -22,7 +22,7 @@ model::switches! {
             source: "kernel documentation, networking/scaling.rst, RPS",
         },
         NoNetfilter {
-            effect: "no netfilter hook in the way; off, three empty chains each at output and postrouting",
+            effect: "no netfilter hook in the way, also of bridged packets; off, three empty chains each at output and postrouting",
             scope: Host,
             needs: "nftables in the kernel; no effect under bypass",
             source: "nft(8), hooks",
