@@ -58,6 +58,8 @@ fn another(row: &Row) -> String {
         ("channels", _) => "combined=1".into(),
         ("rings", _) => "rx=128 tx=128".into(),
         ("coalescing", _) => "rx-usecs=50".into(),
+        ("rss-table", _) => "0x3,1".into(),
+        ("rss-fields", fields) => fields.replace("sdfn", "sd"),
         ("qdisc", _) => "pfifo:321".into(),
         ("huge-pages" | "huge-pages-defrag", "madvise") => "never".into(),
         ("huge-pages" | "huge-pages-defrag", _) => "madvise".into(),
