@@ -218,7 +218,7 @@ mod tests {
         state.write(numbers(200)).unwrap();
         let at = state.block * BLOCK_BYTES as u64;
         for cut in 0..90 {
-            state.file.write_all_at(&[b'9'], at + cut).unwrap();
+            state.file.write_all_at(b"9", at + cut).unwrap();
             let found = state.read(state.block);
             assert!(found.is_none_or(|found| found.numbers == numbers(200)), "byte {cut}");
         }
