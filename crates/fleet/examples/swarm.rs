@@ -1,7 +1,7 @@
 //! Load of many agents on one broker and one database, which it starts itself on this machine.
 //!
 //! ```sh
-//! ulimit -n 65536; cargo run --release -p wirepath-fleet --example swarm -- 10000
+//! ulimit -n 20000; cargo run --release -p wirepath-fleet --example swarm -- 10000
 //! ```
 //!
 //! Each agent is a connection with its own key that does at the broker what `wirepath fleet agent` does: a sign of
