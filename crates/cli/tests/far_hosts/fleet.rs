@@ -79,7 +79,7 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_un
         let file = "/proc/sys/net/ipv4/ip_early_demux";
         succeed(enter(&sshd.spaces.far, &["cat", file])).trim().to_owned()
     };
-    let near = Running::start(begin_with(&["--hold", "1h", "--confirm-within", "10s"]));
+    let near = Running::start(begin_with(&["--hold", "1h", "--confirm-within", "30s"]));
     let has_plan = || value() == "0" && near.stderr().contains("holding");
     assert!(until(LONG * 2, has_plan), "{}", near.stderr());
     let is_silent = || {
