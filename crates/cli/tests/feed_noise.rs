@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{LONG, Running, Spaces, all_text, fail, json, wirepath};
+use common::{Data, LONG, Running, Spaces, all_text, fail, json, wirepath};
 use serde_json::Value;
 
 fn sum(causes: &Value) -> u64 {
@@ -36,6 +36,9 @@ fn every_datagram_over_the_limit_is_explained_or_counted() {
     let listen = ["feed", "listen", "--group", GROUP, "-i", "vb", "--json", "--late", "1ns"];
     let mut listener = Running::start(spaces.far(&listen));
     listener.await_stderr("Ctrl-C ends");
+    let data = Data::new();
+    let said = fail(data.wirepath(&["prove", "fake", "--time", "1s"]), 1);
+    assert!(said.contains("`feed listen --late`"), "{said}");
     // More in a second than can be explained.
     let session = ["--synthetic", "--rate", "4000", "-c", "4000", "--json"];
     let replay = [&["feed", "replay", "--to", GROUP, "-i", "va"], &session[..]].concat();

@@ -31,8 +31,8 @@ pub enum Conflict {
     )]
     Measuring,
     #[error(
-        "cannot measure while a `wirepath explain` runs on this machine: tracing would distort the \
-         figures; wait for it, or stop it"
+        "cannot measure while `wirepath explain`, `feed noise` or `feed listen --late` runs on this machine: \
+         tracing would distort the figures; wait for it, or stop it"
     )]
     Tracing,
     #[error(

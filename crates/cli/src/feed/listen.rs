@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use host::exclusive::{Activity, ExclusiveLock};
 use host::interruptions::{RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
@@ -124,9 +125,8 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
     let _stamping = hold_stamps(plan.tuning.stamps, &groups)?;
     let page = args.report.as_deref().map(PageFile::create).transpose()?;
     let metrics = args.metrics.map(Metrics::open).transpose()?;
-    let open_trace = |_| Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why));
-    let trace = args.late.map(open_trace).transpose()?;
-    let trace = trace.as_ref();
+    let tracing = args.late.map(|_| open_trace()).transpose()?;
+    let trace = tracing.as_ref().map(|(_, trace)| trace);
     let listener = Listener::open(plan).map_err(failed)?;
     for group in &groups {
         let from = group.source.map_or(String::new(), |source| format!(" from {source}"));
@@ -199,6 +199,14 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Traces interruptions, and keeps experiments away until the lock drops.
+fn open_trace() -> Result<(ExclusiveLock, Trace), Failure> {
+    let lock = ExclusiveLock::acquire(Activity::Tracing)
+        .map_err(|conflict| Failure::failed(conflict.to_string()))?;
+    let trace = Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why))?;
+    Ok((lock, trace))
 }
 
 fn listed(groups: &[Group]) -> String {
