@@ -65,6 +65,21 @@ need_nats_server() {
         echo "Cannot build nats-server: tests of a fleet over servers will be skipped." >&2
 }
 
+PERFETTO=0.59.1
+
+# Installs the Python package with Perfetto's schema into target/tools, once. Its trace_processor is not part
+# of it: that is downloaded when it is first used, which no test does.
+need_perfetto() {
+    local folder=$PWD/target/tools/perfetto
+    [ ! -d "$folder/perfetto" ] || return 0
+    python3 -m pip --version >/dev/null 2>&1 || need_packages python3-pip
+    python3 -m pip install --quiet --root-user-action ignore --disable-pip-version-check \
+        --target "$folder" "perfetto==$PERFETTO" >&2 || {
+        rm -rf "$folder"
+        echo "Cannot install Perfetto's schema: traces of explain will not be read." >&2
+    }
+}
+
 # Checks that cargo runs with the toolchain of rust-toolchain.toml.
 need_cargo() {
     # Rust may have been installed after this shell was started.

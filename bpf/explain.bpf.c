@@ -53,6 +53,8 @@ struct config {
 	__u32 service; /* 0: packets of all sockets; else by which property of the socket */
 	__u32 port;
 	__u64 cgroup_id;
+	__u32 slices; /* report each time on its own too */
+	__u32 pad;
 };
 
 struct slot {
@@ -100,7 +102,19 @@ struct here {
 	/* Datagrams, put into sockets and read. */
 	__u64 put;
 	__u64 taken;
+	__u64 slices_lost; /* found the ring full */
 };
+
+/* The time of one packet in one stage. Stages of a packet follow each other without a gap. */
+struct slice {
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u32 stage; /* as in `stages` */
+	__u32 cpu; /* where it ended */
+};
+
+/* Unused: lets the type information of this file have the type. */
+struct slice layout SEC(".data.layout") = {};
 
 struct drop {
 	__u64 location;
@@ -134,6 +148,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct here);
 } heres SEC(".maps");
+
+/* Sized to a page unless slices are reported. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} slices SEC(".maps");
 
 /* In the socket itself, and gone with it. */
 struct {
@@ -232,6 +252,26 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (power - 2) * 8 + ((value >> (power - 3)) & 7);
 }
 
+static __always_inline void report(__u32 stage, __u64 begin_ns, __u64 end_ns)
+{
+	struct slice *slice = bpf_ringbuf_reserve(&slices, sizeof(*slice), 0);
+	struct here *here;
+	__u32 zero = 0;
+
+	if (!slice) {
+		here = bpf_map_lookup_elem(&heres, &zero);
+		if (here)
+			__sync_fetch_and_add(&here->slices_lost, 1);
+		return;
+	}
+	slice->begin_ns = begin_ns;
+	slice->end_ns = end_ns;
+	slice->stage = stage;
+	slice->cpu = bpf_get_smp_processor_id();
+	/* The reader polls. */
+	bpf_ringbuf_submit(slice, BPF_RB_NO_WAKEUP);
+}
+
 /* Counts; and adds the time from `from_ns`, unless that is 0, to `now`, or else until now. */
 static __always_inline __u64 add_until(__u32 from, __u32 to, __u64 from_ns, __u64 now)
 {
@@ -252,6 +292,8 @@ static __always_inline __u64 add_until(__u32 from, __u32 to, __u64 from_ns, __u6
 	if (ns > stage->max_ns)
 		stage->max_ns = ns;
 	stage->buckets[bucket_of(ns) & (BUCKETS - 1)]++;
+	if (config.slices)
+		report(at, from_ns, now);
 	return now;
 }
 

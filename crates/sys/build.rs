@@ -99,9 +99,9 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
 }
 
 /// Structs that programs share with `src/bpf`: constants, global variables, keys and values of maps.
-const SHARED: [&str; 15] = [
+const SHARED: [&str; 16] = [
     "config", "fault", "scope", "counts", "delays", "run", "stage", "here", "drop", "control",
-    "header", "ends", "segment", "station", "interval",
+    "header", "ends", "segment", "station", "interval", "slice",
 ];
 
 /// Definitions of the shared structs in a skeleton, with conversions from and to bytes.

@@ -43,9 +43,7 @@ impl Metrics {
             || done.load(Ordering::Relaxed),
             privileges::confine_pages,
             move |request| match request.path.as_str() {
-                "/metrics" => {
-                    Answer::of("text/plain; version=0.0.4; charset=utf-8", text().into_bytes())
-                }
+                "/metrics" => Answer::of(report::metrics::CONTENT_TYPE, text().into_bytes()),
                 _ => Answer::not_found("only /metrics\n"),
             },
         );

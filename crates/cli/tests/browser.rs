@@ -11,25 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cdp::Browser;
-use common::{Data, LONG, Running, is_installed, succeed, until};
+use common::{Data, LONG, QUICK, Running, is_installed, succeed, until};
 
 use crate::served::Served;
 
 #[path = "common/served.rs"]
 mod served;
-
-/// A run of the simulated path that ends by itself soon.
-const QUICK: [&str; 9] = [
-    "prove",
-    "fake",
-    "--arms",
-    "fast,harmful,absent",
-    "--max-blocks",
-    "8",
-    "--trial",
-    "5ms",
-    "--json",
-];
 
 /// axe-core as `./test` fetches it by npm; without it contrast and labels are not checked.
 fn axe() -> Option<PathBuf> {

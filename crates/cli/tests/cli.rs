@@ -7,12 +7,8 @@ use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use common::{Data, LONG, Running, all_text, fail, json, run, succeed, until, wirepath};
+use common::{Data, LONG, QUICK, Running, all_text, fail, json, run, succeed, until, wirepath};
 use serde_json::Value;
-
-/// A short run of the simulated path.
-const QUICK: [&str; 8] =
-    ["prove", "fake", "--arms", "fast,harmful,absent", "--max-blocks", "8", "--trial", "5ms"];
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -73,7 +74,8 @@ fn received(receiver: Running) -> u64 {
 fn stages_count_what_was_sent_and_read() {
     let spaces = Spaces::new();
     let receiver = receiver(&spaces, 9000, &[]);
-    let explain = explain(&spaces, &[]);
+    let data = Data::new();
+    let explain = explain(&spaces, &["--perfetto", &data.file("trace")]);
     send(&spaces, "9000", "30000", &[]);
     // Datagrams left in the socket are read before the check.
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -97,6 +99,54 @@ fn stages_count_what_was_sent_and_read() {
     assert!(doc["stages"][0]["p50_ns"].as_f64() > Some(0.0), "{doc:#}");
     let samples = doc["places"].as_array().expect("a list");
     assert!(samples.iter().any(|row| row["count"].as_u64() > Some(0)), "{doc:#}");
+    assert_slices_are_those_of(&doc, &data.file("trace"));
+}
+
+/// Prints the number of slices by name, after a check of the tracks and clocks. The reader is Perfetto's own
+/// package, with its own schema.
+const READ_TRACE: &str = r#"
+import collections, json, sys
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+trace = Trace()
+trace.ParseFromString(open(sys.argv[1], "rb").read())
+clocks = [c.clock_id for p in trace.packet for c in p.clock_snapshot.clocks]
+assert clocks == [3, 6, 1], clocks
+tracks = {p.track_descriptor.uuid: p.track_descriptor.name for p in trace.packet if p.HasField("track_descriptor")}
+counts, at, is_open = collections.Counter(), collections.Counter(), collections.Counter()
+for packet in trace.packet:
+    if not packet.HasField("track_event"):
+        continue
+    event = packet.track_event
+    begins = event.type == TrackEvent.TYPE_SLICE_BEGIN
+    assert begins or event.type == TrackEvent.TYPE_SLICE_END, event
+    assert event.track_uuid in tracks and packet.timestamp_clock_id == 3, packet
+    assert is_open[event.track_uuid] == (not begins), "slices of a track do not overlap"
+    assert packet.timestamp >= at[event.track_uuid], "a track goes on"
+    at[event.track_uuid], is_open[event.track_uuid] = packet.timestamp, begins
+    if begins:
+        counts[event.name] += 1
+        assert (tracks[event.track_uuid] != "packets") == event.name.startswith("of that: waking"), event
+assert not any(is_open.values())
+print(json.dumps(counts))
+"#;
+
+/// As many slices of each stage as packets were timed there.
+fn assert_slices_are_those_of(doc: &Value, trace: &str) {
+    let mut timed = BTreeMap::new();
+    for row in doc["stages"].as_array().expect("a list") {
+        let name = row["name"].as_str().expect("a name").to_owned();
+        *timed.entry(name).or_insert(0) += row["timed_count"].as_u64().expect("a count");
+    }
+    timed.retain(|_, count| *count > 0);
+    assert!(timed.len() >= 3, "{doc:#}");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/perfetto");
+    if !package.is_dir() {
+        return testkit::skip("perfetto", "not installed; ./test installs it");
+    }
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", package).args(["-c", READ_TRACE, trace]);
+    let counts: BTreeMap<String, u64> = serde_json::from_str(&succeed(command)).expect("counts");
+    assert_eq!(counts, timed, "{doc:#}");
 }
 
 /// Datagrams that were read in the namespace of a process.
@@ -155,7 +205,9 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     let in_socket = ("sk_data_ready", "sock_recv_length");
 
     // By process, whose namespace is found.
-    let explain = start(&["--pid", &stopped.pid().to_string()]);
+    let data = Data::new();
+    let trace = data.file("trace");
+    let explain = start(&["--pid", &stopped.pid().to_string(), "--perfetto", &trace]);
     send_all("100");
     let held = Instant::now();
     thread::sleep(Duration::from_millis(500));
@@ -177,6 +229,8 @@ fn only_the_packets_of_one_service_are_traced_and_a_stopped_reader_shows() {
     assert_eq!((&doc["evicted_count"], &doc["unread_count"]), (&0.into(), &0.into()), "{doc:#}");
     assert_eq!(drops(&doc, "NO_SOCKET"), 0, "of another port: {doc:#}");
     assert!(doc["cost"]["ns_per_packet"].is_f64() || doc["cost"]["packets_count"] == 0, "{doc:#}");
+
+    assert_slices_are_those_of(&doc, &trace);
 
     // The other one is not held up by it.
     let begun = Instant::now();
@@ -373,6 +427,8 @@ fn untraceable_interfaces_and_namespaces_are_named_in_the_error() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(run(of(&["--port", "9", "--pid", "1"])).status.code(), Some(2));
+    let text = fail(of(&["--perfetto", "/no/such/trace", "-d", "1s"]), 1);
+    assert!(text.contains("cannot create /no/such/trace"), "{text}");
     let text = fail(of(&["--live", "--json"]), 2);
     assert!(text.contains("--live"), "{text}");
     assert_eq!(run(of(&["--duty", "0"])).status.code(), Some(2));

@@ -155,7 +155,7 @@ fn hosts_roll_back_by_themselves_when_the_process_is_killed_and_another_goes_on(
     by_hand(&["rollback"]);
     assert_eq!(fleet.values(), ["1"; 2]);
     // A setting that another process changes while it is held.
-    let limits = ["--stages", "1", "--hold", "1h", "--confirm-within", "10s"];
+    let limits = ["--stages", "1", "--hold", "1h", "--confirm-within", "20s"];
     let third = Running::start(fleet.rollout(&limits));
     assert!(until(LONG * 2, has_plan), "{}", third.stderr());
     succeed(enter(&fleet.star.names[canary], &["sh", "-c", &format!("echo 1 > {SETTING}")]));

@@ -120,7 +120,7 @@ impl XdpEngine {
                     source,
                 })?
                 .into_iter();
-        let had_carrier = sys::socket::has_carrier(local.ifindex) == Some(true);
+        let had_carrier = sys::ethtool::has_carrier(local.ifindex) == Some(true);
         let open_filter = || Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local));
         let mut filter = role.receives().then(open_filter).transpose()?;
         let first_queue = queues.start;
@@ -290,7 +290,7 @@ pub(crate) fn take_stamp(front: &mut [u8], tai_offset_ns: i64) -> Option<u64> {
 /// igb takes 3 s. Frames sent before are lost.
 fn wait_for_carrier(local: &Local, most: Duration) -> Result<(), IoError> {
     let begun = Instant::now();
-    while sys::socket::has_carrier(local.ifindex) == Some(false) {
+    while sys::ethtool::has_carrier(local.ifindex) == Some(false) {
         if begun.elapsed() > most {
             let waited_ms = most.as_millis() as u64;
             return Err(IoError::NoCarrier { ifname: local.ifname.clone(), waited_ms });

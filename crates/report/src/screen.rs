@@ -163,12 +163,6 @@ impl Screen {
         }
     }
 
-    /// Writes `label` and `text` on one line that is neither wrapped nor cut, for commands that are
-    /// copied.
-    pub fn verbatim(&mut self, label: &str, text: &str) {
-        self.out.push_str(&format!("{}{}\n", self.safe(label), self.safe(text)));
-    }
-
     /// Writes `subject: text`, indented by two, with the subject in the tone's colour.
     pub fn item(&mut self, subject: &str, text: &str, tone: Tone) {
         let subject = self.safe(subject);

@@ -11,6 +11,7 @@ pub mod capability;
 pub mod child;
 pub mod clock;
 pub mod epoll;
+pub mod ethtool;
 pub mod hardware_stamps;
 pub mod jail;
 pub mod keeper;

@@ -139,21 +139,6 @@ pub fn is_up(ifindex: u32) -> Option<bool> {
     (rc == 0).then_some(i32::from(flags) & libc::IFF_UP != 0)
 }
 
-/// True if the driver of an interface that is up reports a link; `None` if it does not say, or if the
-/// calling thread's network namespace has no interface of that index.
-///
-/// Unlike IFF_RUNNING it is the state of this moment. Source: linux/ethtool.h, ETHTOOL_GLINK.
-pub fn has_carrier(ifindex: u32) -> Option<bool> {
-    const SIOCETHTOOL: u32 = 0x8946;
-    const ETHTOOL_GLINK: u32 = 10;
-    let (fd, mut request) = interface_request(ifindex)?;
-    let mut value = [ETHTOOL_GLINK, 0];
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: the request names an interface and leads to an ethtool_value; both outlive the call.
-    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-    (rc == 0).then_some(value[1] != 0)
-}
-
 /// A socket for requests, and one that names an interface of this namespace.
 pub(crate) fn interface_request(ifindex: u32) -> Option<(OwnedFd, libc::ifreq)> {
     let fd = open(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;

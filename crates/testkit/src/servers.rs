@@ -53,6 +53,14 @@ impl Broker {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// Its process.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").pid()
+    }
+
     /// Kills it with SIGKILL; its store stays.
     pub fn kill(&mut self) {
         self.child = None;

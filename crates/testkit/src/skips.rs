@@ -63,6 +63,8 @@ pub const NEEDS: &[&str] = &[
     "cgroup",
     "kvm",
     "linux-guest",
+    // Python package with Perfetto's schema, which ./test installs.
+    "perfetto",
     // The firmware of `guest-x86/`.
     "nettest",
     "netns",

@@ -344,12 +344,8 @@ fn rewrite_located(
 
 /// Turns a received ping into its reply in one pass: [`rewrite_probe`], then [`swap_for_echo`].
 /// On an error the frame is unchanged.
-pub fn answer_probe(frame: &mut [u8], kind: probe::Kind, reply: u32) -> Result<(), FrameError> {
-    answer_probe_of_head(frame, frame.len(), kind, reply)
-}
-
-/// As [`answer_probe`] for a frame of `frame_bytes` of which only the first bytes are contiguous; the
-/// headers must be among them.
+///
+/// - `head`: the first bytes of a frame of `frame_bytes`; the headers must be among them.
 ///
 /// The payload is not at hand to complete a checksum from it. With IPv4 it becomes none; with IPv6, which
 /// requires one, that of zeros behind the bytes at hand, as the probe's engines send them.

@@ -2,6 +2,7 @@
 
 mod diff;
 mod metrics;
+mod perfetto;
 mod text;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use crate::shared_args::parse_duration;
 use crate::{console, privileges, signals};
 use diff::{Changes, Observation};
 use metrics::Shown;
+use perfetto::TraceFile;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -62,6 +64,9 @@ pub(crate) struct ExplainArgs {
     /// Compare with an earlier document of `explain --json`
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     diff: Option<PathBuf>,
+    /// Write a trace for Perfetto: a slice per timed packet and stage
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
 }
 
 /// Duration without `-d`.
@@ -127,11 +132,13 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         duty: f64::from(args.duty) / 100.0,
         timed_one_in: args.timed_one_in,
         samples_per_second: args.samples,
+        slices: args.perfetto.is_some(),
     };
     let earlier = args.diff.as_deref().map(Observation::read).transpose()?;
     let _lock = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
     let server = metrics::open(args.metrics)?;
+    let trace = args.perfetto.as_deref().map(TraceFile::create).transpose()?;
     let mut observer = Observer::new(&spec)?;
     observer.start()?;
     // Programs are attached again in each period, and the kernel counts their CPU time.
@@ -145,8 +152,10 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
     let observed = metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
-    let summary = observer.summary()?;
-    drop(observer);
+    let (summary, slices) = observer.finish()?;
+    if let Some(trace) = trace {
+        console::say(&trace.write(&slices)?);
+    }
     let changes = earlier.map(|earlier| Changes::since(&earlier, &summary));
     match (context.json, args.live) {
         (true, _) => console::json(&Document::new(summary, changes))?,

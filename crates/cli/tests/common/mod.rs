@@ -28,6 +28,10 @@ pub(crate) use spaces::{FAR_IP, NEAR_IP, Spaces, arrived_of_50, enter, tunnel_co
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use testkit::{LONG, is_installed, until};
 
+/// A run of the simulated path that ends by itself soon.
+pub(crate) const QUICK: [&str; 8] =
+    ["prove", "fake", "--arms", "fast,harmful,absent", "--max-blocks", "8", "--trial", "5ms"];
+
 /// The program with nothing of the user's settings.
 pub(crate) fn wirepath(args: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_wirepath")), args)

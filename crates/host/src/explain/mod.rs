@@ -9,6 +9,7 @@
 
 mod functions;
 mod service;
+mod slices;
 mod stage_trace;
 mod stages;
 mod symbols;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use functions::{FunctionRow, PlaceRow};
 pub use service::{Service, ServiceError};
+pub use slices::{SLICES_MAX, Slice, Slices};
 pub use stage_trace::{
     DRIVER_TO_SOCKET, SOCKET_TO_READ, StageLatencies, StageTrace, StageTraceError,
 };
@@ -43,6 +45,8 @@ pub struct Spec {
     pub timed_one_in: u32,
     /// Samples of each CPU per second; 0 for none.
     pub samples_per_second: u32,
+    /// Keep the times of single packets, for [`Observer::finish`].
+    pub slices: bool,
 }
 
 /// Time between the starts of two windows.
@@ -107,6 +111,7 @@ pub struct Observer {
     symbols: Symbols,
     followed: Duration,
     counted: Cost,
+    slices: Slices,
     /// In addition to those of `explain`.
     missing: Vec<String>,
 }
@@ -125,7 +130,13 @@ impl Observer {
         }
         let service = spec.service.clone();
         let by = service.as_ref().map(Service::by);
-        let explain = Explain::load(&spec.scopes, by, spec.timed_one_in, spec.samples_per_second)?;
+        let explain = Explain::load(
+            &spec.scopes,
+            by,
+            spec.timed_one_in,
+            spec.samples_per_second,
+            spec.slices,
+        )?;
         if let Some(service) = &service {
             explain.add_sockets(service.inodes(), service.ports())?;
         }
@@ -142,6 +153,7 @@ impl Observer {
             symbols,
             followed,
             counted: Cost::default(),
+            slices: Slices::default(),
             missing,
         })
     }
@@ -168,14 +180,14 @@ impl Observer {
         self.explain.start()?;
         let begun = Instant::now();
         self.count_cost(window.mul_f64(COUNTED_SHARE), &stop)?;
-        wait(window.saturating_sub(begun.elapsed()), &stop);
+        self.wait(window.saturating_sub(begun.elapsed()), &stop);
         // At full duty, the next window continues this one.
         if self.duty < 1.0 {
             self.explain.stop();
         }
         self.followed += begun.elapsed();
         if self.duty < 1.0 {
-            wait(period.saturating_sub(begun.elapsed()), &stop);
+            self.wait(period.saturating_sub(begun.elapsed()), &stop);
         }
         Ok(())
     }
@@ -195,7 +207,7 @@ impl Observer {
         let empty = self.explain.attach_empty()?;
         let packets_before = packets_of(&self.explain.seen()?);
         let before = self.explain.run_time()?;
-        wait(time, stop);
+        self.wait(time, stop);
         let after = self.explain.run_time()?;
         let packets = packets_of(&self.explain.seen()?) - packets_before;
         drop((empty, counting));
@@ -204,6 +216,31 @@ impl Observer {
         self.counted.ns += without_counting_ns(all, empty);
         self.counted.runs_count += all.count;
         Ok(())
+    }
+
+    /// Waits in short sleeps, so that an interruption takes effect quickly and no slice is lost.
+    fn wait(&mut self, time: Duration, stop: &impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !stop() {
+            self.slices.take_from(&mut self.explain);
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Ends the observation, and returns its results with the times of single packets; these are none
+    /// unless [`Spec::slices`] asked for them.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn finish(mut self) -> Result<(Summary, Slices), BpfError> {
+        self.explain.stop();
+        self.slices.take_from(&mut self.explain);
+        self.slices.lost_count += self.explain.seen()?.slices_lost_count;
+        Ok((self.summary()?, self.slices))
     }
 
     /// Returns the results so far.
@@ -239,16 +276,4 @@ fn without_counting_ns(all: Runs, empty: Runs) -> u64 {
 fn packets_of(seen: &Seen) -> u64 {
     let began = seen.stages.iter().filter(|((from, _), _)| *from == Point::Nowhere);
     began.map(|(_, stage)| stage.count).sum()
-}
-
-/// Waits in short sleeps, so that an interruption takes effect quickly.
-fn wait(time: Duration, stop: &impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !stop() {
-        let left = time.saturating_sub(begun.elapsed());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
 }

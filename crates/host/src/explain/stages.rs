@@ -1,6 +1,6 @@
 //! Names and statistics of stages and drops.
 
-use sys::bpf::explain::{Point, Seen, Stage, bucket_ns, drop_reasons};
+use sys::bpf::explain::{Point, Seen, Stage, WAKE_UP, bucket_ns, drop_reasons};
 
 use super::symbols::Symbols;
 
@@ -59,7 +59,7 @@ fn point_name(point: Point) -> &'static str {
     }
 }
 
-fn stage_name(from: Point, to: Point) -> &'static str {
+pub(super) fn stage_name(from: Point, to: Point) -> &'static str {
     use Point::{Consumed, Dropped, InBacklog, InGro, Queued, Read, Ready, Received, ToDriver};
     match (from, to) {
         (Queued, ToDriver) => "queueing discipline",
@@ -76,6 +76,7 @@ fn stage_name(from: Point, to: Point) -> &'static str {
         (Received, Ready) => "IP, UDP or TCP, into the socket",
         (Received, Consumed) => "protocols, done with there",
         (Ready, Read) => "in the socket, until it is read",
+        WAKE_UP => "of that: waking a reader that slept",
         (_, Dropped) => "until dropped",
         (_, Consumed) => "until done with",
         _ => "other",
@@ -143,7 +144,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<StageRow> {
         .collect();
     let wake_up = seen.wake_up.as_ref();
     rows.extend(wake_up.map(|stage| {
-        row("of that: waking a reader that slept", "sk_data_ready", "sched_switch", stage)
+        row(stage_name(WAKE_UP.0, WAKE_UP.1), "sk_data_ready", "sched_switch", stage)
     }));
     rows
 }

@@ -43,6 +43,10 @@ pub enum Ethtool {
     Rings,
     Coalescing,
     Channels,
+    /// Table of receive queues.
+    Table,
+    /// Fields of a packet that the device hashes.
+    HashFields,
 }
 
 impl Ethtool {
@@ -53,6 +57,8 @@ impl Ethtool {
             Ethtool::Rings => "-G",
             Ethtool::Coalescing => "-C",
             Ethtool::Channels => "-L",
+            Ethtool::Table => "-X",
+            Ethtool::HashFields => "-N",
         }
     }
 

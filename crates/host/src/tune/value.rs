@@ -72,6 +72,8 @@ pub enum Format {
     Word(&'static [&'static str]),
     /// `name=value` pairs of these names, separated by blanks; names left out are not changed.
     Pairs(&'static [&'static str]),
+    /// Receive queues in the order of a table that repeats them: `0,1`, or `0x64,1x64` for 64 of each.
+    Queues,
 }
 
 impl Format {
@@ -99,6 +101,7 @@ impl Format {
                 let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
                 (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
             }
+            Format::Queues => queues(text).map(|pattern| queues_text(&pattern)),
             Format::Pairs(names) => {
                 let mut found = pairs(text)?;
                 let is_known = found.iter().all(|(name, _)| names.contains(name));
@@ -136,6 +139,7 @@ impl Format {
             Format::Word([]) => "a word".to_owned(),
             Format::Word(words) => format!("one of {}", words.join(", ")),
             Format::Pairs(names) => format!("name=value of {}", names.join(", ")),
+            Format::Queues => "queues, such as 0,1,2 or 0x64,1x64".to_owned(),
         }
     }
 }
@@ -147,6 +151,43 @@ pub(super) fn pairs(text: &str) -> Option<Vec<(&str, &str)>> {
             word.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
         })
         .collect()
+}
+
+/// Queues of a pattern, one an entry; `None` if it is empty, longer than any table, or invalid.
+pub(super) fn queues(text: &str) -> Option<Vec<u32>> {
+    const ENTRIES_MAX: usize = 1 << 16;
+    let number = |text: &str| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|_| is_plain)
+    };
+    let mut pattern = Vec::new();
+    for part in text.split(',') {
+        let (queue, count) = part.split_once('x').unwrap_or((part, "1"));
+        let (queue, count) = (number(queue)?, number(count)? as usize);
+        if count == 0 || pattern.len() + count > ENTRIES_MAX {
+            return None;
+        }
+        pattern.extend(std::iter::repeat_n(queue, count));
+    }
+    // The shortest one that repeats to the same table.
+    let divides = |len: &usize| pattern.len() % len == 0;
+    pattern.truncate((1..).filter(divides).find(|len| repeats(&pattern, *len))?);
+    Some(pattern)
+}
+
+/// The shortest pattern whose repetition is the table, as text.
+pub(super) fn queues_text(table: &[u32]) -> String {
+    let len = (1..=table.len()).find(|len| repeats(table, *len)).unwrap_or(0);
+    let runs = table[..len].chunk_by(|a, b| a == b).map(|run| match run.len() {
+        1 => run[0].to_string(),
+        count => format!("{}x{count}", run[0]),
+    });
+    runs.collect::<Vec<_>>().join(",")
+}
+
+/// True if the table is its first `len` entries, over and over.
+fn repeats(table: &[u32], len: usize) -> bool {
+    table[len..].iter().zip(table).all(|(later, earlier)| later == earlier)
 }
 
 /// Words of a mask, highest first, without leading zeros (at least one word).
@@ -229,6 +270,23 @@ mod tests {
         assert_eq!(list_to_cpus(""), Some(vec![]));
         for bad in ["2-1", "a", "0-99999999", "1-2-3"] {
             assert_eq!(list_to_cpus(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_queues_is_its_shortest_pattern() {
+        let spread: Vec<u32> = (0..128).map(|entry| entry % 3).collect();
+        assert_eq!(queues_text(&spread), "0,1,2");
+        let halves = [vec![0; 64], vec![1; 64]].concat();
+        assert_eq!(queues_text(&halves), "0x64,1x64");
+        assert_eq!(queues("0x64,1x64"), Some(halves));
+        assert_eq!((queues_text(&[5; 40]), queues_text(&[])), ("5".to_owned(), String::new()));
+        let format = Format::Queues;
+        for (text, canonical) in [("0,1,0,1", "0,1"), ("3x4", "3"), ("0,0,1", "0x2,1")] {
+            assert_eq!(format.canonical(text).as_deref(), Some(canonical), "{text}");
+        }
+        for bad in ["", ",", "0,", "0x0", "x1", "0x99999", "-1", "+1", "0x1x1", "a"] {
+            assert_eq!(format.canonical(bad), None, "{bad}");
         }
     }
 

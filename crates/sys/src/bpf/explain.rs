@@ -10,12 +10,14 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
+use super::interruptions::RING_BYTES_MIN;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types, write_single};
+use super::slices::{SliceRing, TimedStage};
 use super::tracing::{EmptyRuns, RunTime, Tracepoints};
 use crate::capability::Capability;
 use crate::perf::SoftwareEvent;
 
-mod types {
+pub(super) mod types {
     super::shared_types!("explain");
 }
 
@@ -23,7 +25,9 @@ mod types {
 pub const SCOPES_MAX: usize = 16;
 /// Buckets of a histogram: eight to a power of two.
 pub const BUCKETS: usize = 256;
-const POINTS: usize = 16;
+pub(super) const POINTS: usize = 16;
+/// Ring buffer of the slices: 40 bytes each, read every 50 ms.
+const SLICES_BYTES: u32 = 1 << 22;
 
 /// Tracepoint at which a packet was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +52,7 @@ pub enum Point {
 
 impl Point {
     /// As numbered in `explain.bpf.c`.
-    const ALL: [Point; 10] = [
+    pub(super) const ALL: [Point; 10] = [
         Point::Nowhere,
         Point::Queued,
         Point::ToDriver,
@@ -109,7 +113,7 @@ pub struct Stage {
 }
 
 /// Key of wake-ups among the stages: no packet goes from one drop to another.
-const WAKE_UP: (Point, Point) = (Point::Dropped, Point::Dropped);
+pub const WAKE_UP: (Point, Point) = (Point::Dropped, Point::Dropped);
 /// Key of reads without arrival: no packet goes from one read to another.
 const READ_UNSEEN: (Point, Point) = (Point::Read, Point::Read);
 
@@ -127,6 +131,8 @@ pub struct Seen {
     pub evicted_count: u64,
     /// Datagrams that were put into sockets and not read while packets were traced.
     pub unread_count: u64,
+    /// Slices that found the ring buffer full.
+    pub slices_lost_count: u64,
     /// Drops by reason and address of the dropping code.
     pub drops: BTreeMap<(u32, u64), u64>,
     /// Samples of the CPUs by kernel call chain, innermost first; empty in user space.
@@ -161,6 +167,7 @@ pub struct Explain {
     missing: Vec<String>,
     tracepoints: Tracepoints,
     samples_per_second: u32,
+    slices: Option<SliceRing>,
     loaded: Loaded,
 }
 
@@ -172,6 +179,7 @@ impl Explain {
     /// - `samples_per_second`: samples of each CPU; 0 disables sampling.
     /// - `service`: only packets of these sockets, which must be in a namespace of `scopes`, from the
     ///   driver that receives them to the read.
+    /// - `slices`: each time that is added to a stage is also reported by [`Self::drain`].
     ///
     /// # Errors
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Invalid`] for more
@@ -182,6 +190,7 @@ impl Explain {
         service: Option<ServiceBy>,
         timed_one_in: u32,
         samples_per_second: u32,
+        slices: bool,
     ) -> Result<Self, BpfError> {
         if scopes.len() > SCOPES_MAX {
             return Err(BpfError::Invalid {
@@ -196,6 +205,8 @@ impl Explain {
             timed_one_in: timed_one_in.max(1),
             scopes_count: scopes.len() as u32,
             scopes: [types::scope { netns: 0, ifindex: 0 }; SCOPES_MAX],
+            slices: slices.into(),
+            pad: 0,
         };
         for (to, scope) in config.scopes.iter_mut().zip(scopes) {
             *to = types::scope { netns: scope.netns, ifindex: scope.ifindex };
@@ -212,10 +223,15 @@ impl Explain {
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
             .without(&tracepoints.absent_programs())
+            .map_entries("slices", if slices { SLICES_BYTES } else { RING_BYTES_MIN })?
             .load()?;
+        let slices = match slices {
+            true => Some(SliceRing::over(&loaded.map("slices")?)?),
+            false => None,
+        };
         let missing = absent.iter().map(ToString::to_string).collect();
         let links = Vec::new();
-        Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, loaded })
+        Ok(Explain { links, window: 0, missing, tracepoints, samples_per_second, slices, loaded })
     }
 
     /// Opens a window in which packets are traced; does nothing if one is open.
@@ -299,6 +315,13 @@ impl Explain {
         &self.missing
     }
 
+    /// Appends the slices since the last call. Makes no system call.
+    pub fn drain(&mut self, into: &mut Vec<TimedStage>) {
+        if let Some(slices) = &mut self.slices {
+            slices.drain(into);
+        }
+    }
+
     /// Results of all windows so far.
     ///
     /// # Errors
@@ -323,6 +346,7 @@ impl Explain {
         let put_count: u64 = heres.iter().map(|here| here.put).sum();
         let taken_count: u64 = heres.iter().map(|here| here.taken).sum();
         seen.unread_count = put_count.saturating_sub(taken_count);
+        seen.slices_lost_count = heres.iter().map(|here| here.slices_lost).sum();
         let drops = self.loaded.map("drops")?;
         for key in drops.keys() {
             let Some(count) = lookup(&drops, &key)? else { continue };

@@ -22,6 +22,7 @@ pub mod interruptions;
 mod link;
 mod object;
 mod pass;
+pub mod slices;
 mod socket_map;
 pub mod stages;
 mod tracing;

@@ -3,10 +3,11 @@
 //! Two blocks are written in turn, each with a checksum, so that a write that was interrupted leaves the
 //! block before it. The numbers of a block are used only after it is on disk.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use host::private_file::{self, OTHERS_WRITE};
 use ring::digest::{SHA256, digest};
@@ -34,7 +35,7 @@ pub(super) struct State {
     file: File,
     path: PathBuf,
     fingerprint: String,
-    inode: u64,
+    identity: u64,
     /// Block of the numbers.
     block: u64,
     numbers: Numbers,
@@ -66,12 +67,12 @@ impl State {
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
         let metadata = file.metadata().map_err(failed("read"))?;
-        let inode = metadata.ino();
+        let identity = identity_of(&metadata);
         let mut state = State {
             file,
             path: path.to_owned(),
             fingerprint: fingerprint.to_owned(),
-            inode,
+            identity,
             block: 1,
             numbers: Numbers { sequence: 1, iv: 0, received: 0 },
         };
@@ -81,13 +82,13 @@ impl State {
         }
         let found = [0, 1].map(|block| state.read(block));
         let best = (0..).zip(found).filter_map(|(block, found)| Some((found?, block))).max();
-        let Some((Block { numbers, fingerprint: of, inode: own }, block)) = best else {
+        let Some((Block { numbers, fingerprint: of, identity: own }, block)) = best else {
             return Err(refused("is damaged; make new keys"));
         };
         if of != fingerprint {
             return Err(refused("is the state of another key; name another state file"));
         }
-        if own != inode {
+        if own != identity {
             return Err(refused(
                 "is a copy, so that it may not know the last numbers that were used; make new keys",
             ));
@@ -103,7 +104,7 @@ impl State {
     /// Replaces the numbers; they are on disk when this returns.
     pub(super) fn write(&mut self, numbers: Numbers) -> Result<(), KeysError> {
         let block = 1 - self.block;
-        let line = line(&self.fingerprint, self.inode, numbers);
+        let line = line(&self.fingerprint, self.identity, numbers);
         let mut bytes = [b' '; BLOCK_BYTES];
         bytes[BLOCK_BYTES - 1] = b'\n';
         bytes[..line.len()].copy_from_slice(line.as_bytes());
@@ -124,12 +125,14 @@ impl State {
         self.file.read_exact_at(&mut bytes, block * BLOCK_BYTES as u64).ok()?;
         let text = str::from_utf8(&bytes).ok()?;
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let [MAGIC, fingerprint, inode, sequence, iv, received, _] = words[..] else { return None };
+        let [MAGIC, fingerprint, identity, sequence, iv, received, _] = words[..] else {
+            return None;
+        };
         let number = |word: &str| word.parse::<u64>().ok();
         let (sequence, iv, received) = (number(sequence)?, number(iv)?, number(received)?);
-        let (inode, numbers) = (number(inode)?, Numbers { sequence, iv, received });
-        let is_whole = text.trim_end() == line(fingerprint, inode, numbers);
-        is_whole.then(|| Block { numbers, fingerprint: fingerprint.to_owned(), inode })
+        let (identity, numbers) = (number(identity)?, Numbers { sequence, iv, received });
+        let is_whole = text.trim_end() == line(fingerprint, identity, numbers);
+        is_whole.then(|| Block { numbers, fingerprint: fingerprint.to_owned(), identity })
     }
 }
 
@@ -138,15 +141,21 @@ impl State {
 struct Block {
     numbers: Numbers,
     fingerprint: String,
-    inode: u64,
+    identity: u64,
 }
 
-fn line(fingerprint: &str, inode: u64, numbers: Numbers) -> String {
+fn line(fingerprint: &str, identity: u64, numbers: Numbers) -> String {
     let Numbers { sequence, iv, received } = numbers;
-    let line = format!("{MAGIC} {fingerprint} {inode} {sequence} {iv} {received}");
+    let line = format!("{MAGIC} {fingerprint} {identity} {sequence} {iv} {received}");
     let sum = digest(&SHA256, line.as_bytes());
     let sum: String = sum.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{line} {sum}")
+}
+
+/// Inode and time of birth in one number: a copy has another, even if it takes a freed inode.
+fn identity_of(metadata: &Metadata) -> u64 {
+    let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    metadata.ino().wrapping_add(born.map_or(0, |born| born.as_nanos() as u64))
 }
 
 fn missing(path: &Path, error: private_file::PrivateFileError) -> KeysError {
@@ -209,7 +218,7 @@ mod tests {
         state.write(numbers(200)).unwrap();
         let at = state.block * BLOCK_BYTES as u64;
         for cut in 0..90 {
-            state.file.write_all_at(&[b'9'], at + cut).unwrap();
+            state.file.write_all_at(b"9", at + cut).unwrap();
             let found = state.read(state.block);
             assert!(found.is_none_or(|found| found.numbers == numbers(200)), "byte {cut}");
         }

@@ -7,9 +7,8 @@ use crate::tune::knob::Ethtool;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let properties = take(settings, |kept| match kept {
-        Kept::Ethtool { what: Ethtool::Channels, .. } => None,
         Kept::Ethtool { what, words } => {
-            Some(words.iter().map(|(name, value)| property(*what, name, value)).collect())
+            words.iter().map(|(name, value)| property(*what, name, value)).collect()
         }
         // Version 1.42 accepts a limit and drops it without a message.
         Kept::Qdisc { words } if !words.contains(' ') => {
@@ -39,12 +38,12 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<
     Some(file(format!("{}.nmcli.sh", source.label()), text))
 }
 
-fn property(what: Ethtool, name: &str, value: &str) -> String {
+fn property(what: Ethtool, name: &str, value: &str) -> Option<String> {
     let group = match what {
         Ethtool::Features => "feature",
         Ethtool::Rings => "ring",
-        Ethtool::Channels => "channels",
         Ethtool::Coalescing => "coalesce",
+        Ethtool::Channels | Ethtool::Table | Ethtool::HashFields => return None,
     };
     // Features are words, adaptive coalescing is a number.
     let value = match (what, value) {
@@ -52,5 +51,5 @@ fn property(what: Ethtool, name: &str, value: &str) -> String {
         (Ethtool::Coalescing, "off") => "0",
         _ => value,
     };
-    format!("ethtool.{group}-{name} {value}")
+    Some(format!("ethtool.{group}-{name} {value}"))
 }

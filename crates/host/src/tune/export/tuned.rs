@@ -12,7 +12,7 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<
         Kept::Ethtool { what, words } => {
             let words: Vec<_> =
                 words.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            Some(vec![format!("{}={}", option(*what), words.join(" "))])
+            Some(vec![format!("{}={}", option(*what)?, words.join(" "))])
         }
         Kept::NetFile { file, value } if file == "tx_queue_len" => {
             Some(vec![format!("txqueuelen={value}")])
@@ -58,11 +58,12 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<
 }
 
 /// Option of the net plugin; it holds pairs, so that one option collects several settings.
-fn option(what: Ethtool) -> &'static str {
+fn option(what: Ethtool) -> Option<&'static str> {
     match what {
-        Ethtool::Features => "features",
-        Ethtool::Rings => "ring",
-        Ethtool::Coalescing => "coalesce",
-        Ethtool::Channels => "channels",
+        Ethtool::Features => Some("features"),
+        Ethtool::Rings => Some("ring"),
+        Ethtool::Coalescing => Some("coalesce"),
+        Ethtool::Channels => Some("channels"),
+        Ethtool::Table | Ethtool::HashFields => None,
     }
 }

@@ -64,6 +64,45 @@ pub(super) static OFFLOADS: &[Offload] = &[
     ),
     offload("lro", "rx-lro", "lro", "the device merges TCP so that it cannot be taken apart again"),
     offload("rx-hash", "rx-hashing", "rxhash", "the device gives each flow's hash"),
+    offload("ntuple", "rx-ntuple-filter", "ntuple", "rules steer flows to queues"),
+    offload("rx-vlan", "rx-vlan-hw-parse", "rxvlan", "the device takes VLAN tags off"),
+    offload("tx-vlan", "tx-vlan-hw-insert", "txvlan", "the device puts VLAN tags in"),
+    offload(
+        "rx-vlan-filter",
+        "rx-vlan-filter",
+        "rx-vlan-filter",
+        "the device drops VLANs that no interface has",
+    ),
+    offload(
+        "udp-tunnel-tso",
+        "tx-udp_tnl-segmentation",
+        "tx-udp_tnl-segmentation",
+        "the device cuts large packets inside VXLAN and Geneve",
+    ),
+    offload(
+        "udp-tunnel-tso-checksum",
+        "tx-udp_tnl-csum-segmentation",
+        "tx-udp_tnl-csum-segmentation",
+        "and fills in the outer UDP checksum of each",
+    ),
+    offload(
+        "gre-tso",
+        "tx-gre-segmentation",
+        "tx-gre-segmentation",
+        "the device cuts large packets inside GRE",
+    ),
+    offload(
+        "gre-tso-checksum",
+        "tx-gre-csum-segmentation",
+        "tx-gre-csum-segmentation",
+        "and fills in the GRE checksum of each",
+    ),
+    offload(
+        "rx-udp-tunnel-port",
+        "rx-udp_tunnel-port-offload",
+        "rx-udp_tunnel-port-offload",
+        "the device looks into tunnels at the UDP ports of this host",
+    ),
 ];
 
 impl Offload {

@@ -3,9 +3,12 @@
 use std::fmt::Write;
 
 use host::interruptions::{Cause, CauseKind, Delay, Tallies};
+use report::page::FeedTable;
+use report::units;
 use serde::Serialize;
 
 use super::super::late::LateList;
+use super::page::{count, table};
 use super::time;
 
 /// Late datagrams since the start.
@@ -79,6 +82,25 @@ impl LateReport {
         }
     }
 
+    /// Causes, the most frequent first; no rows if nothing was late.
+    pub(super) fn page_table(&self) -> FeedTable {
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (cause, tally) in self.by_cause.rows() {
+            rows.push(vec![cause.to_string(), count(tally.count), time(tally.max_ns)]);
+        }
+        if self.beyond_count > 0 {
+            rows.push(vec!["not explained".into(), count(self.beyond_count), "–".into()]);
+        }
+        let mut caption = format!(
+            "Datagrams that waited {} or longer between kernel and application, by cause",
+            time(self.over_ns)
+        );
+        if self.lost_count > 0 {
+            caption += &format!("; {} not traced", units::plural(self.lost_count, "kernel event"));
+        }
+        table("Late datagrams", &caption, &["cause", "datagrams", "longest"], 1, rows)
+    }
+
     pub(super) fn text(&self, out: &mut String) {
         let _ = write!(out, "late       {} over {}", self.count(), time(self.over_ns));
         for (at, (cause, tally)) in self.by_cause.rows().into_iter().enumerate() {
@@ -111,5 +133,8 @@ mod tests {
         let mut text = String::new();
         report.text(&mut text);
         assert_eq!(text, "late       6 over 50.00 µs: 2 softirq; 4 too many to be explained\n");
+        let rows = report.page_table().rows;
+        assert_eq!(rows, [["softirq", "2", "90.00 µs"], ["not explained", "4", "–"]]);
+        assert!(LateReport::new(50_000).page_table().rows.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Remark};
 use report::screen::Tone;
 use report::units;
 
-use super::{LINES, LineReport, Percentiles, Refused, Report};
+use super::{LINES, LateReport, LineReport, Percentiles, Refused, Report};
 use crate::quality::{Latency, Quality, WINDOWS_NS};
 
 /// Upper ends of the bars of a lead, nanoseconds; the last bar is open.
@@ -40,6 +40,7 @@ impl Report {
         bars.extend((0..WINDOWS_NS.len()).map(|window| burst_bars(quality, window, lines.len())));
         let mut tables = vec![self.line_table(&lines), self.percentile_table(&lines)];
         tables.push(burst_table(quality, lines.len()));
+        tables.extend(self.late.as_ref().map(LateReport::page_table));
         tables.push(self.instrument_table(quality));
         Some(FeedPage {
             title: title.into(),
@@ -186,7 +187,7 @@ fn remark(note: &str) -> Remark {
     Remark { subject: "note".into(), text: note.into(), tone: Tone::Doubt }
 }
 
-fn table(
+pub(super) fn table(
     section: &str,
     caption: &str,
     columns: &[&str],
@@ -202,7 +203,7 @@ fn table(
     }
 }
 
-fn count(count: u64) -> String {
+pub(super) fn count(count: u64) -> String {
     units::value(count as f64, "count")
 }
 

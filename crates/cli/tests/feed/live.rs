@@ -1,8 +1,6 @@
 //! The live commands of the path `feed` between two namespaces: replay on one side, listen and
 //! record on the other. Sent and received messages are compared.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream, UdpSocket};
@@ -12,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, run, succeed, until};
+use crate::common::{
+    Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, run, succeed, until,
+};
 use market::mold;
 use marketdata::messages::Digest;
 use marketdata::synthetic::{MoldSession, MoldSpec};
@@ -39,7 +39,7 @@ fn replay(spaces: &Spaces, args: &[&str]) -> Value {
 /// Ends a listener with SIGINT; returns its summary, the last line.
 fn summary(listener: Running) -> Value {
     let output = listener.end_by("INT", LONG);
-    assert!(output.status.success(), "{}", common::all_text(&output));
+    assert!(output.status.success(), "{}", crate::common::all_text(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     let lines: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -277,11 +277,11 @@ fn a_replay_serves_the_messages_that_it_dropped() {
     let replay = Running::start(spaces.near(&[&to[..], &session, &pace].concat()));
     // Ends by its count: every message was delivered, whether sent, or served.
     let output = listener.finish(LONG).expect("it ends");
-    assert!(output.status.success(), "{}", common::all_text(&output));
+    assert!(output.status.success(), "{}", crate::common::all_text(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     let got: Value = serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
     let output = replay.end_by("INT", LONG);
-    assert!(output.status.success(), "{}", common::all_text(&output));
+    assert!(output.status.success(), "{}", crate::common::all_text(&output));
     let sent: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let dropped = count(&sent["lines"][0], "dropped_count");
     assert!(dropped > 100, "{sent}");
@@ -410,7 +410,7 @@ fn only_the_given_source_is_received_and_silence_is_explained() {
 #[test]
 fn reverse_path_filter_is_detected() {
     let spaces = Spaces::new();
-    let set = |namespace: &str, args: &[&str]| succeed(common::enter(namespace, args));
+    let set = |namespace: &str, args: &[&str]| succeed(crate::common::enter(namespace, args));
     set(&spaces.far, &["sysctl", "-qw", "net.ipv4.conf.vb.rp_filter=1"]);
     // The sender's address is on another network: strict filtering drops it.
     set(&spaces.near, &["ip", "address", "flush", "dev", "va"]);
@@ -441,7 +441,8 @@ fn past_the_stack_both_lines_are_counted_apart_and_every_datagram_is_stamped() {
         assert!(count(&sent["lines"][0], "dropped_count") > 50, "{sent}");
         assert_eq!(got["digests"], sent["union"]["digests"], "{mode}");
         // Nothing stays on the interface.
-        let link = succeed(common::ip(&["-n", &spaces.far, "-details", "link", "show", "vb"]));
+        let link =
+            succeed(crate::common::ip(&["-n", &spaces.far, "-details", "link", "show", "vb"]));
         assert!(!link.contains("xdp"), "{link}");
     }
 }
@@ -482,10 +483,10 @@ fn invalid_arguments_are_refused_with_a_remedy() {
     assert!(said.contains("--interface"), "{said}");
     let silent = ["feed", "listen", "--group", A, "-i", "vb", "--duration", "1s"];
     let output = run(spaces.far(&silent));
-    let said = common::all_text(&output);
+    let said = crate::common::all_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("nothing arrived from 239.77.1.1:10000 on vb"), "{said}");
-    succeed(common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));
+    succeed(crate::common::ip(&["-n", &spaces.far, "link", "set", "vb", "down"]));
     let said = listen(&["--group", A, "-i", "vb"], 1);
     assert!(said.contains("vb is down") && said.contains("ip link set vb up"), "{said}");
 }

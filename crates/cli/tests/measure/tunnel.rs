@@ -1,10 +1,8 @@
 //! `wirepath tunnel measure`: small runs of each kind of forwarder.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{LONG, Running, fail, is_installed, json, own_links, succeed, wirepath};
+use crate::common::{LONG, Running, fail, is_installed, json, own_links, succeed, wirepath};
 use serde_json::Value;
 
 /// Two sizes, short trials, one trial a rate, coarse bounds.
@@ -110,7 +108,7 @@ fn a_killed_measurement_leaves_nothing() {
     let links = own_links();
     let running = Running::start(wirepath(&["tunnel", "measure", "--trial", "2s"]));
     let mut held = running.holdings();
-    let seen = common::until(LONG, || {
+    let seen = crate::common::until(LONG, || {
         held = running.holdings();
         held.namespaces.len() >= 3 && !held.programs.is_empty()
     });

@@ -1,20 +1,14 @@
 //! `wirepath serve` against everything that is not the user's own browser.
 
-mod common;
-#[path = "common/served.rs"]
-mod served;
-
 use std::io::{Read, Write};
 
-use common::{Data, LONG, Running, fail, succeed, until};
+use crate::QUICK_JSON;
+use crate::common::{Data, LONG, Running, fail, succeed, until};
+use crate::served::Served;
 use serde_json::Value;
-use served::Served;
-
-const QUICK: [&str; 9] =
-    ["prove", "fake", "--arms", "fast,harmful", "--max-blocks", "8", "--trial", "5ms", "--json"];
 
 fn measured(data: &Data) -> String {
-    let doc: Value = serde_json::from_str(&succeed(data.wirepath(&QUICK))).unwrap();
+    let doc: Value = serde_json::from_str(&succeed(data.wirepath(&QUICK_JSON))).unwrap();
     doc["id"].as_str().unwrap().to_owned()
 }
 
@@ -156,9 +150,10 @@ fn succeed_path(data: &Data, path: &str) -> String {
 fn experiments_that_cannot_be_compared_get_a_page_that_says_why() {
     let data = Data::new();
     let one = measured(&data);
-    let other: Value =
-        serde_json::from_str(&succeed(data.wirepath(&[&QUICK[..], &["--size", "1400"]].concat())))
-            .unwrap();
+    let other: Value = serde_json::from_str(&succeed(
+        data.wirepath(&[&QUICK_JSON[..], &["--size", "1400"]].concat()),
+    ))
+    .unwrap();
     let served = Served::start(&data);
     let answer = served.get(&format!("/compare?old={one}&new={}", other["id"].as_str().unwrap()));
     assert_eq!(answer.status, 422);

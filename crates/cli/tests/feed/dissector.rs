@@ -2,13 +2,11 @@
 //!
 //! `WIREPATH_TEST_TELEGRAMS` sets their number for each format.
 
-mod common;
-
 use std::fs::File;
 use std::net::SocketAddrV4;
 use std::process::Command;
 
-use common::{Data, is_installed, succeed, wirepath};
+use crate::common::{Data, is_installed, succeed, wirepath};
 use market::twse::{Business, OtherRepr};
 use marketdata::capture::{Interface, LinkType, Writer};
 use marketdata::synthetic::{Mix, Session, Spec, TELEGRAM_BYTES_MAX};

@@ -1,10 +1,8 @@
 //! `wirepath tunnel check` on a tunnel with faults, in namespaces of its own.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Spaces, all_text, enter, ip, json, run, succeed, wirepath};
+use crate::common::{Spaces, all_text, enter, ip, json, run, succeed, wirepath};
 use serde_json::Value;
 
 fn check(spaces: &Spaces, args: &[&str]) -> Command {

@@ -1,8 +1,6 @@
 //! `prove --arms best`: the set that is found is measured, and each of its members is needed.
 
-mod common;
-
-use common::{Data, Running, fail, json, run, succeed, until};
+use crate::common::{Data, Running, fail, json, run, succeed, until};
 
 const ARGS: [&str; 7] = ["prove", "fake", "--arms", "best", "--trial", "5ms", "--seed"];
 

@@ -1,8 +1,6 @@
 //! `wirepath tunnel run --live` on a terminal of our own: what is drawn, and that the terminal is
 //! restored however the command ends.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -14,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Data, FAR_IP, LONG, NEAR_IP, Running, Spaces, fail, ip, is_installed, succeed, until,
 };
 use host::netns::Netns;
@@ -50,7 +48,7 @@ impl Shown {
     fn start(env: &[(&str, &str)]) -> Self {
         let (spaces, data) = (Spaces::new(), Data::new());
         let file = data.file("tunnel.toml");
-        let config = common::tunnel_config("tap", "lan0", ("va", NEAR_IP), FAR_IP);
+        let config = crate::common::tunnel_config("tap", "lan0", ("va", NEAR_IP), FAR_IP);
         fs::write(&file, config).expect("a file");
         let Pty { master, terminal } = Pty::open().expect("a terminal");
         stty(&terminal, &["rows", "24", "cols", "80"]);
@@ -137,7 +135,7 @@ impl Shown {
         reader.join().expect("the reader ends");
         let screen = parser.lock().unwrap().screen().clone();
         assert!(!screen.alternate_screen() && !screen.hide_cursor(), "the picture is still there");
-        assert!(!common::all_text(&output).contains("panicked"), "{output:?}");
+        assert!(!crate::common::all_text(&output).contains("panicked"), "{output:?}");
         (output, screen.contents())
     }
 }
@@ -168,7 +166,7 @@ fn figures_are_drawn_at_any_size_and_q_ends() {
     shown.press(b"q");
     let (output, text) = shown.ended();
     assert!(output.status.success(), "{output:?}");
-    let said = common::all_text(&output);
+    let said = crate::common::all_text(&output);
     assert!(said.contains("tunnel b: ") && text.contains("forwarded 5"), "{said}\n{text}");
 }
 
@@ -187,7 +185,7 @@ fn signals_do_what_they_do_without_a_view_and_the_terminal_is_given_back() {
         }
         let (output, text) = shown.ended();
         assert!(output.status.success(), "{signal}: {output:?}");
-        assert!(common::all_text(&output).contains("reloaded: 1 tunnels"), "{output:?}");
+        assert!(crate::common::all_text(&output).contains("reloaded: 1 tunnels"), "{output:?}");
         assert!(text.contains("forwarded "), "{text}");
     }
     let shown = Shown::start(&[]);
@@ -211,7 +209,7 @@ fn failures_are_told_on_the_terminal_as_it_was() {
     succeed(ip(&["-n", &shown.spaces.near, "link", "delete", "va"]));
     let (output, _) = shown.ended();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = common::all_text(&output);
+    let said = crate::common::all_text(&output);
     assert!(said.contains("not reloaded: ") && said.contains("error: "), "{said}");
 }
 
@@ -247,7 +245,10 @@ fn end_of_the_terminal_is_the_end_of_the_command() {
     drop((master, terminal));
     let output = running.finish(LONG).expect("it ends");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(common::all_text(&output).contains("the terminal of --live is gone"), "{output:?}");
+    assert!(
+        crate::common::all_text(&output).contains("the terminal of --live is gone"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -261,8 +262,8 @@ fn view_is_refused_without_a_terminal() {
     )
     .expect("a file");
     let run = ["tunnel", "run", "--config", &file, "--live"];
-    let said = fail(common::wirepath(&run), 2);
+    let said = fail(crate::common::wirepath(&run), 2);
     assert!(said.contains("--live needs a terminal") && said.lines().count() == 1, "{said}");
-    let said = fail(common::wirepath(&[&run[..], &["--json"]].concat()), 2);
+    let said = fail(crate::common::wirepath(&[&run[..], &["--json"]].concat()), 2);
     assert!(said.contains("--json") && said.lines().count() == 1, "{said}");
 }

@@ -1,12 +1,10 @@
 //! `wirepath feed decode`: vectors, captures, damage, pipes.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
 
-use common::{Data, fail, run, succeed, wirepath};
+use crate::common::{Data, fail, run, succeed, wirepath};
 use marketdata::capture::{Interface, LinkType, Writer};
 use marketdata::synthetic::{MoldSession, MoldSpec, Session, Spec};
 use serde_json::{Value, json};

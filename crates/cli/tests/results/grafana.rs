@@ -1,13 +1,11 @@
 //! The dashboard and the alert rules in `contrib/grafana` fit the metrics that the program writes.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::succeed;
+use crate::common::succeed;
 use serde_json::Value;
 
 /// Files that name the metrics of each prefix.
@@ -73,7 +71,7 @@ fn every_panel_has_a_place_of_its_own_and_a_query() {
 
 #[test]
 fn alerts_fire_when_they_should() {
-    if !common::is_installed("promtool") {
+    if !crate::common::is_installed("promtool") {
         return;
     }
     let mut command = Command::new("promtool");

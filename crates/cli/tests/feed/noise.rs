@@ -1,8 +1,6 @@
 //! `wirepath feed noise` and `feed listen --late`: causes add up to what was late.
 
-mod common;
-
-use common::{LONG, Running, Spaces, all_text, fail, json, wirepath};
+use crate::common::{LONG, Running, Spaces, all_text, fail, json, wirepath};
 use serde_json::Value;
 
 fn sum(causes: &Value) -> u64 {

@@ -1,38 +1,22 @@
 //! `wirepath history`: compare, export, prune, check, and damage to the database. On the simulated
 //! path, without privileges except for the two tests that mount a file system.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed, until};
+use crate::QUICK_JSON;
+use crate::common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed, until};
 use serde_json::Value;
 
-/// The same seed each time: unchanged runs are equal, and no test depends on a false alarm's 5 %.
-const QUICK: [&str; 11] = [
-    "prove",
-    "fake",
-    "--arms",
-    "fast,harmful",
-    "--max-blocks",
-    "8",
-    "--trial",
-    "5ms",
-    "--seed",
-    "1",
-    "--json",
-];
-
 fn measured(data: &Data, more: &[&str]) -> String {
-    json(data.wirepath(&[&QUICK[..], more].concat()))["id"].as_str().unwrap().to_owned()
+    json(data.wirepath(&[&QUICK_JSON[..], more].concat()))["id"].as_str().unwrap().to_owned()
 }
 
 /// Ids of a series of `runs`, separated by commas.
 fn series(data: &Data, runs: u32, more: &[&str]) -> String {
     let runs = runs.to_string();
-    let doc = json(data.wirepath(&[&QUICK[..], &["--runs", &runs], more].concat()));
+    let doc = json(data.wirepath(&[&QUICK_JSON[..], &["--runs", &runs], more].concat()));
     let runs = doc["runs"].as_array().expect("the runs of the series");
     runs.iter().map(|run| run["id"].as_str().unwrap()).collect::<Vec<_>>().join(",")
 }
@@ -100,7 +84,7 @@ fn a_series_is_summed_up_and_names_its_ids() {
 #[test]
 fn the_document_of_a_series_holds_every_run() {
     let data = Data::new();
-    let args = [&QUICK[..], &["--runs", "2"]].concat();
+    let args = [&QUICK_JSON[..], &["--runs", "2"]].concat();
     let doc = json(data.wirepath(&args));
     let runs = doc["runs"].as_array().unwrap();
     let seeds: Vec<_> = runs.iter().map(|run| run["seed"].as_u64()).collect();
@@ -132,11 +116,11 @@ fn incomparable_runs_exit_with_2_and_name_the_difference() {
     let said = fail(data.wirepath(&["history", "compare", &large]), 2);
     assert!(said.contains("with itself"), "{said}");
     // Refused before anything is measured, so nothing is stored.
-    let said = fail(data.wirepath(&[&QUICK[..], &["--baseline", &large]].concat()), 2);
+    let said = fail(data.wirepath(&[&QUICK_JSON[..], &["--baseline", &large]].concat()), 2);
     assert!(said.contains("frame size"), "{said}");
     let rows = json(data.wirepath(&["history", "--json"]));
     assert_eq!(rows["experiments"].as_array().unwrap().len(), 2);
-    fail(data.wirepath(&[&QUICK[..], &["--fail-on", "worse"]].concat()), 2);
+    fail(data.wirepath(&[&QUICK_JSON[..], &["--fail-on", "worse"]].concat()), 2);
 }
 
 /// Changes stored experiments: multiplies what an arm took, in itself and against its baseline.
@@ -166,7 +150,7 @@ fn falsify(data: &Data, ids: &str, arm: &str, factor: f64, machine: Option<&str>
 fn runs_worse_than_their_baseline_exit_with_4_and_name_the_arm() {
     let data = Data::new();
     let old = series(&data, 5, &[]);
-    let against = [&QUICK[..], &["--runs", "5", "--baseline", &old, "--fail-on"]].concat();
+    let against = [&QUICK_JSON[..], &["--runs", "5", "--baseline", &old, "--fail-on"]].concat();
     // Unchanged: no failure, and the document contains the comparison.
     let doc = json(data.wirepath(&[&against[..], &["worse"]].concat()));
     assert_eq!(doc["comparison"]["new_runs"].as_array().unwrap().len(), 5);
@@ -212,7 +196,7 @@ fn a_threshold_on_too_few_runs_is_refused() {
     let rows = || json(data.wirepath(&["history", "--json"]))["experiments"].clone();
     let before = rows();
     let against = ["--runs", "5", "--baseline", &old, "--fail-on", "worse"];
-    let said = fail(data.wirepath(&[&QUICK[..], &against].concat()), 2);
+    let said = fail(data.wirepath(&[&QUICK_JSON[..], &against].concat()), 2);
     assert!(said.contains("at least 5 runs a side") && said.contains("4 earlier"), "{said}");
     assert_eq!(rows(), before, "refused before anything is measured");
     let new = measured(&data, &[]);
@@ -236,7 +220,7 @@ fn another_machine_is_reported_first_and_needs_any_machine_as_a_baseline() {
     let text = succeed(data.wirepath(&["history", "compare", &old]));
     let at = text.find("NOT the same").expect("said");
     assert!(at < text.find("values:").unwrap(), "{text}");
-    let against = [&QUICK[..], &["--baseline", &old]].concat();
+    let against = [&QUICK_JSON[..], &["--baseline", &old]].concat();
     let said = fail(data.wirepath(&against), 2);
     assert!(said.contains("another machine") && said.contains("--any-machine"), "{said}");
     let doc = json(data.wirepath(&[&against[..], &["--any-machine"]].concat()));
@@ -345,7 +329,8 @@ fn check_finds_damage_and_its_place() {
 #[test]
 fn concurrent_writers_and_readers_lose_nothing() {
     let data = Data::new();
-    let writers: Vec<Running> = (0..6).map(|_| Running::start(data.wirepath(&QUICK))).collect();
+    let writers: Vec<Running> =
+        (0..6).map(|_| Running::start(data.wirepath(&QUICK_JSON))).collect();
     // One is killed during a write while readers come and go.
     let killed =
         Running::start(data.wirepath(&["prove", "fake", "--trial", "1ms", "--time", "60s"]));

@@ -1,27 +1,13 @@
 //! Results that leave the database: import, documents as baselines, forms for CI systems. On the
 //! simulated path, without privileges.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-use common::{Data, all_text, fail, json, run, succeed};
+use crate::QUICK;
+use crate::common::{Data, all_text, fail, json, run, succeed};
 use serde_json::Value;
-
-const QUICK: [&str; 10] = [
-    "prove",
-    "fake",
-    "--arms",
-    "fast,harmful",
-    "--max-blocks",
-    "8",
-    "--trial",
-    "5ms",
-    "--seed",
-    "1",
-];
 
 fn export(data: &Data, ids: &[&str]) -> String {
     succeed(data.wirepath(&[&["history", "export", "--format", "json"], ids].concat()))
@@ -139,7 +125,7 @@ fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
 #[test]
 fn a_stored_run_is_printed_in_every_form() {
     let data = Data::new();
-    succeed(data.wirepath(&QUICK));
+    succeed(data.wirepath(QUICK));
     for (format, part) in [
         ("markdown", "| **worse** |"),
         ("github", "::error title="),

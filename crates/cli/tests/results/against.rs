@@ -1,15 +1,13 @@
 //! `prove --against`: two builds of the program in one run.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use common::{Data, all_text, fail, json, run};
+use crate::common::{Data, all_text, fail, json, run};
 
 /// With a seed, because the old program may differ from itself by chance, in 1 of 100 runs.
-const QUICK: [&str; 9] =
+const AGAINST: [&str; 9] =
     ["prove", "fake", "--max-blocks", "12", "--trial", "5ms", "--seed", "7", "--against"];
 
 /// A build that differs from this one: the program behind a script of the shell.
@@ -26,7 +24,7 @@ fn the_same_build_twice_is_not_worse() {
     let data = Data::new();
     let program = env!("CARGO_BIN_EXE_wirepath");
     let more = ["--arms", "fast", "--fail-on", "worse", "--json"];
-    let doc = json(data.wirepath(&[&QUICK[..], &[program], &more].concat()));
+    let doc = json(data.wirepath(&[&AGAINST[..], &[program], &more].concat()));
     let arms = doc["arms"].as_array().unwrap();
     let names: Vec<&str> = arms.iter().map(|arm| arm["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["old", "old again", "new"]);
@@ -45,7 +43,7 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm fast/')";
     let faster = another_build(&data, trials);
     let output = run(data.wirepath(
-        &[&QUICK[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat(),
+        &[&AGAINST[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat(),
     ));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -54,7 +52,7 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "worse");
     let trials = "exec $program $(echo \"$@\" | sed 's/--arm baseline/--arm harmful/')";
     let slower = another_build(&data, trials);
-    let args = [&QUICK[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat();
+    let args = [&AGAINST[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat();
     let doc = json(data.wirepath(&args));
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "better");
 }
@@ -62,7 +60,7 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
 #[test]
 fn programs_that_cannot_run_trials_are_refused_with_their_own_words() {
     let data = Data::new();
-    let args = |file: &str, more: &[&str]| [&QUICK[..], &[file], more].concat().join(" ");
+    let args = |file: &str, more: &[&str]| [&AGAINST[..], &[file], more].concat().join(" ");
     let refused =
         |args: String, code| fail(data.wirepath(&args.split(' ').collect::<Vec<_>>()), code);
     let older =
@@ -83,7 +81,7 @@ fn a_build_that_dies_on_the_way_fails_its_trials_and_ends_the_run() {
     let data = Data::new();
     // It answers the first three requests.
     let dying = another_build(&data, "sed -u 3q | $program \"$@\"");
-    let output = run(data.wirepath(&[&QUICK[..], &[dying.to_str().unwrap()]].concat()));
+    let output = run(data.wirepath(&[&AGAINST[..], &[dying.to_str().unwrap()]].concat()));
     assert_eq!(output.status.code(), Some(1), "{}", all_text(&output));
     let said = all_text(&output);
     assert!(said.contains("given up") || said.contains("no measurement"), "{said}");

@@ -1,15 +1,13 @@
 //! `wirepath tunnel run` against the kernel's gretap: a Debian guest in QEMU, made by
 //! `cargo xtask linux-guest`. Skipped without it.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Data, LONG, Running, ip, is_installed, succeed, until};
+use crate::common::{Data, LONG, Running, ip, is_installed, succeed, until};
 use host::net::ethtool::{self, Feature};
 use host::netns::Netns;
 use serde_json::Value;
@@ -44,7 +42,7 @@ impl Lab {
             for setting in
                 ["net.ipv6.conf.default.disable_ipv6=1", "net.ipv4.ip_local_port_range=51100 51900"]
             {
-                succeed(common::enter(name, &["sysctl", "-qw", setting]));
+                succeed(crate::common::enter(name, &["sysctl", "-qw", setting]));
             }
         }
         let on = |name: &str, line: &str| {
@@ -147,7 +145,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
     let _printed = Console(&serial);
     let console = format!("file:{serial}");
     let (kernel, initrd) = (kernel.display().to_string(), initrd.display().to_string());
-    let mut qemu = Running::start(common::enter(
+    let mut qemu = Running::start(crate::common::enter(
         ours,
         &[
             QEMU,
@@ -189,7 +187,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
     let wire = data.file("wire.pcapng");
     let capture = is_installed("tshark").then(|| {
         let args = ["tshark", "-q", "-i", "ua", "-f", "proto gre", "-w", &wire];
-        let mut capture = Running::start(common::enter(ours, &args));
+        let mut capture = Running::start(crate::common::enter(ours, &args));
         capture.await_stderr("Capturing on");
         capture
     });
@@ -197,7 +195,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
         fs::write(&file, format!("{CONFIG}{keys}")).expect("a file");
         let program =
             [env!("CARGO_BIN_EXE_wirepath"), "tunnel", "run", "--config", &file, "--json"];
-        let mut running = Running::start(common::enter(ours, &program));
+        let mut running = Running::start(crate::common::enter(ours, &program));
         running.await_stderr("tunnel b: ");
         lab.space(plain)
             .run(|| {
@@ -218,7 +216,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
             let mut tshark = std::process::Command::new("tshark");
             tshark.args(["-r", &wire, "-Y", filter]);
             // While it is still being written, it ends in the middle of a packet.
-            String::from_utf8_lossy(&common::run(tshark).stdout).into_owned()
+            String::from_utf8_lossy(&crate::common::run(tshark).stdout).into_owned()
         };
         for (filter, what) in [("gre && !gre.key", "plain"), ("gre.key == 7", "keyed")] {
             let is_there = until(LONG, || read(filter).lines().count() > 100);
@@ -233,7 +231,7 @@ fn gretap_of_a_debian_kernel_and_ours_reach_each_other() {
 /// Ends the forwarder, which has forwarded in both directions and found no fault.
 fn ends_well(running: Running) {
     let output = running.end_by("TERM", LONG);
-    assert!(output.status.success(), "{}", common::all_text(&output));
+    assert!(output.status.success(), "{}", crate::common::all_text(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     let last: Value = serde_json::from_str(text.lines().last().unwrap_or("")).expect("JSON");
     for sent in ["into_tunnels_sent", "out_of_tunnels_sent"] {

@@ -1,0 +1,9 @@
+//! `wirepath feed`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod decode;
+mod dissector;
+mod live;
+mod noise;

@@ -1,0 +1,232 @@
+//! Load of many agents on one broker and one database, which it starts itself on this machine.
+//!
+//! ```sh
+//! ulimit -n 20000; cargo run --release -p wirepath-fleet --example swarm -- 10000
+//! ```
+//!
+//! Each agent is a connection with its own key that does at the broker what `wirepath fleet agent` does: a sign of
+//! life every 10 s, a subscription to its jobs, and for each job three signed reports, the last of which has 10 kB
+//! after compression. The coordinator is that of `fleet prove --fleet`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, ConnectOptions};
+use futures_util::StreamExt;
+use testkit::note;
+use testkit::servers::{Broker, Database};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+use wirepath_fleet::book::{Archive, Coordinator, Job, Report, State, VERSION};
+use wirepath_fleet::enrol::{Fleet, configuration};
+use wirepath_fleet::keys::{Keyring, PublicKeys, Seeds};
+use wirepath_fleet::message::{open, seal};
+use wirepath_fleet::nats::NatsExchange;
+use wirepath_fleet::postgres::PostgresArchive;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Bytes of a result before compression; its hexadecimal digits compress to half.
+const BODY_BYTES: usize = 20_000;
+/// Connections that are opened at the same time.
+const OPENING: usize = 64;
+const IDLE: Duration = Duration::from_secs(20);
+const BEAT: Duration = Duration::from_secs(10);
+
+fn main() -> Result<(), Failure> {
+    let count = std::env::args().nth(1).unwrap_or("200".into());
+    let count: usize = count.parse().map_err(|_| format!("{count} is no number of agents"))?;
+    let (Some(database), coordinator) = (Database::start(), Seeds::generate()?) else {
+        return Err("PostgreSQL is not installed".into());
+    };
+    let mut hosts: BTreeMap<String, Seeds> = BTreeMap::new();
+    for at in 0..count {
+        hosts.insert(format!("h{at}"), Seeds::generate()?);
+    }
+    let mut keys: BTreeMap<String, PublicKeys> = BTreeMap::new();
+    for (name, seeds) in &hosts {
+        keys.insert(name.clone(), seeds.public()?);
+    }
+    let mut fleet = Fleet {
+        v: 1,
+        broker: String::new(),
+        database: database.address("postgres"),
+        ca: None,
+        database_ca: None,
+        coordinator: coordinator.public()?,
+        hosts: keys,
+    };
+    let broker =
+        Broker::start(&configuration(&fleet, None)).ok_or("nats-server is not installed")?;
+    fleet.broker = broker.url();
+    let mut archive = PostgresArchive::open(&fleet.database, None)?;
+    archive.create_tables()?;
+    let address = fleet.address(&coordinator, None);
+    let mut exchange = NatsExchange::core(&address, fleet.keyring(&coordinator)?)?;
+
+    let connected = Arc::new(AtomicUsize::new(0));
+    let (of_agents, url) = (Arc::clone(&connected), broker.url());
+    let signer = fleet.coordinator.sign.clone();
+    std::thread::Builder::new()
+        .name("agents".into())
+        .spawn(move || agents(hosts, &url, &signer, &of_agents))?;
+    let begun = Instant::now();
+    while connected.load(Ordering::Relaxed) < count {
+        std::thread::sleep(Duration::from_millis(50));
+        if begun.elapsed() > Duration::from_secs(600) {
+            return Err(
+                format!("only {} agents connected", connected.load(Ordering::Relaxed)).into()
+            );
+        }
+    }
+    note(&format!("{count} agents connected in {:.1} s", begun.elapsed().as_secs_f64()));
+    let cpu = cpu_ticks(broker.pid())?;
+    std::thread::sleep(IDLE);
+    let idle = (cpu_ticks(broker.pid())? - cpu) as f64 / IDLE.as_secs_f64();
+    // 100 ticks a second (USER_HZ).
+    note(&format!("broker idle: {} MiB, {idle:.1} % of a CPU", memory_mib(broker.pid())?));
+    give(&mut exchange, &mut archive, fleet.hosts.keys())?;
+    note(&format!("broker after it: {} MiB", memory_mib(broker.pid())?));
+    note(&format!("rows: {}", database.sql("postgres", "SELECT count(*) FROM outcomes")));
+    Ok(())
+}
+
+/// Gives a job to every host, and waits until all results are stored.
+fn give<'a>(
+    exchange: &mut NatsExchange,
+    archive: &mut PostgresArchive,
+    hosts: impl Iterator<Item = &'a String>,
+) -> Result<(), Failure> {
+    let job = |host: &String| Job {
+        v: VERSION,
+        job: format!("swarm-{host}"),
+        experiment: "swarm".into(),
+        host: host.clone(),
+        attempt: 1,
+        fence: 0,
+        args: vec!["probe".into(), "--json".into()],
+        not_after_ms: u64::MAX >> 1,
+    };
+    archive.plan(&hosts.map(job).collect::<Vec<Job>>())?;
+    let begun = Instant::now();
+    let mut coordinator = Coordinator::new("swarm");
+    let mut given = None;
+    let now_ms = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |since| since.as_millis() as u64)
+    };
+    while !coordinator.turn(exchange, archive, now_ms())? {
+        given.get_or_insert_with(|| begun.elapsed());
+        if let Some(refusal) = exchange.take_refusals().first() {
+            return Err(format!("a report was refused: {}", refusal.why).into());
+        }
+    }
+    let given = given.unwrap_or(begun.elapsed()).as_secs_f64();
+    note(&format!("all jobs given in {given:.1} s"));
+    note(&format!("all results stored in {:.1} s", begun.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Body of the thread of all agents; it ends with the process.
+fn agents(hosts: BTreeMap<String, Seeds>, url: &str, coordinator: &str, connected: &AtomicUsize) {
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+    let agent = |(host, seeds): (String, Seeds)| async move {
+        match connect(&host, &seeds, url).await {
+            Ok(client) => Some((host, seeds, client)),
+            Err(error) => {
+                note(&format!("{host}: {error}"));
+                None
+            }
+        }
+    };
+    runtime.block_on(async {
+        let opening = futures_util::stream::iter(hosts).map(agent).buffer_unordered(OPENING);
+        let serving =
+            opening.filter_map(|opened| async move { opened }).map(|(host, seeds, client)| {
+                connected.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    if let Err(error) = serve(&host, &seeds, coordinator, client).await {
+                        note(&format!("{host}: {error}"));
+                    }
+                }
+            });
+        serving.for_each_concurrent(None, |agent| agent).await;
+    });
+}
+
+async fn connect(host: &str, seeds: &Seeds, url: &str) -> Result<Client, Failure> {
+    let options = ConnectOptions::new()
+        .nkey(seeds.login.clone())
+        .custom_inbox_prefix(format!("_INBOX_{host}"))
+        .read_buffer_capacity(4096)
+        .subscription_capacity(64)
+        .request_timeout(Some(Duration::from_secs(120)));
+    Ok(options.connect(url).await?)
+}
+
+async fn serve(
+    host: &str,
+    seeds: &Seeds,
+    coordinator: &str,
+    client: Client,
+) -> Result<(), Failure> {
+    let keys = Keyring::new(&seeds.sign, coordinator.to_owned(), BTreeMap::new())?;
+    let mut jobs = client.subscribe(format!("wp.job.{host}")).await?;
+    loop {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let beat = now.as_millis().to_string();
+        client.publish(format!("wp.hb.{host}"), beat.into()).await?;
+        let Ok(message) = timeout(BEAT, jobs.next()).await else { continue };
+        let Some(message) = message else { return Err("the broker ended the connection".into()) };
+        let job: Job = open(&keys, host, &message.payload)?;
+        for state in [State::Accepted, State::Running, State::Done] {
+            let body = if state == State::Done { body(job.fence) } else { String::new() };
+            let report = Report {
+                v: VERSION,
+                job: job.job.clone(),
+                host: host.to_owned(),
+                attempt: job.attempt,
+                fence: job.fence,
+                state,
+                body,
+            };
+            let sealed = seal(&keys, &report)?;
+            client.request(format!("wp.result.{host}"), sealed.into()).await?;
+        }
+    }
+}
+
+/// Text without repetitions.
+fn body(seed: u64) -> String {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut text = String::new();
+    while text.len() < BODY_BYTES {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        text.push_str(&format!("{x:016x}"));
+    }
+    text
+}
+
+/// Time that a process has run, in ticks.
+///
+/// Source: proc(5), /proc/PID/stat, fields 14 and 15.
+fn cpu_ticks(pid: u32) -> Result<u64, Failure> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after = text.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks = fields.get(11..13).ok_or("no such fields")?;
+    ticks.iter().map(|field| Ok(field.parse::<u64>()?)).sum()
+}
+
+fn memory_mib(pid: u32) -> Result<u64, Failure> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let words = line.and_then(|line| line.split_whitespace().next()).ok_or("no VmRSS")?;
+    Ok(words.parse::<u64>()? / 1024)
+}
