@@ -196,14 +196,7 @@ fn search(
         support: &mut |arm: &Arm| path.support(arm, load),
         trial: Some(load.trial),
     };
-    best::find(
-        context,
-        &args.run.limits,
-        &proof,
-        &mut space,
-        session.as_mut(),
-        Record::Nothing,
-    )
+    best::find(context, &args.run.limits, &proof, &mut space, session.as_mut(), Record::Nothing)
 }
 
 /// Runs the experiment once, in this process.

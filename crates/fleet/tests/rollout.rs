@@ -205,7 +205,8 @@ impl Hosts for Simulated<'_> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
         let answers = self.each(stage, |_, _| done())?;
         let mut world = self.0.borrow_mut();
-        let gates: [(Fault, fn(String) -> Gate); 4] = [
+        type Ending = fn(String) -> Gate;
+        let gates: [(Fault, Ending); 4] = [
             (Fault::Worse, Gate::Shut),
             (Fault::Void, Gate::Void),
             (Fault::Suspect, Gate::Suspect),

@@ -53,7 +53,7 @@ pub(crate) fn find(
     let (seed, mut found, mut resumed) = match record {
         Record::Goes(run) if run.header.search.is_some() => {
             let found = run.header.search.clone().unwrap_or_default();
-            (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(run))
+            (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(*run))
         }
         record => {
             let mut trials = Recorded::open(context, limits, proof, session, record)?;

@@ -14,15 +14,15 @@ use crate::experiment::{Continued, Proof, Resumed, SessionTrials, header};
 use crate::shared_args::LimitArgs;
 use crate::{machine, results, signals};
 
-/// What is stored of a search while it runs. It is removed when the search is over: the experiments that
-/// measure its result say what it found.
+/// Record of a search, stored while it runs. It is removed when the search is over: the experiments that
+/// measure its result have the set that it found.
 pub(crate) enum Record {
     /// Nothing: its command has no `--resume`.
     Nothing,
     /// Each trial, under a new id.
     Begins,
     /// A search, or the experiment that measured its result, goes on after its last stored trial.
-    Goes(Resumed),
+    Goes(Box<Resumed>),
 }
 
 /// Runs the trials of a search and stores them; those that are stored already are not run again.

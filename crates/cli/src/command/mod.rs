@@ -70,7 +70,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         let switches: Vec<_> = spec.switches.iter().map(command::Switch::id).collect();
         let support = &mut |arm: &Arm| command::support(&spec, arm);
         let mut space = Space { switches: &switches, support, trial: None };
-        let record = resumed.map_or(Record::Begins, Record::Goes);
+        let record = resumed.map_or(Record::Begins, |run| Record::Goes(Box::new(run)));
         best::find(context, &limits, &proof, &mut space, &mut session, record)?
     } else {
         conduct(context, &limits, proof, &mut session, resumed)?

@@ -16,7 +16,7 @@ fn export(data: &Data, ids: &[&str]) -> String {
 #[test]
 fn export_import_export_gives_the_same_bytes_and_nothing_is_imported_by_halves() {
     let (here, there) = (Data::new(), Data::new());
-    succeed(here.wirepath(&[&QUICK[..], &["--runs", "2"]].concat()));
+    succeed(here.wirepath(&[QUICK, &["--runs", "2"]].concat()));
     let exported = export(&here, &["--all"]);
     let file = here.file("history.json");
     fs::write(&file, &exported).unwrap();
@@ -69,17 +69,17 @@ fn export_import_export_gives_the_same_bytes_and_nothing_is_imported_by_halves()
 #[test]
 fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
     let data = Data::new();
-    let runs = succeed(data.wirepath(&[&QUICK[..], &["--runs", "5", "--json"]].concat()));
+    let runs = succeed(data.wirepath(&[QUICK, &["--runs", "5", "--json"]].concat()));
     let file = data.file("main.json");
     fs::write(&file, &runs).unwrap();
     let elsewhere = Data::new();
     let more = ["--runs", "5", "--baseline", &file, "--fail-on", "worse", "--json"];
-    let doc = json(elsewhere.wirepath(&[&QUICK[..], &more].concat()));
+    let doc = json(elsewhere.wirepath(&[QUICK, &more].concat()));
     assert_eq!(doc["comparison"]["old_runs"].as_array().map(Vec::len), Some(5));
     // A comparison of a file with a file needs no database.
     let said = fail(Data::new().wirepath(&["history", "compare", &file, &file]), 2);
     assert!(said.contains("with itself"), "{said}");
-    let said = fail(elsewhere.wirepath(&[&QUICK[..], &["--baseline", "no/such"]].concat()), 2);
+    let said = fail(elsewhere.wirepath(&[QUICK, &["--baseline", "no/such"]].concat()), 2);
     assert!(said.contains("cannot read no/such"), "{said}");
 }
 
@@ -110,7 +110,7 @@ fn script_of_ci_jobs_ends_with_4_and_leaves_every_form() {
 #[test]
 fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
     let data = Data::new();
-    let text = succeed(data.wirepath(&[&QUICK[..], &["--live"]].concat()));
+    let text = succeed(data.wirepath(&[QUICK, &["--live"]].concat()));
     assert_eq!(
         text.matches("Not finished").count(),
         7,
@@ -118,7 +118,7 @@ fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
     );
     let result = text.rsplit("Not finished").next().expect("the result");
     assert!(result.contains("fast") && result.contains("better"), "{text}");
-    let said = fail(data.wirepath(&[&QUICK[..], &["--live", "--json"]].concat()), 2);
+    let said = fail(data.wirepath(&[QUICK, &["--live", "--json"]].concat()), 2);
     assert!(said.contains("--live"), "{said}");
 }
 

@@ -168,10 +168,13 @@ mod tests {
         let _alone = testkit::alone();
         let lab = crate::topology::build().expect("a lab");
         let obstacles = KernelSpec { has_netfilter: true, has_capture: false };
-        for (spec, expected) in [(KernelSpec::BEST, "0"), (obstacles, "1"), (KernelSpec::BEST, "0")] {
-            let _forwarder = KernelForwarder::new(&lab, &spec, None).expect("the kernel's forwarder");
+        for (spec, expected) in [(KernelSpec::BEST, "0"), (obstacles, "1"), (KernelSpec::BEST, "0")]
+        {
+            let _forwarder =
+                KernelForwarder::new(&lab, &spec, None).expect("the kernel's forwarder");
             let path = "/proc/sys/net/bridge/bridge-nf-call-iptables";
-            let found = lab.middle.netns.run(|| fs::read_to_string(path)).expect("the namespace is there");
+            let found =
+                lab.middle.netns.run(|| fs::read_to_string(path)).expect("the namespace is there");
             // Without the kernel's bridge netfilter there is no file.
             if let Ok(found) = found {
                 assert_eq!(found.trim(), expected);
