@@ -83,7 +83,7 @@ fn large_plan_is_restored_with_its_side_effects() {
         ("xps-cpus", "queue wp-near tx-1", "2"),
     ]);
     bench.apply(&steering).unwrap();
-    confirm(&bench.store).unwrap();
+    confirm(&bench.store, None).unwrap();
     fs::remove_file(bench.store.journal_file()).unwrap();
     let before = bench.everything();
     let plan = bench.plan(&[
@@ -205,7 +205,7 @@ fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
     let mut confirmed = false;
     let mut tick = |_| {
         if !confirmed {
-            confirm(&bench.store).unwrap();
+            confirm(&bench.store, None).unwrap();
             confirmed = true;
         }
     };
@@ -223,7 +223,7 @@ fn unconfirmed_settings_are_restored_and_confirmed_ones_stay() {
     // The deadline has passed, and no process waits.
     apply(Duration::from_millis(1));
     std::thread::sleep(Duration::from_millis(20));
-    assert!(confirm(&bench.store).unwrap_err().to_string().contains("passed"));
+    assert!(confirm(&bench.store, None).unwrap_err().to_string().contains("passed"));
     bench.rollback();
     assert_eq!(bench.everything(), before);
 }
