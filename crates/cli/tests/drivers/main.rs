@@ -128,7 +128,8 @@ fn every_arm_of_an_experiment_delivers(rig: &Rig, far_ip: &str, queues: u32) {
     const ARMS: &str = "spin,spin+bypass+native,spin+bypass+native+zero-copy,\
                         spin+bypass+native+zero-copy+busy-poll";
     let document = rig.json(&format!(
-        "ip netns exec far wirepath peer --listen {far_ip}:7117 2>/tmp/peer.err &
+        ": >/tmp/peer.err
+         ip netns exec far wirepath peer --listen {far_ip}:7117 2>/tmp/peer.err &
          n=0
          until grep -q listening /tmp/peer.err; do
              n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/peer.err >&2; exit 9; }}

@@ -42,11 +42,11 @@ schema = 1
 machine = "of another host"
 profile = "forwarding"
 [[step]]
-knob = "ip-early-demux"
+knob = "tcp-early-demux"
 target = "netns"
 seen = "0"
 value = "0"
-reason = "forwarded packets have no socket here to look up"
+reason = "the load is of UDP: nothing gets better or worse"
 "#;
 
 fn rollout(sshd: &Sshd, plan: &str, args: &[&str]) -> Command {
@@ -76,7 +76,7 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_un
         |hold: &[&str]| rollout(&sshd, &plan, &[&hosts[..], hold, &options, &load].concat());
     let begin = || begin_with(&["--hold", "1s"]);
     let value = || {
-        let file = "/proc/sys/net/ipv4/ip_early_demux";
+        let file = "/proc/sys/net/ipv4/tcp_early_demux";
         succeed(enter(&sshd.spaces.far, &["cat", file])).trim().to_owned()
     };
     let near = Running::start(begin_with(&["--hold", "1h", "--confirm-within", "30s"]));

@@ -97,7 +97,6 @@ pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
     let ((event, more), why) = match gates.last() {
         None => return (Event::Again, "not measured yet".into()),
         Some(Gate::Shut(why)) => ((Event::Trigger, String::new()), why),
-        Some(Gate::Void(why)) => ((Event::Pause, String::new()), why),
         Some(Gate::Suspect(why)) if suspect > 1 => {
             ((Event::Trigger, format!(", in {suspect} of {proofs} measurements")), why)
         }
@@ -106,7 +105,7 @@ pub(super) fn decide(gates: &[Gate]) -> (Event, String) {
             let (event, more) = again();
             ((event, format!(" now, and worse before{more}")), why)
         }
-        Some(Gate::Suspect(why) | Gate::Unclear(why)) => (again(), why),
+        Some(Gate::Suspect(why) | Gate::Unclear(why) | Gate::Void(why)) => (again(), why),
     };
     (event, format!("{why}{more}"))
 }
@@ -336,13 +335,16 @@ mod tests {
 
     #[test]
     fn one_suspicion_is_measured_again_and_a_second_one_rolls_back() {
-        let [open, unclear, suspect] =
-            [Gate::Open, Gate::Unclear, Gate::Suspect].map(|gate| gate(String::new()));
+        let [open, unclear, suspect, void] =
+            [Gate::Open, Gate::Unclear, Gate::Suspect, Gate::Void].map(|gate| gate(String::new()));
         for (gates, expected) in [
             (vec![&open], Event::Pass),
             (vec![&unclear], Event::Again),
             (vec![&unclear, &open], Event::Pass),
             (vec![&unclear, &unclear, &unclear], Event::Pause),
+            (vec![&void], Event::Again),
+            (vec![&void, &open], Event::Pass),
+            (vec![&void, &unclear, &void], Event::Pause),
             (vec![&suspect], Event::Again),
             (vec![&suspect, &suspect], Event::Trigger),
             (vec![&suspect, &open], Event::Again),
