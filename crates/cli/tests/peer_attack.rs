@@ -130,16 +130,6 @@ fn attack(spaces: &Spaces, port: u16, overheard: &str) {
     .unwrap();
 }
 
-/// Packets that this machine dropped because a CPU's backlog was full.
-///
-/// Every veth of the machine shares that queue: a flood from the near end's own machine, or of another
-/// program, may fill it. Usually none is dropped.
-fn backlog_drop_count() -> u64 {
-    let table = fs::read_to_string("/proc/net/softnet_stat").unwrap();
-    let drops = table.lines().map(|line| line.split_whitespace().nth(1).expect("a column"));
-    drops.map(|drops| u64::from_str_radix(drops, 16).expect("hexadecimal")).sum()
-}
-
 /// True if a metric is judged by its load, and its trials are long enough for it.
 fn is_judged(metric: &Value) -> bool {
     metric["verdict"].as_str().is_some_and(|verdict| verdict != "refused")
@@ -166,7 +156,7 @@ fn control_is_the_baseline_and_nothing_is_lost_among_attackers_too() {
         let blocks = ["--min-blocks", blocks, "--max-blocks", blocks, "--secret-file", &secret];
         Running::start(spaces.near(&[&args[..], &short, &blocks].concat()))
     };
-    let backlog_before = backlog_drop_count();
+    let backlog_before = testkit::backlog_drop_count();
     let quiet = control_of(&prove("20").finish(LONG * 4).expect("it ends"));
     // It is in before the crowd comes, which has the same address and takes all places of that.
     let told = peer.stderr().lines().count();
@@ -182,7 +172,7 @@ fn control_is_the_baseline_and_nothing_is_lost_among_attackers_too() {
     }
     assert!(!among.has_ended(), "{}", among.stderr());
     let among = control_of(&among.end_by("INT", LONG));
-    let backlog_drops = backlog_drop_count() - backlog_before;
+    let backlog_drops = testkit::backlog_drop_count() - backlog_before;
     for (when, control) in [("alone", quiet), ("attacked", among)] {
         let metrics = control["metrics"].as_object().unwrap();
         let judged: Vec<_> = metrics.iter().filter(|(_, metric)| is_judged(metric)).collect();
@@ -226,7 +216,7 @@ fn honest_run_is_the_same_among_attackers() {
     assert!(succeed(honest("100")).contains("received 100, lost 0"));
     let (bytes, descriptors) = used(&peer);
 
-    let backlog_before = backlog_drop_count();
+    let backlog_before = testkit::backlog_drop_count();
     let mut long = honest("1000000");
     long.arg("--json");
     let mut running = Running::start(long);
@@ -239,7 +229,7 @@ fn honest_run_is_the_same_among_attackers() {
     let doc: Value = serde_json::from_str(&said).unwrap();
     assert!(books::probe(&doc) > 100, "{said}");
     let lost = doc["metrics"]["lost_count"]["value"].as_f64().expect("a count");
-    let backlog_drops = backlog_drop_count() - backlog_before;
+    let backlog_drops = testkit::backlog_drop_count() - backlog_before;
     assert!(lost <= backlog_drops as f64, "{backlog_drops} in the backlog: {said}");
     assert_eq!(doc["counters"]["far_socket_overflow_count"], 0, "{said}");
 

@@ -348,6 +348,7 @@ fn frames_that_do_not_fit_are_dropped_and_counted_by_reason() {
         fs::write(&file, &small).expect("a file");
         let running = row.start(&["--json"], &file);
         let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
+        let dropped_before = testkit::backlog_drop_count();
         udp_echo(&plain, (&behind, BEHIND_IP), 5, 3972);
         // Up to what a frame of the pool holds a reason is given; beyond, it is only counted.
         let sent: [(_, _, &[usize]); 2] =
@@ -368,10 +369,15 @@ fn frames_that_do_not_fit_are_dropped_and_counted_by_reason() {
         udp_echo(&plain, (&behind, BEHIND_IP), 5, 3972);
         let output = running.end_by("TERM", LONG);
         let last = last_of(&output.stdout);
-        assert_eq!(last["frames"]["too_big"], 20, "{engine}: {last}");
+        // A flood of another program has the kernel drop some on their way.
+        let dropped = testkit::backlog_drop_count() - dropped_before;
+        let has = |count: &Value, sent: u64| {
+            count.as_u64().is_some_and(|count| count <= sent && count + dropped >= sent)
+        };
+        assert!(has(&last["frames"]["too_big"], 20), "{engine}: {last}");
         assert!(last["frames"]["too_big_answered_v4"].as_u64() > Some(0), "{engine}: {last}");
-        assert_eq!(last["frames"]["inner_too_big"], 20, "{engine}: {last}");
-        assert_eq!(last["pool"]["oversized"], 40, "{engine}: {last}");
+        assert!(has(&last["frames"]["inner_too_big"], 20), "{engine}: {last}");
+        assert!(has(&last["pool"]["oversized"], 40), "{engine}: {last}");
         assert_eq!(last["pool"]["misnamed"], 0, "{engine}: {last}");
     }
 }

@@ -20,6 +20,17 @@ use std::time::Duration;
 /// Time limit for events that must happen on a busy machine.
 pub const LONG: Duration = Duration::from_secs(30);
 
+/// Packets that this machine dropped because a CPU's backlog was full.
+///
+/// Every veth of the machine shares that queue: a flood of another program may fill it. Usually none is dropped.
+///
+/// Source: softnet_seq_show of net/core/net-procfs.c, the second column.
+pub fn backlog_drop_count() -> u64 {
+    let table = std::fs::read_to_string("/proc/net/softnet_stat").expect("the kernel has it");
+    let drops = table.lines().map(|line| line.split_whitespace().nth(1).expect("a column"));
+    drops.map(|drops| u64::from_str_radix(drops, 16).expect("hexadecimal")).sum()
+}
+
 /// Reports a result of a long test on standard error.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

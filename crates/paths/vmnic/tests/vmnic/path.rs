@@ -235,9 +235,20 @@ fn every_ping_is_answered_at_the_same_address_on_either_card_over_every_back_end
         assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{name}");
         let mut ping = std::process::Command::new("ping");
         ping.args(["-c", &count, "-i", &interval, "-W", "10"]).arg(served.guest_ip().to_string());
-        let output = served.netns().run(|| ping.output()).unwrap().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains(" 0% packet loss"), "{name}: {said}");
+        let answered = (0..20).any(|_| {
+            let dropped_before = testkit::backlog_drop_count();
+            let output = served.netns().run(|| ping.output()).unwrap().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            if said.contains(" 0% packet loss") {
+                return true;
+            }
+            // One that a flood of another program had dropped on its way shows nothing about the card.
+            let dropped = testkit::backlog_drop_count() - dropped_before;
+            assert!(dropped > 0, "{name}: {said}");
+            testkit::note(&format!("{name}: the kernel dropped {dropped} packets; again"));
+            false
+        });
+        assert!(answered, "{name}");
         served.stop().unwrap();
     }
 }
