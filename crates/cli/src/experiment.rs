@@ -119,13 +119,12 @@ pub(crate) fn conduct(
     let mut recorder = Recorder { store, bar, seconds: args.time.as_secs(), live: args.live };
     let mut trials = SessionTrials(session);
     let stop = signals::stop_flag();
+    let clock = Continued::after(stored.as_ref().and_then(|stored| stored.last()));
     let Some(stored) = stored else {
-        let clock = Since(Instant::now());
         let Finished { outcome, gave_up } =
             model::run(plan, header, &mut trials, &clock, &mut recorder, stop)?;
         return Ok(Proven { outcome, is_stored, gave_up });
     };
-    let clock = Continued::after(stored.last());
     let mut experiment = Experiment::new(plan);
     experiment.replay(stored).map_err(|Replayed { trials }| {
         Failure::failed(format!(
@@ -139,15 +138,7 @@ pub(crate) fn conduct(
     Ok(Proven { outcome, is_stored, gave_up })
 }
 
-pub(crate) struct Since(pub(crate) Instant);
-
-impl Clock for Since {
-    fn elapsed_ns(&self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
-    }
-}
-
-/// Time of a resumed experiment: up to the end of its last stored trial, and from now on.
+/// Time of an experiment: up to the end of its last stored trial, if it is resumed, and from now on.
 pub(crate) struct Continued {
     before_ns: u64,
     since: Instant,
@@ -189,17 +180,8 @@ impl Sink for Recorder {
 
     fn begin(&mut self, header: &OutcomeHeader, plan: &ExperimentPlan) -> Result<(), StoreError> {
         let Some(store) = &mut self.store else { return Ok(()) };
-        store.begin(&ExperimentHeader {
-            id: header.id.clone(),
-            started: header.started.clone(),
-            path: header.path.clone(),
-            load: header.load.clone(),
-            machine: header.machine.clone(),
-            seed: plan.seed,
-            arms: plan.arms.iter().map(|(arm, _)| arm.clone()).collect(),
-            version: header.version.clone(),
-            search: header.search.clone(),
-        })
+        let arms = plan.arms.iter().map(|(arm, _)| arm.clone()).collect();
+        store.begin(&ExperimentHeader::new(header, plan.seed, arms))
     }
 
     fn next(&mut self, block: u32, arm: &Arm, progress: f64) {

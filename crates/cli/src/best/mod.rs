@@ -51,8 +51,7 @@ pub(crate) fn find(
         Failure::Usage(format!("{} has no judged figure to search by", proof.path))
     })?;
     let (seed, mut found, mut resumed) = match record {
-        Record::Goes(run) if run.header.search.is_some() => {
-            let found = run.header.search.clone().unwrap_or_default();
+        Record::Goes(run) if let Some(found) = run.header.search.clone() => {
             (run.seed.wrapping_sub(found.steps.len() as u64), found, Some(*run))
         }
         record => {

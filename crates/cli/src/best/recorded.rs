@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use model::{Arm, Clock, Ended, Measurement, OutcomeHeader, Search, Session, TrialRecord, Trials};
+use model::{Arm, Clock, Ended, Measurement, Search, Session, TrialRecord, Trials};
 use report::store::{ExperimentHeader, SqliteStore, Store};
 
 use super::BEST;
@@ -61,21 +61,22 @@ impl<'a> Recorded<'a> {
         session: &'a mut dyn Session,
         record: Record,
     ) -> Result<Self, Failure> {
-        let (new, started_ns) = header(proof, machine::of(session))?;
-        let mut seed = limits.seed.unwrap_or(started_ns);
-        let (mut before, mut into) = (VecDeque::new(), None);
-        match record {
-            Record::Begins if !limits.no_history => {
-                let mut store = results::open(context)?;
-                store.begin(&stored_header(&new, seed))?;
-                into = Some((store, new.id));
-            }
-            Record::Nothing | Record::Begins => {}
+        let (seed, before, into) = match record {
             Record::Goes(run) => {
-                into = Some((results::open(context)?, run.header.id));
-                (seed, before) = (run.seed, run.trials.into());
+                (run.seed, run.trials.into(), Some((results::open(context)?, run.header.id)))
             }
-        }
+            record => {
+                let (mut new, started_ns) = header(proof, machine::of(session))?;
+                let seed = limits.seed.unwrap_or(started_ns);
+                let is_stored = matches!(record, Record::Begins) && !limits.no_history;
+                let mut into = is_stored.then(|| results::open(context)).transpose()?;
+                new.load.insert("arms".to_owned(), BEST.to_owned());
+                if let Some(store) = &mut into {
+                    store.begin(&ExperimentHeader::new(&new, seed, vec![Arm::baseline()]))?;
+                }
+                (seed, VecDeque::new(), into.map(|store| (store, new.id)))
+            }
+        };
         let clock = Rc::new(SearchClock {
             stored_ns: Cell::new(before.front().map(began_ns)),
             now: Continued::after(before.back()),
@@ -147,21 +148,5 @@ impl Trials for Recorded<'_> {
         self.next += 1;
         self.fault = store.save_trial(id, &record).err().map(Failure::from);
         record.result
-    }
-}
-
-fn stored_header(header: &OutcomeHeader, seed: u64) -> ExperimentHeader {
-    let mut load = header.load.clone();
-    load.insert("arms".to_owned(), BEST.to_owned());
-    ExperimentHeader {
-        id: header.id.clone(),
-        started: header.started.clone(),
-        path: header.path.clone(),
-        load,
-        machine: header.machine.clone(),
-        seed,
-        arms: vec![Arm::baseline()],
-        version: header.version.clone(),
-        search: None,
     }
 }

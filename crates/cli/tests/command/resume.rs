@@ -101,7 +101,7 @@ fn a_search_that_is_killed_goes_on_and_finds_the_same() {
     let search = end(running);
     let running = Running::start(prove(&data, &["--resume", &search]));
     assert!(until(LONG, || ![&search, ""].contains(&&*last_id(&data))), "{}", running.stderr());
-    // What the search found is stored with the experiment that measures it, and no longer by itself.
+    // The set is stored with the experiment that measures it; the search itself is no longer stored.
     let measuring = end(running);
     let said = fail(prove(&data, &["--resume", &search]), 1);
     assert!(said.contains(&search), "{said}");

@@ -44,6 +44,14 @@ pub struct ExperimentHeader {
     pub search: Option<Search>,
 }
 
+impl ExperimentHeader {
+    /// The description of an outcome with its schedule.
+    pub fn new(header: &OutcomeHeader, seed: u64, arms: Vec<Arm>) -> Self {
+        let OutcomeHeader { id, started, version, machine, path, load, search } = header.clone();
+        ExperimentHeader { id, started, path, load, machine, seed, arms, version, search }
+    }
+}
+
 impl From<ExperimentHeader> for OutcomeHeader {
     fn from(header: ExperimentHeader) -> Self {
         let ExperimentHeader { id, started, path, load, machine, version, search, .. } = header;
