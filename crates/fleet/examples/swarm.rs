@@ -51,15 +51,8 @@ fn main() -> Result<(), Failure> {
     for (name, seeds) in &hosts {
         keys.insert(name.clone(), seeds.public()?);
     }
-    let mut fleet = Fleet {
-        v: 1,
-        broker: String::new(),
-        database: database.address("postgres"),
-        ca: None,
-        database_ca: None,
-        coordinator: coordinator.public()?,
-        hosts: keys,
-    };
+    let mut fleet = Fleet::new(coordinator.public()?, keys);
+    fleet.database = database.address("postgres");
     let broker =
         Broker::start(&configuration(&fleet, None)).ok_or("nats-server is not installed")?;
     fleet.broker = broker.url();

@@ -24,15 +24,7 @@ impl World {
         let hosts: BTreeMap<String, Seeds> =
             ["h5", "h7"].map(|host| (host.to_owned(), Seeds::generate().unwrap())).into();
         let public = hosts.iter().map(|(host, of)| (host.clone(), of.public().unwrap()));
-        let mut fleet = Fleet {
-            v: 1,
-            broker: String::new(),
-            database: String::new(),
-            ca: None,
-            database_ca: None,
-            coordinator: coordinator.public().unwrap(),
-            hosts: public.collect(),
-        };
+        let mut fleet = Fleet::new(coordinator.public().unwrap(), public.collect());
         let broker = Broker::start(&configuration(&fleet, None))?;
         fleet.broker = broker.url();
         Some(World { broker, fleet, coordinator, hosts })

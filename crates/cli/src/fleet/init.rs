@@ -104,13 +104,11 @@ fn write(
     hosts: BTreeMap<String, PublicKeys>,
 ) -> Result<(), Failure> {
     let fleet = Fleet {
-        v: 1,
         broker: args.broker.clone(),
         database: args.database.clone(),
         ca: authorities.broker,
         database_ca: authorities.database,
-        coordinator,
-        hosts,
+        ..Fleet::new(coordinator, hosts)
     };
     fleet.write(&args.dir)?;
     let certificate = args.cert.as_deref().zip(args.cert_key.as_deref());

@@ -62,6 +62,19 @@ pub fn is_host_name(name: &str) -> bool {
 }
 
 impl Fleet {
+    /// A fleet that has no addresses and authorities yet.
+    pub fn new(coordinator: PublicKeys, hosts: BTreeMap<String, PublicKeys>) -> Fleet {
+        Fleet {
+            v: VERSION,
+            broker: String::new(),
+            database: String::new(),
+            ca: None,
+            database_ca: None,
+            coordinator,
+            hosts,
+        }
+    }
+
     /// How its coordinator reaches the broker.
     ///
     /// - `ca`: file with its certificate authority.

@@ -37,15 +37,7 @@ fn database_is_reached_encrypted_and_only_if_the_authority_signed_its_certificat
 fn broker_is_reached_encrypted_and_only_if_the_authority_signed_its_certificate() {
     let (Some(authority), Some(other)) = (Authority::new(), Authority::new()) else { return };
     let seeds = Seeds::generate().unwrap();
-    let mut fleet = Fleet {
-        v: 1,
-        broker: String::new(),
-        database: String::new(),
-        ca: None,
-        database_ca: None,
-        coordinator: seeds.public().unwrap(),
-        hosts: BTreeMap::new(),
-    };
+    let mut fleet = Fleet::new(seeds.public().unwrap(), BTreeMap::new());
     let (certificate, key) = authority.server();
     let files = [certificate, key].map(|file| file.display().to_string());
     let config = configuration(&fleet, Some((&files[0], &files[1])));
