@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::live::head;
 use crate::esp::AssociationCounts;
 
 type ByTunnel = [(String, AssociationCounts)];
@@ -49,10 +50,6 @@ pub(super) fn prometheus(tunnels: &ByTunnel) -> String {
     if tunnels.is_empty() {
         return out;
     }
-    let head = |out: &mut String, name: &str, kind: &str, help: &str| {
-        let _ = writeln!(out, "# HELP wirepath_tunnel_{name} {help}");
-        let _ = writeln!(out, "# TYPE wirepath_tunnel_{name} {kind}");
-    };
     let packets = "esp_packets_total";
     head(&mut out, packets, "counter", "Packets of encrypted tunnels by outcome.");
     for (name, counts) in tunnels {

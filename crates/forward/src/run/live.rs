@@ -55,6 +55,12 @@ const SENT: [&str; 7] = [
 ];
 const WAYS: [&str; 3] = ["fast_", "slow_", "too_big_"];
 
+/// Begins a metric in Prometheus text format.
+pub(super) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP wirepath_tunnel_{name} {help}");
+    let _ = writeln!(out, "# TYPE wirepath_tunnel_{name} {kind}");
+}
+
 impl Live {
     /// Sum of all counters with this name.
     pub fn count(&self, name: &str) -> u64 {
@@ -160,10 +166,6 @@ impl Live {
     /// Metrics in Prometheus text format.
     pub fn prometheus(&self) -> String {
         let mut out = String::new();
-        let head = |out: &mut String, name: &str, kind: &str, help: &str| {
-            let _ = writeln!(out, "# HELP wirepath_tunnel_{name} {help}");
-            let _ = writeln!(out, "# TYPE wirepath_tunnel_{name} {kind}");
-        };
         head(&mut out, "frames_total", "counter", "Frames by outcome.");
         let mut names: Vec<_> = self.counts.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
