@@ -1,8 +1,8 @@
 //! `wirepath tunnel run` against the kernel's VXLAN device: both directions, every engine, reload
 //! under traffic, a clean end.
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "tunnel_run/encryption.rs"]
 mod encryption;
 
 use std::fs;
