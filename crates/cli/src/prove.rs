@@ -40,8 +40,8 @@ pub(crate) struct ProveArgs {
     /// Path to measure
     #[arg(default_value = "probe", value_parser = lookup::PATH)]
     pub(crate) path: String,
-    /// Arms: ladder, spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch, or best: search for the smallest
-    /// set that does most; default: ladder, with --against the baseline
+    /// Arms: ladder, spin+ladder (with spin in each rung), alone, leave-one-out, a list such as spin,spin+batch,
+    /// or best: search for the smallest set that does most; default: ladder, with --against the baseline
     #[arg(long, value_parser = lookup::ARMS, hide_possible_values = true)]
     pub(crate) arms: Option<String>,
     /// Other programs to run as arms, e.g. iperf3,sockperf
