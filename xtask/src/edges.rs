@@ -157,6 +157,19 @@ mod tests {
         assert!(found[0].contains("extra: not listed"), "{found:?}");
     }
 
+    /// Crates without code that runs for each packet: profile `quick` need not optimise them.
+    const NO_PACKETS: &[&str] =
+        &["model", "host", "lab", "testkit", "report", "fleet", "command", "wirepath", "xtask"];
+
+    #[test]
+    fn profile_quick_optimises_every_crate_that_moves_packets() {
+        let manifest = include_str!("../../Cargo.toml");
+        for (name, _) in super::ALLOWED {
+            let line = format!("[profile.quick.package.wirepath-{name}]\nopt-level = 3\n");
+            assert_ne!(manifest.contains(&line), NO_PACKETS.contains(name), "{name}");
+        }
+    }
+
     #[test]
     fn metadata_of_another_shape_is_an_error() {
         assert!(super::violations(&json!({})).is_err());
