@@ -8,6 +8,7 @@ struct config {
 	/* Required value of the four bytes before the number; 0 for any. */
 	__be32 tag;
 	__u32 stamp_offset_bytes; /* 0: frames carry no time */
+	__u32 flow_offset_bytes; /* of the flow's number, one byte; 0: one flow */
 };
 
 struct counts {
@@ -17,15 +18,16 @@ struct counts {
 	__u64 reordered;
 	__u64 duplicated;
 	__u64 strays;
+	__u64 flows;
 };
 
 const volatile struct config config = {};
 
 /* Of the one checked queue, on any CPU: the number after the last seen, and the number after the
-* highest seen (NextExp of RFC 4737).
+* highest seen of each flow (NextExp of RFC 4737). Flows share the numbers.
 */
 __u32 next_sequence = 0;
-__u32 next_expected = 0;
+__u32 next_expected[256] = {};
 
 /* Recent numbers, each plus one at its index: separates a late frame from a duplicate. A frame
 * later than this table counts as late.
@@ -77,6 +79,13 @@ static __always_inline void count_delay(__u64 delay_ns)
 		counted->frames[bucket]++;
 }
 
+static __always_inline __u8 flow_of(void *start, void *end)
+{
+	__u8 *flow = start + config.flow_offset_bytes;
+
+	return config.flow_offset_bytes && (void *)(flow + 1) <= end ? *flow : 0;
+}
+
 SEC("xdp")
 int drop(struct xdp_md *ctx)
 {
@@ -117,16 +126,19 @@ int drop(struct xdp_md *ctx)
 			__u32 seen = bpf_ntohl(*sequence);
 
 			__u32 *place = &lately_seen[seen & (SEEN_COUNT - 1)];
+			__u32 *expected = &next_expected[flow_of(start, end)];
 
+			if (!*expected)
+				counted->flows++;
 			if (seen != next_sequence)
 				counted->sequence_breaks++;
 			next_sequence = seen + 1;
 			if (*place == seen + 1)
 				counted->duplicated++;
-			else if ((__s32)(seen - next_expected) < 0)
+			else if ((__s32)(seen - *expected) < 0)
 				counted->reordered++;
 			else
-				next_expected = seen + 1;
+				*expected = seen + 1;
 			*place = seen + 1;
 		}
 	}

@@ -3,17 +3,32 @@
  * Makes frames: run by BPF_PROG_TEST_RUN with live frames, once per frame.
  *
  * The kernel recycles frames from a page pool without refilling them, so the
- * sequence number is written on every pass. Redirecting through a devmap
- * instead of by interface index lets the driver take them 16 at a time.
+ * sequence number is written on every pass, and so are flow and length if
+ * they change. Redirecting through a devmap instead of by interface index lets
+ * the driver take them 16 at a time.
  */
 #include "frame.h"
 #include <bpf/bpf_tracing.h>
+
+#define LENGTHS_MAX 16
 
 struct config {
 	__u32 sequence_offset_bytes;
 	__u32 target_ifindex;
 	__u32 stamp_offset_bytes; /* 0: frames carry no time */
+	__u32 flow_offset_bytes; /* of the flow's number, one byte; 0: one flow */
+	__u32 flow_count;
+	__u32 port; /* UDP source port of flow 0, host order */
+	__u32 length_count; /* 0: all frames have the template's length */
+	__u16 lengths[LENGTHS_MAX]; /* taken in turn, at most the template's */
 };
+
+/* Flows and lengths need these headers. */
+struct headers {
+	struct ethernet ethernet;
+	struct ipv4 ip;
+	struct udp udp;
+} __attribute__((packed));
 
 struct run {
 	__u64 attempted;
@@ -25,6 +40,9 @@ struct run {
 	__u64 gap_ps; /* from frame to frame; 0 for full speed */
 	__u64 begun; /* attempted before this run */
 };
+
+/* Index of loopback in every namespace. */
+#define LOOPBACK_IFINDEX 1
 
 /* Most clock reads while a frame is not due yet: about 0.1 s. */
 #define WAIT_LOOKS (1 << 22)
@@ -46,6 +64,53 @@ static long is_due(__u32 look, void *due_ns)
 	return bpf_ktime_get_ns() >= *(__u64 *)due_ns;
 }
 
+/* The sum without the old length and with the new one: RFC 1624, equation 3. */
+static __always_inline void set_lengths(struct headers *headers, __u16 frame_bytes)
+{
+	__be16 total = bpf_htons(frame_bytes - sizeof(headers->ethernet));
+	__u32 sum = (__u16)~headers->ip.checksum;
+
+	sum += (__u16)~headers->ip.total_bytes;
+	sum += total;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	headers->ip.checksum = ~sum;
+	headers->ip.total_bytes = total;
+	headers->udp.len_bytes =
+		bpf_htons(frame_bytes - sizeof(headers->ethernet) - sizeof(headers->ip));
+}
+
+/* Length and flow of the next frame. The kernel restores the template's length for the next pass. */
+static __always_inline int shape(struct xdp_md *ctx)
+{
+	struct headers *headers;
+	__u8 *flow;
+	__u16 frame_bytes = 0;
+	void *end;
+
+	if (config.length_count) {
+		__u32 at = run.attempted % config.length_count & (LENGTHS_MAX - 1);
+
+		frame_bytes = config.lengths[at];
+		if (bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)bpf_xdp_get_buff_len(ctx)))
+			return -1;
+	}
+	headers = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if ((void *)(headers + 1) > end)
+		return -1;
+	if (frame_bytes)
+		set_lengths(headers, frame_bytes);
+	if (config.flow_offset_bytes) {
+		flow = (void *)headers + config.flow_offset_bytes;
+		if ((void *)(flow + 1) > end)
+			return -1;
+		*flow = run.attempted % config.flow_count;
+		headers->udp.source = bpf_htons(config.port + *flow);
+	}
+	return 0;
+}
+
 SEC("xdp")
 int generator(struct xdp_md *ctx)
 {
@@ -58,6 +123,8 @@ int generator(struct xdp_md *ctx)
 		if (bpf_ktime_get_ns() < due_ns)
 			bpf_loop(WAIT_LOOKS, is_due, &due_ns, 0);
 	}
+	if ((config.length_count || config.flow_offset_bytes) && shape(ctx))
+		return XDP_ABORTED;
 
 	void *end = (void *)(long)ctx->data_end;
 	__be32 *sequence = (void *)(long)ctx->data + config.sequence_offset_bytes;
@@ -88,8 +155,11 @@ SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(generator_xmit, const struct net_device *from, const struct net_device *to, int sent,
 	     int drops, int err)
 {
-	/* The thread too: an index repeats in every namespace. */
-	if (to->ifindex != config.target_ifindex ||
+	/*
+	 * The thread too: an index repeats in every namespace. And the origin, which the kernel takes
+	 * to be loopback: on a veth the thread also runs programs that redirect frames further on.
+	 */
+	if (to->ifindex != config.target_ifindex || from->ifindex != LOOPBACK_IFINDEX ||
 	    (__u32)bpf_get_current_pid_tgid() != run.thread)
 		return 0;
 	run.last_ns = bpf_ktime_get_ns();

@@ -3,22 +3,24 @@
 
 use std::collections::BTreeMap;
 
+use forward::order::OrderCounters;
 use host::sysfs::Sysfs;
 use lab::Triple;
-use model::{Arm, Delivery, Measurement, NotEffective, Trap};
+use model::{Arm, Delivery, Measurement, NotEffective, Trap, total};
 
 use super::kernel::{BRIDGE, VXLAN};
 use super::source::Sent;
 use super::user::UserReport;
 use crate::switches::Switch;
 use crate::topology::Limit;
+use crate::traffic::Way;
 use model::PathError;
 
 /// Counters of the interfaces in the middle that frames can be lost at.
 pub(super) struct Losses(Sysfs);
 
-/// Their values, by name.
-pub(super) type Lost = BTreeMap<String, u64>;
+/// Their values, by direction and name.
+pub(super) type Lost = BTreeMap<(Way, &'static str), u64>;
 
 impl Losses {
     pub(super) fn open(lab: &Triple) -> Result<Losses, PathError> {
@@ -27,21 +29,27 @@ impl Losses {
 
     /// Losses since the interfaces were created.
     pub(super) fn now(&self, lab: &Triple) -> Lost {
-        let middle = &lab.middle;
+        use Way::{Into, OutOf};
+        let port = lab.middle.near_if.ifname.as_str();
+        let underlay = lab.middle.far_if.ifname.as_str();
         let places = [
             // Frames that XDP could not redirect, and those that the backlog of another CPU dropped.
-            (middle.near_if.ifname.as_str(), "rx_dropped", "port_rx_dropped_count"),
-            (BRIDGE, "rx_dropped", "bridge_rx_dropped_count"),
-            (VXLAN, "tx_dropped", "vxlan_tx_dropped_count"),
-            (VXLAN, "tx_errors", "vxlan_tx_error_count"),
+            (Into, port, "rx_dropped", "port_rx_dropped_count"),
+            (Into, BRIDGE, "rx_dropped", "bridge_rx_dropped_count"),
+            (Into, VXLAN, "tx_dropped", "vxlan_tx_dropped_count"),
+            (Into, VXLAN, "tx_errors", "vxlan_tx_error_count"),
             // The ring at the other end of the veth.
-            (middle.far_if.ifname.as_str(), "tx_dropped", "underlay_tx_dropped_count"),
+            (Into, underlay, "tx_dropped", "underlay_tx_dropped_count"),
+            (OutOf, underlay, "rx_dropped", "underlay_rx_dropped_count"),
+            (OutOf, VXLAN, "rx_dropped", "vxlan_rx_dropped_count"),
+            (OutOf, VXLAN, "rx_errors", "vxlan_rx_error_count"),
+            (OutOf, port, "tx_dropped", "port_tx_dropped_count"),
         ];
-        let read = |(ifname, file, name): (&str, &str, &str)| {
+        let read = |(way, ifname, file, name): (Way, &str, &str, &'static str)| {
             let path = format!("class/net/{ifname}/statistics/{file}");
             // The bridge and the device are there only while the kernel forwards.
             let count = self.0.read(path).ok()?.trim().parse().ok()?;
-            Some((name.to_owned(), count))
+            Some(((way, name), count))
         };
         places.into_iter().filter_map(read).collect()
     }
@@ -49,77 +57,116 @@ impl Losses {
 
 /// Increase from `before` to `after`.
 pub(super) fn since(before: &Lost, after: &Lost) -> Lost {
-    let change = |(name, count): (&String, &u64)| {
-        (name.clone(), count.saturating_sub(before.get(name).copied().unwrap_or(0)))
+    let change = |(place, count): (&(Way, &'static str), &u64)| {
+        (*place, count.saturating_sub(before.get(place).copied().unwrap_or(0)))
     };
     after.iter().map(change).collect()
 }
 
-/// Counts of a trial.
-pub(super) struct Counted {
+/// Counts of one direction: those of its source and of its sink.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    pub(super) way: Way,
     pub(super) sent: Sent,
     pub(super) arrived: sys::bpf::DropCounts,
+}
+
+/// Counts of a trial.
+pub(super) struct Counted {
+    pub(super) streams: Vec<Stream>,
     pub(super) lost: Lost,
     pub(super) user: Option<UserReport>,
 }
 
 /// Enters deliveries, costs and counters; `missing_count` is the number of frames that were sent,
-/// did not arrive and appear in no drop counter.
+/// did not arrive and appear in no drop counter of their direction.
 pub(super) fn enter(m: &mut Measurement, counted: Counted) {
-    let Counted { sent, arrived, lost, user } = counted;
-    let delivery = Delivery {
-        sent_count: sent.sent_count,
-        received_count: arrived.frames,
-        duplicated_count: Some(arrived.duplicated),
-        reordered_count: arrived.reordered,
-    };
-    m.deliveries.insert("forward".into(), delivery);
-    m.costs.insert("source".into(), sent.cost);
-    let mut dropped_count: u64 = lost.values().sum();
-    let counters = &mut m.counters;
-    counters.insert("sent_count".into(), sent.sent_count);
-    counters.insert("received_count".into(), delivery.first_arrival_count());
-    counters.insert("generator_attempted_count".into(), sent.attempted_count);
-    counters.extend(lost);
-    if let Some(user) = user {
-        dropped_count += user_drops(&user);
-        let [books, back] = user.books;
-        counters.extend(
-            [
-                ("admitted_count", books.admitted_frames),
-                ("ticket_count", books.ticket_count),
-                ("hole_count", books.hole_count),
-                ("passed_count", books.timed_out_count),
-                ("late_count", books.late_frames),
-                ("window_full_count", books.refused_count),
-                ("in_flight_count", books.in_flight_frames() + back.in_flight_frames()),
-                ("pool_unbalanced_count", u64::from(!user.balance.balances())),
-            ]
-            .map(|(name, count)| (name.to_owned(), count)),
-        );
-        if let Some(statistics) = user.statistics {
-            counters.insert("ring_full_count".into(), statistics.rx_ring_full_count);
-            counters.insert("fill_ring_empty_count".into(), statistics.fill_ring_empty_count);
+    let Counted { streams, lost, user } = counted;
+    let mut missing_count = 0;
+    for Stream { way, sent, arrived } in streams {
+        let delivery = Delivery {
+            sent_count: sent.sent_count,
+            received_count: arrived.frames,
+            duplicated_count: Some(arrived.duplicated),
+            reordered_count: arrived.reordered,
+        };
+        let lost_here = || lost.iter().filter(|((of, _), _)| *of == way);
+        let dropped_count = lost_here().map(|(_, count)| count).sum::<u64>()
+            + user.as_ref().map_or(0, |user| user_drops(user, way));
+        missing_count += delivery.lost_count().saturating_sub(dropped_count);
+        m.deliveries.insert(way.name().into(), delivery);
+        m.costs.insert(way.source().into(), sent.cost);
+        m.counters.extend(lost_here().map(|((_, name), count)| ((*name).to_owned(), *count)));
+        for (name, count) in [
+            ("sent_count", sent.sent_count),
+            ("received_count", delivery.first_arrival_count()),
+            ("generator_attempted_count", sent.attempted_count),
+            ("flow_count", arrived.flows),
+        ] {
+            *m.counters.entry(name.into()).or_default() += count;
         }
-        for (name, count) in user.counts.into_iter().filter(|(_, count)| *count > 0) {
-            *counters.entry(format!("forwarder_{name}_count")).or_default() += count;
-        }
-        for (n, (cost, frame_count)) in user.workers.iter().enumerate() {
-            m.costs.insert(format!("worker {n}"), *cost);
-            m.counters.insert(format!("worker_{n}_frame_count"), *frame_count);
-        }
-        let copying = if user.is_zero_copy { "zero-copy" } else { "copy" };
-        m.mode.insert("xdp".into(), format!("native, {copying}"));
     }
-    let missing_count = delivery.lost_count().saturating_sub(dropped_count);
+    if let Some(user) = user {
+        // Of both directions.
+        let seam = user.counts.iter().filter(|(name, _)| *name == "seam_dropped");
+        missing_count = missing_count.saturating_sub(seam.map(|(_, count)| count).sum());
+        enter_user(m, user);
+    }
     m.counters.insert("missing_count".into(), missing_count);
+}
+
+/// Enters the counts of Wirepath's forwarder, of both directions together.
+fn enter_user(m: &mut Measurement, user: UserReport) {
+    let books = |count: fn(&OrderCounters) -> u64| user.books.iter().map(count).sum::<u64>();
+    let counters = &mut m.counters;
+    counters.extend(
+        [
+            ("admitted_count", books(|it| it.admitted_frames)),
+            ("ticket_count", books(|it| it.ticket_count)),
+            ("hole_count", books(|it| it.hole_count)),
+            ("passed_count", books(|it| it.timed_out_count)),
+            ("late_count", books(|it| it.late_frames)),
+            ("window_full_count", books(|it| it.refused_count)),
+            ("in_flight_count", books(OrderCounters::in_flight_frames)),
+            ("pool_unbalanced_count", u64::from(!user.balance.balances())),
+        ]
+        .map(|(name, count)| (name.to_owned(), count)),
+    );
+    for statistics in user.statistics.iter().flatten() {
+        for (name, count) in [
+            ("ring_full_count", statistics.rx_ring_full_count),
+            ("fill_ring_empty_count", statistics.fill_ring_empty_count),
+        ] {
+            *counters.entry(name.into()).or_default() += count;
+        }
+    }
+    for (name, count) in user.counts.into_iter().filter(|(_, count)| *count > 0) {
+        *counters.entry(format!("forwarder_{name}_count")).or_default() += count;
+    }
+    for (n, (cost, frame_count)) in user.workers.iter().enumerate() {
+        m.costs.insert(format!("worker {n}"), *cost);
+        m.counters.insert(format!("worker_{n}_frame_count"), *frame_count);
+    }
+    let copying = if user.is_zero_copy { "zero-copy" } else { "copy" };
+    m.mode.insert("xdp".into(), format!("native, {copying}"));
+}
+
+/// Enters the packets that a second of CPU time delivers, all costs counted.
+pub(super) fn enter_per_cpu(m: &mut Measurement) {
+    let delivered_count = total(m.deliveries.values().map(Delivery::first_arrival_count));
+    let cpu_ns = m.cpu_ns();
+    if cpu_ns > 0 {
+        let rate = delivered_count as f64 * 1e9 / cpu_ns as f64;
+        m.figures.insert("received_pps_per_cpu".into(), rate);
+    }
 }
 
 /// Counter of the inter-processor interrupts by which CPUs hand steered frames over.
 pub(super) const STEERED: &str = "rps_interrupt_count";
 
-/// Frames that XDP programs put into the tunnel.
+/// Frames that XDP programs put into the tunnel, and took out of it.
 const FAST: &str = "forwarder_fast_into_tunnels_count";
+const FAST_OUT: &str = "forwarder_fast_out_of_tunnels_count";
 
 /// Switches of the arm that had no effect in its trial, with the evidence.
 pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
@@ -131,6 +178,7 @@ pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
     let workers =
         (0..m.costs.len()).filter(|n| count(&format!("worker_{n}_frame_count")) > 0).count();
     let is_unsteered = m.counters.get(STEERED) == Some(&0);
+    let is_slow = count(FAST) + count(FAST_OUT) == 0;
     let is_single = count("ticket_count") >= count("admitted_count");
     let rules = [
         (Switch::Rps, is_bypassed, BYPASSED),
@@ -140,7 +188,7 @@ pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
         (Switch::Batch, is_single, "no batch had more than one frame"),
         (Switch::Parallel, workers < 2, ONE_WORKER),
         (Switch::Ordered, workers < 2, ONE_WORKER),
-        (Switch::InKernel, count(FAST) == 0, "the XDP programs forwarded no frame"),
+        (Switch::InKernel, is_slow, "the XDP programs forwarded no frame"),
     ];
     let idle = rules.into_iter().filter(|(switch, is_idle, _)| *is_idle && arm.has(*switch));
     idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
@@ -174,23 +222,23 @@ pub(super) fn not_half(m: &Measurement, limit: Limit) -> Option<Trap> {
     })
 }
 
-/// Frames into the tunnel that Wirepath's forwarder dropped, for any reason.
-fn user_drops(user: &UserReport) -> u64 {
-    let into_tunnels = user.books[0];
+/// Frames of one direction that Wirepath's forwarder dropped, for any reason but the seam.
+fn user_drops(user: &UserReport, way: Way) -> u64 {
+    let books = user.books[way as usize];
     // Drops of its workers are in the order's counters; drops after the order are not.
     // The programs' drops are before it. Their policer is the only one while they run.
     let has_programs = user.counts.iter().any(|(name, _)| *name == "fast_into_tunnels");
-    let behind = [
-        "into_tunnels_ring_full",
-        "into_tunnels_tail_drop",
-        "into_tunnels_copy_failed",
-        "seam_dropped",
-        if has_programs { "policed" } else { "" },
-    ];
+    const INTO: [&str; 4] =
+        ["into_tunnels_ring_full", "into_tunnels_tail_drop", "into_tunnels_copy_failed", "policed"];
+    let behind: &[&str] = match way {
+        Way::Into if has_programs => &INTO,
+        Way::Into => &INTO[..3],
+        Way::OutOf => &["out_of_tunnels_ring_full"],
+    };
     let counted = user.counts.iter().filter(|(name, _)| behind.contains(name));
-    into_tunnels.dropped_frames
-        + into_tunnels.late_frames
-        + into_tunnels.undelivered_frames
+    books.dropped_frames
+        + books.late_frames
+        + books.undelivered_frames
         + counted.map(|(_, count)| count).sum::<u64>()
 }
 
@@ -232,6 +280,7 @@ mod tests {
         assert_eq!(named(&[Bypass, Prepend], &idle), "");
         assert_eq!(named(&[Bypass, InKernel], &idle), "in-kernel");
         assert_eq!(named(&[Bypass, InKernel], &[(FAST, 1)]), "");
+        assert_eq!(named(&[Bypass, InKernel], &[(FAST_OUT, 1)]), "");
         let kernels = [Rps, NoNetfilter, NoCapture];
         assert_eq!(named(&kernels, &[(STEERED, 1)]), "");
         assert_eq!(named(&kernels, &[(STEERED, 0)]), "rps");
@@ -239,6 +288,40 @@ mod tests {
         assert_eq!(named(&kernels, &[]), "");
         let both = [Rps, NoNetfilter, NoCapture, Bypass];
         assert_eq!(named(&both, &busy), "rps no-netfilter no-capture");
+    }
+
+    #[test]
+    fn frames_missing_in_one_direction_are_not_made_up_for_by_drops_of_the_other() {
+        let stream = |way, received_count| Stream {
+            way,
+            sent: Sent { sent_count: 100, ..Sent::default() },
+            arrived: sys::bpf::DropCounts { frames: received_count, ..Default::default() },
+        };
+        let missing = |dropped: (Way, &'static str)| {
+            let mut m = Measurement::default();
+            let streams = vec![stream(Way::Into, 90), stream(Way::OutOf, 100)];
+            enter(&mut m, Counted { streams, lost: Lost::from([(dropped, 10)]), user: None });
+            assert_eq!((m.deliveries["forward"].lost_count(), m.counters["sent_count"]), (10, 200));
+            assert_eq!(m.deliveries["return"].lost_count(), 0);
+            m.counters["missing_count"]
+        };
+        assert_eq!(missing((Way::Into, "port_rx_dropped_count")), 0);
+        assert_eq!(missing((Way::OutOf, "port_tx_dropped_count")), 10);
+    }
+
+    #[test]
+    fn packets_a_second_of_each_cpu_are_all_that_arrived_by_all_that_was_spent() {
+        let mut m = with(&[]);
+        enter_per_cpu(&mut m);
+        assert_eq!(m.figures.get("received_pps_per_cpu"), None);
+        for (way, received_count) in [("forward", 300), ("return", 100)] {
+            let delivery = Delivery { sent_count: 500, received_count, ..Delivery::default() };
+            m.deliveries.insert(way.into(), delivery);
+        }
+        m.costs.insert("source".into(), Cost { user_ns: 1_000_000, ..Cost::default() });
+        m.costs.insert("worker 0".into(), Cost { system_ns: 3_000_000, ..Cost::default() });
+        enter_per_cpu(&mut m);
+        assert_eq!(m.figures["received_pps_per_cpu"], 100_000.0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sys::bpf::Generator;
 use sys::thread::start;
 
 use super::kernel::{KernelForwarder, KernelSpec};
-use super::session::{VXLAN_HEADERS_BYTES, places_of};
+use super::session::places_of;
 use super::sink::Sink;
 use super::source::{SmallFlow, batch_of};
 use super::user::{self, UserSpec};
@@ -18,6 +18,7 @@ use crate::measure::Observed;
 use crate::measure::search::Trial;
 use crate::path::LOADS;
 use crate::switches::{Switch, tuning_of, workers_of};
+use crate::topology::VXLAN_HEADERS_BYTES;
 use lab::{Cause, Meter, settle};
 use model::PathError;
 
@@ -69,7 +70,7 @@ impl Bench {
         body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, Cause> + Send,
     ) -> Result<T, PathError> {
         let flow = SmallFlow::new(&self.lab, size_bytes)?;
-        let sink = Sink::open_with(&self.lab.far, &flow.seen_behind(VXLAN_HEADERS_BYTES))?;
+        let sink = Sink::open(&self.lab.far, &flow.seen_behind(VXLAN_HEADERS_BYTES))?;
         let workers =
             if self.arm.has(Switch::Bypass) { workers_of(&self.arm, self.cpus.len()) } else { 0 };
         let places = places_of(&self.cpus, workers);
@@ -89,10 +90,8 @@ impl Bench {
             ran.map_err(|why| PathError::at("source", why))
         };
         if self.arm.has(Switch::Bypass) {
-            let tuning = tuning_of(&self.arm);
-            let workers = places.workers.clone();
             let is_in_kernel = self.arm.has(Switch::InKernel);
-            let spec = UserSpec { tuning, policer: None, shaper: None, workers, is_in_kernel };
+            let spec = UserSpec::new(tuning_of(&self.arm), places.workers.clone(), is_in_kernel);
             return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
         }
         let spec = match self.arm.kind {

@@ -80,8 +80,10 @@ impl KernelForwarder {
         }
         if let Some(cpus) = steer_to {
             let mut held = ScopedSettings::new(&middle.netns).map_err(PathError::part)?;
-            held.set_all("rps-cpus", &middle.near_if.ifname, &cpus_to_mask(cpus))
-                .map_err(PathError::part)?;
+            for end in [&middle.near_if, &middle.far_if] {
+                held.set_all("rps-cpus", &end.ifname, &cpus_to_mask(cpus))
+                    .map_err(PathError::part)?;
+            }
             forwarder._steering = Some(held);
         }
         Ok(forwarder)

@@ -12,6 +12,7 @@ mod support;
 mod switches;
 mod testpmd;
 mod topology;
+mod traffic;
 mod user;
 
 pub use path::TunnelPath;

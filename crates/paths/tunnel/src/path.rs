@@ -4,63 +4,88 @@ use std::time::Duration;
 
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
+use crate::topology::PAYLOAD_BYTES_MAX;
+use crate::traffic::Traffic;
 use crate::{Switch, session, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 5] = [
-    LoadKind {
-        name: "flood",
-        what: "one flow, more than any forwarder takes, from the kernel's live-frame generator",
-        judged: JUDGED,
-        size_bytes: 64,
-        rate_pps: 0,
-        trial: TRIAL,
-        peers: &["kernel", "testpmd", "testpmd-packet"],
-    },
+pub(crate) static LOADS: [LoadKind; 10] = [
+    FLOOD,
     LoadKind {
         name: "work-35",
         what: "the flood, with 35 ns of extra work on each frame; every arm under bypass",
-        judged: JUDGED,
-        size_bytes: 64,
-        rate_pps: 0,
-        trial: TRIAL,
         peers: &[],
+        ..FLOOD
     },
     LoadKind {
         name: "work-100",
         what: "the flood, with 100 ns of extra work on each frame; every arm under bypass",
-        judged: JUDGED,
-        size_bytes: 64,
-        rate_pps: 0,
-        trial: TRIAL,
         peers: &[],
+        ..FLOOD
     },
     LoadKind {
         name: "police-50",
         what: "one flow at a rate; a policer inside the ordered section passes half of it; every \
                arm under bypass",
-        judged: JUDGED_AT_A_RATE,
-        size_bytes: 64,
-        rate_pps: RATE_PPS,
-        trial: TRIAL,
-        peers: &[],
+        ..AT_A_RATE
     },
     LoadKind {
         name: "shape-50",
         what: "one flow at a rate; a shaper behind the restored order passes half of it and drops \
                the tail; every arm under bypass",
-        judged: JUDGED_AT_A_RATE,
-        size_bytes: 64,
-        rate_pps: RATE_PPS,
-        trial: TRIAL,
-        peers: &[],
+        ..AT_A_RATE
+    },
+    LoadKind {
+        name: "multi-flow",
+        what: "64 flows in turn, more than any forwarder takes; order is counted within each flow",
+        ..FLOOD
+    },
+    LoadKind {
+        name: "decap",
+        what: "one flow out of the tunnel, more than any forwarder takes",
+        ..FLOOD
+    },
+    LoadKind {
+        name: "both-ways",
+        what: "one flow into the tunnel and one out of it at once, more than any forwarder takes",
+        ..FLOOD
+    },
+    LoadKind {
+        name: "imix",
+        what: "one flow of frames of 64, 594 and 1518 bytes, seven to four to one, more than any \
+               forwarder takes",
+        size_bytes: 0,
+        ..FLOOD
+    },
+    LoadKind {
+        name: "encrypted",
+        what: "one flow of large frames at a rate into an encrypted tunnel (ESP with AES-256-GCM); \
+               every arm under bypass",
+        size_bytes: PAYLOAD_BYTES_MAX,
+        rate_pps: ENCRYPTED_PPS,
+        ..AT_A_RATE
     },
 ];
+
+const FLOOD: LoadKind = LoadKind {
+    name: "flood",
+    what: "one flow, more than any forwarder takes, from the kernel's live-frame generator",
+    judged: JUDGED,
+    size_bytes: 64,
+    rate_pps: 0,
+    trial: TRIAL,
+    peers: &["kernel", "testpmd", "testpmd-packet"],
+};
+/// Inside our own forwarder.
+const AT_A_RATE: LoadKind =
+    LoadKind { judged: JUDGED_AT_A_RATE, rate_pps: RATE_PPS, peers: &[], ..FLOOD };
 
 const JUDGED: &[&str] = &["received_pps", "cpu_ns_per_packet"];
 /// CPU time per packet is not judged: source and workers wait by polling.
 const JUDGED_AT_A_RATE: &[&str] = &["received_pps"];
 /// Less than any arm of our forwarder takes.
 const RATE_PPS: u64 = 100_000;
+/// More than one worker encrypts of the largest frames, and less than the generator makes.
+const ENCRYPTED_PPS: u64 = 500_000;
 /// Below this rate the burst of the bucket is more than a trial sends.
 const LIMITED_PPS_MIN: u64 = 10_000;
 const TRIAL: Duration = Duration::from_millis(300);
@@ -103,8 +128,9 @@ impl Path for TunnelPath {
                 remedy: format!("give --rate of at least {LIMITED_PPS_MIN}"),
             });
         }
-        let sizes = wire::probe::HEADER_BYTES..=topology::PAYLOAD_BYTES_MAX;
-        if !sizes.contains(&load.size_bytes) {
+        let sizes = wire::probe::HEADER_BYTES..=PAYLOAD_BYTES_MAX;
+        let traffic = Traffic::of(&load.kind);
+        if !sizes.contains(&traffic.payload_bytes_max(load.size_bytes)) {
             return Err(PathError::Invalid {
                 what: format!("a payload of {} bytes", load.size_bytes),
                 remedy: format!(

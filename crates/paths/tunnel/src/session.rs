@@ -6,25 +6,25 @@ use std::thread;
 use std::time::Duration;
 
 use host::cpu::CpuClock;
-use lab::Triple;
+use lab::{Cause, End, Triple};
 use model::{Arm, ArmKind, Cost, Measurement, Throughput};
 use sys::clock::monotonic_ns;
+use sys::thread::start;
 
-use super::accounting::{self, Counted, Losses};
+use super::accounting::{self, Counted, Losses, Stream};
 use super::kernel::{KernelForwarder, KernelSpec};
 use super::sink::{GRACE, GRACE_MAX, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
 use super::user::{self, UserSpec};
 use crate::switches::{Switch, tuning_of, workers_of};
-use crate::topology::{Extra, Limit, effective};
+use crate::topology::{Extra, Limit, VXLAN_HEADERS_BYTES, effective};
+use crate::traffic::{Traffic, Way};
 use forward::forwarder::{PolicerSpec, Tuning, Work};
 use forward::qos::TokenBucket;
 use lab::{Meter, Run};
 use model::{Load, PathError, Session};
 
-/// Outer headers of VXLAN over IPv4 with their Ethernet header.
-pub(super) const VXLAN_HEADERS_BYTES: usize = 50;
 /// Interval at which the sink is polled for the rate.
 const LOOK: Duration = Duration::from_millis(4);
 /// The burst of a limit is 10 ms of its rate, the default of `tunnel run`: a worker that loses its CPU
@@ -40,9 +40,10 @@ pub(crate) struct TunnelSession {
     cpus: Vec<usize>,
     clock: CpuClock,
     losses: Losses,
-    flow: Flow,
-    /// Rate of the source, by arm.
-    rates_pps: HashMap<String, f64>,
+    /// By direction.
+    flows: Vec<Flow>,
+    /// Rates of the sources, by arm and direction.
+    rates_pps: HashMap<String, Vec<f64>>,
 }
 
 /// CPUs of the threads; the source has the first.
@@ -59,8 +60,14 @@ impl Places {
     }
 }
 
-/// One sample of the sink: CLOCK_MONOTONIC nanoseconds, frames.
-type Look = (u64, u64);
+/// One sample of the sinks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    /// CLOCK_MONOTONIC nanoseconds.
+    at_ns: u64,
+    frames: u64,
+    payload_bytes: u64,
+}
 
 impl TunnelSession {
     pub(crate) fn open(load: &Load) -> Result<Self, PathError> {
@@ -68,10 +75,12 @@ impl TunnelSession {
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let losses = Losses::open(&lab)?;
-        let flow = Flow::new(&lab, load.size_bytes, monotonic_ns() as u32 | 1)?;
+        let traffic = Traffic::of(&load.kind);
+        let flow = |way: &Way| Flow::new(&lab, *way, &traffic, load.size_bytes);
+        let flows = traffic.ways.iter().map(flow).collect::<Result<_, _>>()?;
         let extra = Extra::of(&load.kind);
         let rates_pps = HashMap::new();
-        Ok(TunnelSession { lab, load: load.clone(), extra, cpus, clock, losses, flow, rates_pps })
+        Ok(TunnelSession { lab, load: load.clone(), extra, cpus, clock, losses, flows, rates_pps })
     }
 
     fn places(&self, workers: usize) -> Places {
@@ -97,7 +106,8 @@ impl TunnelSession {
         let (policer, shaper) = self.limits();
         let workers = places.workers.clone();
         let is_in_kernel = arm.has(Switch::InKernel);
-        let spec = UserSpec { tuning, policer, shaper, workers, is_in_kernel };
+        let is_encrypted = self.extra.is_encrypted;
+        let spec = UserSpec { tuning, policer, shaper, workers, is_in_kernel, is_encrypted };
         let mut m = self.measure(&arm.name, &places, VXLAN_HEADERS_BYTES, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
@@ -112,7 +122,7 @@ impl TunnelSession {
             let burst_bytes = (bytes_per_s / BURSTS_PER_S).max(BURST_BYTES_MIN);
             PolicerSpec { rate_bits_per_s: bytes_per_s * 8, burst_bytes }
         };
-        let frame_bytes = self.flow.frame_bytes();
+        let frame_bytes = self.frame_bytes_max();
         match self.extra.limit {
             None => (None, None),
             Some(Limit::Policer) => (Some(half(frame_bytes)), None),
@@ -170,7 +180,7 @@ impl TunnelSession {
 
     /// One trial with a forwarder.
     ///
-    /// - `headers_bytes`: bytes that the forwarder puts in front of a frame.
+    /// - `headers_bytes`: bytes that the forwarder puts in front of a frame, or takes away.
     /// - `forward`: sets the forwarder up, calls its argument, and removes the forwarder.
     fn measure(
         &mut self,
@@ -182,29 +192,84 @@ impl TunnelSession {
             &mut dyn FnMut() -> Result<Ran, PathError>,
         ) -> Result<(Ran, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
-        let sequence_at = headers_bytes + self.flow.sequence_at;
-        let sink = Sink::open(&self.lab.far, sequence_at, self.flow.session)?;
-        let hint = self.rates_pps.get(arm).copied();
+        let sinks = self.sinks(headers_bytes)?;
+        let hints = self.rates_pps.get(arm).cloned().unwrap_or_default();
         let meter = Meter::start(&self.clock, &places.used())?;
-        let (ran, user) = forward(&self.lab, &mut || self.send(&sink, &places.source, hint))?;
+        let (ran, user) =
+            forward(&self.lab, &mut || self.send(&sinks, headers_bytes, &places.source, &hints))?;
         let used = meter.stop()?;
-        let arrived = sink.counts()?;
         let Ran { sent, looks, lost } = ran;
-        self.rates_pps.insert(arm.to_owned(), sent.rate_pps);
-        let mut m = Measurement { wall_ns: sent.sending_ns.max(1), ..Measurement::default() };
-        m.throughput = Some(throughput(&looks, &sent, self.load.size_bytes));
-        accounting::enter(&mut m, Counted { sent, arrived, lost, user });
-        used.account(&mut m);
-        if arrived.frames == 0 {
-            return Err(PathError::at("sink", "not one frame arrived"));
+        self.rates_pps.insert(arm.to_owned(), sent.iter().map(|sent| sent.rate_pps).collect());
+        let wall_ns = sent.iter().map(|sent| sent.sending_ns).max().unwrap_or(0).max(1);
+        let mut m = Measurement { wall_ns, ..Measurement::default() };
+        m.throughput = Some(throughput(&looks, &sent));
+        let mut streams = Vec::with_capacity(sent.len());
+        for ((flow, sink), sent) in self.flows.iter().zip(&sinks).zip(sent) {
+            let arrived = sink.counts()?;
+            if arrived.frames == 0 {
+                let what = format!("not one frame arrived ({})", flow.way.name());
+                return Err(PathError::at("sink", what));
+            }
+            streams.push(Stream { way: flow.way, sent, arrived });
         }
+        accounting::enter(&mut m, Counted { streams, lost, user });
+        used.account(&mut m);
         Ok(m)
     }
 
-    /// Sends once, with the sink's count sampled until everything sent has arrived.
-    fn send(&self, sink: &Sink, cpus: &[usize], hint: Option<f64>) -> Result<Ran, PathError> {
+    /// Sinks of the flows.
+    fn sinks(&self, headers_bytes: usize) -> Result<Vec<Sink>, PathError> {
+        let open = |flow: &Flow| {
+            let spec = match self.extra.is_encrypted {
+                true => user::encrypted_seen(),
+                false => flow.seen_behind(headers_bytes),
+            };
+            Sink::open(self.ends(flow.way).1, &spec)
+        };
+        self.flows.iter().map(open).collect()
+    }
+
+    /// Ends of the source and of the sink.
+    fn ends(&self, way: Way) -> (&End, &End) {
+        match way {
+            Way::Into => (&self.lab.near, &self.lab.far),
+            Way::OutOf => (&self.lab.far, &self.lab.near),
+        }
+    }
+
+    /// Bytes of the longest inner frame.
+    fn frame_bytes_max(&self) -> usize {
+        self.flows.iter().map(Flow::frame_bytes).max().unwrap_or(0)
+    }
+
+    /// Sends in every direction at once, each on a thread of its own.
+    fn send_all(&self, cpus: &[usize], hints: &[f64]) -> Result<Vec<Sent>, Cause> {
+        let load = &self.load;
+        thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .flows
+                .iter()
+                .enumerate()
+                .map(|(n, flow)| {
+                    let (end, hint) = (self.ends(flow.way).0, hints.get(n).copied());
+                    start(scope, "source", move || {
+                        flow.send(end, cpus, load.trial, load.rate_pps as f64, hint)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.end()).collect()
+        })
+    }
+
+    /// Sends once, with the sinks' counts sampled until everything sent has arrived.
+    fn send(
+        &self,
+        sinks: &[Sink],
+        headers_bytes: usize,
+        cpus: &[usize],
+        hints: &[f64],
+    ) -> Result<Ran, PathError> {
         let before = self.losses.now(&self.lab);
-        let (flow, near, load) = (&self.flow, &self.lab.near, &self.load);
         let received_count = &AtomicU64::new(0);
         let (grace, grace_max) = (GRACE, GRACE_MAX);
         let (sent, looks) = lab::run(
@@ -213,16 +278,22 @@ impl TunnelSession {
                 let mut looks = Vec::with_capacity(1024);
                 signals.ready();
                 while !signals.is_stopped() {
-                    let frames = sink.counts()?.frames;
-                    looks.push((monotonic_ns(), frames));
-                    received_count.store(frames, Ordering::Relaxed);
+                    let mut look = Look::default();
+                    for (flow, sink) in self.flows.iter().zip(sinks) {
+                        let arrived = sink.counts()?;
+                        look.frames += arrived.frames;
+                        look.payload_bytes += flow.payload_of(&arrived, headers_bytes);
+                    }
+                    looks.push(Look { at_ns: monotonic_ns(), ..look });
+                    received_count.store(look.frames, Ordering::Relaxed);
                     thread::sleep(LOOK);
                 }
                 Ok(looks)
             },
             || {
-                let sent = flow.send(near, cpus, load.trial, load.rate_pps as f64, hint)?;
-                Ok((sent, sent.sent_count))
+                let sent = self.send_all(cpus, hints)?;
+                let sent_count = sent.iter().map(|sent| sent.sent_count).sum();
+                Ok((sent, sent_count))
             },
         )?;
         let lost = accounting::since(&before, &self.losses.now(&self.lab));
@@ -244,43 +315,46 @@ pub(super) fn places_of(cpus: &[usize], workers: usize) -> Places {
 
 /// Counts between set-up and removal.
 struct Ran {
-    sent: Sent,
+    /// By direction.
+    sent: Vec<Sent>,
     looks: Vec<Look>,
     lost: accounting::Lost,
 }
 
-/// Arrivals and their interval while the source was sending: from the first sample after a tenth of
-/// its longest run to the last before its end.
-fn throughput(looks: &[Look], sent: &Sent, payload_bytes: usize) -> Throughput {
-    let (from_ns, to_ns) = sent.run_ns;
-    let begin_ns = from_ns + (to_ns - from_ns) / 10;
-    let mut within = looks.iter().filter(|(at_ns, _)| (begin_ns..=to_ns).contains(at_ns));
+/// Arrivals and their interval while all sources were sending: from the first sample after a tenth of
+/// their longest runs to the last before their end.
+fn throughput(looks: &[Look], sent: &[Sent]) -> Throughput {
+    let from_ns = sent.iter().map(|sent| sent.run_ns.0).max().unwrap_or(0);
+    let to_ns = sent.iter().map(|sent| sent.run_ns.1).min().unwrap_or(0);
+    let begin_ns = from_ns + to_ns.saturating_sub(from_ns) / 10;
+    let mut within = looks.iter().filter(|look| (begin_ns..=to_ns).contains(&look.at_ns));
     let first = within.next().copied().unwrap_or_default();
     let last = within.next_back().copied().unwrap_or(first);
-    let received_count = last.1 - first.1;
     Throughput {
-        interval_ns: last.0 - first.0,
-        received_count,
-        payload_bytes: received_count * payload_bytes as u64,
+        interval_ns: last.at_ns - first.at_ns,
+        received_count: last.frames - first.frames,
+        payload_bytes: last.payload_bytes - first.payload_bytes,
     }
 }
 
 impl Session for TunnelSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        if arm.kind != ArmKind::Peer {
-            return self.variant(arm);
-        }
-        match arm.name.as_str() {
-            "kernel" => self.kernel(arm, &KernelSpec::BEST),
-            name => self.testpmd(name),
-        }
+        let mut m = match (arm.kind, arm.name.as_str()) {
+            (ArmKind::Peer, "kernel") => self.kernel(arm, &KernelSpec::BEST),
+            (ArmKind::Peer, name) => self.testpmd(name),
+            _ => self.variant(arm),
+        }?;
+        accounting::enter_per_cpu(&mut m);
+        Ok(m)
     }
 
     fn nic(&self) -> String {
+        let up_to = if self.load.size_bytes == 0 { "up to " } else { "" };
         format!(
-            "two veth pairs, 1 queue, MTU {}; frames of {} bytes",
+            "two veth pairs, 1 queue, MTU {}; frames of {up_to}{} bytes; sink: native XDP, which \
+             builds no socket buffers",
             crate::topology::UNDERLAY_MTU,
-            self.flow.frame_bytes()
+            self.frame_bytes_max()
         )
     }
 }
@@ -293,10 +367,17 @@ mod tests {
     fn rate_is_taken_while_the_source_sends_and_no_longer() {
         let sent = Sent { run_ns: (1_000, 2_000), ..Sent::default() };
         let looks = [(500, 0), (1_050, 10), (1_200, 100), (1_600, 500), (2_000, 900), (9_000, 999)];
-        let seen = throughput(&looks, &sent, 64);
+        let looks = looks.map(|(at_ns, frames)| Look { at_ns, frames, payload_bytes: frames * 64 });
+        let seen = throughput(&looks, &[sent]);
         assert_eq!((seen.interval_ns, seen.received_count), (800, 800));
         assert_eq!(seen.payload_bytes, 51_200);
-        assert_eq!(throughput(&[], &sent, 64).interval_ns, 0);
-        assert_eq!(throughput(&looks[..3], &sent, 64).interval_ns, 0);
+        assert_eq!(throughput(&[], &[sent]).interval_ns, 0);
+        assert_eq!(throughput(&looks[..3], &[sent]).interval_ns, 0);
+        // Of two sources, only while both were sending.
+        let later = Sent { run_ns: (1_500, 2_500), ..Sent::default() };
+        let seen = throughput(&looks, &[sent, later]);
+        assert_eq!((seen.interval_ns, seen.received_count), (400, 400));
+        let apart = Sent { run_ns: (3_000, 4_000), ..Sent::default() };
+        assert_eq!(throughput(&looks, &[sent, apart]).interval_ns, 0);
     }
 }

@@ -16,17 +16,8 @@ pub(super) const GRACE_MAX: Duration = Duration::from_secs(3);
 pub(super) struct Sink(DropCounter);
 
 impl Sink {
-    /// - `sequence_at`: offset of the sequence number in an arriving frame.
-    /// - `session`: of the flow; frames of the host's own stack lack it.
-    pub(super) fn open(end: &End, sequence_at: usize, session: u32) -> Result<Sink, PathError> {
-        Self::open_with(
-            end,
-            &DropSpec { sequence_offset: Some(sequence_at), tag: session, ..DropSpec::default() },
-        )
-    }
-
-    /// The same with another specification.
-    pub(super) fn open_with(end: &End, spec: &DropSpec) -> Result<Sink, PathError> {
+    /// - `spec`: has a tag, which frames of the host's own stack lack.
+    pub(super) fn open(end: &End, spec: &DropSpec) -> Result<Sink, PathError> {
         let opened = end.run(|| {
             let mut counter = DropCounter::load(spec)?;
             counter.attach(end.ifindex, sys::bpf::XdpMode::Native)?;

@@ -1,20 +1,24 @@
-//! Where the frames come from: one flow from the kernel's live-frame generator.
+//! Where the frames come from: flows of one direction from the kernel's live-frame generator.
 
 use std::time::Duration;
 
 use io::{Remote, Template};
 use lab::{End, Triple};
 use model::Cost;
-use sys::bpf::{DropSpec, Generator};
+use sys::bpf::{DropCounts, DropSpec, Flows, Generator, Marks};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
 use wire::frame::{HEADERS_BYTES, UdpMeta, UdpTemplate};
-use wire::probe::{Header, Kind, SEQUENCE_OFFSET};
+use wire::probe::{FLOW_OFFSET, Header, Kind, SEQUENCE_OFFSET};
 
+use forward::encap::{Encap, Mark, Place};
 use lab::{Cause, cost_of, local, settle};
 use model::PathError;
 
-/// UDP ports of the flow.
+use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
+use crate::traffic::{Traffic, Way};
+
+/// UDP ports of the flow, of the first one if there are several.
 const PORTS: (u16, u16) = (9001, 9000);
 /// Minimum frames of a run: each run ends with a pause of the kernel.
 const FRAMES_MIN: u32 = 20_000;
@@ -31,13 +35,17 @@ const BATCH: Duration = Duration::from_micros(20);
 /// rate that single frames reach.
 const ALONE_PPS_MAX: f64 = 300_000.0;
 
-/// The frame that is sent repeatedly.
+/// The frame that is sent repeatedly in one direction, and the fields that change.
 pub(super) struct Flow {
+    pub(super) way: Way,
     frame: Vec<u8>,
     /// Offset of the sequence number.
-    pub(super) sequence_at: usize,
+    sequence_at: usize,
     /// The probe's session, just before it.
-    pub(super) session: u32,
+    session: u32,
+    marks: Marks,
+    /// Of each datagram; `None` if they differ.
+    payload_bytes: Option<usize>,
 }
 
 /// Report of the source.
@@ -57,11 +65,22 @@ pub(super) struct Sent {
 }
 
 impl Flow {
-    /// - `payload_bytes`: UDP payload, at least the probe's header.
-    pub(super) fn new(lab: &Triple, payload_bytes: usize, session: u32) -> Result<Flow, PathError> {
-        let near = local(&lab.near, lab.near.ip, PORTS.0);
-        let remote = Remote { mac: lab.far.mac, ip: lab.far.ip.into(), port: PORTS.1 };
-        let template = Template::new(&near, &remote, 0, payload_bytes).map_err(PathError::part)?;
+    /// - `size_bytes`: UDP payload, at least the probe's header; 0 if the traffic has its own lengths.
+    pub(super) fn new(
+        lab: &Triple,
+        way: Way,
+        traffic: &Traffic,
+        size_bytes: usize,
+    ) -> Result<Flow, PathError> {
+        let session = monotonic_ns() as u32 | 1;
+        let payload_bytes = traffic.payload_bytes_max(size_bytes);
+        let (from, to) = match way {
+            Way::Into => (&lab.near, &lab.far),
+            Way::OutOf => (&lab.far, &lab.near),
+        };
+        let from = local(from, from.ip, PORTS.0);
+        let remote = Remote { mac: to.mac, ip: to.ip.into(), port: PORTS.1 };
+        let template = Template::new(&from, &remote, 0, payload_bytes).map_err(PathError::part)?;
         let mut frame = vec![0; template.frame_bytes()];
         let header =
             Header { kind: Kind::Data, flow: 0, session, sequence: 0, reply: 0, time_ns: 0 };
@@ -70,12 +89,59 @@ impl Flow {
             let written = header.write(p);
             debug_assert!(written.is_ok());
         });
-        Ok(Flow { frame, sequence_at: payload.start + SEQUENCE_OFFSET, session })
+        let mut sequence_at = payload.start + SEQUENCE_OFFSET;
+        if way == Way::OutOf {
+            frame = encapsulated(lab, &frame)?;
+            sequence_at += VXLAN_HEADERS_BYTES;
+        }
+        let flows = (traffic.flow_count > 1).then(|| Flows {
+            count: traffic.flow_count,
+            offset: sequence_at - SEQUENCE_OFFSET + FLOW_OFFSET,
+            port: PORTS.0,
+        });
+        let marks = Marks { flows, lengths: traffic.lengths.to_vec(), ..Marks::default() };
+        let payload_bytes = traffic.lengths.is_empty().then_some(payload_bytes);
+        Ok(Flow { way, frame, sequence_at, session, marks, payload_bytes })
     }
 
-    /// Bytes of a frame from its Ethernet header on.
+    /// Bytes of the longest inner frame from its Ethernet header on.
     pub(super) fn frame_bytes(&self) -> usize {
-        self.frame.len()
+        match self.way {
+            Way::Into => self.frame.len(),
+            Way::OutOf => self.frame.len() - VXLAN_HEADERS_BYTES,
+        }
+    }
+
+    /// Specification of its sink.
+    ///
+    /// - `headers_bytes`: outer headers that the forwarder adds or takes away.
+    pub(super) fn seen_behind(&self, headers_bytes: usize) -> DropSpec {
+        let at = self.sequence_at_sink(headers_bytes);
+        let flow_at = |_: Flows| at - SEQUENCE_OFFSET + FLOW_OFFSET;
+        DropSpec {
+            sequence_offset: Some(at),
+            tag: self.session,
+            flow_offset: self.marks.flows.map(flow_at),
+            ..DropSpec::default()
+        }
+    }
+
+    fn sequence_at_sink(&self, headers_bytes: usize) -> usize {
+        match self.way {
+            Way::Into => self.sequence_at + headers_bytes,
+            Way::OutOf => self.sequence_at - headers_bytes,
+        }
+    }
+
+    /// UDP payload of the frames that a sink has counted.
+    pub(super) fn payload_of(&self, arrived: &DropCounts, headers_bytes: usize) -> u64 {
+        match self.payload_bytes {
+            Some(bytes) => arrived.frames * bytes as u64,
+            None => {
+                let headers_bytes = self.sequence_at_sink(headers_bytes) - SEQUENCE_OFFSET;
+                arrived.bytes.saturating_sub(arrived.frames * headers_bytes as u64)
+            }
+        }
     }
 
     /// Sends for about `trial`, on a thread of its own that ends with it.
@@ -84,14 +150,15 @@ impl Flow {
     /// - `rate_hint_pps`: rate of the last trial of this kind; then one run is enough.
     pub(super) fn send(
         &self,
-        near: &End,
+        end: &End,
         cpus: &[usize],
         trial: Duration,
         rate_pps: f64,
         rate_hint_pps: Option<f64>,
     ) -> Result<Sent, Cause> {
-        settle(near, cpus)?;
-        let mut generator = Generator::new(&self.frame, near.ifindex, self.sequence_at)?;
+        settle(end, cpus)?;
+        let (frame, sequence_at) = (&self.frame, self.sequence_at);
+        let mut generator = Generator::of_marks(frame, end.ifindex, sequence_at, &self.marks)?;
         let begun = ThreadUsage::now();
         let mut sent = Sent::default();
         let mut sending = Duration::ZERO;
@@ -126,6 +193,19 @@ impl Flow {
         sent.attempted_count = generator.counts().attempted;
         Ok(sent)
     }
+}
+
+/// A frame in the tunnel's headers, as its other end sends it.
+fn encapsulated(lab: &Triple, inner: &[u8]) -> Result<Vec<u8>, PathError> {
+    let tunnel = tunnel(SINK_IP, FORWARDER_IP);
+    let outer = underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
+    let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+    let mut frame = vec![0; VXLAN_HEADERS_BYTES];
+    frame.extend_from_slice(inner);
+    let place = Place { at: VXLAN_HEADERS_BYTES, len: inner.len() };
+    let refused = |reason| PathError::at("source", format!("a frame does not fit: {reason:?}"));
+    encap.prepend(&mut frame, place, Mark { flow_hash: 1, sequence: 0 }).map_err(refused)?;
+    Ok(frame)
 }
 
 /// The frame check sequence, which a veth leaves out.
@@ -172,7 +252,8 @@ impl SmallFlow {
     /// Generator of its frames, for a thread in the source's namespace.
     pub(super) fn generator(&self, ifindex: u32) -> Result<Generator, sys::bpf::BpfError> {
         let (sequence_at, stamp_at) = (HEADERS_BYTES + TAG_BYTES, HEADERS_BYTES + STAMP_AT);
-        Generator::with_stamp(&self.frame, ifindex, sequence_at, Some(stamp_at))
+        let marks = Marks { stamp_offset: Some(stamp_at), ..Marks::default() };
+        Generator::of_marks(&self.frame, ifindex, sequence_at, &marks)
     }
 
     /// Specification of a sink behind `headers_bytes` of outer headers.

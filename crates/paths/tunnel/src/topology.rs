@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use forward::spec::{Carrier, Outer, Tunnel};
 use lab::{PairSpec, Triple};
 use model::{Arm, PathError};
 
@@ -15,6 +16,8 @@ pub(crate) const SINK_IP: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 pub(crate) const VNI: u32 = 42;
 /// Inner packets of 1500 bytes fit with their outer headers.
 pub(crate) const UNDERLAY_MTU: u32 = 1600;
+/// Outer headers of VXLAN over IPv4 with their Ethernet header.
+pub(crate) const VXLAN_HEADERS_BYTES: usize = 50;
 /// Largest UDP payload whose packet is within 1500 bytes.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 
@@ -23,6 +26,8 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 pub(crate) struct Extra {
     pub(crate) work_ns: u64,
     pub(crate) limit: Option<Limit>,
+    /// The tunnel is encrypted.
+    pub(crate) is_encrypted: bool,
 }
 
 /// Token bucket that passes half of the offered rate.
@@ -42,6 +47,7 @@ impl Extra {
             "work-100" => Extra { work_ns: 100, ..none },
             "police-50" => Extra { limit: Some(Limit::Policer), ..none },
             "shape-50" => Extra { limit: Some(Limit::Shaper), ..none },
+            "encrypted" => Extra { is_encrypted: true, ..none },
             _ => none,
         }
     }
@@ -58,6 +64,16 @@ pub(crate) fn build() -> Result<Triple, PathError> {
     let lab = Triple::new(&spec).map_err(PathError::part)?;
     kernel::prepare(&lab)?;
     Ok(lab)
+}
+
+/// The tunnel from one end to the other.
+pub(crate) fn tunnel(local: Ipv4Addr, remote: Ipv4Addr) -> Tunnel {
+    Tunnel { local: local.into(), remote: remote.into(), carrier: Carrier::Vxlan { vni: VNI } }
+}
+
+/// Its outer headers on the lab's underlay.
+pub(crate) fn underlay(tunnel: &Tunnel, from: [u8; 6], to: [u8; 6]) -> Outer {
+    Outer { mtu_bytes: UNDERLAY_MTU as u16, ..Outer::suggested(tunnel, from, to) }
 }
 
 /// The arm with the switches that its load implies.

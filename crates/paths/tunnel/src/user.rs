@@ -1,29 +1,32 @@
 //! Wirepath's forwarder over AF_XDP in the middle of the lab.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use io::forward::{
-    FastPath, FastSpec, Pool, PoolBalance, Port, PortSpec, TunnelCarrier, TunnelFrames, TunnelId,
-    XskStatistics, open_fast_ports, open_port,
+    FastPath, FastSpec, Pool, PoolBalance, Port, PortSpec, TunnelFrames, TunnelId, XskStatistics,
+    open_fast_ports, open_port,
 };
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
 use model::Cost;
+use sys::bpf::DropSpec;
 use sys::rusage::ThreadUsage;
 use sys::thread::start;
 
-use crate::topology::{FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
+use crate::topology::{FORWARDER_IP, SINK_IP, tunnel, underlay};
 use forward::decap::DecapSpec;
 use forward::encap::Encap;
+use forward::esp::{Association, Framing, Key, Receiver, ReplayWindow, Sender, UDP_PORT};
 use forward::fdb::{Fdb, FdbSpec};
 use forward::forwarder::{
     Forwarder, ForwarderSpec, NamedCounts, PolicerSpec, RulesSpec, Tuning, Worker, ecn_table,
 };
 use forward::order::{OrderCounters, OrderSpec};
 use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
-use forward::spec::{Carrier, Outer, Tunnel};
+use forward::spec::Tunnel;
 use host::text::chain;
 use lab::{Cause, cost_of, settle};
 use model::PathError;
@@ -46,6 +49,11 @@ const STUCK_AFTER_NS: u64 = 500_000_000;
 const QUEUE: QueueSpec = QueueSpec { frame_count_max: 256, byte_count_max: 1 << 20 };
 /// Preamble, frame check sequence and gap of a frame on an Ethernet wire.
 pub(super) const WIRE_BYTES: u16 = 24;
+/// Framing and number of the encrypted tunnel.
+const FRAMING: Framing = Framing::Udp { port: UDP_PORT };
+const SPI: u32 = 0x5750_0001;
+/// Of ESP's sequence number in an outer frame: behind Ethernet, IP, UDP and the SPI.
+const ESP_SEQUENCE_AT: usize = 14 + 20 + 8 + 4;
 
 /// Report of the forwarder on a trial.
 #[derive(Debug)]
@@ -53,7 +61,8 @@ pub(super) struct UserReport {
     pub(super) counts: NamedCounts,
     pub(super) books: [OrderCounters; 2],
     pub(super) balance: PoolBalance,
-    pub(super) statistics: Option<XskStatistics>,
+    /// Of the sockets of port and underlay.
+    pub(super) statistics: [Option<XskStatistics>; 2],
     /// CPU time and frames of each worker.
     pub(super) workers: Vec<(Cost, u64)>,
     pub(super) is_zero_copy: bool,
@@ -71,12 +80,27 @@ pub(super) struct UserSpec {
     pub(super) workers: Vec<Vec<usize>>,
     /// XDP programs forward what they can.
     pub(super) is_in_kernel: bool,
+    /// The workers encrypt the tunnel's packets.
+    pub(super) is_encrypted: bool,
+}
+
+impl UserSpec {
+    /// Workers and optimisations, without limits and encryption.
+    pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, is_in_kernel: bool) -> UserSpec {
+        let (policer, shaper, is_encrypted) = (None, None, false);
+        UserSpec { tuning, policer, shaper, workers, is_in_kernel, is_encrypted }
+    }
+}
+
+/// Specification of a sink of encrypted packets. Their numbers follow from the order of arrival at the
+/// forwarder, so they tell the order at the sink, which has no key.
+pub(super) fn encrypted_seen() -> DropSpec {
+    DropSpec { sequence_offset: Some(ESP_SEQUENCE_AT), tag: SPI, ..DropSpec::default() }
 }
 
 /// Tries AF_XDP in the lab. Errors: the reason why it is not possible.
 pub(super) fn try_user(lab: &Triple, is_in_kernel: bool) -> Result<(), String> {
-    let tuning = Tuning::default();
-    let spec = UserSpec { tuning, policer: None, shaper: None, workers: Vec::new(), is_in_kernel };
+    let spec = UserSpec::new(Tuning::default(), Vec::new(), is_in_kernel);
     run(lab, &spec, || Ok(())).map(drop).map_err(|e| chain(&e))
 }
 
@@ -126,7 +150,7 @@ pub(super) fn run<T>(
         counts: forwarder.counts(),
         books: forwarder.counters(),
         balance: pool.balance(),
-        statistics: forwarder.ring_statistics()[0],
+        statistics: forwarder.ring_statistics(),
         workers,
         is_zero_copy,
     };
@@ -142,8 +166,8 @@ fn ports<'p>(
 ) -> Result<(Port<'p>, Port<'p>, Option<FastPath>), io::IoError> {
     let middle = &lab.middle;
     let near = port(&middle.near_if, TunnelFrames::All);
-    let carrier = TunnelCarrier::Vxlan { vni: VNI };
-    let ids = vec![TunnelId { local: FORWARDER_IP.into(), carrier }];
+    let tunnel = tunnel(FORWARDER_IP, SINK_IP);
+    let ids = vec![TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() }];
     let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
     let far = port(&middle.far_if, tunnels);
     if is_in_kernel {
@@ -190,21 +214,20 @@ fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Cau
 }
 
 fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathError> {
-    let tunnel = Tunnel {
-        local: FORWARDER_IP.into(),
-        remote: SINK_IP.into(),
-        carrier: Carrier::Vxlan { vni: VNI },
-    };
-    let suggested = Outer::suggested(&tunnel, lab.middle.far_if.mac, lab.far.mac);
-    let outer = Outer { mtu_bytes: UNDERLAY_MTU as u16, ..suggested };
+    let tunnel = tunnel(FORWARDER_IP, SINK_IP);
+    let outer = underlay(&tunnel, lab.middle.far_if.mac, lab.far.mac);
     let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
+    let (encap, associations) = match spec.is_encrypted {
+        true => (encap.encrypted(FRAMING), vec![Some(Arc::new(association(&tunnel)?))]),
+        false => (encap, Vec::new()),
+    };
     let now_ns = sys::clock::monotonic_ns();
     let shaper = spec.shaper.clone().map(|bucket| Shaper::new(Some(bucket), WIRE_BYTES, &[QUEUE]));
     Ok(ForwarderSpec {
         rules: RulesSpec {
             encaps: vec![encap],
             vlans: Vec::new(),
-            associations: Vec::new(),
+            associations,
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
@@ -220,6 +243,17 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
         tuning: spec.tuning,
         fast: None,
     })
+}
+
+/// Encryption with a key that no packet outside the lab is ever protected by; nonces count from the time
+/// of day, as those of `tunnel run`.
+fn association(tunnel: &Tunnel) -> Result<Association, PathError> {
+    let key = |spi| Key::new(spi, &[0x57; 32], *b"salt", true).map_err(PathError::part);
+    let sender = Sender::new(key(SPI)?, FRAMING, 1, u64::MAX);
+    let sender = sender.starting_at(0, sys::clock::realtime_ns());
+    let window = ReplayWindow::new(64, 0);
+    let receiver = Receiver::new(key(SPI + 1)?, FRAMING, (tunnel.remote, tunnel.local), window);
+    Ok(Association { sender, receiver })
 }
 
 fn port(end: &End, frames: TunnelFrames) -> PortSpec {

@@ -20,11 +20,12 @@ fn load(kind: &str) -> Load {
 /// Every frame that was sent arrived or appears in a drop counter.
 #[track_caller]
 fn balances(name: &str, m: &Measurement) {
-    let delivery = m.deliveries["forward"];
-    assert!(delivery.balances(), "{name}: {delivery:?}");
-    assert!(delivery.received_count > 1000, "{name}: {delivery:?} {:?}", m.counters);
-    assert_eq!(delivery.duplicated_count, Some(0), "{name}: {delivery:?}");
-    assert_eq!(counter(m, "missing_count"), 0, "{name}: {delivery:?} {:?}", m.counters);
+    for delivery in m.deliveries.values() {
+        assert!(delivery.balances(), "{name}: {delivery:?}");
+        assert!(delivery.received_count > 1000, "{name}: {delivery:?} {:?}", m.counters);
+        assert_eq!(delivery.duplicated_count, Some(0), "{name}: {delivery:?}");
+    }
+    assert_eq!(counter(m, "missing_count"), 0, "{name}: {:?} {:?}", m.deliveries, m.counters);
     for zero in ["in_flight_count", "pool_unbalanced_count", "passed_count", "late_count"] {
         assert_eq!(m.counters.get(zero).copied().unwrap_or(0), 0, "{name}: {:?}", m.counters);
     }
@@ -68,6 +69,63 @@ fn every_arm_of_the_ladder_carries_the_flow_and_accounts_for_each_frame() {
         }
     }
     assert!(ran >= 20, "the ladder has its rungs: {listed:?}");
+}
+
+#[test]
+fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
+    let _alone = alone();
+    use Switch::{Batch, Bypass, InKernel, Ordered, Parallel, Prepend};
+    let arms = [
+        Arm::baseline(),
+        Arm::peer("kernel"),
+        Arm::with([Bypass, Batch, Prepend, Parallel, Ordered]),
+        Arm::with([Bypass, Batch, Prepend, InKernel]),
+    ];
+    for (kind, ways) in [
+        ("multi-flow", &["forward"][..]),
+        ("decap", &["return"]),
+        ("both-ways", &["forward", "return"]),
+        ("imix", &["forward"]),
+    ] {
+        let load = load(kind);
+        let Some(mut session) = open(&load) else { return };
+        for arm in arms.iter().filter(|arm| supported(arm, &load)) {
+            let name = format!("{kind}, {}", arm.name);
+            let m = session.trial(arm).unwrap_or_else(|e| panic!("{name}: {e}"));
+            balances(&name, &m);
+            assert!(m.deliveries.keys().eq(ways), "{name}: {:?}", m.deliveries);
+            let reordered_count: u64 = m.deliveries.values().map(|it| it.reordered_count).sum();
+            assert_eq!(reordered_count, 0, "{name}: {:?}", m.counters);
+            let flow_count = if kind == "multi-flow" { 64 } else { ways.len() as u64 };
+            assert_eq!(counter(&m, "flow_count"), flow_count, "{name}");
+            let throughput = m.throughput.expect("the sink counts");
+            let mean_bytes = throughput.payload_bytes / throughput.received_count.max(1);
+            // 316 bytes in the mean; which frames a full ring refuses is chance.
+            let expected = if kind == "imix" { 200..=450 } else { 64..=64 };
+            assert!(expected.contains(&mean_bytes), "{name}: {throughput:?}");
+            assert!(m.figures["received_pps_per_cpu"] > 0.0, "{name}");
+            assert!(m.not_effective.iter().all(|it| it.switch != "in-kernel"), "{name}: {m:?}");
+        }
+        let testpmd = Arm::peer("testpmd");
+        if kind == "decap" && supported(&testpmd, &load) {
+            let m = session.trial(&testpmd).expect("it runs");
+            let delivery = m.deliveries["return"];
+            assert!(delivery.balances() && delivery.received_count > 1000, "{delivery:?}");
+        }
+    }
+}
+
+#[test]
+fn forwarders_that_cannot_encrypt_are_refused_with_the_reason() {
+    let load = load("encrypted");
+    let in_kernel = Arm::with([Switch::Batch, Switch::InKernel]);
+    for arm in [in_kernel, Arm::peer("kernel"), Arm::peer("testpmd"), Arm::with([Switch::Rps])] {
+        let model::Support::Refused { why } = tunnel().support(&arm, &load) else {
+            assert!(!supported(&Arm::baseline(), &load), "{} is not refused", arm.name);
+            continue;
+        };
+        assert!(why.contains("load encrypted"), "{}: {why}", arm.name);
+    }
 }
 
 #[test]
@@ -120,7 +178,11 @@ fn programs_in_the_kernel_forward_the_flow_in_order_and_their_policer_passes_its
 #[test]
 fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not() {
     let _alone = alone();
-    let load = load("work-100");
+    ["work-100", "encrypted"].into_iter().for_each(order_is_lost_and_kept);
+}
+
+fn order_is_lost_and_kept(kind: &str) {
+    let load = load(kind);
     let Some(mut session) = open(&load) else { return };
     let loose = Arm::with([Switch::Batch, Switch::Prepend, Switch::Parallel]);
     if !supported(&loose, &load) {
@@ -141,7 +203,7 @@ fn workers_without_restoration_put_the_flow_out_of_order_and_with_it_they_do_not
             return;
         }
     }
-    panic!("the meter saw no disorder in twenty trials that keep none");
+    panic!("{kind}: the meter saw no disorder in twenty trials that keep none");
 }
 
 /// Runs a load whose limit is to drop half of its frames until it does: on a busy machine the source

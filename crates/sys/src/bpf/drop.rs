@@ -24,6 +24,9 @@ pub struct DropSpec {
     /// Byte offset of the send time in the frame (64 bits, big endian, CLOCK_MONOTONIC
     /// nanoseconds); `None` measures no delay.
     pub stamp_offset: Option<usize>,
+    /// Byte offset of the flow's number (8 bits): the order is checked within each flow. Sequence numbers
+    /// ascend over all flows. `None` for one flow.
+    pub flow_offset: Option<usize>,
 }
 
 /// Counters of a [`DropCounter`] since it was loaded, over all CPUs.
@@ -41,6 +44,8 @@ pub struct DropCounts {
     pub duplicated: u64,
     /// Frames without the tag.
     pub strays: u64,
+    /// Flows that frames came from; 0 when the sequence is not checked.
+    pub flows: u64,
 }
 
 /// XDP program that counts every frame and drops it.
@@ -108,6 +113,7 @@ impl DropCounter {
             check_sequence: spec.sequence_offset.is_some().into(),
             tag: spec.tag.to_be(),
             stamp_offset_bytes: sequence_offset(spec.stamp_offset.unwrap_or(0))?,
+            flow_offset_bytes: sequence_offset(spec.flow_offset.unwrap_or(0))?,
         };
         let loaded =
             Opened::open("drop", embedded!("drop"))?.config(&config)?.frags(spec.frags).load()?;
@@ -145,6 +151,7 @@ impl DropCounter {
             sum.reordered += cpu.reordered;
             sum.duplicated += cpu.duplicated;
             sum.strays += cpu.strays;
+            sum.flows += cpu.flows;
         }
         Ok(sum)
     }

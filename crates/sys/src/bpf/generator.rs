@@ -30,6 +30,91 @@ impl GeneratorCounts {
     }
 }
 
+/// Fields of a [`Generator`]'s frames that change, beside the sequence number; by default none.
+///
+/// Flows and lengths need a template of Ethernet without tags, IPv4 without options, and UDP.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Position of the send time (64 bits, big endian, CLOCK_MONOTONIC nanoseconds).
+    pub stamp_offset: Option<usize>,
+    /// Frames of several flows, which take turns.
+    pub flows: Option<Flows>,
+    /// Bytes of the frames from the Ethernet header on, which take turns, at most [`LENGTHS_MAX`]; the
+    /// template has the greatest length. Empty: all frames have the length of the template.
+    pub lengths: Vec<u16>,
+}
+
+/// Flows of a [`Generator`], told apart by their UDP source port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flows {
+    /// 1 to 256.
+    pub count: u16,
+    /// Position of the flow's number, 8 bits.
+    pub offset: usize,
+    /// UDP source port of the first flow; the others follow.
+    pub port: u16,
+}
+
+/// Most lengths of [`Marks`].
+pub const LENGTHS_MAX: usize = 16;
+
+impl Marks {
+    /// Checks them against a template. The result lacks the sequence number and the target.
+    fn config(&self, template: &[u8], number_at: usize) -> Result<types::config, BpfError> {
+        let invalid = |what: String| BpfError::Invalid { what };
+        let len = template.len();
+        if self.stamp_offset.is_some_and(|at| at.saturating_add(size_of::<u64>()) > len) {
+            return Err(invalid(format!("no room for a time in a frame of {len} bytes")));
+        }
+        if (self.flows.is_some() || !self.lengths.is_empty()) && !is_plain_udp(template) {
+            let what =
+                "flows and lengths need a template of Ethernet, IPv4 without options, and UDP";
+            return Err(invalid(what.into()));
+        }
+        if let Some(Flows { count, offset, port }) = self.flows
+            && (!(1..=256).contains(&count)
+                || port.checked_add(count - 1).is_none()
+                || offset >= len)
+        {
+            return Err(invalid(format!(
+                "{count} flows from port {port}, numbered at offset {offset}, do not fit; give 1 to 256, \
+                 ports up to 65535, and an offset within the {len} bytes of the frame"
+            )));
+        }
+        let marks_end = number_at.saturating_add(size_of::<u32>()).max(HEADERS_BYTES);
+        let fits = |length: &u16| (marks_end..=len).contains(&usize::from(*length));
+        if self.lengths.len() > LENGTHS_MAX || !self.lengths.iter().all(fits) {
+            return Err(invalid(format!(
+                "lengths {:?}: give at most {LENGTHS_MAX} between {marks_end} and {len}",
+                self.lengths
+            )));
+        }
+        let mut lengths = [0; LENGTHS_MAX];
+        lengths.iter_mut().zip(&self.lengths).for_each(|(to, length)| *to = *length);
+        let flows = self.flows.unwrap_or(Flows { count: 1, offset: 0, port: 0 });
+        Ok(types::config {
+            sequence_offset_bytes: 0,
+            target_ifindex: 0,
+            stamp_offset_bytes: sequence_offset(self.stamp_offset.unwrap_or(0))?,
+            flow_offset_bytes: sequence_offset(flows.offset)?,
+            flow_count: flows.count.into(),
+            port: flows.port.into(),
+            length_count: self.lengths.len() as u32,
+            lengths,
+        })
+    }
+}
+
+/// Ethernet, IPv4 and UDP.
+const HEADERS_BYTES: usize = ETHERNET_BYTES + 20 + 8;
+
+fn is_plain_udp(template: &[u8]) -> bool {
+    let at = |offset: usize| template.get(ETHERNET_BYTES + offset).copied();
+    template.len() >= HEADERS_BYTES
+        && template[ETHERNET_BYTES - 2..ETHERNET_BYTES] == [0x08, 0x00]
+        && (at(0), at(9)) == (Some(0x45), Some(17))
+}
+
 /// Sends copies of one frame out of an interface, from inside the kernel.
 ///
 /// Every frame carries a running sequence number. One thread runs it; on a veth the receiver's
@@ -79,27 +164,19 @@ impl Generator {
         target_ifindex: u32,
         sequence_offset_bytes: usize,
     ) -> Result<Self, BpfError> {
-        Self::with_stamp(template, target_ifindex, sequence_offset_bytes, None)
+        Self::of_marks(template, target_ifindex, sequence_offset_bytes, &Marks::default())
     }
 
-    /// As [`Self::new`], with the send time in each frame.
-    ///
-    /// - `stamp_offset_bytes`: position of the time (64 bits, big endian, CLOCK_MONOTONIC
-    ///   nanoseconds).
+    /// As [`Self::new`], with more that changes from frame to frame.
     ///
     /// # Errors
-    /// As of [`Self::new`].
-    pub fn with_stamp(
+    /// As of [`Self::new`], and [`BpfError::Invalid`] if a mark does not fit the frame.
+    pub fn of_marks(
         template: &[u8],
         target_ifindex: u32,
         sequence_offset_bytes: usize,
-        stamp_offset_bytes: Option<usize>,
+        marks: &Marks,
     ) -> Result<Self, BpfError> {
-        let stamp = sequence_offset(stamp_offset_bytes.unwrap_or(0))?;
-        if stamp_offset_bytes.is_some_and(|at| at + size_of::<u64>() > template.len()) {
-            let what = format!("no room for a time in a frame of {} bytes", template.len());
-            return Err(BpfError::Invalid { what });
-        }
         let offset = sequence_offset(sequence_offset_bytes)?;
         if template.len() < ETHERNET_BYTES
             || sequence_offset_bytes + size_of::<u32>() > template.len()
@@ -115,7 +192,7 @@ impl Generator {
         let config = types::config {
             sequence_offset_bytes: offset,
             target_ifindex,
-            stamp_offset_bytes: stamp,
+            ..marks.config(template, sequence_offset_bytes)?
         };
         let loaded = Opened::open("generator", embedded!("generator"))?.config(&config)?.load()?;
 

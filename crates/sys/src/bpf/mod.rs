@@ -41,7 +41,7 @@ pub use filter::{
     FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
     ProbeFilterSpec, SocketFilter, TunnelCarrier, TunnelFilterSpec, TunnelFrames, TunnelId,
 };
-pub use generator::{Generator, GeneratorCounts};
+pub use generator::{Flows, Generator, GeneratorCounts, LENGTHS_MAX, Marks};
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;

@@ -1,12 +1,14 @@
 //! Frames from the kernel, counted at the other end.
 
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use wirepath_sys::bpf::{
-    BpfError, DropCounter, DropCounts, DropSpec, Generator, GeneratorCounts, PassProgram, XdpMode,
+    BpfError, DropCounter, DropCounts, DropSpec, Flows, Generator, GeneratorCounts, Marks,
+    PassProgram, XdpMode,
 };
 
-use crate::lab::{Pair, Shape, can_run, ip, udp_frame, wait_until};
+use crate::lab::{Pair, Shape, can_run, ip, send_frame, udp_frame, wait_until};
 
 const SEQUENCE_OFFSET: usize = 42;
 
@@ -140,7 +142,8 @@ fn frames_without_the_tag_are_strays_and_touch_no_count_of_the_flow() {
         seen = drops.counts().expect("counts");
         seen.frames + seen.strays == 14
     });
-    let expected = DropCounts { frames: 7, strays: 7, bytes: seen.bytes, ..DropCounts::default() };
+    let expected =
+        DropCounts { frames: 7, strays: 7, flows: 1, bytes: seen.bytes, ..DropCounts::default() };
     assert_eq!(seen, expected);
 }
 
@@ -168,13 +171,15 @@ fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
     let paced_s_min = 97.0 / RATE_PPS;
     let frame_count = pair.near.run(move || {
         let frame = udp_frame(7000, &[0; 18], Shape::default());
-        let mut generator =
-            Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(stamp_at)).expect("new");
+        let stamped = |at| {
+            let marks = Marks { stamp_offset: Some(at), ..Marks::default() };
+            Generator::of_marks(&frame, index, SEQUENCE_OFFSET, &marks)
+        };
+        let mut generator = stamped(stamp_at).expect("new");
         generator.set_rate(RATE_PPS);
         let took = generator.run(100, 1).expect("run");
         assert!(took.as_secs_f64() >= paced_s_min, "{took:?}");
-        let no_room = Generator::with_stamp(&frame, index, SEQUENCE_OFFSET, Some(frame.len() - 7));
-        assert!(no_room.is_err());
+        assert!(stamped(frame.len() - 7).is_err());
         // Full speed again without a rate: a paced run can never be this short, and a busy machine
         // stretches some runs only.
         generator.set_rate(0.0);
@@ -192,6 +197,86 @@ fn paced_frames_keep_their_rate_and_tell_how_long_they_were_on_their_way() {
     let half_ns = delays.quantile_ns(0.5).expect("there are some");
     assert!((1..1_000_000_000).contains(&half_ns), "{half_ns}");
     assert!(delays.quantile_ns(1.0) >= Some(half_ns));
+}
+
+#[test]
+fn flows_and_lengths_take_turns_and_the_stack_accepts_each_datagram() {
+    if !can_run() {
+        return;
+    }
+    const LENGTHS: [u16; 3] = [60, 590, 1514];
+    let pair = Pair::new();
+    let (near, far) = (pair.near_index, pair.far_index);
+    let (socket, _pass) = pair.far.run(move || {
+        let socket = UdpSocket::bind("10.9.0.2:7000").expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
+        let mut pass = PassProgram::load(false).expect("load");
+        pass.attach(far, XdpMode::Native).expect("attach");
+        (socket, pass)
+    });
+    pair.near.run(move || {
+        let frame = udp_frame(7000, &[0; 1472], Shape::default());
+        let flows = Some(Flows { count: 4, offset: SEQUENCE_OFFSET + 4, port: 5000 });
+        let marks = Marks { flows, lengths: LENGTHS.to_vec(), ..Marks::default() };
+        let mut generator =
+            Generator::of_marks(&frame, near, SEQUENCE_OFFSET, &marks).expect("new");
+        // Recycled frames too.
+        for _ in 0..3 {
+            generator.run(12, 4).expect("run");
+        }
+    });
+    let mut seen: Vec<(u32, u8, u16, usize)> = (0..36)
+        .map(|_| {
+            let mut payload = [0; 2048];
+            let (bytes, from) = socket.recv_from(&mut payload).expect("a datagram");
+            let number = u32::from_be_bytes(payload[..4].try_into().expect("four bytes"));
+            (number, payload[4], from.port(), bytes)
+        })
+        .collect();
+    seen.sort_unstable();
+    for (number, seen) in (0..36_u32).zip(seen) {
+        let flow = number % 4;
+        let bytes = usize::from(LENGTHS[number as usize % 3]) - 42;
+        assert_eq!(seen, (number, flow as u8, 5000 + flow as u16, bytes));
+    }
+}
+
+#[test]
+fn order_is_counted_within_each_flow() {
+    if !can_run() {
+        return;
+    }
+    const FLOW_AT: usize = SEQUENCE_OFFSET + 4;
+    let pair = Pair::new();
+    let index = pair.far_index;
+    let counters = [Some(FLOW_AT), None].map(|flow_offset| {
+        pair.far.run(move || {
+            let sequence_offset = Some(SEQUENCE_OFFSET);
+            let spec = DropSpec { sequence_offset, flow_offset, ..DropSpec::default() };
+            DropCounter::load(&spec).expect("load")
+        })
+    });
+    // Number and flow: 7 is late over all, and in order within its flow; 4 is late in both.
+    let frames = [(5_u32, 0_u8), (9, 1), (7, 0), (4, 0)];
+    for (mut drops, (reordered, flows)) in counters.into_iter().zip([(1, 2), (2, 1)]) {
+        let drops = pair.far.run(move || {
+            drops.attach(index, XdpMode::Native).expect("attach");
+            drops
+        });
+        let near = pair.near_index;
+        pair.near.run(move || {
+            for (number, flow) in frames {
+                let payload = [&number.to_be_bytes()[..], &[flow], &[0; 13]].concat();
+                send_frame(near, &udp_frame(7000, &payload, Shape::default()));
+            }
+        });
+        let mut seen = DropCounts::default();
+        wait_until(|| {
+            seen = drops.counts().expect("counts");
+            seen.frames == 4
+        });
+        assert_eq!((seen.frames, seen.reordered, seen.flows), (4, reordered, flows), "{seen:?}");
+    }
 }
 
 #[test]
@@ -247,6 +332,19 @@ fn senseless_parameters_are_refused() {
         }
         let refused = Generator::new(&frame, 4_000, 42).expect_err("nothing there");
         assert!(matches!(refused, BpfError::NoInterface { .. }), "{refused:?}");
+
+        let refused = |marks: Marks| {
+            let refused = Generator::of_marks(&frame, index, 42, &marks).expect_err("does not fit");
+            assert!(matches!(refused, BpfError::Invalid { .. }), "{refused:?}");
+        };
+        for lengths in [vec![45], vec![61], vec![60; 17]] {
+            refused(Marks { lengths, ..Marks::default() });
+        }
+        for (count, offset, port) in [(0, 46, 5000), (257, 46, 5000), (2, 60, 5000), (2, 46, 65535)]
+        {
+            let flows = Some(Flows { count, offset, port });
+            refused(Marks { flows, ..Marks::default() });
+        }
 
         let mut generator = Generator::new(&frame, index, 42).expect("new");
         for batch in [0, 257] {
