@@ -94,10 +94,13 @@ impl Target {
     /// Returns the folder in which they are unpacked. Nothing is installed.
     pub(crate) fn sysroot(&self, folder: &Path) -> Result<PathBuf> {
         let sysroot = folder.join("sysroot");
-        if self.is_native() || libraries(&sysroot, self).join("libz.so").exists() {
+        if self.is_native() {
             return Ok(sysroot);
         }
         self.check_tools()?;
+        if libraries(&sysroot, self).join("libz.so").exists() {
+            return Ok(sysroot);
+        }
         let apt = Apt::new(folder.join("apt"), self.debian, &[&release_of_debian()?])?;
         apt.update()?;
         LIBRARIES.iter().try_for_each(|package| apt.unpack(package, &sysroot))?;
@@ -110,6 +113,10 @@ impl Target {
             if Command::new(tool).arg("--version").output().is_err() {
                 bail!("{tool} is missing; install Debian's package {package}");
             }
+        }
+        let header = format!("/usr/{}/include/stdlib.h", self.gnu);
+        if !Path::new(&header).exists() {
+            bail!("{header} is missing; install Debian's package libc6-dev-{}-cross", self.debian);
         }
         Ok(())
     }
