@@ -1,11 +1,14 @@
 //! Machines that releases are made for.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::apt::Apt;
+use crate::entries;
 
 /// A machine, by the names that each tool has for it.
 #[derive(Debug, PartialEq)]
@@ -104,7 +107,19 @@ impl Target {
         let apt = Apt::new(folder.join("apt"), self.debian, &[&release_of_debian()?])?;
         apt.update()?;
         LIBRARIES.iter().try_for_each(|package| apt.unpack(package, &sysroot))?;
+        self.merge(&sysroot).context("sorting the libraries of another machine")?;
         Ok(sysroot)
+    }
+
+    /// Moves libraries from `/lib` to `/usr/lib`, where their links, which are absolute, are made anew.
+    fn merge(&self, sysroot: &Path) -> Result<()> {
+        let (from, to) = (sysroot.join("lib").join(self.gnu), libraries(sysroot, self));
+        for file in if from.exists() { entries(&from)? } else { Vec::new() } {
+            fs::rename(&file, to.join(file.file_name().context("a library's name")?))?;
+        }
+        let link = to.join("libz.so");
+        fs::remove_file(&link)?;
+        symlink("libz.so.1", &link).map_err(Into::into)
     }
 
     fn check_tools(&self) -> Result<()> {
@@ -148,7 +163,7 @@ fn libraries(sysroot: &Path, target: &Target) -> PathBuf {
 
 /// Name of the release of Debian that runs here: the compiler's C library is of that release.
 fn release_of_debian() -> Result<String> {
-    let text = std::fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
+    let text = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
     let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     name.map(str::to_owned).context("/etc/os-release has no VERSION_CODENAME: not Debian?")
 }
@@ -165,6 +180,19 @@ mod tests {
         let error = Target::parse(&["--target", "riscv64gc-unknown-linux-gnu"]).unwrap_err();
         assert!(error.to_string().contains("known: x86_64-unknown-linux-gnu or aarch64"));
         assert!(Target::parse(&["--debug"]).is_err());
+    }
+
+    #[test]
+    fn libraries_of_both_folders_are_merged_and_linked() {
+        let (target, root) = (&TARGETS[1], tempfile::tempdir().unwrap());
+        let (lib, usr) = (root.path().join("lib").join(target.gnu), libraries(root.path(), target));
+        fs::create_dir_all(&lib).unwrap();
+        fs::create_dir_all(&usr).unwrap();
+        fs::write(lib.join("libz.so.1.2"), "zlib").unwrap();
+        symlink("libz.so.1.2", lib.join("libz.so.1")).unwrap();
+        symlink("/lib/none/libz.so.1.2", usr.join("libz.so")).unwrap();
+        target.merge(root.path()).unwrap();
+        assert_eq!(fs::read_to_string(usr.join("libz.so")).unwrap(), "zlib");
     }
 
     #[test]
