@@ -65,12 +65,13 @@ fn compile(clang: &str, source: &Path, out: &Path) -> Result<(), String> {
     let skeleton = out.join(format!("{name}.skel.rs"));
     // -mcpu=v3: atomics that return the old value, and 32-bit arithmetic (kernel 5.12 and newer).
     let mut arguments = vec!["-mcpu=v3".to_owned(), "-Wall".into(), "-Werror".into()];
-    // <linux/bpf.h> includes <asm/types.h>, which multi-architecture
-    // distributions keep where clang does not look for the target `bpf`.
+    // <linux/bpf.h> includes <asm/types.h>, which multi-architecture distributions keep where clang
+    // does not look for the target `bpf`; the second folder is that of a cross compiler.
     let arch = variable("CARGO_CFG_TARGET_ARCH")?;
-    let multiarch = format!("/usr/include/{arch}-linux-gnu");
-    if Path::new(&multiarch).is_dir() {
-        arguments.push(format!("-I{multiarch}"));
+    let folders =
+        [format!("/usr/include/{arch}-linux-gnu"), format!("/usr/{arch}-linux-gnu/include")];
+    if let Some(folder) = folders.iter().find(|folder| Path::new(folder).is_dir()) {
+        arguments.push(format!("-I{folder}"));
     }
     // The same sources produce the same bytes in every folder.
     let folder = source.parent().unwrap_or(Path::new("."));

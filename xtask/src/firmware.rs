@@ -7,6 +7,8 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::release;
+
 /// An image: its workspace, package and binary in it, target, and the file's name in
 /// `target/firmware`.
 struct Image {
@@ -60,7 +62,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let out = root.join("target/firmware");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     for image in IMAGES {
-        add_target(root, image.target)?;
+        release::add_target(root, image.target)?;
         let built = build_image(root, image)?;
         let to = out.join(image.file);
         fs::copy(&built, &to).with_context(|| format!("copying {}", built.display()))?;
@@ -74,17 +76,6 @@ pub(crate) fn build(root: &Path) -> Result<()> {
 /// Names of the images in `target/firmware`.
 pub(crate) fn files() -> impl Iterator<Item = &'static str> {
     IMAGES.iter().map(|image| image.file)
-}
-
-/// Has rustup fetch the target's core library. Without rustup the build says what is missing.
-fn add_target(root: &Path, target: &str) -> Result<()> {
-    let rustup = Command::new("rustup").current_dir(root).args(["target", "add", target]).output();
-    match rustup {
-        Ok(output) if !output.status.success() => {
-            bail!("rustup target add {target}:\n{}", String::from_utf8_lossy(&output.stderr))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Runs cargo; returns the executable that it says it made.

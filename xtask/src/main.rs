@@ -1,20 +1,24 @@
 //! Maintenance commands of the workspace; see `USAGE`.
 #![expect(clippy::print_stdout, reason = "a command line tool prints to stdout")]
 
-mod deb;
+mod apt;
 mod edges;
 mod firmware;
 mod links;
 mod linux_guest;
-mod notices;
+mod package;
 mod release;
+mod target;
 mod words;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use target::Target;
 
 const USAGE: &str = "\
 usage: cargo xtask edges        check the dependencies between the crates of the workspace
@@ -26,7 +30,10 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
        cargo xtask kernels      boot the program on Debian's kernels and write docs/kernels.md
        cargo xtask release      build the program reproducibly, independent of its folder
-       cargo xtask deb          build the Debian package into out/";
+       cargo xtask deb          the same as a Debian package in out/
+       cargo xtask rpm          the same as an RPM package in out/
+       cargo xtask image        the same as a container image in out/
+The last four take --target aarch64-unknown-linux-gnu (deb: this machine only).";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,8 +49,10 @@ fn main() -> Result<()> {
         ["firmware"] => firmware::build(root),
         ["linux-guest"] => linux_guest::build(root),
         ["kernels"] => kernels(root),
-        ["release"] => release::build(root, &release::target(root)).map(drop),
-        ["deb"] => deb::build(root),
+        ["release", ref target @ ..] => release::build(root, Target::parse(target)?).map(drop),
+        ["deb"] => package::deb(root),
+        ["rpm", ref target @ ..] => package::rpm(root, Target::parse(target)?),
+        ["image", ref target @ ..] => package::image(root, Target::parse(target)?),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),
@@ -129,6 +138,21 @@ fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed: {status}");
+    }
+    Ok(())
+}
+
+/// Entries of a folder, in no order.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = || format!("reading {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(failed)?;
+    entries.map(|entry| Ok(entry.with_context(failed)?.path())).collect()
+}
+
+/// Removes a folder with its contents, if it is there.
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
     }
     Ok(())
 }

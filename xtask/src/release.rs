@@ -4,8 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
+use crate::target::Target;
 use crate::{cargo, run};
 
 /// Folders whose paths would end up in the program, with their replacements. An inner folder comes
@@ -31,32 +32,79 @@ impl Folders {
     }
 }
 
-/// Builds the program, prints its SHA-256 and returns its path.
-///
-/// - `target`: a separate build folder, because the flags differ from those of other builds.
-pub(crate) fn build(root: &Path, target: &Path) -> Result<PathBuf> {
-    let folders = Folders::new(root, target)?;
-    run(cargo(root)
-        .args(["build", "--release", "--locked", "--package", "wirepath"])
-        .env("CARGO_TARGET_DIR", target)
-        // For the C code of libbpf, SQLite and others: `__FILE__` and debug information.
-        .env("CFLAGS", folders.flags("-ffile-prefix-map").join(" "))
-        .env("CARGO_ENCODED_RUSTFLAGS", folders.flags("--remap-path-prefix").join("\x1f"))
-        .env("SOURCE_DATE_EPOCH", date(root)?.to_string())
-        .env("CARGO_INCREMENTAL", "0"))?;
-    let program = target.join("release/wirepath");
-    run(Command::new("sha256sum").arg(&program))?;
-    Ok(program)
+/// A program that was built.
+pub(crate) struct Release {
+    pub(crate) target: &'static Target,
+    pub(crate) program: PathBuf,
+    /// Build folder of releases, of cargo.
+    pub(crate) build: PathBuf,
+    /// Libraries of another machine.
+    pub(crate) sysroot: PathBuf,
+    /// Seconds since 1970, for the files of packages.
+    pub(crate) date: u64,
 }
 
-/// Build folder of releases, inside cargo's target folder.
-pub(crate) fn target(root: &Path) -> PathBuf {
+impl Release {
+    /// Folder of this release's own files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.program.parent().unwrap_or(&self.build)
+    }
+
+    /// A command that runs the program.
+    pub(crate) fn command(&self) -> Command {
+        self.target.command(&self.program, &self.sysroot)
+    }
+}
+
+/// Builds the program and prints its SHA-256.
+pub(crate) fn build(root: &Path, target: &'static Target) -> Result<Release> {
+    // Separate, because the flags differ from those of other builds.
+    let build = target_folder(root).join("package");
+    let folders = Folders::new(root, &build)?;
+    let sysroot = target.sysroot(&build.join("libraries").join(target.debian))?;
+    let date = date(root)?;
+    // For the C code of libbpf, SQLite and others: `__FILE__` and debug information.
+    let flags = folders.flags("-ffile-prefix-map").join(" ");
+    let mut command = cargo(root);
+    command
+        .args(["build", "--release", "--locked", "--package", "wirepath"])
+        .env("CARGO_TARGET_DIR", &build)
+        .env("CFLAGS", &flags)
+        .env("CARGO_ENCODED_RUSTFLAGS", folders.flags("--remap-path-prefix").join("\x1f"))
+        .env("SOURCE_DATE_EPOCH", date.to_string())
+        .env("CARGO_INCREMENTAL", "0");
+    // A native build names no target: the flags above are then those of build scripts, too.
+    let mut folder = build.clone();
+    if !target.is_native() {
+        add_target(root, target.triple)?;
+        folder.push(target.triple);
+        command.args(["--target", target.triple]).envs(target.build_settings(&sysroot, &flags));
+    }
+    run(&mut command)?;
+    let program = folder.join("release/wirepath");
+    run(Command::new("sha256sum").arg(&program))?;
+    Ok(Release { target, program, build, sysroot, date })
+}
+
+/// Has rustup fetch a target's core library. Without rustup the build says what is missing.
+pub(crate) fn add_target(root: &Path, triple: &str) -> Result<()> {
+    let rustup = Command::new("rustup").current_dir(root).args(["target", "add", triple]).output();
+    match rustup {
+        Ok(output) if !output.status.success() => {
+            bail!("rustup target add {triple}:\n{}", String::from_utf8_lossy(&output.stderr))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Cargo's target folder.
+fn target_folder(root: &Path) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    root.join(target.unwrap_or_else(|| "target".into())).join("package")
+    root.join(target.unwrap_or_else(|| "target".into()))
 }
 
 /// Commit time in seconds since 1970; the date of a package's files.
-pub(crate) fn date(root: &Path) -> Result<u64> {
+fn date(root: &Path) -> Result<u64> {
     if let Ok(date) = env::var("SOURCE_DATE_EPOCH") {
         return date.parse().context("invalid SOURCE_DATE_EPOCH: not a whole number");
     }

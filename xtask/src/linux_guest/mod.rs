@@ -6,7 +6,6 @@
 //! Packages come by apt with a state of its own: neither the machine's list of packages nor its
 //! architectures change, and nothing is installed.
 
-mod apt;
 mod cpio;
 mod modules;
 mod rig;
@@ -14,13 +13,14 @@ mod tunnel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use apt::Apt;
 use cpio::Archive;
 use modules::Modules;
+
+use crate::apt::Apt;
+use crate::{entries, remove};
 
 const SHELL: &str = "busybox-static";
 /// Where kernels and initramfs files are.
@@ -244,29 +244,8 @@ fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let failed = || format!("reading {}", folder.display());
-    let entries = fs::read_dir(folder).with_context(failed)?;
-    entries.map(|entry| Ok(entry.with_context(failed)?.path())).collect()
-}
-
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("reading {}", path.display()))
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
-    }
-    Ok(())
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("{command:?} did not start"))?;
-    if !status.success() {
-        bail!("{command:?} failed: {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

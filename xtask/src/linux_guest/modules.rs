@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::entries;
+use crate::entries;
 
 /// The modules of one kernel.
 pub(super) struct Modules {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{entries, run};
+use crate::{entries, run};
 
 /// Packages of which a kernel's package is composed since Linux 7.
 const PARTS: &[&str] = &["linux-base-", "linux-binary-", "linux-modules-"];
@@ -15,7 +15,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR_VARIABLE: &str = "WIREPATH_DEBIAN_MIRROR";
 
 /// apt with folders of its own, for another architecture.
-pub(super) struct Apt {
+pub(crate) struct Apt {
     folder: PathBuf,
     configuration: PathBuf,
 }
@@ -23,7 +23,7 @@ pub(super) struct Apt {
 impl Apt {
     /// - `folder`: its own; made when it is not there.
     /// - `suites`: such as a release and its backports; packages of the last are preferred.
-    pub(super) fn new(folder: PathBuf, architecture: &str, suites: &[&str]) -> Result<Apt> {
+    pub(crate) fn new(folder: PathBuf, architecture: &str, suites: &[&str]) -> Result<Apt> {
         if !Path::new(KEYRING).exists() {
             bail!("{KEYRING} is missing; install the package debian-archive-keyring");
         }
@@ -46,19 +46,19 @@ impl Apt {
         Ok(Apt { folder, configuration })
     }
 
-    pub(super) fn update(&self) -> Result<()> {
+    pub(crate) fn update(&self) -> Result<()> {
         self.run("apt-get", &["update", "-qq"]).map(drop)
     }
 
     /// Downloads a package and unpacks it into a folder.
-    pub(super) fn unpack(&self, package: &str, into: &Path) -> Result<()> {
+    pub(crate) fn unpack(&self, package: &str, into: &Path) -> Result<()> {
         let file = self.download(package)?;
         run(Command::new("dpkg").arg("-x").arg(&file).arg(into))
     }
 
     /// Package of the kernel that a metapackage depends on, and the packages that hold it and its modules:
     /// since Linux 7 the kernel's own package is empty.
-    pub(super) fn kernel(&self, package: &str) -> Result<(String, Vec<String>)> {
+    pub(crate) fn kernel(&self, package: &str) -> Result<(String, Vec<String>)> {
         let text = self.run("apt-cache", &["depends", package])?;
         let kernel = dependencies(&text, &["linux-image-"]).into_iter().next();
         self.parts(kernel.with_context(|| format!("{package} depends on no kernel"))?)
@@ -66,7 +66,7 @@ impl Apt {
 
     /// As [`Apt::kernel`], for the oldest kernel that is not older than `least`. Versions disappear from
     /// backports in the course of time, so none can be named.
-    pub(super) fn kernel_from(&self, least: (u32, u32)) -> Result<(String, Vec<String>)> {
+    pub(crate) fn kernel_from(&self, least: (u32, u32)) -> Result<(String, Vec<String>)> {
         let text = self.run("apt-cache", &["pkgnames", "linux-image-"])?;
         let kernel = oldest_from(&text, least).map(str::to_owned);
         let (major, minor) = least;

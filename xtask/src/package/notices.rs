@@ -8,16 +8,17 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cargo;
+use crate::target::Target;
 
 /// Crates with third-party C code in a folder. (SQLite's is in the public domain.)
 const VENDORED: &[(&str, &str)] = &[("libbpf-sys", "libbpf")];
 
 /// Returns one section for each third-party crate: name, version, licence and licence texts.
-pub(crate) fn text(root: &Path) -> Result<String> {
-    let linked = linked(root)?;
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+pub(super) fn text(root: &Path, target: &Target) -> Result<String> {
+    let linked = linked(root, target)?;
     let output = cargo(root)
-        .args(["metadata", "--locked", "--format-version", "1", "--filter-platform", &platform])
+        .args(["metadata", "--locked", "--format-version", "1"])
+        .args(["--filter-platform", target.triple])
         .output()
         .context("cannot start cargo metadata")?;
     let metadata: Value =
@@ -47,10 +48,10 @@ pub(crate) fn text(root: &Path) -> Result<String> {
 }
 
 /// `name version` of every crate that is linked into the program, without build scripts and tests.
-fn linked(root: &Path) -> Result<Vec<String>> {
+fn linked(root: &Path, target: &Target) -> Result<Vec<String>> {
     let output = cargo(root)
         .args(["tree", "--locked", "--package", "wirepath", "--edges", "normal,no-proc-macro"])
-        .args(["--prefix", "none", "--no-dedupe", "--format", "{p}"])
+        .args(["--prefix", "none", "--no-dedupe", "--format", "{p}", "--target", target.triple])
         .output()
         .context("cannot start cargo tree")?;
     if !output.status.success() {
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn licences_cover_linked_crates_only() {
-        let text = text(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let text = text(root, Target::parse(&[]).unwrap()).unwrap();
         assert!(text.contains("\nclap 4") && text.contains("\nrusqlite 0."));
         assert!(text.contains("--- LICENSE.BSD-2-Clause"), "libbpf's own");
         for test_only in ["\nproptest ", "\ncriterion ", "\nloom ", "\nserde_derive "] {
