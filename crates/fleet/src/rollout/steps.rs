@@ -103,9 +103,8 @@ impl Steps {
     /// Answer of each host, in the order of the steps.
     pub fn answers(&self, archive: &mut impl Archive) -> Result<Answers, BookError> {
         let rows = archive.rows(&self.experiment)?;
-        let of = |(at, host): &(usize, String)| {
-            (*at, answer(rows.iter().find(|row| row.host == *host)))
-        };
+        let of =
+            |(at, host): &(usize, String)| (*at, answer(rows.iter().find(|row| row.host == *host)));
         Ok(self.hosts.iter().map(of).collect())
     }
 }
