@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fleet::book::{Agent, BookError, Job, Measured, Outbox};
+use fleet::book::{Agent, BookError, Job, Outbox};
 use fleet::enrol::Enrolment;
 use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
-use host::exclusive::ExclusiveLock;
 use host::text::chain;
 
-use super::hosts::Host;
-use super::{agents_file, allowed, experiment, now_ms};
+use super::station::Station;
+use super::{agents_file, now_ms};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{console, results, signals};
@@ -26,6 +25,9 @@ pub(crate) struct AgentArgs {
     /// Secret of this host, if it made its own (`fleet keys`)
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
+    /// Also take the steps of roll-outs, which change settings of this host (`fleet rollout`)
+    #[arg(long)]
+    allow_tune: bool,
     /// Print a systemd unit for this agent, and end
     #[arg(long)]
     unit: bool,
@@ -38,9 +40,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a failure of the broker; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// Time limit for waiting on other experiments of this machine, which hold its lock.
-const LOCK_TRIES: u32 = 6000;
-const LOCK_LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
     let enrolment = Enrolment::read(&args.enrol)?;
@@ -67,15 +66,9 @@ pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
             Outbox::open(agents_file(context)?, &enrolment.host)?,
         )?,
         enrolment,
-        arguments: data_dir(context),
+        station: Station::new(args.allow_tune, context.data_dir.clone()),
     };
     work.until_stopped()
-}
-
-/// Results of measurements go to the folder of the agent.
-fn data_dir(context: &Context) -> Vec<String> {
-    let folder = context.data_dir.iter();
-    folder.flat_map(|folder| ["--data-dir".into(), folder.to_string_lossy().into_owned()]).collect()
 }
 
 struct Work {
@@ -83,8 +76,7 @@ struct Work {
     seeds: Seeds,
     address: BrokerAddress,
     agent: Agent,
-    /// Arguments that every measurement gets behind those of its job.
-    arguments: Vec<String>,
+    station: Station,
 }
 
 impl Work {
@@ -117,7 +109,8 @@ impl Work {
         let clock = || now_ms().saturating_add_signed(offset);
         while !signals::stop_requested() {
             let (enrolment, seeds, address) = (&self.enrolment, &self.seeds, &self.address);
-            let arguments = &self.arguments;
+            let station = &mut self.station;
+            station.look_at_waiting();
             let mut has_measured = false;
             let measure = |job: &Job| {
                 has_measured = true;
@@ -126,7 +119,7 @@ impl Work {
                     // A beat that fails is made up for by the next one.
                     let _ = beat(&mut beats, enrolment, seeds, address, job, clock());
                 };
-                measure(job, arguments, &mut beat)
+                station.work(job, &mut beat)
             };
             self.agent.turn(exchange, clock(), measure, |_| true)?;
             for refusal in exchange.take_refusals() {
@@ -179,47 +172,6 @@ fn beat(
     Agent::beat(&job.host, job.fence, beats, now_ms)
 }
 
-fn measure(job: &Job, arguments: &[String], beat: &mut dyn FnMut()) -> Measured {
-    if let Err(failure) = allowed::check_job(&job.args) {
-        console::say(&format!("refused {}: {}", job.job, failure.text()));
-        return Measured::Refused(failure.text().to_owned());
-    }
-    let lock = match machine(beat) {
-        Ok(lock) => lock,
-        Err(why) => return Measured::Failed(why),
-    };
-    console::say(&format!("measures {}: {}", job.job, job.args.join(" ")));
-    let all: Vec<String> = job.args.iter().chain(arguments).cloned().collect();
-    let measured = experiment::measure(&Host::This, &[], &all, beat);
-    drop(lock);
-    match &measured {
-        Measured::Done(_) => console::say(&format!("{} done", job.job)),
-        Measured::Failed(why) | Measured::Refused(why) => {
-            console::say(&format!("{} failed: {why}", job.job));
-        }
-    }
-    measured
-}
-
-/// Locks the machine, after experiments that run.
-fn machine(beat: &mut dyn FnMut()) -> Result<ExclusiveLock, String> {
-    let mut conflict = None;
-    for attempt in 1..=LOCK_TRIES {
-        match ExclusiveLock::acquire_alone() {
-            Ok(lock) => return Ok(lock),
-            Err(other) => conflict = Some(other),
-        }
-        if signals::stop_requested() {
-            break;
-        }
-        if attempt % 50 == 0 {
-            beat();
-        }
-        std::thread::sleep(LOCK_LOOK);
-    }
-    Err(conflict.map_or_else(|| "interrupted".into(), |conflict| conflict.to_string()))
-}
-
 /// One agent of a host on a folder: two would share its memory.
 fn lock(context: &Context, host: &str) -> Result<File, Failure> {
     let file = results::database(context)?.with_file_name(format!("fleet-agent-{host}.lock"));
@@ -268,6 +220,9 @@ fn unit(args: &AgentArgs) -> Result<String, Failure> {
         format!("\"{}\" fleet agent --enrol \"{}\"", program.display(), enrol.display());
     if let Some(keys) = &args.keys {
         command.push_str(&format!(" --keys \"{}\"", fs::canonicalize(keys)?.display()));
+    }
+    if args.allow_tune {
+        command.push_str(" --allow-tune");
     }
     Ok(format!(
         "[Unit]

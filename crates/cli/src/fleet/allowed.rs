@@ -1,9 +1,14 @@
-//! Work that an agent takes: `prove` of a built-in path, in a lab on its host.
+//! Work that an agent takes: `prove` of a built-in path, in a lab on its host, and with `--allow-tune` the steps of
+//! roll-outs.
 //!
-//! No argument names a file, a program, a host or an interface, and `prove command` is not allowed, so that a
-//! coordinator that was taken over can start no program of its choice.
+//! No argument names a file or a program, and `prove command` is not allowed, so that a coordinator that was taken
+//! over can start no program of its choice. A step has a plan of settings, whose knobs are those of `tune`.
+
+use fleet::rollout::STEP;
+use host::tune::Plan;
 
 use super::prove::check;
+use super::work::{OWNER, Work};
 use crate::exit::Failure;
 
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
@@ -26,6 +31,75 @@ const OPTIONS: [&str; 11] = [
 /// Options without a value.
 const FLAGS: [&str; 2] = ["--no-history", "--json"];
 
+/// Options with a value of a measurement in a roll-out.
+const STEP_OPTIONS: [&str; 11] = [
+    "--path",
+    "--load",
+    "--size",
+    "--rate",
+    "--trial",
+    "--ip",
+    "--time",
+    "--seed",
+    "--min-blocks",
+    "--max-blocks",
+    "--far",
+];
+
+/// Options without a value of a measurement in a roll-out.
+const STEP_FLAGS: [&str; 1] = ["--no-history"];
+
+/// A job that an agent does.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// `prove` with the arguments of the job.
+    Prove,
+    /// A step of a roll-out.
+    Step(Work),
+}
+
+/// Reads a job. Errors: it is not on the list.
+///
+/// - `may_tune`: the agent runs with `--allow-tune`.
+pub(super) fn read(arguments: &[String], may_tune: bool) -> Result<Task, Failure> {
+    let [name, text] = arguments else { return check_job(arguments).map(|()| Task::Prove) };
+    if name != STEP {
+        return check_job(arguments).map(|()| Task::Prove);
+    }
+    let work: Work = serde_json::from_str(text)
+        .map_err(|error| Failure::Usage(format!("cannot read the step: {error}")))?;
+    // An agent that no longer may tune still restores what it applied.
+    if !may_tune && !matches!(work, Work::RollBack { .. }) {
+        return Err(Failure::Usage(
+            "this host's agent runs without --allow-tune, so no plan is measured or applied here"
+                .into(),
+        ));
+    }
+    check_step(&work)?;
+    Ok(Task::Step(work))
+}
+
+/// Checks a step of a roll-out. Errors: it names a file, a program or a host beside a `wirepath peer`.
+pub(super) fn check_step(work: &Work) -> Result<(), Failure> {
+    if let Some(owner) = work.owner().filter(|owner| !owner.starts_with(OWNER)) {
+        return Err(Failure::Usage(format!(
+            "{owner:?} is no roll-out: its id begins with {OWNER}"
+        )));
+    }
+    if let Some(text) = work.plan() {
+        let netns = Plan::parse(text).map_err(Failure::usage)?.netns;
+        if let Some(netns) = netns.filter(|netns| netns.contains('/')) {
+            return Err(Failure::Usage(format!(
+                "agents take no file as namespace of a plan: {netns:?}"
+            )));
+        }
+    }
+    if let Work::Measure { arguments, .. } = work {
+        check_words(arguments.iter().map(String::as_str), &STEP_OPTIONS, &STEP_FLAGS)?;
+    }
+    work.check()
+}
+
 /// Checks the arguments of a job. Errors: they are not those of a path in a lab.
 pub(super) fn check_job(arguments: &[String]) -> Result<(), Failure> {
     let mut words = arguments.iter().map(String::as_str);
@@ -36,23 +110,38 @@ pub(super) fn check_job(arguments: &[String]) -> Result<(), Failure> {
             PATHS.join(", ")
         )));
     }
+    check_words(words, &OPTIONS, &FLAGS)?;
+    check(arguments)
+}
+
+/// Errors: an option that is not on the list, or a path as its value.
+fn check_words<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+    options: &[&str],
+    flags: &[&str],
+) -> Result<(), Failure> {
     while let Some(word) = words.next() {
         let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
-        if FLAGS.contains(&word) {
+        if flags.contains(&word) {
             continue;
         }
-        if !OPTIONS.contains(&name) {
+        if !options.contains(&name) {
             return Err(Failure::Usage(format!(
                 "agents take no {name:?}: use {}",
-                OPTIONS.join(", ")
+                options.join(", ")
             )));
         }
         let value = value.or_else(|| words.next()).unwrap_or_default();
         if value.contains(['/', '\0']) {
             return Err(Failure::Usage(format!("agents take no path as {name}: {value:?}")));
         }
+        if name == "--far" && !value.starts_with("peer:") {
+            return Err(Failure::Usage(format!(
+                "agents take no far end {value:?}: use peer:HOST[:PORT], and run `wirepath peer` there"
+            )));
+        }
     }
-    check(arguments)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -85,5 +174,49 @@ mod tests {
         ] {
             assert_eq!(check(bad).unwrap_err().code(), 2, "{bad}");
         }
+    }
+
+    #[test]
+    fn steps_need_the_permission_of_the_host_and_name_no_file_program_or_other_owner() {
+        let read =
+            |text: &str, may_tune| super::read(&[STEP.to_owned(), text.to_owned()], may_tune);
+        let confirm = r#"{"work":"confirm","owner":"rollout-1"}"#;
+        assert!(matches!(read(confirm, true), Ok(Task::Step(Work::Confirm { .. }))));
+        assert!(read(confirm, false).unwrap_err().text().contains("--allow-tune"));
+        // The way back is always open.
+        assert!(read(r#"{"work":"roll-back","owner":"rollout-1"}"#, false).is_ok());
+        for bad in [
+            r#"{"work":"roll-back","owner":"ansible"}"#,
+            r#"{"work":"confirm","owner":"--root=/x"}"#,
+            r#"{"work":"shell","owner":"rollout-1"}"#,
+            "x",
+        ] {
+            assert_eq!(read(bad, true).unwrap_err().code(), 2, "{bad}");
+        }
+        let plan = "schema = 1\nmachine = \"x\"\nprofile = \"forwarding\"\n";
+        let measure = |plan: &str, words: &str| {
+            let arguments = words.split(' ').map(str::to_owned).collect();
+            check_step(&Work::Measure { plan: plan.to_owned(), has_plan: true, arguments })
+        };
+        for good in ["--load ping", "--far peer:db9:7117 --load=ping --max-blocks 9"] {
+            assert!(measure(plan, good).is_ok(), "{good}: {:?}", measure(plan, good));
+        }
+        for bad in [
+            "--client x --server y",
+            "--far ssh:db9",
+            "--far netns:red",
+            "--from red",
+            "--load /etc/passwd",
+            "--state x",
+            "-i eth0",
+            "--ssh-option ProxyCommand=x",
+            "--secret-file x",
+        ] {
+            assert_eq!(measure(plan, bad).unwrap_err().code(), 2, "{bad}");
+        }
+        let file = format!("{plan}netns = \"/proc/1/ns/net\"\n");
+        assert!(measure(&file, "--load ping").unwrap_err().text().contains("no file"));
+        assert!(measure("nonsense", "--load ping").is_err());
+        assert!(matches!(super::read(&["probe".into()], true), Ok(Task::Prove)));
     }
 }

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::signals;
 
 /// Time between two signs of life.
-const BEAT: Duration = Duration::from_secs(5);
+pub(super) const BEAT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A program that runs on a host.

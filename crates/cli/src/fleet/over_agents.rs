@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use fleet::book::{Archive, Coordinator, Job, VERSION};
+use fleet::enrol::Fleet;
 use model::pool::{PooledOutcome, pool};
 
 use super::prove::outcomes;
@@ -27,58 +28,42 @@ pub(super) struct AgentsArgs {
 }
 
 impl AgentsArgs {
+    /// Folder of the fleet; `None` for hosts without agents.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.fleet.as_deref()
+    }
+
+    /// Time in which an agent must take a measurement.
+    pub(super) fn taken_within(&self) -> Duration {
+        self.taken_within
+    }
+
+    /// Names of the hosts: those chosen, or all of the fleet.
+    pub(super) fn hosts(&self, fleet: &Fleet) -> Result<Vec<String>, Failure> {
+        let known = &fleet.hosts;
+        if let Some(unknown) = self.agents.iter().find(|host| !known.contains_key(*host)) {
+            return Err(Failure::Usage(format!(
+                "{unknown} is not in the fleet; `wirepath fleet init` adds hosts"
+            )));
+        }
+        let is_chosen = |host: &&String| self.agents.is_empty() || self.agents.contains(host);
+        Ok(known.keys().filter(is_chosen).cloned().collect())
+    }
+
     /// Runs the experiment on agents, and pools their outcomes; `None` without `--fleet`.
     pub(super) fn prove(&self, arguments: &[String]) -> Result<Option<PooledOutcome>, Failure> {
         let Some(folder) = &self.fleet else { return Ok(None) };
-        prove(folder, &self.agents, arguments, self.taken_within).map(Some)
+        allowed::check_job(arguments)?;
+        let mut servers = Servers::open(folder)?;
+        let hosts = self.hosts(&servers.fleet)?;
+        servers.coordinate()?;
+        let id = format!("fleet-{}", now_ms());
+        let not_after_ms = servers.now_ms().saturating_add(self.taken_within.as_millis() as u64);
+        servers.archive.plan(&jobs(&id, &hosts, arguments, not_after_ms))?;
+        conduct(&mut servers, &id)?;
+        let rows = servers.archive.rows(&id)?;
+        Ok(Some(pool(&outcomes(&hosts, &rows))))
     }
-}
-
-/// - `chosen`: hosts; all of the fleet if empty.
-/// - `taken_within`: time after which a job that no agent took is given up.
-fn prove(
-    folder: &Path,
-    chosen: &[String],
-    arguments: &[String],
-    taken_within: Duration,
-) -> Result<PooledOutcome, Failure> {
-    allowed::check_job(arguments)?;
-    let mut servers = Servers::open(folder)?;
-    let hosts = hosts(&servers, chosen)?;
-    if !servers.archive.lock_coordinator()? {
-        return Err(Failure::failed(
-            "another `wirepath fleet prove` runs on the same database; wait for it",
-        ));
-    }
-    end_leftovers(&mut servers)?;
-    let id = format!("fleet-{}", now_ms());
-    let not_after_ms = servers.now_ms().saturating_add(taken_within.as_millis() as u64);
-    servers.archive.plan(&jobs(&id, &hosts, arguments, not_after_ms))?;
-    conduct(&mut servers, &id)?;
-    let rows = servers.archive.rows(&id)?;
-    Ok(pool(&outcomes(&hosts, &rows)))
-}
-
-fn hosts(servers: &Servers, chosen: &[String]) -> Result<Vec<String>, Failure> {
-    let known = &servers.fleet.hosts;
-    if let Some(unknown) = chosen.iter().find(|host| !known.contains_key(*host)) {
-        return Err(Failure::Usage(format!(
-            "{unknown} is not in the fleet; `wirepath fleet init` adds hosts"
-        )));
-    }
-    let is_chosen = |host: &&String| chosen.is_empty() || chosen.contains(host);
-    Ok(known.keys().filter(is_chosen).cloned().collect())
-}
-
-/// Cancels what a coordinator that was killed left open: this one holds the lock.
-fn end_leftovers(servers: &mut Servers) -> Result<(), Failure> {
-    for entry in servers.archive.entries(None)? {
-        if !entry.state.is_final() {
-            let coordinator = Coordinator::new(entry.job.experiment.clone());
-            coordinator.cancel(&mut servers.archive, "its coordinator ended")?;
-        }
-    }
-    Ok(())
 }
 
 fn jobs(id: &str, hosts: &[String], arguments: &[String], not_after_ms: u64) -> Vec<Job> {

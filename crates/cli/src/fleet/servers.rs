@@ -1,9 +1,9 @@
 //! The servers of a fleet as its coordinator and its collectors use them.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fleet::book::BookError;
+use fleet::book::{Archive, BookError, Coordinator};
 use fleet::enrol::Fleet;
 use fleet::keys::Seeds;
 use fleet::nats::NatsExchange;
@@ -17,6 +17,8 @@ use crate::{console, signals};
 
 /// Pause before a server that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Time limit for a step that must not be given up because a stop was requested.
+const PERSIST_MAX: Duration = Duration::from_secs(60);
 /// Name under which the coordinator measures the broker's clock; no host can have it.
 const CLOCK: &str = "_coordinator";
 
@@ -38,6 +40,22 @@ impl Servers {
         let mut exchange = NatsExchange::core(&address, fleet.keyring(&seeds)?)?;
         let offset_ms = exchange.clock_offset_ms(CLOCK, now_ms())?;
         Ok(Servers { fleet, exchange, archive, offset_ms })
+    }
+
+    /// Becomes the only coordinator, and cancels what one that was killed left open.
+    pub(super) fn coordinate(&mut self) -> Result<(), Failure> {
+        if !self.archive.lock_coordinator()? {
+            return Err(Failure::failed(
+                "another `wirepath fleet prove` or `fleet rollout` runs on the same database; wait for it",
+            ));
+        }
+        for entry in self.archive.entries(None)? {
+            if !entry.state.is_final() {
+                let coordinator = Coordinator::new(entry.job.experiment.clone());
+                coordinator.cancel(&mut self.archive, "its coordinator ended")?;
+            }
+        }
+        Ok(())
     }
 
     /// Milliseconds since 1970 by the broker's clock.
@@ -78,6 +96,27 @@ pub(super) fn insist<T>(
         }
     }
     None
+}
+
+/// Repeats a step that failed until it succeeds, also after a stop was requested. Errors: it failed for a minute.
+pub(super) fn persist<S, T>(
+    on: &mut S,
+    mut step: impl FnMut(&mut S) -> Result<T, BookError>,
+) -> Result<T, BookError> {
+    let begun = Instant::now();
+    let mut is_told = false;
+    loop {
+        match step(on) {
+            Err(error) if begun.elapsed() < PERSIST_MAX => {
+                if !is_told {
+                    console::say(&format!("{}; trying again", chain(&error)));
+                }
+                is_told = true;
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
 }
 
 fn ca_file(folder: &Path, fleet: &Fleet) -> Result<Option<PathBuf>, Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use fleet::book::{self, Archive, Entry, SqliteBook, State};
-use fleet::rollout::{Ledger, Row, SqliteLedger};
+use fleet::rollout::{Ledger, Row, SqliteLedger, is_step};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -108,7 +108,9 @@ fn of_agents(context: &Context, folder: &Path) -> Result<(), Failure> {
     let silent: Vec<&str> =
         hosts.iter().filter(|host| !host.alive).map(|host| host.host.as_str()).collect();
     let silent = silent.join(", ");
-    let rollouts = Vec::new();
+    let newest = servers.archive.newest_rollouts(NEWEST as u32)?;
+    let rollout = |(id, row): (String, Row)| RolloutDocument { id, state: row.state, why: row.why };
+    let rollouts = newest.into_iter().map(rollout).collect();
     let schema = crate::context::DOCUMENT;
     show(context, &Document { schema, running, experiments, rollouts, hosts })?;
     match silent.is_empty() {
@@ -126,7 +128,8 @@ fn show(context: &Context, document: &Document) -> Result<(), Failure> {
 
 fn read(book: &mut impl Archive) -> Result<Vec<Experiment>, Failure> {
     let mut by_experiment: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-    for entry in book.entries(None)? {
+    let of_experiments = |entry: &Entry| !is_step(&entry.job.experiment);
+    for entry in book.entries(None)?.into_iter().filter(of_experiments) {
         by_experiment.entry(entry.job.experiment.clone()).or_default().push(entry);
     }
     let mut found = Vec::new();

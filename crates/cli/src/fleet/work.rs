@@ -20,6 +20,9 @@ use crate::exit::Failure;
 const NOT_OF_A_LOAD: [&str; 7] =
     ["--state", "--root", "--data-dir", "--json", "--rebase", "--arms", "--runs"];
 
+/// Beginning of every roll-out's id, under which hosts keep its settings.
+pub(super) const OWNER: &str = "rollout-";
+
 /// One step on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "work", rename_all = "kebab-case", deny_unknown_fields)]
@@ -85,7 +88,32 @@ impl Work {
         matches!(self, Work::Measure { .. })
     }
 
-    fn plan(&self) -> Option<&str> {
+    /// Name for the log of an agent.
+    #[cfg(feature = "fleet")]
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Work::Measure { has_plan: true, .. } => "measures with and without the plan",
+            Work::Measure { .. } => "measures without the plan",
+            Work::Apply { .. } => "applies the plan, unconfirmed",
+            Work::Extend { .. } => "postpones the rollback",
+            Work::Verify { .. } => "compares with the plan",
+            Work::Confirm { .. } => "confirms the plan",
+            Work::Keep { .. } => "keeps the plan",
+            Work::RollBack { .. } => "rolls back",
+        }
+    }
+
+    /// The step that postpones the rollback of this one; `None` unless it applies a plan.
+    pub(super) fn extension(&self) -> Option<Work> {
+        match self {
+            Work::Apply { within_ms, owner, .. } => {
+                Some(Work::Extend { within_ms: *within_ms, owner: owner.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn plan(&self) -> Option<&str> {
         match self {
             Work::Measure { plan, .. } | Work::Apply { plan, .. } | Work::Verify { plan } => {
                 Some(plan)
@@ -94,7 +122,7 @@ impl Work {
         }
     }
 
-    fn owner(&self) -> Option<&str> {
+    pub(super) fn owner(&self) -> Option<&str> {
         match self {
             Work::Apply { owner, .. }
             | Work::Extend { owner, .. }
@@ -172,11 +200,11 @@ impl Work {
         &self,
         host: &Host,
         ssh_options: &[String],
-        state: &Path,
+        state: Option<&Path>,
         data: Option<&Path>,
     ) -> Result<Running, Failure> {
         let Host::Ssh(far) = host else {
-            return Ok(Running::Child(self.spawn(Some(state), data)?));
+            return Ok(Running::Child(self.spawn(state, data)?));
         };
         let line = serde_json::to_string(self)?;
         let options = FarOptions { ssh_options, ..FarOptions::default() };

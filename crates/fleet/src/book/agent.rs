@@ -123,6 +123,10 @@ impl Agent {
     /// Forgets what is in the archive, and sends the rest again.
     fn send(&mut self, exchange: &mut impl Exchange) -> Result<(), BookError> {
         for report in self.outbox.all()? {
+            if report.state == State::Interrupted {
+                // The lease of an agent that was killed; this one is the only agent of the host.
+                exchange.release(&self.host, report.fence)?;
+            }
             if exchange.is_confirmed(report.fence)? {
                 self.outbox.forget(report.fence)?;
             } else {

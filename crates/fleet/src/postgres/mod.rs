@@ -2,6 +2,7 @@
 
 mod archive;
 mod batch;
+mod ledger;
 mod tls;
 
 use std::io::{Read, Write};
@@ -15,6 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::book::BookError;
 use crate::nats::Refusal;
+pub use ledger::PostgresLedger;
 
 /// Tables, as `fleet init` writes them.
 pub const SCHEMA: &str = include_str!("schema.sql");

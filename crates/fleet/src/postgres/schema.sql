@@ -27,6 +27,13 @@ ALTER TABLE outcomes ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE TABLE IF NOT EXISTS refused (
     at timestamptz NOT NULL DEFAULT now(), host text NOT NULL, why text NOT NULL, body bytea NOT NULL);
 
+-- Roll-outs: as they were asked for, and their transitions. Rows are never changed.
+CREATE TABLE IF NOT EXISTS rollouts (
+    place bigint GENERATED ALWAYS AS IDENTITY, id text PRIMARY KEY, header text NOT NULL);
+CREATE TABLE IF NOT EXISTS transitions (
+    rollout text NOT NULL REFERENCES rollouts, number int NOT NULL, line text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (rollout, number));
+
 -- Creates the partition of today (UTC) and returns its day. Its caller needs no right to create tables.
 CREATE OR REPLACE FUNCTION wirepath_today() RETURNS date LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT AS $$
@@ -64,7 +71,7 @@ DO $$ BEGIN
         CREATE ROLE wirepath_writer NOLOGIN;
     END IF;
 END $$;
-GRANT SELECT, INSERT ON hosts, jobs, keys, outcomes, refused TO wirepath_writer;
+GRANT SELECT, INSERT ON hosts, jobs, keys, outcomes, refused, rollouts, transitions TO wirepath_writer;
 GRANT UPDATE ON hosts, jobs TO wirepath_writer;
 GRANT USAGE ON SEQUENCE fences TO wirepath_writer;
 REVOKE ALL ON FUNCTION wirepath_today(), wirepath_drop_before(date) FROM PUBLIC;

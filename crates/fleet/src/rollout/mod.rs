@@ -11,6 +11,7 @@ mod gate;
 mod ledger;
 mod sqlite;
 mod state;
+mod steps;
 
 pub use answer::{Answer, Answers, silent_max};
 pub use conduct::{Conductor, Hosts};
@@ -19,3 +20,4 @@ pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
 pub use ledger::{Header, Ledger, Row};
 pub use sqlite::SqliteLedger;
 pub use state::{Event, State};
+pub use steps::{Limits, STEP, Step, Steps, is_step, measured};

@@ -1,15 +1,20 @@
 //! `wirepath fleet rollout`: a plan of settings on more and more hosts, with the proof of each stage as the gate.
 
+#[cfg(feature = "fleet")]
+mod agents;
 mod document;
 mod members;
+mod near;
 mod proof;
 mod request;
 
-use fleet::rollout::{Answer, Conductor, Event, Ledger, SqliteLedger, State};
+use fleet::rollout::{Answer, Conductor, Draw, Event, Header, Ledger, SqliteLedger, State};
 use host::exclusive::ExclusiveLock;
 
 pub(crate) use self::document::Document;
-use self::members::Members;
+use self::members::{Members, Reach};
+use self::near::Near;
+use self::request::Request;
 pub(crate) use self::request::RolloutArgs;
 use super::hosts::Host;
 use super::{book_file, lock_book};
@@ -18,9 +23,13 @@ use crate::context::Context;
 use crate::exit::Failure;
 
 pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> {
+    #[cfg(feature = "fleet")]
+    if let Some(folder) = args.agents.folder() {
+        return agents::run(context, args, folder);
+    }
     let file = book_file(context)?;
-    let begun = match args.resume.as_ref().or(args.abort.as_ref()) {
-        None => Some(args.header()?),
+    let begun = match args.existing() {
+        None => Some(new_header(args)?),
         Some(_) => None,
     };
     let Some(_book_lock) = lock_book(context)? else {
@@ -28,54 +37,78 @@ pub(crate) fn run(context: &Context, args: &RolloutArgs) -> Result<(), Failure> 
             "another `wirepath fleet` runs on the same book; wait for it, or choose another folder with --data-dir",
         ));
     };
-    let mut ledger = match (begun, args.resume.as_ref().or(args.abort.as_ref())) {
-        (Some((header, _)), _) => SqliteLedger::begin(file, header)?,
-        (None, id) => existing(&file, id.map_or("", String::as_str))?,
+    let mut ledger = match begun {
+        Some(header) => SqliteLedger::begin(file, header)?,
+        None => existing(&file, args.existing().unwrap_or_default())?,
     };
     let header = ledger.header().clone();
-    let (hosts, plan, mut request) = request::read(&header)?;
-    // Also given to one that has paused.
-    request.accepts_inconclusive |= args.accept_inconclusive;
-    let draw = request::draw(&header)?;
+    let hosts: Result<Vec<Host>, String> = header.hosts.iter().map(|text| text.parse()).collect();
+    let hosts = hosts.map_err(Failure::failed)?;
     let _lock = match hosts.iter().any(Host::is_local) {
         true => Some(ExclusiveLock::acquire_alone()?),
         false => None,
     };
-    console::say(&format!("roll-out {}", header.id));
     let data = context.data_dir.clone();
+    go_on(context, args, &header, &mut ledger, |request| Ok(Near::new(hosts, request, data)))
+}
+
+/// The roll-out that the user asks for. Errors: a host is none.
+fn new_header(args: &RolloutArgs) -> Result<Header, Failure> {
+    let hosts = args.hosts.hosts()?;
+    for host in hosts {
+        host.netns()?;
+    }
+    args.header(hosts.iter().map(Host::to_string).collect(), |work| work.check())
+}
+
+fn unknown(id: &str) -> Failure {
+    Failure::Usage(format!("there is no roll-out {id:?}; `wirepath fleet status` lists them"))
+}
+
+fn existing(file: &std::path::Path, id: &str) -> Result<SqliteLedger, Failure> {
+    match file.exists() {
+        true => SqliteLedger::open(file, id)?.ok_or_else(|| unknown(id)),
+        false => Err(unknown(id)),
+    }
+}
+
+/// Begins or goes on with a roll-out, to its end or that of this process, and shows it.
+///
+/// - `reach`: reaches its hosts.
+fn go_on<L: Ledger, R: Reach>(
+    context: &Context,
+    args: &RolloutArgs,
+    header: &Header,
+    ledger: &mut L,
+    reach: impl FnOnce(&Request) -> Result<R, Failure>,
+) -> Result<(), Failure> {
+    let (plan, mut request) = request::read(header)?;
+    // Also given to one that has paused.
+    request.accepts_inconclusive |= args.accept_inconclusive;
+    let draw = request::draw(header)?;
+    console::say(&format!("roll-out {}", header.id));
     let mut members = Members {
-        hosts: &hosts,
+        reach: reach(&request)?,
+        names: &header.hosts,
         plan: &plan,
         request: &request,
         id: &header.id,
-        data,
-        waiting: Vec::new(),
     };
-    let ended = conduct(args, &draw, &header.hosts, &mut members, &mut ledger)?;
-    let document = Document::new(&header, &draw, &request.metric, &ledger.rows()?);
+    let ended = conduct(args, &draw, &header.hosts, &mut members, ledger)?;
+    let document = Document::new(header, &draw, &request.metric, &ledger.rows()?);
     if document.was_begun() {
         show(context, args, &document)?;
     }
     verdict(args, ended, &document)
 }
 
-fn existing(file: &std::path::Path, id: &str) -> Result<SqliteLedger, Failure> {
-    let none = || {
-        Failure::Usage(format!("there is no roll-out {id:?}; `wirepath fleet status` lists them"))
-    };
-    match file.exists() {
-        true => SqliteLedger::open(file, id)?.ok_or_else(none),
-        false => Err(none()),
-    }
-}
-
 /// Begins, goes on or rolls back, to the end of the roll-out or of this process.
-fn conduct(
+fn conduct<L: Ledger, R: Reach>(
     args: &RolloutArgs,
-    draw: &fleet::rollout::Draw,
+    draw: &Draw,
     names: &[String],
-    members: &mut Members<'_>,
-    ledger: &mut SqliteLedger,
+    members: &mut Members<'_, R>,
+    ledger: &mut L,
 ) -> Result<State, Failure> {
     let mut conductor = Conductor::new(draw, names, members, ledger)?;
     let before = conductor.state();

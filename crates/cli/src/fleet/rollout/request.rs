@@ -8,9 +8,9 @@ use fleet::rollout::{Draw, Header, Size, Wants};
 use host::tune::Plan;
 use serde::{Deserialize, Serialize};
 
-use super::super::hosts::{Host, HostsArgs};
+use super::super::hosts::HostsArgs;
 use super::super::now_ms;
-use super::super::work::Work;
+use super::super::work::{OWNER, Work};
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
 use crate::tune::StateArgs;
@@ -20,12 +20,11 @@ pub(crate) struct RolloutArgs {
     /// The plan of settings, as `tune plan` writes it for one of the hosts
     #[arg(value_name = "PLAN", required_unless_present_any = ["resume", "abort"])]
     pub(super) plan: Option<PathBuf>,
-    /// Hosts: `netns:NAME` of this machine, `ssh:[USER@]HOST[:PORT]`, and `this`
-    #[arg(long, value_name = "HOST,…", value_delimiter = ',', required_unless_present_any = ["resume", "abort"])]
-    on: Vec<Host>,
-    /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    ssh_option: Vec<String>,
+    #[command(flatten)]
+    pub(super) hosts: HostsArgs,
+    #[cfg(feature = "fleet")]
+    #[command(flatten)]
+    pub(super) agents: super::super::over_agents::AgentsArgs,
     /// Hosts that have the plan after each stage: numbers, or shares of all hosts
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1,10%,100%")]
     stages: Vec<String>,
@@ -86,19 +85,30 @@ impl Request {
         let accepts_inconclusive = self.accepts_inconclusive;
         Wants { gain: self.wants_gain, accepts_inconclusive }
     }
+
+    pub(super) fn within(&self) -> Duration {
+        Duration::from_millis(self.within_ms)
+    }
 }
 
 /// Shortest time without contact: a host must be asked three times within it.
 const WITHIN_MIN: Duration = Duration::from_secs(10);
 
 impl RolloutArgs {
+    /// Id of a roll-out that is there already.
+    pub(super) fn existing(&self) -> Option<&str> {
+        self.resume.as_deref().or(self.abort.as_deref())
+    }
+
     /// The roll-out for the ledger. Errors: what the user got wrong, before any host is asked.
-    pub(super) fn header(&self) -> Result<(Header, Request), Failure> {
-        let hosts = HostsArgs { on: self.on.clone(), ssh_option: self.ssh_option.clone() };
-        let hosts = hosts.hosts()?;
-        for host in hosts {
-            host.netns()?;
-        }
+    ///
+    /// - `hosts`: names of the hosts.
+    /// - `check`: refuses what the hosts would refuse.
+    pub(super) fn header(
+        &self,
+        hosts: Vec<String>,
+        check: impl Fn(&Work) -> Result<(), Failure>,
+    ) -> Result<Header, Failure> {
         let Some(path) = &self.plan else {
             return Err(Failure::Usage("name the plan to roll out".into()));
         };
@@ -116,26 +126,22 @@ impl RolloutArgs {
             accepts_inconclusive: self.accept_inconclusive,
             hold_ms: millis(self.hold),
             within_ms: millis(self.confirm_within),
-            ssh_options: self.ssh_option.clone(),
+            ssh_options: self.hosts.ssh_option.clone(),
             state: std::path::absolute(self.state.folder())?,
             arguments: self.arguments.clone(),
         };
-        let load = Work::Measure {
-            plan: String::new(),
-            has_plan: true,
-            arguments: request.arguments.clone(),
-        };
-        load.check()?;
+        let arguments = request.arguments.clone();
+        check(&Work::Measure { plan: plan.to_text(), has_plan: true, arguments })?;
         let header = Header {
-            id: format!("rollout-{}", now_ms()),
-            hosts: hosts.iter().map(Host::to_string).collect(),
+            id: format!("{OWNER}{}", now_ms()),
+            hosts,
             stages: self.stages.clone(),
             seed: self.seed.unwrap_or_else(now_ms),
             plan: plan.to_text(),
             request: serde_json::to_string(&request)?,
         };
         draw(&header)?;
-        Ok((header, request))
+        Ok(header)
     }
 }
 
@@ -146,9 +152,7 @@ pub(super) fn draw(header: &Header) -> Result<Draw, Failure> {
     draw.map_err(|error| Failure::Usage(format!("--stages: {error}")))
 }
 
-/// Hosts, plan and request of a roll-out, as the ledger has them.
-pub(super) fn read(header: &Header) -> Result<(Vec<Host>, Plan, Request), Failure> {
-    let hosts: Result<Vec<Host>, String> = header.hosts.iter().map(|text| text.parse()).collect();
-    let request = serde_json::from_str(&header.request)?;
-    Ok((hosts.map_err(Failure::failed)?, Plan::parse(&header.plan)?, request))
+/// Plan and request of a roll-out, as the ledger has them.
+pub(super) fn read(header: &Header) -> Result<(Plan, Request), Failure> {
+    Ok((Plan::parse(&header.plan)?, serde_json::from_str(&header.request)?))
 }

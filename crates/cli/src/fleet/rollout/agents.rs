@@ -1,0 +1,179 @@
+//! Hosts of a roll-out that are reached by their agents: a job for each step of each host.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fleet::book::BookError;
+use fleet::postgres::{PostgresArchive, PostgresLedger};
+use fleet::rollout::{Answers, Ledger, Limits, Row, Step, Steps};
+use host::tune::Plan;
+
+use super::super::servers::{Servers, persist};
+use super::super::site::STEP_MAX;
+use super::super::work::Work;
+use super::super::{allowed, now_ms};
+use super::members::Reach;
+use super::request::RolloutArgs;
+use super::{go_on, unknown};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::signals;
+
+const LOOK: Duration = Duration::from_millis(50);
+/// Shortest time for a step that measures nothing.
+const ANSWER_MIN: Duration = Duration::from_secs(5);
+/// A host that comes back later rolls back all the same.
+const ROLL_BACK_WITHIN: Duration = Duration::from_secs(24 * 3600);
+
+pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Result<(), Failure> {
+    let mut servers = Servers::open(folder)?;
+    let begun = match args.existing() {
+        None => {
+            let hosts = args.agents.hosts(&servers.fleet)?;
+            Some(args.header(hosts, allowed::check_step)?)
+        }
+        Some(_) => None,
+    };
+    servers.coordinate()?;
+    let fleet = &servers.fleet;
+    // Of its own: the other connection is the lock of the coordinator.
+    let archive = PostgresArchive::open(&fleet.database, fleet.database_ca.as_deref())?;
+    let ledger = match begun {
+        Some(header) => PostgresLedger::begin(archive, header)?,
+        None => {
+            let id = args.existing().unwrap_or_default();
+            PostgresLedger::open(archive, id)?.ok_or_else(|| unknown(id))?
+        }
+    };
+    let header = ledger.header().clone();
+    let gone = header.hosts.iter().find(|host| !servers.fleet.hosts.contains_key(*host));
+    if let Some(gone) = gone {
+        return Err(Failure::failed(format!(
+            "{gone} of {} is no longer in the fleet; add it with `wirepath fleet init` first",
+            header.id
+        )));
+    }
+    let (names, id) = (header.hosts.clone(), header.id.clone());
+    let taken_within = args.agents.taken_within();
+    go_on(context, args, &header, &mut Persistent(ledger), |request| {
+        let answer_within = (request.within() / 3).clamp(ANSWER_MIN, STEP_MAX);
+        Ok(ByAgents { servers, names, id, number: 0, taken_within, answer_within })
+    })
+}
+
+/// The ledger, over a database that may be away for a while.
+struct Persistent(PostgresLedger);
+
+impl Ledger for Persistent {
+    fn record(&mut self, row: &Row) -> Result<(), BookError> {
+        persist(&mut self.0, |ledger| ledger.record(row))
+    }
+
+    fn rows(&mut self) -> Result<Vec<Row>, BookError> {
+        persist(&mut self.0, Ledger::rows)
+    }
+}
+
+struct ByAgents {
+    servers: Servers,
+    names: Vec<String>,
+    /// Id of the roll-out.
+    id: String,
+    /// Number of the latest step.
+    number: u64,
+    /// Time in which an agent must take a measurement.
+    taken_within: Duration,
+    /// Time in which a host must answer any other step.
+    answer_within: Duration,
+}
+
+impl ByAgents {
+    fn limits(&self, work: &Work) -> Limits {
+        let now_ms = self.servers.now_ms();
+        let after = |time: Duration| now_ms.saturating_add(time.as_millis() as u64);
+        match work {
+            // Its own limit is among its arguments.
+            Work::Measure { .. } => {
+                Limits { not_after_ms: after(self.taken_within), until_ms: None }
+            }
+            // Slow devices; it is taken as soon as any other step.
+            Work::Apply { .. } => Limits {
+                not_after_ms: after(self.answer_within),
+                until_ms: Some(after(self.answer_within + STEP_MAX)),
+            },
+            Work::RollBack { .. } => Limits {
+                not_after_ms: after(ROLL_BACK_WITHIN),
+                until_ms: Some(after(self.answer_within)),
+            },
+            _ => Limits {
+                not_after_ms: after(self.answer_within),
+                until_ms: Some(after(self.answer_within)),
+            },
+        }
+    }
+
+    fn plan(&mut self, steps: &[(usize, Work)], limits: Limits) -> Result<Steps, Failure> {
+        let step = |(at, work): &(usize, Work)| -> Result<Step, Failure> {
+            Ok(Step {
+                at: *at,
+                host: self.names[*at].clone(),
+                text: serde_json::to_string(work)?,
+                is_repeatable: !matches!(work, Work::Apply { .. }),
+            })
+        };
+        let steps: Vec<Step> = steps.iter().map(step).collect::<Result<_, _>>()?;
+        // Also larger than those of an earlier process.
+        self.number = now_ms().max(self.number + 1);
+        let (id, number) = (&self.id, self.number);
+        Ok(persist(&mut self.servers, |servers| {
+            Steps::plan(&mut servers.archive, id, number, &steps, limits)
+        })?)
+    }
+
+    /// Waits until every host has answered or counts as silent.
+    fn drive(&mut self, steps: &mut Steps, measures: bool) -> Result<(), Failure> {
+        loop {
+            let has_ended = persist(&mut self.servers, |servers| {
+                let now_ms = servers.now_ms();
+                let Servers { exchange, archive, .. } = servers;
+                let has_ended = steps.turn(exchange, archive, now_ms)?;
+                servers.keep_refused()?;
+                Ok(has_ended)
+            })?;
+            if has_ended {
+                return Ok(());
+            }
+            if measures && signals::stop_requested() {
+                let archive = &mut self.servers.archive;
+                return Ok(persist(archive, |archive| steps.cancel(archive, "interrupted"))?);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Reach for ByAgents {
+    fn word(&self, at: usize) -> String {
+        self.names[at].clone()
+    }
+
+    fn plan_of(&self, _at: usize, plan: &Plan) -> String {
+        plan.to_text()
+    }
+
+    /// All at the same time.
+    fn each(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+        let Some((_, first)) = steps.first() else { return Ok(Vec::new()) };
+        let mut planned = self.plan(steps, self.limits(first))?;
+        self.drive(&mut planned, first.measures())?;
+        let archive = &mut self.servers.archive;
+        Ok(persist(archive, |archive| planned.answers(archive))?)
+    }
+
+    fn apply(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+        self.each(steps)
+    }
+
+    /// Agents end it themselves.
+    fn end_waiting(&mut self, _hosts: &[usize]) {}
+}

@@ -1,0 +1,142 @@
+//! Hosts of a roll-out that are reached by ssh, or are namespaces of this machine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use fleet::rollout::{Answer, Answers};
+use host::tune::Plan;
+use sys::thread::start;
+
+use super::super::experiment::Running;
+use super::super::hosts::Host;
+use super::super::site::{self, Site};
+use super::super::work::Work;
+use super::members::Reach;
+use super::request::Request;
+use crate::exit::Failure;
+use crate::signals;
+
+/// Connections by ssh at a time.
+const REMOTE_MAX: usize = 16;
+
+/// The hosts, with the programs that wait on them for a confirmation.
+pub(super) struct Near {
+    hosts: Vec<Host>,
+    /// Folder of each host's journal on this machine.
+    states: Vec<PathBuf>,
+    ssh_options: Vec<String>,
+    within: Duration,
+    /// Folder of results on this machine.
+    data: Option<PathBuf>,
+    /// Each ends with this, and its host rolls back then unless it was confirmed.
+    waiting: Vec<(usize, Running)>,
+}
+
+impl Near {
+    pub(super) fn new(hosts: Vec<Host>, request: &Request, data: Option<PathBuf>) -> Self {
+        let folder = Path::new(&request.state);
+        let state = |host: &Host| match host {
+            Host::Netns(name) => folder.join("fleet").join(name),
+            _ => folder.to_owned(),
+        };
+        Near {
+            states: hosts.iter().map(state).collect(),
+            hosts,
+            ssh_options: request.ssh_options.clone(),
+            within: request.within(),
+            data,
+            waiting: Vec::new(),
+        }
+    }
+
+    fn site(&self, at: usize) -> Site<'_> {
+        Site {
+            host: &self.hosts[at],
+            ssh_options: &self.ssh_options,
+            state: Some(&self.states[at]),
+            data: self.data.as_deref(),
+        }
+    }
+}
+
+impl Reach for Near {
+    fn word(&self, at: usize) -> String {
+        match &self.hosts[at] {
+            Host::This => "this".to_owned(),
+            Host::Netns(name) => name.clone(),
+            Host::Ssh(far) => far.destination.clone(),
+        }
+    }
+
+    fn plan_of(&self, at: usize, plan: &Plan) -> String {
+        let mut plan = plan.clone();
+        if let Host::Netns(name) = &self.hosts[at] {
+            plan.netns = Some(name.clone());
+        }
+        plan.to_text()
+    }
+
+    /// One after the other on this machine, others at the same time.
+    fn each(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+        let (local, remote): (Vec<_>, Vec<_>) =
+            steps.iter().partition(|(at, _)| self.hosts[*at].is_local());
+        let share = remote.len().div_ceil(REMOTE_MAX).max(1);
+        let groups = std::iter::once(local)
+            .chain(remote.chunks(share).map(<[_]>::to_vec))
+            .filter(|group| !group.is_empty());
+        let found = Mutex::new(Vec::new());
+        let this = &*self;
+        let work = |group: Vec<&(usize, Work)>| {
+            for (at, work) in group {
+                let is_over = work.measures() && signals::stop_requested();
+                let answer = match is_over {
+                    true => Answer::Silent("interrupted".into()),
+                    false => this.site(*at).once(work, &mut || {}),
+                };
+                found.lock().map_err(|_| "a thread panicked".to_owned())?.push((*at, answer));
+            }
+            Ok(())
+        };
+        let done: Result<(), String> = std::thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> =
+                groups.map(|group| start(scope, "wp-rollout", move || work(group))).collect();
+            threads.into_iter().try_for_each(|thread| thread.end())
+        });
+        done.map_err(Failure::Failed)?;
+        let mut found = found.into_inner().map_err(|_| Failure::failed("a thread panicked"))?;
+        // In the order that was asked for.
+        found.sort_by_key(|(at, _)| steps.iter().position(|(of, _)| of == at));
+        Ok(found)
+    }
+
+    /// One after the other, from this thread, with which the programs that wait would end.
+    fn apply(&mut self, steps: &[(usize, Work)]) -> Result<Answers, Failure> {
+        let mut answers = Vec::new();
+        let mut extended = Instant::now();
+        for (at, work) in steps {
+            let (answer, running) = self.site(*at).apply(work, &mut || {});
+            self.waiting.extend(running.map(|running| (*at, running)));
+            let has_failed = matches!(answer, Answer::Failed(_));
+            answers.push((*at, answer));
+            if has_failed {
+                break;
+            }
+            if let (true, Some(extend)) = (extended.elapsed() > self.within / 3, work.extension()) {
+                extended = Instant::now();
+                let again = self.waiting.iter().map(|(at, _)| (*at, extend.clone()));
+                // A host that has rolled back shows while it holds.
+                self.each(&again.collect::<Vec<_>>())?;
+            }
+        }
+        Ok(answers)
+    }
+
+    fn end_waiting(&mut self, hosts: &[usize]) {
+        let (ending, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(at, _)| hosts.contains(at));
+        self.waiting = others;
+        site::end_waiting(ending.into_iter().map(|(_, running)| running));
+    }
+}
