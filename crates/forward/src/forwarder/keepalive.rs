@@ -14,8 +14,10 @@ use crate::order::Frame;
 
 /// Class of a frame of the forwarder's own, until it has its outer headers. No frame of the port has it.
 pub(super) const OWN: u8 = 0x40;
-/// Frames that wait at most; a far end that asks for more is not answered.
-const WAITING_MAX: usize = 64;
+/// Answers are added to at most so many waiting frames: a far end that asks for more is not answered.
+const ANSWERS_MAX: usize = 64;
+/// Requests likewise: one for each tunnel.
+const REQUESTS_MAX: usize = 1 << 12;
 /// Position of the tunnel's index, in the source address; the far end does not read it.
 const TUNNEL_AT: usize = 10;
 
@@ -51,10 +53,10 @@ impl<'p> OwnFrames<'p> {
         self.admitted_count.load(Ordering::Relaxed)
     }
 
-    /// Returns false if too many frames wait.
-    fn push(&self, taken: Taken<'p>) -> bool {
+    /// Returns false if `waiting_max` frames wait already.
+    fn push(&self, taken: Taken<'p>, waiting_max: usize) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = waiting.len() < WAITING_MAX;
+        let has_room = waiting.len() < waiting_max;
         if has_room {
             waiting.push_back(taken);
             self.waiting_count.store(waiting.len() as u64, Ordering::Relaxed);
@@ -89,7 +91,11 @@ impl Forwarder<'_> {
         };
         to.copy_from_slice(&message.frame());
         to[TUNNEL_AT..TUNNEL_AT + 2].copy_from_slice(&tunnel.to_be_bytes());
-        self.own_frames.push(taken)
+        let waiting_max = match message.kind {
+            Kind::Request => REQUESTS_MAX,
+            Kind::Answer => ANSWERS_MAX,
+        };
+        self.own_frames.push(taken, waiting_max)
     }
 
     /// Answers a request out of a tunnel, or counts an answer.
