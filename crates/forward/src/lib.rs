@@ -5,6 +5,7 @@
 //! - [`order`]: tickets issued in order, work done in any order, frames delivered in order;
 //! - [`spec`], [`encap`], [`decap`]: outer headers added to a frame, or checked and removed;
 //! - [`esp`]: encryption of a tunnel's packets, in the workers;
+//! - [`keepalive`]: frames inside a tunnel that its far end answers;
 //! - [`domain`], [`fdb`], [`qos`], [`config`]: broadcast domain, destination, rate limits and their
 //!   configuration.
 //!
@@ -24,6 +25,7 @@ pub mod forwarder;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inner;
+pub mod keepalive;
 pub mod order;
 mod pmtu;
 pub mod qos;

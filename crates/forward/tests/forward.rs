@@ -204,6 +204,7 @@ fn forwarding_by<T>(
     let (near, far, fast) = ports.expect("the namespace exists");
     let mut spec = ForwarderSpec {
         rules: RulesSpec {
+            keepalives: Vec::new(),
             encaps: vec![encap(lab, tunnel)],
             vlans: Vec::new(),
             associations: Vec::new(),

@@ -1,6 +1,7 @@
 //! Description of a machine, stored with each result.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use host::net::{self, NetError, ethtool};
 use model::Machine;
@@ -11,6 +12,11 @@ pub fn describe_machine(nic: String) -> Machine {
     let mut notes = BTreeMap::new();
     if found.allowed_cpus.len() < 2 {
         notes.insert("cpus".to_owned(), "only one CPU: both ends share it".to_owned());
+    }
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let enabled = read("/proc/sys/kernel/sched_autogroup_enabled");
+    if let Some(note) = idle_nice(&enabled, &read("/proc/self/stat")) {
+        notes.insert("nice".to_owned(), note);
     }
     Machine {
         id: found.id(),
@@ -27,6 +33,23 @@ pub fn describe_machine(nic: String) -> Machine {
     }
 }
 
+/// Warning of a niceness that the scheduler applies within the session alone; `None` if there is no reason.
+///
+/// - `enabled`: the file sched_autogroup_enabled of the kernel's settings.
+/// - `stat`: /proc/self/stat. Source: proc_pid_stat(5), field 19.
+fn idle_nice(enabled: &str, stat: &str) -> Option<String> {
+    // The name before the bracket may have blanks.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let nice: i8 = fields.split_whitespace().nth(16)?.parse().ok()?;
+    (enabled.trim() == "1" && nice != 0).then(|| {
+        format!(
+            "{nice} has no effect against other sessions, because sched_autogroup is on; write it to \
+             /proc/self/autogroup of the shell that starts wirepath, or set \
+             kernel.sched_autogroup_enabled to 0"
+        )
+    })
+}
+
 /// An interface of the calling thread's namespace in words, such as `eth1 (ixgbe, 8 queues, MTU 1500)`.
 ///
 /// - `driver`: `None` if it is not known.
@@ -37,4 +60,25 @@ pub fn describe_nic(ifindex: u32, driver: Option<&str>) -> Result<String, NetErr
     let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
     let driver = driver.map_or(String::new(), |driver| format!("{driver}, "));
     Ok(format!("{} ({driver}{queues}, MTU {})", link.name, link.mtu_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nice_that_autogroup_makes_useless_is_said() {
+        let stat = |nice: i8| {
+            format!("7 (a b) c) S 1 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 {nice} 1 0 99 1000 20")
+        };
+        assert!(idle_nice("1\n", &stat(-20)).is_some_and(|note| note.starts_with("-20 has no")));
+        assert!(idle_nice("1\n", &stat(19)).is_some());
+        for (enabled, stat) in [("1\n", stat(0)), ("0\n", stat(-20)), ("", stat(-20))] {
+            assert_eq!(idle_nice(enabled, &stat), None, "{enabled:?} {stat}");
+        }
+        assert_eq!(idle_nice("1", "damaged"), None);
+        // This process's own file has the field.
+        let own = fs::read_to_string("/proc/self/stat").expect("it is there");
+        assert!(idle_nice("1", &own).is_none_or(|note| note.contains("has no effect")));
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use forward::run::Live;
+use forward::run::{Live, keepalive_text};
 
 use crate::live::{Rate, Scene, Table};
 
@@ -86,6 +86,7 @@ fn state(live: &Live) -> Vec<(String, String)> {
         row("addresses", live.address_count.to_string()),
         row("free frames", free),
     ];
+    rows.extend(live.keepalives.iter().map(|(name, live)| row(name, keepalive_text(live))));
     let sum = |of: fn(&forward::order::OrderCounters) -> u64| live.books.iter().map(of).sum();
     push(&mut rows, "holes", sum(|books| books.hole_count));
     push(&mut rows, "not waited for", sum(|books| books.timed_out_count));
@@ -103,12 +104,16 @@ fn push(rows: &mut Vec<(String, String)>, name: &str, count: u64) {
 
 #[cfg(test)]
 mod tests {
+    use forward::keepalive::KeepaliveCounts;
+    use forward::run::{KeepaliveLive, Reach};
     use io::forward::{PoolBalance, XskStatistics};
 
     use super::*;
 
     #[test]
     fn scene_has_the_rates_of_the_last_second_and_every_drop_once() {
+        let counts = KeepaliveCounts { sent_count: 9, delay_ns: 250_000, ..Default::default() };
+        let kept = KeepaliveLive { reach: Reach::Up, counts, lost_count: 2 };
         let live = |up_s, sent, frames| Live {
             up: Duration::from_secs(up_s),
             tunnels: vec!["b".into()],
@@ -122,6 +127,7 @@ mod tests {
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![frames], Vec::new()],
             encryption: Vec::new(),
+            keepalives: vec![("b".into(), kept)],
         };
         let mut picture = Picture::new(Path::new("b.toml"));
         picture.scene(&live(10, 3000, 100));
@@ -136,6 +142,7 @@ mod tests {
         assert_eq!(scene.tables[1].rows, [row("worker 0", "150")]);
         let state = [row("tunnels", "1"), row("addresses", "1"), row("free frames", "5/9")];
         assert_eq!(scene.tables[2].rows[..3], state);
-        assert_eq!(scene.tables[2].rows[3..], [row("dead workers", "1")]);
+        let rest = [row("b", "up 0.25 ms, 2 of 9 lost"), row("dead workers", "1")];
+        assert_eq!(scene.tables[2].rows[3..], rest);
     }
 }

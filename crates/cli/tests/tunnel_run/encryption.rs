@@ -34,7 +34,10 @@ impl Ends {
 
     /// Both forwarders with their keys.
     fn start(&self) -> (Running, Running) {
-        let near = self.start_near();
+        (self.start_near(), self.start_far())
+    }
+
+    fn start_far(&self) -> Running {
         let file = self.data.file("far.toml");
         let config = config("tap", "lan0", ENCRYPTED).replace("near.keys", "far.keys");
         let config = config.replace("\"ua\"", "\"tb\"").replace("mtu = 1600", "mtu = 1500");
@@ -49,7 +52,7 @@ impl Ends {
         succeed(ip(&mac));
         let address = format!("{BEHIND_IP}/24");
         succeed(ip(&["-n", space, "address", "add", &address, "dev", "lan0"]));
-        (near, far)
+        far
     }
 
     fn start_near(&self) -> Running {
@@ -84,6 +87,7 @@ impl Ends {
     }
 }
 
+const KEPT_ALIVE: &str = "keepalive = { interval_ms = 100, lost = 10 }\n";
 const ENCRYPTED: &str = "encryption = { keys = \"near.keys\" }\n";
 
 /// Frames that reach the far end while `work` runs; those that it sends pass no tap.
@@ -146,6 +150,25 @@ fn await_count(running: &Running, what: &str, of: impl Fn(&Value) -> &Value, lea
     assert!(until(LONG, reached), "{what}: {} {}", json_of(running), running.stderr());
 }
 
+/// Waits for a state by keepalives.
+fn await_state(running: &Running, state: &str) {
+    let reached = || json_of(running)["keepalive"]["b"]["state"] == state;
+    assert!(until(LONG, reached), "{state}: {} {}", json_of(running), running.stderr());
+}
+
+/// Ends a forwarder and checks its counters.
+fn ended(running: Running, name: &str, replayed: usize) {
+    let output = running.end_by("TERM", LONG);
+    assert!(output.status.success(), "{name}: {}", common::all_text(&output));
+    let last = last_of(&output.stdout);
+    let counts = &last["encryption"]["b"];
+    assert_eq!(counts["bad_tag"], 0, "{name}: {last}");
+    assert!(counts["encrypted"].as_u64() >= Some(50), "{name}: {last}");
+    assert!(counts["decrypted"].as_u64() >= Some(50), "{name}: {last}");
+    assert!(counts["numbers_left"].as_u64() > Some(1 << 40), "{name}: {last}");
+    assert_eq!(counts["replayed"], replayed, "{name}: {last}");
+}
+
 #[test]
 fn encrypted_tunnel_hides_all_goes_on_after_a_kill_and_refuses_what_it_had_before() {
     if !is_installed("ip") {
@@ -206,7 +229,7 @@ fn encrypted_tunnel_hides_all_goes_on_after_a_kill_and_refuses_what_it_had_befor
     assert!(until(LONG, || received(&far_state) >= last), "{} of {last}", received(&far_state));
     near.end_by("KILL", LONG);
     far.end_by("KILL", LONG);
-    let (near, far) = ends.start();
+    let (mut near, far) = ends.start();
     ends.send(&old[..REPLAYED]);
     await_count(&far, "replayed", |it| &it["encryption"]["b"]["replayed"], REPLAYED as u64);
     udp_echo(&plain, (&behind, BEHIND_IP), 50, 64);
@@ -216,18 +239,22 @@ fn encrypted_tunnel_hides_all_goes_on_after_a_kill_and_refuses_what_it_had_befor
     let sender = udp_in(&behind, ("10.99.0.2", 0));
     sender.send_to(&in_clear, ("10.99.0.1", 4789)).expect("a route");
     await_count(&near, "in clear", |it| &it["frames"]["esp_clear"], 1);
-    for (running, name) in [(near, "near"), (far, "far")] {
-        let output = running.end_by("TERM", LONG);
-        assert!(output.status.success(), "{name}: {}", common::all_text(&output));
-        let last = last_of(&output.stdout);
-        let counts = &last["encryption"]["b"];
-        assert_eq!(counts["bad_tag"], 0, "{name}: {last}");
-        assert!(counts["encrypted"].as_u64() >= Some(50), "{name}: {last}");
-        assert!(counts["decrypted"].as_u64() >= Some(50), "{name}: {last}");
-        assert!(counts["numbers_left"].as_u64() > Some(1 << 40), "{name}: {last}");
-        let replayed = if name == "far" { REPLAYED } else { 0 };
-        assert_eq!(counts["replayed"], replayed, "{name}: {last}");
-    }
+
+    // The near end notices that the far end dies, and that it comes back. What is not encrypted is not answered.
+    let file = ends.data.file("near.toml");
+    fs::write(&file, ends.near_config(KEPT_ALIVE)).expect("a file");
+    near.signal("HUP");
+    await_state(&near, "up");
+    assert!(json_of(&near)["keepalive"]["b"]["delay_ns"].as_u64() > Some(0));
+    ended(far, "far", REPLAYED);
+    near.await_stderr("tunnel b: no answer to 10 keepalives");
+    await_state(&near, "down");
+    assert!(json_of(&near)["keepalive"]["b"]["lost"].as_u64() >= Some(10));
+    let far = ends.start_far();
+    near.await_stderr("tunnel b: the far end answers again");
+    await_state(&near, "up");
+    ended(near, "near", 0);
+    drop(far);
 
     // Without its state a used key is no key.
     fs::remove_file(&near_state).expect("it is there");

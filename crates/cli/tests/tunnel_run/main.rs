@@ -222,7 +222,9 @@ fn last_of(stdout: &[u8]) -> Value {
 fn started(row: &Row, data: &Data, engine: &str) -> (Running, Netns, Netns) {
     let file = data.file("tunnel.toml");
     let port = if engine == "tap" { "lan0" } else { "pa" };
-    fs::write(&file, config_of(engine, port, row.mtu, "")).expect("a file");
+    // The kernel's end answers none.
+    let kept_alive = "keepalive = { interval_ms = 100, lost = 3 }\n";
+    fs::write(&file, config_of(engine, port, row.mtu, kept_alive)).expect("a file");
     let running = row.start(&["--json"], &file);
     let plain = row.space(&row.names[if engine == "tap" { 1 } else { 0 }]);
     if engine == "tap" {
@@ -254,6 +256,9 @@ fn ended(running: Running, engine: &str) -> Value {
         assert_eq!(last["pool"][bad], 0, "{engine}: {last}");
     }
     assert!(last["addresses"].as_u64() >= Some(2), "{engine}: {last}");
+    let kept = &last["keepalive"]["b"];
+    assert!(kept["sent"].as_u64() > Some(0) && kept["answered"] == 0, "{engine}: {last}");
+    assert!(kept["state"] != "up" && kept["state"] != "down", "{engine}: {last}");
     holdings.assert_gone();
     last
 }

@@ -29,6 +29,7 @@ mod value;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::decap::DecapSpec;
 use super::esp::Framing;
@@ -125,6 +126,8 @@ pub struct TunnelConfig {
     pub next_hop: Option<[u8; 6]>,
     /// Encryption between its ends; `None` for packets in clear.
     pub encryption: Option<EncryptionConfig>,
+    /// Keepalives to its far end; `None` for no requests. Those of the far end are always answered.
+    pub keepalive: Option<KeepaliveConfig>,
     /// Rules for the outer header; its MAC addresses are zero until [`Self::outer`].
     rules: Outer,
 }
@@ -152,6 +155,15 @@ pub struct EncryptionConfig {
     pub framing: Framing,
     /// True for sequence numbers of 64 bits, of which 32 are sent.
     pub is_extended: bool,
+}
+
+/// Keepalives of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepaliveConfig {
+    /// Time from one request to the next.
+    pub interval: Duration,
+    /// Requests in a row without an answer after which the tunnel is down.
+    pub lost: u64,
 }
 
 /// A static address.

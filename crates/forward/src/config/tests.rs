@@ -277,6 +277,28 @@ fn cpus_are_a_list_of_different_numbers_and_set_the_workers() {
 }
 
 #[test]
+fn keepalive_has_defaults_and_limits_and_starts_at_a_reload() {
+    let kept = |table: &str| SMALL.replace("vni = 0", &format!("vni = 0, keepalive = {table}"));
+    let keepalive = |table: &str| {
+        Config::parse(&kept(table)).expect("valid configuration").tunnels[0].keepalive
+    };
+    let of = |ms, lost| Some(KeepaliveConfig { interval: Duration::from_millis(ms), lost });
+    assert_eq!(keepalive("{}"), of(1000, 3));
+    assert_eq!(keepalive("{ interval_ms = 60000, lost = 1 }"), of(60_000, 1));
+    let plain = Config::parse(SMALL).expect("valid configuration");
+    assert_eq!(plain.tunnels[0].keepalive, None);
+    assert!(plain.fixed_differences(&Config::parse(&kept("{}")).expect("valid")).is_empty());
+    for (table, said) in [
+        ("{ interval_ms = 99 }", "tunnel.keepalive.interval_ms: 99 is out of range; give 100 to"),
+        ("{ lost = 0 }", "tunnel.keepalive.lost: 0 is out of range; give 1 to 100"),
+        ("{ interval = 1 }", "unknown field `interval`"),
+    ] {
+        let error = Config::parse(&kept(table)).expect_err("invalid").to_string();
+        assert!(error.contains(said), "{table}: {error}");
+    }
+}
+
+#[test]
 fn encryption_sets_its_fields_and_what_it_cannot_be_combined_with_is_reported() {
     let keyed = |more: &str| {
         SMALL.replace("vni = 0", &format!("vni = 0, encryption = {{ keys = \"b.keys\"{more} }}"))

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::encryption::{self, EncryptionTable};
 use super::value::{Check, FlagOrWord, NumberOrWord};
-use super::{Carrier, Interface, Outer, StaticConfig, Tunnel, TunnelConfig};
+use super::{Carrier, Interface, KeepaliveConfig, Outer, StaticConfig, Tunnel, TunnelConfig};
 use crate::domain::VLAN_MAX;
 use crate::spec::{self, TunnelError};
 
@@ -33,6 +34,14 @@ pub(super) struct TunnelTable {
     checksum: Option<bool>,
     sequence: Option<Spanned<bool>>,
     pub(super) encryption: Option<Spanned<EncryptionTable>>,
+    keepalive: Option<KeepaliveTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepaliveTable {
+    interval_ms: Option<Spanned<i64>>,
+    lost: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +199,15 @@ fn tunnel(
         check.wrong(sequence.span(), "tunnel.sequence", problem, remedy);
     }
     let encryption = found.encryption.as_ref().map(|it| encryption::checked(it, vxlan_port, check));
-    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, encryption, rules })
+    let keepalive = found.keepalive.as_ref().map(|found| {
+        // The monitoring thread looks twenty times a second.
+        let interval_ms = found.interval_ms.as_ref();
+        let interval_ms =
+            check.number("tunnel.keepalive.interval_ms", interval_ms, 100..=60_000, 1000_u16);
+        let lost = check.number("tunnel.keepalive.lost", found.lost.as_ref(), 1..=100, 3_u64);
+        KeepaliveConfig { interval: Duration::from_millis(interval_ms.into()), lost }
+    });
+    Some(TunnelConfig { name: name.clone(), tunnel, vlan, next_hop, encryption, keepalive, rules })
 }
 
 /// Carrier of a tunnel. Reports keys that belong to the other carrier.

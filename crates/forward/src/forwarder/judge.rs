@@ -9,11 +9,13 @@ use wire::{ethernet, flow};
 
 use super::counts::add;
 use super::fast::FastTable;
+use super::keepalive::{OWN, stamp, tunnel_of};
 use super::protect::note_position;
 use super::{FLOOD, Forwarder, Rules, Table, Worker, keep, place_of};
 use crate::domain::{self, Domains, Members, Tag};
 use crate::encap::{EncapDrop, Mark, Place};
 use crate::fdb::{Fdb, Learned, Port};
+use crate::keepalive::Message;
 use crate::order::{BATCH_FRAMES_MAX, BatchTicket, Frame, Verdict};
 
 /// Destination of a frame from the port.
@@ -94,8 +96,11 @@ impl Forwarder<'_> {
             let mut last = None;
             for (at, target) in targets.iter_mut().enumerate().take(held.0.len()) {
                 let Some(frame) = token.frame(at) else { break };
-                if held.0[at].is_none() {
-                    // Counted by the pool.
+                // Counted by the pool.
+                let Some(taken) = &mut held.0[at] else { continue };
+                if frame.class() == OWN {
+                    let bytes = taken.bytes().get(place_of(frame).at..);
+                    *target = bytes.and_then(tunnel_of).map_or(Target::Drop, Target::Tunnel);
                     continue;
                 }
                 *target = self.target(fdb, fast.as_mut(), rules, ends[at], &mut last, now_ns);
@@ -145,7 +150,13 @@ impl Forwarder<'_> {
             let bytes = taken.bytes();
             // By its tag's priority, too.
             let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-            let class = rules.classifier.class_of(tagged) & !FLOOD;
+            let class = match frame.class() == OWN {
+                true => 0,
+                false => rules.classifier.class_of(tagged) & !FLOOD,
+            };
+            if frame.class() == OWN {
+                stamp(bytes, place, now_ns);
+            }
             let place = match rules.domains.of_tunnel(tunnel.into()) {
                 0 => place,
                 _ => domain::untag(bytes, place).unwrap_or(place),
@@ -271,7 +282,11 @@ impl Forwarder<'_> {
                 Ok(inner)
                     if macs_of(bytes, inner.place).is_some_and(|(dst, _)| is_reserved(dst)) =>
                 {
-                    add(&self.counts.reserved_count);
+                    let Place { at, len } = inner.place;
+                    match bytes.get(at..at + len).and_then(Message::read) {
+                        Some(message) => self.keepalive(&rules, inner.tunnel, message, now_ns),
+                        None => add(&self.counts.reserved_count),
+                    }
                     Verdict::Drop
                 }
                 Ok(inner) => {

@@ -8,8 +8,10 @@ mod counts;
 mod egress;
 mod fast;
 mod judge;
+mod keepalive;
 mod protect;
 mod replies;
+mod rules;
 mod spec;
 mod work;
 
@@ -25,14 +27,11 @@ use io::{IoError, XdpMode};
 use sys::poll::FDS_MAX;
 use wire::flow;
 
-use super::decap::Decap;
-use super::domain::Domains;
-use super::encap::{Encap, Place};
-use super::esp::Protection;
+use super::encap::Place;
 use super::fdb::{Fdb, Port};
 use super::order::{BatchTicket, Frame, LANE_COUNT_MAX, Order, OrderCounters, OrderSpec, lane_of};
 use super::pmtu::Limiter;
-use super::qos::{Classifier, Shaper, TokenBucket};
+use super::qos::{Shaper, TokenBucket};
 
 pub use counts::NamedCounts;
 pub use fast::ecn_table;
@@ -42,7 +41,9 @@ pub use work::Work;
 use counts::Counts;
 use egress::Egress;
 use fast::{FastTable, Missing};
+use keepalive::OwnFrames;
 use replies::Reply;
+use rules::Rules;
 
 /// Missing frames that trigger a refill of a port's fill ring; fewer are not worth the cache line.
 const RESTOCK_FRAMES: usize = 64;
@@ -72,6 +73,8 @@ pub struct Forwarder<'p> {
     counts: Arc<Counts>,
     /// Of answers to senders.
     limiter: Limiter,
+    /// Into the tunnels.
+    own_frames: OwnFrames<'p>,
 }
 
 /// Assignment of frames to lanes.
@@ -93,38 +96,6 @@ struct Table {
     /// Not with a fast path, whose programs count the frames of both paths.
     policer: Option<TokenBucket>,
     fast: Option<FastTable>,
-}
-
-/// Rules in the form that workers use.
-#[derive(Debug)]
-struct Rules {
-    encaps: Vec<Encap>,
-    domains: Domains,
-    protection: Protection,
-    decap: Decap,
-    learns: bool,
-    classifier: Classifier,
-    policer: Option<PolicerSpec>,
-    /// A tunnel has sequence numbers.
-    has_sequence: bool,
-}
-
-impl From<RulesSpec> for Rules {
-    fn from(spec: RulesSpec) -> Rules {
-        let RulesSpec { encaps, vlans, associations, decap, learns, classifier, policer } = spec;
-        let has_sequence = encaps.iter().any(Encap::has_sequence);
-        let domains = Domains::new(encaps.len(), &vlans);
-        let protection = Protection::new(associations);
-        let decap = Decap::new(decap);
-        Rules { encaps, domains, protection, decap, learns, classifier, policer, has_sequence }
-    }
-}
-
-impl Rules {
-    /// A full bucket; its clock starts with the first frame.
-    fn bucket(&self) -> Option<TokenBucket> {
-        self.policer.map(|p| TokenBucket::new(p.rate_bits_per_s, p.burst_bytes, 0))
-    }
 }
 
 /// State protected by the ingress lock.
@@ -215,6 +186,7 @@ impl<'p> Forwarder<'p> {
             queue_counts,
             counts,
             limiter: Limiter::default(),
+            own_frames: OwnFrames::default(),
         })
     }
 
@@ -406,6 +378,12 @@ impl<'p> Forwarder<'p> {
             return;
         }
         let Some(admitted) = order.settled_frames() else { return };
+        // Read after those that it is part of: a smaller result only waits longer.
+        let own = match direction {
+            FastDirection::Into => self.own_frames.admitted_count(),
+            FastDirection::OutOf => 0,
+        };
+        let admitted = admitted.saturating_sub(own);
         let sockets = self.sockets[direction as usize].iter().map(AsFd::as_fd);
         // Frames that were given, but found no room.
         let Some(lost) = io::forward::xsk_statistics(sockets) else { return };
@@ -428,7 +406,7 @@ impl<'p> Forwarder<'p> {
             ingress.restock();
             ingress.batch_count = ingress.batch_count.wrapping_add(1);
             let sprayed = ingress.batch_count % LANE_COUNT_MAX;
-            let room = intake.room().min(self.tuning.batch_frames.max(1));
+            let mut room = intake.room().min(self.tuning.batch_frames.max(1));
             // Frames are far below 64 KiB.
             let parked = |frame: Taken<'p>, offset: usize, len: usize| {
                 Frame::new(frame.park(), offset as u16, len as u16, 0)
@@ -437,7 +415,15 @@ impl<'p> Forwarder<'p> {
                 // Returns the frame to the pool. Does not happen: at most `room` frames are taken.
                 drop(ingress.pool.claim(frame.index()));
             };
-            taken = match lanes {
+            let own = match std::ptr::eq(order, &self.into_tunnels) {
+                true => self.own_frames.admit(room, |frame| {
+                    intake.push(0, frame).unwrap_or_else(refused);
+                }),
+                false => 0,
+            };
+            room -= own;
+            taken = own;
+            taken += match lanes {
                 Lanes::Flow(count) => ingress.rx.rx_take(room, |mut frame, offset, len| {
                     let bytes = frame.bytes().get(offset..offset + len).unwrap_or(&[]);
                     let lane = lane_of(flow::tuple(bytes).crc32c(), count);

@@ -8,6 +8,7 @@ use crate::decap::DecapSpec;
 use crate::encap::Encap;
 use crate::esp::Association;
 use crate::fdb::Fdb;
+use crate::keepalive::Keepalive;
 use crate::order::{BATCH_FRAMES_MAX, OrderError, OrderSpec};
 use crate::qos::{Classifier, Shaper};
 
@@ -41,6 +42,9 @@ pub struct RulesSpec {
     /// By tunnel: its encryption; missing ones are `None`. Not with a fast path, whose programs send in
     /// clear.
     pub associations: Vec<Option<Arc<Association>>>,
+    /// By tunnel: keepalives whose answers are counted; missing ones are `None`. Requests of the far end
+    /// are always answered.
+    pub keepalives: Vec<Option<Arc<Keepalive>>>,
     /// Configuration of decapsulation.
     pub decap: DecapSpec,
     /// True to learn addresses.

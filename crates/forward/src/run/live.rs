@@ -6,7 +6,7 @@ use std::time::Duration;
 use io::forward::{PoolBalance, XskStatistics};
 use serde_json::{Value, json};
 
-use super::encryption;
+use super::{KeepaliveLive, encryption, keepalive};
 use crate::esp::AssociationCounts;
 use crate::forwarder::NamedCounts;
 use crate::order::OrderCounters;
@@ -38,6 +38,8 @@ pub struct Live {
     pub queue_frames: [Vec<u64>; 2],
     /// Counters of the encrypted tunnels, by their names.
     pub encryption: Vec<(String, AssociationCounts)>,
+    /// Keepalives of the tunnels that have them, by their names.
+    pub keepalives: Vec<(String, KeepaliveLive)>,
 }
 
 const DIRECTIONS: [&str; 2] = ["into_tunnels", "out_of_tunnels"];
@@ -107,6 +109,7 @@ impl Live {
             let _ = write!(out, "  {} workers dead", self.dead_workers);
         }
         out.push_str(&encryption::text(&self.encryption));
+        out.push_str(&keepalive::text(&self.keepalives));
         out
     }
 
@@ -159,6 +162,7 @@ impl Live {
                 "oversized": self.pool.oversized_count,
             },
             "encryption": encryption::json(&self.encryption),
+            "keepalive": keepalive::json(&self.keepalives),
             "rings": { "port": ring(&self.rings[0]), "underlay": ring(&self.rings[1]) },
         })
     }
@@ -206,6 +210,7 @@ impl Live {
             }
         }
         out.push_str(&encryption::prometheus(&self.encryption));
+        out.push_str(&keepalive::prometheus(&self.keepalives));
         head(&mut out, "ring_full_total", "counter", "Frames that found the ring full.");
         for (port, ring) in PORTS.iter().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -253,6 +258,7 @@ mod tests {
             rings: [Some(XskStatistics { rx_ring_full_count: 4, ..Default::default() }), None],
             queue_frames: [vec![7, 5], vec![6]],
             encryption: Vec::new(),
+            keepalives: Vec::new(),
         }
     }
 

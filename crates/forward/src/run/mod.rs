@@ -2,10 +2,12 @@
 //! reloaded while frames pass.
 
 mod encryption;
+mod keepalive;
 mod keys;
 mod live;
 mod next_hop;
 mod ports;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,18 +22,20 @@ use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
 use super::config::{Config, TunnelConfig};
-use super::encap::Encap;
-use super::fdb::{Fdb, FdbError, FdbSpec, Mac, Port};
+use super::fdb::{Fdb, FdbError, FdbSpec, Port};
 use super::spec::TunnelError;
-use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, RulesSpec, Tuning, Worker};
+use crate::forwarder::{Forwarder, ForwarderError, ForwarderSpec, Tuning, Worker};
 use host::text::chain;
 
+pub use keepalive::{KeepaliveLive, Reach, short as keepalive_text};
 pub use keys::{KeyFile, KeysError, check_keys};
 pub use live::Live;
 
+use keepalive::Prober;
 use keys::Keyring;
 use next_hop::{Follower, Links};
 use ports::Opened;
+use rules::rules;
 
 /// Interval at which the operator is polled.
 const ASK: Duration = Duration::from_millis(50);
@@ -154,7 +158,8 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let rules = rules(&config, &links, &keyring, operator)?;
+    let prober = Prober::default().of(&config);
+    let rules = rules(&config, &links, &keyring, &prober, operator)?;
     let forwarder = Forwarder::new(
         &pool,
         port,
@@ -199,6 +204,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             config,
             seed,
             keyring,
+            prober,
             is_fast,
             follower: Follower::new(changes, links),
             begun: Instant::now(),
@@ -211,6 +217,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
             let second = Instant::now();
             while second.elapsed() < Duration::from_secs(1) && !operator.wants_end() {
                 thread::sleep(ASK);
+                watch.prober.maintain(&watch.config, &forwarder, operator);
                 watch.maintain(&forwarder, operator);
                 if let Some(config) = operator.new_config() {
                     watch.reload(config, &forwarder, operator);
@@ -303,56 +310,12 @@ fn work(forwarder: &Forwarder<'_>, shared: &Shared, frames: &AtomicU64, cpu: Opt
     }
 }
 
-/// Rules for the tunnels of a configuration, with the MAC addresses of their next hops.
-fn rules(
-    config: &Config,
-    links: &Links,
-    keyring: &Keyring,
-    operator: &mut impl Operator,
-) -> Result<RulesSpec, RunError> {
-    ports::keeps_tags(config, operator)?;
-    let associations = keyring.associations(config)?;
-    let mut encaps = Vec::with_capacity(config.tunnels.len());
-    for (tunnel, hop) in config.tunnels.iter().zip(&links.next_hops) {
-        let next_hop = hop.mac;
-        if let Some((ifname, mtu_bytes)) = &hop.narrow {
-            operator.note(&format!(
-                "underlay.mtu is {}, but {ifname} carries {mtu_bytes}: larger frames will be lost",
-                config.underlay.mtu_bytes
-            ));
-        }
-        let encap = Encap::new(tunnel.tunnel, tunnel.outer(links.own_mac, next_hop))
-            .map_err(|source| RunError::Tunnel { name: tunnel.name.clone(), source })?;
-        let (encap, encrypted) = match &tunnel.encryption {
-            Some(encryption) => (encap.encrypted(encryption.framing), ", encrypted"),
-            None => (encap, ""),
-        };
-        operator.note(&format!(
-            "tunnel {}: {} to {} by {}, inner frames up to {} bytes{encrypted}",
-            tunnel.name,
-            tunnel.tunnel.local,
-            tunnel.tunnel.remote,
-            Mac(next_hop),
-            encap.inner_bytes_max()
-        ));
-        encaps.push(encap);
-    }
-    Ok(RulesSpec {
-        encaps,
-        vlans: config.vlans(),
-        associations,
-        decap: config.decap(),
-        learns: config.learns,
-        classifier: config.classifier(),
-        policer: config.qos.policer,
-    })
-}
-
 /// State of the monitoring thread.
 struct Watch {
     config: Config,
     seed: u64,
     keyring: Keyring,
+    prober: Prober,
     /// XDP programs forward by themselves.
     is_fast: bool,
     follower: Follower,
@@ -390,7 +353,7 @@ impl Watch {
     /// Writes new outer headers after a change of a route, a neighbour or the underlay's own address.
     fn follow(&mut self, forwarder: &Forwarder<'_>, operator: &mut impl Operator) {
         let Some(links) = self.follower.changed(&self.config, operator) else { return };
-        match rules(&self.config, &links, &self.keyring, operator) {
+        match rules(&self.config, &links, &self.keyring, &self.prober, operator) {
             Ok(rules) => {
                 forwarder.reload(rules, Fdb::clone);
                 self.follower.links = links;
@@ -415,9 +378,10 @@ impl Watch {
                 "not reloaded: engine in-kernel cannot encrypt; restart to encrypt a tunnel",
             );
         }
+        let prober = self.prober.of(&new);
         let found = self.keyring.of(&new, position(forwarder)).and_then(|keyring| {
             let links = Links::find(&new)?;
-            Ok((rules(&new, &links, &keyring, operator)?, links, keyring))
+            Ok((rules(&new, &links, &keyring, &prober, operator)?, links, keyring))
         });
         let (rules, links, keyring) = match found {
             Ok(found) => found,
@@ -461,6 +425,7 @@ impl Watch {
         }
         self.follower.links = links;
         self.keyring = keyring;
+        self.prober = prober;
         self.config = new;
         operator.note(&format!("reloaded: {} tunnels", self.config.tunnels.len()));
     }
@@ -489,6 +454,7 @@ impl Watch {
             },
             queue_frames: forwarder.queue_frames(),
             encryption: self.keyring.counts(),
+            keepalives: self.prober.live(),
         }
     }
 }

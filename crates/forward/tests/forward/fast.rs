@@ -409,6 +409,7 @@ fn header_that_changes_under_traffic_loses_no_frame_and_tears_none() {
         buffer[whole.at..whole.at + whole.len].to_vec()
     });
     let rules = |encap: &Encap| RulesSpec {
+        keepalives: Vec::new(),
         encaps: vec![encap.clone()],
         vlans: Vec::new(),
         associations: Vec::new(),

@@ -228,6 +228,7 @@ fn forwarder_spec(lab: &Triple, spec: &UserSpec) -> Result<ForwarderSpec, PathEr
             encaps: vec![encap],
             vlans: Vec::new(),
             associations,
+            keepalives: Vec::new(),
             decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
             learns: true,
             classifier: Classifier::new(0),
