@@ -13,7 +13,7 @@ use crate::target::Target;
 use crate::{release, run};
 
 /// Folders that a container has beside those of its files.
-const FOLDERS: [&str; 5] = ["tmp", "run", "root", "var/lib/wirepath", "etc"];
+const FOLDERS: [&str; 5] = ["tmp", "run/lock", "root", "var/lib/wirepath", "etc"];
 
 /// Builds the image into `out/`, as an archive for `podman load`, `docker load` and skopeo.
 pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
