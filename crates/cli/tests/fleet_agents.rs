@@ -3,9 +3,15 @@
 mod common;
 
 use std::fs;
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::thread;
 
-use common::{Data, LONG, Running, all_text, fail, is_installed, json, run, succeed};
+use common::star::Star;
+use common::{Data, LONG, Running, all_text, enter, fail, is_installed, json, run, succeed, until};
+use serde_json::Value;
+use sys::netns::Netns;
 use testkit::servers::{Authority, Broker, Database};
 
 fn wirepath(data: &Data, args: &[&str]) -> Command {
@@ -73,6 +79,15 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
         agent
     };
     let (first, second) = (agent("h1"), agent("h2"));
+    let plan = data.file("plan.toml");
+    fs::write(&plan, PLAN).expect("a plan");
+    let rollout = ["fleet", "rollout", &plan, "--fleet", &folder, "--agents", "h1"];
+    let load = ["--stages", "1", "--", "--far", "peer:127.0.0.1:1", "--load", "ping"];
+    let refused = fail(wirepath(&data, &[&rollout[..], &load].concat()), 1);
+    assert!(refused.contains("not begun") && refused.contains("--allow-tune"), "{refused}");
+    let program = ["--stages", "1", "--", "--client", "x", "--server", "y"];
+    let refused = fail(wirepath(&data, &[&rollout[..], &program].concat()), 2);
+    assert!(refused.contains("--client"), "{refused}");
     let short =
         ["probe", "--load", "ping", "--arms", "spin", "--max-blocks", "6", "--trial", "20ms"];
     let prove = [&["fleet", "prove", "--json", "--fleet", &folder], &short[..]].concat();
@@ -97,4 +112,165 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
     assert!(refused.contains("no path that agents measure"), "{refused}");
     assert!(first.end_by("TERM", LONG).status.success());
     assert!(collector.end_by("TERM", LONG).status.success());
+}
+
+const PLAN: &str = r#"
+schema = 1
+machine = "of another host"
+profile = "forwarding"
+[[step]]
+knob = "tcp-early-demux"
+target = "netns"
+seen = "0"
+value = "0"
+reason = "the load is of UDP: nothing gets better or worse"
+"#;
+
+/// Makes a port of loopback in this namespace reachable in another one. Ends with the test.
+fn forward_port(netns: &str, port: u16) {
+    let netns = Netns::open(format!("/run/netns/{netns}")).expect("our namespace");
+    let bind = || TcpListener::bind(("127.0.0.1", port)).expect("a free port of a new namespace");
+    let listener = netns.run(bind).expect("the namespace");
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (mut from, mut to) =
+                    (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                thread::spawn(move || {
+                    let _ended = io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+}
+
+/// A fleet of one host in a namespace, and a peer for its load.
+struct Tuned {
+    data: Data,
+    star: Star,
+    folder: String,
+    _broker: Broker,
+    _database: Database,
+    _peer: Running,
+}
+
+impl Tuned {
+    /// `None` if a server is not installed.
+    fn start() -> Option<Tuned> {
+        let (data, database) = (Data::new(), Database::start()?);
+        let (folder, hosts, plan) =
+            (data.file("fleet"), data.file("hosts.txt"), data.file("plan.toml"));
+        fs::write(&hosts, "h1\n").expect("a file");
+        fs::write(&plan, PLAN).expect("a plan");
+        let address = database.address("postgres");
+        let init = |broker: &str| {
+            let files = ["fleet", "init", "--dir", &folder, "--hosts", &hosts];
+            let servers = ["--broker", broker, "--database", &address];
+            succeed(wirepath(&data, &[&files[..], &servers].concat()));
+        };
+        init("nats://127.0.0.1:1");
+        let broker = Broker::start(&fs::read_to_string(format!("{folder}/nats.conf")).ok()?)?;
+        init(&broker.url());
+        let schema = fs::read_to_string(format!("{folder}/schema.sql")).expect("it");
+        database.sql("postgres", &schema);
+        let star = Star::new(1, None);
+        let port = broker.url().rsplit(':').next().and_then(|port| port.parse().ok());
+        forward_port(&star.names[0], port.expect("a port"));
+        let program = env!("CARGO_BIN_EXE_wirepath");
+        let mut peer = enter(&star.hub, &[program, "peer", "--listen", "10.79.0.254:7117"]);
+        peer.env("WIREPATH_LOCKS", data.path());
+        let mut peer = Running::start(peer);
+        peer.await_stderr("listening on ");
+        // Prepares the streams.
+        run(wirepath(&data, &["fleet", "status", "--fleet", &folder]));
+        Some(Tuned { data, star, folder, _broker: broker, _database: database, _peer: peer })
+    }
+
+    fn agent(&self) -> Running {
+        let enrol = format!("{}/enrol/h1.wp", self.folder);
+        let program = env!("CARGO_BIN_EXE_wirepath");
+        let words = [program, "fleet", "agent", "--enrol", &enrol, "--allow-tune"];
+        let mut command = enter(&self.star.names[0], &words);
+        let own = self.data.file("h1");
+        command.env("WIREPATH_DATA", &own).env("WIREPATH_LOCKS", &own);
+        command.env("WIREPATH_STATE", self.data.file("h1/state"));
+        let mut agent = Running::start(command);
+        agent.await_stderr("waits for jobs");
+        agent
+    }
+
+    fn rollout(&self, options: &[&str]) -> Command {
+        let own = ["fleet", "rollout", "--fleet", &self.folder];
+        wirepath(&self.data, &[&own[..], options].concat())
+    }
+
+    fn begin(&self, limits: &[&str]) -> Command {
+        let plan = self.data.file("plan.toml");
+        let own = [&plan, "--stages", "1", "--metric", "rtt p50", "--accept-inconclusive"];
+        let load = ["--", "--far", "peer:10.79.0.254:7117", "--load", "ping", "--time", "300s"];
+        let few = ["--min-blocks", "6", "--max-blocks", "6", "--trial", "50ms"];
+        self.rollout(&[&own[..], limits, &load, &few].concat())
+    }
+
+    fn value(&self) -> String {
+        let file = "/proc/sys/net/ipv4/tcp_early_demux";
+        succeed(enter(&self.star.names[0], &["cat", file])).trim().to_owned()
+    }
+
+    /// Id and state of the newest roll-out.
+    fn newest(&self) -> (String, Value) {
+        // Exit code 4 while the host is silent.
+        let status =
+            run(wirepath(&self.data, &["fleet", "status", "--json", "--fleet", &self.folder]));
+        let mut status: Value = serde_json::from_slice(&status.stdout).expect("a document");
+        assert_eq!(status["experiments"], Value::Array(Vec::new()), "steps are no experiments");
+        let newest = &mut status["rollouts"][0];
+        (newest["id"].as_str().expect("a roll-out").to_owned(), newest["state"]["name"].take())
+    }
+}
+
+#[test]
+fn plan_goes_out_over_agents_and_a_host_rolls_back_by_itself_unless_it_was_confirmed() {
+    let Some(fleet) = Tuned::start() else { return };
+    let agent = fleet.agent();
+    let done = Running::start(fleet.begin(&["--hold", "1s"])).finish(LONG * 4).expect("it ends");
+    assert!(done.status.success(), "{}\n{}", all_text(&done), agent.stderr());
+    let (id, state) = fleet.newest();
+    assert_eq!((fleet.value().as_str(), state), ("0", "done".into()));
+    // A plan that was confirmed stays without its agent, until it is aborted.
+    drop(agent.end_by("KILL", LONG));
+    let agent = fleet.agent();
+    assert_eq!(fleet.value(), "0");
+    let aborted = succeed(fleet.rollout(&["--abort", &id, "--json"]));
+    assert!(aborted.contains("restored to 1"), "{aborted}");
+    assert_eq!(fleet.value(), "1");
+
+    // The coordinator is killed while the plan is unconfirmed, and another process goes on.
+    let limits = ["--hold", "1h", "--confirm-within", "10s"];
+    let first = Running::start(fleet.begin(&limits));
+    assert!(until(LONG * 4, || fleet.value() == "0"), "{}", first.stderr());
+    drop(first.end_by("KILL", LONG));
+    let (id, _) = fleet.newest();
+    let mut second = Running::start(fleet.rollout(&["--resume", &id]));
+    second.await_stderr("holding");
+    assert_eq!(fleet.value(), "0");
+    // Its agent falls silent.
+    agent.signal("STOP");
+    assert!(until(LONG, || fleet.value() == "1"), "it rolls back by itself: {}", second.stderr());
+    let stuck = second.finish(LONG * 2).expect("it ends");
+    assert_eq!(stuck.status.code(), Some(1), "{}", all_text(&stuck));
+    assert!(all_text(&stuck).contains("no word of a rollback from h1"), "{}", all_text(&stuck));
+    assert_eq!(fleet.newest().1, "stuck");
+    agent.signal("CONT");
+    let is_back = || {
+        let ended = run(fleet.rollout(&["--resume", &id]));
+        // Stuck again while the agent connects.
+        assert!(matches!(ended.status.code(), Some(1 | 4)), "{}", all_text(&ended));
+        ended.status.code() == Some(4)
+    };
+    assert!(until(LONG, is_back), "{}", agent.stderr());
+    assert_eq!((fleet.value().as_str(), fleet.newest().1), ("1", "rolled-back".into()));
+    assert!(agent.end_by("TERM", LONG).status.success());
 }

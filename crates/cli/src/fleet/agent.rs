@@ -35,6 +35,9 @@ pub(crate) struct AgentArgs {
 
 /// Time between two turns without news; jobs that come wake the agent at once.
 const TURN: Duration = Duration::from_secs(10);
+/// Turns that follow a wake-up closely: the broker passes a job on before it has stored it.
+const LOOKS_AGAIN: u32 = 5;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Longest wait without a look at signals.
 const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a failure of the broker; doubles up to [`PAUSE_MAX`].
@@ -107,6 +110,7 @@ impl Work {
 
     fn serve(&mut self, exchange: &mut NatsExchange, offset: i64) -> Result<(), BookError> {
         let clock = || now_ms().saturating_add_signed(offset);
+        let mut looks_left = 0;
         while !signals::stop_requested() {
             let (enrolment, seeds, address) = (&self.enrolment, &self.seeds, &self.address);
             let station = &mut self.station;
@@ -125,9 +129,15 @@ impl Work {
             for refusal in exchange.take_refusals() {
                 console::say(&format!("refused a job: {}", refusal.why));
             }
-            if !has_measured {
-                wait(exchange);
-            }
+            looks_left = match (has_measured, looks_left) {
+                (true, _) => 0,
+                (false, 0) if wait(exchange) => LOOKS_AGAIN,
+                (false, 0) => 0,
+                (false, left) => {
+                    std::thread::sleep(LOOK_AGAIN);
+                    left - 1
+                }
+            };
         }
         Ok(())
     }
@@ -147,13 +157,10 @@ fn exchange(
     NatsExchange::agent(address, keys, &enrolment.host)
 }
 
-/// Waits for a job or for the next turn.
-fn wait(exchange: &mut NatsExchange) {
-    for _ in 0..TURN.as_secs() / LOOK.as_secs() {
-        if signals::stop_requested() || exchange.wait(LOOK) {
-            return;
-        }
-    }
+/// Waits for a job or for the next turn; true if a job may have arrived.
+fn wait(exchange: &mut NatsExchange) -> bool {
+    let looks = 0..TURN.as_secs() / LOOK.as_secs();
+    looks.into_iter().any(|_| signals::stop_requested() || exchange.wait(LOOK))
 }
 
 /// Renews the lease over a connection of its own: the other one waits for the end of the measurement.

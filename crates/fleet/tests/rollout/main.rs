@@ -1,5 +1,7 @@
 //! The roll-out against simulated hosts under every fault: no host keeps a plan that was not confirmed for it.
 
+mod agents;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -39,6 +41,8 @@ enum Fault {
     Drift,
     /// The user interrupts.
     Stop,
+    /// The agent of the host is killed, and started again.
+    AgentKill,
 }
 
 const FAULTS: [Fault; 11] = [
@@ -81,6 +85,8 @@ struct World {
     faults: BTreeMap<u64, (Fault, usize)>,
     /// Faults of the process that conducts, until it has met them.
     pending: Vec<Fault>,
+    /// Hosts whose agents are killed in their next turn.
+    agent_kills: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -104,6 +110,7 @@ impl World {
             now: 0,
             faults: faults.collect(),
             pending: Vec::new(),
+            agent_kills: Vec::new(),
         })
     }
 
@@ -127,6 +134,7 @@ impl World {
             Fault::Lose => self.hosts[of].lost_until = now + 30,
             Fault::Mute => self.hosts[of].mute_until = now + 30,
             Fault::Drift => self.hosts[of].has_drifted = true,
+            Fault::AgentKill => self.agent_kills.push(of),
             _ => self.pending.push(fault),
         }
         Ok(())
@@ -150,6 +158,19 @@ impl World {
     fn meets(&mut self, fault: Fault) -> bool {
         let at = self.pending.iter().position(|pending| *pending == fault);
         at.map(|at| self.pending.remove(at)).is_some()
+    }
+
+    /// Judgement on the next proof.
+    fn gate(&mut self) -> Gate {
+        type Ending = fn(String) -> Gate;
+        let gates: [(Fault, Ending); 4] = [
+            (Fault::Worse, Gate::Shut),
+            (Fault::Void, Gate::Void),
+            (Fault::Suspect, Gate::Suspect),
+            (Fault::Unclear, Gate::Unclear),
+        ];
+        let met = gates.into_iter().find(|(fault, _)| self.meets(*fault));
+        met.map_or(Gate::Open as Ending, |(_, gate)| gate)("shown".into())
     }
 
     /// Has a host do something, if the request arrives; its answer may not.
@@ -177,15 +198,42 @@ fn done() -> Answer {
     Answer::Done(String::new())
 }
 
+/// A step on a host.
+fn perform(step: &str, host: &mut Host, now: u64) -> Answer {
+    match (step, host.setting) {
+        ("apply", Setting::Before) => {
+            host.setting = Setting::Unconfirmed(now + SWITCH);
+            done()
+        }
+        // Of a process that was killed: it is not watched any longer.
+        ("apply", _) => Answer::Failed("settings are already applied".into()),
+        ("refuse", _) => Answer::Failed("no such queue".into()),
+        ("watch", _) if host.has_drifted => Answer::Drifted("x is 3".into()),
+        ("watch", Setting::Unconfirmed(_)) => {
+            host.setting = Setting::Unconfirmed(now + SWITCH);
+            done()
+        }
+        ("watch", _) => Answer::Failed("rolled back by itself".into()),
+        ("confirm", Setting::Before) => Answer::Failed("nothing to confirm".into()),
+        ("confirm", _) => {
+            host.setting = Setting::Confirmed;
+            done()
+        }
+        ("roll back", _) => {
+            host.setting = Setting::Before;
+            host.has_drifted = false;
+            done()
+        }
+        _ => done(),
+    }
+}
+
 struct Simulated<'a>(&'a RefCell<World>);
 
 impl Simulated<'_> {
-    fn each(
-        &self,
-        hosts: &[usize],
-        work: impl Fn(&mut Host, u64) -> Answer,
-    ) -> Result<Answers, Killed> {
-        hosts.iter().map(|at| self.0.borrow_mut().ask(*at, &work)).collect()
+    fn each(&self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
+        let ask = |at: &usize| self.0.borrow_mut().ask(*at, |host, now| perform(step, host, now));
+        hosts.iter().map(ask).collect()
     }
 }
 
@@ -193,7 +241,7 @@ impl Hosts for Simulated<'_> {
     type Error = Killed;
 
     fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
-        Ok((self.each(hosts, |_, _| done())?, vec![Some(1.0); hosts.len()]))
+        Ok((self.each(hosts, "measure")?, vec![Some(1.0); hosts.len()]))
     }
 
     fn prove(
@@ -203,64 +251,30 @@ impl Hosts for Simulated<'_> {
         levels: &[Option<f64>],
     ) -> Result<(Answers, Proof), Killed> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
-        let answers = self.each(stage, |_, _| done())?;
-        let mut world = self.0.borrow_mut();
-        type Ending = fn(String) -> Gate;
-        let gates: [(Fault, Ending); 4] = [
-            (Fault::Worse, Gate::Shut),
-            (Fault::Void, Gate::Void),
-            (Fault::Suspect, Gate::Suspect),
-            (Fault::Unclear, Gate::Unclear),
-        ];
-        let met = gates.into_iter().find(|(fault, _)| world.meets(*fault));
-        let gate = met.map_or(Gate::Open as fn(String) -> Gate, |(_, gate)| gate)("shown".into());
+        let answers = self.each(stage, "measure")?;
+        let gate = self.0.borrow_mut().gate();
         Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
     }
 
     fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         let refuses = self.0.borrow_mut().meets(Fault::Refuse);
-        self.each(hosts, |host, now| match host.setting {
-            _ if refuses => Answer::Failed("no such queue".into()),
-            Setting::Before => {
-                host.setting = Setting::Unconfirmed(now + SWITCH);
-                done()
-            }
-            // Of a process that was killed: it is not watched any longer.
-            _ => Answer::Failed("settings are already applied".into()),
-        })
+        self.each(hosts, if refuses { "refuse" } else { "apply" })
     }
 
     fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         let mut last = Vec::new();
         for _ in 0..WATCHES {
-            last = self.each(hosts, |host, now| match host.setting {
-                _ if host.has_drifted => Answer::Drifted("x is 3".into()),
-                Setting::Unconfirmed(_) => {
-                    host.setting = Setting::Unconfirmed(now + SWITCH);
-                    done()
-                }
-                _ => Answer::Failed("rolled back by itself".into()),
-            })?;
+            last = self.each(hosts, "watch")?;
         }
         Ok(last)
     }
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, |host, _| match host.setting {
-            Setting::Before => Answer::Failed("nothing to confirm".into()),
-            _ => {
-                host.setting = Setting::Confirmed;
-                done()
-            }
-        })
+        self.each(hosts, "confirm")
     }
 
     fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, |host, _| {
-            host.setting = Setting::Before;
-            host.has_drifted = false;
-            done()
-        })
+        self.each(hosts, "roll back")
     }
 
     fn is_stopped(&self) -> bool {
@@ -285,13 +299,21 @@ impl Ledger for Memory<'_> {
 
 /// Begins or goes on with the roll-out as a new process, to its end or to its own.
 fn process(world: &RefCell<World>, event: Event) -> Result<State, Killed> {
+    process_over(world, event, &mut Simulated(world))
+}
+
+fn process_over(
+    world: &RefCell<World>,
+    event: Event,
+    hosts: &mut impl Hosts<Error = Killed>,
+) -> Result<State, Killed> {
     let draw = world.borrow().draw.clone();
     let names: Vec<String> = (0..world.borrow().hosts.len()).map(|at| format!("h{at}")).collect();
     let is_new = world.borrow().rows.is_empty();
     // A new process was not interrupted yet.
     world.borrow_mut().pending.retain(|fault| *fault != Fault::Stop);
-    let (mut hosts, mut ledger) = (Simulated(world), Memory(world));
-    let mut conductor = Conductor::new(&draw, &names, &mut hosts, &mut ledger)?;
+    let mut ledger = Memory(world);
+    let mut conductor = Conductor::new(&draw, &names, hosts, &mut ledger)?;
     if !is_new {
         conductor.take(event, "asked for")?;
     }
@@ -300,10 +322,18 @@ fn process(world: &RefCell<World>, event: Event) -> Result<State, Killed> {
 
 /// Starts processes until the roll-out has ended; `gives_up` aborts what pauses.
 fn to_its_end(world: &RefCell<World>, gives_up: bool) -> State {
+    ends_by(world, gives_up, |event| process(world, event))
+}
+
+fn ends_by(
+    world: &RefCell<World>,
+    gives_up: bool,
+    mut process: impl FnMut(Event) -> Result<State, Killed>,
+) -> State {
     for _ in 0..200 {
-        match process(world, Event::Resume) {
+        match process(Event::Resume) {
             Ok(State::Paused { .. }) if gives_up => {
-                let _may_be_killed = process(world, Event::Abort);
+                let _may_be_killed = process(Event::Abort);
             }
             Ok(State::Paused { .. } | State::Stuck { .. }) | Err(Killed) => {}
             Ok(state) => return state,

@@ -1,0 +1,211 @@
+//! The same roll-out over agents: each step is a job in real books.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use wirepath_fleet::book::{Agent, Archive, Coordinator, Outbox, SqliteBook};
+use wirepath_fleet::rollout::{Answers, Hosts, Limits, Proof, Size, State, Step, Steps, measured};
+
+use super::{
+    Event, Fault, Killed, Setting, WATCHES, World, check_end, ends_by, let_switches_act, perform,
+    process_over, with_plan,
+};
+
+/// Milliseconds of a tick.
+const TICK_MS: u64 = 1_000;
+/// Ticks in which a host answers a step that measures nothing.
+const ANSWER: u64 = 8;
+const HOSTS: usize = 3;
+
+/// Agents and their books, which outlive the process that conducts.
+struct Fleet {
+    folder: TempDir,
+    agents: Vec<Agent>,
+    book: SqliteBook,
+    steps: u64,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        // In memory: the books wait for the disk a hundred times a roll-out.
+        let memory = PathBuf::from("/dev/shm");
+        let folder = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let folder = tempfile::tempdir_in(folder).expect("a folder");
+        let book = SqliteBook::open(folder.path().join("fleet.db")).expect("books");
+        let agents = (0..HOSTS).map(|at| agent(folder.path(), at)).collect();
+        Fleet { folder, agents, book, steps: 0 }
+    }
+
+    /// One turn of an agent, which may be killed in it.
+    fn turn(&mut self, world: &RefCell<World>, at: usize) {
+        let now = world.borrow().now;
+        if world.borrow().hosts[at].lost_until > now {
+            return;
+        }
+        let is_killed = world.borrow().agent_kills.contains(&at);
+        // Before, at or after the work, by the time of the fault.
+        let mut left = if is_killed { now % 4 } else { u64::MAX };
+        let work = |job: &wirepath_fleet::book::Job| {
+            let mut world = world.borrow_mut();
+            let answer = perform(&job.args[1], &mut world.hosts[at], now);
+            world.check();
+            measured(&answer)
+        };
+        let goes_on = |_| {
+            let goes_on = left > 0;
+            left = left.saturating_sub(1);
+            goes_on
+        };
+        self.agents[at].turn(&mut self.book, now * TICK_MS, work, goes_on).expect("books");
+        if is_killed {
+            let mut world = world.borrow_mut();
+            world.agent_kills.retain(|killed| *killed != at);
+            let host = &mut world.hosts[at];
+            // The program that waits for the confirmation ends with it.
+            if let Setting::Unconfirmed(_) = host.setting {
+                host.setting = Setting::Before;
+            }
+            self.agents[at] = agent(self.folder.path(), at);
+        }
+    }
+}
+
+fn agent(folder: &Path, at: usize) -> Agent {
+    let outbox = Outbox::open(folder.join(format!("{at}.db")), format!("h{at}")).expect("memory");
+    Agent::start(format!("h{at}"), outbox).expect("memory")
+}
+
+/// One process that conducts.
+struct ByJobs<'a> {
+    world: &'a RefCell<World>,
+    fleet: &'a mut Fleet,
+    archive: SqliteBook,
+}
+
+impl<'a> ByJobs<'a> {
+    fn new(world: &'a RefCell<World>, fleet: &'a mut Fleet) -> Self {
+        let mut archive = SqliteBook::open(fleet.folder.path().join("fleet.db")).expect("books");
+        for entry in archive.entries(None).expect("books") {
+            let left = Coordinator::new(entry.job.experiment);
+            left.cancel(&mut archive, "its coordinator ended").expect("books");
+        }
+        ByJobs { world, fleet, archive }
+    }
+
+    fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
+        let now = self.world.borrow().now;
+        let after = |ticks: u64| (now + ticks) * TICK_MS;
+        let limits = match step {
+            "measure" => Limits { not_after_ms: after(30), until_ms: None },
+            "roll back" => Limits { not_after_ms: after(1000), until_ms: Some(after(ANSWER)) },
+            _ => Limits { not_after_ms: after(ANSWER), until_ms: Some(after(ANSWER)) },
+        };
+        let one = |at: &usize| Step {
+            at: *at,
+            host: format!("h{at}"),
+            text: step.to_owned(),
+            is_repeatable: step != "apply",
+        };
+        let steps: Vec<Step> = hosts.iter().map(one).collect();
+        self.fleet.steps += 1;
+        let mut steps =
+            Steps::plan(&mut self.archive, "rollout", self.fleet.steps, &steps, limits)?;
+        loop {
+            self.world.borrow_mut().tick()?;
+            let now_ms = self.world.borrow().now * TICK_MS;
+            if steps.turn(&mut self.fleet.book, &mut self.archive, now_ms)? {
+                return Ok(steps.answers(&mut self.archive)?);
+            }
+            for at in 0..HOSTS {
+                self.fleet.turn(self.world, at);
+            }
+        }
+    }
+}
+
+impl Hosts for ByJobs<'_> {
+    type Error = Killed;
+
+    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
+        Ok((self.each(hosts, "measure")?, vec![Some(1.0); hosts.len()]))
+    }
+
+    fn prove(
+        &mut self,
+        stage: &[usize],
+        _control: &[usize],
+        _levels: &[Option<f64>],
+    ) -> Result<(Answers, Proof), Killed> {
+        let answers = self.each(stage, "measure")?;
+        let gate = self.world.borrow_mut().gate();
+        Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
+    }
+
+    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        let refuses = self.world.borrow_mut().meets(Fault::Refuse);
+        self.each(hosts, if refuses { "refuse" } else { "apply" })
+    }
+
+    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        let mut last = Vec::new();
+        for _ in 0..WATCHES {
+            last = self.each(hosts, "watch")?;
+        }
+        Ok(last)
+    }
+
+    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        self.each(hosts, "confirm")
+    }
+
+    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
+        self.each(hosts, "roll back")
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.world.borrow().pending.contains(&Fault::Stop)
+    }
+}
+
+/// End of a roll-out under faults, and its length in ticks.
+fn roll_out(faults: &[(u64, Fault, usize)]) -> (State, u64) {
+    let world = World::new(HOSTS, &[Size::Hosts(1), Size::Share(1.0)], faults);
+    let mut fleet = Fleet::new();
+    let mut process =
+        |event: Event| process_over(&world, event, &mut ByJobs::new(&world, &mut fleet));
+    let end = ends_by(&world, false, &mut process);
+    let length = world.borrow().now;
+    check_end(&world, end);
+    if end == State::Done {
+        // A host that was confirmed and restarts has the values of its boot.
+        let has_restarted = faults.iter().any(|(_, fault, _)| *fault == Fault::Restart);
+        assert!(has_restarted || with_plan(&world).len() == HOSTS, "{faults:?}");
+        let aborted = ends_by(&world, false, |event| match event {
+            Event::Resume => process(Event::Abort),
+            other => process(other),
+        });
+        assert_eq!(aborted, State::RolledBack);
+        let_switches_act(&world);
+        assert_eq!(with_plan(&world), [0; 0]);
+    }
+    (end, length)
+}
+
+/// Each fault alone at moments of every state; the direct roll-out meets all moments.
+#[test]
+fn over_agents_no_host_keeps_a_plan_that_was_not_confirmed_for_it() {
+    let (end, moments) = roll_out(&[]);
+    assert_eq!(end, State::Done);
+    for fault in [Fault::Kill, Fault::AgentKill, Fault::Lose, Fault::Restart, Fault::Worse] {
+        let mut ends = Vec::new();
+        for moment in 1..=moments {
+            ends.push(roll_out(&[(moment, fault, moment as usize)]).0);
+        }
+        let count = |end| ends.iter().filter(|of| **of == end).count();
+        match fault {
+            Fault::Kill => assert_eq!(count(State::Done), ends.len(), "a kill alone delays"),
+            _ => assert!(count(State::RolledBack) > 0, "{fault:?}: {ends:?}"),
+        }
+    }
+}
