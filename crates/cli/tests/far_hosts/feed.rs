@@ -59,15 +59,28 @@ fn nothing_of_a_far_exchange_is_left_when_the_near_end_is_killed() {
 }
 
 #[test]
+fn exchange_on_a_host_by_ssh_is_received_in_full_and_leaves_nothing() {
+    let Some(sshd) = Sshd::start("BIN:/usr/bin:/bin") else { return };
+    let far = sshd.far("user", "known");
+    let far: Vec<&str> = far.iter().map(String::as_str).collect();
+    let args = ["--load", "paced", "--arms", "quiet+spin+pin", "--json"];
+    let document = json(sshd.spaces.near(&[&["prove", "feed"], &far[..], &args, &SHORT].concat()));
+    for name in ["baseline", "quiet+spin+pin"] {
+        assert_balanced(&document, name);
+    }
+    assert_eq!(document["load"]["far"], format!("ssh:root@{FAR_IP}"));
+    sshd.assert_nothing_left();
+}
+
+#[test]
 fn feed_that_does_not_arrive_is_explained() {
     let spaces = Spaces::new();
-    // The far end's multicasts are dropped, its other packets are not.
-    let rule =
-        "table ip t { chain c { type filter hook output priority 0; ip daddr 239.0.0.0/8 drop; } }";
     if !is_installed("nft") {
         return;
     }
-    succeed(enter(&spaces.far, &["nft", rule]));
+    let rule =
+        "table ip t { chain c { type filter hook input priority 0; ip daddr 239.0.0.0/8 drop; }; }";
+    succeed(enter(&spaces.near, &["nft", rule]));
     let said = fail(prove_feed(&spaces, &[&["--arms", "quiet"][..], &SHORT].concat()), 1);
     assert!(said.contains("239.255.100.100:10000") && said.contains("va"), "{said}");
     let said = fail(spaces.near(&["prove", "feed", "--far", &format!("peer:{FAR_IP}")]), 1);
