@@ -11,10 +11,11 @@ use crate::shared_args::{SecretArgs, parse_ip};
 
 /// The far end of an experiment between two hosts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Between two hosts (path probe)")]
+#[command(next_help_heading = "Between two hosts (paths probe and feed)")]
 #[group(skip)]
 pub(crate) struct FarEndArgs {
-    /// Far end: `ssh:[USER@]HOST[:PORT]`, `netns:NAME` of this host, or `peer:HOST[:PORT]` of a `wirepath peer`
+    /// Far end: `ssh:[USER@]HOST[:PORT]`, `netns:NAME` of this host, or with path probe
+    /// `peer:HOST[:PORT]` of a `wirepath peer`
     #[arg(long, value_name = "KIND:HOST", group = "host")]
     pub(crate) far: Option<FarEnd>,
     /// The same as --far peer:HOST
@@ -32,10 +33,10 @@ pub(crate) struct FarEndArgs {
     /// Receive queue of this host; default: all of them, with a socket each under bypass
     #[arg(long, value_name = "N", requires = "host")]
     pub(crate) queue: Option<u32>,
-    /// CPU to which `pin` moves this end; default: the first
+    /// CPU to which `pin` moves this end; default: the first, of path feed the last
     #[arg(long, value_name = "CPU", requires = "host")]
     pub(crate) app_cpu: Option<usize>,
-    /// CPU to which `pin` moves the far end; default: its first
+    /// CPU to which `pin` moves the far end, and that of path feed's exchange; default: its first
     #[arg(long, value_name = "CPU", requires = "host")]
     pub(crate) far_cpu: Option<usize>,
     /// Option of the ssh client as in its configuration file, e.g. IdentityFile=FILE; may be repeated

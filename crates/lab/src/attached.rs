@@ -9,7 +9,7 @@ use sys::netns::Netns;
 use super::End;
 use super::end::{EndSpec, join, quiet_netns};
 use super::error::LabError;
-use host::net;
+use host::net::{self, ethtool};
 
 /// Direction of the packets between an attached namespace and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,10 +87,11 @@ impl End {
     ///
     /// Errors: [`LabError::NoAddress`] without an address; [`LabError::Net`] without the interface.
     pub fn existing(netns: Netns, ifname: &str) -> Result<End, LabError> {
-        let (link, addresses) = netns.run(|| {
+        let (link, addresses, channels) = netns.run(|| {
             let link = net::link_named(ifname)?;
             let addresses = net::addresses(link.index)?;
-            Ok::<_, LabError>((link, addresses))
+            let channels = ethtool::channels(link.index).map(|channels| channels.rx_queues());
+            Ok::<_, LabError>((link, addresses, channels))
         })??;
         let (ip, prefix) = addresses
             .first()
@@ -104,7 +105,8 @@ impl End {
             ip,
             ipv6: None,
             prefix,
-            queues: link.rx_queue_count.max(1),
+            // A device may have more queues than are in use.
+            queues: channels.unwrap_or(link.rx_queue_count).max(1),
             mtu_bytes: link.mtu_bytes,
         })
     }

@@ -62,6 +62,15 @@ pub fn describe_nic(ifindex: u32, driver: Option<&str>) -> Result<String, NetErr
     Ok(format!("{} ({driver}{queues}, MTU {})", link.name, link.mtu_bytes))
 }
 
+/// Identifies the running kernel: equal for ends on one machine, and different after each boot. `None` if it
+/// cannot be read.
+///
+/// Source: random(4), /proc/sys/kernel/random/boot_id.
+pub fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

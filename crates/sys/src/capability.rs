@@ -25,6 +25,8 @@ pub enum Capability {
     /// Descriptors of other processes.
     SysPtrace = 19,
     SysAdmin = 21,
+    /// Real-time priorities.
+    SysNice = 23,
     /// BPF programs that read kernel memory.
     Perfmon = 38,
     /// BPF programs and maps.
@@ -43,6 +45,7 @@ impl Capability {
             Capability::IpcLock => "CAP_IPC_LOCK",
             Capability::SysPtrace => "CAP_SYS_PTRACE",
             Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::SysNice => "CAP_SYS_NICE",
             Capability::Perfmon => "CAP_PERFMON",
             Capability::Bpf => "CAP_BPF",
         }

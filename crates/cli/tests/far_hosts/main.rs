@@ -4,6 +4,7 @@
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
+mod feed;
 mod fleet;
 
 use std::collections::BTreeSet;

@@ -36,6 +36,9 @@ pub enum FarError {
         "namespace {name} has several addresses that are reached from here: {list}; choose one with --far-address"
     )]
     ManyAddresses { name: String, list: String },
+    /// A peer that runs already was named for another path.
+    #[error("{end} serves path probe alone; use --far netns:NAME or --far ssh:HOST")]
+    OnlyProbe { end: String },
     /// The namespace is that of the near end.
     #[error(
         "netns:{name} is the namespace that this command runs in; name another one, or run this in another"

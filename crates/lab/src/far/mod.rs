@@ -4,8 +4,8 @@
 //! namespace of this host (`netns:`) or on another host (`ssh:`). A started peer gets its secret by standard
 //! input and ends when that does, so it ends with the near end for any reason, SIGKILL included.
 //!
-//! [`FarPrograms`] is the far end of the user's own programs: it is started in the same way by ssh, and is
-//! asked by lines of text.
+//! [`FarPrograms`] is the far end of the user's own programs, or the exchange of a feed: it is started in the
+//! same way, and is asked by lines of text.
 
 mod end;
 mod error;
@@ -24,7 +24,7 @@ pub use self::end::{FarEnd, FarEndError, SshHost};
 pub use self::error::FarError;
 pub use self::job::FarJob;
 pub use self::netns::address_between;
-pub use self::programs::{FarPrograms, HEARTBEAT, SILENCE};
+pub use self::programs::{FarPrograms, HEARTBEAT, NearLines, SILENCE};
 
 /// Time limit of each step of a far end's start.
 const PATIENCE: Duration = Duration::from_secs(20);

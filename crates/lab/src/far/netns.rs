@@ -13,6 +13,25 @@ use super::{FarEnd, FarError, FarHost, FarOptions, GRACE, Started, random_secret
 
 /// Starts this program as a peer in the namespace `name`, which stays as it is.
 pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
+    let (mut started, _) = open(name, options, |address| {
+        let listen = SocketAddr::new(address, 0).to_string();
+        ["peer", "--secret-stdin", "--listen", &listen].map(str::to_owned).to_vec()
+    })?;
+    let secret = random_secret()?;
+    // A program that ended already is reported by the next line.
+    let _ = started.send(format!("{secret}\n").as_bytes());
+    let at = started.listening()?;
+    Ok(started.into_host(at, secret))
+}
+
+/// Starts this program in the namespace `name`; returns it with its address for the load.
+///
+/// - `args`: its arguments, given that address.
+pub(super) fn open(
+    name: &str,
+    options: &FarOptions<'_>,
+    args: impl FnOnce(IpAddr) -> Vec<String>,
+) -> Result<(Started, IpAddr), FarError> {
     let place = tune::Place { netns: Some(name.to_owned()), root: None };
     let netns = Netns::open(place.netns_file())?;
     if netns.inode()? == Netns::current()?.inode()? {
@@ -26,21 +45,11 @@ pub(super) fn start(name: &str, options: &FarOptions<'_>) -> Result<FarHost, Far
     let (stdin, writer) = piped.map_err(|source| FarError::Start { what: "a pipe", source })?;
     // The image of this process, also after its file was replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("wirepath").args([
-        "peer",
-        "--secret-stdin",
-        "--listen",
-        &SocketAddr::new(address, 0).to_string(),
-    ]);
+    command.arg0("wirepath").args(args(address));
     let place = Place { netns: Some(&netns), cpus: &[] };
     let child = Child::spawn_on(command, &place, stdin.into())?;
     let end = FarEnd::Netns(name.to_owned()).to_string();
-    let mut started = Started { name: end, child, stdin: Some(writer), grace: GRACE };
-    let secret = random_secret()?;
-    // A program that ended already is reported by the next line.
-    let _ = started.send(format!("{secret}\n").as_bytes());
-    let at = started.listening()?;
-    Ok(started.into_host(at, secret))
+    Ok((Started { name: end, child, stdin: Some(writer), grace: GRACE }, address))
 }
 
 /// The address of namespace `far` that is reached from namespace `near`.

@@ -1,7 +1,9 @@
-//! A far end that runs the user's programs: `wirepath far-programs` on another host.
+//! A far end that is asked by lines: `wirepath far-programs` on another host, or `wirepath feed exchange`.
 
-use std::io::{PipeWriter, Write};
+use std::fs::File;
+use std::io::{ErrorKind, PipeWriter, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use sys::thread::start_free;
 
 use super::ssh::{self, Opened, Role};
-use super::{FarError, FarOptions, SshHost, Started, clean, one_line};
+use super::{FarEnd, FarError, FarOptions, GRACE, SshHost, Started, clean, netns, one_line};
 
 /// Time between two empty lines that show the far end that the connection holds: sshd itself notices one
 /// that broke only after hours.
@@ -25,8 +27,8 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct FarPrograms {
     started: Started,
-    host: SshHost,
-    is_copied: bool,
+    /// Host to which this program was copied, until it has answered.
+    copied_to: Option<SshHost>,
     address: Ipv4Addr,
     /// `None` once it was closed.
     writer: Option<Arc<Mutex<PipeWriter>>>,
@@ -45,13 +47,45 @@ impl FarPrograms {
         options: &FarOptions<'_>,
         grace: Duration,
     ) -> Result<Self, FarError> {
-        let Opened { mut started, address, is_copied } = ssh::open(host, options, Role::Programs)?;
+        FarPrograms::by_ssh(host, options, Role::Programs, grace)
+    }
+
+    /// Starts `wirepath feed exchange` in a namespace of this host, or on another host.
+    ///
+    /// It is killed when the calling thread ends (see [`sys::child::Child::spawn`]).
+    pub fn start_exchange(end: &FarEnd, options: &FarOptions<'_>) -> Result<Self, FarError> {
+        match end {
+            FarEnd::Netns(name) => {
+                let args = |_| ["feed", "exchange"].map(str::to_owned).to_vec();
+                let (started, address) = netns::open(name, options, args)?;
+                FarPrograms::of(started, address, None)
+            }
+            FarEnd::Ssh(host) => FarPrograms::by_ssh(host, options, Role::Exchange, GRACE),
+            FarEnd::Peer(_) => Err(FarError::OnlyProbe { end: end.to_string() }),
+        }
+    }
+
+    fn by_ssh(
+        host: &SshHost,
+        options: &FarOptions<'_>,
+        role: Role,
+        grace: Duration,
+    ) -> Result<Self, FarError> {
+        let Opened { mut started, address, is_copied } = ssh::open(host, options, role)?;
+        started.grace = grace;
+        FarPrograms::of(started, address, is_copied.then(|| host.clone()))
+    }
+
+    fn of(
+        mut started: Started,
+        address: IpAddr,
+        copied_to: Option<SshHost>,
+    ) -> Result<Self, FarError> {
         // Its experiments are of IPv4.
         let IpAddr::V4(address) = address else {
-            let said = address.to_string();
-            return Err(FarError::UnknownAddress { host: host.to_string(), said });
+            let (host, said) = (started.name.clone(), address.to_string());
+            return Err(FarError::UnknownAddress { host, said });
         };
-        started.grace = grace;
         let writer = started.stdin.take().map(|stdin| Arc::new(Mutex::new(stdin)));
         let (heartbeat, ended) = channel::<()>();
         let beating = writer.clone();
@@ -66,8 +100,7 @@ impl FarPrograms {
             }
         })
         .map_err(failed)?;
-        let (host, heartbeat) = (host.clone(), Some(heartbeat));
-        Ok(FarPrograms { started, host, is_copied, address, writer, heartbeat })
+        Ok(FarPrograms { started, copied_to, address, writer, heartbeat: Some(heartbeat) })
     }
 
     /// Its address for the load.
@@ -85,7 +118,7 @@ impl FarPrograms {
     pub fn line(&mut self, within: Duration) -> Result<Option<Vec<u8>>, FarError> {
         if let Some(line) = self.started.child.take_line(within) {
             // It started, so its end is no failure of the copy.
-            self.is_copied = false;
+            self.copied_to = None;
             return Ok(Some(line));
         }
         let Some(ended) = self.started.child.wait(LOOK)? else { return Ok(None) };
@@ -95,7 +128,10 @@ impl FarPrograms {
         }
         let said = one_line(&ended.stderr);
         let error = FarError::Ended { end: self.started.name.clone(), said };
-        Err(if self.is_copied { ssh::not_copied(error, &self.host) } else { error })
+        Err(match &self.copied_to {
+            Some(host) => ssh::not_copied(error, host),
+            None => error,
+        })
     }
 
     /// Error of a far end that did not answer in time.
@@ -123,4 +159,45 @@ impl Drop for FarPrograms {
 
 fn lock(writer: &Mutex<PipeWriter>) -> std::sync::MutexGuard<'_, PipeWriter> {
     writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lines of a near end, which its far end reads from standard input.
+#[derive(Debug)]
+pub struct NearLines {
+    input: File,
+    unfinished: Vec<u8>,
+    line_bytes_max: usize,
+}
+
+impl NearLines {
+    pub fn new(input: File, line_bytes_max: usize) -> Self {
+        NearLines { input, unfinished: Vec::new(), line_bytes_max }
+    }
+
+    /// Next line that is not empty. `None` at their end, after [`SILENCE`], and for a line that is too long.
+    pub fn next_line(&mut self) -> Option<Vec<u8>> {
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            while let Some(end) = self.unfinished.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unfinished.drain(..=end).collect();
+                if !line.trim_ascii().is_empty() {
+                    return Some(line);
+                }
+            }
+            if self.unfinished.len() > self.line_bytes_max {
+                return None;
+            }
+            match sys::poll::readable_set(&[self.input.as_fd()], SILENCE) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            }
+            match self.input.read(&mut piece) {
+                Ok(len @ 1..) => self.unfinished.extend_from_slice(&piece[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return None,
+            }
+        }
+    }
 }

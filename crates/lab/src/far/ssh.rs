@@ -56,6 +56,7 @@ const SCRIPT: &str = concat!(
     "read -r how size what address || exit 1; ",
     "if [ \"$what\" = peer ]; then set -- peer --secret-stdin --listen \"$address:0\"; ",
     "elif [ \"$what\" = job ]; then set -- fleet host; ",
+    "elif [ \"$what\" = exchange ]; then set -- feed exchange; ",
     "else set -- far-programs; fi; ",
     "if [ \"$how\" = own ]; then exec wirepath \"$@\"; fi; ",
     "f=$(mktemp) || exit 1; chmod 700 \"$f\"; exec 3>\"$f\" 4<\"$f\"; rm -f \"$f\"; echo send; ",
@@ -72,6 +73,8 @@ pub(super) enum Role {
     Programs,
     /// `wirepath fleet host`.
     Job,
+    /// `wirepath feed exchange`.
+    Exchange,
 }
 
 /// Starts a peer at `host`.
@@ -111,6 +114,7 @@ pub(super) fn open(
         Role::Peer => "peer",
         Role::Programs => "programs",
         Role::Job => "job",
+        Role::Exchange => "exchange",
     };
     let is_copied = about.version != format!("wirepath {VERSION}");
     if is_copied {

@@ -1,11 +1,9 @@
 //! A far end on another host: `wirepath far-programs`, which the near end starts by ssh.
 //!
-//! It lives as long as its standard input, and no longer than [`SILENCE`] without a line. Its servers end
+//! It lives as long as its standard input, and no longer than [`lab::far::SILENCE`] without a line. Its servers end
 //! with it (see [`lab::program`]), and a guard of the caller restores settings if it is killed.
 
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,7 +12,7 @@ use std::time::Duration;
 use host::cpu::CpuClock;
 use host::netns::Netns;
 use host::tune::Store;
-use lab::far::SILENCE;
+use lab::far::NearLines;
 use lab::program::Usage;
 use lab::{Meter, describe_machine};
 use model::PathError;
@@ -211,35 +209,15 @@ impl Requests {
 }
 
 /// Reads requests until their end, silence, or one that is not understood.
-fn read(mut input: File, sender: &Sender<Request>, stop: &AtomicBool) {
-    let (mut unfinished, mut piece) = (Vec::new(), vec![0; 64 << 10]);
-    loop {
-        match sys::poll::readable_set(&[input.as_fd()], SILENCE) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => return,
+fn read(input: File, sender: &Sender<Request>, stop: &AtomicBool) {
+    let mut lines = NearLines::new(input, LINE_BYTES_MAX);
+    while let Some(line) = lines.next_line() {
+        let Ok(request) = serde_json::from_slice::<Request>(&line) else { return };
+        if matches!(request, Request::Interrupt) {
+            stop.store(true, Ordering::Relaxed);
+            continue;
         }
-        match input.read(&mut piece) {
-            Ok(len @ 1..) => unfinished.extend_from_slice(&piece[..len]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Ok(0) | Err(_) => return,
-        }
-        while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = unfinished.drain(..=end).collect();
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let Ok(request) = serde_json::from_slice::<Request>(&line) else { return };
-            if matches!(request, Request::Interrupt) {
-                stop.store(true, Ordering::Relaxed);
-                continue;
-            }
-            if sender.send(request).is_err() {
-                return;
-            }
-        }
-        if unfinished.len() > LINE_BYTES_MAX {
+        if sender.send(request).is_err() {
             return;
         }
     }

@@ -7,16 +7,30 @@ use super::receiver::{Arrivals, Received};
 use super::script::Script;
 use marketdata::relative_latency::time_of_day_difference_ns;
 
-/// Zero of calibrated latency, shared by all arms of a run.
+/// Zero of calibrated latency, shared by all arms of a run, or by a trial where the ends' clocks drift apart.
 ///
 /// Without a common clock, the latency of the fastest quote is unknown: latencies count from it
-/// and are too low by that amount. Both ends of a lab share a clock, so the amount is known.
+/// and are too low by that amount. Both ends of a machine share a clock, so the amount is known there.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Zero {
     /// Receive time minus match time of the fastest quote, nanoseconds.
     pub(super) offset_ns: i64,
-    /// Upper bound on the underestimate of latencies, nanoseconds.
+    /// Upper bound on the underestimate of latencies, nanoseconds. Meaningless for clocks of two hosts.
     pub(super) error_ns: u64,
+}
+
+/// The end of the receiver.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// `near` or `far`: its name in counters, costs and modes.
+    pub(super) end: &'static str,
+    /// Exchange and receiver read the same clock.
+    pub(super) has_one_clock: bool,
+}
+
+impl Place {
+    /// The far end of a lab.
+    pub(super) const LAB: Place = Place { end: "far", has_one_clock: true };
 }
 
 impl Zero {
@@ -42,11 +56,15 @@ fn since_match_ns(script: &Script, sent: &Sent, n: usize, app_ns: u64) -> i64 {
 }
 
 /// Segments, counters and costs of a trial.
+///
+/// The clocks of two hosts differ by an unknown amount. Then `schedule→app` counts from the fastest quote of
+/// the calibration, as `match→app` does, and `send→kernel` is left out.
 pub(super) fn measurement_of(
     script: &Script,
     sent: &Sent,
     received: Received,
     zero: Zero,
+    Place { end, has_one_clock }: Place,
 ) -> Measurement {
     let Received { arrivals, engine, cost } = received;
     let names = ["schedule→send", "send→kernel", "kernel→app", "schedule→app", "match→app"];
@@ -62,10 +80,14 @@ pub(super) fn measurement_of(
             continue;
         }
         if kernel_ns > 0 {
-            wire.saturating_record(kernel_ns.saturating_sub(at_ns));
+            if has_one_clock {
+                wire.saturating_record(kernel_ns.saturating_sub(at_ns));
+            }
             wake.saturating_record(app_ns.saturating_sub(kernel_ns));
         }
-        whole.saturating_record(app_ns.saturating_sub(due_ns));
+        if has_one_clock {
+            whole.saturating_record(app_ns.saturating_sub(due_ns));
+        }
         if !script.has_match_times() {
             continue;
         }
@@ -73,6 +95,10 @@ pub(super) fn measurement_of(
         let excess_ns = time_of_day_difference_ns(since_match_ns, zero.offset_ns);
         below_zero_count += u64::from(excess_ns < 0);
         matched.saturating_record(excess_ns.max(0) as u64);
+    }
+    if !has_one_clock {
+        // Due times are whole microseconds, as match times are: both count from the same moment.
+        *whole = matched.clone();
     }
     let sent_count = sent.at_ns.len() as u64;
     let unique_count = arrivals.unique_count();
@@ -92,7 +118,7 @@ pub(super) fn measurement_of(
             m.segments.insert(name.into(), histogram);
         }
     }
-    m.costs.insert("far".into(), cost);
+    m.costs.insert(end.into(), cost);
     let dropped = |(name, count): &(String, u64)| match name.as_str() {
         "socket_overflow_count" | "xdp_rx_dropped_count" => Some(*count),
         _ => None,
@@ -107,13 +133,17 @@ pub(super) fn measurement_of(
         ("stray_count".to_owned(), arrivals.stray_count),
         ("before_zero_count".to_owned(), below_zero_count),
     ]);
-    m.counters.extend(engine.counters.into_iter().map(|(name, n)| (format!("far_{name}"), n)));
-    m.mode.extend(engine.mode.into_iter().map(|(name, value)| (format!("far {name}"), value)));
+    m.counters.extend(engine.counters.into_iter().map(|(name, n)| (format!("{end}_{name}"), n)));
+    m.mode.extend(engine.mode.into_iter().map(|(name, value)| (format!("{end} {name}"), value)));
     let exchange = if sent.is_undisturbed { "real-time" } else { "normal: it may send late" };
     m.mode.insert("exchange's priority".into(), exchange.into());
     if script.has_match_times() {
-        let of = "relative to the fastest quote of the calibration; too low by at most";
-        m.mode.insert("match→app".into(), format!("{of} {} ns", zero.error_ns));
+        let of = "relative to the fastest quote of the calibration";
+        let bound = match has_one_clock {
+            true => format!("{of}; too low by at most {} ns", zero.error_ns),
+            false => format!("{of} before this trial, as schedule→app; the hosts' clocks differ"),
+        };
+        m.mode.insert("match→app".into(), bound);
     }
     m.not_effective = engine
         .not_effective
@@ -122,7 +152,7 @@ pub(super) fn measurement_of(
         .collect();
     if let Some(ledger) = engine.ledger {
         let unbalanced = u64::from(!ledger.balances());
-        m.counters.insert("far_ledger_unbalanced_count".into(), unbalanced);
+        m.counters.insert(format!("{end}_ledger_unbalanced_count"), unbalanced);
     }
     m
 }
@@ -164,12 +194,35 @@ mod tests {
             // 3,000 a second: the gap is not a whole number of microseconds.
             for (rate, phase_ns) in [(2_000, 0), (2_000, 300), (2_000, 900), (3_000, 500)] {
                 let (script, sent, received) = trial(rate, NOW_NS + 1_000_000_000 + phase_ns);
-                let metrics = measurement_of(&script, &sent, received, zero).metrics();
+                let metrics = measurement_of(&script, &sent, received, zero, Place::LAB).metrics();
                 let share = metrics.iter().find(|m| m.name == "match_to_app_share_within_1us");
                 let share = share.expect("judged").value.clone().expect("no loss");
                 // 100 of 300 arrive within 1,000 ns of the fastest, the last at 990.
                 assert!((share - 1.0 / 3.0).abs() < 0.01, "{calibrated_ns} {phase_ns}: {share}");
             }
         }
+    }
+
+    #[test]
+    fn clocks_of_two_hosts_cancel_out_and_no_segment_spans_both() {
+        // The receiver's clock is 3 s ahead.
+        let ahead = |mut arrivals: Arrivals| {
+            arrivals.app_ns.iter_mut().for_each(|at_ns| *at_ns += 3_000_000_000);
+            arrivals.kernel_ns = arrivals.app_ns.iter().map(|at_ns| at_ns - 100).collect();
+            arrivals
+        };
+        let (script, sent, received) = trial(10_000, NOW_NS);
+        let zero = Zero::of(&script, &sent, &ahead(received.arrivals)).expect("quotes arrived");
+        let (script, sent, received) = trial(2_000, NOW_NS + 1_000_000_000);
+        let received = Received { arrivals: ahead(received.arrivals), ..received };
+        let place = Place { end: "near", has_one_clock: false };
+        let m = measurement_of(&script, &sent, received, zero, place);
+        assert!(!m.segments.contains_key("send→kernel"));
+        assert_eq!(m.segments["kernel→app"].max(), 100);
+        for segment in ["schedule→app", "match→app"] {
+            // 10 ns later each than the fastest.
+            assert!((2_980..3_000).contains(&m.segments[segment].max()), "{segment}");
+        }
+        assert!(m.costs.contains_key("near") && m.mode["match→app"].contains("clocks differ"));
     }
 }

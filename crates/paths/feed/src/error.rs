@@ -46,6 +46,12 @@ pub(super) enum EndError {
     NotReady,
     #[error("no quote of the calibration arrived")]
     NoArrival,
+    #[error(
+        "no quote of the calibration to {group} arrived on {ifname}: both ends must be on one link, because \
+         quotes have a TTL of 1; if they are, let UDP to {group} through this host's firewall, and check \
+         that the switch forwards the group (IGMP snooping needs a querier)"
+    )]
+    NotDelivered { group: SocketAddrV4, ifname: String },
 }
 
 impl EndError {

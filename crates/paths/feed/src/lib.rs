@@ -2,6 +2,7 @@
 
 mod accounting;
 mod error;
+mod exchange;
 mod publisher;
 mod receiver;
 mod recording;
@@ -9,6 +10,7 @@ mod script;
 mod session;
 mod support;
 mod switches;
+mod world;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use marketdata::sequence_field::SequenceField;
 use model::{Arm, ArmKind, PathSwitch, Support, SwitchSpec};
 
+pub use exchange::serve_exchange;
 pub use recording::RecordingError;
 pub use switches::Switch;
 
@@ -76,6 +79,9 @@ impl Path for Feed {
     }
 
     fn support(&self, arm: &Arm, load: &Load) -> Support {
+        if load.far.is_some() {
+            return support::between_two_ends(arm);
+        }
         if arm.kind == ArmKind::Peer {
             return peers::support(&arm.name, &load.kind, &LOADS);
         }
@@ -83,18 +89,7 @@ impl Path for Feed {
     }
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
-        in_a_lab(load)?;
         Ok(Box::new(session::FeedSession::open(load, None)?))
-    }
-}
-
-fn in_a_lab(load: &Load) -> Result<(), PathError> {
-    match load.far {
-        None => Ok(()),
-        Some(_) => Err(PathError::Invalid {
-            what: "feed trials run in a lab only".into(),
-            remedy: "omit --far; between hosts use feed replay and feed listen".into(),
-        }),
     }
 }
 
@@ -137,7 +132,12 @@ impl Path for ReplayedFeed {
     }
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
-        in_a_lab(load)?;
+        if load.far.is_some() {
+            return Err(PathError::Invalid {
+                what: "a capture is replayed in a lab only".into(),
+                remedy: "omit --far, or --replay and --sequence".into(),
+            });
+        }
         let read = recording::Recording::read(&self.file, self.sequence, load.trial);
         let recording = read.map_err(|error| PathError::Invalid {
             what: host::text::chain(&error),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use market::twse::{MatchTime, Telegrams};
+use serde::{Deserialize, Serialize};
 
 use super::recording::Recording;
 
@@ -16,6 +17,22 @@ const TRAILER_BYTES: usize = 3;
 /// Taipei's offset from UTC.
 const TAIPEI_NS: u64 = 8 * 3600 * 1_000_000_000;
 
+/// Synthetic quotes of one trial. Both ends make the same script of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Quotes {
+    pub(super) seed: u64,
+    /// Name of the load.
+    pub(super) kind: String,
+    pub(super) rate_pps: u64,
+    pub(super) count: usize,
+}
+
+impl Quotes {
+    pub(super) fn script(&self) -> Script {
+        Script::new(self.seed, Timing::of(&self.kind, self.rate_pps), self.count)
+    }
+}
+
 /// Due times of the datagrams of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
@@ -26,6 +43,16 @@ pub(super) struct Timing {
 }
 
 impl Timing {
+    /// Due times of the load `kind`.
+    pub(super) fn of(kind: &str, rate_pps: u64) -> Self {
+        let (burst, gap_ns) = match kind {
+            "burst" => (100, 5_000),
+            "surge" => (1000, 0),
+            _ => (1, 0),
+        };
+        Timing { schedule: Schedule::burst(burst, rate_pps), gap_ns }
+    }
+
     /// Due time of datagram `n`, nanoseconds from the start: whole microseconds, as match times.
     pub(super) fn due_ns(&self, n: u64) -> u64 {
         let due_ns = self.schedule.due_ns(n) + n % self.schedule.burst_messages() * self.gap_ns;

@@ -1,7 +1,7 @@
-//! Trials of the feed in a lab: an exchange and a receiver on a veth pair.
+//! Trials of the feed: an exchange and a receiver, in a lab or between this host and a far end.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use host::cpu::CpuClock;
 use io::Setup;
-use lab::{Pair, PairSpec};
-use model::{Arm, ArmKind, Measurement};
+use model::{Arm, ArmKind, Machine, Measurement};
 use sys::pty::Pty;
 use sys::thread::{Started, start};
 
@@ -21,16 +20,14 @@ use super::error::EndError;
 use super::publisher::{self, Sent};
 use super::receiver::{self, Received};
 use super::recording::Recording;
-use super::script::{Script, Timing};
+use super::script::{Quotes, Script, Timing};
 use super::switches::{Config, Switch};
+use super::world::{Cpus, Exchange, GROUP, World};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{Meter, Placement, drain, local, settle};
-use marketdata::schedule::Schedule;
 use marketdata::symbols::Symbols;
 use model::{Load, PathError, Session};
 
-/// Multicast group of the quotes.
-pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(224, 0, 100, 100), 10_000);
 /// Order books of the receiver; the synthetic session has fewer instruments.
 const BOOKS_MAX: u32 = 8192;
 /// Typical datagram size, for peer programs.
@@ -38,14 +35,15 @@ pub(super) const TYPICAL_BYTES: usize = 113;
 /// Silence at the receiver that ends a trial, and the longest wait for it.
 const GRACE: Duration = Duration::from_millis(25);
 const GRACE_MAX: Duration = Duration::from_secs(2);
-/// Quotes of the calibration.
+/// Quotes of the calibration, and their rate.
 const CALIBRATION_COUNT: usize = 1000;
+const CALIBRATION_PPS: u64 = 10_000;
 
-/// The lab and the state kept between trials.
+/// Both ends and the state kept between trials.
 pub(super) struct FeedSession {
-    pair: Pair,
+    world: World,
     load: Load,
-    cpus: Vec<usize>,
+    cpus: Cpus,
     clock: Rc<CpuClock>,
     books: Symbols,
     run: u64,
@@ -55,23 +53,22 @@ pub(super) struct FeedSession {
     recording: Option<Arc<Recording>>,
 }
 
-/// Due times of the datagrams of a load.
-pub(super) fn timing(load: &Load) -> Timing {
-    let (burst, gap_ns) = match load.kind.as_str() {
-        "burst" => (100, 5_000),
-        "surge" => (1000, 0),
-        _ => (1, 0),
-    };
-    Timing { schedule: Schedule::burst(burst, load.rate_pps), gap_ns }
+/// Script and result of one run.
+struct Run {
+    script: Script,
+    sent: Sent,
+    received: Received,
+    /// CPU time of an exchange in another process of this machine.
+    exchange_cpu_ns: u64,
 }
 
 impl FeedSession {
     pub(super) fn open(load: &Load, recording: Option<Recording>) -> Result<Self, PathError> {
-        let pair = Pair::new(&PairSpec::default()).map_err(PathError::part)?;
-        let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
+        let world = World::open(load)?;
+        let cpus = world.cpus()?;
         let clock = Rc::new(CpuClock::open().map_err(PathError::part)?);
         let mut session = FeedSession {
-            pair,
+            world,
             load: load.clone(),
             cpus,
             clock,
@@ -91,61 +88,82 @@ impl FeedSession {
     /// Measures the zero with the fastest receiver that needs no privileges.
     fn calibrate(&mut self) -> Result<(), PathError> {
         let arm = Arm::with([Switch::Quiet, Switch::Spin, Switch::Pin]);
-        let config = Config::of(&arm, &self.cpus);
-        let timing = Timing { schedule: Schedule::paced(10_000), gap_ns: 0 };
-        let make = |seed| Script::new(seed, timing, CALIBRATION_COUNT);
-        let (script, sent, received) = self.run_script(&config, make)?;
+        let config = Config::of(&arm, self.cpus.receiver);
+        let quotes = self.quotes("paced", CALIBRATION_PPS, CALIBRATION_COUNT);
+        let Run { script, sent, received, .. } = self.run_script(&config, &quotes)?;
         let zero = Zero::of(&script, &sent, &received.arrivals);
-        self.zero = zero.ok_or_else(|| EndError::NoArrival.at("receiver"))?;
+        self.zero = zero.ok_or_else(|| self.nothing_arrived())?;
         Ok(())
     }
 
-    fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let timing = timing(&self.load);
-        let count = timing.schedule.count_within(self.load.trial.as_nanos() as u64);
-        let recording = self.recording.clone();
-        let make = |seed| match &recording {
-            Some(recording) => Script::Recorded(recording.clone()),
-            None => Script::new(seed, timing, count as usize),
+    fn nothing_arrived(&self) -> PathError {
+        let why = match self.world {
+            World::Lab(_) => EndError::NoArrival,
+            World::TwoEnds(_) => {
+                let ifname = self.world.receiver().ifname.clone();
+                EndError::NotDelivered { group: GROUP, ifname }
+            }
         };
-        let config = Config::of(arm, &self.cpus);
-        let settings = config.apply(&self.pair.far)?;
+        why.at("receiver")
+    }
+
+    /// Quotes of the next run.
+    fn quotes(&mut self, kind: &str, rate_pps: u64, count: usize) -> Quotes {
+        self.run += 1;
+        Quotes { seed: self.run, kind: kind.to_owned(), rate_pps, count }
+    }
+
+    fn variant(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        // Clocks of two hosts drift apart between trials.
+        if !self.world.place().has_one_clock {
+            self.calibrate()?;
+        }
+        let (kind, rate_pps) = (self.load.kind.clone(), self.load.rate_pps);
+        let schedule = Timing::of(&kind, rate_pps).schedule;
+        let count = schedule.count_within(self.load.trial.as_nanos() as u64);
+        let quotes = self.quotes(&kind, rate_pps, count as usize);
+        let config = Config::of(arm, self.cpus.receiver);
+        let settings = config.apply(self.world.receiver())?;
         let clock = self.clock.clone();
         let meter = Meter::start(&clock, &self.used_cpus(&config))?;
-        let (script, sent, received) = self.run_script(&config, make)?;
-        let used = meter.stop()?;
+        let Run { script, sent, received, exchange_cpu_ns } = self.run_script(&config, &quotes)?;
+        let used = meter.stop()?.with_children(exchange_cpu_ns);
         let locked_bytes = sys::sched::locked_bytes();
         drop(settings);
-        let mut m = measurement_of(&script, &sent, received, self.zero);
+        let place = self.world.place();
+        let mut m = measurement_of(&script, &sent, received, self.zero, place);
         used.account(&mut m);
-        config.report(&mut m, locked_bytes, self.cpus.len());
+        config.report(&mut m, place.end, locked_bytes, self.cpus.count);
         Ok(m)
     }
 
     /// CPUs of exchange and receiver; empty for any, as of the terminal.
     fn used_cpus(&self, config: &Config) -> Vec<usize> {
-        let exchange = self.cpus.first().copied();
         match config.cpu {
-            Some(cpu) if !config.prints => exchange.into_iter().chain([cpu]).collect(),
+            Some(cpu) if !config.prints => self.cpus.exchange.into_iter().chain([cpu]).collect(),
             _ => Vec::new(),
         }
     }
 
+    /// The script, for each end its own.
+    fn script(&self, quotes: &Quotes) -> Script {
+        match &self.recording {
+            Some(recording) => Script::Recorded(recording.clone()),
+            None => quotes.script(),
+        }
+    }
+
     /// Runs one trial. The receiver is listening before the first datagram is sent.
-    ///
-    /// - `make`: the script of a seed, for each end its own.
-    fn run_script(
-        &mut self,
-        config: &Config,
-        make: impl Fn(u64) -> Script,
-    ) -> Result<(Script, Sent, Received), PathError> {
-        self.run += 1;
-        let mut script = make(self.run);
-        let listening = make(self.run);
+    fn run_script(&mut self, config: &Config, quotes: &Quotes) -> Result<Run, PathError> {
+        let mut script = self.script(quotes);
+        let listening = self.script(quotes);
         let count = script.len();
         // Bound to the group, so that other datagrams to the port are not received.
-        let local = local(&self.pair.far, *GROUP.ip(), GROUP.port());
-        let setup = Setup::receive(&config.engine, &local, script.payload_bytes_max());
+        let mut local = local(self.world.receiver(), *GROUP.ip(), GROUP.port());
+        let mut engine = config.engine.clone();
+        engine.all_queues = self.world.queue().is_none();
+        local.queue = self.world.queue().unwrap_or(0);
+        let setup = Setup::receive(&engine, &local, script.payload_bytes_max());
         let open_terminal = || {
             let pty = Pty::open()?;
             Ok((pty.terminal.try_clone()?, pty))
@@ -155,11 +173,11 @@ impl FeedSession {
         let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
         let (ready, is_ready) = mpsc::sync_channel::<()>(1);
         let books = &mut self.books;
-        let pair = &self.pair;
+        let (receiver_end, exchange) = self.world.ends();
         // The exchange represents another host, so it has its own CPU.
-        let exchange_cpus: Vec<usize> = self.cpus.first().copied().into_iter().collect();
+        let exchange_cpus: Vec<usize> = self.cpus.exchange.into_iter().collect();
         let receiver_cpus: Vec<usize> = config.cpu.into_iter().collect();
-        let (sent, received) = thread::scope(|scope| {
+        let ((sent, exchange_cpu_ns), received) = thread::scope(|scope| {
             // Only the receiver keeps the terminal open: the emulator ends with it.
             let emulator = pty.take().map(|Pty { mut master, .. }| {
                 start(scope, "terminal", move || {
@@ -173,11 +191,11 @@ impl FeedSession {
             });
             let (stop, seen, listening) = (&stop, &seen, &listening);
             let receiver = start(scope, "receiver", move || -> Result<Received, EndError> {
-                settle(&pair.far, &receiver_cpus)?;
+                settle(receiver_end, &receiver_cpus)?;
                 let group = *GROUP.ip();
                 let membership = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
                     .and_then(|socket| {
-                        socket.join_multicast_v4(&group, &pair.far.ip).map(|()| socket)
+                        socket.join_multicast_v4(&group, &receiver_end.ip).map(|()| socket)
                     })
                     .map_err(|source| EndError::Join { group, source })?;
                 let mut engine = io::open(&setup)?;
@@ -191,12 +209,15 @@ impl FeedSession {
                 drop(membership);
                 Ok(received?)
             });
-            let sent = is_ready.recv().is_ok().then(|| {
-                let sender = start(scope, "exchange", || {
-                    settle(&pair.near, &exchange_cpus)?;
-                    publisher::publish(&mut script, pair.near.ip, GROUP)
-                });
-                sender.end()
+            let sent = is_ready.recv().is_ok().then(|| match exchange {
+                Exchange::Far(exchange) => exchange.publish(quotes, &mut script, GROUP),
+                Exchange::Here(end) => {
+                    let sender = start(scope, "exchange", || {
+                        settle(end, &exchange_cpus)?;
+                        publisher::publish(&mut script, end.ip, GROUP)
+                    });
+                    sender.end().map(|sent| (sent, 0)).map_err(|e| e.at("exchange"))
+                }
             });
             if sent.is_some() {
                 drain(seen, count as u64, GRACE, GRACE_MAX);
@@ -209,14 +230,14 @@ impl FeedSession {
                 received.cost.user_ns += cpu_ns;
                 received.engine.counters.push(("printed_line_count".into(), line_count));
             }
-            let sent = sent.unwrap_or(Err(EndError::NotReady));
-            Ok::<_, PathError>((sent.map_err(|e| e.at("exchange"))?, received))
+            let sent = sent.unwrap_or_else(|| Err(EndError::NotReady.at("exchange")));
+            Ok::<_, PathError>((sent?, received))
         })?;
-        Ok((script, sent, received))
+        Ok(Run { script, sent, received, exchange_cpu_ns })
     }
 
     fn job(&self) -> Job {
-        let timing = timing(&self.load);
+        let timing = Timing::of(&self.load.kind, self.load.rate_pps);
         let burst = timing.schedule.burst_messages();
         let traffic = Traffic::Open { rate_pps: self.load.rate_pps, burst };
         Job { traffic, size_bytes: TYPICAL_BYTES, segment: "schedule→app" }
@@ -229,10 +250,23 @@ impl Session for FeedSession {
             return self.variant(arm);
         }
         let (job, anywhere) = (self.job(), Placement::default());
-        self.peers.trial(&arm.name, &job, &self.pair, &anywhere, &self.clock)
+        match &self.world {
+            World::Lab(pair) => self.peers.trial(&arm.name, &job, pair, &anywhere, &self.clock),
+            World::TwoEnds(_) => Err(PathError::Invalid {
+                what: format!("{} between two ends", arm.name),
+                remedy: "peer programs run only in the lab: omit --far".into(),
+            }),
+        }
     }
 
     fn nic(&self) -> String {
-        "veth pair, 1 queue, MTU 1500".into()
+        self.world.nic()
+    }
+
+    fn far_machine(&self) -> Option<Machine> {
+        match &self.world {
+            World::Lab(_) => None,
+            World::TwoEnds(two) => Some(two.exchange.machine().clone()),
+        }
     }
 }

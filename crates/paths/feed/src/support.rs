@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use io::{EngineKind, EngineSpec, Setup, Stamps};
 use lab::{LabError, Pair, PairSpec};
-use model::{Arm, Support};
+use model::{Arm, ArmKind, Support};
 use sys::thread::start;
 
-use super::session::GROUP;
 use super::switches::{FIFO_PRIORITY, RECEIVE_BUFFER_BYTES, Switch, contradiction};
+use super::world::GROUP;
 use host::text::chain;
 use lab::local;
 
@@ -57,6 +57,20 @@ fn opens(pair: &Pair, spec: &EngineSpec) -> Attempt {
     let far = &pair.far;
     let local = local(far, *GROUP.ip(), GROUP.port());
     Ok(far.run(|| io::open(&Setup::receive(spec, &local, 256)).map(drop))??)
+}
+
+/// Support for an arm whose receiver is on a real interface.
+pub(super) fn between_two_ends(arm: &Arm) -> Support {
+    if arm.kind == ArmKind::Peer {
+        return Support::Refused { why: "peer programs run only in the lab".into() };
+    }
+    if arm.has(Switch::Rps) {
+        return Support::unsupported(
+            "rps between two ends (settings of real interfaces are journaled, which prove does not do)",
+            "a plan with rps-cpus: wirepath tune prove PLAN --path feed --far HOST",
+        );
+    }
+    support(arm)
 }
 
 /// Support for the switches of an arm in a lab on this host.

@@ -104,12 +104,13 @@ pub(super) struct Config {
 
 /// Host settings of a trial, restored on drop.
 pub(super) struct HostSettings {
-    _interface: ScopedSettings,
+    _interface: Option<ScopedSettings>,
     _memory: Option<LockedMemory>,
 }
 
 impl Config {
-    pub(super) fn of(arm: &Arm, cpus: &[usize]) -> Self {
+    /// - `receiver_cpu`: CPU to which `pin` moves the receiver.
+    pub(super) fn of(arm: &Arm, receiver_cpu: Option<usize>) -> Self {
         let bypass = arm.has(Switch::Bypass);
         let mut engine = EngineSpec::plain(if bypass { EngineKind::Xdp } else { EngineKind::Udp });
         engine.wait = if arm.has(Switch::Spin) { Wait::Spin } else { Wait::Block };
@@ -118,25 +119,27 @@ impl Config {
         engine.receive_buffer_bytes = arm.has(Switch::BigRcvbuf).then_some(RECEIVE_BUFFER_BYTES);
         // The kernel's stamp; with AF_XDP, which receives frames before it, that of the XDP program.
         engine.stamps = Stamps::Software;
-        let last = |switch| cpus.last().copied().filter(|_| arm.has(switch));
+        let cpu = |switch| receiver_cpu.filter(|_| arm.has(switch));
         Config {
             engine,
             prints: !arm.has(Switch::Quiet),
-            cpu: last(Switch::Pin),
+            cpu: cpu(Switch::Pin),
             fifo: arm.has(Switch::Fifo).then_some(FIFO_PRIORITY),
-            steering: last(Switch::Rps),
+            steering: cpu(Switch::Rps),
             lock_memory: arm.has(Switch::LockMemory),
         }
     }
 
     /// Applies the switches of the interface and of memory, until the result is dropped. Each
     /// setting of the interface is read back, so one without effect is an error.
-    pub(super) fn apply(&self, far: &End) -> Result<HostSettings, PathError> {
-        let mut interface = ScopedSettings::new(&far.netns).map_err(PathError::part)?;
-        if let Some(cpu) = self.steering {
-            let mask = cpus_to_mask(&[cpu]);
-            interface.set_all("rps-cpus", &far.ifname, &mask).map_err(PathError::part)?;
-        }
+    pub(super) fn apply(&self, receiver: &End) -> Result<HostSettings, PathError> {
+        let steer = |cpu| {
+            let mut interface = ScopedSettings::new(&receiver.netns)?;
+            interface.set_all("rps-cpus", &receiver.ifname, &cpus_to_mask(&[cpu]))?;
+            Ok(interface)
+        };
+        let interface = self.steering.map(steer).transpose();
+        let interface = interface.map_err(|e: host::tune::KnobError| PathError::part(e))?;
         let locked = self.lock_memory.then(LockedMemory::hold).transpose();
         let memory = locked.map_err(|e| EndError::LockMemory(e).at("receiver"))?;
         Ok(HostSettings { _interface: interface, _memory: memory })
@@ -145,9 +148,16 @@ impl Config {
     /// Adds modes, pitfalls and switches without effect to a measurement. The engine reports
     /// `busy-poll` and `big-rcvbuf` itself.
     ///
+    /// - `end`: name of the receiver's end.
     /// - `locked_bytes`: locked memory during the trial.
     /// - `cpu_count`: CPUs of the process.
-    pub(super) fn report(&self, m: &mut Measurement, locked_bytes: u64, cpu_count: usize) {
+    pub(super) fn report(
+        &self,
+        m: &mut Measurement,
+        end: &str,
+        locked_bytes: u64,
+        cpu_count: usize,
+    ) {
         let mut without_effect =
             |switch, why: &str| m.not_effective.push(NotEffective::new(switch, why));
         if self.cpu.is_some() && cpu_count < 2 {
@@ -156,7 +166,7 @@ impl Config {
         if self.steering.is_some() && cpu_count < 2 {
             without_effect(Switch::Rps, "the host has one CPU");
         }
-        if self.fifo.is_some() && !m.mode.contains_key("far scheduling") {
+        if self.fifo.is_some() && !m.mode.contains_key(&format!("{end} scheduling")) {
             without_effect(Switch::Fifo, "the receiver does not run under SCHED_FIFO");
         }
         if self.lock_memory && locked_bytes == 0 {
@@ -166,11 +176,11 @@ impl Config {
             m.counters.insert("locked_bytes".into(), locked_bytes);
         }
         if let Some(cpu) = self.cpu {
-            m.mode.insert("far CPU".into(), format!("[{cpu}]"));
+            m.mode.insert(format!("{end} CPU"), format!("[{cpu}]"));
         }
         if self.steering.is_some() && self.engine.kind == EngineKind::Xdp {
             // SKB mode: the program runs after RPS, which has moved the packet already.
-            m.mode.insert("far steering".into(), "RPS before XDP".into());
+            m.mode.insert(format!("{end} steering"), "RPS before XDP".into());
         }
         let receiver = ReceiverConfig {
             spin: self.engine.wait == Wait::Spin,
@@ -195,7 +205,7 @@ mod tests {
     use super::*;
 
     fn config(switches: &[Switch]) -> Config {
-        Config::of(&Arm::with(switches.iter().copied()), &[0, 1])
+        Config::of(&Arm::with(switches.iter().copied()), Some(1))
     }
 
     #[test]
@@ -216,12 +226,12 @@ mod tests {
     #[test]
     fn switches_without_effect_are_reported() {
         let mut m = Measurement::default();
-        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, 0, 1);
+        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, "far", 0, 1);
         let switches: Vec<&str> = m.not_effective.iter().map(|n| n.switch.as_str()).collect();
         assert_eq!(switches, ["pin", "fifo", "lock-memory"]);
         let mut m = Measurement::default();
         m.mode.insert("far scheduling".into(), "SCHED_FIFO 80".into());
-        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, 4096, 2);
+        config(&[Switch::Pin, Switch::Fifo, Switch::LockMemory]).report(&mut m, "far", 4096, 2);
         assert!(m.not_effective.is_empty(), "{:?}", m.not_effective);
     }
 }

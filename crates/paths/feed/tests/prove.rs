@@ -189,8 +189,24 @@ fn rps_without_pin_is_refused_with_the_valid_form() {
 }
 
 #[test]
-fn a_feed_between_hosts_is_refused_with_an_alternative() {
-    let load = Load { far: Some(model::TwoHosts::default()), ..load("burst") };
-    let refused = feed().open(&load).err().expect("refused").to_string();
-    assert!(refused.contains("feed replay"), "{refused}");
+fn a_capture_between_two_ends_is_refused_with_the_remedy() {
+    let sequence = "be16@2".parse().expect("a field");
+    let path = wirepath_feed::ReplayedFeed { file: "none.pcap".into(), sequence };
+    let load = arms::load(&path, "replay", Duration::from_secs(1));
+    let load = Load { far: Some(model::TwoHosts::default()), ..load };
+    let refused = path.open(&load).err().expect("refused").to_string();
+    assert!(refused.contains("--replay") && refused.contains("--far"), "{refused}");
+}
+
+#[test]
+fn switches_and_loads_beyond_a_far_end_are_refused_with_the_remedy() {
+    let far = model::TwoHosts { end: "netns:none".into(), ..model::TwoHosts::default() };
+    let between = Load { far: Some(far), ..load("burst") };
+    match feed().support(&Arm::with([Switch::Pin, Switch::Rps]), &between) {
+        Support::Unsupported { needs, .. } => assert!(needs.contains("tune prove"), "{needs}"),
+        other => panic!("{other:?}"),
+    }
+    let many = Load { rate_pps: 10_000_000, ..between };
+    let refused = feed().open(&many).err().expect("refused").to_string();
+    assert!(refused.contains("at most 1000000") && refused.contains("--rate"), "{refused}");
 }

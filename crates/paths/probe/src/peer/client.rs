@@ -125,7 +125,7 @@ impl Far {
     /// True if the far end runs on this machine.
     pub fn is_here(&self) -> bool {
         let theirs = self.host.as_ref().and_then(|host| host.boot_id.as_deref());
-        theirs.is_some() && theirs == super::boot_id().as_deref()
+        theirs.is_some() && theirs == lab::boot_id().as_deref()
     }
 
     pub fn address(&self) -> SocketAddr {

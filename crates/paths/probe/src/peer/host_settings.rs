@@ -74,7 +74,7 @@ impl Host {
         Host {
             idle: IdleRequest::open().map_err(|e| chain(&e)),
             drivers: net::links().unwrap_or_default().into_iter().filter_map(driver).collect(),
-            boot_id: super::boot_id(),
+            boot_id: lab::boot_id(),
         }
     }
 

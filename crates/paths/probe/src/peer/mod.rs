@@ -16,9 +16,3 @@ mod server;
 pub use client::{Far, FarReady, FarReport};
 pub use protocol::{DEFAULT_PORT, DEFAULT_PORTS, PeerError, Settings};
 pub use server::{Limits, PeerOptions, serve};
-
-/// Identifies the running kernel; `None` if it cannot be read.
-fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned())
-}

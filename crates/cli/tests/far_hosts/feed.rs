@@ -1,0 +1,89 @@
+//! `prove feed` whose exchange is at a far end.
+
+use super::*;
+
+const ARMS: [&str; 5] = ["--load", "paced", "--arms", "quiet+spin+pin,quiet+bypass", "--json"];
+
+fn prove_feed(spaces: &Spaces, args: &[&str]) -> Command {
+    spaces.near(&[&["prove", "feed", "--far", &format!("netns:{}", spaces.far)], args].concat())
+}
+
+/// Asserts that each quote of an arm is in its books.
+fn assert_balanced(document: &Value, name: &str) {
+    let arm = arm(document, name);
+    assert_eq!(arm["failures"].as_array().map(Vec::len), Some(0), "{arm:#}");
+    let counters = arm["counters"].as_object().expect("counters");
+    let count = |name: &str| counters[name].as_u64().expect("a count");
+    let accounted = count("received_count") + count("dropped_by_socket_count");
+    assert!(count("sent_count") > 0 && count("sent_count") == accounted, "{arm:#}");
+    assert_eq!(count("missing_count") + count("stray_count"), 0, "{arm:#}");
+    let calibrated = arm["mode"]["match→app"].as_str().expect("a mode");
+    assert!(calibrated.contains("too low by at most"), "both ends read one clock: {calibrated}");
+}
+
+#[test]
+fn feed_of_a_far_exchange_is_received_in_full_on_the_named_interface() {
+    let spaces = Spaces::with_queues(2);
+    let before = near_packets(&spaces);
+    let cpu = sys::affinity::allowed_cpus().expect("CPUs")[0].to_string();
+    let named = ["-i", "va", "--app-cpu", &cpu];
+    let document = json(prove_feed(&spaces, &[&ARMS[..], &SHORT, &named].concat()));
+    let after = near_packets(&spaces);
+    for name in ["baseline", "quiet+spin+pin", "quiet+bypass"] {
+        assert_balanced(&document, name);
+    }
+    assert_eq!(arm(&document, "quiet+spin+pin")["mode"]["near CPU"], format!("[{cpu}]"));
+    // A calibration of 1,000 quotes, and the trials.
+    assert!(after[0] - before[0] > 1_000, "{before:?} {after:?}");
+    assert!(after[1] - before[1] < 100, "{before:?} {after:?}");
+    assert!(document["machine"]["nic"].as_str().is_some_and(|nic| nic.starts_with("va (")));
+    assert!(document["machine"]["far"]["nic"].as_str().is_some_and(|nic| nic.starts_with("vb (")));
+    assert_far_end_gone(&spaces, &[]);
+    let near = spaces.near_link();
+    assert!(!near.contains("xdp"), "{near}");
+}
+
+#[test]
+fn nothing_of_a_far_exchange_is_left_when_the_near_end_is_killed() {
+    let spaces = Spaces::new();
+    let data = Data::new();
+    let dir = data.path().to_str().expect("a plain path");
+    let mut near =
+        Running::start(prove_feed(&spaces, &[&ENDLESS[..], &["--data-dir", dir]].concat()));
+    let is_exchange = |pid: u32| command_line(pid).starts_with("wirepath feed exchange");
+    let runs = || near.has_ended() || data.trial_count() >= 2;
+    assert!(until(LONG, runs) && !near.has_ended(), "{}", near.stderr());
+    assert!(far_pids(&spaces).into_iter().any(is_exchange), "the check itself must see it");
+    near.end_by("KILL", LONG);
+    assert_far_end_gone(&spaces, &[]);
+}
+
+#[test]
+fn exchange_on_a_host_by_ssh_is_received_in_full_and_leaves_nothing() {
+    let Some(sshd) = Sshd::start("BIN:/usr/bin:/bin") else { return };
+    let far = sshd.far("user", "known");
+    let far: Vec<&str> = far.iter().map(String::as_str).collect();
+    let args = ["--load", "paced", "--arms", "quiet+spin+pin", "--json"];
+    let document = json(sshd.spaces.near(&[&["prove", "feed"], &far[..], &args, &SHORT].concat()));
+    for name in ["baseline", "quiet+spin+pin"] {
+        assert_balanced(&document, name);
+    }
+    assert_eq!(document["load"]["far"], format!("ssh:root@{FAR_IP}"));
+    sshd.assert_nothing_left();
+}
+
+#[test]
+fn feed_that_does_not_arrive_is_explained() {
+    let spaces = Spaces::new();
+    if !is_installed("nft") {
+        return;
+    }
+    let rule =
+        "table ip t { chain c { type filter hook input priority 0; ip daddr 239.0.0.0/8 drop; }; }";
+    succeed(enter(&spaces.near, &["nft", rule]));
+    let said = fail(prove_feed(&spaces, &[&["--arms", "quiet"][..], &SHORT].concat()), 1);
+    assert!(said.contains("239.255.100.100:10000") && said.contains("va"), "{said}");
+    let said = fail(spaces.near(&["prove", "feed", "--far", &format!("peer:{FAR_IP}")]), 1);
+    assert!(said.contains("use --far netns:NAME"), "{said}");
+    assert_far_end_gone(&spaces, &[]);
+}

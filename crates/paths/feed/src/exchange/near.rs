@@ -1,0 +1,134 @@
+//! The near end's view of an exchange at a far end.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use lab::far::FarPrograms;
+use lab::{FarEnd, FarOptions};
+use model::{Machine, PathError};
+
+use super::{Publication, Reply, Request};
+use crate::publisher::Sent;
+use crate::script::{Quotes, Script};
+
+/// Time that an answer may take beyond that of the quotes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Largest CPU time that is believed, so that sums do not overflow.
+const CPU_NS_MAX: u64 = 1 << 53;
+/// Longest text of the far end that is shown, characters.
+const TEXT_LEN_MAX: usize = 200;
+
+/// An exchange at a far end, started for one run. It ends when this is dropped or this process ends.
+#[derive(Debug)]
+pub(crate) struct FarExchange {
+    lines: FarPrograms,
+    machine: Machine,
+    /// It reads the same clock as this end.
+    pub(crate) is_here: bool,
+    pub(crate) cpu: Option<usize>,
+}
+
+impl FarExchange {
+    /// Starts it.
+    ///
+    /// - `cpu`: its CPU; `None` for the first that it may use.
+    pub(crate) fn start(
+        end: &FarEnd,
+        options: &FarOptions<'_>,
+        cpu: Option<usize>,
+    ) -> Result<Self, PathError> {
+        let mut lines = FarPrograms::start_exchange(end, options).map_err(PathError::part)?;
+        match reply(&mut lines, PATIENCE)? {
+            Reply::Opened { boot_id, machine } => {
+                let is_here = boot_id.is_some() && boot_id == lab::boot_id();
+                Ok(FarExchange { lines, machine: plain(*machine), is_here, cpu })
+            }
+            other => Err(unexpected(&lines, &other)),
+        }
+    }
+
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.lines.address()
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Has the quotes sent to `group`. Returns the send times, and the CPU time of its process.
+    ///
+    /// - `script`: that of `quotes`.
+    pub(crate) fn publish(
+        &mut self,
+        quotes: &Quotes,
+        script: &mut Script,
+        group: SocketAddrV4,
+    ) -> Result<(Sent, u64), PathError> {
+        let from = self.address();
+        let publication = Publication { quotes: quotes.clone(), from, group, cpu: self.cpu };
+        let request = serde_json::to_string(&Request::Publish(publication));
+        self.lines.send(&request.map_err(PathError::part)?);
+        let last_ns = script.len().checked_sub(1).map_or(0, |last| script.due_ns(last));
+        let limit = Duration::from_nanos(last_ns) + PATIENCE;
+        let until = Instant::now() + limit;
+        let mut lags_ns = Vec::with_capacity(script.len());
+        loop {
+            match reply(&mut self.lines, until.saturating_duration_since(Instant::now()))? {
+                Reply::Lags(piece) if lags_ns.len() + piece.len() <= script.len() => {
+                    lags_ns.extend(piece);
+                }
+                Reply::Sent { begin_ns, is_undisturbed, cpu_ns } if is_time(begin_ns) => {
+                    script.stamp(begin_ns);
+                    let due_ns = |n: usize| begin_ns + script.due_ns(n);
+                    let at_ns = |(n, lag_ns): (usize, &u64)| due_ns(n).saturating_add(*lag_ns);
+                    let at_ns = lags_ns.iter().enumerate().map(at_ns).collect();
+                    return Ok((Sent { begin_ns, at_ns, is_undisturbed }, cpu_ns.min(CPU_NS_MAX)));
+                }
+                other => return Err(unexpected(&self.lines, &other)),
+            }
+        }
+    }
+}
+
+/// A time of this century, whose sums with due times do not overflow.
+fn is_time(ns: u64) -> bool {
+    ns < 4_102_444_800_000_000_000
+}
+
+/// Its next answer. Errors: it reports a failure, has ended, or takes too long.
+fn reply(lines: &mut FarPrograms, within: Duration) -> Result<Reply, PathError> {
+    let line = match lines.line(within).map_err(PathError::part)? {
+        Some(line) => line,
+        None => return Err(PathError::part(lines.silent(within))),
+    };
+    match serde_json::from_slice(&line) {
+        Ok(Reply::Failed { why }) => Err(PathError::at("exchange", printable(&why))),
+        Ok(reply) => Ok(reply),
+        Err(_) => Err(PathError::part(lines.garbled(&line))),
+    }
+}
+
+fn unexpected(lines: &FarPrograms, reply: &Reply) -> PathError {
+    PathError::part(lines.garbled(format!("{reply:?}").as_bytes()))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(TEXT_LEN_MAX).collect()
+}
+
+/// A machine whose texts are short and printable: the far end may send any.
+fn plain(machine: Machine) -> Machine {
+    let Machine { id, kernel, cpu, nic, hypervisor, governor, .. } = &machine;
+    let optional = |text: &Option<String>| text.as_deref().map(printable);
+    Machine {
+        id: printable(id),
+        kernel: printable(kernel),
+        cpu: printable(cpu),
+        nic: printable(nic),
+        hypervisor: optional(hypervisor),
+        governor: optional(governor),
+        notes: Default::default(),
+        far: None,
+        ..machine
+    }
+}
