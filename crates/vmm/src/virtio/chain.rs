@@ -3,6 +3,7 @@
 //! Source: virtio 1.2, sections 2.7.5, 2.7.7, 2.8.6 and 2.8.7.
 
 use super::fault::Fault;
+use super::queue::Taken;
 use crate::bus::GuestMemory;
 
 /// Bytes of a descriptor.
@@ -182,6 +183,11 @@ impl Chain {
         }
         self.segments.push(Segment { at: descriptor.at()?, len_bytes: descriptor.len_bytes });
         Ok(())
+    }
+
+    /// Its name in the queue.
+    pub(super) fn taken(&self) -> Taken {
+        Taken { head: self.head, slot_count: self.slot_count }
     }
 
     /// Bytes of all buffers.

@@ -1,7 +1,7 @@
 //! The device's side of a packed queue: one ring, in which the device writes its answer over the descriptors.
 //!
-//! Chains are answered in their order and at once, so one position serves for the next available and the next
-//! used descriptor.
+//! Chains may be returned in another order than they came: the id tells the driver which one it is, and the next
+//! used position advances by as many slots as that chain took.
 //!
 //! Source: virtio 1.2, section 2.8.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
-use super::queue::{Layout, needs_event, part};
+use super::queue::{Layout, Taken, needs_event, part};
 use crate::bus::GuestMemory;
 
 const DEVICE_WRITES: u16 = 2;
@@ -73,7 +73,8 @@ pub(super) struct PackedQueue {
     /// Event suppression of the driver, and of the device.
     driver: u32,
     device: u32,
-    next: Position,
+    next_available: Position,
+    next_used: Position,
     /// Slots returned since an interrupt was last considered; no more than a ring is counted.
     returned: u16,
     /// Word of the device's event suppression.
@@ -92,7 +93,8 @@ impl PackedQueue {
             ring: part(descriptors, 16 * u64::from(size))?,
             driver: part(driver, 4)?,
             device: part(device, 4)?,
-            next: Position { slot: 0, wrap: true },
+            next_available: Position { slot: 0, wrap: true },
+            next_used: Position { slot: 0, wrap: true },
             returned: 0,
             wish: 0,
         })
@@ -105,7 +107,7 @@ impl PackedQueue {
 
     /// Descriptors that the driver has made available.
     pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
-        let mut position = self.next;
+        let mut position = self.next_available;
         for count in 0..self.rules.size {
             if !position.is_available(self.flags(memory, position.slot)?) {
                 return Ok(count);
@@ -116,31 +118,37 @@ impl PackedQueue {
     }
 
     fn is_available(&self, memory: &impl GuestMemory) -> Result<bool, Fault> {
-        Ok(self.next.is_available(self.flags(memory, self.next.slot)?))
+        let next = self.next_available;
+        Ok(next.is_available(self.flags(memory, next.slot)?))
     }
 
     pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
         if !self.is_available(memory)? {
             return Ok(false);
         }
-        chain.read_packed(memory, self.ring, self.next.slot, self.rules)?;
+        chain.read_packed(memory, self.ring, self.next_available.slot, self.rules)?;
         Ok(true)
+    }
+
+    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+        self.next_available = self.next_available.advanced(chain.slot_count, self.rules.size);
+        chain.taken()
     }
 
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        chain: &Chain,
+        taken: Taken,
         written_bytes: u32,
     ) -> Result<(), Fault> {
-        let at = self.ring + 16 * u32::from(self.next.slot);
+        let at = self.ring + 16 * u32::from(self.next_used.slot);
         memory.store_u32(at + 8, written_bytes)?;
         let writes = if self.rules.device_writes { DEVICE_WRITES } else { 0 };
-        let flags = self.next.used() | writes;
+        let flags = self.next_used.used() | writes;
         // Release: length and buffers are visible before the flags.
-        memory.store_u32(at + 12, u32::from(flags) << 16 | u32::from(chain.head))?;
-        self.next = self.next.advanced(chain.slot_count, self.rules.size);
-        self.returned = self.returned.saturating_add(chain.slot_count).min(self.rules.size);
+        memory.store_u32(at + 12, u32::from(flags) << 16 | u32::from(taken.head))?;
+        self.next_used = self.next_used.advanced(taken.slot_count, self.rules.size);
+        self.returned = self.returned.saturating_add(taken.slot_count).min(self.rules.size);
         Ok(())
     }
 
@@ -155,7 +163,9 @@ impl PackedQueue {
         let (word, flags) = (wish as u16, (wish >> 16) as u16 & 3);
         Ok(match flags {
             DISABLE => false,
-            AT_POSITION if self.event_idx => has_passed(word, self.next, returned, self.rules.size),
+            AT_POSITION if self.event_idx => {
+                has_passed(word, self.next_used, returned, self.rules.size)
+            }
             _ => true,
         })
     }
@@ -179,7 +189,7 @@ impl PackedQueue {
         memory: &impl GuestMemory,
     ) -> Result<bool, Fault> {
         match self.event_idx {
-            true => self.wish(memory, AT_POSITION, self.next.word())?,
+            true => self.wish(memory, AT_POSITION, self.next_available.word())?,
             false => self.wish(memory, ENABLE, 0)?,
         }
         // The wish must be visible before the ring is read.

@@ -37,6 +37,25 @@ pub(super) fn part(at: u64, len_bytes: u64) -> Result<u32, Fault> {
     end.map(|_| at as u32).ok_or(Fault::Address(at))
 }
 
+/// A chain that the device has taken and not returned yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Number of its first descriptor, or its id in a packed queue.
+    pub(super) head: u16,
+    /// Slots that it takes in a packed queue.
+    pub(super) slot_count: u16,
+}
+
+/// Evaluates an expression with the queue of either kind.
+macro_rules! either {
+    ($self:expr, $queue:ident => $done:expr) => {
+        match $self {
+            Queue::Split($queue) => $done,
+            Queue::Packed($queue) => $done,
+        }
+    };
+}
+
 /// A queue that is ready.
 #[derive(Debug)]
 pub(super) enum Queue {
@@ -66,47 +85,37 @@ impl Queue {
 
     /// Chains that the driver has made available.
     pub(super) fn available_count(&self, memory: &impl GuestMemory) -> Result<u16, Fault> {
-        match self {
-            Queue::Split(queue) => queue.available_count(memory),
-            Queue::Packed(queue) => queue.available_count(memory),
-        }
+        either!(self, queue => queue.available_count(memory))
     }
 
     /// Reads the next available chain, which stays available; false if there is none.
     pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
-        match self {
-            Queue::Split(queue) => queue.peek(memory, chain),
-            Queue::Packed(queue) => queue.peek(memory, chain),
-        }
+        either!(self, queue => queue.peek(memory, chain))
     }
 
-    /// Returns the chain that was read last, with `written_bytes` written by the device.
+    /// Takes the chain that [`Self::peek`] read last. Each is returned by [`Self::put_used`], in any order.
+    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+        either!(self, queue => queue.take(chain))
+    }
+
+    /// Returns a chain, with `written_bytes` written by the device.
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        chain: &Chain,
+        taken: Taken,
         written_bytes: u32,
     ) -> Result<(), Fault> {
-        match self {
-            Queue::Split(queue) => queue.put_used(memory, chain, written_bytes),
-            Queue::Packed(queue) => queue.put_used(memory, chain, written_bytes),
-        }
+        either!(self, queue => queue.put_used(memory, taken, written_bytes))
     }
 
     /// True if the driver wants an interrupt for what was returned since the last call.
     pub(super) fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
-        match self {
-            Queue::Split(queue) => queue.wants_interrupt(memory),
-            Queue::Packed(queue) => queue.wants_interrupt(memory),
-        }
+        either!(self, queue => queue.wants_interrupt(memory))
     }
 
     /// Asks the driver not to notify: the device looks by itself.
     pub(super) fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Fault> {
-        match self {
-            Queue::Split(queue) => queue.disable_notifications(memory),
-            Queue::Packed(queue) => queue.disable_notifications(memory),
-        }
+        either!(self, queue => queue.disable_notifications(memory))
     }
 
     /// Asks the driver to notify. Returns true if a chain is available already, whose notification may
@@ -115,10 +124,7 @@ impl Queue {
         &mut self,
         memory: &impl GuestMemory,
     ) -> Result<bool, Fault> {
-        match self {
-            Queue::Split(queue) => queue.enable_notifications(memory),
-            Queue::Packed(queue) => queue.enable_notifications(memory),
-        }
+        either!(self, queue => queue.enable_notifications(memory))
     }
 }
 

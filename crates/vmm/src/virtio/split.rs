@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
 use super::fault::Fault;
-use super::queue::{Layout, needs_event, part};
+use super::queue::{Layout, Taken, needs_event, part};
 use crate::bus::GuestMemory;
 
 /// Flag of the available ring: the driver wants no interrupt.
@@ -73,19 +73,23 @@ impl SplitQueue {
         Ok(true)
     }
 
-    /// Returns the chain that was read last, with `written_bytes` written by the device.
+    pub(super) fn take(&mut self, chain: &Chain) -> Taken {
+        self.next_available = self.next_available.wrapping_add(1);
+        chain.taken()
+    }
+
+    /// Returns a chain, with `written_bytes` written by the device.
     pub(super) fn put_used(
         &mut self,
         memory: &impl GuestMemory,
-        chain: &Chain,
+        taken: Taken,
         written_bytes: u32,
     ) -> Result<(), Fault> {
         let slot = u32::from(self.next_used % self.rules.size);
         let mut element = [0; 8];
-        element[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
+        element[..4].copy_from_slice(&u32::from(taken.head).to_le_bytes());
         element[4..].copy_from_slice(&written_bytes.to_le_bytes());
         memory.write(self.device + 4 + 8 * slot, &element)?;
-        self.next_available = self.next_available.wrapping_add(1);
         self.next_used = self.next_used.wrapping_add(1);
         self.store_used(memory)
     }

@@ -59,7 +59,8 @@ impl Sending<'_> {
             } else {
                 pass.dropped_count += 1;
             }
-            self.queue.put_used(bus.memory, self.chain, 0)?;
+            let taken = self.queue.take(self.chain);
+            self.queue.put_used(bus.memory, taken, 0)?;
         }
         Ok(())
     }
@@ -177,7 +178,8 @@ impl VirtioNet {
         self.frame.extend_from_slice(&RX_HEADER);
         self.frame.extend_from_slice(frame);
         chain.scatter(memory, &self.frame)?;
-        queue.put_used(memory, chain, len_bytes as u32)?;
+        let taken = queue.take(chain);
+        queue.put_used(memory, taken, len_bytes as u32)?;
         self.counters.rx_frame_count += 1;
         self.counters.rx_bytes = self.counters.rx_bytes.saturating_add(frame.len() as u64);
         if queue.wants_interrupt(memory)? {
