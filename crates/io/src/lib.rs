@@ -28,5 +28,7 @@ pub use group_xdp::{GroupPort, XdpGroups};
 pub use packet::PacketEngine;
 pub use udp::{EpollEngine, UdpEngine, UringEngine};
 pub use xdp::XdpEngine;
+#[cfg(target_arch = "x86_64")]
+pub use xdp_frames::{GuestFrames, open_guest_frames};
 pub use xdp_frames::{XDP_FRAME_BYTES_MAX, XdpFrameRx, XdpFrameTx, open_xdp_frames};
 pub use xdp_queues::XdpQueues;

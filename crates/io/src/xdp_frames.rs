@@ -73,24 +73,8 @@ pub fn open_xdp_frames(
     let frames = Frames::allocate(FRAME_BYTES, 2 * FRAMES_EACH_WAY, 1)
         .map_err(system("allocating the UMEM"))?
         .swap_remove(0);
-    let bind = Bind {
-        ifindex,
-        ifname: ifname.to_owned(),
-        queue: 0,
-        queues: 1,
-        copying: Copying::PreferZeroCopy,
-        need_wakeup: true,
-        multi_buffer: false,
-        ring_entries: RING_ENTRIES,
-        fill_target: FRAMES_EACH_WAY,
-        tx_budget: RING_ENTRIES,
-    };
-    let mut filter = SocketFilter::for_tunnel(&TunnelFilterSpec {
-        frames: TunnelFrames::All,
-        queues: 1,
-        frags: false,
-    })?;
-    let mut socket = Socket::open(frames, bind, None)?;
+    let mut filter = all_frames()?;
+    let mut socket = Socket::open(frames, bind(ifindex, ifname, Copying::PreferZeroCopy), None)?;
     // Frames before traffic: an arrival that finds the fill ring empty is lost.
     socket.rx_post();
     filter.insert_socket(0, socket.as_fd())?;
@@ -99,6 +83,56 @@ pub fn open_xdp_frames(
     let queue = Arc::new(Queue { _filter: filter, socket: Mutex::new(socket) });
     let tx = XdpFrameTx { queue: queue.clone(), posted: false, kick_count: 0, refused_count: 0 };
     Ok((tx, XdpFrameRx { queue, fd }))
+}
+
+/// Queue 0 of an interface.
+fn bind(ifindex: u32, ifname: &str, copying: Copying) -> Bind {
+    Bind {
+        ifindex,
+        ifname: ifname.to_owned(),
+        queue: 0,
+        queues: 1,
+        copying,
+        need_wakeup: true,
+        multi_buffer: false,
+        ring_entries: RING_ENTRIES,
+        fill_target: FRAMES_EACH_WAY,
+        tx_budget: RING_ENTRIES,
+    }
+}
+
+fn all_frames() -> Result<SocketFilter, IoError> {
+    let spec = TunnelFilterSpec { frames: TunnelFrames::All, queues: 1, frags: false };
+    Ok(SocketFilter::for_tunnel(&spec)?)
+}
+
+/// Rings whose UMEM is the memory of a virtual machine.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug)]
+pub struct GuestFrames {
+    // Dropped first, as in `Queue`.
+    _filter: SocketFilter,
+    pub socket: sys::xsk::GuestSocket,
+}
+
+/// As [`open_xdp_frames`], with all of `ram` as UMEM and in copy mode. Also returns a duplicate of the socket's
+/// descriptor, to wait for arrivals.
+#[cfg(target_arch = "x86_64")]
+pub fn open_guest_frames(
+    ifindex: u32,
+    ifname: &str,
+    ram: &sys::kvm::GuestRam,
+) -> Result<(GuestFrames, OwnedFd), IoError> {
+    let mut filter = all_frames()?;
+    let bind = bind(ifindex, ifname, Copying::Copy);
+    let socket = sys::xsk::GuestSocket::open(ram.clone(), &bind)?;
+    filter.insert_socket(0, socket.as_fd())?;
+    filter.attach(ifindex, XdpMode::Native)?;
+    let fd = socket.as_fd().try_clone_to_owned().map_err(|source| {
+        let ifname = ifname.to_owned();
+        IoError::System { what: "duplicating a descriptor", ifname, source }
+    })?;
+    Ok((GuestFrames { _filter: filter, socket }, fd))
 }
 
 impl XdpFrameTx {

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use sys::clock::monotonic_ns;
 
+use crate::bus::InPlace;
 use crate::lance::{Sent, Wire};
 
 /// Transmit half of a back end.
@@ -28,6 +29,11 @@ pub trait Sender: Send {
     /// Frames that were taken and that the kernel then refused.
     fn refused_count(&self) -> u64 {
         0
+    }
+
+    /// The side that has guest memory; `None` if frames are copied.
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        None
     }
 }
 
@@ -64,6 +70,10 @@ impl Wire for SenderWire<'_> {
         let sent = self.sender.send(frame);
         self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
         sent
+    }
+
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        self.sender.in_place()
     }
 }
 

@@ -79,15 +79,54 @@ pub enum Sent {
     Busy,
 }
 
+/// Answer of a back end that is offered a part of guest memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    /// The back end has it until it returns it.
+    Taken,
+    /// No room just now.
+    Busy,
+    /// No guest memory, or a length that no wire carries.
+    Refused,
+}
+
+/// A back end that has guest memory itself, so that frames are not copied. All addresses are those of a frame's
+/// first byte.
+pub trait InPlace {
+    /// Posts a frame to send.
+    fn post_send(&mut self, at: u32, len_bytes: u32) -> Posted;
+
+    /// Takes a frame that was sent.
+    fn take_sent(&mut self) -> Option<u32>;
+
+    /// Posts a place to receive a frame into, with room for 1,514 bytes.
+    fn post_receive(&mut self, at: u32) -> Posted;
+
+    /// Takes a received frame: address and length.
+    fn take_received(&mut self) -> Option<(u32, u32)>;
+
+    /// Withdraws all places to receive into, and forgets what arrived.
+    fn cancel(&mut self);
+}
+
 /// The network side.
 pub trait Wire {
     /// Sends one frame, from the destination address to the last byte before the check sequence.
     fn send(&mut self, frame: &[u8]) -> Sent;
+
+    /// The side that has guest memory; `None` if frames are copied.
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        None
+    }
 }
 
 impl<W: Wire + ?Sized> Wire for &mut W {
     fn send(&mut self, frame: &[u8]) -> Sent {
         (**self).send(frame)
+    }
+
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        (**self).in_place()
     }
 }
 

@@ -254,6 +254,9 @@ impl Snapshot {
                 rx_filtered_count: nic.rx_filtered_count.saturating_sub(then.rx_filtered_count),
                 rx_torn_count: nic.rx_torn_count.saturating_sub(then.rx_torn_count),
                 rx_malformed_count: nic.rx_malformed_count.saturating_sub(then.rx_malformed_count),
+                in_place_frame_count: nic
+                    .in_place_frame_count
+                    .saturating_sub(then.in_place_frame_count),
                 bus_error_count: nic.bus_error_count.saturating_sub(then.bus_error_count),
             },
             vcpu: self.vcpu.since(&earlier.vcpu),

@@ -170,6 +170,11 @@ impl Device {
         let sent_count = self.nic.counters().tx_frame_count - sent_before;
         if sent_count > 0 {
             self.sender.flush();
+        }
+        if let Some(place) = self.sender.in_place() {
+            self.nic.exchange(&self.ram, place);
+        }
+        if sent_count > 0 {
             if self.nic.masks_tx_interrupt() {
                 self.work.masked_frame_count += sent_count;
             }
@@ -307,6 +312,13 @@ impl Device {
     /// Before polling ends: asks the guest for demands. Returns true if frames wait already.
     pub(super) fn rearm(&mut self) -> Result<bool, KvmError> {
         self.with(|nic, bus| nic.rearm(bus.memory))
+    }
+
+    /// Exchanges frames with a back end that has guest memory. Returns true if one arrived.
+    pub(super) fn exchange(&mut self) -> Result<bool, KvmError> {
+        let before = self.nic.counters().rx_frame_count;
+        self.with(|_, _| ())?;
+        Ok(self.nic.counters().rx_frame_count > before)
     }
 
     /// A frame from the network; what waits to be sent goes with it.

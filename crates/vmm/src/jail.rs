@@ -10,7 +10,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use host::kvm::Confinement;
+use host::kvm::{Confinement, GuestRam};
 use serde::{Deserialize, Serialize};
 use sys::jail::{Forked, Inside};
 use sys::poll;
@@ -43,14 +43,15 @@ pub struct Jailed {
     process: Forked,
 }
 
-/// Starts a guest in a process of its own, in which `open` opens the back end.
+/// Starts a guest in a process of its own, in which `open` opens the back end; it gets the guest's
+/// memory, for a back end that shares it.
 ///
 /// The process has the calling thread's network namespace and CPU affinity. Before the guest's first instruction
 /// it gives up all files, privileges and other descriptors, and a filter ends it at any system call but those
 /// of a monitor.
 pub fn start_jailed(
     spec: &Spec<'_>,
-    open: impl FnOnce() -> Result<Halves, Box<dyn Error>>,
+    open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
 ) -> Result<Jailed, MonitorError> {
     let process =
         Forked::start(|inside| live(inside, spec, open)).map_err(MonitorError::Process)?;
@@ -145,7 +146,11 @@ fn failure(what: &str, process: Forked) -> MonitorError {
 }
 
 /// Life of the process.
-fn live(inside: &Inside, spec: &Spec<'_>, open: impl FnOnce() -> Result<Halves, Box<dyn Error>>) {
+fn live(
+    inside: &Inside,
+    spec: &Spec<'_>,
+    open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
+) {
     let Ok(socket) = inside.socket().try_clone_to_owned() else { return };
     // A socket of the library would need calls that send to addresses.
     let mut socket = File::from(socket);
@@ -170,10 +175,9 @@ fn live(inside: &Inside, spec: &Spec<'_>, open: impl FnOnce() -> Result<Halves, 
 fn begin(
     inside: &Inside,
     spec: &Spec<'_>,
-    open: impl FnOnce() -> Result<Halves, Box<dyn Error>>,
+    open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
 ) -> Result<Running, Box<dyn Error>> {
-    let (sender, receiver) = open()?;
-    let prepared = Prepared::new(spec, sender, receiver)?;
+    let prepared = Prepared::new::<Box<dyn Error>>(spec, open)?;
     let confinement = Confinement::of_monitor_process()?;
     inside.shut_off()?;
     confinement.enter()?;

@@ -22,6 +22,8 @@ mod device;
 #[cfg(target_arch = "x86_64")]
 mod elf;
 #[cfg(target_arch = "x86_64")]
+mod guest_umem;
+#[cfg(target_arch = "x86_64")]
 mod jail;
 pub mod lance;
 #[cfg(target_arch = "x86_64")]
@@ -62,6 +64,8 @@ pub use cost::exit_cost_ns;
 pub use counters::{Exits, Snapshot, Work};
 #[cfg(target_arch = "x86_64")]
 pub use elf::ImageError;
+#[cfg(target_arch = "x86_64")]
+pub use guest_umem::{GuestUmem, GuestUmemWait, guest_umem_backend};
 #[cfg(target_arch = "x86_64")]
 pub use jail::{Halves, Jailed, start_jailed};
 #[cfg(target_arch = "x86_64")]

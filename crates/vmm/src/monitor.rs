@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::kvm::{self, Confinement, Event, KvmError, Machine, OutsideRam, Vcpu, VcpuStatistics};
+use host::kvm::{
+    self, Confinement, Event, GuestRam, KvmError, Machine, OutsideRam, Vcpu, VcpuStatistics,
+};
 use serde::{Deserialize, Serialize};
 use sys::clock::ThreadClock;
 use wire::nettest::{self, boot as boot_page};
@@ -16,6 +18,7 @@ use super::condition::Condition;
 use super::counters::Snapshot;
 use super::device::{Device, IrqLine};
 use super::elf::{self, ImageError};
+use super::jail::Halves;
 use super::nic::{Nic, VIRTIO_AT};
 use super::processor::{Descriptors, Processor};
 use super::switches::Switches;
@@ -257,13 +260,22 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(
+    /// Makes the machine, then its back end by `open`, which gets guest memory.
+    pub(super) fn new<E: From<MonitorError>>(
         spec: &Spec<'_>,
-        sender: Box<dyn Sender>,
-        receiver: Box<dyn Receiver>,
+        open: impl FnOnce(&GuestRam) -> Result<Halves, E>,
+    ) -> Result<Self, E> {
+        let machine = Machine::new(spec.ram_bytes).map_err(MonitorError::from)?;
+        let halves = open(machine.ram())?;
+        Ok(Self::with(spec, Arc::new(machine), halves)?)
+    }
+
+    fn with(
+        spec: &Spec<'_>,
+        machine: Arc<Machine>,
+        (sender, receiver): Halves,
     ) -> Result<Self, MonitorError> {
         kvm::allow_kicks()?;
-        let machine = Arc::new(Machine::new(spec.ram_bytes)?);
         let ram = machine.ram();
         boot::write_tables(ram)?;
         let entry = elf::load(ram, spec.image, boot::IMAGE_FLOOR)?;
@@ -342,7 +354,7 @@ pub fn start(
     sender: Box<dyn Sender>,
     receiver: Box<dyn Receiver>,
 ) -> Result<Running, MonitorError> {
-    Prepared::new(spec, sender, receiver)?.start()
+    Prepared::new::<MonitorError>(spec, |_| Ok((sender, receiver)))?.start()
 }
 
 fn enter(confinement: &Confinement) -> Result<(), MonitorError> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bus::{Bus, GuestMemory, Received, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, Received, Wire};
 use crate::lance::{self, Counters, Lance, Port, Width, csr0};
 use crate::virtio::{self, Options, TX, VirtioNet, register};
 
@@ -202,6 +202,13 @@ impl Nic {
         match self {
             Nic::Lance(lance) => lance.receive(memory, frame),
             Nic::Virtio(card) => card.receive(memory, frame),
+        }
+    }
+
+    /// Exchanges frames that stay in guest memory. A Lance has none.
+    pub(super) fn exchange(&mut self, memory: &impl GuestMemory, place: &mut dyn InPlace) {
+        if let Nic::Virtio(card) = self {
+            card.exchange(memory, place);
         }
     }
 

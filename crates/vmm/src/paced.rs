@@ -3,6 +3,7 @@
 use sys::clock::monotonic_ns;
 
 use super::backend::Sender;
+use crate::bus::{InPlace, Posted};
 use crate::lance::Sent;
 
 /// Maximum backlog of the link, nanoseconds: the queue in front of it. Longer than a tick, so that the
@@ -27,16 +28,25 @@ impl PacedSender {
     }
 
     fn send_at(&mut self, now_ns: u64, frame: &[u8]) -> Sent {
-        if self.free_at_ns > now_ns + QUEUE_NS {
+        if self.is_full(now_ns) {
             return Sent::Busy;
         }
         let sent = self.behind.send(frame);
         if sent == Sent::Taken {
-            let bits = (frame.len() as u64 + EXTRA_BYTES) * 8;
-            let time_ns = bits * 1_000_000_000 / self.bits_per_second;
-            self.free_at_ns = self.free_at_ns.max(now_ns) + time_ns;
+            self.occupy(now_ns, frame.len() as u64);
         }
         sent
+    }
+
+    fn is_full(&self, now_ns: u64) -> bool {
+        self.free_at_ns > now_ns + QUEUE_NS
+    }
+
+    /// Adds a frame's time on the link.
+    fn occupy(&mut self, now_ns: u64, frame_bytes: u64) {
+        let bits = (frame_bytes + EXTRA_BYTES) * 8;
+        let time_ns = bits * 1_000_000_000 / self.bits_per_second;
+        self.free_at_ns = self.free_at_ns.max(now_ns) + time_ns;
     }
 }
 
@@ -59,6 +69,44 @@ impl Sender for PacedSender {
 
     fn refused_count(&self) -> u64 {
         self.behind.refused_count()
+    }
+
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        self.behind.in_place().is_some().then_some(self as &mut dyn InPlace)
+    }
+}
+
+/// Of a back end behind the link that has guest memory; [`Sender::in_place`] returns `None` for others.
+impl InPlace for PacedSender {
+    fn post_send(&mut self, at: u32, len_bytes: u32) -> Posted {
+        let now_ns = monotonic_ns();
+        if self.is_full(now_ns) {
+            return Posted::Busy;
+        }
+        let place = self.behind.in_place();
+        let posted = place.map_or(Posted::Refused, |place| place.post_send(at, len_bytes));
+        if posted == Posted::Taken {
+            self.occupy(now_ns, len_bytes.into());
+        }
+        posted
+    }
+
+    fn take_sent(&mut self) -> Option<u32> {
+        self.behind.in_place()?.take_sent()
+    }
+
+    fn post_receive(&mut self, at: u32) -> Posted {
+        self.behind.in_place().map_or(Posted::Refused, |place| place.post_receive(at))
+    }
+
+    fn take_received(&mut self) -> Option<(u32, u32)> {
+        self.behind.in_place()?.take_received()
+    }
+
+    fn cancel(&mut self) {
+        if let Some(place) = self.behind.in_place() {
+            place.cancel();
+        }
     }
 }
 

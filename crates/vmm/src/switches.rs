@@ -26,6 +26,9 @@ pub struct Switches {
     /// The rings of that back end are AF_XDP's. The opener of the back end chooses the rings; the
     /// monitor treats both alike.
     pub xdp_ring: bool,
+    /// The UMEM of those rings is guest memory: frames stay where the guest has them. The opener of the back end
+    /// chooses it; for a virtio card only.
+    pub guest_umem: bool,
     /// Interrupts that tell only of frames sent wait for [`MODERATE_FRAMES`](super::MODERATE_FRAMES)
     /// of them, or a tick.
     pub int_moderation: bool,
@@ -71,6 +74,7 @@ impl Switches {
         virtio_net: false,
         event_idx: false,
         packed_ring: false,
+        guest_umem: false,
     };
 
     /// All of them.
@@ -85,6 +89,7 @@ impl Switches {
         virtio_net: true,
         event_idx: true,
         packed_ring: true,
+        guest_umem: true,
         ..Switches::SOURCE
     };
 }

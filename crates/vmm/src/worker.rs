@@ -61,6 +61,9 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
         }
         let (waiting, polls, interval_ns) = {
             let mut device = shared.device();
+            if shared.switches.guest_umem {
+                busy |= device.exchange()?;
+            }
             if shared.switches.own_polling {
                 busy |= device.poll()?;
             }
@@ -99,7 +102,8 @@ pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), Mo
         }
         // This thread is not notified of interrupts that the vCPU's thread delays.
         let switches = &shared.switches;
-        let puts_off = switches.send_combining || switches.int_moderation;
+        // Nor does the kernel notify it of frames that were sent in place.
+        let puts_off = switches.send_combining || switches.int_moderation || switches.guest_umem;
         let timeout = if waiting || puts_off && !switches.tdmd_doorbell {
             Duration::from_micros(COMBINE_TICK_US)
         } else if let Some(interval_ns) = interval_ns {

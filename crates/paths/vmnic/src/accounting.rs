@@ -236,6 +236,12 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("device_pass_count", lance.tx_pass_count),
         ("device_pass_with_frames_count", lance.tx_pass_with_frames_count),
         ("device_rx_frame_count", lance.rx_frame_count),
+        ("in_place_frame_count", lance.in_place_frame_count),
+        (
+            "copied_frame_count",
+            total([lance.tx_frame_count, lance.rx_frame_count])
+                .saturating_sub(lance.in_place_frame_count),
+        ),
         ("device_rx_missed_count", lance.rx_missed_count),
         ("device_dropped_count", total([lance.tx_dropped_count, lance.tx_torn_count])),
         ("guest_interrupt_count", counted[report::INTERRUPTS]),
@@ -364,6 +370,11 @@ pub(super) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
         Switch::PackedRing,
         work.packed_frame_count == 0,
         format!("none of {sent} frames was sent from a packed queue"),
+    );
+    check(
+        Switch::GuestUmem,
+        lance.in_place_frame_count == 0,
+        format!("none of {sent} frames sent and {received} received stayed in guest memory"),
     );
     let is_still = sent == 0 && received == 0;
     check(Switch::VirtioNet, is_still, "no frame passed the virtio-net card".into());
@@ -589,6 +600,16 @@ mod tests {
             "none of 1000 frames",
             |_| {},
             |seen| seen.work.packed_frame_count = 1000,
+        );
+    }
+
+    #[test]
+    fn guest_umem_that_keeps_no_frame_in_guest_memory_is_not_effective() {
+        judges(
+            Switch::GuestUmem,
+            "none of 1000 frames sent",
+            |_| {},
+            |seen| seen.nic.in_place_frame_count = 1000,
         );
     }
 

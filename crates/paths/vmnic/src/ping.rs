@@ -56,7 +56,7 @@ impl Ping {
         let back_end = BackEnd::of_arm(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, pinged) = self.between(far, guest_ip, |task, patience| {
-            run_guest(&spec(image, arm, task), || ends.open(back_end), patience)
+            run_guest(&spec(image, arm, task), |ram| ends.open(back_end, Some(ram)), patience)
         })?;
         Ok((ran, pinged, mode))
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use host::kvm::GuestRam;
 use host::text::chain;
 use model::{Arm, PathError};
 use vmm::{self, End, Halves, Outcome, Snapshot, Spec, Task};
@@ -10,7 +11,7 @@ use super::switches;
 use super::topology::MAC;
 
 /// Memory of a guest.
-const RAM_BYTES: usize = 32 << 20;
+pub(super) const RAM_BYTES: usize = 32 << 20;
 /// Descriptors of both rings, as a power of two: a TCP window fits, and the buffers fit into a cache.
 pub(super) const RING_LOG2: u64 = 7;
 /// Time limit beyond the measured part, for boot and drain.
@@ -59,11 +60,11 @@ fn wait(running: &vmm::Jailed, patience: Duration) -> (bool, Duration) {
 /// state of the guest, the device and the monitor.
 pub(super) fn run_guest(
     spec: &Spec<'_>,
-    open: impl FnOnce() -> Result<Halves, PathError>,
+    open: impl FnOnce(&GuestRam) -> Result<Halves, PathError>,
     patience: Duration,
 ) -> Result<Ran, PathError> {
     let failed = |why: String| PathError::at("guest", why);
-    let running = vmm::start_jailed(spec, || Ok(open()?)).map_err(PathError::part)?;
+    let running = vmm::start_jailed(spec, |ram| Ok(open(ram)?)).map_err(PathError::part)?;
     let (done, still) = wait(&running, patience);
     let (outcome, total_ns) = running.stop().map_err(|e| failed(chain(&e)))?;
     let Outcome { end, measured, total, condition } = outcome;

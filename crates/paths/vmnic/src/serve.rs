@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use host::kvm::GuestRam;
 use host::netns::Netns;
 use model::Arm;
 use wire::nettest::Mode;
@@ -54,7 +55,7 @@ impl Served {
                 ..Task::send(1460, 0)
             };
             let spec = spec(&image, arm, task);
-            let open = || Ok(ends.open(back_end)?);
+            let open = |ram: &GuestRam| Ok(ends.open(back_end, Some(ram))?);
             let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)
         };

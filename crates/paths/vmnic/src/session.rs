@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use host::cpu::CpuClock;
+use host::kvm::GuestRam;
 use lab::End as LabEnd;
 use model::{Arm, ArmKind, Measurement};
 use wire::nettest::report;
@@ -105,7 +106,7 @@ impl VmnicSession {
         let spec = spec(&self.image, arm, self.task(wire.far));
         let (ends, load) = (&self.ends, &self.load);
         let (ran, received, used, lost_count) = self.with_sink(wire.far, WARM_UP, || {
-            let open = || open(ends, load, back_end);
+            let open = |ram: &GuestRam| open(ends, load, back_end, Some(ram));
             let ran = run_guest(&spec, open, load.trial + PATIENCE)?;
             let sent_count = ran.measured.report[report::TX_FRAMES].saturating_add(WARM_UP);
             Ok((ran, sent_count))
@@ -218,7 +219,7 @@ impl VmnicSession {
             _ => BackEnd::PacketRing,
         };
         let Wire { far, mode, .. } = self.ends.wire(back_end);
-        let (mut sender, receiver) = open(&self.ends, &self.load, back_end)?;
+        let (mut sender, receiver) = open(&self.ends, &self.load, back_end, None)?;
         // A native loop does not receive.
         drop(receiver);
         let (size_bytes, trial) = (self.load.size_bytes, self.load.trial);
@@ -250,8 +251,13 @@ fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str)
 }
 
 /// Opens a back end, behind a link of the load's rate.
-fn open(ends: &Topology, load: &Load, back_end: BackEnd) -> Result<Halves, PathError> {
-    let (sender, receiver) = ends.open(back_end)?;
+fn open(
+    ends: &Topology,
+    load: &Load,
+    back_end: BackEnd,
+    ram: Option<&GuestRam>,
+) -> Result<Halves, PathError> {
+    let (sender, receiver) = ends.open(back_end, ram)?;
     if load.kind != "paced" {
         return Ok((sender, receiver));
     }

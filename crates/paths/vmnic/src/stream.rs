@@ -139,7 +139,7 @@ impl Stream {
         let back_end = BackEnd::of_arm(arm);
         let Wire { far, guest_ip, mode } = ends.wire(back_end);
         let (ran, passed) = self.between(far, guest_ip, |task, patience| {
-            run_guest(&spec(image, arm, task), || ends.open(back_end), patience)
+            run_guest(&spec(image, arm, task), |ram| ends.open(back_end, Some(ram)), patience)
         })?;
         Ok((ran, passed, mode))
     }

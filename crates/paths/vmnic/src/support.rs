@@ -3,11 +3,13 @@
 use std::sync::OnceLock;
 
 use lab::TapEnd;
-use model::{Arm, Support};
+use model::{Arm, PathError, Support};
 
 use super::image;
+use super::run_guest::RAM_BYTES;
 use super::topology::{BackEnd, Topology};
 use crate::switches::Switch;
+use host::kvm::GuestRam;
 use host::text::chain;
 
 /// Support for a virtual machine, its image and a lab, with the first that is missing.
@@ -50,7 +52,7 @@ pub(super) fn support(arm: &Arm) -> Support {
     if !tried.is_yes() {
         return tried.clone();
     }
-    for switch in [Switch::EventIdx, Switch::PackedRing] {
+    for switch in [Switch::EventIdx, Switch::PackedRing, Switch::GuestUmem] {
         if arm.has(switch) && !arm.has(Switch::VirtioNet) {
             return Support::unsupported(
                 format!("{switch} on a Lance, whose rings have no such feature"),
@@ -65,6 +67,7 @@ pub(super) fn support(arm: &Arm) -> Support {
         return Support::Refused { why: why.into() };
     }
     match arm {
+        arm if arm.has(Switch::GuestUmem) => rings(BackEnd::GuestUmem),
         arm if arm.has(Switch::XdpRing) => rings(BackEnd::XdpRing),
         arm if arm.has(Switch::SharedRing) => rings(BackEnd::PacketRing),
         _ => Support::Yes,
@@ -86,7 +89,12 @@ pub(super) fn native(name: &str) -> Support {
 fn rings(back_end: BackEnd) -> Support {
     static PACKET: OnceLock<Support> = OnceLock::new();
     static XDP: OnceLock<Support> = OnceLock::new();
-    let tried = if back_end == BackEnd::XdpRing { &XDP } else { &PACKET };
+    static GUEST: OnceLock<Support> = OnceLock::new();
+    let tried = match back_end {
+        BackEnd::GuestUmem => &GUEST,
+        BackEnd::XdpRing => &XDP,
+        BackEnd::PacketRing | BackEnd::Tap => &PACKET,
+    };
     tried.get_or_init(|| try_rings(back_end)).clone()
 }
 
@@ -98,9 +106,18 @@ fn try_rings(back_end: BackEnd) -> Support {
             "a kernel with AF_XDP; CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW; CAP_IPC_LOCK or \
              `ulimit -l` of 8 MiB",
         ),
+        BackEnd::GuestUmem => (
+            "AF_XDP rings over guest memory",
+            "Linux 5.4 or newer with AF_XDP; CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW; CAP_IPC_LOCK \
+             or `ulimit -l` of 40 MiB",
+        ),
         _ => ("TPACKET_V3 rings", "CAP_NET_RAW"),
     };
-    match Topology::new().and_then(|ends| ends.open(back_end).map(drop)) {
+    let open = || -> Result<(), PathError> {
+        let ram = GuestRam::new(RAM_BYTES).map_err(PathError::part)?;
+        Topology::new()?.open(back_end, Some(&ram)).map(drop)
+    };
+    match open() {
         Ok(()) => Support::Yes,
         Err(error) => Support::unsupported(format!("{what} on a veth ({})", chain(&error)), needs),
     }
@@ -134,9 +151,11 @@ mod tests {
             testkit::skip("netns", format!("{:?}", lab()));
             return;
         }
-        for (back_end, kind) in
-            [(BackEnd::XdpRing, "AF_XDP rings"), (BackEnd::PacketRing, "TPACKET_V3 rings")]
-        {
+        for (back_end, kind) in [
+            (BackEnd::XdpRing, "AF_XDP rings"),
+            (BackEnd::PacketRing, "TPACKET_V3 rings"),
+            (BackEnd::GuestUmem, "AF_XDP rings over guest memory"),
+        ] {
             assert_eq!(try_rings(back_end), Support::Yes);
             // Capabilities are the thread's own: with these, a lab can be made and rings cannot.
             let tried = std::thread::spawn(move || {

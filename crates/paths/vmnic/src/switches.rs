@@ -87,6 +87,12 @@ model::switches! {
             needs: "",
             source: "virtio 1.2, section 2.8, VIRTIO_F_RING_PACKED",
         },
+        GuestUmem {
+            effect: "guest memory is the UMEM of AF_XDP rings, so the monitor copies no frame; brings xdp-ring with it",
+            scope: Process,
+            needs: "CAP_BPF, CAP_IPC_LOCK, CAP_NET_ADMIN and CAP_NET_RAW",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_UMEM_UNALIGNED_CHUNK_FLAG",
+        },
     }
 }
 
@@ -100,8 +106,11 @@ pub(super) fn of_arm(arm: &model::Arm) -> vmm::Switches {
             .iter()
             .any(|switch| arm.has(*switch)),
         combine_more: arm.has(Switch::CombineMore),
-        shared_ring: arm.has(Switch::SharedRing) || arm.has(Switch::XdpRing),
-        xdp_ring: arm.has(Switch::XdpRing),
+        shared_ring: [Switch::SharedRing, Switch::XdpRing, Switch::GuestUmem]
+            .iter()
+            .any(|switch| arm.has(*switch)),
+        xdp_ring: arm.has(Switch::XdpRing) || arm.has(Switch::GuestUmem),
+        guest_umem: arm.has(Switch::GuestUmem),
         int_moderation: arm.has(Switch::IntModeration),
         own_polling: arm.has(Switch::OwnPolling),
         tx_int_mask: arm.has(Switch::TxIntMask),

@@ -2,11 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use host::kvm::GuestRam;
 use lab::{End, GuestWire, TapEnd};
 use sys::tap::Tap;
 
 use model::{Arm, PathError};
-use vmm::{Halves, Receiver, Sender, Switches, ring_backend, tap_backend, xdp_backend};
+use vmm::{
+    Halves, Receiver, Sender, Switches, guest_umem_backend, ring_backend, tap_backend, xdp_backend,
+};
 
 use super::switches;
 
@@ -22,11 +25,14 @@ pub(super) enum BackEnd {
     PacketRing,
     /// AF_XDP rings there.
     XdpRing,
+    /// AF_XDP rings there, with the guest's memory as UMEM.
+    GuestUmem,
 }
 
 impl BackEnd {
     pub(super) fn of_arm(arm: &Arm) -> Self {
         match switches::of_arm(arm) {
+            Switches { guest_umem: true, .. } => BackEnd::GuestUmem,
             Switches { xdp_ring: true, .. } => BackEnd::XdpRing,
             Switches { shared_ring: true, .. } => BackEnd::PacketRing,
             _ => BackEnd::Tap,
@@ -60,7 +66,7 @@ impl Topology {
     pub(super) fn far(&self, back_end: BackEnd) -> &End {
         match back_end {
             BackEnd::Tap => &self.tap.host,
-            BackEnd::PacketRing | BackEnd::XdpRing => &self.wire.host,
+            BackEnd::PacketRing | BackEnd::XdpRing | BackEnd::GuestUmem => &self.wire.host,
         }
     }
 
@@ -75,12 +81,17 @@ impl Topology {
             BackEnd::Tap => (self.tap.guest_ip, "TAP"),
             BackEnd::PacketRing => (of_wire, "TPACKET_V3 rings on a veth"),
             BackEnd::XdpRing => (of_wire, "AF_XDP rings on a veth, copying"),
+            BackEnd::GuestUmem => (of_wire, "AF_XDP rings on a veth over guest memory"),
         };
         Wire { far, guest_ip, mode }
     }
 
-    /// Opens a back end with new sockets.
-    pub(super) fn open(&self, back_end: BackEnd) -> Result<Halves, PathError> {
+    /// Opens a back end with new sockets; `ram` is the guest's memory, for [`BackEnd::GuestUmem`].
+    pub(super) fn open(
+        &self,
+        back_end: BackEnd,
+        ram: Option<&GuestRam>,
+    ) -> Result<Halves, PathError> {
         let port = &self.wire.port;
         match back_end {
             BackEnd::Tap => tap_backend(&self.tap.tap).map(boxed).map_err(PathError::part),
@@ -90,6 +101,12 @@ impl Topology {
             }
             BackEnd::XdpRing => {
                 let open = || xdp_backend(port.ifindex, &port.ifname);
+                let opened = port.run(open).map_err(PathError::part)?;
+                opened.map(boxed).map_err(PathError::part)
+            }
+            BackEnd::GuestUmem => {
+                let ram = ram.ok_or_else(|| PathError::at("guest memory", "there is no guest"))?;
+                let open = || guest_umem_backend(port.ifindex, &port.ifname, ram);
                 let opened = port.run(open).map_err(PathError::part)?;
                 opened.map(boxed).map_err(PathError::part)
             }

@@ -35,7 +35,7 @@ impl GuestRam {
     }
 
     /// Address of the first byte in this process, for the kernel.
-    pub(super) fn host_address(&self) -> u64 {
+    pub(crate) fn host_address(&self) -> u64 {
         self.region.as_ptr() as u64
     }
 

@@ -5,12 +5,14 @@
 //!
 //! Frames are owned in one of two ways: by the ledger of a [`Socket`], which has a share of a UMEM
 //! to itself; or by a [`Pool`], whose frames move between the halves ([`PoolRx`], [`PoolTx`]) of
-//! several sockets, for forwarding.
+//! several sockets, for forwarding. A [`GuestSocket`] owns none: its frames are buffers of a virtual machine.
 //!
 //! Source: kernel documentation, networking/af_xdp.rst.
 
 mod bind;
 mod error;
+#[cfg(target_arch = "x86_64")]
+mod guest;
 #[cfg(any(test, feature = "bench"))]
 mod plain;
 mod pool;
@@ -26,6 +28,8 @@ pub mod bench;
 
 pub use bind::{Bind, Copying};
 pub use error::XskError;
+#[cfg(target_arch = "x86_64")]
+pub use guest::{GUEST_FRAME_BYTES_MAX, GuestSocket};
 pub use pool::{Pool, PoolBalance, Taken};
 pub use port::{PoolRx, PoolTx, open_port};
 pub use socket::{Socket, Then, XskStatistics, statistics};

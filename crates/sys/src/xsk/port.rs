@@ -77,7 +77,7 @@ pub fn open_port<'p>(
         let source = std::io::ErrorKind::QuotaExceeded.into();
         return Err(system(&bind, "one more socket on this pool", source));
     };
-    let rings = Rings::open(pool.umem(), &bind, shared.is_none())?;
+    let rings = Rings::open(&pool.umem().into(), &bind, shared.is_none())?;
     let Rings { fill, completion, rx, tx, fd } = rings;
     let zero_copy = bind_queue(fd.as_fd(), &bind, shared.map(AsFd::as_fd))?;
     raise_tx_budget(fd.as_fd(), &bind);

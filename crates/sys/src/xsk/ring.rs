@@ -150,6 +150,19 @@ impl<T: Copy> Producer<T> {
         self.used()
     }
 
+    /// Overwrites all entries that the consumer has not taken yet. Returns how many; one that the consumer
+    /// takes at this moment may keep its old value.
+    pub(crate) fn overwrite(&mut self, entry: T) -> u32 {
+        let count = self.outstanding();
+        for back in 1..=count {
+            let slot = self.ring.slot(self.own.wrapping_sub(back));
+            // SAFETY: an aligned slot inside the mapping. The kernel may read it at the same time: it copies
+            // the entry by one load and checks it.
+            unsafe { slot.write(entry) };
+        }
+        self.outstanding().min(count)
+    }
+
     /// True if the kernel needs a notification before it polls this ring again.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.ring.flags() & libc::XDP_RING_NEED_WAKEUP != 0

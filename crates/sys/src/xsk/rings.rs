@@ -28,9 +28,36 @@ pub(super) struct Rings {
     pub(super) fd: OwnedFd,
 }
 
+/// Memory of a UMEM as it is registered with the kernel.
+pub(super) struct Registration {
+    /// Address in this process.
+    pub(super) address: u64,
+    pub(super) len_bytes: u64,
+    pub(super) chunk_bytes: u32,
+    /// Bytes of a chunk in front of what the kernel itself reserves.
+    pub(super) headroom_bytes: u32,
+    pub(super) flags: u32,
+}
+
+impl From<&Umem> for Registration {
+    fn from(umem: &Umem) -> Self {
+        Registration {
+            address: umem.area.base().as_ptr() as u64,
+            len_bytes: u64::from(umem.frame_bytes) * u64::from(umem.frame_count),
+            chunk_bytes: umem.chunk_bytes,
+            headroom_bytes: 0,
+            flags: 0,
+        }
+    }
+}
+
 impl Rings {
     /// - `registers`: this is the first socket on the UMEM.
-    pub(super) fn open(umem: &Umem, bind: &Bind, registers: bool) -> Result<Self, XskError> {
+    pub(super) fn open(
+        umem: &Registration,
+        bind: &Bind,
+        registers: bool,
+    ) -> Result<Self, XskError> {
         let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|source| {
             match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => XskError::Permission { source },
@@ -38,14 +65,16 @@ impl Rings {
                 _ => system(bind, "socket", source),
             }
         })?;
-        let umem_bytes = umem.area.len_bytes() as u64;
+        let umem_bytes = umem.len_bytes;
         let memory = |source| XskError::Memory { umem_bytes, source };
         if registers {
             // SAFETY: all-zero is a valid xdp_umem_reg, a plain C struct of integers.
             let mut reg: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
-            reg.addr = umem.area.base().as_ptr() as u64;
-            reg.len = u64::from(umem.frame_bytes) * u64::from(umem.frame_count);
+            reg.addr = umem.address;
+            reg.len = umem.len_bytes;
             reg.chunk_size = umem.chunk_bytes;
+            reg.headroom = umem.headroom_bytes;
+            reg.flags = umem.flags;
             socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
         }
         // The fill ring holds every frame that may be posted, the completion ring every send.

@@ -77,7 +77,7 @@ impl Socket {
     ///
     /// Must be called in the interface's network namespace.
     pub fn open(frames: Frames, bind: Bind, shared: Option<&Socket>) -> Result<Self, XskError> {
-        let rings = Rings::open(&frames.umem, &bind, shared.is_none())?;
+        let rings = Rings::open(&frames.umem.as_ref().into(), &bind, shared.is_none())?;
         let Rings { fill, completion, rx, tx, fd } = rings;
         let mut socket = Socket {
             fill,

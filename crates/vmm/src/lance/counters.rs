@@ -36,6 +36,8 @@ pub struct Counters {
     pub rx_torn_count: u64,
     /// Frames too short or too long to be any.
     pub rx_malformed_count: u64,
+    /// Frames sent or received that stayed in guest memory; all others were copied.
+    pub in_place_frame_count: u64,
     /// Transfers that no memory answered.
     pub bus_error_count: u64,
 }

@@ -190,6 +190,22 @@ impl Chain {
         Taken { head: self.head, slot_count: self.slot_count }
     }
 
+    /// All bytes after the first `skip_bytes`; `None` if they are not in one buffer.
+    pub(super) fn piece(&self, skip_bytes: u32) -> Option<Segment> {
+        let mut skip = skip_bytes;
+        let mut rest = self.segments.iter();
+        while let Some(segment) = rest.next() {
+            if skip >= segment.len_bytes {
+                skip -= segment.len_bytes;
+                continue;
+            }
+            let is_whole = rest.all(|later| later.len_bytes == 0);
+            let at = segment.at.checked_add(skip).filter(|_| is_whole)?;
+            return Some(Segment { at, len_bytes: segment.len_bytes - skip });
+        }
+        None
+    }
+
     /// Bytes of all buffers.
     pub(super) fn len_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| u64::from(segment.len_bytes)).sum()

@@ -45,6 +45,9 @@ pub enum Fault {
         /// Number of the queue.
         queue: u16,
     },
+    /// A frame, its room or its header is not in one piece, which a card without copies needs.
+    #[error("a frame or its header is not in one piece, or a buffer has no room for a whole frame")]
+    Pieces,
     /// A frame to send is shorter than its header.
     #[error("{0} bytes are shorter than a frame's header")]
     Header(u64),

@@ -15,6 +15,7 @@ mod chain;
 mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod in_place;
 mod packed;
 mod queue;
 mod registers;
@@ -33,6 +34,7 @@ pub use traffic::{HEADER_BYTES, WORK_MAX};
 use crate::bus::{Bus, GuestMemory, Wire};
 use crate::lance::Counters;
 use chain::Chain;
+use in_place::Placed;
 use queue::{Layout, Negotiated, Queue};
 
 /// Number of the queue of received frames.
@@ -82,6 +84,7 @@ pub struct VirtioNet {
     pub counters: Counters,
     chain: Chain,
     frame: Vec<u8>,
+    placed: Placed,
 }
 
 impl VirtioNet {
@@ -105,6 +108,7 @@ impl VirtioNet {
             counters: Counters::default(),
             chain: Chain::default(),
             frame: Vec::new(),
+            placed: Placed::default(),
         }
     }
 
@@ -175,7 +179,8 @@ impl VirtioNet {
     fn reset(&mut self) {
         let fresh = VirtioNet::new(self.mac, self.options);
         let counters = self.counters;
-        *self = VirtioNet { counters, ..fresh };
+        let placed = std::mem::take(&mut self.placed);
+        *self = VirtioNet { counters, placed, ..fresh };
     }
 
     /// The driver broke a rule: nothing moves until it resets the device.

@@ -67,7 +67,7 @@ fn has_passed(word: u16, now: Position, by: u16, size: u16) -> bool {
 /// A packed queue that is ready.
 #[derive(Debug)]
 pub(super) struct PackedQueue {
-    rules: Rules,
+    pub(super) rules: Rules,
     event_idx: bool,
     ring: u32,
     /// Event suppression of the driver, and of the device.

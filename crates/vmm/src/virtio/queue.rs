@@ -88,6 +88,11 @@ impl Queue {
         either!(self, queue => queue.available_count(memory))
     }
 
+    /// Descriptors of the queue.
+    pub(super) fn size(&self) -> u16 {
+        either!(self, queue => queue.rules.size)
+    }
+
     /// Reads the next available chain, which stays available; false if there is none.
     pub(super) fn peek(&self, memory: &impl GuestMemory, chain: &mut Chain) -> Result<bool, Fault> {
         either!(self, queue => queue.peek(memory, chain))

@@ -3,7 +3,7 @@
 //! Source: virtio 1.2, section 4.2.2.
 
 use super::queue::{Layout, QUEUE_SIZE_MAX, Queue};
-use super::{FEATURE_VERSION_1, RX, VirtioNet};
+use super::{FEATURE_VERSION_1, RX, TX, VirtioNet};
 use crate::bus::{Bus, GuestMemory, Wire};
 use crate::lance::Width;
 
@@ -125,14 +125,34 @@ impl VirtioNet {
                 }
             }
             r::QUEUE_SEL => self.selected = value,
-            r::QUEUE_READY => self.set_ready(value),
+            r::QUEUE_READY => {
+                if value != 1
+                    && let Ok(queue @ (RX | TX)) = u16::try_from(self.selected)
+                {
+                    self.withdraw(bus, queue);
+                }
+                self.set_ready(value);
+            }
             r::QUEUE_NOTIFY => self.notified(bus, value),
             r::INTERRUPT_ACK => {
                 self.causes &= !value;
                 self.tells_received &= self.causes & CAUSE_USED != 0;
             }
-            r::STATUS => self.set_status(value),
+            r::STATUS => {
+                if value == 0 {
+                    self.withdraw(bus, RX);
+                    self.withdraw(bus, TX);
+                }
+                self.set_status(value);
+            }
             _ => self.set_layout(offset, value),
+        }
+    }
+
+    /// Ends what a back end does with the buffers of a queue.
+    fn withdraw<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>, queue: u16) {
+        if let Some(place) = bus.wire.in_place() {
+            self.placed.forget(queue, place);
         }
     }
 

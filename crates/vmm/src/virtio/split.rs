@@ -17,7 +17,7 @@ const NO_NOTIFY: u16 = 1;
 /// A split queue that is ready.
 #[derive(Debug)]
 pub(super) struct SplitQueue {
-    rules: Rules,
+    pub(super) rules: Rules,
     event_idx: bool,
     descriptors: u32,
     driver: u32,

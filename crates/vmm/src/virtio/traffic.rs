@@ -4,9 +4,10 @@
 
 use super::chain::Chain;
 use super::fault::Fault;
+use super::in_place::Placed;
 use super::queue::Queue;
 use super::{RX, TX, VirtioNet, registers};
-use crate::bus::{Bus, GuestMemory, Received, Sent, Wire};
+use crate::bus::{Bus, GuestMemory, InPlace, Posted, Received, Sent, Wire};
 use crate::lance::FRAME_BYTES_MAX;
 
 /// Bytes before every frame (5.1.6.1).
@@ -16,7 +17,7 @@ pub const WORK_MAX: u64 = 1024;
 /// Shortest frame: an Ethernet header.
 const FRAME_BYTES_MIN: usize = 14;
 /// Header of a received frame: no offload, one buffer (5.1.6.4.1).
-const RX_HEADER: [u8; HEADER_BYTES] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+pub(super) const RX_HEADER: [u8; HEADER_BYTES] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 /// How a pass over the transmit queue ended.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,12 +25,27 @@ struct Pass {
     frame_count: u64,
     bytes: u64,
     dropped_count: u64,
+    /// Frames that were posted where they are.
+    in_place_count: u64,
     /// Chains may be left.
     is_unfinished: bool,
 }
 
+/// How the frame of a chain fared.
+enum Fate {
+    /// It was copied.
+    Sent { bytes: u64 },
+    /// The back end reads it where it is.
+    InPlace { at: u32, bytes: u64 },
+    /// No wire carries it.
+    Dropped,
+    /// There is no room for it now.
+    Busy,
+}
+
 /// Chain, frame and queue for a pass.
 struct Sending<'a> {
+    placed: &'a mut Placed,
     queue: &'a mut Queue,
     chain: &'a mut Chain,
     frame: &'a mut Vec<u8>,
@@ -49,34 +65,71 @@ impl Sending<'_> {
                 return Ok(());
             }
             descriptor_count += self.chain.descriptor_count;
-            if self.is_frame(bus.memory)? {
-                if bus.wire.send(self.frame) == Sent::Busy {
+            let fate = match bus.wire.in_place() {
+                Some(place) => self.post(place)?,
+                None => self.copy(bus)?,
+            };
+            let (bytes, in_place) = match fate {
+                Fate::Busy => {
                     pass.is_unfinished = true;
                     return Ok(());
                 }
-                pass.frame_count += 1;
-                pass.bytes = pass.bytes.saturating_add(self.frame.len() as u64);
-            } else {
-                pass.dropped_count += 1;
-            }
+                Fate::Dropped => (None, None),
+                Fate::Sent { bytes } => (Some(bytes), None),
+                Fate::InPlace { at, bytes } => (Some(bytes), Some(at)),
+            };
+            pass.frame_count += u64::from(bytes.is_some());
+            pass.dropped_count += u64::from(bytes.is_none());
+            pass.in_place_count += u64::from(in_place.is_some());
+            pass.bytes = pass.bytes.saturating_add(bytes.unwrap_or(0));
             let taken = self.queue.take(self.chain);
-            self.queue.put_used(bus.memory, taken, 0)?;
+            match in_place {
+                // It is returned when the back end has finished with it.
+                Some(at) => self.placed.send(at, taken),
+                None => self.queue.put_used(bus.memory, taken, 0)?,
+            }
         }
         Ok(())
     }
 
-    /// Copies the chain's frame; false if no wire carries one of its length.
-    fn is_frame(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+    fn copy<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) -> Result<Fate, Fault> {
+        if !self.is_frame(bus.memory)? {
+            return Ok(Fate::Dropped);
+        }
+        Ok(match bus.wire.send(self.frame) {
+            Sent::Busy => Fate::Busy,
+            Sent::Taken => Fate::Sent { bytes: self.frame.len() as u64 },
+        })
+    }
+
+    fn post(&mut self, place: &mut dyn InPlace) -> Result<Fate, Fault> {
+        if !self.has_wire_length()? {
+            return Ok(Fate::Dropped);
+        }
+        let frame = self.chain.piece(HEADER_BYTES as u32).ok_or(Fault::Pieces)?;
+        Ok(match place.post_send(frame.at, frame.len_bytes) {
+            Posted::Taken => Fate::InPlace { at: frame.at, bytes: frame.len_bytes.into() },
+            Posted::Busy => Fate::Busy,
+            Posted::Refused => Fate::Dropped,
+        })
+    }
+
+    /// True if a wire carries a frame of the chain's length.
+    fn has_wire_length(&self) -> Result<bool, Fault> {
         let len_bytes = self.chain.len_bytes();
         let Some(frame_bytes) = len_bytes.checked_sub(HEADER_BYTES as u64) else {
             return Err(Fault::Header(len_bytes));
         };
-        let range = FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64;
-        if !range.contains(&frame_bytes) {
+        Ok((FRAME_BYTES_MIN as u64..=FRAME_BYTES_MAX as u64).contains(&frame_bytes))
+    }
+
+    /// Copies the chain's frame; false if no wire carries one of its length.
+    fn is_frame(&mut self, memory: &impl GuestMemory) -> Result<bool, Fault> {
+        if !self.has_wire_length()? {
             return Ok(false);
         }
         self.frame.clear();
-        let frame_bytes = frame_bytes as usize;
+        let frame_bytes = self.chain.len_bytes() as usize - HEADER_BYTES;
         self.chain.gather(memory, HEADER_BYTES as u32, frame_bytes, self.frame)?;
         Ok(true)
     }
@@ -119,7 +172,8 @@ impl VirtioNet {
         }
         let Some(queue) = &mut self.queues[usize::from(TX)] else { return };
         let mut pass = Pass::default();
-        let mut sending = Sending { queue, chain: &mut self.chain, frame: &mut self.frame };
+        let (chain, frame, placed) = (&mut self.chain, &mut self.frame, &mut self.placed);
+        let mut sending = Sending { placed, queue, chain, frame };
         let done = sending.pass(bus, &mut pass);
         let wants = queue.wants_interrupt(bus.memory);
         self.count(&pass);
@@ -128,7 +182,7 @@ impl VirtioNet {
         if wants {
             self.causes |= registers::CAUSE_USED;
         }
-        if pass.frame_count > 0 {
+        if pass.frame_count > pass.in_place_count {
             self.sent_silently = !wants;
         }
     }
@@ -140,6 +194,7 @@ impl VirtioNet {
         counters.tx_pass_frames_max = counters.tx_pass_frames_max.max(pass.frame_count);
         counters.tx_frame_count += pass.frame_count;
         counters.tx_bytes = counters.tx_bytes.saturating_add(pass.bytes);
+        counters.in_place_frame_count += pass.in_place_count;
         counters.tx_dropped_count += pass.dropped_count;
     }
 

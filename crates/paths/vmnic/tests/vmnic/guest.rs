@@ -13,8 +13,13 @@ use vmm::{
 pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
 /// All switches of the Lance.
-pub(crate) const LANCE: Switches =
-    Switches { virtio_net: false, event_idx: false, packed_ring: false, ..Switches::ALL };
+pub(crate) const LANCE: Switches = Switches {
+    virtio_net: false,
+    event_idx: false,
+    packed_ring: false,
+    guest_umem: false,
+    ..Switches::ALL
+};
 /// Far more than any guest of these tests takes; a guard against one that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -119,7 +124,7 @@ pub(crate) fn start_image_jailed(
         return None;
     }
     let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-    Some(vmm::start_jailed(&spec, open).unwrap())
+    Some(vmm::start_jailed(&spec, |_| open()).unwrap())
 }
 
 /// Runs a guest until it is done.

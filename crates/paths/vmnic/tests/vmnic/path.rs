@@ -114,6 +114,18 @@ fn every_rung_of_the_ladder_runs_and_its_books_close() {
         assert_eq!(is_told, is_virtio && arm.has(Switch::RapInKernel), "{}: {m:?}", arm.name);
         let is_packed = m.counters.get("packed_frame_count").is_some_and(|&count| count > 0);
         assert_eq!(is_packed, arm.has(Switch::PackedRing), "{}", arm.name);
+        if let (true, Some(&copied_count)) =
+            (arm.kind != ArmKind::Peer, m.counters.get("copied_frame_count"))
+        {
+            let in_place_count = m.counters["in_place_frame_count"];
+            let is_in_place = arm.has(Switch::GuestUmem);
+            assert_eq!(
+                (copied_count == 0, in_place_count > 0),
+                (is_in_place, is_in_place),
+                "{}: {copied_count} copied, {in_place_count} in place",
+                arm.name
+            );
+        }
         if arm.kind != ArmKind::Peer {
             assert_eq!(m.mode["device"] == "virtio-net", is_virtio, "{}", arm.name);
         }
@@ -276,7 +288,7 @@ fn features_of_virtio_without_its_card_are_unsupported_with_the_remedy() {
     if !Vmnic.support(&Arm::baseline(), &load("stream")).is_yes() {
         return testkit::skip("kvm", "the baseline does not run here");
     }
-    for switch in [Switch::EventIdx, Switch::PackedRing] {
+    for switch in [Switch::EventIdx, Switch::PackedRing, Switch::GuestUmem] {
         let support = Vmnic.support(&Arm::with([switch]), &load("stream"));
         let Support::Unsupported { needs, .. } = support else { panic!("{support:?}") };
         assert!(needs.contains("virtio-net"), "{needs}");

@@ -285,6 +285,7 @@ fn every_arm_delivers_every_frame_in_order() {
             virtio_net: false,
             event_idx: false,
             packed_ring: false,
+            guest_umem: false,
         };
         if send(switches, 200).is_none() {
             return;

@@ -1,6 +1,7 @@
 //! A driver over plain memory: queues of eight, each buffer in its own place.
 
-use crate::bus::{Bus, GuestMemory, PlainMemory, Received, Sent, Wire};
+use super::in_place::Place;
+use crate::bus::{Bus, GuestMemory, InPlace, PlainMemory, Received, Sent, Wire};
 use crate::lance::Width;
 use crate::virtio::{Options, RX, TX, VirtioNet, register, status};
 
@@ -19,6 +20,8 @@ pub(super) const TABLE: u16 = 4;
 pub(super) struct Recorder {
     pub(super) frames: Vec<Vec<u8>>,
     pub(super) busy: bool,
+    /// Has guest memory.
+    pub(super) place: Option<Place>,
 }
 
 impl Wire for Recorder {
@@ -28,6 +31,10 @@ impl Wire for Recorder {
         }
         self.frames.push(frame.to_vec());
         Sent::Taken
+    }
+
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        self.place.as_mut().map(|place| place as &mut dyn InPlace)
     }
 }
 
