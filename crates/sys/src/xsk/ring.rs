@@ -152,6 +152,7 @@ impl<T: Copy> Producer<T> {
 
     /// Overwrites all entries that the consumer has not taken yet. Returns how many; one that the consumer
     /// takes at this moment may keep its old value.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn overwrite(&mut self, entry: T) -> u32 {
         let count = self.outstanding();
         for back in 1..=count {
