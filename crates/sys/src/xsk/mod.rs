@@ -29,4 +29,4 @@ pub use error::XskError;
 pub use pool::{Pool, PoolBalance, Taken};
 pub use port::{PoolRx, PoolTx, open_port};
 pub use socket::{Socket, Then, XskStatistics, statistics};
-pub use umem::{Frames, LedgerBalance};
+pub use umem::{FrameMemory, Frames, LedgerBalance};

@@ -46,6 +46,7 @@ impl Rings {
             reg.addr = umem.area.base().as_ptr() as u64;
             reg.len = u64::from(umem.frame_bytes) * u64::from(umem.frame_count);
             reg.chunk_size = umem.chunk_bytes;
+            reg.flags = umem.flags();
             socket::set(fd.as_fd(), SOL_XDP, libc::XDP_UMEM_REG, reg).map_err(memory)?;
         }
         // The fill ring holds every frame that may be posted, the completion ring every send.
