@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
-pub use sys::xsk::Copying;
+pub use sys::xsk::{Copying, FrameMemory};
 
 use crate::{EpollEngine, IoError, PacketEngine, UdpEngine, UringEngine, XdpEngine, XdpQueues};
 
@@ -48,6 +48,14 @@ pub enum Receiving {
     IoUring,
 }
 
+/// Entries of the RX and TX rings of an AF_XDP socket.
+pub const RING_ENTRIES: u32 = 2048;
+/// Most entries of such a ring.
+pub const RING_ENTRIES_MAX: u32 = 65_536;
+/// Size of the smaller unaligned frames: an odd number of cache lines, so that frames side by side begin in
+/// different sets of the cache.
+pub const UNALIGNED_FRAME_BYTES: u32 = 2112;
+
 /// Settings of an engine, read once when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSpec {
@@ -78,6 +86,15 @@ pub struct EngineSpec {
     pub frame_bytes: u32,
     /// Packets may span frames (AF_XDP only).
     pub multi_buffer: bool,
+    /// The UMEM lies in huge pages, which must be reserved (AF_XDP only).
+    #[serde(default)]
+    pub huge_pages: bool,
+    /// Entries of the RX and TX rings, a power of two; `None` for [`RING_ENTRIES`] (AF_XDP only).
+    #[serde(default)]
+    pub ring_entries: Option<u32>,
+    /// Frames of any multiple of 64 bytes, side by side across pages; not in zero-copy mode (AF_XDP only).
+    #[serde(default)]
+    pub unaligned_chunks: bool,
     /// Where the role receives, a socket on every receive queue in place of the local end's (AF_XDP
     /// only).
     pub all_queues: bool,
@@ -107,6 +124,9 @@ impl EngineSpec {
             frames: 4096,
             frame_bytes: 2048,
             multi_buffer: false,
+            huge_pages: false,
+            ring_entries: None,
+            unaligned_chunks: false,
             all_queues: false,
             stamps: Stamps::Off,
             xsk_map: None,
@@ -116,6 +136,16 @@ impl EngineSpec {
     /// True if a receiver at this local end has several sockets.
     pub fn takes_queues(&self, local: &Local) -> bool {
         self.kind == EngineKind::Xdp && self.all_queues && local.queues > 1
+    }
+
+    /// Entries of the RX and TX rings.
+    pub fn ring_entries(&self) -> u32 {
+        self.ring_entries.unwrap_or(RING_ENTRIES)
+    }
+
+    /// Memory of the UMEM.
+    pub fn frame_memory(&self) -> FrameMemory {
+        FrameMemory { huge_pages: self.huge_pages, unaligned: self.unaligned_chunks }
     }
 
     /// Datagrams that one send can take.

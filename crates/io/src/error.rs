@@ -61,6 +61,24 @@ pub enum IoError {
     /// The kernel took no datagram for a long time.
     #[error("the kernel took no datagram on {ifname} for {waited_ms} ms; is its queue stopped?")]
     Stalled { ifname: String, waited_ms: u64 },
+    /// Too few huge pages are reserved and free.
+    #[error(
+        "a UMEM of {umem_bytes} bytes needs {page_count} free huge pages of 2 MiB; reserve them \
+         (echo {page_count} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, once for each end on \
+         this host), or leave out huge pages"
+    )]
+    NoHugePages {
+        umem_bytes: u64,
+        page_count: u64,
+        #[source]
+        source: io::Error,
+    },
+    /// Unaligned frames cross pages, which a device may not hold side by side.
+    #[error(
+        "unaligned chunks cross pages, and a zero-copy device drops a frame whose pages are not side by side \
+         for it; use unaligned chunks without zero-copy"
+    )]
+    UnalignedZeroCopy,
     /// The engine was opened without a remote address.
     #[error("this engine has no address to send to; give the far end's address")]
     NoRemote,

@@ -1,5 +1,6 @@
 //! AF_XDP: frames in a UMEM shared with the kernel, redirected before the stack.
 
+use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,19 +9,20 @@ use std::time::{Duration, Instant};
 
 use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::clock;
-use sys::xsk::{self, Bind, Frames, Socket, Then};
+use sys::mmap::HUGE_PAGE_BYTES;
+use sys::xsk::{self, Bind, FrameMemory, Frames, Socket, Then};
 
 use crate::engine::{
-    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
-    XdpMode,
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, RING_ENTRIES, Role, Setup,
+    Stamps, Wait, XdpMode,
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::redirect::Redirect;
 use crate::udp::{NAP, hold_port};
 
-/// Entries of the RX and TX rings.
-const RING_ENTRIES: u32 = 2048;
+/// Switch of longer rings, as reports name it.
+pub(crate) const BIG_RINGS: &str = "big-rings";
 /// Longest wait for a link that the driver resets.
 const CARRIER_WAIT: Duration = Duration::from_secs(10);
 /// Notifications after which unsent frames are given up.
@@ -44,6 +46,7 @@ pub struct XdpEngine {
     napi_id: Option<u32>,
     batch: usize,
     asked: Copying,
+    memory: FrameMemory,
     mode: XdpMode,
     /// Held by the first engine of a port.
     port: Option<UdpSocket>,
@@ -86,6 +89,7 @@ impl XdpEngine {
             napi_id: None,
             batch: engine.batch,
             asked: Copying::Copy,
+            memory: engine.memory,
             mode: engine.mode,
             port: None,
             is_sending_half: true,
@@ -112,14 +116,7 @@ impl XdpEngine {
                 remedy: "use --frame-bytes 4096, or --multi-buffer for jumbo frames".into(),
             });
         }
-        let mut shares =
-            Frames::allocate(spec.frame_bytes, spec.frames, queues.len() as u32 + spare_count)
-                .map_err(|source| IoError::System {
-                    what: "allocating the UMEM",
-                    ifname: local.ifname.clone(),
-                    source,
-                })?
-                .into_iter();
+        let mut shares = allocate(spec, local, queues.len() as u32 + spare_count)?.into_iter();
         let had_carrier = sys::ethtool::has_carrier(local.ifindex) == Some(true);
         let open_filter = || Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local));
         let mut filter = role.receives().then(open_filter).transpose()?;
@@ -135,14 +132,14 @@ impl XdpEngine {
                 copying: spec.copying,
                 need_wakeup: spec.need_wakeup,
                 multi_buffer,
-                ring_entries: RING_ENTRIES,
+                ring_entries: spec.ring_entries(),
                 fill_target: match role {
                     Role::Send if spec.copying == Copying::Copy => 0,
                     Role::Send => spec.frames / 4,
                     Role::Receive => spec.frames,
                     Role::Echo | Role::Ping => spec.frames / 2,
                 },
-                tx_budget: RING_ENTRIES,
+                tx_budget: spec.ring_entries(),
             };
             let socket = Socket::open(frames, bind, sockets.first())?;
             if spec.busy_poll {
@@ -183,6 +180,7 @@ impl XdpEngine {
                 napi_id: None,
                 batch: spec.batch.max(1),
                 asked: spec.copying,
+                memory: spec.frame_memory(),
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
@@ -236,7 +234,7 @@ impl XdpEngine {
     /// Makes the kernel send posted frames: each call moves a limited number, so it may take
     /// several.
     fn kick(&mut self) -> Result<(), IoError> {
-        for _ in 0..RING_ENTRIES / 32 {
+        for _ in 0..self.socket.bound_to().ring_entries / 32 {
             if self.socket.kick()? || self.socket.tx_pending() == 0 {
                 break;
             }
@@ -245,10 +243,65 @@ impl XdpEngine {
         Ok(())
     }
 
+    /// Reports what the UMEM's options came to: pages, offsets, use of the rings.
+    fn report_memory(&self, report: &mut EngineReport) {
+        let mut none = |switch: &str, why: String| {
+            report.not_effective.push((switch.to_owned(), why));
+        };
+        let memory = self.memory;
+        if memory.huge_pages
+            && let Some(page_bytes) = self.socket.page_bytes()
+            && page_bytes < HUGE_PAGE_BYTES
+        {
+            none("huge-pages", format!("smaps has pages of {page_bytes} bytes for the UMEM"));
+        }
+        let (most, entries) = (self.socket.rx_waiting_max, self.socket.bound_to().ring_entries);
+        if memory.unaligned && most > 0 && self.socket.offset_count == 0 {
+            none("unaligned-chunks", "no received address had an offset above it".to_owned());
+        }
+        // Without a copy the device takes from the TX ring at its own pace: a longer one may have helped.
+        let judges_rings = self.filter.is_some() && !self.socket.is_zero_copy();
+        if entries > RING_ENTRIES && judges_rings && most <= RING_ENTRIES {
+            none(
+                BIG_RINGS,
+                format!(
+                    "at most {most} frames waited in the RX ring, which holds {RING_ENTRIES} without it"
+                ),
+            );
+        }
+        let pages = if memory.huge_pages { "huge pages" } else { "pages" };
+        let chunks = if memory.unaligned { "unaligned, " } else { "" };
+        if memory != FrameMemory::default() || entries != RING_ENTRIES {
+            report.mode.push(("umem".into(), format!("{chunks}{pages}, rings of {entries}")));
+        }
+    }
+
     /// Frames by owner.
     pub fn ledger(&self) -> xsk::LedgerBalance {
         self.socket.ledger()
     }
+}
+
+/// Frames of the UMEM in equal shares.
+///
+/// Errors: huge pages that are not there; unaligned chunks in zero-copy mode, which a device would lose one
+/// by one; as of [`Frames::allocate_in`].
+fn allocate(spec: &EngineSpec, local: &Local, shares: u32) -> Result<Vec<Frames>, IoError> {
+    if spec.unaligned_chunks && spec.copying != Copying::Copy {
+        return Err(IoError::UnalignedZeroCopy);
+    }
+    Frames::allocate_in(spec.frame_memory(), spec.frame_bytes, spec.frames, shares).map_err(
+        |source| {
+            if spec.huge_pages && source.kind() != io::ErrorKind::InvalidInput {
+                let count = u64::from(spec.frames) * u64::from(shares);
+                let umem_bytes = count * u64::from(spec.frame_bytes);
+                let page_count = umem_bytes.div_ceil(HUGE_PAGE_BYTES as u64);
+                return IoError::NoHugePages { umem_bytes, page_count, source };
+            }
+            let what = "allocating the UMEM";
+            IoError::System { what, ifname: local.ifname.clone(), source }
+        },
+    )
 }
 
 /// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
@@ -412,6 +465,7 @@ impl Engine for XdpEngine {
                 format!("{ifname} refused zero-copy; XDP_OPTIONS says copy mode is in use"),
             ));
         }
+        self.report_memory(&mut report);
         if let Some(napi) = self.napi_id {
             report.mode.push(("napi id".into(), napi.to_string()));
             if napi == 0 {

@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
+/// Size of the huge pages that [`Mapping::huge`] takes.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// A shared or anonymous mapping of whole pages, readable and writable.
 ///
 /// The kernel may write the memory at any time, so only the ring code of this crate gets access,
@@ -27,6 +30,22 @@ impl Mapping {
         // Miri has no pages to fault in.
         let populate = if cfg!(miri) { 0 } else { libc::MAP_POPULATE };
         Self::map(len_bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | populate, -1, 0)
+    }
+
+    /// As [`Mapping::anonymous`], in huge pages of [`HUGE_PAGE_BYTES`], rounded up to whole ones.
+    ///
+    /// Errors: `OutOfMemory` if too few are reserved and free; `InvalidInput` of a kernel without them.
+    pub fn huge(len_bytes: usize) -> io::Result<Self> {
+        let len_bytes = len_bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        let huge = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE | huge;
+        Self::map(len_bytes, flags, -1, 0)
+    }
+
+    /// Size of the mapping's pages as /proc/self/smaps has it, in bytes; `None` if that cannot be read.
+    pub fn page_bytes(&self) -> Option<usize> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        page_bytes_in(&smaps, self.base.as_ptr() as usize)
     }
 
     /// Maps `len_bytes` of the file or socket `fd` from `offset_bytes`, shared with the kernel.
@@ -96,5 +115,55 @@ impl Drop for Mapping {
         // SAFETY: base and len_bytes are those mmap returned, and nothing borrows from a
         // mapping that is being dropped.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// Page size of the mapping that holds an address, by the text of smaps.
+///
+/// Source: kernel documentation, filesystems/proc.rst, KernelPageSize.
+fn page_bytes_in(smaps: &str, address: usize) -> Option<usize> {
+    let holds = |line: &str| {
+        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+        let [from, to] = [from, to].map(|hex| usize::from_str_radix(hex, 16).ok());
+        Some((from?..to?).contains(&address))
+    };
+    let mut lines = smaps.lines().skip_while(|line| holds(line) != Some(true));
+    let size = lines.find_map(|line| line.strip_prefix("KernelPageSize:"))?;
+    let kib: usize = size.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_size_is_that_of_the_mapping_which_holds_the_address() {
+        let smaps = "\
+7f00-7f10 rw-p 00000000 00:00 0
+Size:   4 kB
+KernelPageSize:        4 kB
+VmFlags: rd wr
+8f00-9f00 rw-p 00000000 00:10 77   /anon_hugepage (deleted)
+Size:   4096 kB
+KernelPageSize:     2048 kB
+";
+        assert_eq!(page_bytes_in(smaps, 0x7f0f), Some(4096));
+        assert_eq!(page_bytes_in(smaps, 0x7f10), None);
+        assert_eq!(page_bytes_in(smaps, 0x8f00), Some(HUGE_PAGE_BYTES));
+        assert_eq!(page_bytes_in("garbage", 0x8f00), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no /proc")]
+    fn an_ordinary_mapping_has_small_pages_and_a_huge_one_huge_or_none() {
+        assert_eq!(Mapping::anonymous(8192).expect("memory").page_bytes(), Some(4096));
+        match Mapping::huge(1) {
+            Ok(mapping) => {
+                assert_eq!(mapping.len_bytes(), HUGE_PAGE_BYTES);
+                assert_eq!(mapping.page_bytes(), Some(HUGE_PAGE_BYTES));
+            }
+            Err(why) => assert_eq!(why.kind(), io::ErrorKind::OutOfMemory, "{why}"),
+        }
     }
 }

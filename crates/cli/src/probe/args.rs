@@ -112,9 +112,19 @@ pub(crate) struct EngineArgs {
     /// Number of frames in the UMEM
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=262144))]
     pub(crate) frames: u32,
-    /// Size of a UMEM frame in bytes: 2048 or 4096
-    #[arg(long, default_value_t = 2048)]
-    pub(crate) frame_bytes: u32,
+    /// Size of a UMEM frame in bytes: 2048 or 4096; with --unaligned-chunks 2048 to 4096, a multiple of 64.
+    /// Default: 2048, or 2112 with --unaligned-chunks
+    #[arg(long)]
+    pub(crate) frame_bytes: Option<u32>,
+    /// UMEM in huge pages of 2 MiB, which the machine must have reserved (AF_XDP)
+    #[arg(long)]
+    pub(crate) huge_pages: bool,
+    /// Entries of the RX and TX rings, a power of two; default: 2048 (AF_XDP)
+    #[arg(long, value_name = "N")]
+    pub(crate) ring_entries: Option<u32>,
+    /// UMEM frames side by side, across pages too; without zero-copy (AF_XDP)
+    #[arg(long, conflicts_with_all = ["zero_copy", "require_zero_copy"])]
+    pub(crate) unaligned_chunks: bool,
     /// Packets may span frames (jumbo)
     #[arg(long)]
     pub(crate) multi_buffer: bool,

@@ -16,8 +16,8 @@ use host::irq_suspend::{IrqSuspend, IrqSuspendError};
 use host::net::NetError;
 use host::text::chain;
 use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps, Wait,
-    XdpEngine, XdpMode,
+    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps,
+    UNALIGNED_FRAME_BYTES, Wait, XdpEngine, XdpMode,
 };
 use model::Measurement;
 use probe::endpoint::{self, Choice};
@@ -174,6 +174,9 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     only(args.xsk_map.is_some(), "--xsk-map", "xdp", xdp)?;
     only(args.need_wakeup, "--need-wakeup", "xdp", xdp)?;
     only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
+    only(args.huge_pages, "--huge-pages", "xdp", xdp)?;
+    only(args.ring_entries.is_some(), "--ring-entries", "xdp", xdp)?;
+    only(args.unaligned_chunks, "--unaligned-chunks", "xdp", xdp)?;
     only(args.queues > 1, "--queues", "xdp", xdp)?;
     only(args.gso, "--gso", "udp", args.engine == EngineKind::Udp)?;
     only(
@@ -213,7 +216,11 @@ fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> 
     spec.zero_copy_send = args.zero_copy_send;
     spec.receive_buffer_bytes = args.rcvbuf;
     spec.frames = args.frames;
-    spec.frame_bytes = args.frame_bytes;
+    let frame_bytes = if args.unaligned_chunks { UNALIGNED_FRAME_BYTES } else { spec.frame_bytes };
+    spec.frame_bytes = args.frame_bytes.unwrap_or(frame_bytes);
+    spec.huge_pages = args.huge_pages;
+    spec.ring_entries = args.ring_entries;
+    spec.unaligned_chunks = args.unaligned_chunks;
     spec.multi_buffer = args.multi_buffer;
     spec.all_queues = args.queue.is_none() && args.queues == 1;
     spec.stamps = args.stamps.unwrap_or(Stamps::Off);

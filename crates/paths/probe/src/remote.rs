@@ -27,7 +27,7 @@ use super::path::check_size;
 use super::peer::{Far, FarReport, PeerError, Settings};
 use super::role::{self, Live, RoleReport, Task};
 use super::session::{Scheduled, random_session, roles_of};
-use super::support::irq_suspend;
+use super::support::{huge_pages, irq_suspend};
 use super::switches::{Config, Switch};
 use super::tcp;
 
@@ -259,6 +259,9 @@ pub(super) fn support(arm: &Arm) -> Support {
     if arm.has(Switch::IrqSuspend)
         && let Some(missing) = irq_suspend()
     {
+        return missing;
+    }
+    if let Some(missing) = huge_pages(arm, 1) {
         return missing;
     }
     if arm.has(Switch::IoUring) {

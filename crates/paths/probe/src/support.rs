@@ -10,11 +10,13 @@ use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use lab::{Pair, PairSpec};
 use model::{Arm, Support};
 use sys::epoll::Epoll;
+use sys::mmap::HUGE_PAGE_BYTES;
 use sys::thread::start;
 use sys::uring::DatagramRing;
+use sys::xsk::Frames;
 
 use super::far_end::ends;
-use super::switches::Switch;
+use super::switches::{Switch, engine_of};
 use host::text::chain;
 use lab::settle;
 
@@ -92,6 +94,25 @@ pub(super) fn irq_suspend() -> Option<Support> {
     Some(Support::unsupported("irq-suspend", chain(&why)))
 }
 
+/// The reason why the UMEMs of this many ends cannot lie in huge pages; their memory is taken and freed.
+pub(super) fn huge_pages(arm: &Arm, end_count: u32) -> Option<Support> {
+    let spec = engine_of(arm);
+    if !spec.huge_pages {
+        return None;
+    }
+    // At most: frames of a page, and a share for each thread of an end with two.
+    let (frames, shares) = (spec.frames, 2 * end_count);
+    let why = Frames::allocate_in(spec.frame_memory(), 4096, frames, shares).err()?;
+    let page_count = (frames as usize * shares as usize * 4096).div_ceil(HUGE_PAGE_BYTES);
+    Some(Support::unsupported(
+        "huge-pages",
+        format!(
+            "{page_count} free huge pages of 2 MiB: echo {page_count} > \
+             /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages ({why})"
+        ),
+    ))
+}
+
 /// Support for XDP verbs at the far end of a lab.
 pub(super) fn verbs() -> Support {
     let tried = tried();
@@ -143,6 +164,7 @@ pub(super) fn support(arm: &Arm) -> Support {
         .or_else(|| arm.has(Switch::EpollBusyPoll).then(epoll_busy_poll).flatten())
         .or_else(|| arm.has(Switch::IoUring).then(io_uring).flatten())
         .or_else(|| arm.has(Switch::IrqSuspend).then(no_suspension).flatten())
+        .or_else(|| huge_pages(arm, 2))
         .or_else(|| needs_two(Switch::Pin))
         .or_else(|| needs_two(Switch::Rps))
         .unwrap_or(Support::Yes)

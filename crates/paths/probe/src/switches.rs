@@ -1,7 +1,7 @@
 //! Switches of the probe, and the engine configuration of an arm.
 
 use host::idle::NoIdle;
-use io::{Copying, EngineKind, EngineSpec, Receiving, Wait, XdpMode};
+use io::{Copying, EngineKind, EngineSpec, Receiving, UNALIGNED_FRAME_BYTES, Wait, XdpMode};
 use model::{Arm, Load, NotEffective, PathError};
 
 use crate::peer::Settings;
@@ -10,6 +10,10 @@ use crate::tcp;
 
 /// Datagrams per system call or ring poll when batching.
 const BATCH: usize = 64;
+/// Entries of the rings with `big-rings`.
+const BIG_RING_ENTRIES: u32 = 8192;
+/// Size of the larger unaligned frames: the most lines of a page that are an odd number.
+const UNALIGNED_LARGE_FRAME_BYTES: u32 = 4032;
 
 model::switches! {
     /// Switches of the probe, in the order of the ladder.
@@ -128,6 +132,24 @@ model::switches! {
             needs: "epoll and epoll-busy-poll; Linux 6.13; two hosts, as a veth names no NAPI instance to sockets",
             source: "kernel documentation, networking/napi.rst, IRQ suspension",
         },
+        HugePages {
+            effect: "the frames of AF_XDP lie in huge pages of 2 MiB, so that few address translations cover them all",
+            scope: Process,
+            needs: "bypass; free huge pages of 2 MiB, which the machine has reserved",
+            source: "mmap(2), MAP_HUGETLB",
+        },
+        BigRings {
+            effect: "the RX and TX rings of AF_XDP hold 8,192 frames in place of 2,048, and the UMEM four times as many",
+            scope: Process,
+            needs: "bypass; a receiver that falls behind by more than 2,048 frames",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_RX_RING and XDP_TX_RING",
+        },
+        UnalignedChunks {
+            effect: "frames of 2,112 bytes lie side by side, so that their first bytes are in different sets of the cache",
+            scope: Process,
+            needs: "bypass without zero-copy; Linux 5.4",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_UMEM_UNALIGNED_CHUNK_FLAG",
+        },
     }
 }
 
@@ -150,6 +172,11 @@ pub fn engine_of(arm: &Arm) -> EngineSpec {
         _ => Receiving::Direct,
     };
     spec.zero_copy_send = arm.has(Switch::ZeroCopySend) && !bypass;
+    spec.huge_pages = arm.has(Switch::HugePages);
+    spec.unaligned_chunks = arm.has(Switch::UnalignedChunks);
+    if arm.has(Switch::BigRings) {
+        (spec.ring_entries, spec.frames) = (Some(BIG_RING_ENTRIES), 4 * spec.frames);
+    }
     spec
 }
 
@@ -234,8 +261,10 @@ impl Config {
 fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
     // Headers of 42 bytes behind the kernel's headroom of 256.
     let needed = payload_bytes + 42 + 256;
-    spec.frame_bytes = if needed > 2048 { 4096 } else { 2048 };
-    spec.multi_buffer = needed > 4096;
+    let unaligned = (UNALIGNED_FRAME_BYTES, UNALIGNED_LARGE_FRAME_BYTES);
+    let (small, large) = if spec.unaligned_chunks { unaligned } else { (2048, 4096) };
+    spec.frame_bytes = if needed > small as usize { large } else { small };
+    spec.multi_buffer = needed > large as usize;
 }
 
 /// Returns the reason if a set of switches is invalid, for a load.
@@ -243,13 +272,27 @@ pub(super) fn contradiction(arm: &Arm, load: &str) -> Option<String> {
     if let Some(why) = tcp::contradiction(arm, load) {
         return Some(why);
     }
-    let of_af_xdp = [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup];
+    let of_af_xdp = [
+        Switch::Native,
+        Switch::ZeroCopy,
+        Switch::NeedWakeup,
+        Switch::HugePages,
+        Switch::BigRings,
+        Switch::UnalignedChunks,
+    ];
     let alone = of_af_xdp.into_iter().find(|switch| arm.has(*switch) && !arm.has(Switch::Bypass));
     if let Some(id) = alone {
         return Some(format!("{id} is an AF_XDP setting and needs bypass; use bypass+{id}"));
     }
     if arm.has(Switch::ZeroCopy) && !arm.has(Switch::Native) {
         return Some("zero-copy needs native mode; use bypass+native+zero-copy".into());
+    }
+    if arm.has(Switch::UnalignedChunks) && arm.has(Switch::ZeroCopy) {
+        return Some(
+            "unaligned-chunks crosses pages, and a zero-copy device drops a frame whose pages are not side by \
+             side for it; use unaligned-chunks without zero-copy"
+                .into(),
+        );
     }
     let of_sockets = [Switch::Epoll, Switch::EpollBusyPoll, Switch::IoUring, Switch::ZeroCopySend];
     if let Some(id) = of_sockets.into_iter().find(|switch| arm.has(*switch))
@@ -298,6 +341,8 @@ mod tests {
         let base = engine_of(&Arm::with([Switch::Bypass, Switch::Native]));
         for id in
             [Switch::Spin, Switch::Batch, Switch::ZeroCopy, Switch::BusyPoll, Switch::NeedWakeup]
+                .into_iter()
+                .chain([Switch::HugePages, Switch::BigRings, Switch::UnalignedChunks])
         {
             assert_ne!(engine_of(&Arm::with([Switch::Bypass, Switch::Native, id])), base, "{id}");
         }
@@ -307,12 +352,32 @@ mod tests {
 
     #[test]
     fn af_xdp_switches_without_bypass_are_refused_with_the_way_to_ask() {
-        for id in [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup] {
+        let of_umem = [Switch::HugePages, Switch::BigRings, Switch::UnalignedChunks];
+        for id in [Switch::Native, Switch::ZeroCopy, Switch::NeedWakeup].into_iter().chain(of_umem)
+        {
             assert!(contradiction(&Arm::with([id]), "ping").unwrap().contains("bypass+"), "{id}");
         }
         let whole = Arm::with([Switch::Bypass, Switch::Native, Switch::ZeroCopy]);
         assert!(contradiction(&whole, "ping").is_none());
         assert!(contradiction(&Arm::with([Switch::Bypass, Switch::ZeroCopy]), "ping").is_some());
+    }
+
+    #[test]
+    fn unaligned_frames_hold_every_size_and_are_refused_with_zero_copy() {
+        let arm = Arm::with([Switch::Bypass, Switch::UnalignedChunks]);
+        for (payload_bytes, frame_bytes, multi_buffer) in
+            [(64, 2112, false), (1814, 2112, false), (1815, 4032, false), (3735, 4032, true)]
+        {
+            let mut spec = engine_of(&arm);
+            fit(&mut spec, payload_bytes);
+            let fitted = (spec.frame_bytes, spec.multi_buffer);
+            assert_eq!(fitted, (frame_bytes, multi_buffer), "{payload_bytes}");
+        }
+        assert_eq!(contradiction(&arm, "flood"), None);
+        use Switch::{Bypass, Native, UnalignedChunks, ZeroCopy};
+        let both = Arm::with([Bypass, Native, ZeroCopy, UnalignedChunks]);
+        let why = contradiction(&both, "flood").unwrap();
+        assert!(why.contains("without zero-copy"), "{why}");
     }
 
     #[test]

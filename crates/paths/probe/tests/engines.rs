@@ -9,7 +9,10 @@ use common::{
     FAR_PORT, NEAR_PORT, Running, alone, counter, engines, local, packet, remote, run, session,
     tasks, udp, until, xdp,
 };
-use io::{Arrival, Engine, EngineSpec, Role, Setup, Wait, XdpEngine, XdpMode};
+use io::{
+    Arrival, Copying, Engine, EngineReport, EngineSpec, RING_ENTRIES, Role, Setup,
+    UNALIGNED_FRAME_BYTES, Wait, XdpEngine, XdpMode,
+};
 use lab::{Pair, PairSpec};
 use testkit::engines::udp_counters;
 use wire::probe::Header;
@@ -305,5 +308,95 @@ fn an_end_without_a_session_accepts_any_sender() {
         // The report covers the second sender only.
         assert_eq!(received.arrived.received_count, 100, "{name}");
         assert_eq!(received.stray_count, 0, "{name}");
+    }
+}
+
+/// Unaligned frames of a size, in rings of four times the length.
+fn unaligned(spec: EngineSpec, frame_bytes: u32) -> EngineSpec {
+    let ring_entries = Some(4 * RING_ENTRIES);
+    EngineSpec { unaligned_chunks: true, frame_bytes, ring_entries, frames: 16_384, ..spec }
+}
+
+fn without_effect(report: &EngineReport) -> Vec<&str> {
+    report.not_effective.iter().map(|(switch, _)| switch.as_str()).collect()
+}
+
+#[test]
+fn unaligned_frames_carry_every_size_and_their_addresses_have_offsets() {
+    let _alone = alone();
+    let pair = pair_with(9000);
+    for mode in [XdpMode::Skb, XdpMode::Native] {
+        for (size, frame_bytes) in
+            [(24, 2112), (64, 2048), (1472, 2112), (2000, 3008), (3000, 4032)]
+        {
+            let spec = unaligned(xdp(mode, Wait::Block, 64), frame_bytes);
+            let what = format!("{mode:?}, {size} bytes in {frame_bytes}");
+            pings_lose_nothing(&what, &pair, &spec, &spec, size, 50);
+            pings_lose_nothing(&what, &pair, &udp(), &spec, size, 50);
+        }
+        // Packets of several frames.
+        let jumbo = EngineSpec {
+            multi_buffer: true,
+            ..unaligned(xdp(mode, Wait::Block, 1), UNALIGNED_FRAME_BYTES)
+        };
+        pings_lose_nothing(&format!("{mode:?}, jumbo"), &pair, &jumbo, &jumbo, 8972, 50);
+        let spec = unaligned(xdp(mode, Wait::Block, 64), UNALIGNED_FRAME_BYTES);
+        let load = (Role::Send, Pace::Flood, 20_000);
+        let (sent, received) = between(&pair, &spec, &spec, load, 64).expect("a flood");
+        adds_up("unaligned flood", &sent, &received);
+        assert_eq!(counter(&received, "xdp_rx_invalid_count"), 0);
+        assert_eq!(counter(&sent, "xdp_tx_invalid_count"), 0);
+        assert!(!without_effect(&received.engine).contains(&"unaligned-chunks"));
+        let umem = received.engine.mode.iter().find(|(name, _)| name == "umem");
+        assert_eq!(umem.expect("a mode").1, "unaligned, pages, rings of 8192");
+    }
+    let spec = EngineSpec {
+        copying: Copying::PreferZeroCopy,
+        ..unaligned(xdp(XdpMode::Native, Wait::Block, 1), 2112)
+    };
+    testkit::engines::refused(testkit::engines::open_far(&pair, &spec), &["without zero-copy"]);
+}
+
+#[test]
+fn a_long_ring_has_an_effect_only_if_more_waits_than_a_short_one_holds() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    for (count, effective) in [(500, false), (3_000, true)] {
+        let spec = unaligned(xdp(XdpMode::Native, Wait::Spin, 64), UNALIGNED_FRAME_BYTES);
+        let at = local(&pair.far, FAR_PORT);
+        let opened = pair.far.run(|| XdpEngine::open_port(&Setup::receive(&spec, &at, 64), 0..1));
+        let mut port = opened.expect("the far end").expect("a queue");
+        let (near, _) = tasks(Role::Send, &udp(), Pace::Rate(50_000), 64, Some(count));
+        let (from, to) = (local(&pair.near, NEAR_PORT), remote(&pair.far, FAR_PORT));
+        let sending = Running::start(&pair.near, from, Some(to), near).expect("the near end");
+        assert_eq!(sending.join().ran.expect("sent").sent_count, count);
+        let mut taken = 0;
+        let all = until(|| {
+            taken += port[0].rx_take(&mut |_: Arrival<'_>| {}).expect("open");
+            taken as u64 >= count
+        });
+        assert!(all, "{taken} of {count} arrived");
+        let report = port[0].finish();
+        let none = without_effect(&report);
+        assert_eq!(!none.contains(&"big-rings"), effective, "{count}: {report:?}");
+        assert!(report.ledger.expect("a ledger").balances());
+    }
+}
+
+/// Never changes the machine: without reserved pages the refusal is the result.
+#[test]
+fn huge_pages_hold_the_umem_or_are_refused_with_the_way_to_reserve_them() {
+    let _alone = alone();
+    let pair = pair_with(1500);
+    let spec = EngineSpec { huge_pages: true, ..xdp(XdpMode::Native, Wait::Block, 1) };
+    match testkit::engines::open_far(&pair, &spec) {
+        Ok(engine) => {
+            drop(engine);
+            pings_lose_nothing("huge pages", &pair, &spec, &spec, 64, 50);
+        }
+        Err(why) => {
+            let parts = ["8388608 bytes needs 4 free huge pages", "nr_hugepages"];
+            testkit::engines::says(&why, &parts);
+        }
     }
 }

@@ -33,4 +33,4 @@ pub use guest::{GUEST_FRAME_BYTES_MAX, GuestSocket};
 pub use pool::{Pool, PoolBalance, Taken};
 pub use port::{PoolRx, PoolTx, open_port};
 pub use socket::{Socket, Then, XskStatistics, statistics};
-pub use umem::{Frames, LedgerBalance};
+pub use umem::{FrameMemory, Frames, LedgerBalance};

@@ -46,7 +46,7 @@ impl From<&Umem> for Registration {
             len_bytes: u64::from(umem.frame_bytes) * u64::from(umem.frame_count),
             chunk_bytes: umem.chunk_bytes,
             headroom_bytes: 0,
-            flags: 0,
+            flags: umem.flags(),
         }
     }
 }

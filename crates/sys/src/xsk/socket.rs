@@ -68,6 +68,10 @@ pub struct Socket {
     pub wakeup_count: u64,
     /// Echoes dropped because the TX ring was full.
     pub tx_full_count: u64,
+    /// Most descriptors that were seen in the RX ring at once.
+    pub rx_waiting_max: u32,
+    /// Received descriptors with an offset above their address: those of unaligned frames.
+    pub offset_count: u64,
 }
 
 impl Socket {
@@ -95,6 +99,8 @@ impl Socket {
             receiving: 0,
             wakeup_count: 0,
             tx_full_count: 0,
+            rx_waiting_max: 0,
+            offset_count: 0,
         };
         socket.rx_post();
         let fd = socket.fd.as_fd();
@@ -135,6 +141,8 @@ impl Socket {
             receiving: 0,
             wakeup_count: 0,
             tx_full_count: 0,
+            rx_waiting_max: 0,
+            offset_count: 0,
         };
         Ok((sender, self))
     }
@@ -151,6 +159,11 @@ impl Socket {
 
     pub fn bound_to(&self) -> &Bind {
         &self.bind
+    }
+
+    /// Size of the pages that hold its frames, in bytes; `None` if the kernel does not tell.
+    pub fn page_bytes(&self) -> Option<usize> {
+        self.frames.page_bytes()
     }
 
     /// Refills the fill ring to its target; returns how many frames were posted.
@@ -197,15 +210,20 @@ impl Socket {
         max: usize,
         mut each: impl FnMut(&mut [u8], usize) -> Then,
     ) -> usize {
-        let ready = self.rx.ready(max as u32).min(max as u32);
+        let waiting = self.rx.ready(max as u32);
+        self.rx_waiting_max = self.rx_waiting_max.max(waiting);
+        let ready = waiting.min(max as u32);
         if ready == 0 {
             return 0;
         }
         let mut packet_count = 0;
         let mut sent = false;
         for _ in 0..ready {
-            let Some(desc) = self.rx.take() else { break };
+            let Some(mut desc) = self.rx.take() else { break };
             self.receiving = self.receiving.saturating_sub(1);
+            let place = self.frames.umem.place_of(desc.addr);
+            self.offset_count += u64::from(place != desc.addr);
+            desc.addr = place;
             let Some(frame) = self.frame_of(&desc, front_bytes) else {
                 self.ledger.violation();
                 continue;
@@ -325,7 +343,7 @@ impl Socket {
         let ready = self.completion.ready(self.bind.ring_entries);
         for _ in 0..ready {
             let Some(addr) = self.completion.take() else { break };
-            let frame = addr / u64::from(self.frames.umem.frame_bytes);
+            let frame = self.frames.umem.place_of(addr) / u64::from(self.frames.umem.frame_bytes);
             match u32::try_from(frame) {
                 Ok(frame) => {
                     self.ledger.pass(frame, Owner::Sending, Owner::Free);

@@ -14,7 +14,20 @@ pub(crate) struct Umem {
     pub(crate) chunk_bytes: u32,
     chunks: u32,
     pub(crate) frame_count: u32,
+    memory: FrameMemory,
 }
+
+/// Memory of a UMEM's frames and their places in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FrameMemory {
+    /// Huge pages of 2 MiB, which the machine must have reserved.
+    pub huge_pages: bool,
+    /// XDP_UMEM_UNALIGNED_CHUNK_FLAG: frames of any multiple of 64 bytes lie side by side, across pages too.
+    pub unaligned: bool,
+}
+
+/// Divisor of a frame's size in unaligned mode: a cache line, so that no two frames share one.
+const UNALIGNED_STEP_BYTES: u32 = 64;
 
 /// Largest chunk that the kernel accepts: a page.
 ///
@@ -28,27 +41,62 @@ impl Umem {
     ///
     /// Errors: `InvalidInput` for other sizes, no frames, or 4 GiB and more; errors of mmap.
     pub(crate) fn allocate(frame_bytes: u32, frame_count: u32) -> io::Result<Umem> {
+        Umem::allocate_in(FrameMemory::default(), frame_bytes, frame_count)
+    }
+
+    /// As [`Umem::allocate`]; unaligned frames have 2048 to 4096 bytes, a multiple of 64.
+    fn allocate_in(memory: FrameMemory, frame_bytes: u32, frame_count: u32) -> io::Result<Umem> {
         let chunks = frame_bytes / CHUNK_BYTES_MAX;
         let whole =
             frame_bytes.is_multiple_of(CHUNK_BYTES_MAX) && (1..=CHUNKS_MAX).contains(&chunks);
-        if !(frame_bytes == 2048 || whole) || frame_count == 0 {
+        let fits_unaligned = memory.unaligned
+            && (2048..=CHUNK_BYTES_MAX).contains(&frame_bytes)
+            && frame_bytes.is_multiple_of(UNALIGNED_STEP_BYTES);
+        if !(frame_bytes == 2048 || whole || fits_unaligned) || frame_count == 0 {
+            let sizes = if memory.unaligned {
+                format!("2048 to {CHUNK_BYTES_MAX}, a multiple of {UNALIGNED_STEP_BYTES}")
+            } else {
+                format!("2048, or one to {CHUNKS_MAX} times {CHUNK_BYTES_MAX}")
+            };
             let what = format!(
-                "UMEM of {frame_count} frames of {frame_bytes} bytes: frames must be of 2048 \
-                 bytes or one to {CHUNKS_MAX} times 4096, and at least one"
+                "UMEM of {frame_count} frames of {frame_bytes} bytes: frames must be of {sizes} \
+                 bytes, and at least one"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         if frame_count.checked_mul(frame_bytes).is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"));
         }
-        let area = Mapping::anonymous(frame_count as usize * frame_bytes as usize)?;
+        let len_bytes = frame_count as usize * frame_bytes as usize;
+        let area = if memory.huge_pages {
+            Mapping::huge(len_bytes)?
+        } else {
+            Mapping::anonymous(len_bytes)?
+        };
         let chunk_bytes = frame_bytes.min(CHUNK_BYTES_MAX);
         let chunks = frame_bytes / chunk_bytes;
-        Ok(Umem { area, frame_bytes, chunk_bytes, chunks, frame_count })
+        Ok(Umem { area, frame_bytes, chunk_bytes, chunks, frame_count, memory })
     }
 
     pub(crate) fn chunks(&self) -> u32 {
         self.chunks
+    }
+
+    /// Flags of its registration.
+    pub(crate) fn flags(&self) -> u32 {
+        if self.memory.unaligned { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 }
+    }
+
+    /// Place in the UMEM of an address that the kernel names; it may be out of range. In unaligned mode
+    /// the upper 16 bits are the packet's offset in its frame.
+    #[inline]
+    pub(crate) fn place_of(&self, addr: u64) -> u64 {
+        if self.memory.unaligned {
+            (addr & libc::XSK_UNALIGNED_BUF_ADDR_MASK)
+                + (addr >> libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT)
+        } else {
+            addr
+        }
     }
 
     /// Exponent of the chunk's size.
@@ -86,20 +134,35 @@ impl Frames {
     /// Allocates one UMEM and splits it in `shares` equal shares of `count` frames of
     /// `frame_bytes` (2048 or 4096: a power of two, at most a page).
     pub fn allocate(frame_bytes: u32, count: u32, shares: u32) -> io::Result<Vec<Frames>> {
-        let valid = frame_bytes.is_power_of_two() && (2048..=4096).contains(&frame_bytes);
-        if !valid || count == 0 || shares == 0 {
+        Frames::allocate_in(FrameMemory::default(), frame_bytes, count, shares)
+    }
+
+    /// As [`Frames::allocate`], in the given memory; unaligned frames have 2048 to 4096 bytes, a multiple
+    /// of 64.
+    pub fn allocate_in(
+        memory: FrameMemory,
+        frame_bytes: u32,
+        count: u32,
+        shares: u32,
+    ) -> io::Result<Vec<Frames>> {
+        if frame_bytes > CHUNK_BYTES_MAX || count == 0 || shares == 0 {
             let what = format!(
-                "UMEM of {shares} x {count} frames of {frame_bytes} bytes: frames must be \
-                 2048 or 4096 bytes and at least one"
+                "UMEM of {shares} x {count} frames of {frame_bytes} bytes: frames must be of at most \
+                 {CHUNK_BYTES_MAX} bytes, and at least one"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let frame_count = count
             .checked_mul(shares)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "UMEM above 4 GiB"))?;
-        let umem = Arc::new(Umem::allocate(frame_bytes, frame_count)?);
+        let umem = Arc::new(Umem::allocate_in(memory, frame_bytes, frame_count)?);
         let share = |n| Frames { umem: umem.clone(), first: n * count, count };
         Ok((0..shares).map(share).collect())
+    }
+
+    /// Size of the pages that hold the frames, in bytes; `None` if the kernel does not tell.
+    pub fn page_bytes(&self) -> Option<usize> {
+        self.umem.area.page_bytes()
     }
 }
 
@@ -249,5 +312,36 @@ mod tests {
         assert_eq!(ranges, [0..16, 16..32, 32..48]);
         assert!(Frames::allocate(1000, 16, 1).is_err());
         assert!(Frames::allocate(4096, u32::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn the_offset_above_bit_48_leads_into_the_frame_of_an_unaligned_address() {
+        let unaligned = FrameMemory { unaligned: true, ..FrameMemory::default() };
+        let umem = Umem::allocate_in(unaligned, 2112, 64).unwrap();
+        assert_eq!(umem.flags(), libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG);
+        for frame in 0..64_u64 {
+            let base = frame * 2112;
+            for offset in [0, 1, 256, 2111] {
+                let place = umem.place_of(base | (offset << 48));
+                assert_eq!((place / 2112, place % 2112), (frame, offset));
+            }
+        }
+        // The kernel is not trusted: no address overflows.
+        assert_eq!(umem.place_of(u64::MAX), (1 << 48) - 1 + 0xffff);
+        let aligned = Umem::allocate(2048, 64).unwrap();
+        assert_eq!((aligned.flags(), aligned.place_of(256 << 48)), (0, 256 << 48));
+    }
+
+    #[test]
+    fn only_unaligned_frames_may_have_sizes_between_the_powers_of_two() {
+        let unaligned = FrameMemory { unaligned: true, ..FrameMemory::default() };
+        for frame_bytes in [2048, 2112, 3008, 4032, 4096] {
+            assert!(Frames::allocate_in(unaligned, frame_bytes, 4, 1).is_ok(), "{frame_bytes}");
+            let aligned = Frames::allocate(frame_bytes, 4, 1).is_ok();
+            assert_eq!(aligned, frame_bytes.is_power_of_two(), "{frame_bytes}");
+        }
+        for frame_bytes in [0, 64, 1984, 2049, 2100, 4160, 8192] {
+            assert!(Frames::allocate_in(unaligned, frame_bytes, 4, 1).is_err(), "{frame_bytes}");
+        }
     }
 }

@@ -12,7 +12,7 @@ mod window;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use io::{AnyEngine, Engine, EngineSpec, Role, Setup};
+use io::{AnyEngine, Engine, EngineSpec, RING_ENTRIES_MAX, Role, Setup};
 use serde::{Deserialize, Serialize};
 use wire::probe::HEADER_BYTES;
 
@@ -103,6 +103,11 @@ impl Task {
         within("batch", spec.batch, 1, 1024)?;
         within("frame count", spec.frames as usize, 64, 262_144)?;
         within("frame size", spec.frame_bytes as usize, 2048, 4096)?;
+        let rings = spec.ring_entries();
+        within("ring entries", rings as usize, 64, RING_ENTRIES_MAX as usize)?;
+        if !rings.is_power_of_two() {
+            return Err(RoleError::RingEntries { entries: rings });
+        }
         if let Pace::Window(window) = self.pace {
             within("window", window as usize, 1, 1 << 20)?;
         }
@@ -116,6 +121,8 @@ impl Task {
 pub enum RoleError {
     #[error("{what} {value} is out of range; give {low} to {high}")]
     OutOfRange { what: &'static str, value: usize, low: usize, high: usize },
+    #[error("a ring of {entries} entries is not possible; give a power of two, such as 8192")]
+    RingEntries { entries: u32 },
     /// The engine could not be opened, or failed.
     #[error(transparent)]
     Io(#[from] io::IoError),
