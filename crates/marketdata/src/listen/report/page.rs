@@ -81,9 +81,9 @@ impl Report {
         self.delivered() + self.missing()
     }
 
+    /// A column for each line: a row for each would be wider than the page.
     fn line_table(&self, lines: &[LineReport]) -> FeedTable {
-        let columns = [
-            "line",
+        const ROWS: [&str; 10] = [
             "group",
             "messages",
             "missing",
@@ -95,7 +95,7 @@ impl Report {
             "dropped",
             "malformed",
         ];
-        let row = |(line, group): (&LineReport, &io::multicast::Group)| {
+        let of_line = |(line, group): (&LineReport, &io::multicast::Group)| {
             let (book, counts) = (&line.book, &line.book.counts);
             let figures = [
                 counts.received,
@@ -108,15 +108,21 @@ impl Report {
                 book.dropped_datagrams,
                 book.malformed,
             ];
-            let names = [line.name.to_owned(), group.address.to_string()];
-            names.into_iter().chain(figures.map(count)).collect()
+            [group.address.to_string()].into_iter().chain(figures.map(count)).collect()
         };
+        let by_line: Vec<Vec<String>> = lines.iter().zip(&self.groups).map(of_line).collect();
+        let row = |(at, name): (usize, &&str)| {
+            let cells = by_line.iter().map(|cells| cells[at].clone());
+            [name.to_string()].into_iter().chain(cells).collect()
+        };
+        let names: Vec<String> = lines.iter().map(|line| format!("line {}", line.name)).collect();
+        let columns: Vec<&str> = [""].into_iter().chain(names.iter().map(String::as_str)).collect();
         let caption = format!(
             "Messages by line; {} missing on every line, in {}",
             count(self.missing()),
             units::plural(self.counts.totals.gaps, "gap")
         );
-        table("Lines", &caption, &columns, 2, lines.iter().zip(&self.groups).map(row).collect())
+        table("Lines", &caption, &columns, 1, ROWS.iter().enumerate().map(row).collect())
     }
 
     fn percentile_table(&self, lines: &[LineReport]) -> FeedTable {
