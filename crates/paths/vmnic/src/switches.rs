@@ -78,7 +78,7 @@ model::switches! {
         EventIdx {
             effect: "card and driver say from which buffer on they want to be notified (VIRTIO_F_EVENT_IDX); off: by a flag",
             scope: Guest,
-            needs: "the virtio-net card, a load whose name begins with virtio-",
+            needs: "the virtio-net card",
             source: "virtio 1.2, section 2.7.7",
         },
         PackedRing {
