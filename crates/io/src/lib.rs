@@ -19,9 +19,9 @@ mod xdp_frames;
 mod xdp_queues;
 
 pub use engine::{
-    AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, FrameMemory, Local,
-    RING_ENTRIES, RING_ENTRIES_MAX, Receiving, Remote, Role, Setup, Stamps, UNALIGNED_FRAME_BYTES,
-    Wait, XdpMode, open, open_halves,
+    AnyEngine, Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, FrameMemory,
+    Local, RING_ENTRIES, RING_ENTRIES_MAX, Receiving, Remote, Role, Setup, Stamps,
+    UNALIGNED_FRAME_BYTES, Wait, XdpMode, open, open_halves,
 };
 pub use error::IoError;
 pub use frames::Template;
