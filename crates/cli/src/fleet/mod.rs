@@ -56,7 +56,7 @@ Example:
 Example:
   wirepath fleet rollout plan.toml --on ssh:db1,ssh:db2 --stages 1,100% -- --load ping
   wirepath fleet rollout plan.toml --on netns:a,netns:b --hold 10m -- --from red --load ping
-  wirepath fleet rollout plan.toml --fleet fleet/ --stages 1,10%,100% -- --far peer:load9 --load ping
+  wirepath fleet rollout plan.toml --fleet fleet/ --stages 1,100% -- --far peer:h9 --load ping
   wirepath fleet rollout --abort rollout-1764105600000")]
     Rollout(Box<rollout::RolloutArgs>),
     /// Show the jobs of recent experiments, and roll-outs

@@ -147,7 +147,7 @@ model::switches! {
         UnalignedChunks {
             effect: "frames of 2,112 bytes lie side by side, so that their first bytes are in different sets of the cache",
             scope: Process,
-            needs: "bypass without zero-copy; Linux 5.4",
+            needs: "bypass in copy mode; Linux 5.4",
             source: "kernel documentation, networking/af_xdp.rst, XDP_UMEM_UNALIGNED_CHUNK_FLAG",
         },
     }
