@@ -13,10 +13,8 @@ use crate::exit::Failure;
 
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
 
-/// Options with a value.
-const OPTIONS: [&str; 11] = [
-    "--arms",
-    "--peers",
+/// Options with a value, of both kinds of work.
+const OPTIONS: [&str; 9] = [
     "--load",
     "--size",
     "--rate",
@@ -28,26 +26,11 @@ const OPTIONS: [&str; 11] = [
     "--max-blocks",
 ];
 
-/// Options without a value.
-const FLAGS: [&str; 2] = ["--no-history", "--json"];
+/// More options with a value and those without one, of a path's measurement.
+const OF_JOBS: ([&str; 2], [&str; 2]) = (["--arms", "--peers"], ["--no-history", "--json"]);
 
-/// Options with a value of a measurement in a roll-out.
-const STEP_OPTIONS: [&str; 11] = [
-    "--path",
-    "--load",
-    "--size",
-    "--rate",
-    "--trial",
-    "--ip",
-    "--time",
-    "--seed",
-    "--min-blocks",
-    "--max-blocks",
-    "--far",
-];
-
-/// Options without a value of a measurement in a roll-out.
-const STEP_FLAGS: [&str; 1] = ["--no-history"];
+/// The same, of a measurement in a roll-out.
+const OF_STEPS: ([&str; 2], [&str; 1]) = (["--path", "--far"], ["--no-history"]);
 
 /// A job that an agent does.
 #[derive(Debug)]
@@ -95,7 +78,7 @@ pub(super) fn check_step(work: &Work) -> Result<(), Failure> {
         }
     }
     if let Work::Measure { arguments, .. } = work {
-        check_words(arguments.iter().map(String::as_str), &STEP_OPTIONS, &STEP_FLAGS)?;
+        check_words(arguments.iter().map(String::as_str), &OF_STEPS.0, &OF_STEPS.1)?;
     }
     work.check()
 }
@@ -110,14 +93,16 @@ pub(super) fn check_job(arguments: &[String]) -> Result<(), Failure> {
             PATHS.join(", ")
         )));
     }
-    check_words(words, &OPTIONS, &FLAGS)?;
+    check_words(words, &OF_JOBS.0, &OF_JOBS.1)?;
     check(arguments)
 }
 
-/// Errors: an option that is not on the list, or a path as its value.
+/// Errors: an option that is on neither list, or a path as its value.
+///
+/// - `more`: options with a value, beside [`OPTIONS`].
 fn check_words<'a>(
     mut words: impl Iterator<Item = &'a str>,
-    options: &[&str],
+    more: &[&str],
     flags: &[&str],
 ) -> Result<(), Failure> {
     while let Some(word) = words.next() {
@@ -125,10 +110,10 @@ fn check_words<'a>(
         if flags.contains(&word) {
             continue;
         }
-        if !options.contains(&name) {
+        if !OPTIONS.contains(&name) && !more.contains(&name) {
             return Err(Failure::Usage(format!(
                 "agents take no {name:?}: use {}",
-                options.join(", ")
+                [more, &OPTIONS].concat().join(", ")
             )));
         }
         let value = value.or_else(|| words.next()).unwrap_or_default();
