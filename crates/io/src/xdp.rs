@@ -47,6 +47,8 @@ pub struct XdpEngine {
     batch: usize,
     asked: Copying,
     memory: FrameMemory,
+    /// Size of the pages of a UMEM that was to lie in huge ones, read at once: later a filter may forbid it.
+    page_bytes: Option<usize>,
     mode: XdpMode,
     /// Held by the first engine of a port.
     port: Option<UdpSocket>,
@@ -90,6 +92,7 @@ impl XdpEngine {
             batch: engine.batch,
             asked: Copying::Copy,
             memory: engine.memory,
+            page_bytes: engine.page_bytes,
             mode: engine.mode,
             port: None,
             is_sending_half: true,
@@ -168,6 +171,8 @@ impl XdpEngine {
         if had_carrier {
             wait_for_carrier(local, CARRIER_WAIT)?;
         }
+        let first = sockets.first().filter(|_| spec.huge_pages);
+        let page_bytes = first.and_then(Socket::page_bytes);
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
@@ -181,6 +186,7 @@ impl XdpEngine {
                 batch: spec.batch.max(1),
                 asked: spec.copying,
                 memory: spec.frame_memory(),
+                page_bytes,
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
@@ -249,8 +255,7 @@ impl XdpEngine {
             report.not_effective.push((switch.to_owned(), why));
         };
         let memory = self.memory;
-        if memory.huge_pages
-            && let Some(page_bytes) = self.socket.page_bytes()
+        if let Some(page_bytes) = self.page_bytes
             && page_bytes < HUGE_PAGE_BYTES
         {
             none("huge-pages", format!("smaps has pages of {page_bytes} bytes for the UMEM"));

@@ -100,10 +100,11 @@ pub(super) fn huge_pages(arm: &Arm, end_count: u32) -> Option<Support> {
     if !spec.huge_pages {
         return None;
     }
-    // At most: frames of a page, and a share for each thread of an end with two.
-    let (frames, shares) = (spec.frames, 2 * end_count);
-    let why = Frames::allocate_in(spec.frame_memory(), 4096, frames, shares).err()?;
-    let page_count = (frames as usize * shares as usize * 4096).div_ceil(HUGE_PAGE_BYTES);
+    // For frames of up to half a page; larger ones need twice as many, and their trial says so.
+    let (frame_bytes, frames) = (spec.frame_bytes, spec.frames);
+    let why = Frames::allocate_in(spec.frame_memory(), frame_bytes, frames, end_count).err()?;
+    let umem_bytes = frames as usize * end_count as usize * frame_bytes as usize;
+    let page_count = umem_bytes.div_ceil(HUGE_PAGE_BYTES);
     Some(Support::unsupported(
         "huge-pages",
         format!(
