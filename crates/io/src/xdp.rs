@@ -269,9 +269,7 @@ impl XdpEngine {
         if entries > RING_ENTRIES && judges_rings && most <= RING_ENTRIES {
             none(
                 BIG_RINGS,
-                format!(
-                    "at most {most} frames waited in the RX ring, which holds {RING_ENTRIES} without it"
-                ),
+                format!("the RX ring held {most} at most, and {RING_ENTRIES} fit without it"),
             );
         }
         let pages = if memory.huge_pages { "huge pages" } else { "pages" };

@@ -172,6 +172,10 @@ impl Device {
             self.sender.flush();
         }
         if let Some(place) = self.sender.in_place() {
+            // What arrives now after the guest has acknowledged is told by an edge of its own.
+            if !self.nic.irq() {
+                self.line.set(false, &mut self.work)?;
+            }
             self.nic.exchange(&self.ram, place);
         }
         if sent_count > 0 {
