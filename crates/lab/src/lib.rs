@@ -38,7 +38,7 @@ pub use error::LabError;
 pub use far::{FarEnd, FarHost, FarJob, FarOptions, FarPrograms, SshHost, address_between};
 pub use guest_wire::GuestWire;
 pub use load_route::{LoadRequest, LoadRoute, NamespaceEnds};
-pub use machine::{boot_id, describe_machine, describe_nic};
+pub use machine::{boot_id, describe_machine, describe_nic, machine_of_far_end};
 pub use pair::{Pair, PairSpec};
 pub use run::{Cause, Run, Signals, drain, run};
 pub use tap::{TapEnd, TapHome};

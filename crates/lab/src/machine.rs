@@ -6,6 +6,8 @@ use std::fs;
 use host::net::{self, NetError, ethtool};
 use model::Machine;
 
+use crate::far::printable;
+
 /// Describes this machine, with the interface under test.
 pub fn describe_machine(nic: String) -> Machine {
     let found = host::machine::Machine::read();
@@ -67,13 +69,50 @@ pub fn describe_nic(ifindex: u32, driver: Option<&str>) -> Result<String, NetErr
 ///
 /// Source: random(4), /proc/sys/kernel/random/boot_id.
 pub fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
+}
+
+/// Longest text of a far machine's description, letters.
+const FACT_LEN_MAX: usize = 200;
+/// Maximum number of its notes.
+const NOTE_COUNT_MAX: usize = 20;
+
+/// A machine as a far end describes it, with short and printable texts: the far end may send any.
+pub fn machine_of_far_end(machine: Machine) -> Machine {
+    let text = |text: String| printable(&text, FACT_LEN_MAX);
+    let notes = machine.notes.into_iter().take(NOTE_COUNT_MAX);
+    Machine {
+        id: text(machine.id),
+        kernel: text(machine.kernel),
+        cpu: text(machine.cpu),
+        hypervisor: machine.hypervisor.map(text),
+        governor: machine.governor.map(text),
+        nic: text(machine.nic),
+        notes: notes.map(|(name, value)| (text(name), text(value))).collect(),
+        far: None,
+        ..machine
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_a_far_machine_are_short_and_printable() {
+        let long = "x".repeat(10_000);
+        let theirs = Machine {
+            kernel: "6.18\x1b[2J\n".into(),
+            cpu: long.clone(),
+            notes: (0..100).map(|n| (n.to_string(), long.clone())).collect(),
+            far: Some(Box::default()),
+            ..Machine::default()
+        };
+        let machine = machine_of_far_end(theirs);
+        assert_eq!((&*machine.kernel, machine.cpu.len()), ("6.18[2J", FACT_LEN_MAX));
+        assert_eq!((machine.notes.len(), machine.far), (NOTE_COUNT_MAX, None));
+    }
 
     #[test]
     fn nice_that_autogroup_makes_useless_is_said() {

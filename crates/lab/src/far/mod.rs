@@ -176,7 +176,14 @@ fn one_line(text: &[u8]) -> String {
 }
 
 fn clean(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(4000).collect()
+    printable(text, 4000)
+}
+
+/// Text of another host without control characters.
+///
+/// - `len_max`: longest result, characters.
+pub fn printable(text: &str, len_max: usize) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(len_max).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The near end's view of a far end on another host.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::FarOptions;
-use lab::far::{FarError, FarPrograms, SshHost};
+use lab::far::{FarError, FarPrograms, SshHost, printable};
 use lab::program::ProgramError;
 use model::{Machine, NotEffective, PathError};
 
@@ -150,7 +151,7 @@ impl Remote {
         };
         match serde_json::from_slice(&line) {
             Ok(Reply::Failed { why, is_broken }) => {
-                let why = printable(&why);
+                let why = printable(&why, 4000);
                 self.broken = is_broken.then(|| why.clone());
                 Err(PathError::Part(why.into()))
             }
@@ -238,21 +239,9 @@ fn sane(mut seen: FarSeen) -> FarSeen {
     seen
 }
 
-/// Text of another host without control characters, at most 4000 characters.
-fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(4000).collect()
-}
-
-/// A machine whose texts are printable.
-fn plain(mut machine: Machine) -> Machine {
-    let texts = [&mut machine.id, &mut machine.kernel, &mut machine.cpu, &mut machine.nic];
-    let known = [machine.hypervisor.as_mut(), machine.governor.as_mut()];
-    for text in texts.into_iter().chain(known.into_iter().flatten()) {
-        *text = printable(text);
-    }
-    machine.notes.clear();
-    machine.far = None;
-    machine
+/// A far machine, without its notes.
+fn plain(machine: Machine) -> Machine {
+    Machine { notes: BTreeMap::new(), ..lab::machine_of_far_end(machine) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The near end's view of an exchange at a far end.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use lab::far::FarPrograms;
+use lab::far::{FarPrograms, printable};
 use lab::{FarEnd, FarOptions};
 use model::{Machine, PathError};
 
@@ -41,7 +42,9 @@ impl FarExchange {
         match reply(&mut lines, PATIENCE)? {
             Reply::Opened { boot_id, machine } => {
                 let is_here = boot_id.is_some() && boot_id == lab::boot_id();
-                Ok(FarExchange { lines, machine: plain(*machine), is_here, cpu })
+                let machine = lab::machine_of_far_end(*machine);
+                let machine = Machine { notes: BTreeMap::new(), ..machine };
+                Ok(FarExchange { lines, machine, is_here, cpu })
             }
             other => Err(unexpected(&lines, &other)),
         }
@@ -102,7 +105,7 @@ fn reply(lines: &mut FarPrograms, within: Duration) -> Result<Reply, PathError> 
         None => return Err(PathError::part(lines.silent(within))),
     };
     match serde_json::from_slice(&line) {
-        Ok(Reply::Failed { why }) => Err(PathError::at("exchange", printable(&why))),
+        Ok(Reply::Failed { why }) => Err(PathError::at("exchange", printable(&why, TEXT_LEN_MAX))),
         Ok(reply) => Ok(reply),
         Err(_) => Err(PathError::part(lines.garbled(&line))),
     }
@@ -110,25 +113,4 @@ fn reply(lines: &mut FarPrograms, within: Duration) -> Result<Reply, PathError> 
 
 fn unexpected(lines: &FarPrograms, reply: &Reply) -> PathError {
     PathError::part(lines.garbled(format!("{reply:?}").as_bytes()))
-}
-
-fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(TEXT_LEN_MAX).collect()
-}
-
-/// A machine whose texts are short and printable: the far end may send any.
-fn plain(machine: Machine) -> Machine {
-    let Machine { id, kernel, cpu, nic, hypervisor, governor, .. } = &machine;
-    let optional = |text: &Option<String>| text.as_deref().map(printable);
-    Machine {
-        id: printable(id),
-        kernel: printable(kernel),
-        cpu: printable(cpu),
-        nic: printable(nic),
-        hypervisor: optional(hypervisor),
-        governor: optional(governor),
-        notes: Default::default(),
-        far: None,
-        ..machine
-    }
 }

@@ -22,11 +22,6 @@ use crate::role::{RoleReport, Task};
 /// Time limit for the far end to open its engine, and to close it.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Longest text of a far machine's description, letters.
-const FACT_LEN_MAX: usize = 200;
-/// Maximum number of its notes.
-const NOTE_COUNT_MAX: usize = 20;
-
 /// Connected and authenticated far end.
 #[derive(Debug)]
 pub struct Far {
@@ -113,7 +108,8 @@ impl Far {
             other => return Err(unexpected(&other)),
         };
         lines.trust();
-        let host = host.map(|host| HostFacts { machine: plain(host.machine), ..*host });
+        let host =
+            host.map(|host| HostFacts { machine: lab::machine_of_far_end(host.machine), ..*host });
         Ok(Far { beat: None, lines, at, host, version: hello.version })
     }
 
@@ -224,25 +220,6 @@ impl Drop for Beat {
     }
 }
 
-/// A machine whose texts are short and printable: the far end may send any.
-fn plain(machine: Machine) -> Machine {
-    let text = |text: String| -> String {
-        text.chars().filter(|letter| !letter.is_control()).take(FACT_LEN_MAX).collect()
-    };
-    let notes = machine.notes.into_iter().take(NOTE_COUNT_MAX);
-    Machine {
-        id: text(machine.id),
-        kernel: text(machine.kernel),
-        cpu: text(machine.cpu),
-        hypervisor: machine.hypervisor.map(text),
-        governor: machine.governor.map(text),
-        nic: text(machine.nic),
-        notes: notes.map(|(name, value)| (text(name), text(value))).collect(),
-        far: None,
-        ..machine
-    }
-}
-
 fn unexpected(say: &Say) -> PeerError {
     PeerError::Garbled { what: format!("unexpected reply {say:?}") }
 }
@@ -274,20 +251,5 @@ mod tests {
         named("[fd00::2]", "[fd00::2]:7117");
         named("[fd00::2]:80", "[fd00::2]:80");
         assert_eq!((at("[fd00::2"), at("fd00::2]:80"), at("192.0.2.7:x")), (None, None, None));
-    }
-
-    #[test]
-    fn texts_of_a_far_machine_are_short_and_printable() {
-        let long = "x".repeat(10_000);
-        let theirs = Machine {
-            kernel: "6.18\x1b[2J\n".into(),
-            cpu: long.clone(),
-            notes: (0..100).map(|n| (n.to_string(), long.clone())).collect(),
-            far: Some(Box::default()),
-            ..Machine::default()
-        };
-        let machine = plain(theirs);
-        assert_eq!((&*machine.kernel, machine.cpu.len()), ("6.18[2J", FACT_LEN_MAX));
-        assert_eq!((machine.notes.len(), machine.far), (NOTE_COUNT_MAX, None));
     }
 }
