@@ -148,15 +148,14 @@ impl Forwarder<'_> {
             };
             let index = taken.index();
             let bytes = taken.bytes();
-            // By its tag's priority, too.
-            let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
-            let class = match frame.class() == OWN {
-                true => 0,
-                false => rules.classifier.class_of(tagged) & !FLOOD,
-            };
-            if frame.class() == OWN {
+            let class = if frame.class() == OWN {
                 stamp(bytes, place, now_ns);
-            }
+                0
+            } else {
+                // By its tag's priority, too.
+                let tagged = bytes.get(place.at..place.at + place.len).unwrap_or(&[]);
+                rules.classifier.class_of(tagged) & !FLOOD
+            };
             let place = match rules.domains.of_tunnel(tunnel.into()) {
                 0 => place,
                 _ => domain::untag(bytes, place).unwrap_or(place),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::Operator;
 use super::live::head;
+use super::{Operator, RunError};
 use crate::config::{Config, KeepaliveConfig, TunnelConfig};
 use crate::forwarder::Forwarder;
 use crate::keepalive::{Keepalive, KeepaliveCounts};
@@ -70,23 +70,28 @@ struct Probed {
 
 impl Prober {
     /// Keepalives of a configuration; tunnels that are in this prober keep their counters.
-    pub(super) fn of(&self, config: &Config) -> Prober {
-        let now = Instant::now();
-        let probed = |tunnel: &TunnelConfig| {
-            let config = tunnel.keepalive?;
+    ///
+    /// Errors: the kernel gives no random bytes.
+    pub(super) fn of(&self, config: &Config) -> Result<Prober, RunError> {
+        let mut by_name = BTreeMap::new();
+        for tunnel in &config.tunnels {
+            let Some(config) = tunnel.keepalive else { continue };
             let kept = self.by_name.get(&tunnel.name);
-            let kept = kept.filter(|it| (it.config, it.tunnel) == (config, tunnel.tunnel)).cloned();
-            let probed = kept.unwrap_or_else(|| Probed {
-                config,
-                tunnel: tunnel.tunnel,
-                keepalive: Arc::new(Keepalive::new(session())),
-                due: now,
-                reach: Reach::Unknown,
-                lost_count: 0,
-            });
-            Some((tunnel.name.clone(), probed))
-        };
-        Prober { by_name: config.tunnels.iter().filter_map(probed).collect() }
+            let kept = kept.filter(|it| (it.config, it.tunnel) == (config, tunnel.tunnel));
+            let probed = match kept {
+                Some(kept) => kept.clone(),
+                None => Probed {
+                    config,
+                    tunnel: tunnel.tunnel,
+                    keepalive: Arc::new(Keepalive::new(session()?)),
+                    due: Instant::now(),
+                    reach: Reach::Unknown,
+                    lost_count: 0,
+                },
+            };
+            by_name.insert(tunnel.name.clone(), probed);
+        }
+        Ok(Prober { by_name })
     }
 
     /// Keepalives by tunnel, for the workers.
@@ -156,10 +161,13 @@ impl Probed {
 }
 
 /// A number that no other sender has.
-fn session() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // Seeded by the kernel.
-    RandomState::new().hash_one(sys::clock::realtime_ns())
+fn session() -> Result<u64, RunError> {
+    let mut bytes = [0; 8];
+    sys::random::fill(&mut bytes).map_err(|source| {
+        let what = "taking a number for keepalives".to_owned();
+        RunError::System { what, source }
+    })?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Delay in milliseconds.

@@ -158,7 +158,7 @@ pub fn run(config: Config, operator: &mut impl Operator) -> Result<(), RunError>
     let changes = ChangeWatch::new().ok();
     let links = Links::find(&config)?;
     let seed = monotonic_ns() ^ u64::from(std::process::id()) << 32;
-    let prober = Prober::default().of(&config);
+    let prober = Prober::default().of(&config)?;
     let rules = rules(&config, &links, &keyring, &prober, operator)?;
     let forwarder = Forwarder::new(
         &pool,
@@ -378,12 +378,11 @@ impl Watch {
                 "not reloaded: engine in-kernel cannot encrypt; restart to encrypt a tunnel",
             );
         }
-        let prober = self.prober.of(&new);
         let found = self.keyring.of(&new, position(forwarder)).and_then(|keyring| {
-            let links = Links::find(&new)?;
-            Ok((rules(&new, &links, &keyring, &prober, operator)?, links, keyring))
+            let (prober, links) = (self.prober.of(&new)?, Links::find(&new)?);
+            Ok((rules(&new, &links, &keyring, &prober, operator)?, links, keyring, prober))
         });
-        let (rules, links, keyring) = match found {
+        let (rules, links, keyring, prober) = match found {
             Ok(found) => found,
             Err(error) => return operator.note(&format!("not reloaded: {}", chain(&error))),
         };
