@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use sys::mmap::HUGE_PAGE_BYTES;
+
 pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
 pub use sys::xsk::{Copying, FrameMemory};
@@ -146,6 +148,16 @@ impl EngineSpec {
     /// Memory of the UMEM.
     pub fn frame_memory(&self) -> FrameMemory {
         FrameMemory { huge_pages: self.huge_pages, unaligned: self.unaligned_chunks }
+    }
+
+    /// Size of a UMEM with this many shares of the frames.
+    pub fn umem_bytes(&self, shares: u32) -> u64 {
+        u64::from(self.frames) * u64::from(shares) * u64::from(self.frame_bytes)
+    }
+
+    /// Huge pages that it lies in.
+    pub fn huge_page_count(&self, shares: u32) -> u64 {
+        self.umem_bytes(shares).div_ceil(HUGE_PAGE_BYTES as u64)
     }
 
     /// Datagrams that one send can take.

@@ -16,6 +16,7 @@ mod redirect;
 mod udp;
 mod xdp;
 mod xdp_frames;
+mod xdp_memory;
 mod xdp_queues;
 
 pub use engine::{

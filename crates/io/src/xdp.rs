@@ -1,6 +1,5 @@
 //! AF_XDP: frames in a UMEM shared with the kernel, redirected before the stack.
 
-use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,20 +8,18 @@ use std::time::{Duration, Instant};
 
 use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::clock;
-use sys::mmap::HUGE_PAGE_BYTES;
-use sys::xsk::{self, Bind, FrameMemory, Frames, Socket, Then};
+use sys::xsk::{self, Bind, Frames, Socket, Then};
 
 use crate::engine::{
-    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, RING_ENTRIES, Role, Setup,
-    Stamps, Wait, XdpMode,
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
+    XdpMode,
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::redirect::Redirect;
 use crate::udp::{NAP, hold_port};
+use crate::xdp_memory::{self, Memory};
 
-/// Switch of longer rings, as reports name it.
-pub(crate) const BIG_RINGS: &str = "big-rings";
 /// Longest wait for a link that the driver resets.
 const CARRIER_WAIT: Duration = Duration::from_secs(10);
 /// Notifications after which unsent frames are given up.
@@ -46,9 +43,7 @@ pub struct XdpEngine {
     napi_id: Option<u32>,
     batch: usize,
     asked: Copying,
-    memory: FrameMemory,
-    /// Size of the pages of a UMEM that was to lie in huge ones, read at once: later a filter may forbid it.
-    page_bytes: Option<usize>,
+    memory: Memory,
     mode: XdpMode,
     /// Held by the first engine of a port.
     port: Option<UdpSocket>,
@@ -92,7 +87,6 @@ impl XdpEngine {
             batch: engine.batch,
             asked: Copying::Copy,
             memory: engine.memory,
-            page_bytes: engine.page_bytes,
             mode: engine.mode,
             port: None,
             is_sending_half: true,
@@ -119,7 +113,8 @@ impl XdpEngine {
                 remedy: "use --frame-bytes 4096, or --multi-buffer for jumbo frames".into(),
             });
         }
-        let mut shares = allocate(spec, local, queues.len() as u32 + spare_count)?.into_iter();
+        let mut shares =
+            xdp_memory::allocate(spec, local, queues.len() as u32 + spare_count)?.into_iter();
         let had_carrier = sys::ethtool::has_carrier(local.ifindex) == Some(true);
         let open_filter = || Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local));
         let mut filter = role.receives().then(open_filter).transpose()?;
@@ -171,8 +166,7 @@ impl XdpEngine {
         if had_carrier {
             wait_for_carrier(local, CARRIER_WAIT)?;
         }
-        let first = sockets.first().filter(|_| spec.huge_pages);
-        let page_bytes = first.and_then(Socket::page_bytes);
+        let memory = Memory::of(spec, sockets.first());
         let mut engines = Vec::with_capacity(sockets.len());
         for socket in sockets {
             engines.push(XdpEngine {
@@ -185,8 +179,7 @@ impl XdpEngine {
                 napi_id: None,
                 batch: spec.batch.max(1),
                 asked: spec.copying,
-                memory: spec.frame_memory(),
-                page_bytes,
+                memory,
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
@@ -249,62 +242,10 @@ impl XdpEngine {
         Ok(())
     }
 
-    /// Reports what the UMEM's options came to: pages, offsets, use of the rings.
-    fn report_memory(&self, report: &mut EngineReport) {
-        let mut none = |switch: &str, why: String| {
-            report.not_effective.push((switch.to_owned(), why));
-        };
-        let memory = self.memory;
-        if let Some(page_bytes) = self.page_bytes
-            && page_bytes < HUGE_PAGE_BYTES
-        {
-            none("huge-pages", format!("smaps has pages of {page_bytes} bytes for the UMEM"));
-        }
-        let (most, entries) = (self.socket.rx_waiting_max, self.socket.bound_to().ring_entries);
-        if memory.unaligned && most > 0 && self.socket.offset_count == 0 {
-            none("unaligned-chunks", "no received address had an offset above it".to_owned());
-        }
-        // Without a copy the device takes from the TX ring at its own pace: a longer one may have helped.
-        let judges_rings = self.filter.is_some() && !self.socket.is_zero_copy();
-        if entries > RING_ENTRIES && judges_rings && most <= RING_ENTRIES {
-            none(
-                BIG_RINGS,
-                format!("the RX ring held {most} at most, and {RING_ENTRIES} fit without it"),
-            );
-        }
-        let pages = if memory.huge_pages { "huge pages" } else { "pages" };
-        let chunks = if memory.unaligned { "unaligned, " } else { "" };
-        if memory != FrameMemory::default() || entries != RING_ENTRIES {
-            report.mode.push(("umem".into(), format!("{chunks}{pages}, rings of {entries}")));
-        }
-    }
-
     /// Frames by owner.
     pub fn ledger(&self) -> xsk::LedgerBalance {
         self.socket.ledger()
     }
-}
-
-/// Frames of the UMEM in equal shares.
-///
-/// Errors: huge pages that are not there; unaligned chunks in zero-copy mode, which a device would lose one
-/// by one; as of [`Frames::allocate_in`].
-fn allocate(spec: &EngineSpec, local: &Local, shares: u32) -> Result<Vec<Frames>, IoError> {
-    if spec.unaligned_chunks && spec.copying != Copying::Copy {
-        return Err(IoError::UnalignedZeroCopy);
-    }
-    Frames::allocate_in(spec.frame_memory(), spec.frame_bytes, spec.frames, shares).map_err(
-        |source| {
-            if spec.huge_pages && source.kind() != io::ErrorKind::InvalidInput {
-                let count = u64::from(spec.frames) * u64::from(shares);
-                let umem_bytes = count * u64::from(spec.frame_bytes);
-                let page_count = umem_bytes.div_ceil(HUGE_PAGE_BYTES as u64);
-                return IoError::NoHugePages { umem_bytes, page_count, source };
-            }
-            let what = "allocating the UMEM";
-            IoError::System { what, ifname: local.ifname.clone(), source }
-        },
-    )
 }
 
 /// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
@@ -468,7 +409,7 @@ impl Engine for XdpEngine {
                 format!("{ifname} refused zero-copy; XDP_OPTIONS says copy mode is in use"),
             ));
         }
-        self.report_memory(&mut report);
+        self.memory.report(&self.socket, self.filter.is_some(), &mut report);
         if let Some(napi) = self.napi_id {
             report.mode.push(("napi id".into(), napi.to_string()));
             if napi == 0 {

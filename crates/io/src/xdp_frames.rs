@@ -66,20 +66,15 @@ pub fn open_xdp_frames(
     ifname: &str,
     mode: XdpMode,
 ) -> Result<(XdpFrameTx, XdpFrameRx), IoError> {
-    let system = |what| {
-        let ifname = ifname.to_owned();
-        move |source: io::Error| IoError::System { what, ifname, source }
-    };
     let frames = Frames::allocate(FRAME_BYTES, 2 * FRAMES_EACH_WAY, 1)
-        .map_err(system("allocating the UMEM"))?
+        .map_err(system("allocating the UMEM", ifname))?
         .swap_remove(0);
-    let mut filter = all_frames()?;
-    let mut socket = Socket::open(frames, bind(ifindex, ifname, Copying::PreferZeroCopy), None)?;
+    let filter = all_frames()?;
+    let bind = bind(ifindex, ifname, Copying::PreferZeroCopy);
+    let mut socket = Socket::open(frames, bind, None)?;
     // Frames before traffic: an arrival that finds the fill ring empty is lost.
     socket.rx_post();
-    filter.insert_socket(0, socket.as_fd())?;
-    filter.attach(ifindex, mode)?;
-    let fd = socket.as_fd().try_clone_to_owned().map_err(system("duplicating a descriptor"))?;
+    let (filter, fd) = attach(filter, mode, socket.as_fd(), socket.bound_to())?;
     let queue = Arc::new(Queue { _filter: filter, socket: Mutex::new(socket) });
     let tx = XdpFrameTx { queue: queue.clone(), posted: false, kick_count: 0, refused_count: 0 };
     Ok((tx, XdpFrameRx { queue, fd }))
@@ -101,9 +96,28 @@ fn bind(ifindex: u32, ifname: &str, copying: Copying) -> Bind {
     }
 }
 
+/// A program that passes every frame to its socket.
 fn all_frames() -> Result<SocketFilter, IoError> {
     let spec = TunnelFilterSpec { frames: TunnelFrames::All, queues: 1, frags: false };
     Ok(SocketFilter::for_tunnel(&spec)?)
+}
+
+/// Attaches the program to the socket's interface. Also returns a duplicate of the socket's descriptor.
+fn attach(
+    mut filter: SocketFilter,
+    mode: XdpMode,
+    socket: BorrowedFd<'_>,
+    bind: &Bind,
+) -> Result<(SocketFilter, OwnedFd), IoError> {
+    filter.insert_socket(0, socket)?;
+    filter.attach(bind.ifindex, mode)?;
+    let fd = socket.try_clone_to_owned();
+    Ok((filter, fd.map_err(system("duplicating a descriptor", &bind.ifname))?))
+}
+
+fn system(what: &'static str, ifname: &str) -> impl FnOnce(io::Error) -> IoError {
+    let ifname = ifname.to_owned();
+    move |source| IoError::System { what, ifname, source }
 }
 
 /// Rings whose UMEM is the memory of a virtual machine.
@@ -123,15 +137,10 @@ pub fn open_guest_frames(
     ifname: &str,
     ram: &sys::kvm::GuestRam,
 ) -> Result<(GuestFrames, OwnedFd), IoError> {
-    let mut filter = all_frames()?;
+    let filter = all_frames()?;
     let bind = bind(ifindex, ifname, Copying::Copy);
     let socket = sys::xsk::GuestSocket::open(ram.clone(), &bind)?;
-    filter.insert_socket(0, socket.as_fd())?;
-    filter.attach(ifindex, XdpMode::Native)?;
-    let fd = socket.as_fd().try_clone_to_owned().map_err(|source| {
-        let ifname = ifname.to_owned();
-        IoError::System { what: "duplicating a descriptor", ifname, source }
-    })?;
+    let (filter, fd) = attach(filter, XdpMode::Native, socket.as_fd(), &bind)?;
     Ok((GuestFrames { _filter: filter, socket }, fd))
 }
 

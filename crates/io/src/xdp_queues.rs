@@ -11,7 +11,8 @@ use sys::poll;
 use crate::engine::{Arrival, Echoed, Engine, EngineReport, Setup, Wait};
 use crate::error::IoError;
 use crate::udp::NAP;
-use crate::xdp::{BIG_RINGS, XdpEngine};
+use crate::xdp::XdpEngine;
+use crate::xdp_memory::BIG_RINGS;
 
 /// Frames of all queues together, as a multiple of those of one.
 const FRAMES_FACTOR_MAX: u32 = 8;

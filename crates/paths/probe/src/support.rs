@@ -10,7 +10,6 @@ use io::{Copying, EngineKind, EngineSpec, Setup, XdpMode};
 use lab::{Pair, PairSpec};
 use model::{Arm, Support};
 use sys::epoll::Epoll;
-use sys::mmap::HUGE_PAGE_BYTES;
 use sys::thread::start;
 use sys::uring::DatagramRing;
 use sys::xsk::Frames;
@@ -103,8 +102,7 @@ pub(super) fn huge_pages(arm: &Arm, end_count: u32) -> Option<Support> {
     // For frames of up to half a page; larger ones need twice as many, and their trial says so.
     let (frame_bytes, frames) = (spec.frame_bytes, spec.frames);
     let why = Frames::allocate_in(spec.frame_memory(), frame_bytes, frames, end_count).err()?;
-    let umem_bytes = frames as usize * end_count as usize * frame_bytes as usize;
-    let page_count = umem_bytes.div_ceil(HUGE_PAGE_BYTES);
+    let page_count = spec.huge_page_count(end_count);
     Some(Support::unsupported(
         "huge-pages",
         format!(
