@@ -172,7 +172,8 @@ impl Device {
             self.sender.flush();
         }
         if let Some(place) = self.sender.in_place() {
-            // What arrives now after the guest has acknowledged is told by an edge of its own.
+            // The line is an edge: it must fall after an acknowledgement, or the guest is not told of a frame that
+            // arrives in the same call.
             if !self.nic.irq() {
                 self.line.set(false, &mut self.work)?;
             }
