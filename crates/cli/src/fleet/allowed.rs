@@ -45,10 +45,10 @@ pub(super) enum Task {
 ///
 /// - `may_tune`: the agent runs with `--allow-tune`.
 pub(super) fn read(arguments: &[String], may_tune: bool) -> Result<Task, Failure> {
-    let [name, text] = arguments else { return check_job(arguments).map(|()| Task::Prove) };
-    if name != STEP {
-        return check_job(arguments).map(|()| Task::Prove);
-    }
+    let text = match arguments {
+        [name, text] if name == STEP => text,
+        _ => return check_job(arguments).map(|()| Task::Prove),
+    };
     let work: Work = serde_json::from_str(text)
         .map_err(|error| Failure::Usage(format!("cannot read the step: {error}")))?;
     // An agent that no longer may tune still restores what it applied.

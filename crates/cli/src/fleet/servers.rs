@@ -80,41 +80,40 @@ impl Servers {
 /// Repeats a step that failed until it succeeds or a stop is requested; `None` then.
 pub(super) fn insist<T>(
     servers: &mut Servers,
-    mut step: impl FnMut(&mut Servers) -> Result<T, BookError>,
+    step: impl FnMut(&mut Servers) -> Result<T, BookError>,
 ) -> Option<T> {
-    let mut is_told = false;
-    while !signals::stop_requested() {
-        match step(servers) {
-            Ok(value) => return Some(value),
-            Err(error) => {
-                if !is_told {
-                    console::say(&format!("{}; trying again", chain(&error)));
-                }
-                is_told = true;
-                std::thread::sleep(PAUSE);
-            }
-        }
-    }
-    None
+    let goes_on = || !signals::stop_requested();
+    goes_on().then(|| repeat(servers, step, goes_on).ok()).flatten()
 }
 
 /// Repeats a step that failed until it succeeds, also after a stop was requested. Errors: it failed for a minute.
 pub(super) fn persist<S, T>(
     on: &mut S,
-    mut step: impl FnMut(&mut S) -> Result<T, BookError>,
+    step: impl FnMut(&mut S) -> Result<T, BookError>,
 ) -> Result<T, BookError> {
     let begun = Instant::now();
+    repeat(on, step, || begun.elapsed() < PERSIST_MAX)
+}
+
+/// Repeats a step that failed, with pauses, for as long as `goes_on` says. Errors: that of the last time.
+fn repeat<S, T>(
+    on: &mut S,
+    mut step: impl FnMut(&mut S) -> Result<T, BookError>,
+    goes_on: impl Fn() -> bool,
+) -> Result<T, BookError> {
     let mut is_told = false;
     loop {
-        match step(on) {
-            Err(error) if begun.elapsed() < PERSIST_MAX => {
-                if !is_told {
-                    console::say(&format!("{}; trying again", chain(&error)));
-                }
-                is_told = true;
-                std::thread::sleep(PAUSE);
-            }
-            other => return other,
+        let error = match step(on) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if !is_told {
+            console::say(&format!("{}; trying again", chain(&error)));
+        }
+        is_told = true;
+        std::thread::sleep(PAUSE);
+        if !goes_on() {
+            return Err(error);
         }
     }
 }
