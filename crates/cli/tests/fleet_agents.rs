@@ -9,7 +9,10 @@ use std::process::Command;
 use std::thread;
 
 use common::star::Star;
-use common::{Data, LONG, Running, all_text, enter, fail, is_installed, json, run, succeed, until};
+use common::{
+    Data, LONG, PLAN_WITHOUT_EFFECT, Running, all_text, enter, fail, is_installed, json, run,
+    succeed, until,
+};
 use serde_json::Value;
 use sys::netns::Netns;
 use testkit::servers::{Authority, Broker, Database};
@@ -80,7 +83,7 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
     };
     let (first, second) = (agent("h1"), agent("h2"));
     let plan = data.file("plan.toml");
-    fs::write(&plan, PLAN).expect("a plan");
+    fs::write(&plan, PLAN_WITHOUT_EFFECT).expect("a plan");
     let rollout = ["fleet", "rollout", &plan, "--fleet", &folder, "--agents", "h1"];
     let load = ["--stages", "1", "--", "--far", "peer:127.0.0.1:1", "--load", "ping"];
     let refused = fail(wirepath(&data, &[&rollout[..], &load].concat()), 1);
@@ -113,18 +116,6 @@ fn agents_measure_report_encrypted_and_are_missed_when_killed() {
     assert!(first.end_by("TERM", LONG).status.success());
     assert!(collector.end_by("TERM", LONG).status.success());
 }
-
-const PLAN: &str = r#"
-schema = 1
-machine = "of another host"
-profile = "forwarding"
-[[step]]
-knob = "tcp-early-demux"
-target = "netns"
-seen = "0"
-value = "0"
-reason = "the load is of UDP: nothing gets better or worse"
-"#;
 
 /// Makes a port of loopback in this namespace reachable in another one. Ends with the test.
 fn forward_port(netns: &str, port: u16) {
@@ -163,7 +154,7 @@ impl Tuned {
         let (folder, hosts, plan) =
             (data.file("fleet"), data.file("hosts.txt"), data.file("plan.toml"));
         fs::write(&hosts, "h1\n").expect("a file");
-        fs::write(&plan, PLAN).expect("a plan");
+        fs::write(&plan, PLAN_WITHOUT_EFFECT).expect("a plan");
         let address = database.address("postgres");
         let init = |broker: &str| {
             let files = ["fleet", "init", "--dir", &folder, "--hosts", &hosts];

@@ -45,6 +45,19 @@ fn lock_folder() -> PathBuf {
     folder
 }
 
+/// A plan of settings that no load of UDP feels.
+pub(crate) const PLAN_WITHOUT_EFFECT: &str = r#"
+schema = 1
+machine = "of another host"
+profile = "forwarding"
+[[step]]
+knob = "tcp-early-demux"
+target = "netns"
+seen = "0"
+value = "0"
+reason = "the load is of UDP: nothing gets better or worse"
+"#;
+
 fn clean(mut command: Command, args: &[&str]) -> Command {
     command
         .args(args)

@@ -37,18 +37,6 @@ fn fleet_proves_on_a_host_by_ssh_and_leaves_nothing_when_it_is_killed() {
     sshd.assert_nothing_left();
 }
 
-const PLAN: &str = r#"
-schema = 1
-machine = "of another host"
-profile = "forwarding"
-[[step]]
-knob = "tcp-early-demux"
-target = "netns"
-seen = "0"
-value = "0"
-reason = "the load is of UDP: nothing gets better or worse"
-"#;
-
 fn rollout(sshd: &Sshd, plan: &str, args: &[&str]) -> Command {
     let folder = sshd.data.file("near");
     let own = ["fleet", "rollout", plan, "--data-dir", &folder];
@@ -63,7 +51,7 @@ fn plan_of_another_host_is_applied_by_ssh_and_kept_and_a_silent_host_is_stuck_un
     let mut peer = Running::start(sshd.spaces.near(&["peer", "--listen", &listen]));
     peer.await_stderr("listening on ");
     let plan = sshd.data.file("plan.toml");
-    fs::write(&plan, PLAN).expect("a plan");
+    fs::write(&plan, PLAN_WITHOUT_EFFECT).expect("a plan");
     let (far, on) = (sshd.far("user", "known"), format!("ssh:root@{FAR_IP}"));
     let options: Vec<&str> = far[2..].iter().map(String::as_str).collect();
     let hosts = ["--on", &on, "--stages", "1", "--metric", "rtt p50", "--json"];

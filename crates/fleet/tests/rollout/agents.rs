@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use wirepath_fleet::book::{Agent, Archive, Coordinator, Outbox, SqliteBook};
-use wirepath_fleet::rollout::{Answers, Hosts, Limits, Proof, Size, State, Step, Steps, measured};
+use wirepath_fleet::rollout::{Answers, Limits, Size, State, Step, Steps, measured};
 
 use super::{
-    Event, Fault, Killed, Setting, WATCHES, World, check_end, ends_by, let_switches_act, perform,
+    Event, Fault, Killed, Setting, Way, World, check_end, ends_by, let_switches_act, perform,
     process_over, with_plan,
 };
 
@@ -92,6 +92,12 @@ impl<'a> ByJobs<'a> {
         }
         ByJobs { world, fleet, archive }
     }
+}
+
+impl Way for ByJobs<'_> {
+    fn world(&self) -> &RefCell<World> {
+        self.world
+    }
 
     fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
         let now = self.world.borrow().now;
@@ -124,56 +130,11 @@ impl<'a> ByJobs<'a> {
     }
 }
 
-impl Hosts for ByJobs<'_> {
-    type Error = Killed;
-
-    fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
-        Ok((self.each(hosts, "measure")?, vec![Some(1.0); hosts.len()]))
-    }
-
-    fn prove(
-        &mut self,
-        stage: &[usize],
-        _control: &[usize],
-        _levels: &[Option<f64>],
-    ) -> Result<(Answers, Proof), Killed> {
-        let answers = self.each(stage, "measure")?;
-        let gate = self.world.borrow_mut().gate();
-        Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
-    }
-
-    fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        let refuses = self.world.borrow_mut().meets(Fault::Refuse);
-        self.each(hosts, if refuses { "refuse" } else { "apply" })
-    }
-
-    fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        let mut last = Vec::new();
-        for _ in 0..WATCHES {
-            last = self.each(hosts, "watch")?;
-        }
-        Ok(last)
-    }
-
-    fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, "confirm")
-    }
-
-    fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, "roll back")
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.world.borrow().pending.contains(&Fault::Stop)
-    }
-}
-
 /// End of a roll-out under faults, and its length in ticks.
 fn roll_out(faults: &[(u64, Fault, usize)]) -> (State, u64) {
     let world = World::new(HOSTS, &[Size::Hosts(1), Size::Share(1.0)], faults);
     let mut fleet = Fleet::new();
-    let mut process =
-        |event: Event| process_over(&world, event, &mut ByJobs::new(&world, &mut fleet));
+    let mut process = |event: Event| process_over(&world, event, ByJobs::new(&world, &mut fleet));
     let end = ends_by(&world, false, &mut process);
     let length = world.borrow().now;
     check_end(&world, end);

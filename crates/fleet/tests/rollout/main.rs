@@ -228,20 +228,35 @@ fn perform(step: &str, host: &mut Host, now: u64) -> Answer {
     }
 }
 
+/// How the steps reach the hosts of a world.
+trait Way {
+    fn world(&self) -> &RefCell<World>;
+
+    /// Has each host do a step.
+    fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed>;
+}
+
 struct Simulated<'a>(&'a RefCell<World>);
 
-impl Simulated<'_> {
-    fn each(&self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
+impl Way for Simulated<'_> {
+    fn world(&self) -> &RefCell<World> {
+        self.0
+    }
+
+    fn each(&mut self, hosts: &[usize], step: &str) -> Result<Answers, Killed> {
         let ask = |at: &usize| self.0.borrow_mut().ask(*at, |host, now| perform(step, host, now));
         hosts.iter().map(ask).collect()
     }
 }
 
-impl Hosts for Simulated<'_> {
+/// The hosts of a world, as a roll-out asks them.
+struct Reached<W>(W);
+
+impl<W: Way> Hosts for Reached<W> {
     type Error = Killed;
 
     fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Killed> {
-        Ok((self.each(hosts, "measure")?, vec![Some(1.0); hosts.len()]))
+        Ok((self.0.each(hosts, "measure")?, vec![Some(1.0); hosts.len()]))
     }
 
     fn prove(
@@ -251,34 +266,34 @@ impl Hosts for Simulated<'_> {
         levels: &[Option<f64>],
     ) -> Result<(Answers, Proof), Killed> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
-        let answers = self.each(stage, "measure")?;
-        let gate = self.0.borrow_mut().gate();
+        let answers = self.0.each(stage, "measure")?;
+        let gate = self.0.world().borrow_mut().gate();
         Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
     }
 
     fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        let refuses = self.0.borrow_mut().meets(Fault::Refuse);
-        self.each(hosts, if refuses { "refuse" } else { "apply" })
+        let refuses = self.0.world().borrow_mut().meets(Fault::Refuse);
+        self.0.each(hosts, if refuses { "refuse" } else { "apply" })
     }
 
     fn hold(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
         let mut last = Vec::new();
         for _ in 0..WATCHES {
-            last = self.each(hosts, "watch")?;
+            last = self.0.each(hosts, "watch")?;
         }
         Ok(last)
     }
 
     fn confirm(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, "confirm")
+        self.0.each(hosts, "confirm")
     }
 
     fn roll_back(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {
-        self.each(hosts, "roll back")
+        self.0.each(hosts, "roll back")
     }
 
     fn is_stopped(&self) -> bool {
-        self.0.borrow().pending.contains(&Fault::Stop)
+        self.0.world().borrow().pending.contains(&Fault::Stop)
     }
 }
 
@@ -299,21 +314,18 @@ impl Ledger for Memory<'_> {
 
 /// Begins or goes on with the roll-out as a new process, to its end or to its own.
 fn process(world: &RefCell<World>, event: Event) -> Result<State, Killed> {
-    process_over(world, event, &mut Simulated(world))
+    process_over(world, event, Simulated(world))
 }
 
-fn process_over(
-    world: &RefCell<World>,
-    event: Event,
-    hosts: &mut impl Hosts<Error = Killed>,
-) -> Result<State, Killed> {
+fn process_over(world: &RefCell<World>, event: Event, way: impl Way) -> Result<State, Killed> {
+    let mut hosts = Reached(way);
     let draw = world.borrow().draw.clone();
     let names: Vec<String> = (0..world.borrow().hosts.len()).map(|at| format!("h{at}")).collect();
     let is_new = world.borrow().rows.is_empty();
     // A new process was not interrupted yet.
     world.borrow_mut().pending.retain(|fault| *fault != Fault::Stop);
     let mut ledger = Memory(world);
-    let mut conductor = Conductor::new(&draw, &names, hosts, &mut ledger)?;
+    let mut conductor = Conductor::new(&draw, &names, &mut hosts, &mut ledger)?;
     if !is_new {
         conductor.take(event, "asked for")?;
     }
