@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use target::Target;
 
@@ -58,17 +59,22 @@ fn main() -> Result<()> {
     }
 }
 
-/// Checks the dependencies between crates; prints every violation before it fails.
-fn edges(root: &Path) -> Result<()> {
+/// Output of `cargo metadata`.
+fn metadata(root: &Path, arguments: &[&str]) -> Result<Value> {
     let output = cargo(root)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .args(["metadata", "--format-version", "1"])
+        .args(arguments)
         .output()
         .context("cannot start cargo metadata")?;
     if !output.status.success() {
         bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    let metadata = serde_json::from_slice(&output.stdout).context("invalid cargo metadata")?;
-    let violations = edges::violations(&metadata)?;
+    serde_json::from_slice(&output.stdout).context("invalid cargo metadata")
+}
+
+/// Checks the dependencies between crates; prints every violation before it fails.
+fn edges(root: &Path) -> Result<()> {
+    let violations = edges::violations(&metadata(root, &["--no-deps"])?)?;
     for violation in &violations {
         println!("{violation}");
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::copy;
 use crate::release::Release;
-use crate::{cargo, entries, run};
+use crate::{entries, metadata, run};
 
 /// One line of `assets` in the manifest: a file, or all of a folder with one ending.
 #[derive(Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub(super) fn install(
     into: &Path,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let assets = parse(&metadata(root)?)?;
+    let assets = parse(&metadata(root, &["--no-deps"])?)?;
     for asset in assets.iter().filter(|asset| is_wanted(&asset.folder)) {
         // Where `cargo deb` looks for them, too.
         let source = match asset.source.strip_prefix("target/release/") {
@@ -49,15 +49,10 @@ pub(super) fn install(
 
 /// Version of the program.
 pub(super) fn version(root: &Path) -> Result<String> {
-    Ok(package(&metadata(root)?)?["version"].as_str().context("no version")?.to_owned())
-}
-
-fn metadata(root: &Path) -> Result<Value> {
-    let output = cargo(root)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cannot start cargo metadata")?;
-    serde_json::from_slice(&output.stdout).context("invalid cargo metadata")
+    Ok(package(&metadata(root, &["--no-deps"])?)?["version"]
+        .as_str()
+        .context("no version")?
+        .to_owned())
 }
 
 fn package(metadata: &Value) -> Result<&Value> {
@@ -102,7 +97,7 @@ mod tests {
 
     #[test]
     fn assets_of_the_manifest_are_understood_and_those_of_the_sources_exist() {
-        let assets = parse(&metadata(root()).unwrap()).unwrap();
+        let assets = parse(&metadata(root(), &["--no-deps"]).unwrap()).unwrap();
         let program = assets.iter().find(|asset| asset.folder == "usr/bin/").unwrap();
         assert_eq!((program.source.as_str(), program.mode), ("target/release/wirepath", 0o755));
         for asset in assets.iter().filter(|asset| !asset.source.starts_with("target/")) {

@@ -5,10 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
-use crate::cargo;
 use crate::target::Target;
+use crate::{cargo, metadata};
 
 /// Crates with third-party C code in a folder. (SQLite's is in the public domain.)
 const VENDORED: &[(&str, &str)] = &[("libbpf-sys", "libbpf")];
@@ -16,13 +15,7 @@ const VENDORED: &[(&str, &str)] = &[("libbpf-sys", "libbpf")];
 /// Returns one section for each third-party crate: name, version, licence and licence texts.
 pub(super) fn text(root: &Path, target: &Target) -> Result<String> {
     let linked = linked(root, target)?;
-    let output = cargo(root)
-        .args(["metadata", "--locked", "--format-version", "1"])
-        .args(["--filter-platform", target.triple])
-        .output()
-        .context("cannot start cargo metadata")?;
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).context("invalid cargo metadata")?;
+    let metadata = metadata(root, &["--locked", "--filter-platform", target.triple])?;
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let mut text = String::from("Wirepath contains code of these crates, each under its terms.\n");
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
