@@ -66,6 +66,24 @@ model::switches! {
             needs: "bypass",
             source: "kernel documentation, networking/af_xdp.rst, XDP_USE_NEED_WAKEUP",
         },
+        HugePages {
+            effect: "the frames of AF_XDP lie in huge pages of 2 MiB, so that few address translations cover them all",
+            scope: Process,
+            needs: "bypass; free huge pages of 2 MiB, which the machine has reserved",
+            source: "mmap(2), MAP_HUGETLB",
+        },
+        BigRings {
+            effect: "the RX and TX rings of AF_XDP hold 8,192 frames in place of 2,048, and the UMEM four times as many",
+            scope: Process,
+            needs: "bypass; a receiver that falls behind by more than 2,048 frames",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_RX_RING and XDP_TX_RING",
+        },
+        UnalignedChunks {
+            effect: "frames of 2,112 bytes lie side by side, so that their first bytes are in different sets of the cache",
+            scope: Process,
+            needs: "bypass in copy mode; Linux 5.4",
+            source: "kernel documentation, networking/af_xdp.rst, XDP_UMEM_UNALIGNED_CHUNK_FLAG",
+        },
         NoIdleStates {
             effect: "idle CPUs stay awake: no time to leave a deep idle state",
             scope: Host,
@@ -131,24 +149,6 @@ model::switches! {
             scope: Interface,
             needs: "epoll and epoll-busy-poll; Linux 6.13; two hosts, as a veth names no NAPI instance to sockets",
             source: "kernel documentation, networking/napi.rst, IRQ suspension",
-        },
-        HugePages {
-            effect: "the frames of AF_XDP lie in huge pages of 2 MiB, so that few address translations cover them all",
-            scope: Process,
-            needs: "bypass; free huge pages of 2 MiB, which the machine has reserved",
-            source: "mmap(2), MAP_HUGETLB",
-        },
-        BigRings {
-            effect: "the RX and TX rings of AF_XDP hold 8,192 frames in place of 2,048, and the UMEM four times as many",
-            scope: Process,
-            needs: "bypass; a receiver that falls behind by more than 2,048 frames",
-            source: "kernel documentation, networking/af_xdp.rst, XDP_RX_RING and XDP_TX_RING",
-        },
-        UnalignedChunks {
-            effect: "frames of 2,112 bytes lie side by side, so that their first bytes are in different sets of the cache",
-            scope: Process,
-            needs: "bypass in copy mode; Linux 5.4",
-            source: "kernel documentation, networking/af_xdp.rst, XDP_UMEM_UNALIGNED_CHUNK_FLAG",
         },
     }
 }
