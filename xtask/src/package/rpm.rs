@@ -33,11 +33,11 @@ pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
 }
 
 fn pack(root: &Path, release: &Release, work: &Path) -> Result<()> {
-    let machine = release.target.machine;
+    let (machine, version) = (release.target.machine, files::version(root)?);
     let define = |name: &str, value: &str| ["--define".to_owned(), format!("{name} {value}")];
     let path = |name: &str| work.join(name).display().to_string();
     let definitions = [
-        define("version", &files::version(root)?),
+        define("version", &version),
         define("stage", &path("files")),
         define("_topdir", &path("build")),
         define("_rpmdir", &path("packages")),
@@ -56,7 +56,7 @@ fn pack(root: &Path, release: &Release, work: &Path) -> Result<()> {
         .args(definitions.as_flattened())
         .arg(root.join("crates/cli/rpm/wirepath.spec"))
         .env("SOURCE_DATE_EPOCH", release.date.to_string()))?;
-    let name = format!("wirepath-{}-1.{machine}.rpm", files::version(root)?);
+    let name = format!("wirepath-{version}-1.{machine}.rpm");
     let to = out(root)?.join(&name);
     fs::copy(work.join("packages").join(&name), &to).context("rpmbuild left no package")?;
     run(Command::new("sha256sum").arg(&to))
