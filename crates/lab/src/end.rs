@@ -69,7 +69,6 @@ impl End {
     }
 }
 
-/// Configuration of an end of a lab.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndSpec {
     pub(super) ifname: &'static str,

@@ -18,16 +18,13 @@ const HOPELESS_AFTER: u32 = 3;
 /// Default ratio up to which a difference does not matter.
 pub const MARGIN: f64 = 1.10;
 
-/// Parameters of an experiment.
 #[derive(Debug, Clone)]
 pub struct ExperimentPlan {
-    /// Seed of the schedule.
     pub seed: u64,
     /// Arms and the host's support for them; see [`crate::arms()`].
     pub arms: Vec<(Arm, Support)>,
     /// Judged metrics, most important first. The experiment may stop once these are settled.
     pub judged: Vec<String>,
-    /// Time to spend, nanoseconds.
     pub budget_ns: u64,
     /// Fewest blocks that count; the control needs 8, and many verdicts need more
     /// ([`verdict::blocks_min`]).
@@ -98,11 +95,9 @@ pub enum Step {
         /// True if the result will not count.
         warmup: bool,
     },
-    /// The experiment is over.
     Done(Ended),
 }
 
-/// One trial.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// 0 is the warm-up.
@@ -119,37 +114,28 @@ pub struct Trial {
     pub noisy: bool,
     /// Switches that were on without effect.
     pub not_effective: Vec<NotEffective>,
-    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
     /// Latencies by stem of the metric, for judged tails.
     pub(crate) samples: BTreeMap<String, Samples>,
-    /// Metrics, or the reason for the failure.
     pub result: Result<Vec<Metric>, String>,
 }
 
 /// Extent of [`Experiment::replay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Trials that were recorded.
     pub trials: usize,
 }
 
 /// Metadata of an outcome; see the fields of [`Outcome`].
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
-    /// Id in the store.
     pub id: String,
     /// RFC 3339 UTC time at which it began.
     pub started: String,
-    /// Wirepath's version.
     pub version: String,
-    /// The machine.
     pub machine: Machine,
-    /// Path.
     pub path: String,
-    /// Load and its parameters.
     pub load: BTreeMap<String, String>,
-    /// The search that chose the arms.
     pub search: Option<Search>,
 }
 
@@ -206,7 +192,6 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Returns an experiment that has not begun.
     pub fn new(plan: ExperimentPlan) -> Self {
         Experiment {
             pools: vec![Pool::default(); plan.arms.len()],
@@ -324,7 +309,6 @@ impl Experiment {
         self.trials.iter()
     }
 
-    /// Arms and the host's support for them.
     pub fn arms(&self) -> &[(Arm, Support)] {
         &self.plan.arms
     }

@@ -72,10 +72,8 @@ pub enum Drift {
     },
 }
 
-/// A fake machine and path.
 #[derive(Debug, Clone)]
 pub struct FakeWorld {
-    /// Seed of drift and noise.
     pub seed: u64,
     /// Factor on every time, by switch; a switch that is not listed changes nothing.
     pub effects: BTreeMap<String, f64>,
@@ -143,7 +141,6 @@ impl FakeSource {
         }
     }
 
-    /// Virtual time, nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }

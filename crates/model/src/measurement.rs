@@ -108,7 +108,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// All CPU time, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         total([self.user_ns, self.system_ns, self.softirq_ns.unwrap_or(0)])
     }
@@ -134,9 +133,7 @@ impl NotEffective {
 /// A detected condition that is known to spoil measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// The condition.
     pub what: String,
-    /// Remedy.
     pub advice: String,
 }
 
@@ -207,7 +204,6 @@ pub struct Metric {
     pub name: String,
     /// Unit: `ns`, `pps`, `bps`, `count`; of a figure that the user named, any.
     pub unit: Cow<'static, str>,
-    /// Direction of improvement.
     pub better: Better,
     /// The value, or the reason why there is none.
     pub value: Result<f64, Refusal>,
@@ -255,7 +251,6 @@ impl Measurement {
         total(self.deliveries.values().map(Delivery::lost_count))
     }
 
-    /// CPU time of all ends, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         total(self.costs.values().map(Cost::cpu_ns))
     }

@@ -12,11 +12,9 @@ const FAILED_BLOCKS_MAX: usize = 3;
 
 /// Time since the start of the experiment.
 pub trait Clock {
-    /// Nanoseconds since the start.
     fn elapsed_ns(&self) -> u64;
 }
 
-/// Runs single trials.
 pub trait Trials {
     /// Runs one bounded trial of one arm. Errors: the reason in one line; the experiment goes on.
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, String>;
@@ -51,7 +49,6 @@ pub struct TrialRecord {
     pub ordinal: u32,
     /// Block it belongs to; 0 is the warm-up.
     pub block: u32,
-    /// Name of its arm.
     pub arm: String,
     /// True if it belongs to the warm-up, which no figure counts.
     pub warmup: bool,
@@ -61,14 +58,11 @@ pub struct TrialRecord {
     pub started_ms: u64,
     /// Wall time of the whole trial, set-up included, nanoseconds.
     pub wall_ns: u64,
-    /// The measurement, or the reason for the failure.
     pub result: Result<Measurement, String>,
 }
 
-/// A finished run.
 #[derive(Debug)]
 pub struct Finished {
-    /// Verdicts and figures.
     pub outcome: Outcome,
     /// True if the run was given up because every trial failed.
     pub gave_up: bool,
@@ -192,7 +186,6 @@ pub(crate) mod tests {
         begun: u32,
         trials: Vec<TrialRecord>,
         progress: Vec<f64>,
-        /// Outcomes after each block.
         looks: Vec<Outcome>,
         outcome: Option<Outcome>,
         /// Trials that fit.

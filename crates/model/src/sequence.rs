@@ -2,7 +2,6 @@
 
 use crate::Delivery;
 
-/// Classification of one arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// First arrival, above all earlier ones.
@@ -70,7 +69,6 @@ impl SequenceCounts {
         self.seen.len() * 64
     }
 
-    /// Records one arrival.
     #[inline]
     pub fn record(&mut self, seq: u32) -> Arrival {
         self.received += 1;

@@ -9,14 +9,11 @@ use crate::{csv, json, wording};
 
 /// Export file of any number of experiments.
 pub trait Table {
-    /// Adds all trials of an experiment.
     fn add(&mut self, outcome: &Outcome) -> io::Result<()>;
 
-    /// Completes the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// One trial and metric.
 struct Line {
     texts: [String; TEXTS.len()],
     /// From 1; the warm-up block is left out.

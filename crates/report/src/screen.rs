@@ -11,7 +11,6 @@ pub struct Style {
     pub width: usize,
     /// ANSI colours are allowed.
     pub color: bool,
-    /// Only ASCII is allowed.
     pub ascii: bool,
 }
 
@@ -62,7 +61,6 @@ enum Align {
     Bar,
 }
 
-/// A column of a table.
 #[derive(Debug, Clone)]
 pub struct Column {
     title: String,
@@ -71,7 +69,6 @@ pub struct Column {
 }
 
 impl Column {
-    /// Aligned on the left.
     pub fn left(title: impl Into<String>) -> Self {
         Column { title: title.into(), align: Align::Left, keep: false }
     }
@@ -102,12 +99,10 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Text without a colour.
     pub fn plain(text: impl Into<String>) -> Self {
         Cell::toned(text, Tone::Plain)
     }
 
-    /// Text in the colour of `tone`.
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
         Cell { text: text.into(), bar: 0.0, tone }
     }
@@ -146,7 +141,6 @@ impl Screen {
         self.out.push('\n');
     }
 
-    /// Writes a heading, wrapped.
     pub fn heading(&mut self, text: &str) {
         for line in wrap(&self.safe(text), self.style.width) {
             self.line(&[(line, Tone::Strong)]);
@@ -300,7 +294,6 @@ pub fn entry(name: &str, text: &str, at: usize, style: Style) -> String {
     screen.finish()
 }
 
-/// Returns the ASCII character that stands for `c`.
 pub fn ascii(c: char) -> char {
     match c {
         c if c.is_ascii() => c,

@@ -21,10 +21,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error)]
 pub enum ChildError {
-    /// The program is not installed.
     #[error("{} is not installed (not found in PATH)", program.display())]
     NotFound {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
@@ -32,14 +30,12 @@ pub enum ChildError {
     /// Start failed: permission, no such CPU, or the namespace cannot be entered.
     #[error("cannot start {}", program.display())]
     Start {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
     },
     #[error("cannot wait for {}", program.display())]
     Wait {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
@@ -70,7 +66,6 @@ pub struct ChildUsage {
     pub involuntary_switch_count: u64,
 }
 
-/// A child that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     pub status: ExitStatus,
@@ -174,12 +169,10 @@ impl Child {
         clock::cpu_ns_of(self.pid())
     }
 
-    /// Standard output so far.
     pub fn stdout_so_far(&self) -> Vec<u8> {
         self.stdout.bytes()
     }
 
-    /// Standard error so far.
     pub fn stderr_so_far(&self) -> Vec<u8> {
         self.stderr.bytes()
     }

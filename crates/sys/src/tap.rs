@@ -45,7 +45,6 @@ impl Tap {
         (&self.file).read(into)
     }
 
-    /// Writes one frame, which the kernel receives.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(|_| ())
     }

@@ -39,7 +39,6 @@ const SQE_BYTES: usize = 64;
 const CQE_BYTES: usize = 16;
 /// Waits of 10 ms for a cancelled request.
 const CANCEL_WAITS: usize = 100;
-/// Most buffers of a ring.
 pub const BUFFERS_MAX: u16 = 1024;
 
 /// Offsets of a ring's fields in its mapping, bytes.

@@ -72,7 +72,6 @@ impl ProgramArgs {
         self.client.is_some() || self.server.is_some()
     }
 
-    /// Adds what is given to an experiment.
     pub(crate) fn add_to(&self, experiment: &mut Experiment) {
         experiment.metrics.extend(self.metric.iter().cloned());
         experiment.stages |= self.stages;

@@ -38,7 +38,6 @@ struct Drop {
     count: u64,
 }
 
-/// The head of a document.
 #[derive(Deserialize)]
 struct Head {
     schema: u32,

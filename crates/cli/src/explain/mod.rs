@@ -69,7 +69,6 @@ pub(crate) struct ExplainArgs {
     perfetto: Option<PathBuf>,
 }
 
-/// Duration without `-d`.
 const DURATION: Duration = Duration::from_secs(5);
 
 impl ExplainArgs {

@@ -67,7 +67,6 @@ pub struct Unseen {
     pub why: String,
 }
 
-/// Results of all checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Sorted by severity, highest first.

@@ -32,7 +32,6 @@ use sys::bpf::{RunTimeCounting, Runs};
 
 use symbols::Symbols;
 
-/// Options of an observation.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Interfaces and namespaces; all if empty.
@@ -61,7 +60,6 @@ const COUNTED_SHARE: f64 = 0.1;
 pub struct Cost {
     /// CPU time, nanoseconds.
     pub ns: u64,
-    /// Runs of a program.
     pub runs_count: u64,
     /// Packets whose trace began in that time.
     pub packets_count: u64,
@@ -74,7 +72,6 @@ impl Cost {
     }
 }
 
-/// Results of an observation.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// Time in which packets were traced.

@@ -16,7 +16,6 @@ const ID_CHARS_MIN: usize = 12;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Errors of finding a service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
@@ -59,7 +58,6 @@ pub enum Service {
     Process(u32),
     /// Those that the processes of a control group, or of one below it, created.
     Cgroup {
-        /// Its folder.
         path: PathBuf,
         /// Inode number of the folder.
         id: u64,

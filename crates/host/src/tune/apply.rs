@@ -106,7 +106,6 @@ pub enum Applied {
     /// This plan is already applied; settings that changed since, as `(knob, target, wanted, found)`.
     Already(Vec<(String, Target, Value, String)>),
     Done {
-        /// Steps that changed a value.
         steps: Vec<Done>,
         /// Deadline for confirmation, CLOCK_BOOTTIME in milliseconds.
         confirm_by_ms: Option<u64>,
@@ -128,7 +127,6 @@ pub enum Moment {
     Finished,
 }
 
-/// Options of [`apply`].
 pub struct Options<'a> {
     /// When set, all changes are rolled back.
     pub stop: &'a AtomicBool,
@@ -353,7 +351,6 @@ fn roll_back(system: &System, store: &Store, lock: &Lock, cause: Interruption) -
     }
 }
 
-/// End of the wait for a confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Confirmation {
     /// The user keeps the settings.

@@ -73,7 +73,6 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Syncs the names in a folder.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()?;
     note(|| Change::SyncFolder);

@@ -16,7 +16,6 @@ use super::target::Target;
 use super::value::Value;
 use crate::text::chain;
 
-/// Version of the file.
 pub const SCHEMA: u32 = 1;
 /// Longest plan that is read.
 const BYTES_MAX: usize = 1 << 20;
@@ -42,7 +41,6 @@ pub enum PlanError {
     Knob(#[from] KnobError),
 }
 
-/// The file is not a plan.
 #[derive(Debug, Error)]
 pub enum PlanFileError {
     #[error("cannot read the plan from {}", path.display())]
@@ -61,7 +59,6 @@ pub enum PlanFileError {
     Syntax(#[from] toml::de::Error),
 }
 
-/// A step that cannot be applied.
 #[derive(Debug, Error)]
 #[error("step {number} ({knob})")]
 pub struct StepProblem {
@@ -163,9 +160,7 @@ pub struct Drift {
 pub struct Ready {
     pub knob: &'static dyn Knob,
     pub target: Target,
-    /// Current value.
     pub before: Value,
-    /// Value to set.
     pub value: Value,
 }
 
@@ -369,7 +364,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a plan from a file.
 pub fn read(path: &Path) -> Result<Plan, PlanError> {
     let mut bytes = Vec::new();
     // A pipe has no length, so that only reading shows it.

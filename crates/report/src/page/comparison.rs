@@ -27,7 +27,6 @@ pub struct ComparisonPage {
     pub remarks: Vec<Remark>,
 }
 
-/// One of the two series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesText {
     /// Ids, oldest first.
@@ -93,14 +92,12 @@ pub struct ComparedRow {
     pub tone: Tone,
 }
 
-/// A change between the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangeText {
     pub ratio: String,
     pub interval: Option<String>,
     pub verdict: &'static str,
     pub tone: Tone,
-    /// Corrected p-value.
     pub p: Option<String>,
 }
 

@@ -34,13 +34,11 @@ pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
 pub(crate) use steps::{Worth, worth};
 
-/// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     /// Path and load in one line.
     pub subject: String,
     pub id: String,
-    /// Time of the start.
     pub started: String,
     pub version: String,
     /// Reasons to distrust the whole run, as sentences.
@@ -68,7 +66,6 @@ pub struct Page {
     pub machine_line: String,
     /// The method in one line.
     pub method: String,
-    /// Command that repeats the experiment.
     pub command: String,
     pub load: String,
     /// Tails of latencies, one chart per segment.
@@ -76,7 +73,6 @@ pub struct Page {
     pub cpus: Option<CpuChart>,
 }
 
-/// A judged metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
     /// Name in JSON and CSV: `rtt_ns_p50`.
@@ -103,7 +99,6 @@ pub struct Metric {
     pub trials: Option<Trials>,
 }
 
-/// An arm by one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub arm: String,
@@ -162,7 +157,6 @@ pub struct Trials {
     pub rows: Vec<(String, String)>,
 }
 
-/// Failed trials of an arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failures {
     pub arm: String,
@@ -172,7 +166,6 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// The summary as a remark.
     pub fn remark(&self) -> Remark {
         Remark::new(&self.arm, &self.summary, Tone::Bad)
     }
@@ -225,7 +218,6 @@ impl Page {
     }
 }
 
-/// First headline, for lists of experiments.
 pub(crate) fn first_headline(outcome: &Outcome) -> Option<String> {
     outcome.judged.first().map(|name| metric(outcome, name).headline)
 }

@@ -77,7 +77,6 @@ fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
     }
 }
 
-/// The pooled verdict in words.
 fn in_words(metric: &PooledMetric) -> String {
     match (metric.verdict, metric.everywhere) {
         (None, _) => "no pooled verdict".into(),
