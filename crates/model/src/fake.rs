@@ -113,7 +113,6 @@ impl Default for FakeWorld {
 /// Points that stand for a trial's latency distribution.
 const SHAPE_POINTS: u64 = 200;
 
-/// A source of measurements with known truth.
 #[derive(Debug, Clone)]
 pub struct FakeSource {
     world: FakeWorld,

@@ -141,13 +141,17 @@ pub struct Trap {
 ///
 /// Latency histograms are in nanoseconds, by segment (`rtt`, `kernel→app`).
 /// Deliveries are by direction (`forward`, `return`), costs by end (`near`, `far`).
-#[derive(Debug, Clone, Default)]
+///
+/// Serialised without the histograms. A field that is missing has its default, so that what an older
+/// version stored stays readable.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Measurement {
     /// Wall time of the trial's measured part, nanoseconds.
     pub wall_ns: u64,
-    /// Packet counts by direction.
     pub deliveries: BTreeMap<String, Delivery>,
     /// Latencies in nanoseconds, by segment.
+    #[serde(skip)]
     pub segments: BTreeMap<String, Histogram<u64>>,
     /// Throughput at the receiver, if the load measures it.
     pub throughput: Option<Throughput>,
@@ -177,7 +181,6 @@ pub struct Measurement {
     pub refused: BTreeMap<String, Refusal>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
-    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
     /// Percentiles reported by another program that provides no histogram: segment → (quantile,
     /// nanoseconds). Only for peer arms.
@@ -246,7 +249,6 @@ impl Measurement {
         }
     }
 
-    /// Lost datagrams over all directions.
     pub fn lost_count(&self) -> u64 {
         total(self.deliveries.values().map(Delivery::lost_count))
     }

@@ -122,7 +122,6 @@ pub trait Path {
     /// Determines by trying whether an arm can run on this host, and if not, what is missing.
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
-    /// Builds the lab for all trials.
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
 }
 

@@ -28,7 +28,6 @@ pub const COMPARISON_SCHEMA: u32 = 2;
 /// Fewest runs a side that have a verdict.
 pub const RUNS_MIN: usize = 5;
 
-/// Reason why experiments cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
@@ -186,7 +185,6 @@ impl MetricComparison {
 }
 
 impl RunComparison {
-    /// Returns every judged metric of every arm.
     pub fn values(&self) -> impl Iterator<Item = (&ArmComparison, &str, &MetricComparison)> {
         self.arms.iter().flat_map(move |arm| {
             self.judged
