@@ -81,7 +81,6 @@ fn lines(outcome: &Outcome) -> Vec<Line> {
 pub struct TrialsCsv<W>(W);
 
 impl<W: Write> TrialsCsv<W> {
-    /// Writes the header line.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(csv::row(&[&TEXTS[..], &["block", "value"]].concat()).as_bytes())?;
         Ok(TrialsCsv(out))
@@ -111,7 +110,6 @@ pub struct TrialsJson<W> {
 }
 
 impl<W: Write> TrialsJson<W> {
-    /// Writes the beginning of the list.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(b"[")?;
         Ok(TrialsJson { out, empty: true })

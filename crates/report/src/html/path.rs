@@ -118,14 +118,8 @@ impl PathPage<'_> {
     }
 
     fn worth(&self, load: &LoadText<'_>, linked: bool) -> Markup {
-        const COLUMNS: [(&str, bool); 6] = [
-            ("switch", false),
-            ("ratio", true),
-            ("95 % interval", true),
-            ("verdict", false),
-            ("what else was on", false),
-            ("measured (UTC)", false),
-        ];
+        const COLUMNS: [&str; 6] =
+            ["switch", ">ratio", ">95 % interval", "verdict", "what else was on", "measured (UTC)"];
         let Some(name) = load.judged.first() else { return Markup::default() };
         let mut rows = Vec::new();
         let mut missing = Vec::new();

@@ -70,16 +70,8 @@ fn filter_form(list: &List<'_>) -> Markup {
 }
 
 fn results(list: &List<'_>) -> Markup {
-    const COLUMNS: [(&str, bool); 8] = [
-        ("before", false),
-        ("now", false),
-        ("began (UTC)", false),
-        ("what", false),
-        ("result", false),
-        ("ended", false),
-        ("trials", true),
-        ("machine", false),
-    ];
+    const COLUMNS: [&str; 8] =
+        ["before", "now", "began (UTC)", "what", "result", "ended", ">trials", "machine"];
     if list.rows.is_empty() && list.total == 0 {
         return html! { p { "No experiment fits. " code { "wirepath prove probe" } " makes one." } };
     }

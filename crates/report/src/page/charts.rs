@@ -164,7 +164,6 @@ pub(crate) fn series(outcome: &Outcome, name: &str, unit: &str) -> Option<LineCh
     Some(LineChart { title, description, label, unit: unit.into(), lines })
 }
 
-/// Load of each CPU under every arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuChart {
     pub description: String,

@@ -9,7 +9,6 @@ use super::{RatioChart, RatioRow, Remark};
 use crate::screen::Tone;
 use crate::{units, wording};
 
-/// A comparison of two series of experiments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonPage {
     /// Path and load in one line.

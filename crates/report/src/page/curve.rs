@@ -41,7 +41,6 @@ pub struct CurveRow {
     pub counts: [String; 4],
     /// Round trip p50, p99 and maximum; CPU time per packet.
     pub figures: [Option<String>; 4],
-    /// True if the rate is the knee.
     pub is_knee: bool,
     pub tone: Tone,
 }

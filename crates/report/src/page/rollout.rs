@@ -44,7 +44,6 @@ pub struct RolloutHost {
     pub ratio: Option<f64>,
     /// The host's own verdict; `None` if it was not proved.
     pub verdict: Option<Verdict>,
-    /// Reason for a missing figure.
     pub why: Option<String>,
 }
 

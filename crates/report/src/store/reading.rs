@@ -195,7 +195,6 @@ impl SqliteStore {
         rows.into_iter().map(outcome).collect()
     }
 
-    /// Converts an error of reading one record.
     fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {
         match source {
             rusqlite::Error::FromSqlConversionFailure(..)
