@@ -217,7 +217,6 @@ pub(crate) enum IpVersion {
 }
 
 impl IpVersion {
-    /// True if a choice is IPv6.
     pub(crate) fn is_v6(choice: Option<IpVersion>) -> bool {
         choice == Some(IpVersion::V6)
     }

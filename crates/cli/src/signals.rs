@@ -21,7 +21,6 @@ fn stop() -> &'static Arc<AtomicBool> {
     STOP.get_or_init(Arc::default)
 }
 
-/// Installs the handlers of both signals.
 pub(crate) fn install() -> io::Result<()> {
     for signal in SIGNALS {
         flag::register(signal, stop().clone())?;

@@ -16,7 +16,6 @@ const TICK_NS: u64 = 10_000_000;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The CPU accounting could not be read.
 #[derive(Debug, Error)]
 pub enum CpuError {
     #[error("cannot read {}", path.display())]
@@ -208,12 +207,10 @@ impl CpuTimes {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scheduled {
     pub run_ns: u64,
-    /// Time runnable but not running.
     pub wait_ns: u64,
 }
 
 impl Scheduled {
-    /// Reads those of the calling thread.
     pub fn now() -> Result<Self, CpuError> {
         let source = Source::open("/proc/thread-self/schedstat".into())?;
         let text = source.read()?;
@@ -300,7 +297,6 @@ fn parse_switches(text: &str) -> Option<u64> {
     count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
 }
 
-/// A kernel file that is read repeatedly.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,

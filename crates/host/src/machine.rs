@@ -13,7 +13,6 @@ pub struct Machine {
     /// Build of the kernel, such as `#1 SMP PREEMPT_DYNAMIC`.
     pub kernel_version: String,
     pub cpu_model: String,
-    /// CPUs that this thread may use, ascending.
     pub allowed_cpus: Vec<usize>,
     pub memory_bytes: u64,
     /// Hypervisor; `None` on bare metal.

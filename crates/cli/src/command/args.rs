@@ -67,7 +67,6 @@ pub(crate) struct ProgramArgs {
 }
 
 impl ProgramArgs {
-    /// True if there is a program.
     pub(crate) fn is_given(&self) -> bool {
         self.client.is_some() || self.server.is_some()
     }

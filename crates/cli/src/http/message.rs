@@ -5,10 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Maximum length of a request's head.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 
-/// Maximum number of header lines.
 const HEADERS_MAX: usize = 64;
 
 /// Time limit for a whole head; a browser sends it at once.

@@ -57,11 +57,7 @@ pub enum Service {
     /// Those that a process has open; ids are those of this process namespace.
     Process(u32),
     /// Those that the processes of a control group, or of one below it, created.
-    Cgroup {
-        path: PathBuf,
-        /// Inode number of the folder.
-        id: u64,
-    },
+    Cgroup { path: PathBuf, id: u64 },
 }
 
 impl Service {

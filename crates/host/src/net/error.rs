@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use thiserror::Error;
 
-/// A request to the kernel failed.
 #[derive(Debug, Error)]
 pub enum NetError {
     #[error(
@@ -27,10 +26,7 @@ pub enum NetError {
         source: ReplyError,
     },
     #[error("there is no interface {interface} here: `ip link` lists the existing ones")]
-    NoInterface {
-        /// Requested name or index.
-        interface: String,
-    },
+    NoInterface { interface: String },
     #[error("no route to {destination}: `ip route get {destination}` explains")]
     NoRoute {
         destination: IpAddr,
@@ -50,17 +46,9 @@ pub enum NetError {
     #[error("{interface} has no Ethernet addresses: frames cannot be sent on it")]
     NotEthernet { interface: String },
     #[error("{interface} has no {what}")]
-    Absent {
-        interface: String,
-        /// Requested queue, feature or setting.
-        what: String,
-    },
+    Absent { interface: String, what: String },
     #[error("{interface} did not take {what}")]
-    NotTaken {
-        interface: String,
-        /// Requested queue, feature or setting.
-        what: String,
-    },
+    NotTaken { interface: String, what: String },
     #[error("{what} failed")]
     Io {
         what: String,

@@ -80,7 +80,6 @@ impl KnobError {
         )
     }
 
-    /// True if privileges are missing.
     pub fn is_denied(&self) -> bool {
         matches!(
             self,

@@ -140,7 +140,6 @@ pub enum Record {
     },
     /// The user keeps the settings.
     Confirmed,
-    /// Rollback has begun.
     RollingBack {
         why: String,
         /// Entries changed by another process, with the values found before anything was restored.

@@ -7,7 +7,6 @@ use super::system::System;
 use super::target::{Scope, Target};
 use super::value::{Format, Value, pairs};
 
-/// Static description of a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     /// Name in plans and journals, such as `rps-cpus`.

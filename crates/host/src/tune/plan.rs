@@ -17,7 +17,6 @@ use super::value::Value;
 use crate::text::chain;
 
 pub const SCHEMA: u32 = 1;
-/// Longest plan that is read.
 const BYTES_MAX: usize = 1 << 20;
 
 /// A plan cannot be read or applied; nothing was changed.
@@ -69,7 +68,6 @@ pub struct StepProblem {
     pub source: StepError,
 }
 
-/// Reason why a step cannot be applied.
 #[derive(Debug, Error)]
 pub enum StepError {
     #[error("unknown knob; did you mean {nearest}?")]
@@ -307,7 +305,6 @@ impl Step {
         StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
 
-    /// Reads the current value.
     fn look(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
         let knob = self.knob()?;
         if let Target::Irq(irq) = self.target

@@ -36,7 +36,6 @@ impl Place {
     }
 }
 
-/// Location of the interfaces' sysfs.
 #[derive(Debug)]
 enum Tree {
     Mounted(Sysfs),

@@ -131,7 +131,6 @@ impl Format {
         }
     }
 
-    /// Description of a valid value, for messages.
     pub fn describe(self) -> String {
         match self {
             Format::Number { min, max } => format!("a number from {min} to {max}"),

@@ -54,7 +54,6 @@ impl<'a> Access<'a> {
         Ok((index, found.map_err(|error| self.net_error(None, error))?))
     }
 
-    /// Sets `value` by netlink.
     pub(super) fn change(
         &self,
         value: &Value,
