@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use host::net::NetError;
 
-/// Failure to build or change a lab.
 #[derive(Debug, Error)]
 pub enum LabError {
     #[error(transparent)]

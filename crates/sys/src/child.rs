@@ -56,9 +56,7 @@ pub struct Place<'a> {
 /// Source: wait4(2), getrusage(2); microseconds in the kernel's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChildUsage {
-    /// CPU time in user mode, nanoseconds.
     pub user_ns: u64,
-    /// CPU time in the kernel, nanoseconds.
     pub system_ns: u64,
     /// Context switches to wait.
     pub voluntary_switch_count: u64,
@@ -69,9 +67,7 @@ pub struct ChildUsage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     pub status: ExitStatus,
-    /// All it wrote to standard output.
     pub stdout: Vec<u8>,
-    /// All it wrote to standard error.
     pub stderr: Vec<u8>,
     pub usage: ChildUsage,
 }
@@ -226,7 +222,6 @@ impl Child {
         self.signal_while_alive(libc::SIGSTOP);
     }
 
-    /// Continues a paused group.
     pub fn resume(&self) {
         self.signal_while_alive(libc::SIGCONT);
     }

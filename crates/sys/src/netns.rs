@@ -86,7 +86,6 @@ impl Netns {
         })?
     }
 
-    /// The namespace of the calling thread.
     pub fn current() -> Result<Self, NetnsError> {
         Self::open(OWN)
     }
@@ -168,7 +167,6 @@ impl Netns {
             .map_err(|source| NetnsError::of("identifying a network namespace", source))
     }
 
-    /// A second descriptor of the same namespace.
     pub fn try_clone(&self) -> Result<Self, NetnsError> {
         self.fd
             .try_clone()

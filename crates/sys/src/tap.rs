@@ -49,7 +49,6 @@ impl Tap {
         (&self.file).write(frame).map(|_| ())
     }
 
-    /// A second descriptor of the same interface.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Tap { file: self.file.try_clone()? })
     }

@@ -202,7 +202,6 @@ impl Database {
         psql.current_dir("/").output().is_ok_and(|out| out.status.success())
     }
 
-    /// Runs SQL, and returns what it prints.
     #[track_caller]
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let mut psql = Command::new(self.bin.join("psql"));

@@ -130,7 +130,6 @@ impl Started {
         }
     }
 
-    /// Waits for the peer's address.
     fn listening(&mut self) -> Result<SocketAddr, FarError> {
         let line = self.line(PATIENCE)?;
         let at = line.strip_prefix("listening on ").and_then(|at| at.parse().ok());

@@ -111,7 +111,6 @@ impl Qemu {
         self.child.pid()
     }
 
-    /// CPU time of all threads so far.
     pub fn cpu_ns(&self) -> u64 {
         self.child.cpu_ns().unwrap_or(0)
     }

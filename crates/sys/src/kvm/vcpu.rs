@@ -186,7 +186,6 @@ impl Vcpu {
         self.fd.get_tsc_khz().map_err(KvmError::of("KVM_GET_TSC_KHZ"))
     }
 
-    /// Kernel counters of this processor.
     pub fn statistics(&self) -> Result<VcpuStatistics, KvmError> {
         VcpuStatistics::open(&self.fd)
     }

@@ -95,7 +95,6 @@ pub struct Launch<'a> {
     /// Allowed CPUs; empty for the caller's.
     pub cpus: &'a [usize],
     pub group: Option<Group>,
-    /// Standard input, output and error.
     pub streams: [OwnedFd; 3],
 }
 
