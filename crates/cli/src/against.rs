@@ -19,7 +19,6 @@ use crate::trials::{EXCHANGE, Hello, Reply, TrialsArgs};
 /// Limit for the start of a program: building its lab, and loading its programs.
 const START: Duration = Duration::from_secs(120);
 
-/// Names of the arms.
 const OLD: &str = "old";
 const NEW: &str = "new";
 
@@ -39,7 +38,6 @@ pub(crate) struct Builds {
 }
 
 impl Builds {
-    /// Starts `old` and this program.
     pub(crate) fn start(old: &Path, path: &str, load: &Load, arm: &Arm) -> Result<Self, Failure> {
         let this = std::env::current_exe()?;
         let args = TrialsArgs::of(path, load, arm);
@@ -48,7 +46,6 @@ impl Builds {
         Ok(Builds { old: start(old)?, new: start(&this)? })
     }
 
-    /// Version of the old program.
     pub(crate) fn old_version(&self) -> &str {
         &self.old.hello.version
     }
@@ -78,7 +75,6 @@ struct Program {
     child: Option<Child>,
     requests: UnixStream,
     hello: Hello,
-    /// Limit for one trial.
     limit: Duration,
 }
 

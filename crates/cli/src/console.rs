@@ -39,7 +39,6 @@ fn for_stdout(out: &str) -> String {
     format!("{safe}{line_break}")
 }
 
-/// Writes a document as indented JSON.
 pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
     text(&serde_json::to_string_pretty(document)?)
 }
@@ -72,7 +71,6 @@ pub(crate) fn screen(out: &str) -> Result<(), Failure> {
     bytes(format!("{clear}{}", for_stdout(out)).as_bytes())
 }
 
-/// Writes a result to a file and reports it.
 pub(crate) fn write_file(file: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
     std::fs::write(file, contents)
         .map_err(|e| Failure::failed(format!("cannot write {}: {e}", file.display())))?;

@@ -32,7 +32,6 @@ pub(crate) struct Proof<'a> {
     /// The load's parameters, which are stored with the result.
     pub(crate) load: BTreeMap<String, String>,
     pub(crate) arms: Vec<(Arm, Support)>,
-    /// The search that chose the arms.
     pub(crate) search: Option<Search>,
 }
 
@@ -58,7 +57,6 @@ pub(crate) struct Resumed {
     pub(crate) trials: Vec<TrialRecord>,
 }
 
-/// A finished experiment.
 pub(crate) struct Proven {
     pub(crate) outcome: Outcome,
     pub(crate) is_stored: bool,
@@ -145,7 +143,6 @@ pub(crate) struct Continued {
 }
 
 impl Continued {
-    /// - `last`: trial that was stored last.
     pub(crate) fn after(last: Option<&TrialRecord>) -> Self {
         let before_ns = last.map_or(0, |last| last.started_ms * 1_000_000 + last.wall_ns);
         Continued { before_ns, since: Instant::now() }
@@ -216,7 +213,6 @@ impl Proven {
         Document { outcome, comparison: None, members: None, steps }
     }
 
-    /// The document, with the comparison with earlier runs.
     pub(crate) fn compared<'a>(&'a self, comparison: Option<&'a RunComparison>) -> Document<'a> {
         Document { comparison, ..self.document(None) }
     }

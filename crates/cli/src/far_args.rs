@@ -56,7 +56,6 @@ pub(crate) enum Direction {
 }
 
 impl FarEndArgs {
-    /// The far end, by either option.
     pub(crate) fn end(&self) -> Option<FarEnd> {
         self.far.clone().or_else(|| self.peer.clone().map(FarEnd::Peer))
     }
@@ -87,7 +86,6 @@ impl FarEndArgs {
     }
 }
 
-/// Parameters of a load between two hosts.
 pub(crate) fn parameters(two: &TwoHosts) -> Vec<(String, String)> {
     let number = |value: Option<usize>| value.map(|value| value.to_string());
     let direction = (two.direction == model::Direction::Receive).then(|| "receive".to_owned());

@@ -15,7 +15,6 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is neither PORT nor ADDRESS:PORT"))
 }
 
-/// A listening metrics server.
 pub(crate) struct Metrics(Server);
 
 impl Metrics {

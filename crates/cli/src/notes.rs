@@ -43,7 +43,6 @@ pub(crate) fn keep(text: &str) -> bool {
     true
 }
 
-/// Number of lines so far.
 pub(crate) fn count() -> usize {
     kept().as_ref().map_or(0, |notes| notes.count)
 }

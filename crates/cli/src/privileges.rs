@@ -20,7 +20,6 @@ pub(crate) fn restrict(starts_programs: bool) -> Result<(), Failure> {
     }
 }
 
-/// Drops all capabilities of the calling thread.
 pub(crate) fn drop_all() -> Result<(), String> {
     keep_only(&[])
 }

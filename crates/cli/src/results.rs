@@ -90,7 +90,6 @@ fn recover(stored: Stored) -> model::Outcome {
     outcome
 }
 
-/// Largest file of documents, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads outcomes from a file of documents. Errors name the file.

@@ -136,9 +136,7 @@ impl SecretArgs {
 
 /// Permission of the group or of others to read.
 const READ_BY_OTHERS: u32 = 0o044;
-/// Shortest secret, bytes.
 const SECRET_BYTES_MIN: usize = 16;
-/// Longest secret, bytes.
 pub(crate) const SECRET_BYTES_MAX: u64 = 4096;
 
 /// Errors: the secret is short enough to be guessed.
@@ -219,7 +217,6 @@ pub(crate) enum IpVersion {
 }
 
 impl IpVersion {
-    /// True if a choice is IPv6.
     pub(crate) fn is_v6(choice: Option<IpVersion>) -> bool {
         choice == Some(IpVersion::V6)
     }

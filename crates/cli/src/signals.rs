@@ -8,7 +8,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::unregister;
 use signal_hook::{SigId, flag};
 
-/// Signals that request a stop.
 pub(crate) const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// Exit code of a process that the second signal ended.
 pub(crate) const SECOND_EXIT_CODE: i32 = 130;
@@ -22,7 +21,6 @@ fn stop() -> &'static Arc<AtomicBool> {
     STOP.get_or_init(Arc::default)
 }
 
-/// Installs the handlers of both signals.
 pub(crate) fn install() -> io::Result<()> {
     for signal in SIGNALS {
         flag::register(signal, stop().clone())?;

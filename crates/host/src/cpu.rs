@@ -16,7 +16,6 @@ const TICK_NS: u64 = 10_000_000;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The CPU accounting could not be read.
 #[derive(Debug, Error)]
 pub enum CpuError {
     #[error("cannot read {}", path.display())]
@@ -84,7 +83,6 @@ impl CpuClock {
         table.lines().map(column).sum()
     }
 
-    /// CPU time since boot, now.
     pub fn now(&self) -> Result<CpuTimes, CpuError> {
         Ok(self.now_by_cpu()?.0)
     }
@@ -120,7 +118,6 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
             unused_ns: self.unused_ns.saturating_sub(earlier.unused_ns),
@@ -135,7 +132,6 @@ impl CpuTime {
 pub struct Cores {
     /// The given CPUs and their SMT siblings.
     pub cpus: BTreeSet<u32>,
-    /// Number of cores.
     pub count: u64,
 }
 
@@ -194,7 +190,6 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &CpuTimes) -> CpuTimes {
         CpuTimes {
             busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
@@ -211,21 +206,17 @@ impl CpuTimes {
 /// Source: the kernel's Documentation/scheduler/sched-stats.rst, `/proc/PID/schedstat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scheduled {
-    /// Time on a CPU.
     pub run_ns: u64,
-    /// Time runnable but not running.
     pub wait_ns: u64,
 }
 
 impl Scheduled {
-    /// Reads those of the calling thread.
     pub fn now() -> Result<Self, CpuError> {
         let source = Source::open("/proc/thread-self/schedstat".into())?;
         let text = source.read()?;
         parse_schedstat(&text).ok_or_else(|| source.misshapen(&text))
     }
 
-    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &Scheduled) -> Scheduled {
         Scheduled {
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
@@ -246,7 +237,6 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
-    /// Returns the difference to an earlier reading.
     pub fn since(&self, earlier: &ThreadTimes) -> ThreadTimes {
         let scheduled = self.scheduled.since(&earlier.scheduled);
         let switches = self.context_switch_count.saturating_sub(earlier.context_switch_count);
@@ -307,7 +297,6 @@ fn parse_switches(text: &str) -> Option<u64> {
     count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
 }
 
-/// A kernel file that is read repeatedly.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,

@@ -116,7 +116,6 @@ impl ExclusiveLock {
     }
 }
 
-/// Folder of the lock files.
 fn folder() -> PathBuf {
     let run_lock = Path::new("/run/lock");
     let chosen = std::env::var_os("WIREPATH_LOCKS").map(PathBuf::from);

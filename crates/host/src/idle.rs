@@ -7,7 +7,6 @@ use thiserror::Error;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// Idle states could not be prevented.
 #[derive(Debug, Error)]
 pub enum IdleError {
     #[error("cannot prevent idle states: {needs}")]

@@ -20,7 +20,6 @@ pub const SUSPENDED: NapiSettings = NapiSettings {
     irq_suspend_timeout_ns: 20_000_000,
 };
 
-/// Interrupts could not be suspended.
 #[derive(Debug, Error)]
 pub enum IrqSuspendError {
     #[error(transparent)]
@@ -80,7 +79,6 @@ impl IrqSuspend {
         }
     }
 
-    /// Ids of the NAPI instances that it sets.
     pub fn napi_ids(&self) -> &[u32] {
         &self.ids
     }

@@ -35,10 +35,8 @@ pub mod scratch;
 pub mod text;
 pub mod tune;
 
-/// Virtual machines.
 #[cfg(target_arch = "x86_64")]
 pub use sys::kvm;
-/// The sysfs of a namespace.
 pub use sys::sysfs;
 /// Namespaces, and children that run in them and die with us.
 pub use sys::{child, netns};

@@ -12,11 +12,8 @@ pub struct Machine {
     pub kernel_release: String,
     /// Build of the kernel, such as `#1 SMP PREEMPT_DYNAMIC`.
     pub kernel_version: String,
-    /// Model of the CPU.
     pub cpu_model: String,
-    /// CPUs that this thread may use, ascending.
     pub allowed_cpus: Vec<usize>,
-    /// Memory in bytes.
     pub memory_bytes: u64,
     /// Hypervisor; `None` on bare metal.
     pub hypervisor: Option<String>,

@@ -10,25 +10,13 @@ pub const OTHERS: u32 = 0o077;
 /// Bits of a mode by which other users write.
 pub const OTHERS_WRITE: u32 = 0o022;
 
-/// Reason for a file that is not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateFileError {
-    /// The kernel refused it.
     #[error("cannot open {path}: {source}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Error of the kernel.
-        source: io::Error,
-    },
+    Open { path: PathBuf, source: io::Error },
     /// It is no regular file, belongs to another user, or is open to others.
     #[error("{path} {why}")]
-    Untrusted {
-        /// The file.
-        path: PathBuf,
-        /// Reason and remedy.
-        why: String,
-    },
+    Untrusted { path: PathBuf, why: String },
 }
 
 /// Opens a file of this user. A link, a pipe, a file of another user, and one with bits of `refused` in its

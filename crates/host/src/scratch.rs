@@ -38,7 +38,6 @@ impl Scratch {
         Ok(Scratch { folder, _lock: lock })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -23,7 +23,6 @@ pub struct Meter<'a> {
     begun: Instant,
 }
 
-/// CPU time measured by a [`Meter`].
 pub struct Used {
     machine: CpuTimes,
     by_cpu: BTreeMap<u32, CpuTime>,

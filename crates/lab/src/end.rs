@@ -58,7 +58,6 @@ impl End {
         Ok(self.netns.run(|| net::set_up(self.ifindex, up))??)
     }
 
-    /// Current state of the interface.
     pub fn link(&self) -> Result<net::Link, LabError> {
         Ok(self.netns.run(|| net::link(self.ifindex))??)
     }
@@ -69,7 +68,6 @@ impl End {
     }
 }
 
-/// Configuration of an end of a lab.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndSpec {
     pub(super) ifname: &'static str,

@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use host::net::NetError;
 
-/// Failure to build or change a lab.
 #[derive(Debug, Error)]
 pub enum LabError {
     #[error(transparent)]
@@ -17,7 +16,6 @@ pub enum LabError {
     Net(#[from] NetError),
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
-    /// A setting of the namespace could not be written.
     #[error(
         "cannot write {path}{}",
         match .source.kind() {
@@ -33,32 +31,24 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
-    /// A thread could not be moved into the namespace of an end.
     #[error("cannot enter the network namespace of a lab end")]
     Enter {
         #[source]
         source: io::Error,
     },
-    /// The thread of an end could not be pinned.
     #[error("cannot pin a thread to CPUs {cpus:?}")]
     Pin {
         cpus: Vec<usize>,
         #[source]
         source: io::Error,
     },
-    /// The interface has no IPv4 address.
     #[error("{ifname} has no IPv4 address")]
     NoAddress { ifname: String },
-    /// A TAP interface could not be created.
     #[error("cannot make a TAP interface: it takes CAP_NET_ADMIN and /dev/net/tun")]
     Tap {
         #[source]
         source: io::Error,
     },
-    /// The wire between two ends did not come up in time.
     #[error("{ifname} has no carrier a second after both ends were set up")]
-    NoCarrier {
-        /// Interface.
-        ifname: String,
-    },
+    NoCarrier { ifname: String },
 }

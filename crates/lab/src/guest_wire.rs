@@ -19,7 +19,6 @@ pub struct GuestWire {
     pub host: End,
     /// The end whose frames are the guest's.
     pub port: End,
-    /// Address for the guest.
     pub guest_ip: Ipv4Addr,
 }
 

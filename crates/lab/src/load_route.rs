@@ -13,7 +13,6 @@ use crate::{AttachedNamespace, End, FarEnd, Pair, Side, Wire};
 /// A load as `tune prove` describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadRequest<'a> {
-    /// Path whose load it is.
     pub path: &'a str,
     /// Namespace at the other end of the wire of the plan's interface.
     pub from: Option<&'a str>,
@@ -23,7 +22,6 @@ pub struct LoadRequest<'a> {
     pub far: Option<&'a FarEnd>,
 }
 
-/// Route of a load.
 #[derive(Debug)]
 pub enum LoadRoute {
     /// The path's own topology: a lab on this machine, or a peer beyond the plan's interface.
@@ -39,7 +37,6 @@ pub struct NamespaceEnds {
     pub pair: Pair,
     /// The namespace's interface if it forwards; `None` if one wire joins the ends.
     pub router: Option<Mac>,
-    /// Description for the record.
     pub nic: String,
     /// Wires that were joined to the namespace; removed when dropped.
     pub wires: Vec<Wire>,

@@ -75,7 +75,6 @@ pub fn boot_id() -> Option<String> {
 
 /// Longest text of a far machine's description, letters.
 const FACT_LEN_MAX: usize = 200;
-/// Maximum number of its notes.
 const NOTE_COUNT_MAX: usize = 20;
 
 /// A machine as a far end describes it, with short and printable texts: the far end may send any.

@@ -22,7 +22,6 @@ pub struct TapEnd {
     pub host: End,
     /// This process's end: frames as they cross the wire.
     pub tap: Tap,
-    /// Address for the guest.
     pub guest_ip: Ipv4Addr,
 }
 

@@ -10,7 +10,6 @@ use model::{Arm, Machine, Measurement, NotEffective, PathError, Session, Support
 
 use crate::Wire;
 
-/// Name of the arm of the whole plan.
 pub const WHOLE_PLAN: &str = "plan";
 
 /// Knobs that a plan changes, in its order. The settings of one knob on several queues count once.

@@ -24,14 +24,12 @@ pub enum ArmKind {
 pub struct Arm {
     /// Unique within the experiment, e.g. `+batch`, `iperf3`.
     pub name: String,
-    /// Its part in the experiment.
     pub kind: ArmKind,
     /// Switches that are on; empty for a peer.
     pub switches: SwitchSet,
 }
 
 impl Arm {
-    /// The empty set.
     pub fn baseline() -> Self {
         Arm { name: "baseline".into(), kind: ArmKind::Baseline, switches: SwitchSet::default() }
     }
@@ -57,12 +55,10 @@ impl Arm {
         }
     }
 
-    /// Another program, by name.
     pub fn peer(name: impl Into<String>) -> Self {
         Arm { name: name.into(), kind: ArmKind::Peer, switches: SwitchSet::default() }
     }
 
-    /// Returns true if the switch is on.
     pub fn has(&self, switch: impl PathSwitch) -> bool {
         self.switches.iter().any(|on| on.as_str() == switch.id())
     }

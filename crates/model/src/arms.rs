@@ -17,46 +17,28 @@ pub enum ArmPlan {
     List(Vec<SwitchSet>),
 }
 
-/// An arm plan that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArmPlanError {
-    /// No such switch on this path.
     #[error("unknown switch `{switch}`; this path has: {known}")]
     UnknownSwitch {
-        /// As it was written.
         switch: String,
         /// Ids of the path's switches, separated by commas.
         known: String,
     },
-    /// One switch twice in one arm.
     #[error("switch `{switch}` is listed twice in arm `{arm}`; list it once")]
-    DuplicateSwitch {
-        /// The switch.
-        switch: String,
-        /// The arm as it was written.
-        arm: String,
-    },
-    /// The same set of switches twice.
+    DuplicateSwitch { switch: String, arm: String },
     #[error("arm `{arm}` is listed twice; list it once")]
     DuplicateArm {
         /// The arm, its switches in the path's order.
         arm: String,
     },
-    /// Ladders beside sets of switches.
     #[error("`{text}` lists ladders and single arms together; list one kind")]
-    Mixed {
-        /// The whole text.
-        text: String,
-    },
-    /// Nothing to read, or nothing between two commas or plus signs.
+    Mixed { text: String },
     #[error(
         "empty arm in `{text}`; write ladder, A+ladder, alone, leave-one-out, \
          or a list such as A,B+C (commas separate arms, + joins switches)"
     )]
-    Empty {
-        /// The whole text.
-        text: String,
-    },
+    Empty { text: String },
 }
 
 /// Word for a ladder, by itself or behind the switches that it starts from.

@@ -67,13 +67,10 @@ pub struct Member {
     pub verdict: Verdict,
 }
 
-/// Conditions of a search.
 pub struct SearchPlan<'a> {
     /// Switches of the path.
     pub switches: &'a [SwitchId],
-    /// The metric that decides.
     pub metric: &'a str,
-    /// Seed of the order of trials.
     pub seed: u64,
     /// Time of the clock at which it ends, nanoseconds.
     pub until_ns: u64,

@@ -72,10 +72,8 @@ pub enum Drift {
     },
 }
 
-/// A fake machine and path.
 #[derive(Debug, Clone)]
 pub struct FakeWorld {
-    /// Seed of drift and noise.
     pub seed: u64,
     /// Factor on every time, by switch; a switch that is not listed changes nothing.
     pub effects: BTreeMap<String, f64>,
@@ -115,7 +113,6 @@ impl Default for FakeWorld {
 /// Points that stand for a trial's latency distribution.
 const SHAPE_POINTS: u64 = 200;
 
-/// A source of measurements with known truth.
 #[derive(Debug, Clone)]
 pub struct FakeSource {
     world: FakeWorld,
@@ -143,7 +140,6 @@ impl FakeSource {
         }
     }
 
-    /// Virtual time, nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }

@@ -35,7 +35,6 @@ impl Series<'_> {
     }
 }
 
-/// Judgement of one metric of one arm.
 #[derive(Debug, Clone, Default)]
 struct Judgement {
     comparison: Option<Comparison>,
@@ -72,7 +71,6 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// All values of an experiment.
 pub(crate) struct Table<'a> {
     experiment: &'a Experiment,
     pub(crate) arms: Vec<BTreeMap<&'a str, Series<'a>>>,
@@ -286,7 +284,6 @@ impl<'a> Table<'a> {
         tail::tail(&arm, &base, self.complete, quantile, self.experiment.plan.seed)
     }
 
-    /// One metric of one arm.
     pub(crate) fn outcome(&self, judged: &Judged, arm: usize, name: &str) -> MetricOutcome {
         let series = self.arms[arm].get(name);
         let (unit, better) = match series {

@@ -2,7 +2,6 @@
 //!
 //! Pure: no I/O, no clock, no threads. Time comes in as numbers and randomness from a seed, so every
 //! schedule and verdict is reproducible.
-#![warn(missing_docs)]
 
 mod account;
 pub mod always_valid;

@@ -20,7 +20,6 @@ const DISTURBED_SHARE: f64 = 0.1;
 /// Rates end here in any case, datagrams per second.
 const RATE_PPS_MAX: u64 = 1 << 30;
 
-/// Rates and trials of a curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurvePlan {
     /// Arms, each with its support on this host.
@@ -31,7 +30,6 @@ pub struct CurvePlan {
     pub trial: Duration,
     /// Trials of an arm at one rate.
     pub trials: u32,
-    /// Seed of the order of arms.
     pub seed: u64,
 }
 
@@ -228,7 +226,6 @@ impl Pool {
     }
 }
 
-/// Returns the knee of a curve; see [`Knee`].
 pub fn knee(points: &[LoadPoint]) -> Knee {
     let mut knee = Knee::default();
     let lowest_ns = points.first().and_then(|point| point.rtt_ns_p99);

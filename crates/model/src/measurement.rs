@@ -108,7 +108,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// All CPU time, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         total([self.user_ns, self.system_ns, self.softirq_ns.unwrap_or(0)])
     }
@@ -134,9 +133,7 @@ impl NotEffective {
 /// A detected condition that is known to spoil measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// The condition.
     pub what: String,
-    /// Remedy.
     pub advice: String,
 }
 
@@ -144,13 +141,17 @@ pub struct Trap {
 ///
 /// Latency histograms are in nanoseconds, by segment (`rtt`, `kernel→app`).
 /// Deliveries are by direction (`forward`, `return`), costs by end (`near`, `far`).
-#[derive(Debug, Clone, Default)]
+///
+/// Serialised without the histograms. A field that is missing has its default, so that what an older
+/// version stored stays readable.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Measurement {
     /// Wall time of the trial's measured part, nanoseconds.
     pub wall_ns: u64,
-    /// Packet counts by direction.
     pub deliveries: BTreeMap<String, Delivery>,
     /// Latencies in nanoseconds, by segment.
+    #[serde(skip)]
     pub segments: BTreeMap<String, Histogram<u64>>,
     /// Throughput at the receiver, if the load measures it.
     pub throughput: Option<Throughput>,
@@ -180,7 +181,6 @@ pub struct Measurement {
     pub refused: BTreeMap<String, Refusal>,
     /// Switches of the arm that had no effect.
     pub not_effective: Vec<NotEffective>,
-    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
     /// Percentiles reported by another program that provides no histogram: segment → (quantile,
     /// nanoseconds). Only for peer arms.
@@ -207,7 +207,6 @@ pub struct Metric {
     pub name: String,
     /// Unit: `ns`, `pps`, `bps`, `count`; of a figure that the user named, any.
     pub unit: Cow<'static, str>,
-    /// Direction of improvement.
     pub better: Better,
     /// The value, or the reason why there is none.
     pub value: Result<f64, Refusal>,
@@ -250,12 +249,10 @@ impl Measurement {
         }
     }
 
-    /// Lost datagrams over all directions.
     pub fn lost_count(&self) -> u64 {
         total(self.deliveries.values().map(Delivery::lost_count))
     }
 
-    /// CPU time of all ends, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         total(self.costs.values().map(Cost::cpu_ns))
     }

@@ -8,9 +8,7 @@ use crate::{Arm, Machine, Measurement, Support, SwitchSpec};
 /// One kind of load that a path can be put under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadKind {
-    /// Name on the command line.
     pub name: &'static str,
-    /// Description in one sentence.
     pub what: &'static str,
     /// Metrics of the verdict, most important first.
     pub judged: &'static [&'static str],
@@ -24,7 +22,6 @@ pub struct LoadKind {
     pub peers: &'static [&'static str],
 }
 
-/// The load of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     /// Name of a [`LoadKind`] of the path.
@@ -41,7 +38,6 @@ pub struct Load {
     pub far: Option<TwoHosts>,
 }
 
-/// Settings of a load between two hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TwoHosts {
     /// `peer:HOST[:PORT]`, `ssh:HOST` or `netns:NAME`.
@@ -77,22 +73,10 @@ pub enum Direction {
 /// Failure to open a path or to run a trial.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// Something is missing on this host.
     #[error("{what} is not possible here; {needs}")]
-    Unsupported {
-        /// Unsupported feature.
-        what: String,
-        /// Missing requirement.
-        needs: String,
-    },
-    /// A requested value is invalid.
+    Unsupported { what: String, needs: String },
     #[error("{what}; {remedy}")]
-    Invalid {
-        /// Invalid value.
-        what: String,
-        /// Valid alternative.
-        remedy: String,
-    },
+    Invalid { what: String, remedy: String },
     /// A component failed; its message contains the remedy.
     #[error(transparent)]
     Part(#[from] Box<dyn std::error::Error + Send + Sync>),
@@ -101,7 +85,6 @@ pub enum PathError {
     End {
         /// `near`, `far` or the name of a peer program.
         end: String,
-        /// Cause.
         #[source]
         why: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -127,13 +110,10 @@ impl PathError {
 
 /// A route of packets from a source to their consumer.
 pub trait Path {
-    /// Name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Description in one sentence.
     fn what(&self) -> &'static str;
 
-    /// Switches in the order of the ladder.
     fn switches(&self) -> &'static [SwitchSpec];
 
     /// Supported loads; the first is the default.
@@ -142,7 +122,6 @@ pub trait Path {
     /// Determines by trying whether an arm can run on this host, and if not, what is missing.
     fn support(&self, arm: &Arm, load: &Load) -> Support;
 
-    /// Builds the lab for all trials.
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError>;
 }
 

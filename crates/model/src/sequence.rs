@@ -2,7 +2,6 @@
 
 use crate::Delivery;
 
-/// Classification of one arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// First arrival, above all earlier ones.
@@ -29,7 +28,6 @@ pub struct SequenceCounts {
     duplicated: u64,
     reordered: u64,
     too_old: u64,
-    distance_max: u64,
 }
 
 /// Default window in sequence numbers: 128 KiB of bits.
@@ -61,7 +59,6 @@ impl SequenceCounts {
             duplicated: 0,
             reordered: 0,
             too_old: 0,
-            distance_max: 0,
         }
     }
 
@@ -70,7 +67,6 @@ impl SequenceCounts {
         self.seen.len() * 64
     }
 
-    /// Records one arrival.
     #[inline]
     pub fn record(&mut self, seq: u32) -> Arrival {
         self.received += 1;
@@ -109,7 +105,6 @@ impl SequenceCounts {
         }
         self.seen[word] |= bit;
         self.reordered += 1;
-        self.distance_max = self.distance_max.max(behind);
         Arrival::Reordered
     }
 
@@ -165,14 +160,6 @@ impl SequenceCounts {
     /// Sequence numbers that arrived at least once.
     pub fn first_arrival_count(&self) -> u64 {
         self.received - self.duplicated - self.too_old
-    }
-
-    /// Largest distance of a reordered arrival below the highest, in sequence numbers.
-    ///
-    /// Without loss this is an upper bound of the extent in RFC 4737 section 4.2.1; the extent itself
-    /// counts positions in the order of arrival and would need all of them.
-    pub fn reordered_distance_max(&self) -> u64 {
-        self.distance_max
     }
 
     /// Highest sequence number so far, as it was sent; `None` before the first arrival.

@@ -54,7 +54,6 @@ pub struct Comparison {
     pub interval: Option<Floor>,
     /// Two-sided permutation p-value against a ratio of 1.
     pub p: f64,
-    /// Number of pairs.
     pub pairs: usize,
 }
 

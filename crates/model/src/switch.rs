@@ -42,7 +42,6 @@ pub trait PathSwitch: Copy + 'static {
     /// Descriptions, in the order of the ladder.
     const SPECS: &'static [SwitchSpec];
 
-    /// Description of this switch.
     fn spec(self) -> &'static SwitchSpec;
 
     /// Name on the command line and in results.
@@ -83,7 +82,6 @@ macro_rules! switches {
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "the description is in the switch's specification")]
         $vis enum $name {
             $($(#[$about])* $variant),+
         }
@@ -197,13 +195,11 @@ impl fmt::Display for SwitchId {
     }
 }
 
-/// Switches that are on, in the path's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SwitchSet(Vec<SwitchId>);
 
 impl SwitchSet {
-    /// Returns true if the switch is on.
     pub fn contains(&self, switch: &SwitchId) -> bool {
         self.0.contains(switch)
     }
@@ -275,7 +271,6 @@ impl Support {
         matches!(self, Support::Yes)
     }
 
-    /// Shorthand for [`Support::Unsupported`].
     pub fn unsupported(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Support::Unsupported { what: what.into(), needs: needs.into() }
     }

@@ -23,19 +23,16 @@ impl Looks {
     }
 }
 
-/// One arm in one metric.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Log-ratios by block.
     pub pairs: Pairs,
-    /// Direction of improvement.
     pub better: Better,
     /// Upper end of the interval of the pooled tail, for metrics that are a tail: the arm over the
     /// baseline, above 1 if worse; `None` for other metrics.
     pub tail_high: Option<f64>,
 }
 
-/// Answer to a [`Question`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// Median ratio, interval at 95 % and p-value; `None` without a pair.
@@ -44,7 +41,6 @@ pub struct Answer {
     pub p_adjusted: Option<f64>,
     /// Ratio above 1 from which on a difference could have been found; `None` with too few blocks.
     pub detectable: Option<f64>,
-    /// The verdict.
     pub verdict: Verdict,
     /// Reason for a verdict that decides nothing.
     pub why: Option<String>,

@@ -9,14 +9,11 @@ use crate::{csv, json, wording};
 
 /// Export file of any number of experiments.
 pub trait Table {
-    /// Adds all trials of an experiment.
     fn add(&mut self, outcome: &Outcome) -> io::Result<()>;
 
-    /// Completes the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// One trial and metric.
 struct Line {
     texts: [String; TEXTS.len()],
     /// From 1; the warm-up block is left out.
@@ -84,7 +81,6 @@ fn lines(outcome: &Outcome) -> Vec<Line> {
 pub struct TrialsCsv<W>(W);
 
 impl<W: Write> TrialsCsv<W> {
-    /// Writes the header line.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(csv::row(&[&TEXTS[..], &["block", "value"]].concat()).as_bytes())?;
         Ok(TrialsCsv(out))
@@ -114,7 +110,6 @@ pub struct TrialsJson<W> {
 }
 
 impl<W: Write> TrialsJson<W> {
-    /// Writes the beginning of the list.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(b"[")?;
         Ok(TrialsJson { out, empty: true })

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use model::{Floor, Outcome, SCHEMA};
 use serde_json::Value;
 
-/// Errors of reading a document.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -17,12 +16,10 @@ pub enum JsonError {
         "results schema {found}, but this Wirepath reads 1 to {known}; use the Wirepath that wrote it"
     )]
     Schema {
-        /// Version in the document.
         found: u64,
         /// Newest version this build reads.
         known: u32,
     },
-    /// A document of a list.
     #[error("document {number} of the list cannot be read")]
     Listed {
         /// From 1.
@@ -30,7 +27,6 @@ pub enum JsonError {
         #[source]
         source: Box<JsonError>,
     },
-    /// Supported version, but a field is missing or has the wrong type.
     #[error("not a valid result of schema {SCHEMA} (docs/results.md)")]
     Shape(#[source] serde_json::Error),
 }

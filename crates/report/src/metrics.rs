@@ -21,7 +21,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// No metrics yet.
     pub fn new(prefix: &'static str) -> Self {
         Metrics { prefix, text: String::new() }
     }
@@ -46,7 +45,6 @@ impl Metrics {
         self.family(name, "histogram", help)
     }
 
-    /// The document.
     pub fn finish(self) -> String {
         self.text
     }
@@ -58,7 +56,6 @@ impl Metrics {
     }
 }
 
-/// Samples of one name.
 #[derive(Debug)]
 pub struct Family<'a> {
     name: String,
@@ -66,7 +63,6 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// Adds one sample.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
         self.line("", labels, value)
     }

@@ -9,9 +9,7 @@ use std::fmt::Write;
 pub struct Style {
     /// Columns; no line is longer. Values below 40 count as 40.
     pub width: usize,
-    /// ANSI colours are allowed.
     pub color: bool,
-    /// Only ASCII is allowed.
     pub ascii: bool,
 }
 
@@ -62,34 +60,22 @@ enum Align {
     Bar,
 }
 
-/// A column of a table.
-#[derive(Debug, Clone)]
-pub struct Column {
-    title: String,
+struct Column<'a> {
+    title: &'a str,
     align: Align,
     keep: bool,
 }
 
-impl Column {
-    /// Aligned on the left.
-    pub fn left(title: impl Into<String>) -> Self {
-        Column { title: title.into(), align: Align::Left, keep: false }
-    }
-
-    /// Aligned on the right, for figures.
-    pub fn right(title: impl Into<String>) -> Self {
-        Column { title: title.into(), align: Align::Right, keep: false }
-    }
-
-    /// Bars of [`Cell::bar`] in the width that the other columns leave; must be the last column.
-    pub fn bar(title: impl Into<String>) -> Self {
-        Column { title: title.into(), align: Align::Bar, keep: false }
-    }
-
-    /// Keeps the column however narrow the terminal is.
-    pub fn keep(mut self) -> Self {
-        self.keep = true;
-        self
+impl<'a> Column<'a> {
+    /// Reads the notation of [`Screen::table`].
+    fn of(text: &'a str) -> Self {
+        let (title, keep) = text.strip_suffix('?').map_or((text, true), |title| (title, false));
+        let (title, align) = match (title.strip_prefix('>'), title.strip_prefix('|')) {
+            (Some(title), _) => (title, Align::Right),
+            (_, Some(title)) => (title, Align::Bar),
+            _ => (title, Align::Left),
+        };
+        Column { title, align, keep }
     }
 }
 
@@ -102,12 +88,10 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Text without a colour.
     pub fn plain(text: impl Into<String>) -> Self {
         Cell::toned(text, Tone::Plain)
     }
 
-    /// Text in the colour of `tone`.
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
         Cell { text: text.into(), bar: 0.0, tone }
     }
@@ -126,7 +110,6 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Begins an empty text.
     pub fn new(style: Style) -> Self {
         Screen { style: Style { width: style.width.max(WIDTH_MIN), ..style }, out: String::new() }
     }
@@ -141,12 +124,10 @@ impl Screen {
         self.style.width
     }
 
-    /// Writes an empty line.
     pub fn blank(&mut self) {
         self.out.push('\n');
     }
 
-    /// Writes a heading, wrapped.
     pub fn heading(&mut self, text: &str) {
         for line in wrap(&self.safe(text), self.style.width) {
             self.line(&[(line, Tone::Strong)]);
@@ -198,9 +179,12 @@ impl Screen {
 
     /// Writes a table; each row has one cell per column.
     ///
-    /// Columns that do not fit are left out: first the bar, then from the right those not marked
-    /// [`keep`](Column::keep); then the first column is shortened.
-    pub fn table(&mut self, columns: &[Column], rows: Vec<Vec<Cell>>) {
+    /// Columns are titles: `>title` holds figures, `|title` bars of [`Cell::bar`] in the width that the
+    /// others leave (the last column only). One that does not fit is left out if its title ends in `?`,
+    /// from the right; then the first column is shortened.
+    pub fn table(&mut self, columns: &[impl AsRef<str>], rows: Vec<Vec<Cell>>) {
+        let columns: Vec<Column<'_>> =
+            columns.iter().map(|text| Column::of(text.as_ref())).collect();
         let rows: Vec<Vec<Cell>> = rows
             .into_iter()
             .map(|row| row.into_iter().map(|c| Cell { text: self.safe(&c.text), ..c }).collect())
@@ -211,8 +195,8 @@ impl Screen {
             .map(|(i, column)| {
                 let cells = rows.iter().map(|row| width(&row[i].text)).max().unwrap_or(0);
                 match column.align {
-                    Align::Bar => BAR_MIN.max(width(&column.title)),
-                    _ => cells.max(width(&column.title)),
+                    Align::Bar => BAR_MIN.max(width(column.title)),
+                    _ => cells.max(width(column.title)),
                 }
             })
             .collect();
@@ -239,7 +223,7 @@ impl Screen {
         let ascii = self.style.ascii;
         let titles = shown.iter().map(|&i| {
             let right = matches!(columns[i].align, Align::Right);
-            (pad(&columns[i].title, widths[i], right, ascii), Tone::Dim)
+            (pad(columns[i].title, widths[i], right, ascii), Tone::Dim)
         });
         self.line(&join(titles.collect()));
         for row in &rows {
@@ -300,7 +284,6 @@ pub fn entry(name: &str, text: &str, at: usize, style: Style) -> String {
     screen.finish()
 }
 
-/// Returns the ASCII character that stands for `c`.
 pub fn ascii(c: char) -> char {
     match c {
         c if c.is_ascii() => c,

@@ -63,7 +63,6 @@ pub(crate) fn better(better: Better) -> &'static str {
     }
 }
 
-/// Reason for the end of an experiment.
 pub(crate) fn ended(ended: Ended) -> &'static str {
     match ended {
         Ended::Settled => "every verdict was settled",

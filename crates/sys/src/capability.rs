@@ -88,7 +88,6 @@ pub fn no_new_privileges() -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Effective user of this process.
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid takes no argument and cannot fail.
     unsafe { libc::geteuid() }

@@ -21,10 +21,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error)]
 pub enum ChildError {
-    /// The program is not installed.
     #[error("{} is not installed (not found in PATH)", program.display())]
     NotFound {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
@@ -32,14 +30,12 @@ pub enum ChildError {
     /// Start failed: permission, no such CPU, or the namespace cannot be entered.
     #[error("cannot start {}", program.display())]
     Start {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
     },
     #[error("cannot wait for {}", program.display())]
     Wait {
-        /// As the command named it.
         program: OsString,
         #[source]
         source: io::Error,
@@ -60,9 +56,7 @@ pub struct Place<'a> {
 /// Source: wait4(2), getrusage(2); microseconds in the kernel's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChildUsage {
-    /// CPU time in user mode, nanoseconds.
     pub user_ns: u64,
-    /// CPU time in the kernel, nanoseconds.
     pub system_ns: u64,
     /// Context switches to wait.
     pub voluntary_switch_count: u64,
@@ -70,13 +64,10 @@ pub struct ChildUsage {
     pub involuntary_switch_count: u64,
 }
 
-/// A child that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     pub status: ExitStatus,
-    /// All it wrote to standard output.
     pub stdout: Vec<u8>,
-    /// All it wrote to standard error.
     pub stderr: Vec<u8>,
     pub usage: ChildUsage,
 }
@@ -174,12 +165,10 @@ impl Child {
         clock::cpu_ns_of(self.pid())
     }
 
-    /// Standard output so far.
     pub fn stdout_so_far(&self) -> Vec<u8> {
         self.stdout.bytes()
     }
 
-    /// Standard error so far.
     pub fn stderr_so_far(&self) -> Vec<u8> {
         self.stderr.bytes()
     }
@@ -233,7 +222,6 @@ impl Child {
         self.signal_while_alive(libc::SIGSTOP);
     }
 
-    /// Continues a paused group.
     pub fn resume(&self) {
         self.signal_while_alive(libc::SIGCONT);
     }

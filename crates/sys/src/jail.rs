@@ -62,7 +62,6 @@ impl Forked {
         self.pid
     }
 
-    /// The parent's end of the socket.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
@@ -93,7 +92,6 @@ fn kill(pid: u32) {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
 }
 
-/// The child's side.
 #[derive(Debug)]
 pub struct Inside {
     parent: u32,
@@ -113,7 +111,6 @@ impl Inside {
         Inside { parent, socket, inherited }
     }
 
-    /// The child's end of the socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -14,9 +14,7 @@ const ALL: u64 = (1 << 13) - 1;
 const TCP: u64 = 1 << 0 | 1 << 1;
 /// First version that knows TCP (Linux 6.7).
 const TCP_VERSION: libc::c_long = 4;
-/// LANDLOCK_CREATE_RULESET_VERSION.
 const ASK_VERSION: u32 = 1;
-/// LANDLOCK_RULE_PATH_BENEATH.
 const PATH_BENEATH: u32 = 1;
 
 /// `struct landlock_ruleset_attr` of version 4; the first field alone is that of version 1.

@@ -10,11 +10,9 @@ use crate::socket;
 ///
 /// Source: linux/in.h; RFC 3678 section 5.1.
 const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
-/// MCAST_LEAVE_SOURCE_GROUP.
 const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 const IP_MULTICAST_ALL: i32 = 49;
 
-/// A group on an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Membership {
     /// The group, 224.0.0.0 to 239.255.255.255.
@@ -27,13 +25,10 @@ pub struct Membership {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
-    /// Not the address of a group.
     #[error("{group} is no multicast group; groups are 224.0.0.0 to 239.255.255.255")]
     NotAGroup { group: Ipv4Addr },
-    /// A group cannot be a source.
     #[error("{from} cannot be the sender of {group}; give the address of one host as --source")]
     NotASource { group: Ipv4Addr, from: Ipv4Addr },
-    /// Limit of memberships of a socket, or of sources of a membership.
     #[error(
         "cannot join {group} on {ifname}: this socket has as many {what} as the host allows; \
          raise it (sysctl -w net.ipv4.{limit}=…)"
@@ -47,7 +42,6 @@ pub enum MulticastError {
         #[source]
         source: io::Error,
     },
-    /// The interface is gone, or has no IPv4.
     #[error(
         "cannot join {group} on {ifname}: it is gone or has no IPv4; see `ip address show {ifname}` \
          and give it an address (ip address add ADDRESS/PREFIX dev {ifname})"

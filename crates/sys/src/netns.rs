@@ -30,7 +30,6 @@ pub enum NetnsError {
         #[source]
         source: io::Error,
     },
-    /// The file does not exist or cannot be opened.
     #[error(
         "cannot open network namespace {}: `ip netns list` shows those with a name", path.display()
     )]
@@ -39,17 +38,12 @@ pub enum NetnsError {
         #[source]
         source: io::Error,
     },
-    /// The file is no network namespace.
     #[error("{} is not a network namespace", path.display())]
     NotANamespace { path: PathBuf },
     #[error(
         "{} is a symbolic link that user {uid} made: name the file that it points to", path.display()
     )]
-    ForeignLink {
-        path: PathBuf,
-        /// Owner of the link.
-        uid: u32,
-    },
+    ForeignLink { path: PathBuf, uid: u32 },
     /// Any other error, such as a kernel without namespaces or a failed thread start.
     #[error("{what} failed")]
     Failed {
@@ -92,7 +86,6 @@ impl Netns {
         })?
     }
 
-    /// The namespace of the calling thread.
     pub fn current() -> Result<Self, NetnsError> {
         Self::open(OWN)
     }
@@ -174,7 +167,6 @@ impl Netns {
             .map_err(|source| NetnsError::of("identifying a network namespace", source))
     }
 
-    /// A second descriptor of the same namespace.
     pub fn try_clone(&self) -> Result<Self, NetnsError> {
         self.fd
             .try_clone()

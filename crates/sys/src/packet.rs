@@ -310,7 +310,6 @@ impl PacketRx {
         socket::wait(self.fd.as_fd(), false, timeout).map(|_| ())
     }
 
-    /// Counters since the socket was opened.
     pub fn statistics(&mut self) -> io::Result<PacketStatistics> {
         // SAFETY: StatisticsV3 is a plain C struct of integers.
         let s: StatisticsV3 =

@@ -12,7 +12,6 @@ const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 #[derive(Debug)]
 pub(crate) struct SoftwareEvent(OwnedFd);
 
-/// Events of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ThreadEvent {
     ContextSwitch = libbpf_sys::PERF_COUNT_SW_CONTEXT_SWITCHES as isize,

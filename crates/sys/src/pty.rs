@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Both sides of a pseudo-terminal.
 #[derive(Debug)]
 pub struct Pty {
     /// Side of the terminal emulator; reading fails with EIO after the other side is closed.

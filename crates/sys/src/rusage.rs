@@ -33,12 +33,10 @@ impl ThreadUsage {
         }
     }
 
-    /// All CPU time, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns.saturating_add(self.system_ns)
     }
 
-    /// Difference from `earlier` to `self`.
     pub fn since(&self, earlier: &ThreadUsage) -> ThreadUsage {
         ThreadUsage {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),

@@ -11,7 +11,6 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 /// Absent from `libc`.
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Opens a socket, close-on-exec.
 pub fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     let fd = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) };

@@ -17,7 +17,6 @@ use crate::netns::{Netns, NetnsError};
 
 #[derive(Debug, Error)]
 pub enum SysfsError {
-    /// The kernel cannot do this.
     #[error("{what} is not supported here: {needs}")]
     Unsupported { what: &'static str, needs: &'static str },
     #[error(
@@ -31,14 +30,12 @@ pub enum SysfsError {
     /// The namespace could not be entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
-    /// A step of the mount failed.
     #[error("mounting sysfs failed at {step}")]
     Mount {
         step: &'static str,
         #[source]
         source: io::Error,
     },
-    /// A file could not be read.
     #[error("cannot read /sys/{}", path.display())]
     Read {
         /// Relative to the root of sysfs.
@@ -46,12 +43,10 @@ pub enum SysfsError {
         #[source]
         source: io::Error,
     },
-    /// A file could not be written.
     #[error("cannot write {value:?} to /sys/{}", path.display())]
     Write {
         /// Relative to the root of sysfs.
         path: PathBuf,
-        /// Value to write.
         value: String,
         #[source]
         source: io::Error,

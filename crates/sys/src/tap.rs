@@ -45,12 +45,10 @@ impl Tap {
         (&self.file).read(into)
     }
 
-    /// Writes one frame, which the kernel receives.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(|_| ())
     }
 
-    /// A second descriptor of the same interface.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Tap { file: self.file.try_clone()? })
     }

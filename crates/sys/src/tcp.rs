@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::address::RawAddress;
 use crate::socket;
 
-/// Statistics of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Segments that were sent again.
@@ -38,7 +37,6 @@ struct TcpInfo {
     data_segs_out: u32,
 }
 
-/// Reads TCP_INFO.
 pub fn statistics(fd: BorrowedFd<'_>) -> io::Result<Statistics> {
     // SAFETY: every bit pattern is valid for a struct of integers.
     let info: TcpInfo = unsafe { socket::get(fd, libc::SOL_TCP, libc::TCP_INFO) }?;

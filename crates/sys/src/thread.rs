@@ -10,7 +10,6 @@ pub fn id() -> u32 {
     (unsafe { libc::gettid() }) as u32
 }
 
-/// Why a thread has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
     #[error("no thread could be started: {0}; see `ulimit -u` and pids.max of the control group")]

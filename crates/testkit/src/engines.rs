@@ -118,7 +118,6 @@ pub fn open_far(pair: &Pair, spec: &EngineSpec) -> Result<AnyEngine, String> {
     open(&pair.far, &Setup::receive(spec, &local(&pair.far, FAR_PORT), 64))
 }
 
-/// The message contains every part.
 #[track_caller]
 pub fn says(message: &str, parts: &[&str]) {
     for part in parts {

@@ -157,7 +157,6 @@ impl Database {
         Some(Database { bin, folder, settings, child: None })
     }
 
-    /// Connection string for a database of that name.
     pub fn address(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.folder.path().display())
     }
@@ -172,7 +171,6 @@ impl Database {
         let _ = fs::remove_file(self.folder.path().join("store/postmaster.pid"));
     }
 
-    /// Starts it again.
     pub fn resume(&mut self) {
         let path = self.folder.path().to_owned();
         // It refuses to start while a process of an earlier one has its shared memory.
@@ -204,7 +202,6 @@ impl Database {
         psql.current_dir("/").output().is_ok_and(|out| out.status.success())
     }
 
-    /// Runs SQL, and returns what it prints.
     #[track_caller]
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let mut psql = Command::new(self.bin.join("psql"));

@@ -67,12 +67,10 @@ pub(crate) struct ProgramArgs {
 }
 
 impl ProgramArgs {
-    /// True if there is a program.
     pub(crate) fn is_given(&self) -> bool {
         self.client.is_some() || self.server.is_some()
     }
 
-    /// Adds what is given to an experiment.
     pub(crate) fn add_to(&self, experiment: &mut Experiment) {
         experiment.metrics.extend(self.metric.iter().cloned());
         experiment.stages |= self.stages;

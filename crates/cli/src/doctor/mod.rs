@@ -7,7 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args;
-use host::doctor::{self, Fact, Finding, HostView, Report, Severity, Unseen};
+use host::doctor::{self, HostView, Report, Severity};
 use host::tune::Profile;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,14 +72,7 @@ pub(crate) fn show(
         console::replace_file(file, &metrics::text(report, title))?;
     }
     if context.json {
-        console::json(&Document {
-            schema: crate::context::DOCUMENT,
-            about: title,
-            findings: &report.findings,
-            facts: &report.facts,
-            unseen: &report.unseen,
-            passed: &report.passed,
-        })?;
+        console::json(&Document { schema: crate::context::DOCUMENT, about: title, report })?;
     } else {
         console::text(&text::render(report, title, console::style().width))?;
     }
@@ -91,10 +84,8 @@ pub(crate) fn show(
 pub(crate) struct Document<'a> {
     schema: u32,
     about: &'a str,
-    findings: &'a [Finding],
-    facts: &'a [Fact],
-    unseen: &'a [Unseen],
-    passed: &'a [&'static str],
+    #[serde(flatten)]
+    report: &'a Report,
 }
 
 fn above(report: &Report, threshold: Option<Severity>) -> Result<(), Failure> {

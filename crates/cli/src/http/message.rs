@@ -5,10 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Maximum length of a request's head.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 
-/// Maximum number of header lines.
 const HEADERS_MAX: usize = 64;
 
 /// Time limit for a whole head; a browser sends it at once.
@@ -19,7 +17,6 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A parsed and accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Path without the query, as sent.
@@ -189,7 +186,6 @@ pub(crate) fn parse(head: &[u8], here: SocketAddr) -> Result<Request, Refusal> {
     Ok(Request { path: path.to_owned(), query, head_only })
 }
 
-/// Sends an answer and closes the connection.
 pub(crate) fn send(stream: TcpStream, answer: &Answer, head_only: bool) -> io::Result<()> {
     send_within(WRITE_TIME_MAX, stream, answer, head_only)
 }
@@ -268,7 +264,6 @@ fn write_by(deadline: Instant, stream: &mut TcpStream, mut bytes: &[u8]) -> io::
     Ok(())
 }
 
-/// Answer to a refused request.
 pub(crate) fn refusal(refusal: Refusal) -> Answer {
     let (status, reason) = refusal.status();
     let text = match refusal {

@@ -21,7 +21,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// Time limit for answers that are under way when the server ends.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A listening socket.
 pub(crate) struct Server {
     listener: TcpListener,
     address: SocketAddr,

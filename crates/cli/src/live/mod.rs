@@ -128,7 +128,6 @@ impl View {
         Ok(())
     }
 
-    /// Draws new figures.
     pub(crate) fn show(&mut self, scene: Scene) -> Result<(), Failure> {
         self.scene = scene;
         self.drawn = None;

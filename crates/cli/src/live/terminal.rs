@@ -20,7 +20,6 @@ use crate::{console, notes, signals};
 /// Ctrl-C, which is a key in raw mode.
 const INTERRUPT: u8 = 3;
 
-/// Keyboard input.
 pub(super) struct Keys(File);
 
 impl Keys {

@@ -30,7 +30,6 @@ impl StateArgs {
         self.root.as_deref().unwrap_or(Path::new("/")).join(path)
     }
 
-    /// Folder of the journal.
     pub(crate) fn folder(&self) -> &Path {
         &self.state
     }
@@ -53,7 +52,6 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// Title of a report.
     pub(crate) fn title(&self) -> String {
         let what = self.interface.as_deref().unwrap_or("all interfaces");
         let of = self.netns.as_ref().map_or(String::new(), |name| format!(" of namespace {name}"));

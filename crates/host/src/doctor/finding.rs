@@ -67,8 +67,8 @@ pub struct Unseen {
     pub why: String,
 }
 
-/// Results of all checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Sorted by severity, highest first.
     pub findings: Vec<Finding>,
@@ -85,7 +85,6 @@ impl Report {
     }
 }
 
-/// Collects the results of one check.
 #[derive(Debug)]
 pub struct Notes<'a> {
     pub(super) check: &'static str,

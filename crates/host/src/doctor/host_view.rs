@@ -61,12 +61,10 @@ impl HostView {
         Ok(HostView { system, profile, app_cpu, links, details, path, owners })
     }
 
-    /// Interfaces that the packets cross.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &Link> {
         self.path.iter().filter_map(|index| self.links.get(index))
     }
 
-    /// Reads a knob.
     pub(crate) fn read(&self, knob: &str, target: &Target) -> Result<String, KnobError> {
         let no_target = || KnobError::NoTarget { target: target.clone() };
         let value: Value = find(knob).ok_or_else(no_target)?.read(&self.system, target)?;
@@ -79,7 +77,6 @@ impl HostView {
         Some(self.system.sysctl(&Target::Netns, file, read).ok()?.trim().to_owned())
     }
 
-    /// Reads a file in `/proc/net` of the namespace.
     pub(crate) fn proc_net(&self, file: &str) -> Result<String, KnobError> {
         let path = format!("/proc/thread-self/net/{file}");
         let read = self.system.run(|| std::fs::read_to_string(&path))?;

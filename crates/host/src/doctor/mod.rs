@@ -61,7 +61,6 @@ const CHECKS: &[Check] = &[
     Check { name: "memory", run: memory::check },
 ];
 
-/// Names of all checks.
 pub fn checks() -> impl Iterator<Item = &'static str> {
     CHECKS.iter().map(|check| check.name)
 }
@@ -87,7 +86,6 @@ const OF_FORWARDING: [&str; 16] = [
     "softnet",
 ];
 
-/// Runs all checks.
 pub fn examine(view: &HostView) -> Report {
     run(view, CHECKS.iter())
 }

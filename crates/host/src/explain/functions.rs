@@ -47,7 +47,6 @@ const PLACES: [(&str, &[&str]); 7] = [
     ("other system calls", &["do_syscall_64", "el0_svc"]),
 ];
 
-/// Returns the activity of a sample.
 fn place(chain: &[String]) -> &'static str {
     if chain.is_empty() {
         return "user space";

@@ -32,7 +32,6 @@ use sys::bpf::{RunTimeCounting, Runs};
 
 use symbols::Symbols;
 
-/// Options of an observation.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Interfaces and namespaces; all if empty.
@@ -61,7 +60,6 @@ const COUNTED_SHARE: f64 = 0.1;
 pub struct Cost {
     /// CPU time, nanoseconds.
     pub ns: u64,
-    /// Runs of a program.
     pub runs_count: u64,
     /// Packets whose trace began in that time.
     pub packets_count: u64,
@@ -74,11 +72,11 @@ impl Cost {
     }
 }
 
-/// Results of an observation.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Time in which packets were traced.
-    pub followed: Duration,
+    pub followed_ns: u64,
     /// Packets whose trace began.
     pub packets_count: u64,
     /// Datagrams read that arrived before the trace began, or faster than it can keep.
@@ -97,6 +95,7 @@ pub struct Summary {
     /// Samples by the function that ran, idle CPUs left out, most frequent first.
     pub functions: Vec<FunctionRow>,
     /// Cost of the observation; zero without CAP_SYS_ADMIN, which counting requires.
+    #[serde(skip)]
     pub cost: Cost,
     /// Features that the kernel does not offer.
     pub missing: Vec<String>,
@@ -251,7 +250,7 @@ impl Observer {
         let seen = self.explain.seen()?;
         let (places, functions) = functions::rows(&seen.samples, &self.symbols);
         Ok(Summary {
-            followed: self.followed,
+            followed_ns: self.followed.as_nanos() as u64,
             packets_count: packets_of(&seen),
             read_unseen_count: seen.read_unseen_count,
             evicted_count: seen.evicted_count,

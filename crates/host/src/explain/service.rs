@@ -16,7 +16,6 @@ const ID_CHARS_MIN: usize = 12;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Errors of finding a service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
@@ -58,12 +57,7 @@ pub enum Service {
     /// Those that a process has open; ids are those of this process namespace.
     Process(u32),
     /// Those that the processes of a control group, or of one below it, created.
-    Cgroup {
-        /// Its folder.
-        path: PathBuf,
-        /// Inode number of the folder.
-        id: u64,
-    },
+    Cgroup { path: PathBuf, id: u64 },
 }
 
 impl Service {

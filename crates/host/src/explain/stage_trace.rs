@@ -46,7 +46,6 @@ const REQUIRED: [&str; 2] = ["sk_data_ready", "sock_recv_length"];
 
 #[derive(Debug, Error)]
 pub enum StageTraceError {
-    /// This kernel cannot trace the stages.
     #[error("stage latencies are not supported here: {what}; needed: {needs}")]
     Unsupported { what: String, needs: &'static str },
     #[error("the stages of packets cannot be traced")]
@@ -66,7 +65,6 @@ pub struct StageLatencies {
     /// By [`DRIVER_TO_SOCKET`] and [`SOCKET_TO_READ`]; nanoseconds. A stage that cannot be seen at all
     /// is not in it.
     pub segments: BTreeMap<&'static str, Histogram<u64>>,
-    /// Packets read.
     pub packets_count: u64,
     /// Packets that lack the time of a stage: more than 2,048 datagrams or 64 segments waited in one
     /// socket, or another buffer took the place in the table of arrivals.

@@ -10,7 +10,6 @@ use crate::cpu;
 /// Samples kept: those of some seconds.
 const SAMPLES_MAX: usize = 512;
 
-/// Counters at a time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     at_ns: u64,

@@ -13,7 +13,6 @@ const GAPS_MAX: usize = 4096;
 /// Time after which the gaps are explained.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeterError {
@@ -27,7 +26,6 @@ pub enum MeterError {
     Trace(#[from] TraceError),
 }
 
-/// Results of a measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Noise {
     /// Time watched, without the time in which gaps were explained.

@@ -34,7 +34,6 @@ const KEPT_MAX: usize = 1 << 17;
 /// An interrupt that began before a delay's last clock reading may end after it.
 const AFTER_NS: u64 = 1_000_000;
 
-/// Errors of a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

@@ -7,7 +7,6 @@ use super::{Cause, CauseKind};
 /// Largest number of different causes; further ones lose their detail.
 const CAUSES_MAX: usize = 64;
 
-/// Delays of one cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub count: u64,
@@ -44,7 +43,6 @@ impl Tallies {
         of.map(|(_, tally)| tally.count).sum()
     }
 
-    /// All delays.
     pub fn total(&self) -> Tally {
         self.rows.values().fold(Tally::default(), |sum, tally| Tally {
             count: sum.count + tally.count,

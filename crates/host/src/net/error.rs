@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use thiserror::Error;
 
-/// A request to the kernel failed.
 #[derive(Debug, Error)]
 pub enum NetError {
     #[error(
@@ -14,80 +13,44 @@ pub enum NetError {
          `sudo setcap cap_net_admin,cap_net_raw+ep PROGRAM`"
     )]
     Denied {
-        /// Attempted operation.
         what: String,
         #[source]
         source: ReplyError,
     },
-    /// The kernel or the driver does not offer it.
     #[error("{what} is not offered by this kernel or driver")]
-    Unsupported {
-        /// Attempted operation.
-        what: String,
-    },
-    /// The kernel refused the request.
+    Unsupported { what: String },
     #[error("{what} failed")]
     Kernel {
-        /// Attempted operation.
         what: String,
         #[source]
         source: ReplyError,
     },
     #[error("there is no interface {interface} here: `ip link` lists the existing ones")]
-    NoInterface {
-        /// Requested name or index.
-        interface: String,
-    },
+    NoInterface { interface: String },
     #[error("no route to {destination}: `ip route get {destination}` explains")]
     NoRoute {
         destination: IpAddr,
         #[source]
         source: ReplyError,
     },
-    /// The route uses another interface than the requested one.
     #[error(
         "{destination} is reached through {actual}, not {wanted}: name {actual}, or change the \
          route with `ip route add {destination} dev {wanted}`"
     )]
-    OtherInterface {
-        destination: IpAddr,
-        /// Requested interface.
-        wanted: String,
-        /// Interface of the route.
-        actual: String,
-    },
-    /// The next hop answered neither ARP nor neighbour discovery.
+    OtherInterface { destination: IpAddr, wanted: String, actual: String },
     #[error(
         "{next_hop} does not answer on {interface}: is it up and in the same network? \
          (`ip neigh show dev {interface}`)"
     )]
-    NoNeighbour {
-        next_hop: IpAddr,
-        /// Interface of the route.
-        interface: String,
-    },
+    NoNeighbour { next_hop: IpAddr, interface: String },
     #[error("{interface} has no Ethernet addresses: frames cannot be sent on it")]
-    NotEthernet {
-        /// Interface of the route.
-        interface: String,
-    },
-    /// The interface has no such queue, feature or setting.
+    NotEthernet { interface: String },
     #[error("{interface} has no {what}")]
-    Absent {
-        interface: String,
-        /// Requested queue, feature or setting.
-        what: String,
-    },
-    /// The driver accepted a feature without effect.
+    Absent { interface: String, what: String },
     #[error("{interface} did not take {what}")]
-    NotTaken {
-        interface: String,
-        /// Requested queue, feature or setting.
-        what: String,
-    },
+    NotTaken { interface: String, what: String },
     #[error("{what} failed")]
     Io {
-        /// Attempted operation.
         what: String,
         #[source]
         source: io::Error,

@@ -44,12 +44,10 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Receive queues in use.
     pub fn rx_queues(&self) -> u32 {
         self.rx + self.combined
     }
 
-    /// Transmit queues in use.
     pub fn tx_queues(&self) -> u32 {
         self.tx + self.combined
     }
@@ -98,7 +96,6 @@ pub struct Timestamping {
     pub clock_index: Option<u32>,
 }
 
-/// State of one offload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
     pub is_on: bool,
@@ -163,7 +160,6 @@ pub fn set_features(index: u32, wanted: &[(&str, bool)]) -> Result<(), NetError>
     }
 }
 
-/// Queues of an interface.
 pub fn channels(index: u32) -> Result<Channels, NetError> {
     ask(format!("reading the channels of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_channels_get_do();
@@ -204,7 +200,6 @@ pub fn set_channels(index: u32, wanted: &Channels) -> Result<(), NetError> {
     })
 }
 
-/// Reads ring sizes.
 pub fn rings(index: u32) -> Result<Rings, NetError> {
     ask(format!("reading the rings of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_rings_get_do();
@@ -221,7 +216,6 @@ pub fn rings(index: u32) -> Result<Rings, NetError> {
     })
 }
 
-/// Reads interrupt coalescing.
 pub fn coalesce(index: u32) -> Result<Coalesce, NetError> {
     ask(format!("reading the coalescing of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_coalesce_get_do();
@@ -257,7 +251,6 @@ pub fn set_rings(index: u32, rx: Option<u32>, tx: Option<u32>) -> Result<(), Net
     })
 }
 
-/// Sets the coalescing values that `wanted` contains.
 pub fn set_coalesce(index: u32, wanted: &Coalesce) -> Result<(), NetError> {
     ask(format!("setting the coalescing of interface {index}"), |socket| {
         let mut request = wire::Request::new().op_coalesce_set_do();

@@ -74,7 +74,6 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// A chain of nftables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// Family: `ip`, `inet`, `bridge`, `netdev` and so on.
@@ -162,7 +161,6 @@ fn hook_name(family: &str, number: u32) -> &'static str {
     }
 }
 
-/// A UDP socket and its receive buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpSocket {
     pub port: u16,

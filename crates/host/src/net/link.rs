@@ -8,7 +8,6 @@ use netlink_bindings::{rt_addr, rt_neigh};
 use super::error::{NetError, ask};
 use super::route::family;
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
 /// An interface of the calling thread's network namespace.
@@ -42,10 +41,8 @@ pub struct Link {
     pub peer: Option<Peer>,
 }
 
-/// An XDP program on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachedXdp {
-    /// Where it runs.
     pub mode: AttachedMode,
     /// Id of the program, as `bpftool prog` shows it.
     pub program_id: u32,
@@ -132,12 +129,10 @@ pub fn links() -> Result<Vec<Link>, NetError> {
     })
 }
 
-/// The interface of that index.
 pub fn link(index: u32) -> Result<Link, NetError> {
     get(&header_for(index), None).map_err(|error| absent(error, &format!("of index {index}")))
 }
 
-/// The interface of that name.
 pub fn link_named(name: &str) -> Result<Link, NetError> {
     // The kernel refuses a longer name as out of range, which would read as an internal failure.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
@@ -174,7 +169,6 @@ pub(crate) fn header_for(index: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ..Ifinfomsg::new() }
 }
 
-/// Sets an interface up or down.
 pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
     let flag = libc::IFF_UP as u32;
     let header =
@@ -183,7 +177,6 @@ pub fn set_up(index: u32, up: bool) -> Result<(), NetError> {
     ask(what, |socket| socket.request(&rt_link::Request::new().op_newlink_do(&header))?.recv_ack())
 }
 
-/// Sets the MTU of an interface, in bytes.
 pub fn set_mtu(index: u32, mtu_bytes: u32) -> Result<(), NetError> {
     ask(format!("setting the MTU of interface {index} to {mtu_bytes}"), |socket| {
         let mut request = rt_link::Request::new().op_newlink_do(&header_for(index));

@@ -12,7 +12,6 @@ use super::error::{NetError, ask};
 /// An operation that kernels before 6.13 do not have.
 const PER_NAPI: &str = "setting single NAPI instances (Linux 6.13 and newer)";
 
-/// A NAPI instance of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Napi {
     /// As in SO_INCOMING_NAPI_ID.
@@ -75,7 +74,6 @@ pub fn napi_of_rx_queue(ifindex: u32, queue: u32) -> Result<u32, NetError> {
     id.ok_or(NetError::Unsupported { what })
 }
 
-/// Sets a NAPI instance.
 pub fn set_napi(id: u32, settings: &NapiSettings) -> Result<(), NetError> {
     ask(format!("setting NAPI instance {id}"), |socket| {
         socket.request(&set_request(id, settings))?.recv_ack()

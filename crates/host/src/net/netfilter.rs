@@ -59,7 +59,6 @@ pub fn create_empty_hooks(table: &str, hooks: &[Hook], count: u32) -> Result<(),
     })
 }
 
-/// Removes a table with all its chains.
 pub fn delete_table(table: &str) -> Result<(), NetError> {
     ask(format!("removing the nftables table {table}"), |socket| {
         let generation = generation(socket)?;

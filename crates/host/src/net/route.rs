@@ -9,14 +9,12 @@ use netlink_bindings::{rt_neigh, rt_route};
 use super::error::{NetError, ask};
 use super::link::{Mac, link};
 
-/// Timeout of a neighbour's answer.
 const NEIGHBOUR_PATIENCE: Duration = Duration::from_secs(1);
 /// UDP port of the discard service.
 ///
 /// Source: RFC 863.
 const DISCARD_PORT: u16 = 9;
 
-/// The route to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     pub ifindex: u32,
@@ -28,19 +26,14 @@ pub struct Route {
     pub is_broadcast: bool,
 }
 
-/// Addresses of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Interface to send on.
     pub ifindex: u32,
     pub ifname: String,
-    /// Address to send from.
     pub source_ip: IpAddr,
     /// MAC address to send to: the destination's or the router's.
     pub next_hop_mac: Mac,
-    /// MAC address to send from.
     pub own_mac: Mac,
-    /// MTU of the interface in bytes.
     pub mtu_bytes: u32,
 }
 
@@ -163,7 +156,6 @@ pub fn resolve(
     })
 }
 
-/// MAC address of a multicast group.
 fn group_mac(group: IpAddr) -> Mac {
     match group {
         // RFC 1112 section 6.4: the lower 23 bits of the group.

@@ -26,7 +26,6 @@ pub fn hash_fields(index: u32, kind: FlowKind) -> Result<u64, NetError> {
     })
 }
 
-/// Sets the fields that the hash covers.
 pub fn set_hash_fields(index: u32, kind: FlowKind, fields: u64) -> Result<(), NetError> {
     ask(format!("setting the hash fields of interface {index}"), |_| {
         Ok(ioctl::set_hash_fields(index, kind, fields)?)

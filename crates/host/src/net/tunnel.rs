@@ -9,7 +9,6 @@ use netlink_bindings::utils::{finalize_nested_header, push_header, push_nested_h
 use super::error::{NetError, ask};
 use super::link::{Mac, header_for, link_named};
 
-/// Description of a VXLAN device.
 #[derive(Debug, Clone, Copy)]
 pub struct VxlanSpec<'a> {
     /// Name in the calling thread's namespace.
@@ -18,7 +17,6 @@ pub struct VxlanSpec<'a> {
     pub mac: Option<Mac>,
     /// Network identifier, 24 bits.
     pub vni: u32,
-    /// Local address.
     pub local: Ipv4Addr,
     /// Remote address for all frames.
     pub remote: Ipv4Addr,

@@ -9,7 +9,6 @@ use sys::netns::Netns;
 use super::error::{NetError, ask};
 use super::link::Mac;
 
-/// Description of one end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
     pub netns: &'a Netns,
@@ -17,7 +16,6 @@ pub struct VethEnd<'a> {
     pub mac: Mac,
     /// Transmit and receive queues, at least 1.
     pub queues: u32,
-    /// MTU in bytes.
     pub mtu_bytes: u32,
 }
 

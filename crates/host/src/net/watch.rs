@@ -14,7 +14,6 @@ use sys::socket;
 use super::error::NetError;
 use super::link::{Link, link};
 
-/// Change of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEvent {
     /// The interface was set down or lost its carrier.

@@ -12,7 +12,6 @@ use crate::net::NetError;
 /// A knob could not be read or set.
 #[derive(Debug, Error)]
 pub enum KnobError {
-    /// The driver or the kernel does not have this setting at the target.
     #[error("{knob} is not offered {by}{}", hint(.needs))]
     NotOffered {
         knob: String,
@@ -21,7 +20,6 @@ pub enum KnobError {
         /// Missing requirement; empty if none would help.
         needs: &'static str,
     },
-    /// The setting exists in the machine's first network namespace only.
     #[error(
         "{knob} is host-only: it does not exist or is read-only in this network namespace, where \
          the host's value applies"
@@ -31,20 +29,15 @@ pub enum KnobError {
     NoTarget { target: Target },
     #[error("{what} is not permitted: run as root (CAP_NET_ADMIN and CAP_SYS_ADMIN are required)")]
     Denied {
-        /// Attempted operation.
         what: String,
         #[source]
         source: io::Error,
     },
     /// Common in containers.
     #[error("{what} is not possible: the file system is mounted read-only")]
-    ReadOnly {
-        /// Attempted operation.
-        what: String,
-    },
+    ReadOnly { what: String },
     #[error("invalid value {value:?} for {knob}: expected {expected}")]
     Value { knob: String, value: String, expected: String },
-    /// The kernel or the driver refused the value.
     #[error("cannot set {knob} of {target} to {value:?}")]
     Refused {
         knob: String,
@@ -53,14 +46,12 @@ pub enum KnobError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The kernel reported success, but another value reads back.
     #[error("{knob} of {target} was set to {wanted:?} but reads {found:?}")]
     NotTaken { knob: String, target: Target, wanted: String, found: String },
     #[error("{knob} applies to one {expected}, not to {target}")]
     Scope { knob: String, expected: Scope, target: Target },
     #[error("cannot read {what}")]
     Read {
-        /// File or setting.
         what: String,
         #[source]
         source: io::Error,
@@ -89,7 +80,6 @@ impl KnobError {
         )
     }
 
-    /// True if privileges are missing.
     pub fn is_denied(&self) -> bool {
         matches!(
             self,

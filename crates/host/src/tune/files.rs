@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Appended {
     file: File,
-    /// Name in messages of the recorder.
     path: PathBuf,
 }
 
@@ -54,14 +53,12 @@ pub(super) fn link(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a file, which replaces another one.
 pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     note(|| Change::Rename(from.to_owned(), to.to_owned()));
     Ok(())
 }
 
-/// Removes a file if there is one.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -73,7 +70,6 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Syncs the names in a folder.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()?;
     note(|| Change::SyncFolder);

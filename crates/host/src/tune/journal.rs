@@ -16,10 +16,8 @@ use super::identity::Identity;
 use super::target::Target;
 use super::value::Value;
 
-/// Version of the records.
 pub const SCHEMA: u32 = 1;
 
-/// The journal is invalid.
 #[derive(Debug, Error)]
 pub enum JournalError {
     #[error("line {line} of the journal is damaged")]
@@ -40,7 +38,6 @@ pub enum JournalError {
     Schema { found: u32 },
 }
 
-/// One line of the journal is invalid.
 #[derive(Debug, Error)]
 pub enum RecordError {
     #[error("not text")]
@@ -65,7 +62,6 @@ pub enum RecordError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     pub schema: u32,
-    /// Digest of the plan.
     pub plan: String,
     pub profile: String,
     pub interface: Option<String>,
@@ -144,7 +140,6 @@ pub enum Record {
     },
     /// The user keeps the settings.
     Confirmed,
-    /// Rollback has begun.
     RollingBack {
         why: String,
         /// Entries changed by another process, with the values found before anything was restored.
@@ -173,12 +168,10 @@ pub enum Phase {
     RollingBack,
 }
 
-/// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub header: Header,
     pub entries: Vec<Entry>,
-    /// State of each entry.
     pub states: Vec<EntryState>,
     pub phase: Phase,
     /// Entries changed by another process; known once rollback has begun.
@@ -193,7 +186,6 @@ pub struct Journal {
     pub is_torn: bool,
 }
 
-/// Progress of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum EntryState {
     #[default]
@@ -361,7 +353,6 @@ fn encode(record: &Record, number: usize) -> io::Result<String> {
     Ok(format!("{:08x} {text}\n", crc32fast::hash(text.as_bytes())))
 }
 
-/// Appends records to a journal.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: Appended,

@@ -7,15 +7,12 @@ use super::system::System;
 use super::target::{Scope, Target};
 use super::value::{Format, Value, pairs};
 
-/// Static description of a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     /// Name in plans and journals, such as `rps-cpus`.
     pub id: &'static str,
-    /// Description in one line.
     pub what: &'static str,
     pub scope: Scope,
-    /// Syntax of its values.
     pub format: Format,
 }
 
@@ -50,7 +47,6 @@ pub enum Ethtool {
 }
 
 impl Ethtool {
-    /// Its option on the command line.
     pub fn option(self) -> &'static str {
         match self {
             Ethtool::Features => "-K",
@@ -119,7 +115,6 @@ impl dyn Knob + '_ {
         self.about().id
     }
 
-    /// Syntax of its values.
     pub fn format(&self) -> Format {
         self.about().format
     }

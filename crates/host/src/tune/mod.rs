@@ -18,6 +18,7 @@
 //! settings, so that there is nothing to restore.
 
 mod apply;
+mod confirm;
 mod error;
 mod export;
 mod files;
@@ -27,8 +28,6 @@ mod journal;
 mod knob;
 pub(crate) mod knobs;
 mod plan;
-#[cfg(test)]
-mod power;
 mod profile;
 mod registry;
 mod rollback;
@@ -36,12 +35,14 @@ mod scoped;
 mod store;
 mod system;
 mod target;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use apply::{
-    Applied, ApplyError, Confirmation, Done, Interruption, Moment, Options, Setting, Unconfirmed,
-    apply, await_confirmation, boot_clock_ms, confirm, postpone, settings,
+    Applied, ApplyError, Done, Interruption, Moment, Options, Setting, Unconfirmed, apply, settings,
 };
+pub use confirm::{Confirmation, await_confirmation, boot_clock_ms, confirm, postpone};
 pub use error::KnobError;
 pub use export::{ExportError, Exported, ExportedFile, Form, Omitted, export};
 pub use identity::{Device, Identity};

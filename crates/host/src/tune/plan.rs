@@ -16,9 +16,7 @@ use super::target::Target;
 use super::value::Value;
 use crate::text::chain;
 
-/// Version of the file.
 pub const SCHEMA: u32 = 1;
-/// Longest plan that is read.
 const BYTES_MAX: usize = 1 << 20;
 
 /// A plan cannot be read or applied; nothing was changed.
@@ -42,7 +40,6 @@ pub enum PlanError {
     Knob(#[from] KnobError),
 }
 
-/// The file is not a plan.
 #[derive(Debug, Error)]
 pub enum PlanFileError {
     #[error("cannot read the plan from {}", path.display())]
@@ -61,7 +58,6 @@ pub enum PlanFileError {
     Syntax(#[from] toml::de::Error),
 }
 
-/// A step that cannot be applied.
 #[derive(Debug, Error)]
 #[error("step {number} ({knob})")]
 pub struct StepProblem {
@@ -72,7 +68,6 @@ pub struct StepProblem {
     pub source: StepError,
 }
 
-/// Reason why a step cannot be applied.
 #[derive(Debug, Error)]
 pub enum StepError {
     #[error("unknown knob; did you mean {nearest}?")]
@@ -163,9 +158,7 @@ pub struct Drift {
 pub struct Ready {
     pub knob: &'static dyn Knob,
     pub target: Target,
-    /// Current value.
     pub before: Value,
-    /// Value to set.
     pub value: Value,
 }
 
@@ -312,7 +305,6 @@ impl Step {
         StepProblem { number: index + 1, knob: self.knob.clone(), source }
     }
 
-    /// Reads the current value.
     fn look(&self, system: &System, irqs: &[u32]) -> Result<Ready, StepError> {
         let knob = self.knob()?;
         if let Target::Irq(irq) = self.target
@@ -369,7 +361,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a plan from a file.
 pub fn read(path: &Path) -> Result<Plan, PlanError> {
     let mut bytes = Vec::new();
     // A pipe has no length, so that only reading shows it.

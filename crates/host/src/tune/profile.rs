@@ -32,7 +32,6 @@ impl Profile {
     }
 }
 
-/// Options of [`plan`].
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     pub profile: Profile,
@@ -44,7 +43,6 @@ pub struct Wanted<'a> {
 
 /// Maximum socket buffer of the throughput profile, bytes.
 const SOCKET_BYTES: i64 = 16 << 20;
-/// Flows that RFS tracks.
 const FLOWS: i64 = 32_768;
 
 /// Makes a plan without changing anything.

@@ -11,7 +11,6 @@ pub fn all() -> Vec<&'static dyn Knob> {
     knobs::all()
 }
 
-/// Finds a knob by its id.
 pub fn find(id: &str) -> Option<&'static dyn Knob> {
     all().into_iter().find(|knob| knob.id() == id)
 }

@@ -75,7 +75,6 @@ pub enum RestoreOutcome {
     },
 }
 
-/// Outcome of a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Settings that were changed or disturbed, by the plan or by another process.
@@ -92,7 +91,6 @@ impl Report {
             .filter(|setting| matches!(setting.outcome, RestoreOutcome::Failed { .. }))
     }
 
-    /// Describes the first failure.
     pub fn failure(&self) -> Option<String> {
         self.settings.iter().find_map(|setting| match &setting.outcome {
             RestoreOutcome::Failed { why } => {
@@ -233,7 +231,6 @@ fn files_of(process: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(process.join("ns/net")).chain(held)
 }
 
-/// State of restoring one entry.
 struct Restored<'a> {
     number: usize,
     entry: &'a Entry,
@@ -433,7 +430,6 @@ impl Restored<'_> {
     }
 }
 
-/// Returns the kernel's boot id.
 pub(super) fn boot_id() -> String {
     // Always of the machine itself, even if another folder stands for `/`.
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()

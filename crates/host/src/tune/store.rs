@@ -10,7 +10,6 @@ use thiserror::Error;
 use super::files::{self, Appended};
 use super::journal::{BYTES_MAX, Journal, JournalError, Record, Writer};
 
-/// Default folder of the journal.
 pub const DEFAULT_FOLDER: &str = "/var/lib/wirepath/tune";
 
 /// Longest failure of the guard that is read.
@@ -26,7 +25,6 @@ pub enum StoreError {
     },
     #[error("cannot {what} {}", path.display())]
     File {
-        /// Attempted operation.
         what: &'static str,
         path: PathBuf,
         #[source]
@@ -58,7 +56,6 @@ impl StoreError {
     }
 }
 
-/// The folder of the journal.
 #[derive(Debug, Clone)]
 pub struct Store {
     folder: PathBuf,
@@ -83,7 +80,6 @@ impl Store {
         Store { folder: folder.into() }
     }
 
-    /// Journal of the applied plan.
     pub fn journal_file(&self) -> PathBuf {
         self.folder.join("journal")
     }

@@ -36,7 +36,6 @@ impl Place {
     }
 }
 
-/// Location of the interfaces' sysfs.
 #[derive(Debug)]
 enum Tree {
     Mounted(Sysfs),
@@ -99,7 +98,6 @@ impl System {
         }
     }
 
-    /// Runs `body` inside the namespace.
     pub fn run<R: Send>(&self, body: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
         if self.is_own { Ok(body()) } else { self.netns.run(body) }
     }
@@ -117,7 +115,6 @@ impl System {
         Ok(self.run(ask)??)
     }
 
-    /// Index of an interface.
     pub fn index(&self, interface: &str) -> Result<u32, KnobError> {
         let found = self.within(|| net::link_named(interface));
         match found {
@@ -252,7 +249,6 @@ impl System {
         read(&self.host_path(path))
     }
 
-    /// Writes a file of the host.
     pub fn write_host(&self, path: &str, value: &str) -> io::Result<()> {
         write(&self.host_path(path), value)
     }

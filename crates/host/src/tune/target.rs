@@ -55,7 +55,6 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// The text names no target.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "invalid target {0:?}: write host, netns, interface NAME, queue NAME rx-N, queue NAME tx-N, \
@@ -86,7 +85,6 @@ impl Target {
         }
     }
 
-    /// The same on an interface of another name.
     pub(super) fn on_interface(&self, name: &str) -> Self {
         match self {
             Target::Interface(_) => Target::Interface(name.to_owned()),

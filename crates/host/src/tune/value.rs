@@ -32,7 +32,6 @@ impl Value {
     }
 }
 
-/// The text is longer than a value, or has several lines.
 #[derive(Debug, Error)]
 #[error("invalid value: expected one line of at most {BYTES_MAX} bytes")]
 pub struct InvalidValue;
@@ -57,13 +56,16 @@ impl fmt::Display for Value {
     }
 }
 
-/// Syntax of a knob's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A whole number in this range.
-    Number { min: i64, max: i64 },
+    Number {
+        min: i64,
+        max: i64,
+    },
     /// Whole numbers separated by white space, such as `tcp_rmem`.
-    Numbers { count: usize },
+    Numbers {
+        count: usize,
+    },
     /// CPUs or queues as the kernel's mask: hexadecimal words of 32 bits, highest first.
     Mask,
     /// `on` or `off`.
@@ -129,7 +131,6 @@ impl Format {
         }
     }
 
-    /// Description of a valid value, for messages.
     pub fn describe(self) -> String {
         match self {
             Format::Number { min, max } => format!("a number from {min} to {max}"),

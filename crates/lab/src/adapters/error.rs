@@ -2,7 +2,6 @@
 
 use super::{OUTPUT_BYTES_MAX, TIME_MAX};
 
-/// A figure that cannot be taken from an output.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("figure {figure} ({from}): {reason}")]
 pub struct FigureError {
@@ -12,7 +11,6 @@ pub struct FigureError {
     pub reason: Reason,
 }
 
-/// A figure's text that is not `NAME=SOURCE DIRECTION`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("figure {text:?}: {part}; {remedy}")]
 pub struct FigureSyntaxError {

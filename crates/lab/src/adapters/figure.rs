@@ -12,9 +12,7 @@ use super::json::{self, Scalar};
 use super::unit::Unit;
 use super::{OUTPUT_BYTES_MAX, csv, hdr, pattern};
 
-/// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Remedy for a source that is none.
 const SOURCES: &str = "use json:/pointer, re:REGEX, csv:COLUMN or hdr:TAG@QUANTILE";
 /// Words that look like a direction and are none.
 const NO_DIRECTIONS: [&str; 10] =
@@ -228,7 +226,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// As on the command line.
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let better = match self.better {

@@ -10,7 +10,6 @@ use super::error::{Reason, quoted, tail};
 /// Members of an object that an error lists.
 const LISTED: usize = 8;
 
-/// Value at a pointer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Scalar {
     Number(f64),

@@ -39,7 +39,6 @@ impl Adapter {
     }
 }
 
-/// Text of an [`Adapter`].
 struct Known {
     program: &'static str,
     arguments: &'static [&'static str],

@@ -7,7 +7,6 @@ use super::error::{Reason, quoted};
 /// Longest text that is taken for a number with its unit, bytes.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Unit {
     dimension: Dimension,
@@ -84,7 +83,6 @@ const PREFIXES: &[(&str, f64)] = &[
 ];
 
 impl Unit {
-    /// Returns the unit that a figure's name states.
     pub(super) fn of(name: &str) -> Unit {
         let unit = |dimension, scale, name| Unit { dimension, scale, name };
         let Some((name, _)) = stated_unit(name) else {

@@ -22,7 +22,6 @@ pub struct SshHost {
     pub port: Option<u16>,
 }
 
-/// Text that names no far end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no far end; use ssh:[USER@]HOST[:PORT], netns:NAME or peer:HOST[:PORT]")]
 pub struct FarEndError(String);

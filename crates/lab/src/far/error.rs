@@ -39,12 +39,10 @@ pub enum FarError {
     /// A peer that runs already was named for another path.
     #[error("{end} serves path probe alone; use --far netns:NAME or --far ssh:HOST")]
     OnlyProbe { end: String },
-    /// The namespace is that of the near end.
     #[error(
         "netns:{name} is the namespace that this command runs in; name another one, or run this in another"
     )]
     Own { name: String },
-    /// The ssh client failed before it ran anything.
     #[error("cannot reach {host} by ssh: {said}; {remedy}")]
     Ssh { host: String, said: String, remedy: String },
     #[error(
@@ -66,7 +64,6 @@ pub enum FarError {
     Ended { end: String, said: String },
     #[error("the far end {end} sent an unexpected line: {line:?}")]
     Garbled { end: String, line: String },
-    /// The peer listens, and cannot be reached.
     #[error(
         "the far end listens on {address} and is not reached there; give another of its addresses with \
          --far-address, or open its firewall for TCP and UDP from this host"

@@ -31,7 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time that a far end has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Options of a far end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FarOptions<'a> {
     /// Its address for the load; `None` for that of the route.
@@ -131,7 +130,6 @@ impl Started {
         }
     }
 
-    /// Waits for the peer's address.
     fn listening(&mut self) -> Result<SocketAddr, FarError> {
         let line = self.line(PATIENCE)?;
         let at = line.strip_prefix("listening on ").and_then(|at| at.parse().ok());

@@ -77,7 +77,6 @@ pub(super) enum Role {
     Exchange,
 }
 
-/// Starts a peer at `host`.
 pub(super) fn start(host: &SshHost, options: &FarOptions<'_>) -> Result<FarHost, FarError> {
     let Opened { mut started, is_copied, .. } = open(host, options, Role::Peer)?;
     let secret = random_secret()?;

@@ -38,7 +38,6 @@ impl Peer for Iperf3 {
     }
 }
 
-/// Arguments of the client for a load.
 fn load_args(traffic: Traffic) -> &'static [&'static str] {
     match traffic {
         Traffic::TcpFlood => &[],
@@ -91,7 +90,6 @@ fn error_of(report: &[u8]) -> Option<String> {
     }
 }
 
-/// A JSON report of one end.
 struct Report<'a> {
     end: &'static str,
     json: &'a [u8],

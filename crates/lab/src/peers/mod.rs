@@ -21,7 +21,6 @@ use model::{LoadKind, PathError};
 /// UDP and control port of peer programs in a lab.
 const PORT: u16 = 9100;
 
-/// Traffic pattern of a peer program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
     /// Each datagram is sent when the previous one is answered.
@@ -41,7 +40,6 @@ pub enum Traffic {
     },
 }
 
-/// Task of a peer program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub traffic: Traffic,
@@ -139,7 +137,6 @@ fn start_client(pair: &Pair, places: &Placement, command: Command) -> Result<Chi
     Child::spawn(command, &place).map_err(PathError::part)
 }
 
-/// Waits until a client exits.
 fn finish_client(
     program: &str,
     mut child: Child,

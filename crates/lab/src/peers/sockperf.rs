@@ -144,7 +144,6 @@ impl Peer for Sockperf {
     }
 }
 
-/// Percentiles of a report.
 const PERCENTILES: [(f64, &str); 4] = [
     (0.50, r"p50_us=re:percentile 50\.000 = +(\S+)"),
     (0.90, r"p90_us=re:percentile 90\.000 = +(\S+)"),

@@ -71,7 +71,6 @@ impl Cgroup {
         Ok(Cgroup { path, id })
     }
 
-    /// Folder of the group.
     pub fn path(&self) -> &Path {
         &self.path
     }

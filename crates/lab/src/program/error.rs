@@ -15,7 +15,6 @@ pub enum ProgramError {
         #[source]
         source: StartError,
     },
-    /// A part of the set-up or of the accounting failed.
     #[error("cannot {what} of the {name}")]
     Io {
         name: String,
@@ -29,16 +28,13 @@ pub enum ProgramError {
     Ended { name: String, how: String, output: String },
     #[error("the {name} was not ready ({ready}) after {} ms: {why}; {output}", limit.as_millis())]
     NotReady { name: String, ready: String, limit: Duration, why: String, output: String },
-    /// It ran longer than its limit and was killed.
     #[error("the {name} did not end within {} ms and was killed; {output}", limit.as_millis())]
     TimedOut { name: String, limit: Duration, output: String },
-    /// The stop flag was set.
     #[error("interrupted while waiting for the {name}")]
     Interrupted { name: String },
     /// SIGKILL had no effect, for example on a process in an uninterruptible sleep.
     #[error("processes of the {name} cannot be killed: {processes}")]
     Stuck { name: String, processes: String },
-    /// The process that supervises it was killed from outside; the program was killed too.
     #[error("the supervising process of the {name} was killed by another process")]
     Lost { name: String },
     /// A program on another host failed, as that host reports it.

@@ -64,13 +64,11 @@ pub struct Spec<'a> {
     pub netns: Option<&'a Netns>,
     /// Allowed CPUs; empty for the caller's.
     pub cpus: &'a [usize],
-    /// Working directory.
     pub folder: &'a Path,
     /// Part in the trial, such as `server`, for errors.
     pub name: &'a str,
 }
 
-/// End of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Before it was stopped.
@@ -216,7 +214,6 @@ impl Program {
         self.why_no_cgroup.as_deref()
     }
 
-    /// Living processes of the program.
     pub fn processes(&self) -> Vec<u32> {
         match &self.cgroup {
             Some(cgroup) => cgroup.processes(),

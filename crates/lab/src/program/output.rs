@@ -29,7 +29,6 @@ impl Output {
         &self.bytes
     }
 
-    /// Length of the dropped middle.
     pub fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
     }
@@ -69,7 +68,6 @@ struct Kept {
     watch: Option<Watch>,
 }
 
-/// Search for a line.
 #[derive(Debug)]
 struct Watch {
     line: Regex,

@@ -10,7 +10,6 @@ use sys::netns::Netns;
 use super::ProgramError;
 use super::processes;
 
-/// Transport protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -36,7 +35,6 @@ pub struct PortHolder {
     pub process: Option<(u32, String)>,
 }
 
-/// Use of a local port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PortUse {
     /// A closed connection: servers that set SO_REUSEADDR can still use the port.

@@ -59,7 +59,6 @@ pub(super) fn name_of(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
-/// All process ids.
 pub(super) fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -116,7 +115,6 @@ pub(super) fn named(pids: &[u32]) -> String {
     pids.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Resources of living processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Living {
     /// With children that were waited for.

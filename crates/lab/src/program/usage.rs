@@ -17,15 +17,12 @@ pub enum CountedBy {
 /// Resources used by all processes of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time in user mode.
     pub user_ns: u64,
-    /// CPU time in the kernel.
     pub system_ns: u64,
     /// Voluntary and involuntary, of ended processes and living threads.
     pub context_switch_count: u64,
     /// `None` if it is below the size of this process, which is all that rusage can tell then.
     pub memory_bytes_max: Option<u64>,
-    /// Source of the CPU time.
     pub counted_by: CountedBy,
     /// Source of `memory_bytes_max`: `Rusage` without the memory controller.
     pub memory_counted_by: CountedBy,
@@ -54,7 +51,6 @@ impl Usage {
 const READINGS_MAX: usize = 5;
 
 impl Program {
-    /// Resources used so far.
     pub fn usage(&self) -> Result<Usage, ProgramError> {
         let mut reaped = self.reaped()?;
         let mut living = Default::default();

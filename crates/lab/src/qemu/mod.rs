@@ -17,33 +17,21 @@ pub use monitor::Monitor;
 /// Arguments that name QEMU's threads, as [`Qemu::vcpu_thread`] requires.
 pub const NAMED_THREADS: [&str; 2] = ["-name", "wirepath,debug-threads=on"];
 
-/// Error of a QEMU process.
 #[derive(Debug, Error)]
 pub enum QemuError {
     /// QEMU could not be started or waited for.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// A socket failed.
     #[error("{doing}")]
     Io {
-        /// Attempted operation.
         doing: &'static str,
         #[source]
         source: io::Error,
     },
-    /// QEMU ended before it connected.
     #[error("QEMU ended at once: {stderr}")]
-    Ended {
-        /// Its standard error.
-        stderr: String,
-    },
-    /// QEMU's monitor reported an error or sent an invalid reply.
+    Ended { stderr: String },
     #[error("QEMU's monitor: {reply}")]
-    Monitor {
-        /// The error or reply.
-        reply: String,
-    },
-    /// No thread has the name of a vCPU.
+    Monitor { reply: String },
     #[error("QEMU has no vCPU thread")]
     NoVcpu,
     /// CPU accounting could not be read.
@@ -123,7 +111,6 @@ impl Qemu {
         self.child.pid()
     }
 
-    /// CPU time of all threads so far.
     pub fn cpu_ns(&self) -> u64 {
         self.child.cpu_ns().unwrap_or(0)
     }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::QemuError;
 
-/// Time limit of a reply.
 const REPLY_MAX: Duration = Duration::from_secs(10);
 
 /// A connected monitor.

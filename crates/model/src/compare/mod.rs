@@ -28,37 +28,18 @@ pub const COMPARISON_SCHEMA: u32 = 2;
 /// Fewest runs a side that have a verdict.
 pub const RUNS_MIN: usize = 5;
 
-/// Reason why experiments cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// One experiment is named twice.
     #[error("cannot compare {id} with itself")]
-    Same {
-        /// Its id.
-        id: String,
-    },
-    /// One side has no experiment.
+    Same { id: String },
     #[error("no experiment to compare with")]
     NoRun,
-    /// They measured different things.
     #[error(
         "{old_id} and {new_id} cannot be compared: {what} is {old} in the first and {new} in the \
          second, so a ratio would be meaningless"
     )]
-    Different {
-        /// The older experiment.
-        old_id: String,
-        /// The newer experiment.
-        new_id: String,
-        /// Name of the difference.
-        what: String,
-        /// Its value in the older one.
-        old: String,
-        /// Its value in the newer one.
-        new: String,
-    },
-    /// No arm, or no judged metric, is in all of them.
+    Different { old_id: String, new_id: String, what: String, old: String, new: String },
     #[error("the older and the newer experiments have no {what} in common")]
     NothingShared {
         /// `arm` or `judged figure`.
@@ -186,10 +167,8 @@ pub struct RunComparison {
     pub warnings: Vec<Warning>,
 }
 
-/// The two questions of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Value that the arm measured.
     Value,
     /// The arm's ratio to its own baseline.
     Worth,
@@ -206,7 +185,6 @@ impl MetricComparison {
 }
 
 impl RunComparison {
-    /// Returns every judged metric of every arm.
     pub fn values(&self) -> impl Iterator<Item = (&ArmComparison, &str, &MetricComparison)> {
         self.arms.iter().flat_map(move |arm| {
             self.judged

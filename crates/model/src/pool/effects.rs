@@ -3,10 +3,8 @@
 use super::student;
 use crate::statistics::{LEVEL, median};
 
-/// A host's effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// Logarithm of the ratio.
     pub log_ratio: f64,
     /// Standard error of it, above 0.
     pub error: f64,
@@ -15,7 +13,6 @@ pub struct Effect {
 /// Mean of the effects of all hosts, on the scale of logarithms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pooled {
-    /// Mean effect.
     pub mean: f64,
     /// Its 95 % interval.
     pub interval: (f64, f64),

@@ -335,7 +335,6 @@ fn missing_reason(outcome: &Result<Outcome, String>, metric: Option<&MetricOutco
 /// Share of the hosts' differences that a property must explain to be named.
 const SPLIT_MIN: f64 = 0.5;
 
-/// A property of machines, by name.
 type Property = (&'static str, fn(&Machine) -> &str);
 
 /// The property by whose values the hosts' effects differ most.

@@ -28,11 +28,9 @@ pub struct Question {
     pub effects: Vec<Option<Effect>>,
     /// Effects of the control arm, in the same order of hosts.
     pub control: Vec<Option<Effect>>,
-    /// Direction of improvement.
     pub better: Better,
 }
 
-/// Answer to a [`Question`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// Mean effect; `None` with too few hosts, or if refused.

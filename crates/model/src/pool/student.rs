@@ -22,7 +22,6 @@ fn within(t: f64, degrees: usize) -> f64 {
     if is_odd { FRAC_2_PI * (angle + sin * sum) } else { sin * sum }
 }
 
-/// Two-sided p-value of `t`.
 pub(super) fn p_value(t: f64, degrees: usize) -> f64 {
     if t.is_infinite() { 0.0 } else { (1.0 - within(t, degrees)).clamp(0.0, 1.0) }
 }

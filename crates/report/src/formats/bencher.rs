@@ -12,7 +12,6 @@ const MEASURE_CHARS_MAX: usize = 64;
 /// Longest name of a benchmark, characters.
 const BENCHMARK_CHARS_MAX: usize = 1024;
 
-/// A figure with its interval.
 #[derive(Serialize)]
 struct Measure {
     value: f64,

@@ -9,7 +9,6 @@ use model::TrialRecord;
 /// Nanoseconds to milliseconds, the unit in which such logs give the largest value of a line.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
 
-/// Errors of writing a histogram log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HlogError {

@@ -62,7 +62,6 @@ fn case(metric: &Metric, row: &Row) -> Markup {
     }
 }
 
-/// Result of a test case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Result {
     Passed,

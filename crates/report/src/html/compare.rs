@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use model::RunComparison;
 
 use super::{
-    CHARTS_MAX, Shell, caption, class, figure, heading, ratio_chart, remarks, section, table,
+    CHARTS_MAX, Shell, arms, caption, class, figure, heading, ratio_chart, remarks, section, table,
     text_or_dash,
 };
 use crate::page::{ChangeText, ComparedMetric, ComparisonPage};
@@ -52,7 +52,6 @@ fn method() -> Markup {
 }
 
 fn differences(page: &ComparisonPage) -> Markup {
-    let columns = [("what", false), ("before", false), ("now", false)];
     let row = |what: &str, old: &str, new: &str| {
         html! { tr { th scope="row" { (what) } td.wrap { (old) } td.wrap { (new) } } }
     };
@@ -66,7 +65,7 @@ fn differences(page: &ComparisonPage) -> Markup {
         } @else {
             p.notice { "The machines differ: values tell the machines apart, not the settings." }
         }
-        (table(None, &html! { "Before and now" }, &columns, &rows))
+        (table(None, &html! { "Before and now" }, &["what", "before", "now"], &rows))
     }
 }
 
@@ -82,11 +81,7 @@ fn answer(page: &ComparisonPage) -> Markup {
         }
         @if let Some(metric) = page.metrics.first() {
             h3 { (metric.label) }
-            ul.arms {
-                @for row in &metric.rows {
-                    li class=(class(row.tone)) { b { (row.arm) } span { (row.sentence) } }
-                }
-            }
+            (arms(metric.rows.iter().map(|row| (row.tone, row.arm.as_str(), row.sentence.as_str()))))
         }
     }
 }
@@ -107,17 +102,8 @@ fn charts(page: &ComparisonPage, by_worth: bool) -> Markup {
 }
 
 fn figures(metric: &ComparedMetric) -> Markup {
-    const COLUMNS: [(&str, bool); 9] = [
-        ("arm", false),
-        ("before", true),
-        ("now", true),
-        ("value", true),
-        ("verdict", false),
-        ("p", true),
-        ("worth", true),
-        ("verdict", false),
-        ("p", true),
-    ];
+    const COLUMNS: [&str; 9] =
+        ["arm", ">before", ">now", ">value", "verdict", ">p", ">worth", "verdict", ">p"];
     let rows = html! {
         @for row in &metric.rows {
             tr {

@@ -12,7 +12,6 @@ const BOTTOM: f64 = 46.0;
 /// Space to the right of a bar for its figure.
 const FIGURE: f64 = 50.0;
 
-/// CPUs that fit.
 fn cpus_max(page: Page) -> usize {
     match page {
         Page::Wide => CPUS_MAX,

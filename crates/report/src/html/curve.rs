@@ -3,10 +3,9 @@
 use maud::{Markup, html};
 use model::LoadCurve;
 
-use super::{Shell, class, figure, heading, line_chart, remarks, section, table, terms};
+use super::{Shell, arms, figure, heading, line_chart, remarks, section, table, terms};
 use crate::page::{CurveArm, CurvePage};
 
-/// Returns one self-contained HTML file.
 pub fn curve_page(curve: &LoadCurve) -> String {
     let page = CurvePage::from_curve(curve);
     Shell::File.page(&page.subject, &body(&page))
@@ -15,13 +14,9 @@ pub fn curve_page(curve: &LoadCurve) -> String {
 fn body(page: &CurvePage) -> Markup {
     html! {
         (heading(&page.subject, &page.below))
-        (section("The knee of each arm", &html! {
-            ul.arms {
-                @for knee in &page.knees {
-                    li class=(class(knee.tone)) { b { (knee.subject) } span { (knee.text) } }
-                }
-            }
-        }))
+        (section("The knee of each arm", &arms(
+            page.knees.iter().map(|knee| (knee.tone, knee.subject.as_str(), knee.text.as_str()))
+        )))
         (section("Round trips", &html! {
             @for (i, chart) in page.charts.iter().enumerate() {
                 (figure(&chart.chart.label, &html! {
@@ -39,17 +34,17 @@ fn body(page: &CurvePage) -> Markup {
 }
 
 fn figures(arm: &CurveArm) -> Markup {
-    const COLUMNS: [(&str, bool); 10] = [
-        ("offered", true),
-        ("sent", true),
-        ("received", true),
-        ("lost", true),
-        ("unsent", true),
-        ("p50", true),
-        ("p99", true),
-        ("max", true),
-        ("CPU per packet", true),
-        ("", false),
+    const COLUMNS: [&str; 10] = [
+        ">offered",
+        ">sent",
+        ">received",
+        ">lost",
+        ">unsent",
+        ">p50",
+        ">p99",
+        ">max",
+        ">CPU per packet",
+        "",
     ];
     let rows = html! {
         @for row in &arm.rows {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::svg::{self, At, Canvas, GRID, INK, LINES, Page};
-use super::{Shell, class, figure, heading, remarks, section, table};
+use super::{Shell, arms, figure, heading, remarks, section, table};
 use crate::page::{BarChart, FeedPage, FeedTable};
 
 const ROW: f64 = 20.0;
@@ -15,7 +15,9 @@ const FIGURE: f64 = 110.0;
 pub fn feed_page(page: &FeedPage) -> String {
     let body = html! {
         (heading(&page.title, &page.about))
-        (section("In short", &answers(page)))
+        (section("In short", &arms(
+            page.answers.iter().map(|a| (a.tone, a.subject.as_str(), a.text.as_str()))
+        )))
         @for (at, chart) in page.bars.iter().enumerate() {
             (section(&chart.title, &bars(chart, at)))
         }
@@ -26,16 +28,6 @@ pub fn feed_page(page: &FeedPage) -> String {
         (section("Method", &html! { p { (page.method) } }))
     };
     Shell::File.page(&page.title, &body)
-}
-
-fn answers(page: &FeedPage) -> Markup {
-    html! {
-        ul.arms {
-            @for answer in &page.answers {
-                li class=(class(answer.tone)) { b { (answer.subject) } span { (answer.text) } }
-            }
-        }
-    }
 }
 
 fn bars(chart: &BarChart, at: usize) -> Markup {
@@ -62,12 +54,16 @@ fn bars(chart: &BarChart, at: usize) -> Markup {
 }
 
 fn figures(part: &FeedTable) -> Markup {
-    let columns: Vec<(&str, bool)> =
-        part.columns.iter().map(|(name, is_figure)| (name.as_str(), *is_figure)).collect();
+    let title = |(name, is_figure): &(String, bool)| match is_figure {
+        true => format!(">{name}"),
+        false => name.clone(),
+    };
+    let titles: Vec<String> = part.columns.iter().map(title).collect();
+    let columns: Vec<&str> = titles.iter().map(String::as_str).collect();
     let rows = html! {
         @for row in &part.rows {
             tr {
-                @for (at, (text, (_, is_figure))) in row.iter().zip(&columns).enumerate() {
+                @for (at, (text, (_, is_figure))) in row.iter().zip(&part.columns).enumerate() {
                     @if at == 0 { th scope="row" { (text) } }
                     @else { td class=[is_figure.then_some("n")] { (text) } }
                 }

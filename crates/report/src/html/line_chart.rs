@@ -150,7 +150,6 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// Area of the plot.
 struct Frame {
     left: f64,
     right: f64,

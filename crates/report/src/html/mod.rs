@@ -13,6 +13,8 @@ pub mod served;
 mod shell;
 mod svg;
 
+use std::iter;
+
 use maud::{Markup, html};
 use model::Outcome;
 
@@ -120,16 +122,17 @@ fn text_or_dash(text: Option<&str>) -> &str {
     text.unwrap_or("–")
 }
 
-/// Table that scrolls by itself if it is too wide; a column marked `true` holds figures.
-fn table(class: Option<&str>, caption: &Markup, columns: &[(&str, bool)], rows: &Markup) -> Markup {
+/// Table that scrolls by itself if it is too wide; a column whose title begins with `>` holds figures.
+fn table(class: Option<&str>, caption: &Markup, columns: &[&str], rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" {
             table class=[class] {
                 caption { (caption) }
                 thead {
                     tr {
-                        @for (title, is_figure) in columns {
-                            th scope="col" class=[is_figure.then_some("n")] { (title) }
+                        @for title in columns {
+                            @let figures = title.strip_prefix('>');
+                            th scope="col" class=[figures.map(|_| "n")] { (figures.unwrap_or(title)) }
                         }
                     }
                 }
@@ -164,6 +167,22 @@ fn remarks(remarks: &[Remark]) -> Markup {
     terms(remarks.iter().map(|r| (r.subject.as_str(), r.text.as_str())))
 }
 
+/// Coloured sentences, each with its subject.
+fn arms<'a>(items: impl Iterator<Item = (Tone, &'a str, &'a str)>) -> Markup {
+    html! {
+        ul.arms {
+            @for (tone, subject, text) in items {
+                li class=(class(tone)) { b { (subject) } span { (text) } }
+            }
+        }
+    }
+}
+
+/// Coloured sentences without a subject.
+fn findings(findings: &[(Tone, String)]) -> Markup {
+    html! { @for (tone, finding) in findings { p class=(class(*tone)) { (finding) } } }
+}
+
 fn answer(page: &Page) -> Markup {
     html! {
         @for notice in &page.notices { p.notice { (notice) } }
@@ -173,11 +192,7 @@ fn answer(page: &Page) -> Markup {
         @if !page.members.is_empty() { (remarks(&page.members)) }
         @if let Some(metric) = page.metrics.first().filter(|_| !page.answers.is_empty()) {
             h3 { "Switch by switch: " (metric.label) }
-            ul.arms {
-                @for answer in &page.answers {
-                    li class=(class(answer.tone)) { b { (answer.subject) } span { (answer.text) } }
-                }
-            }
+            (arms(page.answers.iter().map(|a| (a.tone, a.subject.as_str(), a.text.as_str()))))
         }
     }
 }
@@ -285,15 +300,8 @@ fn caption(metric: &str, name: &str) -> Markup {
 }
 
 fn tables(page: &Page) -> Markup {
-    const COLUMNS: [(&str, bool); 7] = [
-        ("arm", false),
-        ("median", true),
-        ("ratio", true),
-        ("verdict", false),
-        ("95 % interval", true),
-        ("p", true),
-        ("trials", true),
-    ];
+    const COLUMNS: [&str; 7] =
+        ["arm", ">median", ">ratio", "verdict", ">95 % interval", ">p", ">trials"];
     let figure = |text: &Option<String>| html! { td.n { (text_or_dash(text.as_deref())) } };
     let rows = |metric: &Metric| {
         html! {
@@ -326,8 +334,8 @@ fn tables(page: &Page) -> Markup {
 }
 
 fn reported(reported: &page::Reported) -> Markup {
-    let mut columns = vec![("arm", false)];
-    columns.extend(reported.labels.iter().map(|label| (label.as_str(), true)));
+    let labels: Vec<String> = reported.labels.iter().map(|label| format!(">{label}")).collect();
+    let columns: Vec<&str> = iter::once("arm").chain(labels.iter().map(String::as_str)).collect();
     let rows = html! {
         @for (arm, medians) in &reported.rows {
             tr {

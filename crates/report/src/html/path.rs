@@ -11,31 +11,23 @@ use crate::{units, wording};
 /// Experiments per load in the chart over time.
 const RUNS_MAX: usize = 12;
 
-/// A load of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadText<'a> {
-    /// Name on the command line.
     pub name: &'a str,
-    /// Packets on the wire.
     pub what: &'a str,
     /// Judged metrics, the most important first.
     pub judged: &'a [&'a str],
 }
 
-/// A path and its experiments in the history.
 #[derive(Debug)]
 pub struct PathPage<'a> {
-    /// Name on the command line.
     pub name: &'a str,
-    /// One sentence about the path.
     pub what: &'a str,
     /// Its loads, the default first.
     pub loads: &'a [LoadText<'a>],
-    /// Its switches, in the order of the ladder.
     pub switches: &'a [SwitchSpec],
     /// Machine of the outcomes; `None` without any.
     pub machine: Option<&'a str>,
-    /// Machines to choose from.
     pub machines: &'a [String],
     /// Newest experiments on that machine that have an outcome, newest first.
     pub outcomes: &'a [Outcome],
@@ -126,14 +118,8 @@ impl PathPage<'_> {
     }
 
     fn worth(&self, load: &LoadText<'_>, linked: bool) -> Markup {
-        const COLUMNS: [(&str, bool); 6] = [
-            ("switch", false),
-            ("ratio", true),
-            ("95 % interval", true),
-            ("verdict", false),
-            ("what else was on", false),
-            ("measured (UTC)", false),
-        ];
+        const COLUMNS: [&str; 6] =
+            ["switch", ">ratio", ">95 % interval", "verdict", "what else was on", "measured (UTC)"];
         let Some(name) = load.judged.first() else { return Markup::default() };
         let mut rows = Vec::new();
         let mut missing = Vec::new();

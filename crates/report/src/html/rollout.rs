@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::{Shell, class, heading, section, table};
+use super::{Shell, class, findings, heading, section, table};
 use crate::page::RolloutPage;
 
 /// The roll-out as one self-contained HTML file.
 pub fn rollout_page(page: &RolloutPage) -> String {
     let body = html! {
         (heading(&page.subject, &page.caption))
-        (section("Answer", &answer(page)))
+        (section("Answer", &findings(&page.findings)))
         (section("Stages", &stages(page)))
         (section("Hosts", &hosts(page)))
         (section("Every transition", &steps(page)))
@@ -18,21 +18,8 @@ pub fn rollout_page(page: &RolloutPage) -> String {
     Shell::File.page(&page.subject, &body)
 }
 
-fn answer(page: &RolloutPage) -> Markup {
-    html! {
-        @for (tone, finding) in &page.findings { p class=(class(*tone)) { (finding) } }
-    }
-}
-
 fn stages(page: &RolloutPage) -> Markup {
-    let columns = [
-        ("stage", true),
-        ("hosts", true),
-        ("ratio", true),
-        ("proof", false),
-        ("control group", true),
-        ("now", false),
-    ];
+    let columns = [">stage", ">hosts", ">ratio", "proof", ">control group", "now"];
     let rows = html! {
         @for stage in &page.stages {
             tr {
@@ -50,7 +37,7 @@ fn stages(page: &RolloutPage) -> Markup {
 }
 
 fn hosts(page: &RolloutPage) -> Markup {
-    let columns = [("host", false), ("stage", true), ("ratio", true), ("verdict", false)];
+    let columns = ["host", ">stage", ">ratio", "verdict"];
     let rows = html! {
         @for host in &page.hosts {
             @let (text, tone) = host.outcome();
@@ -70,5 +57,5 @@ fn steps(page: &RolloutPage) -> Markup {
         @for (state, why) in &page.steps { tr { th scope="row" { (state) } td { (why) } } }
     };
     let caption = html! { "Each was on record before anything of it was done" };
-    table(None, &caption, &[("state", false), ("reason", false)], &rows)
+    table(None, &caption, &["state", "reason"], &rows)
 }

@@ -11,7 +11,6 @@ use crate::{units, wording};
 /// Script of a page that follows a run.
 pub const LIVE: &str = shell::LIVE;
 
-/// Icon of a browser's tab.
 pub const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
     <rect width=\"16\" height=\"16\" rx=\"3\" fill=\"#3b6fd4\"/><path d=\"M2 11h3l2-7 3 9 2-5h2\" \
     fill=\"none\" stroke=\"#fff\" stroke-width=\"1.5\"/></svg>";
@@ -19,7 +18,6 @@ pub const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 
 /// One page of the list of experiments, and its filter.
 #[derive(Debug)]
 pub struct List<'a> {
-    /// Rows of this page.
     pub rows: &'a [Summary],
     /// Rows of all pages.
     pub total: u64,
@@ -27,13 +25,10 @@ pub struct List<'a> {
     pub per_page: u32,
     /// Filter in use; its `offset` selects the page.
     pub filter: &'a Filter,
-    /// Paths to choose from.
     pub paths: &'a [String],
-    /// Machines to choose from.
     pub machines: &'a [String],
 }
 
-/// Page of the list.
 pub fn list(list: &List<'_>) -> String {
     let body = html! {
         (heading("Experiments", "What ran here, newest first."))
@@ -75,16 +70,8 @@ fn filter_form(list: &List<'_>) -> Markup {
 }
 
 fn results(list: &List<'_>) -> Markup {
-    const COLUMNS: [(&str, bool); 8] = [
-        ("before", false),
-        ("now", false),
-        ("began (UTC)", false),
-        ("what", false),
-        ("result", false),
-        ("ended", false),
-        ("trials", true),
-        ("machine", false),
-    ];
+    const COLUMNS: [&str; 8] =
+        ["before", "now", "began (UTC)", "what", "result", "ended", ">trials", "machine"];
     if list.rows.is_empty() && list.total == 0 {
         return html! { p { "No experiment fits. " code { "wirepath prove probe" } " makes one." } };
     }
@@ -206,7 +193,6 @@ fn progress_section(progress: &Progress, quiet_ms: u64) -> Markup {
     }
 }
 
-/// Progress of a run in one sentence.
 pub fn progress_words(progress: &Progress, quiet_ms: u64) -> String {
     if progress.ended != Ended::Unfinished {
         return format!("Finished: {}.", wording::ended(progress.ended));
@@ -288,7 +274,6 @@ pub fn comparison_form(rows: &[Summary]) -> String {
     Shell::Served { here: "/compare", live: false }.page("Compare", &body)
 }
 
-/// Error page.
 pub fn failure(title: &str, text: &str) -> String {
     let body = html! {
         (heading(title, ""))

@@ -4,7 +4,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::visible;
 
-/// Style sheet of all pages.
 pub const STYLE: &str = include_str!("style.css");
 
 /// Script of a page that follows a run; only `serve` delivers it, files have no script.
@@ -25,7 +24,6 @@ pub enum Shell<'a> {
 }
 
 impl Shell<'_> {
-    /// Returns the whole document.
     pub fn page(&self, title: &str, body: &Markup) -> String {
         // A second line of defence, should a string ever slip through unescaped. The policy of a
         // served page is in the server's header.

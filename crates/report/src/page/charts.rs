@@ -17,14 +17,12 @@ pub struct RatioChart {
     pub one: &'static str,
     /// Title of the axis.
     pub axis: String,
-    /// Heading of the notes.
     pub notes: &'static str,
     /// Band that counts as noise.
     pub floor: Option<Floor>,
     pub rows: Vec<RatioRow>,
 }
 
-/// One line of a [`RatioChart`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RatioRow {
     pub name: String,
@@ -53,14 +51,11 @@ impl RatioChart {
 pub struct LineChart {
     pub title: String,
     pub description: String,
-    /// Segment or metric.
     pub label: String,
-    /// Unit of the values.
     pub unit: String,
     pub lines: Vec<Line>,
 }
 
-/// One arm of a [`LineChart`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     pub arm: String,
@@ -169,7 +164,6 @@ pub(crate) fn series(outcome: &Outcome, name: &str, unit: &str) -> Option<LineCh
     Some(LineChart { title, description, label, unit: unit.into(), lines })
 }
 
-/// Load of each CPU under every arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuChart {
     pub description: String,
@@ -181,7 +175,6 @@ pub struct CpuChart {
     pub is_part: bool,
 }
 
-/// One CPU of a [`CpuChart`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub number: u32,

@@ -9,7 +9,6 @@ use super::{RatioChart, RatioRow, Remark};
 use crate::screen::Tone;
 use crate::{units, wording};
 
-/// A comparison of two series of experiments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonPage {
     /// Path and load in one line.
@@ -27,7 +26,6 @@ pub struct ComparisonPage {
     pub remarks: Vec<Remark>,
 }
 
-/// One of the two series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesText {
     /// Ids, oldest first.
@@ -93,14 +91,12 @@ pub struct ComparedRow {
     pub tone: Tone,
 }
 
-/// A change between the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangeText {
     pub ratio: String,
     pub interval: Option<String>,
     pub verdict: &'static str,
     pub tone: Tone,
-    /// Corrected p-value.
     pub p: Option<String>,
 }
 

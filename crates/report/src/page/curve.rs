@@ -8,7 +8,6 @@ use super::{Line, LineChart, Remark, machine, machine_line};
 use crate::screen::Tone;
 use crate::{units, wording};
 
-/// Curves of all arms of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurvePage {
     pub subject: String,
@@ -16,7 +15,6 @@ pub struct CurvePage {
     pub below: String,
     /// One sentence an arm: its knee, or the reason why it has none.
     pub knees: Vec<Remark>,
-    /// Arms with points.
     pub arms: Vec<CurveArm>,
     /// Round trips over the offered rate: p99, and the median.
     pub charts: Vec<CurveChart>,
@@ -29,7 +27,6 @@ pub struct CurvePage {
     pub machine_line: String,
 }
 
-/// The points of one arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurveArm {
     pub name: String,
@@ -44,7 +41,6 @@ pub struct CurveRow {
     pub counts: [String; 4],
     /// Round trip p50, p99 and maximum; CPU time per packet.
     pub figures: [Option<String>; 4],
-    /// True if the rate is the knee.
     pub is_knee: bool,
     pub tone: Tone,
 }
@@ -61,7 +57,6 @@ pub struct CurveChart {
 type Value = fn(&LoadPoint) -> Option<f64>;
 
 impl CurvePage {
-    /// Computes the page.
     pub fn from_curve(curve: &LoadCurve) -> CurvePage {
         let charts: [(&str, Value); 2] =
             [("round trip p99", |p| p.rtt_ns_p99), ("round trip p50", |p| p.rtt_ns_p50)];

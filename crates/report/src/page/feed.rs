@@ -3,7 +3,6 @@
 use super::Remark;
 use crate::screen::Tone;
 
-/// One morning of a feed.
 #[derive(Debug, Clone, Default)]
 pub struct FeedPage {
     pub title: String,
@@ -18,7 +17,6 @@ pub struct FeedPage {
     pub method: String,
 }
 
-/// A figure with its name.
 #[derive(Debug, Clone)]
 pub struct FeedAnswer {
     pub subject: String,
@@ -26,7 +24,6 @@ pub struct FeedAnswer {
     pub tone: Tone,
 }
 
-/// Horizontal bars in groups.
 #[derive(Debug, Clone)]
 pub struct BarChart {
     pub title: String,

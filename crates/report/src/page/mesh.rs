@@ -21,7 +21,6 @@ pub struct MeshPage {
     pub remarks: Vec<String>,
 }
 
-/// One pair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeshCell {
     /// Its figure, or the reason for its absence in a word.

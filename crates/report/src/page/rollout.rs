@@ -8,13 +8,10 @@ use crate::{units, wording};
 /// A roll-out: its stages, hosts and transitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutPage {
-    /// Number of hosts.
     pub subject: String,
     /// Id, metric and seed.
     pub caption: String,
-    /// State, with its reason.
     pub findings: Vec<(Tone, String)>,
-    /// Stages, in their order.
     pub stages: Vec<RolloutStage>,
     /// Hosts, in the order of their stages.
     pub hosts: Vec<RolloutHost>,
@@ -24,37 +21,29 @@ pub struct RolloutPage {
     pub remarks: Vec<String>,
 }
 
-/// One stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutStage {
     /// Number, counted from 1.
     pub name: String,
-    /// Number of hosts.
     pub hosts: String,
     /// Pooled ratio, or that of the only host.
     pub ratio: String,
-    /// Outcome of the proof.
     pub verdict: String,
     /// Size of the control group, and its drift.
     pub control: String,
     /// Settings of its hosts at the end.
     pub now: String,
-    /// Tone of the verdict.
     pub tone: Tone,
 }
 
-/// One host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutHost {
-    /// Name.
     pub host: String,
-    /// Its stage.
     pub stage: String,
     /// With the plan over without it.
     pub ratio: Option<f64>,
     /// The host's own verdict; `None` if it was not proved.
     pub verdict: Option<Verdict>,
-    /// Reason for a missing figure.
     pub why: Option<String>,
 }
 

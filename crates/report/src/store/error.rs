@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -14,7 +13,6 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    /// The file or its directory is not writable.
     #[error(
         "cannot write results to {}; check the owner and permissions of the file and of its \
          directory (SQLite writes two files beside it)",
@@ -25,17 +23,14 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    /// The disk is full.
     #[error("no space left on the disk of {}; free some and try again", path.display())]
     Full {
         path: PathBuf,
         #[source]
         source: rusqlite::Error,
     },
-    /// The file is not a results file.
     #[error("{} is not a Wirepath results file ({why}); name another file or move it away", path.display())]
     NotOurs { path: PathBuf, why: String },
-    /// SQLite found the file corrupt.
     #[error(
         "{} is damaged; copy it and recover the copy with `sqlite3 FILE .recover`, or move it away",
         path.display()
@@ -63,7 +58,6 @@ pub enum StoreError {
          once, or choose another folder with --data-dir", path.display()
     )]
     OlderOfAnother { path: PathBuf, uid: u32 },
-    /// Another process holds the lock on the file.
     #[error(
         "{} has been locked by another process for too long; find it with `fuser {}`",
         path.display(), path.display()
@@ -73,13 +67,10 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    /// The store is empty.
     #[error("no experiments stored; `wirepath prove` runs and stores one")]
     Empty,
-    /// No experiment has this id or prefix.
     #[error("no experiment id begins with `{wanted}`; `wirepath history` lists the ids")]
     NoSuchId { wanted: String },
-    /// Several have this prefix.
     #[error("{count} ids begin with `{wanted}`; give more of it: {}", shown(candidates, *count))]
     Ambiguous {
         wanted: String,
@@ -87,21 +78,17 @@ pub enum StoreError {
         candidates: Vec<String>,
         count: usize,
     },
-    /// The id is taken or invalid.
     #[error("cannot begin experiment `{id}`: {why}")]
     BadId { id: String, why: String },
-    /// An imported experiment differs from the stored one.
     #[error(
         "experiment `{id}` is stored already, with another content; import it into another folder \
          (--data-dir)"
     )]
     Conflict { id: String },
-    /// A document to import is invalid.
     #[error("cannot import experiment `{id}`: {why}")]
     NotImportable { id: String, why: &'static str },
     #[error("trial {ordinal} of experiment `{id}` is already stored")]
     TrialExists { id: String, ordinal: u32 },
-    /// A record has invalid content.
     #[error(
         "{what} of experiment `{id}` cannot be read; delete the experiment or use the Wirepath that wrote it"
     )]
@@ -137,7 +124,6 @@ fn shown(candidates: &[String], count: usize) -> String {
 }
 
 impl StoreError {
-    /// Classifies an error of SQLite by its remedy.
     pub(crate) fn from_sqlite(path: &Path, doing: &'static str, source: rusqlite::Error) -> Self {
         let path = path.to_path_buf();
         match source.sqlite_error_code() {

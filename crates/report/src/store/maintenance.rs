@@ -5,7 +5,6 @@ use rusqlite::named_params;
 use super::reading::read_header;
 use super::{Filter, SqliteStore, StoreError, Summary};
 
-/// Experiments to remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prune {
     /// Experiments that began before this RFC 3339 UTC time.

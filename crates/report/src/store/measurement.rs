@@ -7,83 +7,19 @@ use std::io::Read;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use model::{Cost, Delivery, Measurement, NotEffective, SAMPLE_COUNT_MAX, Shape, Throughput, Trap};
+use model::{Measurement, SAMPLE_COUNT_MAX};
 use serde::{Deserialize, Serialize};
 
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// [`Measurement`] without its histograms. New fields need a default, so that older rows stay
-/// readable.
-#[derive(Serialize, Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Row {
-    wall_ns: u64,
-    deliveries: BTreeMap<String, Delivery>,
-    throughput: Option<Throughput>,
-    jitter_ns: Option<u64>,
-    costs: BTreeMap<String, Cost>,
-    cores_ns: u64,
-    others_cpu_ns: u64,
-    steal_ns: u64,
-    mode: BTreeMap<String, String>,
-    counters: BTreeMap<String, u64>,
-    figures: BTreeMap<String, f64>,
-    shapes: BTreeMap<String, Shape>,
-    packet_count: Option<u64>,
-    refused: BTreeMap<String, String>,
-    not_effective: Vec<NotEffective>,
-    traps: Vec<Trap>,
-    reported: BTreeMap<String, Vec<(f64, f64)>>,
-}
-
 /// Returns everything but the histograms as JSON, which SQLite's JSON functions can query.
 pub(crate) fn to_json(measurement: &Measurement) -> Result<String, Fault> {
-    let m = measurement.clone();
-    Ok(serde_json::to_string(&Row {
-        wall_ns: m.wall_ns,
-        deliveries: m.deliveries,
-        throughput: m.throughput,
-        jitter_ns: m.jitter_ns,
-        costs: m.costs,
-        cores_ns: m.cores_ns,
-        others_cpu_ns: m.others_cpu_ns,
-        steal_ns: m.steal_ns,
-        mode: m.mode,
-        counters: m.counters,
-        figures: m.figures,
-        shapes: m.shapes,
-        packet_count: m.packet_count,
-        refused: m.refused,
-        not_effective: m.not_effective,
-        traps: m.traps,
-        reported: m.reported,
-    })?)
+    Ok(serde_json::to_string(measurement)?)
 }
 
-/// Reads the output of [`to_json`]; the caller adds the histograms.
+/// Reads the output of [`to_json`], also that of an older version; the caller adds the histograms.
 pub(crate) fn from_json(json: &str) -> Result<Measurement, Fault> {
-    let row: Row = serde_json::from_str(json)?;
-    Ok(Measurement {
-        wall_ns: row.wall_ns,
-        deliveries: row.deliveries,
-        segments: BTreeMap::new(),
-        throughput: row.throughput,
-        jitter_ns: row.jitter_ns,
-        costs: row.costs,
-        cores_ns: row.cores_ns,
-        others_cpu_ns: row.others_cpu_ns,
-        steal_ns: row.steal_ns,
-        mode: row.mode,
-        counters: row.counters,
-        figures: row.figures,
-        shapes: row.shapes,
-        packet_count: row.packet_count,
-        refused: row.refused,
-        not_effective: row.not_effective,
-        traps: row.traps,
-        reported: row.reported,
-    })
+    Ok(serde_json::from_str(json)?)
 }
 
 /// A measurement with its histograms as one line of JSON.

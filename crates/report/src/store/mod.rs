@@ -34,12 +34,10 @@ pub struct ExperimentHeader {
     /// Load and its parameters, e.g. `kind` → `ping`.
     pub load: BTreeMap<String, String>,
     pub machine: Machine,
-    /// Seed of the schedule.
     pub seed: u64,
     /// All arms, in the order of the command line.
     pub arms: Vec<Arm>,
     pub version: String,
-    /// The search that chose the arms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
@@ -123,7 +121,6 @@ pub struct Summary {
     pub headline: Option<String>,
 }
 
-/// Everything that is stored of one experiment.
 #[derive(Debug, Clone)]
 pub struct Stored {
     pub header: ExperimentHeader,
@@ -135,7 +132,6 @@ pub struct Stored {
     pub trials: Vec<TrialRecord>,
 }
 
-/// Storage of experiments.
 pub trait Store: Send {
     /// Records the start of an experiment. Errors: its id is taken.
     fn begin(&mut self, header: &ExperimentHeader) -> Result<(), StoreError>;

@@ -20,7 +20,6 @@ pub(crate) fn pack(text: &str) -> std::io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// A document in a column.
 pub(crate) struct Document(pub(crate) String);
 
 impl FromSql for Document {

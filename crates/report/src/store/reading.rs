@@ -195,7 +195,6 @@ impl SqliteStore {
         rows.into_iter().map(outcome).collect()
     }
 
-    /// Converts an error of reading one record.
     fn unread(&self, id: &str, what: &str, source: rusqlite::Error) -> StoreError {
         match source {
             rusqlite::Error::FromSqlConversionFailure(..)
@@ -224,7 +223,6 @@ impl SqliteStore {
             .map_err(self.sqlite("counting experiments"))
     }
 
-    /// Returns all paths with experiments, sorted.
     pub fn paths(&self) -> Result<Vec<String>, StoreError> {
         self.column("SELECT DISTINCT path FROM experiments ORDER BY path")
     }
@@ -234,7 +232,6 @@ impl SqliteStore {
         self.column("SELECT DISTINCT machine FROM experiments ORDER BY machine")
     }
 
-    /// Returns the first column of a query's rows.
     pub(super) fn column(&self, query: &str) -> Result<Vec<String>, StoreError> {
         let fault = self.sqlite("listing experiments");
         let mut query = self.connection.prepare(query).map_err(&fault)?;

@@ -6,7 +6,7 @@ use model::{ArmKind, Outcome, RunComparison};
 
 use super::{Style, section};
 use crate::page::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage};
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 use crate::{units, wording};
 
 /// Formats a comparison: differences of the runs, the answer, a table per judged metric, and their
@@ -69,15 +69,7 @@ fn table(screen: &mut Screen, metric: &ComparedMetric) {
         vec![Cell::plain(&row.arm), old, new, value, value_verdict, worth, worth_verdict]
     };
     screen.table(
-        &[
-            Column::left("arm").keep(),
-            Column::right("before").keep(),
-            Column::right("now").keep(),
-            Column::right("value").keep(),
-            Column::left("verdict").keep(),
-            Column::right("worth"),
-            Column::left("verdict"),
-        ],
+        &["arm", ">before", ">now", ">value", "verdict", ">worth?", "verdict?"],
         metric.rows.iter().map(row).collect(),
     );
 }
@@ -96,16 +88,8 @@ pub fn repeated(outcomes: &[Outcome], style: Style) -> String {
         let variants =
             || last.arms.iter().filter(|a| matches!(a.kind, ArmKind::Variant | ArmKind::Peer));
         let rows = variants().filter_map(|arm| repeated_row(outcomes, &arm.name, name));
-        screen.table(
-            &[
-                Column::left("arm").keep(),
-                Column::right("median").keep(),
-                Column::right("least").keep(),
-                Column::right("greatest").keep(),
-                Column::left("runs by verdict"),
-            ],
-            rows.collect(),
-        );
+        screen
+            .table(&["arm", ">median", ">least", ">greatest", "runs by verdict?"], rows.collect());
     }
     screen.finish()
 }

@@ -4,7 +4,7 @@ use model::LoadCurve;
 
 use super::{Style, section};
 use crate::page::{CurveArm, CurvePage};
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 
 /// Formats a curve: the knees, a table per arm, and their qualifications.
 pub fn curve(curve: &LoadCurve, style: Style) -> String {
@@ -29,15 +29,15 @@ pub fn curve(curve: &LoadCurve, style: Style) -> String {
 fn table(screen: &mut Screen, arm: &CurveArm) {
     screen.heading(&arm.name);
     let columns = [
-        Column::right("offered").keep(),
-        Column::right("sent"),
-        Column::right("received"),
-        Column::right("lost").keep(),
-        Column::right("unsent").keep(),
-        Column::right("p50").keep(),
-        Column::right("p99").keep(),
-        Column::right("max").keep(),
-        Column::right("CPU/packet"),
+        ">offered",
+        ">sent?",
+        ">received?",
+        ">lost",
+        ">unsent",
+        ">p50",
+        ">p99",
+        ">max",
+        ">CPU/packet?",
     ];
     let rows = arm.rows.iter().map(|row| {
         let figures = row.figures.iter().map(|figure| figure.as_deref().unwrap_or("–"));

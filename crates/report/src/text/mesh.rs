@@ -2,7 +2,7 @@
 
 use super::Style;
 use crate::page::{MeshCell, MeshPage};
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 
 /// Formats a mesh: what stands out, then the matrix.
 pub fn mesh(page: &MeshPage, style: Style) -> String {
@@ -13,12 +13,9 @@ pub fn mesh(page: &MeshPage, style: Style) -> String {
     }
     screen.blank();
     screen.paragraph("", &page.caption, Tone::Dim);
-    let numbers = (1..=page.hosts.len()).map(|at| Column::right(at.to_string()).keep());
-    let columns: Vec<Column> = [Column::right("").keep(), Column::left("host").keep()]
-        .into_iter()
-        .chain(numbers)
-        .chain([Column::right("part").keep()])
-        .collect();
+    let mut columns = vec![">".to_owned(), "host".to_owned()];
+    columns.extend((1..=page.hosts.len()).map(|at| format!(">{at}")));
+    columns.push(">part".to_owned());
     let row = |at: usize| {
         let cells = page.cells[at].iter().map(|cell| shown(cell.as_ref()));
         [Cell::plain((at + 1).to_string()), Cell::plain(&page.hosts[at])]

@@ -9,7 +9,7 @@ mod rollout;
 use model::Outcome;
 
 use crate::page::{Failures, Metric, Page, Remark, Row};
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
 
@@ -104,16 +104,7 @@ fn table(screen: &mut Screen, metric: &Metric) {
         ]
     };
     screen.table(
-        &[
-            Column::left("arm").keep(),
-            Column::right("median").keep(),
-            Column::right("ratio").keep(),
-            Column::right("step").keep(),
-            Column::left("interval"),
-            Column::right("p"),
-            Column::left("verdict").keep(),
-            Column::bar("median"),
-        ],
+        &["arm", ">median", ">ratio", ">step", "interval?", ">p?", "verdict", "|median?"],
         metric.rows.iter().map(row).collect(),
     );
 }

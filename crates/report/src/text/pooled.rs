@@ -4,7 +4,7 @@ use model::Verdict;
 use model::pool::{HostLine, PooledMetric, PooledOutcome, Side};
 
 use super::Style;
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 use crate::{units, wording};
 
 /// Formats a pooled outcome: for each judged metric the verdicts over all hosts, then each host.
@@ -52,16 +52,7 @@ fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
         ]
     };
     let rows = outcome.arms.iter().filter_map(|arm| Some(row(&arm.name, arm.metrics.get(name)?)));
-    screen.table(
-        &[
-            Column::left("arm").keep(),
-            Column::right("ratio").keep(),
-            Column::right("95 % interval").keep(),
-            Column::right("next host"),
-            Column::left("all hosts").keep(),
-        ],
-        rows.collect(),
-    );
+    screen.table(&["arm", ">ratio", ">95 % interval", ">next host?", "all hosts"], rows.collect());
     for (arm, metric) in outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?))) {
         let counts = format!(
             "helps on {}, hurts on {} of {} hosts",
@@ -77,7 +68,6 @@ fn over_all(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
     }
 }
 
-/// The pooled verdict in words.
 fn in_words(metric: &PooledMetric) -> String {
     match (metric.verdict, metric.everywhere) {
         (None, _) => "no pooled verdict".into(),
@@ -93,16 +83,7 @@ fn each_host(screen: &mut Screen, outcome: &PooledOutcome, name: &str) {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
         lines.map(|line| host_row(&arm.name, line))
     });
-    screen.table(
-        &[
-            Column::left("host").keep(),
-            Column::left("arm").keep(),
-            Column::right("ratio").keep(),
-            Column::right("95 % interval"),
-            Column::left("verdict").keep(),
-        ],
-        rows.collect(),
-    );
+    screen.table(&["host", "arm", ">ratio", ">95 % interval?", "verdict"], rows.collect());
     for arm in &outcome.arms {
         let lines = arm.metrics.get(name).into_iter().flat_map(|metric| &metric.lines);
         for (line, why) in lines.filter_map(|line| Some((line, line.why.as_ref()?))) {

@@ -2,7 +2,7 @@
 
 use super::Style;
 use crate::page::{RolloutHost, RolloutPage, RolloutStage};
-use crate::screen::{Cell, Column, Screen, Tone};
+use crate::screen::{Cell, Screen, Tone};
 
 /// Formats a roll-out: its end, its stages, its hosts and every transition.
 pub fn rollout(page: &RolloutPage, style: Style) -> String {
@@ -13,22 +13,10 @@ pub fn rollout(page: &RolloutPage, style: Style) -> String {
         screen.paragraph("", finding, *tone);
     }
     screen.blank();
-    let stages = [
-        Column::right("stage").keep(),
-        Column::right("hosts").keep(),
-        Column::right("ratio").keep(),
-        Column::left("proof").keep(),
-        Column::left("control"),
-        Column::left("now").keep(),
-    ];
+    let stages = [">stage", ">hosts", ">ratio", "proof", "control?", "now"];
     screen.table(&stages, page.stages.iter().map(stage).collect());
     screen.blank();
-    let hosts = [
-        Column::left("host").keep(),
-        Column::right("stage").keep(),
-        Column::right("ratio").keep(),
-        Column::left("verdict").keep(),
-    ];
+    let hosts = ["host", ">stage", ">ratio", "verdict"];
     screen.table(&hosts, page.hosts.iter().map(host).collect());
     screen.blank();
     for (state, why) in &page.steps {

@@ -2,13 +2,11 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KvmError {
-    /// KVM is missing or access is denied.
     #[error(
         "/dev/kvm cannot be opened: load the kvm_intel or kvm_amd module, enable virtualisation \
          in the firmware, or join the group that owns the device"
     )]
     Device(#[source] io::Error),
-    /// KVM lacks a capability.
     #[error("this kernel's KVM offers no {what}")]
     Missing { what: &'static str },
     #[error("{what} failed")]
@@ -17,10 +15,8 @@ pub enum KvmError {
         #[source]
         source: io::Error,
     },
-    /// Guest memory could not be allocated.
     #[error("{len_bytes} bytes of guest memory cannot be allocated")]
     Memory {
-        /// Requested size.
         len_bytes: usize,
         #[source]
         source: vm_memory::mmap::MmapRegionError,

@@ -87,7 +87,6 @@ impl Machine {
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
-    /// Ends [`Machine::attach_doorbell`].
     pub fn detach_doorbell(&self, event: &Event, port: u16, value: u16) -> Result<(), KvmError> {
         self.vm
             .unregister_ioevent(&event.fd, &IoEventAddress::Pio(u64::from(port)), value)
@@ -102,7 +101,6 @@ impl Machine {
             .map_err(KvmError::of("KVM_IOEVENTFD"))
     }
 
-    /// Ends [`Machine::attach_notify`].
     pub fn detach_notify(&self, event: &Event, address: u64, value: u32) -> Result<(), KvmError> {
         self.vm
             .unregister_ioevent(&event.fd, &IoEventAddress::Mmio(address), value)
@@ -117,7 +115,6 @@ impl Machine {
             .map_err(KvmError::of("KVM_REGISTER_COALESCED_MMIO"))
     }
 
-    /// Ends [`Machine::coalesce`].
     pub fn uncoalesce(&self, port: u16, len: u32) -> Result<(), KvmError> {
         self.vm
             .unregister_coalesced_mmio(IoEventAddress::Pio(u64::from(port)), len)

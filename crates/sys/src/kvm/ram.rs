@@ -8,7 +8,6 @@ use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 
 use super::KvmError;
 
-/// A range that is outside guest memory or not aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len_bytes} bytes at {at:#x} are not guest memory")]
 pub struct OutsideRam {

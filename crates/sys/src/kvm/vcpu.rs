@@ -8,7 +8,6 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use super::{GuestRam, KvmError, VcpuStatistics};
 
-/// Reason of an exit from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// `count` reads of `width_bytes` from a port: answer through [`Vcpu::operand`].
@@ -26,15 +25,9 @@ pub enum Exit {
         count: u32,
     },
     /// A read from an address without memory: answer through [`Vcpu::operand`].
-    MemoryRead {
-        /// Guest physical address.
-        address: u64,
-    },
+    MemoryRead { address: u64 },
     /// A write to an address without memory: value in [`Vcpu::operand`].
-    MemoryWrite {
-        /// Guest physical address.
-        address: u64,
-    },
+    MemoryWrite { address: u64 },
     /// A signal, or a request for an immediate exit.
     Interrupted,
     /// A halt that the in-kernel interrupt controller did not handle.
@@ -184,7 +177,6 @@ impl Vcpu {
         self.fd.get_sregs().map_err(KvmError::of("KVM_GET_SREGS"))
     }
 
-    /// Sets the segment and control registers.
     pub fn set_system_registers(&self, registers: &kvm_sregs) -> Result<(), KvmError> {
         self.fd.set_sregs(registers).map_err(KvmError::of("KVM_SET_SREGS"))
     }
@@ -194,7 +186,6 @@ impl Vcpu {
         self.fd.get_tsc_khz().map_err(KvmError::of("KVM_GET_TSC_KHZ"))
     }
 
-    /// Kernel counters of this processor.
     pub fn statistics(&self) -> Result<VcpuStatistics, KvmError> {
         VcpuStatistics::open(&self.fd)
     }

@@ -33,7 +33,6 @@ pub(super) fn open_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Creates a directory that all may read.
 pub(super) fn create(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: the name is a string that outlives the call.
     let rc = unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o755) };

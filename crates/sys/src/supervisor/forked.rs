@@ -94,7 +94,6 @@ pub(super) fn fork(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) 
     u32::try_from(pid).map_err(|_| error)
 }
 
-/// Life of the supervisor.
 fn supervise(prepared: &Prepared<'_>, owner: &PidFd, socket: &UnixStream) -> ! {
     let mut group = None;
     match begin(prepared, owner, socket, &mut group) {

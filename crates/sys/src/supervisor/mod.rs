@@ -49,13 +49,10 @@ const STEPS: [&str; 9] = [
     "creating the control group",
 ];
 
-/// Failure to start a program.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// A text that holds a byte of value 0 cannot be passed to a program.
     #[error("an argument, variable or folder has a byte of value 0")]
     ZeroByte,
-    /// One step failed; none of the program's processes is left.
     #[error("{step} failed")]
     Step {
         step: &'static str,
@@ -91,16 +88,13 @@ pub struct Launch<'a> {
     /// Path of the executable, then its arguments, the first of which is its name.
     pub program: &'a str,
     pub arguments: &'a [&'a str],
-    /// Whole environment.
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Working directory.
     pub folder: &'a [u8],
     /// Network namespace; `None` for the caller's.
     pub netns: Option<&'a Netns>,
     /// Allowed CPUs; empty for the caller's.
     pub cpus: &'a [usize],
     pub group: Option<Group>,
-    /// Standard input, output and error.
     pub streams: [OwnedFd; 3],
 }
 

@@ -11,22 +11,33 @@ const WORDS: usize = 8;
 
 /// Command to a supervisor: answer with [`Record::Usage`].
 pub(super) const SEND_USAGE: u8 = b'u';
-/// Command to a supervisor: kill all.
 pub(super) const KILL_ALL: u8 = b'k';
 
 /// Message of a supervisor. Times are CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The program was executed.
-    Started { pid: u32, at_ns: u64 },
+    Started {
+        pid: u32,
+        at_ns: u64,
+    },
     /// The program was not executed; position of the step in [`STEPS`](super::STEPS).
-    Failed { step: u64, errno: i32 },
+    Failed {
+        step: u64,
+        errno: i32,
+    },
     /// The program itself has ended; descendants may be left.
-    Ended { status: i32, at_ns: u64 },
+    Ended {
+        status: i32,
+        at_ns: u64,
+    },
     /// No descendant is left.
-    Empty { at_ns: u64, reaped: Reaped },
-    /// Answer to [`SEND_USAGE`].
-    Usage { reaped: Reaped },
+    Empty {
+        at_ns: u64,
+        reaped: Reaped,
+    },
+    Usage {
+        reaped: Reaped,
+    },
 }
 
 impl Record {

@@ -59,7 +59,6 @@ pub(super) fn set_signals_blocked(set: &libc::sigset_t) -> libc::sigset_t {
     before
 }
 
-/// Reads all that has arrived.
 pub(super) fn drain(mut signals: &File) {
     let mut buffer = [0; 1024];
     while signals.read(&mut buffer).is_ok_and(|len| len == buffer.len()) {}

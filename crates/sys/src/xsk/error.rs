@@ -4,7 +4,6 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum XskError {
-    /// The driver has no zero-copy mode for this queue.
     #[error(
         "zero-copy is not offered by interface {ifname} queue {queue}; drop \
          --require-zero-copy to run in copy mode, or use a driver with AF_XDP zero-copy \
@@ -22,7 +21,6 @@ pub enum XskError {
          an AF_XDP socket on it, or choose another queue with -q"
     )]
     QueueBusy { ifname: String, queue: u32, waited_ms: u64 },
-    /// The interface has no such queue.
     #[error(
         "interface {ifname} has no queue {queue} (it has {queues}); choose one below {queues} \
          with -q, or raise the channel count (ethtool -L {ifname} combined N)"
@@ -52,10 +50,8 @@ pub enum XskError {
         #[source]
         source: io::Error,
     },
-    /// The kernel has no AF_XDP.
     #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use --engine packet or udp")]
     NoAfXdp,
-    /// No memory for the UMEM or the rings.
     #[error(
         "no memory for a UMEM of {umem_bytes} bytes: raise the locked-memory limit \
          (ulimit -l unlimited), grant CAP_IPC_LOCK, which lifts it (setcap \
@@ -67,7 +63,6 @@ pub enum XskError {
         #[source]
         source: io::Error,
     },
-    /// XDP_USE_SG was refused.
     #[error(
         "interface {ifname} refuses packets that span frames; they need Linux 6.6 and a driver that \
          supports them: drop --multi-buffer, and use a --size that fits into one frame"
@@ -77,18 +72,10 @@ pub enum XskError {
         #[source]
         source: io::Error,
     },
-    /// A packet longer than the UMEM's frames can carry.
     #[error(
         "a packet of {len_bytes} bytes needs {needed} frames of {frame_bytes} bytes; the most is {most}"
     )]
-    TooLong {
-        len_bytes: usize,
-        /// Frames needed.
-        needed: usize,
-        frame_bytes: u32,
-        /// Most fragments of a packet.
-        most: usize,
-    },
+    TooLong { len_bytes: usize, needed: usize, frame_bytes: u32, most: usize },
     #[error("AF_XDP on {ifname} queue {queue}: {what} failed")]
     System {
         ifname: String,

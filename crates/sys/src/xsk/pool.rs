@@ -61,7 +61,6 @@ pub struct Pool {
     oversized_count: AtomicU64,
 }
 
-/// Frames of a [`Pool`] by owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolBalance {
     pub frame_count: u64,
@@ -106,7 +105,6 @@ impl Pool {
         })
     }
 
-    /// Length of every frame in bytes.
     pub fn frame_bytes(&self) -> u32 {
         self.umem.frame_bytes
     }

@@ -167,7 +167,6 @@ impl<'p> PoolRx<'p> {
         taken
     }
 
-    /// Marks the packet in reassembly as incomplete.
     fn spoil(&mut self) {
         if let Some(partial) = &mut self.partial {
             partial.is_cut = true;
@@ -250,7 +249,6 @@ impl<'p> PoolTx<'p> {
         self.tx.publish();
     }
 
-    /// Reclaims frames that have been sent.
     pub fn tx_reap(&mut self, frames: &mut Vec<Taken<'p>>) -> usize {
         let pool = self.shared.pool;
         let ready = self.completion.ready(self.shared.bind.ring_entries);

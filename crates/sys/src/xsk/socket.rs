@@ -39,7 +39,6 @@ pub struct XskStatistics {
     pub rx_invalid_descriptor_count: u64,
     /// Not sent because the descriptor was invalid.
     pub tx_invalid_descriptor_count: u64,
-    /// Dropped because the RX ring was full.
     pub rx_ring_full_count: u64,
     /// Arrivals that found the fill ring empty.
     pub fill_ring_empty_count: u64,
@@ -421,7 +420,6 @@ impl Socket {
         statistics(self.fd.as_fd())
     }
 
-    /// Frames by owner.
     pub fn ledger(&self) -> LedgerBalance {
         self.ledger.balance()
     }

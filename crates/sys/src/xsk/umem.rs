@@ -33,7 +33,6 @@ const UNALIGNED_STEP_BYTES: u32 = 64;
 ///
 /// Source: xdp_umem_reg(), net/xdp/xdp_umem.c.
 pub(crate) const CHUNK_BYTES_MAX: u32 = 4096;
-/// Most chunks of a frame.
 const CHUNKS_MAX: u32 = 4;
 
 impl Umem {
@@ -82,7 +81,6 @@ impl Umem {
         self.chunks
     }
 
-    /// Flags of its registration.
     pub(crate) fn flags(&self) -> u32 {
         if self.memory.unaligned { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 }
     }
@@ -99,7 +97,6 @@ impl Umem {
         }
     }
 
-    /// Exponent of the chunk's size.
     #[inline]
     pub(crate) fn chunk_shift(&self) -> u32 {
         self.chunk_bytes.trailing_zeros()
@@ -238,7 +235,6 @@ impl Ledger {
         self.free.len()
     }
 
-    /// Takes a free frame for a new owner.
     pub(crate) fn take_free(&mut self, to: Owner) -> Option<u32> {
         let frame = self.free.pop()?;
         self.owners[(frame - self.first) as usize] = to;

@@ -27,13 +27,11 @@ impl<'a> Access<'a> {
         Access { needs, ..self }
     }
 
-    /// Reads a file of the host.
     pub(super) fn read(&self, path: &str) -> Result<Value, KnobError> {
         let text = self.system.read_host(path).map_err(|source| self.read_error(path, source))?;
         value(path, text)
     }
 
-    /// Writes a file of the host.
     pub(super) fn write(&self, path: &str, value: &str) -> Result<(), KnobError> {
         let written = self.system.write_host(path, value);
         written.map_err(|source| self.write_error(path, value, source))
@@ -56,7 +54,6 @@ impl<'a> Access<'a> {
         Ok((index, found.map_err(|error| self.net_error(None, error))?))
     }
 
-    /// Sets `value` by netlink.
     pub(super) fn change(
         &self,
         value: &Value,

@@ -95,7 +95,6 @@ const FIELDS: [(char, u64); 7] = [
     ('n', 1 << 7),
 ];
 
-/// Value without a field.
 const NONE: &str = "none";
 
 static FIELDS_ABOUT: About = About {

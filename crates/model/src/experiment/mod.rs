@@ -1,90 +1,23 @@
 //! The experiment as a state machine: it selects the next trial, records its result, and decides when
 //! to stop. It runs nothing and reads no clock.
 
+mod plan;
+
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+
+pub use plan::{ExperimentPlan, MARGIN};
 
 use crate::judge::{Table, tail_of};
 use crate::tail::Samples;
 use crate::{
     Arm, ArmKind, Ended, Machine, Measurement, Metric, NotEffective, Outcome, Search, Support,
-    Trap, TrialRecord, Verdict, Warning, is_event_count, order, statistics, verdict,
+    Trap, TrialRecord, Verdict, Warning, order, statistics,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;
-
-/// Default ratio up to which a difference does not matter.
-pub const MARGIN: f64 = 1.10;
-
-/// Parameters of an experiment.
-#[derive(Debug, Clone)]
-pub struct ExperimentPlan {
-    /// Seed of the schedule.
-    pub seed: u64,
-    /// Arms and the host's support for them; see [`crate::arms()`].
-    pub arms: Vec<(Arm, Support)>,
-    /// Judged metrics, most important first. The experiment may stop once these are settled.
-    pub judged: Vec<String>,
-    /// Time to spend, nanoseconds.
-    pub budget_ns: u64,
-    /// Fewest blocks that count; the control needs 8, and many verdicts need more
-    /// ([`verdict::blocks_min`]).
-    pub min_blocks: u32,
-    /// Most blocks that count.
-    pub max_blocks: u32,
-    /// Ratio up to which a difference does not matter, above 1.
-    pub margin: f64,
-    /// Share of the time of a trial's cores that other work may take before its block is marked noisy
-    /// and repeated.
-    pub noise_gate: f64,
-    /// CPUs of the machine, for the noise gate of trials whose cores are not known.
-    pub cpus: u32,
-    /// Stop once every judged verdict is settled.
-    pub stop_early: bool,
-}
-
-impl ExperimentPlan {
-    /// A plan with the defaults: at least 8 blocks and as many as the number of verdicts needs, at most
-    /// 200, margin 1.10, noise gate 0.25, early stop.
-    pub fn new(
-        seed: u64,
-        arms: Vec<(Arm, Support)>,
-        judged: Vec<String>,
-        budget_ns: u64,
-        cpus: u32,
-    ) -> Self {
-        let is_judged = |(arm, support): &&(Arm, Support)| {
-            matches!(arm.kind, ArmKind::Variant | ArmKind::Peer) && support.is_yes()
-        };
-        let ratios = judged.iter().filter(|name| !is_event_count(name)).count();
-        let questions = arms.iter().filter(is_judged).count() * ratios;
-        ExperimentPlan {
-            seed,
-            arms,
-            judged,
-            budget_ns,
-            min_blocks: verdict::blocks_min(questions),
-            max_blocks: 200,
-            margin: MARGIN,
-            noise_gate: 0.25,
-            cpus,
-            stop_early: true,
-        }
-    }
-
-    /// CPU time of others on the cores of a trial, as a share of the time of these cores; up to the number
-    /// of CPUs of a core.
-    fn noise_of(&self, measurement: &Measurement) -> f64 {
-        let cores_ns = match measurement.cores_ns {
-            0 => measurement.wall_ns as f64 * f64::from(self.cpus.max(1)),
-            cores_ns => cores_ns as f64,
-        };
-        let others_ns = measurement.others_cpu_ns as f64 + measurement.steal_ns as f64;
-        if cores_ns > 0.0 { others_ns / cores_ns } else { 0.0 }
-    }
-}
 
 /// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +31,9 @@ pub enum Step {
         /// True if the result will not count.
         warmup: bool,
     },
-    /// The experiment is over.
     Done(Ended),
 }
 
-/// One trial.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// 0 is the warm-up.
@@ -117,39 +48,29 @@ pub struct Trial {
     pub noise: f64,
     /// True if `noise` is above the noise gate.
     pub noisy: bool,
-    /// Switches that were on without effect.
     pub not_effective: Vec<NotEffective>,
-    /// Conditions that spoiled the trial.
     pub traps: Vec<Trap>,
     /// Latencies by stem of the metric, for judged tails.
     pub(crate) samples: BTreeMap<String, Samples>,
-    /// Metrics, or the reason for the failure.
     pub result: Result<Vec<Metric>, String>,
 }
 
 /// Extent of [`Experiment::replay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Trials that were recorded.
     pub trials: usize,
 }
 
 /// Metadata of an outcome; see the fields of [`Outcome`].
 #[derive(Debug, Clone, Default)]
 pub struct OutcomeHeader {
-    /// Id in the store.
     pub id: String,
     /// RFC 3339 UTC time at which it began.
     pub started: String,
-    /// Wirepath's version.
     pub version: String,
-    /// The machine.
     pub machine: Machine,
-    /// Path.
     pub path: String,
-    /// Load and its parameters.
     pub load: BTreeMap<String, String>,
-    /// The search that chose the arms.
     pub search: Option<Search>,
 }
 
@@ -206,7 +127,6 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Returns an experiment that has not begun.
     pub fn new(plan: ExperimentPlan) -> Self {
         Experiment {
             pools: vec![Pool::default(); plan.arms.len()],
@@ -324,12 +244,10 @@ impl Experiment {
         self.trials.iter()
     }
 
-    /// Arms and the host's support for them.
     pub fn arms(&self) -> &[(Arm, Support)] {
         &self.plan.arms
     }
 
-    /// Number of complete blocks that count.
     pub fn blocks(&self) -> u32 {
         (self.durations_ns.len() as u32).saturating_sub(1)
     }

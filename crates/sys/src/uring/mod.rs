@@ -13,149 +13,15 @@ use crate::address::RawAddress;
 use crate::mmap::Mapping;
 use crate::udp::{CONTROL_BYTES, Received, read_control};
 
-const SETUP_CQSIZE: u32 = 1 << 3;
-const SETUP_R_DISABLED: u32 = 1 << 6;
-const SETUP_SINGLE_ISSUER: u32 = 1 << 12;
-const SETUP_DEFER_TASKRUN: u32 = 1 << 13;
-const FEAT_SINGLE_MMAP: u32 = 1 << 0;
-const FEAT_EXT_ARG: u32 = 1 << 8;
-const OFF_SQES: i64 = 0x1000_0000;
-const OP_RECVMSG: u8 = 10;
-const SQE_BUFFER_SELECT: u8 = 1 << 5;
-const RECV_MULTISHOT: u16 = 1 << 1;
-const CQE_BUFFER: u32 = 1 << 0;
-const CQE_MORE: u32 = 1 << 1;
-const CQE_BUFFER_SHIFT: u32 = 16;
-const ENTER_GETEVENTS: u32 = 1 << 0;
-const ENTER_EXT_ARG: u32 = 1 << 3;
-const REGISTER_ENABLE_RINGS: u32 = 12;
-const REGISTER_PBUF_RING: u32 = 22;
-const REGISTER_SYNC_CANCEL: u32 = 24;
-const CANCEL_ANY: u32 = 1 << 2;
+mod layout;
+
+use layout::*;
 
 /// Entries of the submission ring: there is one request at a time.
 const SUBMISSIONS: u32 = 2;
-const SQE_BYTES: usize = 64;
-const CQE_BYTES: usize = 16;
 /// Waits of 10 ms for a cancelled request.
 const CANCEL_WAITS: usize = 100;
-/// Most buffers of a ring.
 pub const BUFFERS_MAX: u16 = 1024;
-
-/// Offsets of a ring's fields in its mapping, bytes.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct Offsets {
-    head: u32,
-    tail: u32,
-    ring_mask: u32,
-    ring_entries: u32,
-    /// Flags of the submission ring; overflow counter of the completion ring.
-    fifth: u32,
-    /// Dropped counter of the submission ring; entries of the completion ring.
-    sixth: u32,
-    /// Array of the submission ring; flags of the completion ring.
-    seventh: u32,
-    reserved: u32,
-    user_addr: u64,
-}
-
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct Params {
-    sq_entries: u32,
-    cq_entries: u32,
-    flags: u32,
-    sq_thread_cpu: u32,
-    sq_thread_idle: u32,
-    features: u32,
-    wq_fd: u32,
-    reserved: [u32; 3],
-    sq: Offsets,
-    cq: Offsets,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Sqe {
-    opcode: u8,
-    flags: u8,
-    ioprio: u16,
-    fd: i32,
-    off: u64,
-    addr: u64,
-    len: u32,
-    op_flags: u32,
-    user_data: u64,
-    buf_group: u16,
-    personality: u16,
-    file_index: u32,
-    reserved: [u64; 2],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Cqe {
-    _user_data: u64,
-    res: i32,
-    flags: u32,
-}
-
-/// Bytes of the address, the length and the number of a [`Buf`].
-const BUF_FIELDS: usize = 14;
-
-/// An entry of the ring of buffers. The last field of the first one is the ring's tail.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Buf {
-    addr: u64,
-    len: u32,
-    bid: u16,
-    tail: u16,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct BufReg {
-    ring_addr: u64,
-    ring_entries: u32,
-    bgid: u16,
-    flags: u16,
-    reserved: [u64; 3],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct SyncCancel {
-    addr: u64,
-    fd: i32,
-    flags: u32,
-    timeout_s: i64,
-    timeout_ns: i64,
-    reserved: [u64; 4],
-}
-
-#[repr(C)]
-struct GetEvents {
-    sigmask: u64,
-    sigmask_bytes: u32,
-    min_wait_us: u32,
-    timeout: u64,
-}
-
-/// Beginning of a buffer that a datagram was written to.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct RecvmsgOut {
-    name_bytes: u32,
-    control_bytes: u32,
-    _payload_bytes: u32,
-    _flags: u32,
-}
-
-/// Fields in front of the payload: their number of bytes is fixed by the message header.
-const NAME_BYTES: usize = size_of::<RawAddress>();
-const FRONT_BYTES: usize = size_of::<RecvmsgOut>() + NAME_BYTES + CONTROL_BYTES;
 
 /// Receives the datagrams of one socket through io_uring.
 ///

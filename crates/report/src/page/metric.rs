@@ -1,0 +1,174 @@
+//! A judged metric as it is shown: its table, its chart, and each trial's value.
+
+use model::{ArmKind, ArmOutcome, Better, MetricOutcome, Outcome, Support};
+
+use super::best::{self, best};
+use super::{
+    Figures, Metric, RatioChart, RatioRow, Reported, Row, Trials, charts, interval, median, shape,
+    steps,
+};
+use crate::screen::Tone;
+use crate::{units, wording};
+
+/// Smallest difference that every arm could have shown.
+fn detectable(outcome: &Outcome, name: &str) -> Option<String> {
+    let judged = |arm: &&ArmOutcome| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer);
+    let ratios =
+        outcome.arms.iter().filter(judged).filter_map(|arm| arm.metrics.get(name)?.detectable);
+    let (least, most) = ratios.fold((f64::INFINITY, 1.0), |(l, m), r| (r.min(l), r.max(m)));
+    let percent = |ratio: f64| units::digits((ratio - 1.0) * 100.0);
+    match least.is_finite() {
+        false => None,
+        true if percent(least) == percent(most) => Some(format!("{} %", percent(most))),
+        true => Some(format!("{} % to {} % by arm", percent(least), percent(most))),
+    }
+}
+
+pub(super) fn metric(outcome: &Outcome, name: &str) -> Metric {
+    let label = wording::metric(name);
+    let shape = shape(outcome, name);
+    let floor = outcome.floor.get(name);
+    let none_better = best::none_better(outcome, name);
+    let best = best(outcome, name).map(|(arm, metric)| best::best_text(outcome, arm, metric, name));
+    let headline = match &best {
+        Some((headline, _)) => format!("{label}: {headline}"),
+        None => format!("{label}: {none_better}"),
+    };
+    Metric {
+        unit: shape.map_or(String::new(), |shape| shape.unit.clone()),
+        better: shape.map(|shape| wording::better(shape.better)),
+        floor: floor.map(|f| format!("{} to {}", units::ratio(f.low), units::ratio(f.high))),
+        detectable: detectable(outcome, name),
+        headline,
+        best: best.map(|(_, best)| best),
+        none_better,
+        rows: shape.map_or(Vec::new(), |_| rows(outcome, name)),
+        ratios: shape.and_then(|shape| ratio_chart(outcome, name, shape.better)),
+        series: shape.and_then(|shape| charts::series(outcome, name, &shape.unit)),
+        trials: shape.and_then(|shape| trials(outcome, name, &shape.unit)),
+        name: name.to_owned(),
+        label,
+    }
+}
+
+/// Word in place of a verdict, for an arm that has none.
+fn missing(arm: &ArmOutcome, metric: Option<&MetricOutcome>) -> Option<&'static str> {
+    match (&arm.support, metric) {
+        (Support::Unsupported { .. }, _) => Some("unsupported"),
+        (Support::Refused { .. }, _) => Some("not run"),
+        (Support::Yes, None) if arm.trials == 0 => Some("no trial"),
+        (Support::Yes, None) => Some("no figure"),
+        (Support::Yes, Some(_)) => None,
+    }
+}
+
+fn rows(outcome: &Outcome, name: &str) -> Vec<Row> {
+    let finite = |arm: &ArmOutcome| arm.metrics.get(name)?.median.filter(|m| m.is_finite());
+    let largest = outcome.arms.iter().filter_map(finite).fold(0.0, f64::max);
+    let row = |arm: &ArmOutcome| {
+        let metric = arm.metrics.get(name);
+        let verdict = metric.and_then(|metric| metric.verdict);
+        let missing = missing(arm, metric);
+        Row {
+            arm: arm.name.clone(),
+            median: metric.and_then(median),
+            ratio: metric.and_then(|metric| metric.ratio).map(units::ratio),
+            step: step_below(outcome, arm, name),
+            interval: metric.and_then(interval),
+            p: metric.and_then(|metric| metric.p_adjusted.or(metric.p)).map(units::p),
+            verdict: match (missing, verdict) {
+                (Some(word), _) => word,
+                (None, Some(verdict)) => wording::verdict(verdict),
+                (None, None) if arm.kind == ArmKind::Baseline => "baseline",
+                (None, None) => "not judged",
+            },
+            tone: if missing.is_some() { Tone::Dim } else { wording::tone(verdict) },
+            trials: arm.trials,
+            bar: finite(arm).filter(|_| largest > 0.0).map_or(0.0, |median| median / largest),
+            figures: metric.map(Figures::of).unwrap_or_default(),
+        }
+    };
+    outcome.arms.iter().map(row).collect()
+}
+
+/// Ratio to the rung below; the first rung is on the baseline, as its ratio says already.
+fn step_below(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> Option<(String, Tone)> {
+    let step = steps::step(outcome, steps::rung_below(outcome, arm)?, arm, name)?;
+    Some((units::ratio(step.ratio), wording::tone(Some(step.verdict))))
+}
+
+fn ratio_chart(outcome: &Outcome, name: &str, better: Better) -> Option<RatioChart> {
+    outcome.arms.iter().find_map(|arm| arm.metrics.get(name)?.ratio)?;
+    let row = |arm: &ArmOutcome| {
+        let metric = arm.metrics.get(name);
+        let is_baseline = arm.kind == ArmKind::Baseline;
+        let ratio = metric.and_then(|metric| metric.ratio);
+        let verdict = metric.and_then(|metric| metric.verdict);
+        let missing = missing(arm, metric).or_else(|| {
+            let unjudged = verdict.map_or("no figure", wording::verdict);
+            (ratio.is_none() && !is_baseline).then_some(unjudged)
+        });
+        let interval_text = metric.and_then(interval);
+        let verdict_text = verdict.map(|verdict| wording::verdict(verdict).to_owned());
+        let parts = [ratio.map(units::ratio), interval_text, verdict_text];
+        RatioRow {
+            name: arm.name.clone(),
+            ratio: if is_baseline { Some(1.0) } else { ratio },
+            interval: metric.and_then(|metric| metric.low.zip(metric.high)),
+            tone: metric.map_or(Tone::Dim, |_| wording::tone(verdict)),
+            note: match missing {
+                Some(word) => word.to_owned(),
+                None if is_baseline => "the base".into(),
+                None => parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
+            },
+            missing,
+        }
+    };
+    let floor = outcome.floor.get(name).copied();
+    let description =
+        floor.map(|f| format!("A/A floor {} to {}. ", units::ratio(f.low), units::ratio(f.high)));
+    let chart = RatioChart {
+        title: format!("{}: ratio of each arm to the baseline", wording::metric(name)),
+        description: description.unwrap_or_default(),
+        one: if floor.is_some() { "baseline and A/A floor" } else { "baseline" },
+        axis: format!("ratio to baseline (×), {}, 95 % interval", wording::better(better)),
+        notes: "ratio, 95 % interval, verdict",
+        floor,
+        rows: outcome.arms.iter().map(row).collect(),
+    };
+    chart.of_rows()
+}
+
+fn trials(outcome: &Outcome, name: &str, unit: &str) -> Option<Trials> {
+    let arms = || outcome.arms.iter().filter_map(|arm| Some((arm, arm.metrics.get(name)?)));
+    let values = || arms().flat_map(|(_, metric)| metric.trials.iter().flatten());
+    let (least, most) = values().fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
+        (least.min(value.abs()), most.max(value.abs()))
+    });
+    if !least.is_finite() {
+        return None;
+    }
+    let (step, unit) = units::step((least.max(most / 1e3) * most).sqrt(), unit);
+    let text = |value: &Option<f64>| value.map_or("–".into(), |v| units::digits(v / step));
+    let rows = arms().map(|(arm, metric)| {
+        let values: Vec<String> = metric.trials.iter().map(text).collect();
+        (arm.name.clone(), values.join(" "))
+    });
+    Some(Trials { unit, rows: rows.collect() })
+}
+
+pub(super) fn reported(outcome: &Outcome) -> Reported {
+    let mut names: Vec<&String> = Vec::new();
+    for name in outcome.arms.iter().flat_map(|arm| arm.metrics.keys()) {
+        if !names.contains(&name) && !outcome.judged.contains(name) {
+            names.push(name);
+        }
+    }
+    let arms = outcome.arms.iter().filter(|arm| !names.is_empty() && !arm.metrics.is_empty());
+    let rows = arms.map(|arm| {
+        let medians = names.iter().map(|name| median(arm.metrics.get(*name)?)).collect();
+        (arm.name.clone(), medians)
+    });
+    let rows = rows.collect();
+    Reported { labels: names.into_iter().map(|name| wording::metric(name)).collect(), rows }
+}

@@ -1,0 +1,248 @@
+//! Sentences about a run and its arms: answers, and what qualifies them.
+
+use std::collections::BTreeMap;
+
+use model::{ArmKind, ArmOutcome, Ended, Outcome, Support, Verdict};
+
+use super::{Failures, Remark, interval, median, steps};
+use crate::screen::Tone;
+use crate::{units, wording};
+
+pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
+    let mut notices = Vec::new();
+    if outcome.schema < 2 {
+        notices.push(
+            "Judged by older rules: not corrected for the number of verdicts, and failed trials were \
+             left out."
+                .to_owned(),
+        );
+    }
+    if outcome.ended == Ended::Unfinished {
+        notices.push("Not finished: these are the trials so far.".to_owned());
+    }
+    let explored = |name: &String| {
+        let verdicts = outcome.arms.iter().filter_map(|arm| arm.metrics.get(name)?.verdict);
+        verdicts.into_iter().any(|verdict| verdict == Verdict::Exploratory)
+    };
+    if outcome.ended == Ended::Interrupted && outcome.judged.iter().any(explored) {
+        notices.push(
+            "Exploratory: the run was interrupted, so intervals are those that hold at every look. \
+             Let it reach its end for verdicts."
+                .to_owned(),
+        );
+    }
+    notices.extend(outcome.arms.iter().filter_map(failing));
+    let differing: Vec<_> = outcome.distrusted().into_iter().map(wording::metric).collect();
+    if !differing.is_empty() {
+        notices.push(format!(
+            "Do not trust this run: the baseline differs from itself in {}: something else moved \
+             the figures. Repeat it on a quieter machine.",
+            differing.join(", ")
+        ));
+    }
+    notices
+}
+
+/// Headline for an arm that fails more often than the baseline.
+fn failing(arm: &ArmOutcome) -> Option<String> {
+    let seen = arm.reliability.as_ref().filter(|seen| seen.fails_more)?;
+    Some(format!(
+        "{} fails more often than the baseline: {} of {} trials against {} of {}.",
+        arm.name, seen.failed, seen.trials, seen.baseline_failed, seen.baseline_trials
+    ))
+}
+
+pub(super) fn answers(outcome: &Outcome) -> Vec<Remark> {
+    let Some(name) = outcome.judged.first() else { return Vec::new() };
+    let arms = outcome.arms.iter();
+    arms.filter(|arm| matches!(arm.kind, ArmKind::Variant | ArmKind::Peer))
+        .map(|arm| {
+            let (tone, text) = answer(outcome, arm, name);
+            Remark::new(&arm.name, text, tone)
+        })
+        .collect()
+}
+
+fn answer(outcome: &Outcome, arm: &ArmOutcome, name: &str) -> (Tone, String) {
+    match &arm.support {
+        Support::Unsupported { what, .. } => {
+            return (Tone::Dim, format!("Cannot run here: {what}."));
+        }
+        Support::Refused { why } => return (Tone::Dim, format!("Not run: {why}.")),
+        Support::Yes => {}
+    }
+    let Some(metric) = arm.metrics.get(name) else { return (Tone::Dim, "No figure.".into()) };
+    let tone = wording::tone(metric.verdict);
+    let why = metric.why.as_deref().unwrap_or("no reason given");
+    let mut text = match metric.verdict {
+        Some(Verdict::Refused) => return (tone, format!("No figure: {why}.")),
+        Some(Verdict::NotEffective) => format!("Not effective ({why})"),
+        Some(verdict) => wording::capitalised(wording::verdict(verdict)),
+        None => "Not judged".into(),
+    };
+    if let Some(median) = median(metric) {
+        text.push_str(&format!(": {median}"));
+    }
+    if let Some(ratio) = metric.ratio {
+        text.push_str(&format!(", {} of baseline", units::ratio(ratio)));
+        if let Some(interval) = interval(metric) {
+            text.push_str(&format!(" {interval}"));
+        }
+    }
+    text.push('.');
+    if let Some(rung) = steps::rung_below(outcome, arm)
+        && let Some(step) = steps::step(outcome, rung, arm, name)
+    {
+        let verdict = wording::verdict(step.verdict);
+        text.push_str(&format!(" On top of {}: {}, {verdict}.", rung.name, step.text()));
+    }
+    (tone, text)
+}
+
+pub(super) fn reasons(outcome: &Outcome) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for arm in outcome.arms.iter().filter(|arm| arm.support.is_yes()) {
+        let mut reasons: Vec<(&String, Vec<String>)> = Vec::new();
+        for name in &outcome.judged {
+            let Some(why) = arm.metrics.get(name).and_then(|metric| metric.why.as_ref()) else {
+                continue;
+            };
+            match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, labels)) => labels.push(wording::metric(name)),
+                None => reasons.push((why, vec![wording::metric(name)])),
+            }
+        }
+        remarks.extend(reasons.into_iter().map(|(why, labels)| {
+            Remark::new(&arm.name, format!("{why} ({})", labels.join(", ")), Tone::Doubt)
+        }));
+    }
+    remarks
+}
+
+pub(super) fn delivery(outcome: &Outcome) -> Vec<Remark> {
+    let remark = |arm: &ArmOutcome| {
+        Some(Remark::new(&arm.name, Delivered::by_arm(arm).text()?, Tone::Doubt))
+    };
+    outcome.arms.iter().filter_map(remark).collect()
+}
+
+/// Packets of all trials of one arm.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Delivered {
+    sent_count: u64,
+    lost_count: u64,
+    duplicated_count: u64,
+    reordered_count: u64,
+}
+
+impl Delivered {
+    /// From the counters if they have it (`lost_count`, or by direction `forward_lost_count`), else
+    /// from the metric of that name.
+    fn by_arm(arm: &ArmOutcome) -> Self {
+        let total = |name: &str| {
+            if let Some(whole) = arm.counters.get(name) {
+                return *whole;
+            }
+            let suffix = format!("_{name}");
+            let directions = || arm.counters.iter().filter(|(key, _)| key.ends_with(&suffix));
+            if directions().next().is_some() {
+                return model::total(directions().map(|(_, count)| *count));
+            }
+            let trials = arm.metrics.get(name).map(|metric| &metric.trials);
+            trials.map_or(0, |t| t.iter().flatten().sum::<f64>().round() as u64)
+        };
+        Delivered {
+            sent_count: total("sent_count"),
+            lost_count: total("lost_count"),
+            duplicated_count: total("duplicated_count"),
+            reordered_count: total("reordered_count"),
+        }
+    }
+
+    /// `None` if all packets arrived once and in order.
+    fn text(&self) -> Option<String> {
+        let parts: Vec<_> = [
+            (self.lost_count, "lost"),
+            (self.duplicated_count, "duplicated"),
+            (self.reordered_count, "reordered"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{} {word}", units::grouped_count(count)))
+        .collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let mut text = parts.join(", ");
+        if self.sent_count > 0 {
+            text.push_str(&format!(" of {} sent", units::grouped_count(self.sent_count)));
+            if self.lost_count > 0 {
+                let share = units::percent(self.lost_count as f64 / self.sent_count as f64);
+                text.push_str(&format!(" ({share} lost)"));
+            }
+        }
+        Some(text)
+    }
+}
+
+pub(super) fn failures(outcome: &Outcome) -> Vec<Failures> {
+    let of_arm = |arm: &ArmOutcome| {
+        let last = arm.failures.last()?;
+        // A long list is shortened.
+        let counted = arm.reliability.as_ref().map_or(0, |reliability| reliability.failed as usize);
+        let failed = counted.max(arm.failures.len());
+        let summary = format!("{failed} failed, the last: {last}");
+        Some(Failures { arm: arm.name.clone(), summary, errors: arm.failures.clone() })
+    };
+    outcome.arms.iter().filter_map(of_arm).collect()
+}
+
+/// A mode that all arms share is left out.
+pub(super) fn modes(outcome: &Outcome) -> Vec<Remark> {
+    let ran: Vec<_> = outcome.arms.iter().filter(|arm| !arm.mode.is_empty()).collect();
+    let mut arms_by_mode: BTreeMap<(&String, &String), Vec<String>> = BTreeMap::new();
+    for arm in &ran {
+        for mode in &arm.mode {
+            arms_by_mode.entry(mode).or_default().push(arm.name.clone());
+        }
+    }
+    arms_by_mode
+        .into_iter()
+        .filter(|(_, arms)| arms.len() < ran.len())
+        .map(|((name, mode), arms)| {
+            Remark::new(format!("{name}: {mode}"), arms.join(", "), Tone::Plain)
+        })
+        .collect()
+}
+
+pub(super) fn not_run(outcome: &Outcome) -> Vec<Remark> {
+    let remark = |arm: &ArmOutcome| {
+        let text = match &arm.support {
+            Support::Yes => return None,
+            Support::Unsupported { what, needs } => format!("{what}. To run it: {needs}"),
+            Support::Refused { why } => format!("not run on purpose: {why}"),
+        };
+        Some(Remark::new(&arm.name, text, Tone::Doubt))
+    };
+    outcome.arms.iter().filter_map(remark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_the_largest_size_are_shown_as_large() {
+        let delivered =
+            Delivered { sent_count: u64::MAX, lost_count: u64::MAX, ..Default::default() };
+        assert!(delivered.text().unwrap().starts_with("9,223,372,036,854,775,807 lost"));
+    }
+
+    #[test]
+    fn complete_delivery_gives_no_remark() {
+        assert_eq!(Delivered::default().text(), None);
+        let delivered =
+            Delivered { sent_count: 1000, lost_count: 40, duplicated_count: 0, reordered_count: 2 };
+        assert_eq!(delivered.text().unwrap(), "40 lost, 2 reordered of 1,000 sent (4.00 % lost)");
+    }
+}
