@@ -17,6 +17,7 @@ mod condition;
 mod cost;
 #[cfg(target_arch = "x86_64")]
 mod counters;
+mod counts;
 #[cfg(target_arch = "x86_64")]
 mod device;
 #[cfg(target_arch = "x86_64")]
