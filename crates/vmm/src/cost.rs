@@ -14,7 +14,7 @@ const RAM_BYTES: usize = 4 << 20;
 /// CPU time of one port access that leaves the guest for this process and does nothing there,
 /// nanoseconds.
 ///
-/// Errors: as for [`super::start`], and [`MonitorError::Unfit`] when KVM cannot run such guests.
+/// Errors: no KVM, or [`MonitorError::Unfit`] when it cannot run such guests.
 pub fn exit_cost_ns() -> Result<u64, MonitorError> {
     // mov dx, 0x80; in al, dx; jmp to the in
     const CODE: [u8; 7] = [0x66, 0xba, 0x80, 0x00, 0xec, 0xeb, 0xfd];

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sys::rusage::ThreadUsage;
 
+use crate::counts::counts;
 use crate::lance;
 
 /// Sum of counts that a guest drives; the maximum if it is larger.
@@ -119,47 +120,48 @@ impl Exits {
     }
 }
 
-/// Counters of the device's side of the monitor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
-    /// Transmit demands that came as a doorbell.
-    pub doorbell_count: u64,
-    /// Wake-ups of the device's thread by doorbells.
-    pub doorbell_wake_count: u64,
-    /// Times that the interrupt line was raised.
-    pub interrupt_count: u64,
-    /// System calls that raised or lowered it.
-    pub interrupt_call_count: u64,
-    /// System calls of the device's thread that waited.
-    pub wait_call_count: u64,
-    /// System calls that wake the other thread or read a doorbell.
-    pub event_call_count: u64,
-    /// System calls of the back end that moved frames or found none.
-    pub backend_call_count: u64,
-    /// Frames that the back end took and the kernel refused.
-    pub refused_count: u64,
-    /// Demands that were put off to go with others.
-    pub combined_count: u64,
-    /// Exits of the guest that sent what was put off.
-    pub exit_flush_count: u64,
-    /// Frames sent whose interrupt was delayed.
-    pub moderated_count: u64,
-    /// Frames sent that the device found by reading its ring, without a demand.
-    pub polled_frame_count: u64,
-    /// Frames sent while the guest masked the transmit interrupt.
-    pub masked_frame_count: u64,
-    /// Frames sent from a packed queue.
-    pub packed_frame_count: u64,
-    /// Frames received without a poll() before them, because shared memory showed them.
-    pub received_unpolled_count: u64,
-    /// Wall time that the vCPU's thread spent emulating the device, nanoseconds, without the next two.
-    pub emulate_ns: u64,
-    /// Wall time that it spent in the back end.
-    pub transmit_ns: u64,
-    /// Wall time that it spent raising and lowering the interrupt line.
-    pub notify_ns: u64,
-    /// Wall time that the device's thread spent receiving frames and passing them to the device.
-    pub receive_ns: u64,
+counts! {
+    /// Counters of the device's side of the monitor.
+    pub struct Work {
+        /// Transmit demands that came as a doorbell.
+        pub doorbell_count: u64,
+        /// Wake-ups of the device's thread by doorbells.
+        pub doorbell_wake_count: u64,
+        /// Times that the interrupt line was raised.
+        pub interrupt_count: u64,
+        /// System calls that raised or lowered it.
+        pub interrupt_call_count: u64,
+        /// System calls of the device's thread that waited.
+        pub wait_call_count: u64,
+        /// System calls that wake the other thread or read a doorbell.
+        pub event_call_count: u64,
+        /// System calls of the back end that moved frames or found none.
+        pub backend_call_count: u64,
+        /// Frames that the back end took and the kernel refused.
+        pub refused_count: u64,
+        /// Demands that were put off to go with others.
+        pub combined_count: u64,
+        /// Exits of the guest that sent what was put off.
+        pub exit_flush_count: u64,
+        /// Frames sent whose interrupt was delayed.
+        pub moderated_count: u64,
+        /// Frames sent that the device found by reading its ring, without a demand.
+        pub polled_frame_count: u64,
+        /// Frames sent while the guest masked the transmit interrupt.
+        pub masked_frame_count: u64,
+        /// Frames sent from a packed queue.
+        pub packed_frame_count: u64,
+        /// Frames received without a poll() before them, because shared memory showed them.
+        pub received_unpolled_count: u64,
+        /// Wall time that the vCPU's thread spent emulating the device, nanoseconds, without the next two.
+        pub emulate_ns: u64,
+        /// Wall time that it spent in the back end.
+        pub transmit_ns: u64,
+        /// Wall time that it spent raising and lowering the interrupt line.
+        pub notify_ns: u64,
+        /// Wall time that the device's thread spent receiving frames and passing them to the device.
+        pub receive_ns: u64,
+    }
 }
 
 impl Work {
@@ -171,36 +173,6 @@ impl Work {
             self.event_call_count,
             self.backend_call_count,
         ])
-    }
-
-    fn since(&self, earlier: &Work) -> Work {
-        Work {
-            doorbell_count: self.doorbell_count.saturating_sub(earlier.doorbell_count),
-            doorbell_wake_count: self
-                .doorbell_wake_count
-                .saturating_sub(earlier.doorbell_wake_count),
-            interrupt_count: self.interrupt_count.saturating_sub(earlier.interrupt_count),
-            interrupt_call_count: self
-                .interrupt_call_count
-                .saturating_sub(earlier.interrupt_call_count),
-            wait_call_count: self.wait_call_count.saturating_sub(earlier.wait_call_count),
-            event_call_count: self.event_call_count.saturating_sub(earlier.event_call_count),
-            backend_call_count: self.backend_call_count.saturating_sub(earlier.backend_call_count),
-            refused_count: self.refused_count.saturating_sub(earlier.refused_count),
-            combined_count: self.combined_count.saturating_sub(earlier.combined_count),
-            exit_flush_count: self.exit_flush_count.saturating_sub(earlier.exit_flush_count),
-            moderated_count: self.moderated_count.saturating_sub(earlier.moderated_count),
-            polled_frame_count: self.polled_frame_count.saturating_sub(earlier.polled_frame_count),
-            masked_frame_count: self.masked_frame_count.saturating_sub(earlier.masked_frame_count),
-            packed_frame_count: self.packed_frame_count.saturating_sub(earlier.packed_frame_count),
-            received_unpolled_count: self
-                .received_unpolled_count
-                .saturating_sub(earlier.received_unpolled_count),
-            emulate_ns: self.emulate_ns.saturating_sub(earlier.emulate_ns),
-            transmit_ns: self.transmit_ns.saturating_sub(earlier.transmit_ns),
-            notify_ns: self.notify_ns.saturating_sub(earlier.notify_ns),
-            receive_ns: self.receive_ns.saturating_sub(earlier.receive_ns),
-        }
     }
 }
 
@@ -231,33 +203,14 @@ impl Snapshot {
     /// Difference between `earlier` and `self`. The report page is copied as it is: the guest clears
     /// it when the measured part begins.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
-        let (nic, then) = (self.nic, earlier.nic);
+        let nic = &self.nic;
         Snapshot {
             at_ns: self.at_ns.saturating_sub(earlier.at_ns),
             exits: self.exits.since(&earlier.exits),
             work: self.work.since(&earlier.work),
             nic: lance::Counters {
-                tx_frame_count: nic.tx_frame_count.saturating_sub(then.tx_frame_count),
-                tx_bytes: nic.tx_bytes.saturating_sub(then.tx_bytes),
-                tx_pass_count: nic.tx_pass_count.saturating_sub(then.tx_pass_count),
-                tx_pass_with_frames_count: nic
-                    .tx_pass_with_frames_count
-                    .saturating_sub(then.tx_pass_with_frames_count),
                 tx_pass_frames_max: nic.tx_pass_frames_max,
-                tx_dropped_count: nic.tx_dropped_count.saturating_sub(then.tx_dropped_count),
-                tx_torn_count: nic.tx_torn_count.saturating_sub(then.tx_torn_count),
-                tx_stray_count: nic.tx_stray_count.saturating_sub(then.tx_stray_count),
-                tx_collision_count: nic.tx_collision_count.saturating_sub(then.tx_collision_count),
-                rx_frame_count: nic.rx_frame_count.saturating_sub(then.rx_frame_count),
-                rx_bytes: nic.rx_bytes.saturating_sub(then.rx_bytes),
-                rx_missed_count: nic.rx_missed_count.saturating_sub(then.rx_missed_count),
-                rx_filtered_count: nic.rx_filtered_count.saturating_sub(then.rx_filtered_count),
-                rx_torn_count: nic.rx_torn_count.saturating_sub(then.rx_torn_count),
-                rx_malformed_count: nic.rx_malformed_count.saturating_sub(then.rx_malformed_count),
-                in_place_frame_count: nic
-                    .in_place_frame_count
-                    .saturating_sub(then.in_place_frame_count),
-                bus_error_count: nic.bus_error_count.saturating_sub(then.bus_error_count),
+                ..nic.since(&earlier.nic)
             },
             vcpu: self.vcpu.since(&earlier.vcpu),
             device_cpu_ns: self.device_cpu_ns.saturating_sub(earlier.device_cpu_ns),

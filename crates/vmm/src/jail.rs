@@ -16,7 +16,7 @@ use sys::jail::{Forked, Inside};
 use sys::poll;
 
 use super::backend::{Receiver, Sender};
-use super::monitor::{MonitorError, Outcome, Prepared, Running, Spec};
+use super::monitor::{MonitorError, Outcome, Prepared, Spec, Threads};
 
 /// Both halves of a back end.
 pub type Halves = (Box<dyn Sender>, Box<dyn Receiver>);
@@ -39,7 +39,7 @@ enum Report {
 }
 
 /// A guest that runs in a process of its own. Drop ends both; so does the end of the thread that started it.
-pub struct Jailed {
+pub struct Running {
     process: Forked,
 }
 
@@ -49,10 +49,10 @@ pub struct Jailed {
 /// The process has the calling thread's network namespace and CPU affinity. Before the guest's first instruction
 /// it gives up all files, privileges and other descriptors, and a filter ends it at any system call but those
 /// of a monitor.
-pub fn start_jailed(
+pub fn start(
     spec: &Spec<'_>,
     open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
-) -> Result<Jailed, MonitorError> {
+) -> Result<Running, MonitorError> {
     let process =
         Forked::start(|inside| live(inside, spec, open)).map_err(MonitorError::Process)?;
     let mut first = [0];
@@ -67,7 +67,7 @@ pub fn start_jailed(
         return Err(failure("ended before it started", process));
     }
     if first == [STARTED] {
-        return Ok(Jailed { process });
+        return Ok(Running { process });
     }
     let mut text = first.to_vec();
     read_report(&process, &mut text)?;
@@ -77,7 +77,7 @@ pub fn start_jailed(
     }
 }
 
-impl Jailed {
+impl Running {
     /// Process id of the monitor.
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -155,12 +155,12 @@ fn live(
     // A socket of the library would need calls that send to addresses.
     let mut socket = File::from(socket);
     let report = match begin(inside, spec, open) {
-        Ok(running) => {
+        Ok(threads) => {
             if socket.write_all(&[STARTED]).is_err() {
                 return;
             }
-            watch(&running, inside);
-            match running.leave() {
+            watch(&threads, inside);
+            match threads.leave() {
                 Ok(outcome) => Report::Ended(Box::new(outcome)),
                 Err(error) => Report::Failed(host::text::chain(&error)),
             }
@@ -176,8 +176,8 @@ fn begin(
     inside: &Inside,
     spec: &Spec<'_>,
     open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
-) -> Result<Running, Box<dyn Error>> {
-    let prepared = Prepared::new::<Box<dyn Error>>(spec, open)?;
+) -> Result<Threads, Box<dyn Error>> {
+    let prepared = Prepared::new(spec, open)?;
     let confinement = Confinement::of_monitor_process()?;
     inside.shut_off()?;
     confinement.enter()?;
@@ -185,8 +185,8 @@ fn begin(
 }
 
 /// Waits until the guest has ended by itself, or the owner has asked for its end or is gone.
-fn watch(running: &Running, inside: &Inside) {
-    while !running.wait(PULSE) {
+fn watch(threads: &Threads, inside: &Inside) {
+    while !threads.wait(PULSE) {
         let asked = poll::readable(&[inside.socket()], Duration::ZERO);
         if asked.is_ok_and(|asked| asked != 0) {
             return;

@@ -17,6 +17,7 @@ mod condition;
 mod cost;
 #[cfg(target_arch = "x86_64")]
 mod counters;
+mod counts;
 #[cfg(target_arch = "x86_64")]
 mod device;
 #[cfg(target_arch = "x86_64")]
@@ -67,11 +68,11 @@ pub use elf::ImageError;
 #[cfg(target_arch = "x86_64")]
 pub use guest_umem::{GuestUmem, GuestUmemWait, guest_umem_backend};
 #[cfg(target_arch = "x86_64")]
-pub use jail::{Halves, Jailed, start_jailed};
+pub use jail::{Halves, Running, start};
 #[cfg(target_arch = "x86_64")]
 pub use moderation::{MODERATE_FRAMES, MODERATE_TICK_US};
 #[cfg(target_arch = "x86_64")]
-pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Running, Spec, Task, start};
+pub use monitor::{End, IO_BASE, IRQ_LINE, MonitorError, Outcome, Spec, Task};
 #[cfg(target_arch = "x86_64")]
 pub use nic::{NicState, VIRTIO_AT};
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
 //! The monitor: one processor, one device, two threads.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sys::clock::ThreadClock;
 use wire::nettest::{self, boot as boot_page};
 
-use super::backend::{Receiver, Sender};
+use super::backend::Receiver;
 use super::boot;
 use super::condition::Condition;
 use super::counters::Snapshot;
@@ -240,14 +241,11 @@ impl Shared {
 type Worked = (Result<(), MonitorError>, Box<dyn Receiver>);
 type Processed = (Result<Outcome, MonitorError>, Descriptors);
 
-/// Ends of both threads that are still open.
-type Kept = Option<(Descriptors, Box<dyn Receiver>)>;
-
-/// A guest that runs.
-pub struct Running {
+/// Both threads of a guest that runs.
+pub(super) struct Threads {
     shared: Arc<Shared>,
-    processor: Option<JoinHandle<Processed>>,
-    worker: Option<JoinHandle<Worked>>,
+    processor: JoinHandle<Processed>,
+    worker: JoinHandle<Worked>,
     ended: mpsc::Receiver<()>,
 }
 
@@ -261,10 +259,10 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Makes the machine, then its back end by `open`, which gets guest memory.
-    pub(super) fn new<E: From<MonitorError>>(
+    pub(super) fn new(
         spec: &Spec<'_>,
-        open: impl FnOnce(&GuestRam) -> Result<Halves, E>,
-    ) -> Result<Self, E> {
+        open: impl FnOnce(&GuestRam) -> Result<Halves, Box<dyn Error>>,
+    ) -> Result<Self, Box<dyn Error>> {
         let machine = Machine::new(spec.ram_bytes).map_err(MonitorError::from)?;
         let halves = open(machine.ram())?;
         Ok(Self::with(spec, Arc::new(machine), halves)?)
@@ -302,7 +300,7 @@ impl Prepared {
     }
 
     /// Starts both threads.
-    pub(super) fn start(self) -> Result<Running, MonitorError> {
+    pub(super) fn start(self) -> Result<Threads, MonitorError> {
         let Prepared { shared, vcpu, statistics, mut receiver } = self;
         let confinement = Confinement::of_monitor()?;
         let of_vcpu = confinement.clone();
@@ -320,41 +318,24 @@ impl Prepared {
                 (worked, receiver)
             })
             .map_err(MonitorError::Thread)?;
-        let mut running =
-            Running { shared: shared.clone(), processor: None, worker: Some(worker), ended };
+        let of_processor = shared.clone();
         // Its clock is wanted from the first snapshot on.
         let _ = is_ready.recv();
         let processor = std::thread::Builder::new()
             .name("vcpu".into())
             .spawn(move || {
-                let mut processor = Processor::new(&shared, vcpu, statistics);
+                let mut processor = Processor::new(&of_processor, vcpu, statistics);
                 let outcome = enter(&of_vcpu).and_then(|()| processor.run());
                 let kept = processor.into_descriptors();
-                shared.stopping.store(true, Ordering::Release);
-                shared.wake();
+                of_processor.stopping.store(true, Ordering::Release);
+                of_processor.wake();
                 // Fails if the receiver is gone.
                 let _ = tell.send(());
                 (outcome, kept)
             })
             .map_err(MonitorError::Thread)?;
-        running.processor = Some(processor);
-        Ok(running)
+        Ok(Threads { shared, processor, worker, ended })
     }
-}
-
-/// Starts a guest in this process.
-///
-/// Both threads begin in the calling thread's network namespace and with its CPU affinity. Once
-/// they are set up they are [confined](Confinement): a back end that makes other system calls than
-/// those ends the process.
-///
-/// Errors: [`KvmError::Device`] where there is no KVM for us: report it as unsupported.
-pub fn start(
-    spec: &Spec<'_>,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
-) -> Result<Running, MonitorError> {
-    Prepared::new::<MonitorError>(spec, |_| Ok((sender, receiver)))?.start()
 }
 
 fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
@@ -396,47 +377,29 @@ fn write_boot_page(spec: &Spec<'_>, machine: &Machine, vcpu: &Vcpu) -> Result<()
     Ok(())
 }
 
-impl Running {
+impl Threads {
     /// Waits until the guest has ended by itself, at most `timeout`; returns whether it has.
-    pub fn wait(&self, timeout: Duration) -> bool {
+    pub(super) fn wait(&self, timeout: Duration) -> bool {
         !matches!(self.ended.recv_timeout(timeout), Err(mpsc::RecvTimeoutError::Timeout))
     }
 
-    /// A word of the guest's report page, see [`nettest::report`].
-    pub fn report(&self, index: usize) -> u64 {
-        let at = boot::REPORT_PAGE + 8 * index as u64;
-        self.shared.machine.ram().load_u64(at).unwrap_or(0)
-    }
-
-    /// Ends the guest, whatever it does, and says what happened.
-    pub fn stop(mut self) -> Result<Outcome, MonitorError> {
-        self.end().map_or(Err(MonitorError::Panic), |(outcome, _)| outcome)
-    }
-
-    /// As [`Self::stop`], for a process that ends next: nothing is released, which takes system calls that it may
-    /// not make.
-    pub(super) fn leave(mut self) -> Result<Outcome, MonitorError> {
-        let ended = self.end();
-        std::mem::forget(self);
-        let (outcome, kept) = ended.ok_or(MonitorError::Panic)?;
-        std::mem::forget(kept);
-        outcome
-    }
-
-    fn end(&mut self) -> Option<(Result<Outcome, MonitorError>, Kept)> {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.wake();
-        let processed = self.processor.take().map(kvm::kick)?;
-        let worked = self.worker.take().map(JoinHandle::join);
-        let (Ok((outcome, descriptors)), Some(Ok((worked, receiver)))) = (processed, worked) else {
-            return Some((Err(MonitorError::Panic), None));
-        };
-        Some((worked.and(outcome), Some((descriptors, receiver))))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
+    /// Ends the guest, whatever it does, and says what happened. The process ends next: nothing is released, which
+    /// takes system calls that it may not make.
+    pub(super) fn leave(self) -> Result<Outcome, MonitorError> {
+        let Threads { shared, processor, worker, .. } = self;
+        shared.stopping.store(true, Ordering::Release);
+        shared.wake();
+        let ends = (kvm::kick(processor), worker.join());
+        std::mem::forget(shared);
+        match ends {
+            (Ok((outcome, descriptors)), Ok((worked, receiver))) => {
+                std::mem::forget((descriptors, receiver));
+                worked.and(outcome)
+            }
+            panicked => {
+                std::mem::forget(panicked);
+                Err(MonitorError::Panic)
+            }
+        }
     }
 }

@@ -39,6 +39,16 @@ impl fmt::Display for NicState {
     }
 }
 
+/// Evaluates an expression with the card of either model.
+macro_rules! either {
+    ($self:expr, $card:ident => $done:expr) => {
+        match $self {
+            Nic::Lance($card) => $done,
+            Nic::Virtio($card) => $done,
+        }
+    };
+}
+
 impl Nic {
     pub(super) fn virtio(mac: [u8; 6], options: Options) -> Self {
         Nic::Virtio(Box::new(VirtioNet::new(mac, options)))
@@ -129,45 +139,27 @@ impl Nic {
     }
 
     pub(super) fn irq(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.irq(),
-            Nic::Virtio(card) => card.irq(),
-        }
+        either!(self, card => card.irq())
     }
 
     pub(super) fn irq_tells_only_of_sent(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.irq_tells_only_of_sent(),
-            Nic::Virtio(card) => card.irq_tells_only_of_sent(),
-        }
+        either!(self, card => card.irq_tells_only_of_sent())
     }
 
     pub(super) fn masks_tx_interrupt(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.masks_tx_interrupt(),
-            Nic::Virtio(card) => card.masks_tx_interrupt(),
-        }
+        either!(self, card => card.masks_tx_interrupt())
     }
 
     pub(super) fn can_transmit(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.can_transmit(),
-            Nic::Virtio(card) => card.can_transmit(),
-        }
+        either!(self, card => card.can_transmit())
     }
 
     pub(super) fn has_demand(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.has_demand(),
-            Nic::Virtio(card) => card.has_demand(),
-        }
+        either!(self, card => card.has_demand())
     }
 
     pub(super) fn polls(&self) -> bool {
-        match self {
-            Nic::Lance(lance) => lance.polls(),
-            Nic::Virtio(card) => card.polls(),
-        }
+        either!(self, card => card.polls())
     }
 
     /// Time between two polls of a card that polls by a timer; `None` if it has none.
@@ -176,17 +168,11 @@ impl Nic {
     }
 
     pub(super) fn poll<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
-        match self {
-            Nic::Lance(lance) => lance.poll(bus),
-            Nic::Virtio(card) => card.poll(bus),
-        }
+        either!(self, card => card.poll(bus))
     }
 
     pub(super) fn demand<M: GuestMemory, W: Wire>(&mut self, bus: &mut Bus<'_, M, W>) {
-        match self {
-            Nic::Lance(lance) => lance.demand(bus),
-            Nic::Virtio(card) => card.demand(bus),
-        }
+        either!(self, card => card.demand(bus))
     }
 
     /// Before polling ends: asks for demands. Returns true if frames wait already.
@@ -199,10 +185,7 @@ impl Nic {
     }
 
     pub(super) fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Received {
-        match self {
-            Nic::Lance(lance) => lance.receive(memory, frame),
-            Nic::Virtio(card) => card.receive(memory, frame),
-        }
+        either!(self, card => card.receive(memory, frame))
     }
 
     /// Exchanges frames that stay in guest memory. A Lance has none.
@@ -213,10 +196,7 @@ impl Nic {
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        match self {
-            Nic::Lance(lance) => &lance.counters,
-            Nic::Virtio(card) => &card.counters,
-        }
+        either!(self, card => &card.counters)
     }
 
     pub(super) fn state(&self, memory: &impl GuestMemory) -> NicState {

@@ -148,7 +148,7 @@ fn serve(context: &Context, arm: &Arm, command: &[OsString]) -> Result<(), Failu
     }
     match status {
         Some(status) if !status.success() => {
-            Err(Failure::failed(format!("the command ended with {status}")))
+            Err(Failure::failed(format!("the command ended with {status}\n{}", seen.state)))
         }
         _ => Ok(()),
     }

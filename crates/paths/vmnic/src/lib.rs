@@ -4,8 +4,6 @@
 #[cfg(target_arch = "x86_64")]
 mod accounting;
 #[cfg(target_arch = "x86_64")]
-mod exit_book;
-#[cfg(target_arch = "x86_64")]
 mod host_stream;
 pub mod image;
 #[cfg(target_arch = "x86_64")]

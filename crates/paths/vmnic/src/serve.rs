@@ -12,20 +12,20 @@ use super::run_guest::{RING_LOG2, spec};
 use super::topology::{BackEnd, Topology, Wire};
 use host::text::chain;
 use model::PathError;
-use vmm::{self, Jailed, Task};
+use vmm::{self, Running, Task};
 
 /// A running guest with echo (7), discard (9) and chargen (19) over TCP and echo over UDP.
 ///
 /// Drop ends the guest, then the lab.
 pub struct Served {
-    running: Jailed,
+    running: Running,
     ends: Topology,
     back_end: BackEnd,
     guest_ip: Ipv4Addr,
 }
 
 /// Counters of a guest that served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     pub tx_frame_count: u64,
     pub rx_frame_count: u64,
@@ -35,6 +35,8 @@ pub struct Summary {
     pub vcpu_ns: u64,
     /// CPU time of the device's thread.
     pub device_ns: u64,
+    /// Guest, device and monitor at the end, in lines: why an answer is missing.
+    pub state: String,
 }
 
 impl Served {
@@ -56,7 +58,7 @@ impl Served {
             };
             let spec = spec(&image, arm, task);
             let open = |ram: &GuestRam| Ok(ends.open(back_end, Some(ram))?);
-            let running = vmm::start_jailed(&spec, open).map_err(PathError::part)?;
+            let running = vmm::start(&spec, open).map_err(PathError::part)?;
             (running, guest_ip)
         };
         Ok(Served { running, ends, back_end, guest_ip })
@@ -88,8 +90,9 @@ impl Served {
         if outcome.end != vmm::End::Stopped {
             return Err(failed(format!("ended by {:?}", outcome.end)));
         }
-        let seen = outcome.total;
+        let (seen, condition) = (&outcome.total, &outcome.condition);
         Ok(Summary {
+            state: vmm::FailureReport { condition, total: seen }.to_string(),
             tx_frame_count: seen.nic.tx_frame_count,
             rx_frame_count: seen.nic.rx_frame_count,
             exit_count: seen.exits.count(),

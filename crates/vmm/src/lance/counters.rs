@@ -1,43 +1,44 @@
 //! Counters of the emulation that the chip itself does not have.
 
-use serde::{Deserialize, Serialize};
+use crate::counts::counts;
 
-/// Counts since the device was created; resets of the chip keep them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    /// Frames sent, looped back ones included.
-    pub tx_frame_count: u64,
-    /// Their bytes, without check sequences.
-    pub tx_bytes: u64,
-    /// Looks at the transmit ring.
-    pub tx_pass_count: u64,
-    /// Looks that sent something.
-    pub tx_pass_with_frames_count: u64,
-    /// Maximum number of frames sent by one pass.
-    pub tx_pass_frames_max: u64,
-    /// Frames that no wire would carry: longer than [`super::FRAME_BYTES_MAX`], empty, or with a
-    /// wrong check sequence from software.
-    pub tx_dropped_count: u64,
-    /// Frames that ended in a descriptor that was not the device's.
-    pub tx_torn_count: u64,
-    /// Descriptors that began no frame.
-    pub tx_stray_count: u64,
-    /// Frames that met a forced collision.
-    pub tx_collision_count: u64,
-    /// Frames stored, with errors too.
-    pub rx_frame_count: u64,
-    /// Their bytes as they came from the network.
-    pub rx_bytes: u64,
-    /// Frames lost for want of a descriptor.
-    pub rx_missed_count: u64,
-    /// Frames for other stations.
-    pub rx_filtered_count: u64,
-    /// Frames stored in part for want of a further descriptor.
-    pub rx_torn_count: u64,
-    /// Frames too short or too long to be any.
-    pub rx_malformed_count: u64,
-    /// Frames sent or received that stayed in guest memory; all others were copied.
-    pub in_place_frame_count: u64,
-    /// Transfers that no memory answered.
-    pub bus_error_count: u64,
+counts! {
+    /// Counts since the device was created; resets of the chip keep them.
+    pub struct Counters {
+        /// Frames sent, looped back ones included.
+        pub tx_frame_count: u64,
+        /// Their bytes, without check sequences.
+        pub tx_bytes: u64,
+        /// Looks at the transmit ring.
+        pub tx_pass_count: u64,
+        /// Looks that sent something.
+        pub tx_pass_with_frames_count: u64,
+        /// Maximum number of frames sent by one pass.
+        pub tx_pass_frames_max: u64,
+        /// Frames that no wire would carry: longer than [`super::FRAME_BYTES_MAX`], empty, or with a
+        /// wrong check sequence from software.
+        pub tx_dropped_count: u64,
+        /// Frames that ended in a descriptor that was not the device's.
+        pub tx_torn_count: u64,
+        /// Descriptors that began no frame.
+        pub tx_stray_count: u64,
+        /// Frames that met a forced collision.
+        pub tx_collision_count: u64,
+        /// Frames stored, with errors too.
+        pub rx_frame_count: u64,
+        /// Their bytes as they came from the network.
+        pub rx_bytes: u64,
+        /// Frames lost for want of a descriptor.
+        pub rx_missed_count: u64,
+        /// Frames for other stations.
+        pub rx_filtered_count: u64,
+        /// Frames stored in part for want of a further descriptor.
+        pub rx_torn_count: u64,
+        /// Frames too short or too long to be any.
+        pub rx_malformed_count: u64,
+        /// Frames sent or received that stayed in guest memory; all others were copied.
+        pub in_place_frame_count: u64,
+        /// Transfers that no memory answered.
+        pub bus_error_count: u64,
+    }
 }

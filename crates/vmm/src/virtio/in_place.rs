@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::fault::Fault;
 use super::queue::{QUEUE_SIZE_MAX, Taken};
 use super::traffic::{HEADER_BYTES, RX_HEADER};
-use super::{RX, TX, VirtioNet, registers};
+use super::{RX, TX, VirtioNet};
 use crate::bus::{GuestMemory, InPlace, Posted};
 
 /// Room that a receive buffer must have behind its header (5.1.6.3.1).
@@ -87,13 +87,8 @@ impl VirtioNet {
             queue.put_used(memory, taken, 0)?;
             is_any = true;
         }
-        let Some(queue) = self.queues[usize::from(TX)].as_mut().filter(|_| is_any) else {
-            return Ok(());
-        };
-        let wants = queue.wants_interrupt(memory)?;
-        self.sent_silently = !wants;
-        if wants {
-            self.causes |= registers::CAUSE_USED;
+        if is_any {
+            self.sent_silently = !self.interrupt(TX, memory)?;
         }
         Ok(())
     }
@@ -112,12 +107,8 @@ impl VirtioNet {
             counters.in_place_frame_count += 1;
             is_any = true;
         }
-        let Some(queue) = self.queues[usize::from(RX)].as_mut().filter(|_| is_any) else {
-            return Ok(());
-        };
-        if queue.wants_interrupt(memory)? {
-            self.causes |= registers::CAUSE_USED;
-            self.tells_received = true;
+        if is_any {
+            self.interrupt(RX, memory)?;
         }
         Ok(())
     }

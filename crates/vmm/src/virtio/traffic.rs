@@ -175,13 +175,10 @@ impl VirtioNet {
         let (chain, frame, placed) = (&mut self.chain, &mut self.frame, &mut self.placed);
         let mut sending = Sending { placed, queue, chain, frame };
         let done = sending.pass(bus, &mut pass);
-        let wants = queue.wants_interrupt(bus.memory);
         self.count(&pass);
         self.has_demand = pass.is_unfinished;
-        let wants = self.guard(done.and(wants), false);
-        if wants {
-            self.causes |= registers::CAUSE_USED;
-        }
+        let wants = done.and_then(|()| self.interrupt(TX, bus.memory));
+        let wants = self.guard(wants, false);
         if pass.frame_count > pass.in_place_count {
             self.sent_silently = !wants;
         }
@@ -237,10 +234,22 @@ impl VirtioNet {
         queue.put_used(memory, taken, len_bytes as u32)?;
         self.counters.rx_frame_count += 1;
         self.counters.rx_bytes = self.counters.rx_bytes.saturating_add(frame.len() as u64);
-        if queue.wants_interrupt(memory)? {
-            self.causes |= registers::CAUSE_USED;
-            self.tells_received = true;
-        }
+        self.interrupt(RX, memory)?;
         Ok(Received::Stored)
+    }
+
+    /// Raises an interrupt for what was returned to a queue, if its driver wants one. Returns true if it does.
+    pub(super) fn interrupt(
+        &mut self,
+        queue: u16,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Fault> {
+        let Some(returned) = &mut self.queues[usize::from(queue)] else { return Ok(false) };
+        let wants = returned.wants_interrupt(memory)?;
+        if wants {
+            self.causes |= registers::CAUSE_USED;
+            self.tells_received |= queue == RX;
+        }
+        Ok(wants)
     }
 }

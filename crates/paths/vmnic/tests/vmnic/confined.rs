@@ -3,72 +3,22 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::net::UdpSocket;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use model::{Arm, Load, Path as _};
 use sys::pidfd::PidFd;
 use vmm::lance::Sent;
-use vmm::{End, Halves, Sender, Silence, Switches, Task};
+use vmm::{End, Sender, Silence, Switches, Task};
 use wirepath_vmnic::serve::Served;
 use wirepath_vmnic::{Switch, Vmnic};
 
 use crate::guest;
 
-/// Names the thread whose back end does what it should not.
-const VARIABLE: &str = "WIREPATH_TEST_FORBIDDEN_CALL";
-/// The number that Linux gives it.
-const SIGSYS: i32 = 31;
-
-/// A back end that a guest has taken over: it opens a file.
-struct Opens {
-    forbidden: bool,
-}
-
-impl Sender for Opens {
-    fn send(&mut self, _: &[u8]) -> Sent {
-        if self.forbidden {
-            drop(std::fs::File::open("/proc/self/status"));
-        }
-        Sent::Taken
-    }
-
-    fn call_count(&self) -> u64 {
-        0
-    }
-}
-
 /// Frames are sent by the processor's thread in the baseline, by the device's with a doorbell.
 fn switches(thread: &str) -> Switches {
     Switches { tdmd_doorbell: thread == "device", ..Switches::default() }
-}
-
-fn end(thread: &str, forbidden: bool) -> Option<End> {
-    let sender = Box::new(Opens { forbidden });
-    let outcome = guest::run(Task::send(60, 20), switches(thread), sender, Box::new(Silence));
-    outcome.map(|outcome| outcome.end)
-}
-
-/// Child process of the next test.
-#[test]
-#[ignore = "role of a child process"]
-fn child_that_makes_a_forbidden_call() {
-    end(&std::env::var(VARIABLE).expect("set by the next test"), true);
-}
-
-#[test]
-fn thread_that_opens_a_file_ends_the_process() {
-    for thread in ["vcpu", "device"] {
-        // The same without that call runs to its end.
-        let Some(end) = end(thread, false) else { return };
-        assert_eq!(end, End::Done);
-        let child = testkit::role("confined::child_that_makes_a_forbidden_call")
-            .env(VARIABLE, thread)
-            .output()
-            .unwrap();
-        assert_eq!(child.status.signal(), Some(SIGSYS), "{thread}: {child:?}");
-    }
 }
 
 /// System calls that a guest would make once it has taken over a thread.
@@ -99,14 +49,13 @@ impl Sender for Calls {
     }
 }
 
-/// Runs a guest in a jail with such a back end; `None` without KVM.
+/// Runs a guest with such a back end; `None` without KVM.
 fn jailed(thread: &str, call: Option<&'static str>) -> Option<Result<End, String>> {
     let open = || {
         let (socket, file) = (UdpSocket::bind("127.0.0.1:0")?, File::open("/dev/null")?);
-        let halves: Halves = (Box::new(Calls { call, socket, file }), Box::new(Silence));
-        Ok(halves)
+        guest::halves(Calls { call, socket, file }, Silence)
     };
-    let running = guest::start_jailed(Task::send(60, 20), switches(thread), open)?;
+    let running = guest::start(Task::send(60, 20), switches(thread), open)?;
     running.wait(guest::PATIENCE);
     let ended = running.stop().map(|(outcome, _)| outcome.end);
     Some(ended.map_err(|error| error.to_string()))
@@ -225,13 +174,4 @@ fn kill_of_the_owner_ends_the_monitor() {
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert!(monitor.has_ended_within(guest::PATIENCE).unwrap());
-}
-
-#[test]
-fn caller_of_a_monitor_in_its_own_process_is_not_confined() {
-    if end("vcpu", false).is_none() {
-        return;
-    }
-    std::fs::File::open("/proc/self/status").unwrap();
-    std::thread::spawn(|| std::fs::read("/proc/self/status").unwrap()).join().unwrap();
 }

@@ -6,9 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use testkit::skip;
-use vmm::{
-    self, Halves, Jailed, MonitorError, Outcome, Receiver, Running, Sender, Spec, Switches, Task,
-};
+use vmm::{self, Halves, Outcome, Receiver, Running, Sender, Spec, Switches, Task};
 
 pub(crate) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 const RAM_BYTES: usize = 32 << 20;
@@ -72,14 +70,21 @@ fn build() -> Result<Vec<u8>, String> {
     std::fs::read(target.join("x86_64-unknown-none/release/nettest")).map_err(|e| e.to_string())
 }
 
+/// Both halves of a back end, opened in the monitor's process.
+pub(crate) type Opened = Result<Halves, Box<dyn std::error::Error>>;
+
+/// A back end of two halves.
+pub(crate) fn halves(sender: impl Sender + 'static, receiver: impl Receiver + 'static) -> Opened {
+    Ok((Box::new(sender), Box::new(receiver)))
+}
+
 /// Starts a guest; `None`, with the reason on stderr, where there is no KVM.
 pub(crate) fn start(
     task: Task,
     switches: Switches,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
+    open: impl FnOnce() -> Opened,
 ) -> Option<Running> {
-    start_image(image()?, task, switches, sender, receiver)
+    start_image(image()?, task, switches, open)
 }
 
 /// As [`start`], of another image.
@@ -87,54 +92,25 @@ pub(crate) fn start_image(
     image: &[u8],
     task: Task,
     switches: Switches,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
+    open: impl FnOnce() -> Opened,
 ) -> Option<Running> {
-    let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-    match vmm::start(&spec, sender, receiver) {
-        Ok(running) => Some(running),
-        Err(MonitorError::Kvm(
-            error @ (host::kvm::KvmError::Device(_) | host::kvm::KvmError::Missing { .. }),
-        )) => {
-            skip("kvm", error);
-            None
-        }
-        Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
-    }
-}
-
-/// As [`start`], in a process of its own.
-pub(crate) fn start_jailed(
-    task: Task,
-    switches: Switches,
-    open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
-) -> Option<Jailed> {
-    start_image_jailed(image()?, task, switches, open)
-}
-
-/// As [`start_jailed`], of another image.
-pub(crate) fn start_image_jailed(
-    image: &[u8],
-    task: Task,
-    switches: Switches,
-    open: impl FnOnce() -> Result<Halves, Box<dyn std::error::Error>>,
-) -> Option<Jailed> {
-    if let Err(error) = vmm::exit_cost_ns() {
-        skip("kvm", error);
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let missing = MISSING.get_or_init(|| vmm::exit_cost_ns().err().map(|error| error.to_string()));
+    if let Some(why) = missing {
+        skip("kvm", why);
         return None;
     }
     let spec = Spec { image, ram_bytes: RAM_BYTES, mac: MAC, task, switches };
-    Some(vmm::start_jailed(&spec, |_| open()).unwrap())
+    Some(vmm::start(&spec, |_| open()).unwrap())
 }
 
 /// Runs a guest until it is done.
 pub(crate) fn run(
     task: Task,
     switches: Switches,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
+    open: impl FnOnce() -> Opened,
 ) -> Option<Outcome> {
-    let running = start(task, switches, sender, receiver)?;
+    let running = start(task, switches, open)?;
     running.wait(PATIENCE);
-    Some(running.stop().expect("the monitor runs to its end"))
+    Some(running.stop().expect("the monitor runs to its end").0)
 }

@@ -35,15 +35,10 @@ fn run(code: &[u8], switches: Switches) -> Option<End> {
 
 fn outcome(code: &[u8], switches: Switches, patience: Duration) -> Option<Outcome> {
     let task = Task::send(60, 0);
-    let running = guest::start_image(
-        &image(code),
-        task,
-        switches,
-        Box::new(Sink::default()),
-        Box::new(Silence),
-    )?;
+    let open = || guest::halves(Sink::default(), Silence);
+    let running = guest::start_image(&image(code), task, switches, open)?;
     running.wait(patience);
-    Some(running.stop().expect("the monitor runs to its end"))
+    Some(running.stop().expect("the monitor runs to its end").0)
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Frames that the kernel leaves behind with the back end, with nothing sent after them.
 
+use std::io::{PipeWriter, Read, Write};
 use std::net::Ipv4Addr;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use lab::{Pair, PairSpec};
 use vmm::lance::Sent;
@@ -12,35 +11,31 @@ use wire::nettest::Mode;
 
 use crate::guest;
 
-#[derive(Default)]
-struct Books {
-    taken: u64,
-    handed: u64,
+/// Hands frames over when it is asked a second time: a socket without memory, until there is some. Each frame that
+/// it hands over is a byte in the pipe.
+struct Reluctant {
+    handed: PipeWriter,
+    left_count: u64,
     /// A frame came since it was last asked to hand over.
-    fresh: bool,
+    is_fresh: bool,
 }
-
-/// Hands frames over when it is asked a second time: a socket without memory, until there is some.
-struct Reluctant(Arc<Mutex<Books>>);
 
 impl Sender for Reluctant {
     fn send(&mut self, _: &[u8]) -> Sent {
-        let mut books = self.0.lock().unwrap();
-        books.taken += 1;
-        books.fresh = true;
+        self.left_count += 1;
+        self.is_fresh = true;
         Sent::Taken
     }
 
     fn flush(&mut self) {
-        let mut books = self.0.lock().unwrap();
-        if !std::mem::take(&mut books.fresh) {
-            books.handed = books.taken;
+        if !std::mem::take(&mut self.is_fresh) {
+            let frames = vec![0; std::mem::take(&mut self.left_count) as usize];
+            self.handed.write_all(&frames).unwrap();
         }
     }
 
     fn unsent_count(&self) -> u64 {
-        let books = self.0.lock().unwrap();
-        books.taken - books.handed
+        self.left_count
     }
 
     fn call_count(&self) -> u64 {
@@ -87,19 +82,22 @@ fn question() -> Vec<u8> {
 #[test]
 fn what_the_kernel_left_behind_goes_out_although_nothing_is_sent_after_it() {
     for switches in [Switches::default(), Switches { tdmd_doorbell: true, ..Switches::default() }] {
-        let books = Arc::new(Mutex::new(Books::default()));
-        let sender = Box::new(Reluctant(books.clone()));
+        let (mut reader, handed) = std::io::pipe().unwrap();
         let task = Task { mode: Mode::Echo, ip: GUEST, ..Task::send(1514, 0) };
-        let receiver = Box::new(Once(Some(question())));
-        let Some(running) = guest::start(task, switches, sender, receiver) else { return };
-        let handed = || books.lock().unwrap().handed;
-        let begun = Instant::now();
-        while handed() == 0 && begun.elapsed() < guest::PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let outcome = running.stop().unwrap();
-        let books = books.lock().unwrap();
-        assert_eq!((books.taken, books.handed), (1, 1), "{switches:?} {outcome:?}");
+        let open = || {
+            // The monitor closes what it inherits.
+            let sender = Reluctant { handed: handed.try_clone()?, left_count: 0, is_fresh: false };
+            guest::halves(sender, Once(Some(question())))
+        };
+        let Some(running) = guest::start(task, switches, open) else { return };
+        let is_handed =
+            sys::poll::readable(&[reader.as_fd()], guest::PATIENCE).is_ok_and(|ready| ready != 0);
+        let (outcome, _) = running.stop().unwrap();
+        drop(handed);
+        let mut frames = Vec::new();
+        reader.read_to_end(&mut frames).unwrap();
+        let sent_count = outcome.total.nic.tx_frame_count;
+        assert!(is_handed && frames.len() == 1 && sent_count == 1, "{switches:?} {outcome:?}");
         assert_eq!(outcome.condition.unsent_count, 0);
     }
 }

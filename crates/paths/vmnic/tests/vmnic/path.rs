@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::{Arm, ArmKind, ArmPlan, Measurement, PathSwitch, Support};
 use model::{Load, Path};
+use testkit::series::{self, Loss};
 use wirepath_vmnic::serve::Served;
 use wirepath_vmnic::{Switch, Vmnic};
 
@@ -221,48 +222,59 @@ fn shared_ring_is_effective_where_it_saves_calls_and_reported_where_it_does_not(
     assert_eq!(found, Some(Vec::new()));
 }
 
-/// Pings of the next test, and seconds between them: `WIREPATH_VMNIC_PINGS=400/0.002`.
+/// Pings of each start, and seconds between them: `WIREPATH_TEST_PINGS=400/0.002`.
 fn pings() -> (String, String) {
-    let text = std::env::var("WIREPATH_VMNIC_PINGS").unwrap_or_else(|_| "10/0.01".into());
+    let text = std::env::var("WIREPATH_TEST_PINGS").unwrap_or_else(|_| "10/0.01".into());
     let (count, interval) = text.split_once('/').expect("a count and an interval");
     (count.into(), interval.into())
 }
 
 #[test]
-fn every_ping_is_answered_at_the_same_address_on_either_card_over_every_back_end() {
+fn every_ping_from_the_start_on_is_answered_on_either_card_over_every_back_end() {
     if guest::image_beside_us().is_none() || !testkit::is_installed("ping") {
         return;
     }
-    let (count, interval) = pings();
+    let starts = series::number("WIREPATH_TEST_STARTS", 1);
     for (arm, support) in arms(LADDERS, &["virtio-drivers"], &load("stream")) {
-        let name = arm.name.as_str();
         if arm.kind == ArmKind::Control {
             continue;
         }
         if !support.is_yes() {
-            testkit::skip("kvm", format!("{name}: {support:?}"));
+            testkit::skip("kvm", format!("{}: {support:?}", arm.name));
             continue;
         }
-        let served = Served::start(&arm).unwrap();
-        assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{name}");
-        let mut ping = std::process::Command::new("ping");
-        ping.args(["-c", &count, "-i", &interval, "-W", "10"]).arg(served.guest_ip().to_string());
-        let answered = (0..20).any(|_| {
-            let dropped_before = testkit::backlog_drop_count();
-            let output = served.netns().run(|| ping.output()).unwrap().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            if said.contains(" 0% packet loss") {
-                return true;
-            }
-            // One that a flood of another program had dropped on its way shows nothing about the card.
-            let dropped = testkit::backlog_drop_count() - dropped_before;
-            assert!(dropped > 0, "{name}: {said}");
-            testkit::note(&format!("{name}: the kernel dropped {dropped} packets; again"));
-            false
-        });
-        assert!(answered, "{name}");
-        served.stop().unwrap();
+        series::all_answered(&format!("vmnic ping {}", arm.name), starts, || pinged(&arm));
     }
+}
+
+/// Starts a guest and pings it at once. Returns the number of pings, all of which were answered.
+fn pinged(arm: &Arm) -> Result<u64, Loss> {
+    let (count, interval) = pings();
+    let sent_count = count.parse().expect("a count");
+    let served = Served::start(arm).unwrap();
+    assert_eq!(served.guest_ip().to_string(), "10.77.0.2", "{}", arm.name);
+    let mut ping = std::process::Command::new("ping");
+    ping.args(["-c", &count, "-i", &interval, "-W", "10"]).arg(served.guest_ip().to_string());
+    let mut said = String::new();
+    for _ in 0..20 {
+        let dropped_before = testkit::backlog_drop_count();
+        let output = served.netns().run(|| ping.output()).unwrap().unwrap();
+        said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if said.contains(" 0% packet loss") {
+            served.stop().unwrap();
+            return Ok(sent_count);
+        }
+        // One that a flood of another program had dropped on its way shows nothing about the card.
+        let dropped = testkit::backlog_drop_count() - dropped_before;
+        if dropped == 0 {
+            break;
+        }
+        testkit::note(&format!("{}: the kernel dropped {dropped} packets; again", arm.name));
+    }
+    let answered_count = said.matches(" bytes from ").count() as u64;
+    let state = served.stop().map_or_else(|error| error.to_string(), |seen| seen.state);
+    let lost_count = sent_count.saturating_sub(answered_count);
+    Err(Loss { answered_count, lost_count, evidence: format!("{said}\n{state}") })
 }
 
 #[test]

@@ -1,6 +1,5 @@
-use std::io;
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
 
 use vmm::lance::Sent;
 use vmm::{
@@ -11,26 +10,26 @@ use wire::nettest::report;
 
 use crate::guest;
 
-/// Frames by sequence number, checked against what the guest is to send.
-#[derive(Default)]
-struct Checker {
+/// Checks frames against what the guest is to send; a byte in the pipe says of each if it was right.
+struct CheckingSender {
     next: u64,
-    wrong: u64,
+    size_bytes: usize,
+    verdicts: PipeWriter,
 }
 
-struct CheckingSender(Arc<Mutex<Checker>>, usize);
+/// A frame as the guest is to send it.
+const RIGHT: u8 = 1;
 
 impl Sender for CheckingSender {
     fn send(&mut self, frame: &[u8]) -> Sent {
-        let mut checker = self.0.lock().unwrap();
         let body = |i: usize| (i * 7 + i / 256) as u8;
-        let right = frame.len() == self.1
+        let right = frame.len() == self.size_bytes
             && frame[..6] == [0xff; 6]
             && frame[6..12] == guest::MAC
-            && frame[14..22] == checker.next.to_be_bytes()
+            && frame[14..22] == self.next.to_be_bytes()
             && (22..frame.len()).all(|i| frame[i] == body(i));
-        checker.wrong += u64::from(!right);
-        checker.next += 1;
+        self.next += 1;
+        self.verdicts.write_all(&[if right { RIGHT } else { 0 }]).unwrap();
         Sent::Taken
     }
 
@@ -72,23 +71,33 @@ fn per_frame(count: u64) -> f64 {
 }
 
 fn send(switches: Switches, size_bytes: u64) -> Option<(Outcome, Snapshot)> {
-    send_beside(switches, size_bytes, Box::new(Silence))
+    send_beside(switches, size_bytes, Silence)
 }
 
 /// As [`send`], with frames from `receiver` meanwhile.
 fn send_beside(
     switches: Switches,
     size_bytes: u64,
-    receiver: Box<dyn Receiver>,
+    receiver: impl Receiver + 'static,
 ) -> Option<(Outcome, Snapshot)> {
-    let checker = Arc::new(Mutex::new(Checker::default()));
-    let sender = Box::new(CheckingSender(checker.clone(), size_bytes as usize));
-    let outcome = guest::run(Task::send(size_bytes, COUNT), switches, sender, receiver)?;
+    let (mut verdicts, writer) = io::pipe().unwrap();
+    let open = || {
+        // The monitor closes what it inherits.
+        let verdicts = writer.try_clone()?;
+        guest::halves(
+            CheckingSender { next: 0, size_bytes: size_bytes as usize, verdicts },
+            receiver,
+        )
+    };
+    let outcome = guest::run(Task::send(size_bytes, COUNT), switches, open)?;
     assert_eq!(outcome.end, End::Done, "{switches:?} {:?}", outcome.total);
     let measured = outcome.measured.clone().expect("the guest marks its measured part");
     assert_eq!(measured.nic.tx_frame_count, COUNT, "{switches:?}");
-    let checker = checker.lock().unwrap();
-    assert_eq!((checker.next, checker.wrong), (COUNT + COUNT / 10, 0), "{switches:?}");
+    drop(writer);
+    let mut checked = Vec::new();
+    verdicts.read_to_end(&mut checked).unwrap();
+    let wrong_count = checked.iter().filter(|&&verdict| verdict != RIGHT).count();
+    assert_eq!((checked.len() as u64, wrong_count), (COUNT + COUNT / 10, 0), "{switches:?}");
     Some((outcome, measured))
 }
 
@@ -168,7 +177,7 @@ fn flush_at_exit_sends_what_waits_when_the_guest_is_left_for_another_cause() {
     // before the other thread looks at it, and nothing waits; without one each demand is counted at once.
     // Arriving frames interrupt the guest in between.
     let flushing = Switches { tdmd_doorbell: false, flush_at_exit: true, ..combining };
-    let mut flushes = (0..RUNS_MAX).map_while(|_| send_beside(flushing, 60, Box::new(Flood)));
+    let mut flushes = (0..RUNS_MAX).map_while(|_| send_beside(flushing, 60, Flood));
     assert!(flushes.any(|(_, with)| with.work.exit_flush_count > 0), "in none of {RUNS_MAX} runs");
     // A demand that leaves the guest is no such cause: with the address recorded, nothing else comes
     // between two of them but interrupts.
@@ -256,7 +265,7 @@ fn flood_from_the_wire_does_not_stop_what_the_guest_sends() {
         },
         Switches { own_polling: true, shared_ring: true, ..Switches::default() },
     ] {
-        let Some((outcome, _)) = send_beside(switches, 60, Box::new(Flood)) else { return };
+        let Some((outcome, _)) = send_beside(switches, 60, Flood) else { return };
         let lance = &outcome.total.nic;
         assert!(lance.rx_frame_count + lance.rx_missed_count > COUNT, "{switches:?}: {lance:?}");
     }

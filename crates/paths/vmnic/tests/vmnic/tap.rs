@@ -4,10 +4,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::{GuestWire, TapEnd};
-use vmm::{Receiver, Sender, Switches, Task, ring_backend, tap_backend, xdp_backend};
+use vmm::{Switches, Task, ring_backend, tap_backend, xdp_backend};
 use wire::nettest::Mode;
 
-use crate::guest;
+use crate::guest::{self, Opened};
 
 fn echo(guest: std::net::Ipv4Addr, host: std::net::Ipv4Addr) -> Task {
     Task { mode: Mode::Echo, ip: guest, peer_ip: host, ..Task::send(1514, 0) }
@@ -60,27 +60,27 @@ pub(crate) fn ask(guest_ip: std::net::Ipv4Addr, netns: &host::netns::Netns) {
 fn guest_answers_ping_and_udp_echo_through_a_tap() {
     for switches in [Switches::default(), Switches::SOURCE, guest::LANCE, Switches::ALL] {
         let lab = TapEnd::new().expect("the test runs as root");
-        let (sender, receiver) = tap_backend(&lab.tap).unwrap();
         let task = echo(lab.guest_ip, lab.host.ip);
-        let Some(running) = guest::start(task, switches, Box::new(sender), Box::new(receiver))
-        else {
-            return;
-        };
+        let Some(running) = guest::start(task, switches, || tap(&lab)) else { return };
         ask(lab.guest_ip, &lab.host.netns);
         running.stop().expect("it stops");
     }
 }
 
+pub(crate) fn tap(lab: &TapEnd) -> Opened {
+    let (sender, receiver) = tap_backend(&lab.tap)?;
+    guest::halves(sender, receiver)
+}
+
 /// A ring of either kind at the guest's port.
-pub(crate) fn ring(lab: &GuestWire, xdp: bool) -> (Box<dyn Sender>, Box<dyn Receiver>) {
+pub(crate) fn ring(lab: &GuestWire, xdp: bool) -> Opened {
     let port = &lab.port;
     if xdp {
-        let opened = port.run(|| xdp_backend(port.ifindex, &port.ifname)).unwrap();
-        let (sender, receiver) = opened.unwrap();
-        return (Box::new(sender), Box::new(receiver));
+        let (sender, receiver) = port.run(|| xdp_backend(port.ifindex, &port.ifname))??;
+        return guest::halves(sender, receiver);
     }
-    let (sender, receiver) = port.run(|| ring_backend(port.ifindex)).unwrap().unwrap();
-    (Box::new(sender), Box::new(receiver))
+    let (sender, receiver) = port.run(|| ring_backend(port.ifindex))??;
+    guest::halves(sender, receiver)
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn guest_answers_ping_and_udp_echo_through_either_shared_ring() {
     let packet = [Switches::default(), Switches::SOURCE];
     for switches in packet.into_iter().chain(packet.map(xdp)).chain([guest::LANCE, Switches::ALL]) {
         let lab = GuestWire::new().expect("the test runs as root");
-        let (sender, receiver) = ring(&lab, switches.xdp_ring);
         let task = echo(lab.guest_ip, lab.host.ip);
-        let Some(running) = guest::start(task, switches, sender, receiver) else { return };
+        let open = || ring(&lab, switches.xdp_ring);
+        let Some(running) = guest::start(task, switches, open) else { return };
         ask(lab.guest_ip, &lab.host.netns);
         running.stop().expect("it stops");
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use lab::{End, GuestWire, TapEnd};
 use sha2::{Digest, Sha256};
-use vmm::{Receiver, Sender, Snapshot, Switches, Task, tap_backend};
+use vmm::{Snapshot, Switches, Task};
 use wire::nettest::{Mode, STREAM_PORT, report, stream_byte};
 
-use crate::guest;
+use crate::guest::{self, Opened};
 
 /// A lab, its back end, and the host's side of it.
 enum Lab {
@@ -26,12 +26,9 @@ impl Lab {
         Lab::Ring { wire, xdp: switches.xdp_ring }
     }
 
-    fn backend(&self) -> (Box<dyn Sender>, Box<dyn Receiver>) {
+    fn open(&self) -> Opened {
         match self {
-            Lab::Tap(lab) => {
-                let (sender, receiver) = tap_backend(&lab.tap).unwrap();
-                (Box::new(sender), Box::new(receiver))
-            }
+            Lab::Tap(lab) => crate::tap::tap(lab),
             Lab::Ring { wire, xdp } => crate::tap::ring(wire, *xdp),
         }
     }
@@ -93,7 +90,6 @@ fn stream(mode: Mode, switches: Switches, size_bytes: u64, count: u64) -> bool {
     let lab = Lab::new(&switches);
     let host = lab.host();
     let listener = host.run(|| TcpListener::bind((host.ip, STREAM_PORT))).unwrap().unwrap();
-    let (sender, receiver) = lab.backend();
     let task = lab.task(mode, size_bytes, count);
     let total = size_bytes * count;
     std::thread::scope(|scope| {
@@ -112,7 +108,7 @@ fn stream(mode: Mode, switches: Switches, size_bytes: u64, count: u64) -> bool {
             stream.shutdown(Shutdown::Write).unwrap();
             (digest.finalize().into(), total)
         });
-        let Some(outcome) = guest::run(task, switches, sender, receiver) else {
+        let Some(outcome) = guest::run(task, switches, || lab.open()) else {
             // Ends accept().
             host.run(|| TcpStream::connect((host.ip, STREAM_PORT))).unwrap().ok();
             end.join().ok();
@@ -155,9 +151,8 @@ fn services_answer_linux_sockets_over_every_back_end() {
     let tap = Switches { tx_int_mask: true, ..Switches::default() };
     for switches in [tap, Switches::SOURCE, guest::LANCE, Switches::ALL] {
         let lab = Lab::new(&switches);
-        let (sender, receiver) = lab.backend();
         let task = lab.task(Mode::Serve, 1460, 0);
-        let Some(running) = guest::start(task, switches, sender, receiver) else { return };
+        let Some(running) = guest::start(task, switches, || lab.open()) else { return };
         let ip = lab.guest_ip();
         lab.host()
             .run(|| {

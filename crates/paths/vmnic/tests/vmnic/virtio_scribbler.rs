@@ -1,9 +1,8 @@
-//! A guest that scribbles over the rings of a virtio-net card, in a monitor's process of its own.
+//! A guest that scribbles over the rings of a virtio-net card.
 
-use vmm::{End, Halves, Outcome, Sink, Switches, Task};
+use vmm::Switches;
 
-use crate::scribbler::Flood;
-use crate::{guest, hostile};
+use crate::scribbler::{flood, scribble};
 
 /// Assembled with GNU as:
 ///
@@ -143,19 +142,6 @@ const CODE: &[u8] = &[
 /// Rounds of all sets of switches until a guest has met every kind of end.
 const ROUNDS_MAX: usize = 20;
 
-fn scribble(switches: Switches) -> Option<Outcome> {
-    let open = || {
-        let halves: Halves = (Box::new(Sink::default()), Flood::new());
-        Ok(halves)
-    };
-    let image = hostile::image(CODE);
-    let running = guest::start_image_jailed(&image, Task::send(60, 0), switches, open)?;
-    running.wait(guest::PATIENCE);
-    let (outcome, _) = running.stop().expect("the monitor's process runs to its end");
-    assert_eq!(outcome.end, End::Done, "{switches:?}: the guest does not get on");
-    Some(outcome)
-}
-
 #[test]
 fn guest_that_scribbles_over_virtqueues_breaks_the_card_and_not_the_monitor() {
     let (mut sent, mut received, mut faulted) = (0, 0, 0);
@@ -165,7 +151,7 @@ fn guest_that_scribbles_over_virtqueues_breaks_the_card_and_not_the_monitor() {
         if turn >= sets.len() && sent > 0 && received > 0 && faulted > 0 {
             break;
         }
-        let Some(outcome) = scribble(switches) else { return };
+        let Some(outcome) = scribble(CODE, switches, flood) else { return };
         let card = &outcome.total.nic;
         sent += card.tx_frame_count;
         received += card.rx_frame_count;
