@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod encryption;
+mod local;
 mod refusals;
 mod row;
 
@@ -28,7 +29,7 @@ fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
     if !is_installed("ip") {
         return;
     }
-    for engine in ["in-kernel", "xdp", "packet", "tap"] {
+    for engine in ["in-kernel-xdp", "xdp", "packet", "tap"] {
         for mtu in [1500, 9000] {
             let row = Row::new(mtu);
             let data = Data::new();
@@ -47,7 +48,7 @@ fn sockets_on_both_sides_of_our_tunnel_and_the_kernel_s_reach_each_other() {
                 // Of the 50 small datagrams each way, all but those before the stations were known. Frames
                 // of 9000 bytes have several buffers and take the slow path.
                 let fast = last["frames"][way].as_u64();
-                assert_eq!(fast > Some(40), engine == "in-kernel", "{way}: {last}");
+                assert_eq!(fast > Some(40), engine == "in-kernel-xdp", "{way}: {last}");
             }
             let link = succeed(ip(&["-n", &row.names[1], "-d", "link", "show"]));
             assert!(!link.contains("xdp") && !link.contains("lan0"), "{engine}: {link}");
@@ -293,7 +294,7 @@ fn engine_is_chosen_and_told_and_a_veth_that_takes_no_frames_is_left_to_af_xdp()
     let row = Row::new(1500);
     let data = Data::new();
     let file = data.file("tunnel.toml");
-    fs::write(&file, config("auto", "pa", "")).expect("a file");
+    fs::write(&file, config("in-kernel-xdp", "pa", "")).expect("a file");
     let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
     row.set_gro(&row.names[2], "tb", false);
     let mut running = row.start(&["--json"], &file);
@@ -309,6 +310,6 @@ fn engine_is_chosen_and_told_and_a_veth_that_takes_no_frames_is_left_to_af_xdp()
     row.set_gro(&row.names[2], "tb", true);
     let running = row.start(&["--json"], &file);
     udp_echo(&plain, (&behind, BEHIND_IP), 400, 64);
-    let last = ended(running, "auto");
+    let last = ended(running, "in-kernel-xdp");
     assert!(last["frames"]["fast_into_tunnels"].as_u64() > Some(100), "{last}");
 }
