@@ -11,8 +11,8 @@
 //!
 //! Packets that do not fit a tunnel are answered by `pmtu`.
 //!
-//! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP programs that
-//! forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
+//! [`forwarder`] combines them between two ports of [`io::forward`], also behind XDP or [`tcx`]
+//! programs that forward known stations by themselves; [`run`] runs it on the host's interfaces. The path `tunnel` measures the gain of each optimisation.
 #![warn(missing_docs)]
 
 pub mod config;
@@ -32,3 +32,4 @@ pub mod qos;
 pub mod run;
 pub mod spec;
 mod sync;
+pub mod tcx;

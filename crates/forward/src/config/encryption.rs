@@ -101,7 +101,7 @@ pub(super) fn possible(
 ) {
     let mut encrypted = tables.iter().filter_map(|table| table.get_ref().encryption.as_ref());
     let Some(first) = encrypted.next() else { return };
-    if engine == Some(Engine::InKernel) {
+    if let Some(Engine::InKernel | Engine::InKernelXdp) = engine {
         let problem = "engine \"in-kernel\" cannot encrypt";
         let remedy = "give engine = \"xdp\", or remove the key engine";
         check.wrong(first.span(), "tunnel.encryption", problem, remedy);

@@ -80,8 +80,11 @@ pub struct Config {
 pub enum Engine {
     /// `in-kernel` if the host supports it, else `xdp`.
     Auto,
-    /// XDP programs that forward known stations by themselves, and AF_XDP sockets for the rest.
+    /// Programs that forward known stations by themselves: at tcx if the port's frames come from sockets
+    /// of this machine (a veth or a TAP device), else at XDP, with AF_XDP sockets for the rest.
     InKernel,
+    /// The same at XDP, whatever the port is.
+    InKernelXdp,
     /// AF_XDP sockets.
     Xdp,
     /// AF_PACKET rings.

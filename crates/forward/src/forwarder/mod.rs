@@ -385,8 +385,8 @@ impl<'p> Forwarder<'p> {
         };
         let admitted = admitted.saturating_sub(own);
         let sockets = self.sockets[direction as usize].iter().map(AsFd::as_fd);
-        // Frames that were given, but found no room.
-        let Some(lost) = io::forward::xsk_statistics(sockets) else { return };
+        // Frames that were given, but found no room. A TAP device does not tell its own to this socket.
+        let lost = io::forward::xsk_statistics(sockets).unwrap_or_default();
         if self.is_empty(order) {
             let counted = admitted + lost.rx_dropped_count + lost.rx_ring_full_count;
             let missing = &self.missing[direction as usize];

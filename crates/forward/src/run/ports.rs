@@ -16,6 +16,7 @@ use crate::encap::HEADERS_BYTES_MAX;
 use crate::esp::Framing;
 use crate::forwarder::ecn_table;
 use crate::spec::Tunnel;
+use crate::tcx::open_tcx_ports;
 
 /// Frames of the pool: enough for full rings of two ports in both directions, and for the workers.
 const POOL_FRAMES: u32 = 16_384;
@@ -87,12 +88,20 @@ pub(super) fn open<'p>(
     carries(&under, "underlay", config.underlay.mtu_bytes)?;
     let ids = tunnel_ids(config, keyring);
     let tunnels = TunnelFrames::Tunnels { vxlan_port: config.vxlan_port, ids };
-    let mut fast = None;
+    let (mut fast, mut xdp_sockets) = (None, true);
     if config.engine == Engine::Auto && config.has_encryption() {
         operator.note("engine xdp: a tunnel is encrypted, which in-kernel cannot do");
     }
     let (port, underlay, _silencers) = match config.engine {
         Engine::Auto | Engine::InKernel
+            if !config.has_encryption()
+                && let Some((ports, path)) = open_tcx(pool, config, &under, operator)? =>
+        {
+            (fast, xdp_sockets) = (Some(path), false);
+            let [port, underlay] = ports;
+            (port, underlay, Vec::new())
+        }
+        Engine::Auto | Engine::InKernel | Engine::InKernelXdp
             if !config.has_encryption()
                 && let Some((ports, path)) = open_in_kernel(pool, config, &under, operator)? =>
         {
@@ -100,7 +109,7 @@ pub(super) fn open<'p>(
             let [port, underlay] = ports;
             (port, underlay, Vec::new())
         }
-        Engine::Auto | Engine::InKernel | Engine::Xdp => {
+        Engine::Auto | Engine::InKernel | Engine::InKernelXdp | Engine::Xdp => {
             let plain = net::link_named(&config.port.name)?;
             carries(&plain, "port", config.port.mtu_bytes)?;
             let port = open_xdp(pool, &plain, &config.port, TunnelFrames::All, None, operator)?;
@@ -123,7 +132,7 @@ pub(super) fn open<'p>(
             (port, open_packet_port(pool, under.index, &under.name)?, silencers(config))
         }
     };
-    let xdp_sockets = !matches!(config.engine, Engine::Packet | Engine::Tap);
+    xdp_sockets &= !matches!(config.engine, Engine::Packet | Engine::Tap);
     Ok(Opened { port, underlay, xdp_sockets, fast, _silencers })
 }
 
@@ -136,6 +145,62 @@ fn silencer(address: IpAddr, port: u16) -> Option<UdpSocket> {
     };
     // If another process owns the port, that has the same effect.
     UdpSocket::bind((address, port)).or_else(|_| UdpSocket::bind((any, port))).ok()
+}
+
+/// Kinds of interfaces at whose other end is a socket of this machine: a container, or a virtual machine.
+const LOCAL_KINDS: [&str; 2] = ["veth", "tun"];
+
+/// True if the frames of an interface come from sockets of this machine.
+fn is_of_local_senders(link: &Link) -> bool {
+    link.kind.as_deref().is_some_and(|kind| LOCAL_KINDS.contains(&kind))
+}
+
+/// Opens the ports behind tcx programs that forward by themselves. `None` if the port's frames come from a
+/// NIC, or if the host does not support them.
+fn open_tcx<'p>(
+    pool: &'p Pool,
+    config: &Config,
+    under: &Link,
+    operator: &mut impl Operator,
+) -> Result<Option<([Port<'p>; 2], FastPath)>, RunError> {
+    let plain = net::link_named(&config.port.name)?;
+    if !is_of_local_senders(&plain) {
+        return Ok(None);
+    }
+    carries(&plain, "port", config.port.mtu_bytes)?;
+    let interfaces = [(&plain, &config.port), (under, &config.underlay)]
+        .map(|(link, config)| (link.index, u32::from(config.mtu_bytes)));
+    let is_veth = plain.kind.as_deref() == Some("veth");
+    let opened = open_tcx_ports(pool, interfaces, is_veth, &fast_spec(config)).and_then(|opened| {
+        opened.1.attach(XdpMode::Native).map_err(IoError::from)?;
+        opened.1.detach();
+        Ok(opened)
+    });
+    match opened {
+        Ok(opened) => {
+            operator.note(&format!(
+                "engine in-kernel: tcx programs at {} and {} forward known stations, with the offloads \
+                 of local senders; TAP devices carry the rest",
+                plain.name, under.name
+            ));
+            Ok(Some(opened))
+        }
+        Err(error) => {
+            operator.note(&format!("no tcx programs here: {}", host::text::chain(&error)));
+            Ok(None)
+        }
+    }
+}
+
+/// Constants of the programs.
+fn fast_spec(config: &Config) -> FastSpec {
+    FastSpec {
+        station_count_max: config.fdb.entry_count_max.min(FAST_STATIONS_MAX) as u32,
+        // One tag more than the MTU is what the kernel lets a redirected frame have.
+        inner_bytes_max: u32::from(config.port.mtu_bytes) + 18,
+        vxlan_port: config.vxlan_port,
+        ecn: ecn_table(),
+    }
 }
 
 /// Opens the ports behind XDP programs that forward by themselves. `None` if the host does not
@@ -154,14 +219,7 @@ fn open_in_kernel<'p>(
         specs.push(spec_of(pool, link, config, TunnelFrames::All)?);
     }
     let [port, underlay] = &specs[..] else { return Ok(None) };
-    let fast = FastSpec {
-        station_count_max: config.fdb.entry_count_max.min(FAST_STATIONS_MAX) as u32,
-        // One tag more than the MTU is what the kernel lets a redirected frame have.
-        inner_bytes_max: u32::from(config.port.mtu_bytes) + 18,
-        vxlan_port: config.vxlan_port,
-        ecn: ecn_table(),
-    };
-    let opened = open_fast_ports(pool, [port, underlay], &fast).and_then(|opened| {
+    let opened = open_fast_ports(pool, [port, underlay], &fast_spec(config)).and_then(|opened| {
         // Attached for good when the maps are full: this finds out if the drivers take it.
         opened.1.attach(XdpMode::Native)?;
         opened.1.detach();
@@ -178,7 +236,7 @@ fn open_in_kernel<'p>(
             }
             Ok(Some(opened))
         }
-        Err(error) if config.engine == Engine::InKernel => Err(RunError::Unsupported {
+        Err(error) if config.engine != Engine::Auto => Err(RunError::Unsupported {
             key: "engine".into(),
             problem: format!("in-kernel is not possible here: {}", host::text::chain(&error)),
             remedy: "remove the key, or give \"xdp\" or \"packet\"".into(),
@@ -242,6 +300,9 @@ pub(super) fn keeps_tags(config: &Config, operator: &mut impl Operator) -> Resul
     }
     let link = net::link_named(&config.port.name)?;
     if link.kind.as_deref() == Some("veth") {
+        if matches!(config.engine, Engine::Auto | Engine::InKernel) {
+            return Ok(());
+        }
         operator.note(&format!(
             "{} is a veth: tags that senders at its other end leave to the device are lost; switch that \
              off there: ethtool -K PEER txvlan off",

@@ -1,5 +1,12 @@
 //! Counters of the stack.
 
+use std::{fs, io};
+
+/// Table of the calling thread's namespace, for [`snmp_counter`].
+pub fn snmp_table() -> io::Result<String> {
+    fs::read_to_string("/proc/thread-self/net/snmp")
+}
+
 /// Counter of a protocol in `/proc/net/snmp` or `netstat`, which have one line of names and one of numbers for
 /// each.
 ///

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sys::bpf::{FastPathSpec, SocketFilter, TunnelFilterSpec};
+use sys::bpf::{FastHook, FastPathSpec, SocketFilter, TunnelFilterSpec};
 use sys::xsk::{self, Bind};
 
 use crate::engine::{Copying, XdpMode};
@@ -306,16 +306,9 @@ pub fn open_fast_ports<'p>(
     fast: &FastSpec,
 ) -> Result<([Port<'p>; 2], FastPath), IoError> {
     let [port, underlay] = specs;
-    let path = FastPath::load(&FastPathSpec {
-        ifindexes: specs.map(|spec| spec.ifindex),
-        queues: specs.map(|spec| spec.queues.max(1)),
-        frags: pool.spans_chunks(),
-        station_count_max: fast.station_count_max,
-        inner_bytes_max: fast.inner_bytes_max,
-        vxlan_port: fast.vxlan_port,
-        ecn: fast.ecn,
-        crc: wire::flow::crc_tables(),
-    })?;
+    let queues = specs.map(|spec| spec.queues.max(1));
+    let hook = FastHook::Xdp { queues, frags: pool.spans_chunks() };
+    let path = load(specs.map(|spec| spec.ifindex), hook, fast)?;
     let (port_rx, port_tx) = open_sockets(pool, port, None)?;
     let (underlay_rx, underlay_tx) = open_sockets(pool, underlay, Some(&port_rx))?;
     for (direction, rx) in [(FastDirection::Into, &port_rx), (FastDirection::OutOf, &underlay_rx)] {
@@ -326,6 +319,33 @@ pub fn open_fast_ports<'p>(
     let port = Port { filter: None, rx: port_rx, tx: port_tx };
     let underlay = Port { filter: None, rx: underlay_rx, tx: underlay_tx };
     Ok(([port, underlay], path))
+}
+
+/// Loads tcx programs that forward by themselves; their slow path is a pair of TAP ports
+/// ([`open_tap_port`]). They are not attached yet ([`FastPath::attach`]).
+///
+/// - `ifindexes`: of the port and of the tunnels' interface.
+/// - `taps`: the device of each, up, and with its MTU.
+/// - `opens_super`: see [`FastHook::Tcx`].
+pub fn load_tcx(
+    ifindexes: [u32; 2],
+    taps: [u32; 2],
+    opens_super: bool,
+    fast: &FastSpec,
+) -> Result<FastPath, IoError> {
+    load(ifindexes, FastHook::Tcx { taps, opens_super }, fast)
+}
+
+fn load(ifindexes: [u32; 2], hook: FastHook, fast: &FastSpec) -> Result<FastPath, IoError> {
+    Ok(FastPath::load(&FastPathSpec {
+        ifindexes,
+        hook,
+        station_count_max: fast.station_count_max,
+        inner_bytes_max: fast.inner_bytes_max,
+        vxlan_port: fast.vxlan_port,
+        ecn: fast.ecn,
+        crc: wire::flow::crc_tables(),
+    })?)
 }
 
 /// Opens an AF_XDP socket for each receive queue and fills the rings from the pool.

@@ -1,11 +1,10 @@
 //! Counters of the kernel around a client, and the measurement made of them.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use hdrhistogram::Histogram;
 use host::explain::StageLatencies;
-use host::net::snmp_counter;
+use host::net::{snmp_counter, snmp_table};
 use host::netns::Netns;
 use lab::adapters::Figure;
 use lab::program::Usage;
@@ -119,8 +118,7 @@ fn statistic(side: &Side, name: &str) -> Result<u64, PathError> {
 }
 
 fn snmp(netns: &Netns) -> Result<String, PathError> {
-    let read = || fs::read_to_string("/proc/thread-self/net/snmp");
-    netns.run(read).map_err(PathError::part)?.map_err(PathError::part)
+    netns.run(snmp_table).map_err(PathError::part)?.map_err(PathError::part)
 }
 
 /// CPU time and context switches of a program as the cost of an end.

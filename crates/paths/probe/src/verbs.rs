@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::cpu::CpuClock;
-use host::net::snmp_counter;
+use host::net::{snmp_counter, snmp_table};
 use io::XdpMode;
 use lab::{Cause, Meter, Pair, Placement, settle};
 use model::{Load, Measurement, PathError, Throughput};
@@ -108,7 +108,7 @@ impl<'a> Attached<'a> {
 
 /// Packets that IP input of the far end has seen.
 fn in_stack_count(pair: &Pair) -> Result<u64, Cause> {
-    let table = pair.far.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
+    let table = pair.far.run(snmp_table)??;
     snmp_counter(&table, "Ip", "InReceives")
         .ok_or_else(|| "/proc/net/snmp has no counter InReceives of Ip".into())
 }

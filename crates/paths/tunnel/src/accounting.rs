@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use forward::order::OrderCounters;
+use host::cpu::CpuClock;
 use host::sysfs::Sysfs;
 use lab::Triple;
 use model::{Arm, Delivery, Measurement, NotEffective, Trap, total};
@@ -116,7 +117,7 @@ pub(super) fn enter(m: &mut Measurement, counted: Counted) {
 }
 
 /// Enters the counts of Wirepath's forwarder, of both directions together.
-fn enter_user(m: &mut Measurement, user: UserReport) {
+pub(super) fn enter_user(m: &mut Measurement, user: UserReport) {
     let books = |count: fn(&OrderCounters) -> u64| user.books.iter().map(count).sum::<u64>();
     let counters = &mut m.counters;
     counters.extend(
@@ -147,8 +148,8 @@ fn enter_user(m: &mut Measurement, user: UserReport) {
         m.costs.insert(format!("worker {n}"), *cost);
         m.counters.insert(format!("worker_{n}_frame_count"), *frame_count);
     }
-    let copying = if user.is_zero_copy { "zero-copy" } else { "copy" };
-    m.mode.insert("xdp".into(), format!("native, {copying}"));
+    let (hook, mode) = user.mode;
+    m.mode.insert(hook.into(), mode.into());
 }
 
 /// Enters the packets that a second of CPU time delivers, all costs counted.
@@ -161,8 +162,18 @@ pub(super) fn enter_per_cpu(m: &mut Measurement) {
     }
 }
 
+/// Enters the kernel as the forwarder, and the frames that its CPUs steered.
+///
+/// - `steered_before`: interrupts of steering when the trial began, if they can be read.
+pub(super) fn enter_kernel(m: &mut Measurement, steered_before: Option<u64>, clock: &CpuClock) {
+    if let (Some(before), Some(after)) = (steered_before, clock.steering_interrupts()) {
+        m.counters.insert(STEERED.into(), after.abs_diff(before));
+    }
+    m.mode.insert("forwarder".into(), "bridge and VXLAN device of the kernel".into());
+}
+
 /// Counter of the inter-processor interrupts by which CPUs hand steered frames over.
-pub(super) const STEERED: &str = "rps_interrupt_count";
+const STEERED: &str = "rps_interrupt_count";
 
 /// Frames that XDP programs put into the tunnel, and took out of it.
 const FAST: &str = "forwarder_fast_into_tunnels_count";

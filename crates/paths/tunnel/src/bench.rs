@@ -13,12 +13,12 @@ use super::kernel::{KernelForwarder, KernelSpec};
 use super::session::places_of;
 use super::sink::Sink;
 use super::source::{SmallFlow, batch_of};
-use super::user::{self, UserSpec};
+use super::user::{self, Front, UserSpec};
 use crate::measure::Observed;
 use crate::measure::search::Trial;
 use crate::path::LOADS;
 use crate::switches::{Switch, tuning_of, workers_of};
-use crate::topology::VXLAN_HEADERS_BYTES;
+use crate::topology::{Offloads, VXLAN_HEADERS_BYTES};
 use lab::{Cause, Meter, settle};
 use model::PathError;
 
@@ -54,7 +54,7 @@ impl Bench {
                 remedy: "give kernel, or switches such as bypass+batch+prepend".into(),
             });
         }
-        let lab = crate::topology::build()?;
+        let lab = crate::topology::build(Offloads::Off)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         Ok(Bench { lab, arm: arm.clone(), cpus, clock })
@@ -90,8 +90,8 @@ impl Bench {
             ran.map_err(|why| PathError::at("source", why))
         };
         if self.arm.has(Switch::Bypass) {
-            let is_in_kernel = self.arm.has(Switch::InKernel);
-            let spec = UserSpec::new(tuning_of(&self.arm), places.workers.clone(), is_in_kernel);
+            let front = Front::of(&self.arm);
+            let spec = UserSpec::new(tuning_of(&self.arm), places.workers.clone(), front);
             return user::run(&self.lab, &spec, run).map(|(ran, _)| ran);
         }
         let spec = match self.arm.kind {

@@ -1,12 +1,13 @@
 //! The kernel's own forwarder: a bridge between the source's interface and a VXLAN device, with the
 //! obstacles that slow it down on a real host.
 
+use std::net::Ipv4Addr;
 use std::{fs, io};
 
 use host::net::{self, Hook, NetError, VxlanSpec};
 use host::netns::Netns;
 use host::tune::{ScopedSettings, cpus_to_mask};
-use lab::Triple;
+use lab::{End, Triple};
 use model::Arm;
 use sys::packet::PacketRx;
 
@@ -92,17 +93,7 @@ impl KernelForwarder {
     fn build(&mut self, lab: &Triple, spec: &KernelSpec) -> Result<(), NetError> {
         let bridge = net::create_bridge(BRIDGE)?;
         self.links.push(bridge);
-        let vxlan = net::create_vxlan(&VxlanSpec {
-            name: VXLAN,
-            mac: None,
-            vni: VNI,
-            local: FORWARDER_IP,
-            remote: SINK_IP,
-            port: wire::vxlan::PORT,
-            bound_to: Some(lab.middle.far_if.ifindex),
-            tx_queues: 1,
-            mtu_bytes: UNDERLAY_MTU - 50,
-        })?;
+        let vxlan = net::create_vxlan(&device(FORWARDER_IP, SINK_IP, &lab.middle.far_if))?;
         self.links.push(vxlan);
         net::set_master(vxlan, Some(bridge))?;
         net::set_master(lab.middle.near_if.ifindex, Some(bridge))?;
@@ -113,6 +104,21 @@ impl KernelForwarder {
             self.has_table = true;
         }
         Ok(())
+    }
+}
+
+/// The VXLAN device at one end of the tunnel.
+pub(super) fn device(local: Ipv4Addr, remote: Ipv4Addr, bound_to: &End) -> VxlanSpec<'static> {
+    VxlanSpec {
+        name: VXLAN,
+        mac: None,
+        vni: VNI,
+        local,
+        remote,
+        port: wire::vxlan::PORT,
+        bound_to: Some(bound_to.ifindex),
+        tx_queues: 1,
+        mtu_bytes: UNDERLAY_MTU - 50,
     }
 }
 
@@ -154,7 +160,7 @@ pub(super) fn prepare(lab: &Triple) -> Result<(), PathError> {
     prepared.map_err(PathError::part)?.map_err(PathError::part)
 }
 
-const PREFIX: u8 = 24;
+pub(super) const PREFIX: u8 = 24;
 
 /// Tries the kernel's forwarder. Errors: the reason why it is not possible.
 pub(super) fn try_kernel(lab: &Triple, spec: &KernelSpec) -> Result<(), String> {
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn bridged_packets_pass_the_hooks_of_ip_only_with_netfilter() {
         let _alone = testkit::alone();
-        let lab = crate::topology::build().expect("a lab");
+        let lab = crate::topology::build(crate::topology::Offloads::Off).expect("a lab");
         let obstacles = KernelSpec { has_netfilter: true, has_capture: false };
         for (spec, expected) in [(KernelSpec::BEST, "0"), (obstacles, "1"), (KernelSpec::BEST, "0")]
         {

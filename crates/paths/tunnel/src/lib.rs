@@ -8,6 +8,7 @@ mod path;
 mod session;
 mod sink;
 mod source;
+mod stream;
 mod support;
 mod switches;
 mod testpmd;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use model::{Arm, Load, LoadKind, Path, PathError, PathSwitch, Session, Support, SwitchSpec};
 
-use crate::topology::PAYLOAD_BYTES_MAX;
+use crate::topology::{Offloads, PAYLOAD_BYTES_MAX};
 use crate::traffic::Traffic;
-use crate::{Switch, session, support, topology};
+use crate::{Switch, session, stream, support, topology};
 
-pub(crate) static LOADS: [LoadKind; 10] = [
+pub(crate) static LOADS: [LoadKind; 11] = [
     FLOOD,
     LoadKind {
         name: "work-35",
@@ -64,6 +64,15 @@ pub(crate) static LOADS: [LoadKind; 10] = [
         rate_pps: ENCRYPTED_PPS,
         ..AT_A_RATE
     },
+    LoadKind {
+        name: "tcp",
+        what: "one TCP stream between sockets, every offload at its default, into the tunnel and out \
+               of the kernel's VXLAN device; arms without bypass",
+        judged: JUDGED_STREAM,
+        size_bytes: 0,
+        peers: &["kernel"],
+        ..FLOOD
+    },
 ];
 
 const FLOOD: LoadKind = LoadKind {
@@ -82,6 +91,8 @@ const AT_A_RATE: LoadKind =
 const JUDGED: &[&str] = &["received_pps", "cpu_ns_per_packet"];
 /// CPU time per packet is not judged: source and workers wait by polling.
 const JUDGED_AT_A_RATE: &[&str] = &["received_pps"];
+/// A packet is no measure: super-frames cross the forwarder.
+const JUDGED_STREAM: &[&str] = &["goodput_bps", "cpu_ns_per_byte"];
 /// Less than any arm of our forwarder takes.
 const RATE_PPS: u64 = 100_000;
 /// More than one worker encrypts of the largest frames, and less than the generator makes.
@@ -121,6 +132,9 @@ impl Path for TunnelPath {
                 what: "the tunnel is proved in a lab of its own".into(),
                 remedy: "omit --far; between hosts use tunnel run".into(),
             });
+        }
+        if Offloads::of(&load.kind) == Offloads::Default {
+            return Ok(Box::new(stream::StreamSession::open(load)?));
         }
         if topology::Extra::of(&load.kind).limit.is_some() && load.rate_pps < LIMITED_PPS_MIN {
             return Err(PathError::Invalid {

@@ -16,9 +16,9 @@ use super::kernel::{KernelForwarder, KernelSpec};
 use super::sink::{GRACE, GRACE_MAX, Sink};
 use super::source::{Flow, Sent};
 use super::testpmd::Testpmd;
-use super::user::{self, UserSpec};
+use super::user::{self, Front, UserSpec};
 use crate::switches::{Switch, tuning_of, workers_of};
-use crate::topology::{Extra, Limit, VXLAN_HEADERS_BYTES, effective};
+use crate::topology::{Extra, Limit, Offloads, VXLAN_HEADERS_BYTES, effective};
 use crate::traffic::{Traffic, Way};
 use forward::forwarder::{PolicerSpec, Tuning, Work};
 use forward::qos::TokenBucket;
@@ -71,7 +71,7 @@ struct Look {
 
 impl TunnelSession {
     pub(crate) fn open(load: &Load) -> Result<Self, PathError> {
-        let lab = crate::topology::build()?;
+        let lab = crate::topology::build(Offloads::Off)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let losses = Losses::open(&lab)?;
@@ -105,9 +105,9 @@ impl TunnelSession {
         let tuning = Tuning { work: Work::of_ns(self.extra.work_ns), ..tuning_of(arm) };
         let (policer, shaper) = self.limits();
         let workers = places.workers.clone();
-        let is_in_kernel = arm.has(Switch::InKernel);
+        let front = Front::of(arm);
         let is_encrypted = self.extra.is_encrypted;
-        let spec = UserSpec { tuning, policer, shaper, workers, is_in_kernel, is_encrypted };
+        let spec = UserSpec { tuning, policer, shaper, workers, front, is_encrypted };
         let mut m = self.measure(&arm.name, &places, VXLAN_HEADERS_BYTES, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
@@ -148,10 +148,7 @@ impl TunnelSession {
             drop(forwarder);
             Ok((ran, None))
         })?;
-        if let (Some(before), Some(after)) = (before, self.clock.steering_interrupts()) {
-            m.counters.insert(accounting::STEERED.into(), after.abs_diff(before));
-        }
-        m.mode.insert("forwarder".into(), "bridge and VXLAN device of the kernel".into());
+        accounting::enter_kernel(&mut m, before, &self.clock);
         Ok(m)
     }
 

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use model::{Arm, ArmKind, LoadKind, Support};
 
 use crate::switches::{self, Switch};
-use crate::topology::{Extra, build, effective};
+use crate::topology::{Extra, Offloads, build, effective};
+use crate::user::Front;
 use crate::{kernel, testpmd, user};
 
 /// Results of the attempts, with the reasons of failures.
@@ -15,6 +16,7 @@ struct Capabilities {
     netfilter: Result<(), String>,
     user: Result<(), String>,
     in_kernel: Result<(), String>,
+    tcx: Result<(), String>,
     cpus: usize,
 }
 
@@ -23,7 +25,7 @@ static TRIED: OnceLock<Capabilities> = OnceLock::new();
 fn tried() -> &'static Capabilities {
     TRIED.get_or_init(|| {
         let cpus = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
-        match build() {
+        match build(Offloads::Off) {
             Err(error) => {
                 let why = host::text::chain(&error);
                 let no = || Err(why.clone());
@@ -33,6 +35,7 @@ fn tried() -> &'static Capabilities {
                     netfilter: no(),
                     user: no(),
                     in_kernel: no(),
+                    tcx: no(),
                     cpus,
                 }
             }
@@ -43,8 +46,9 @@ fn tried() -> &'static Capabilities {
                     lab: Ok(()),
                     kernel: kernel::try_kernel(&lab, &best),
                     netfilter: kernel::try_kernel(&lab, &filtered),
-                    user: user::try_user(&lab, false),
-                    in_kernel: user::try_user(&lab, true),
+                    user: user::try_user(&lab, Front::Workers),
+                    in_kernel: user::try_user(&lab, Front::Xdp),
+                    tcx: user::try_user(&lab, Front::Tcx),
                     cpus,
                 }
             }
@@ -83,6 +87,14 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
     {
         return Support::Refused { why };
     }
+    let has_offloads = Offloads::of(load) == Offloads::Default;
+    if has_offloads && arm.has(Switch::Bypass) && !arm.has(Switch::InKernel) {
+        return Support::unsupported(
+            format!("load {load} under bypass alone"),
+            "sockets leave checksums and segmentation to the interface, and AF_XDP sees neither: add \
+             in-kernel, or take arms without bypass",
+        );
+    }
     let arm = &effective(arm, load);
     if let Some(why) = switches::contradiction(arm) {
         return Support::Refused { why };
@@ -95,6 +107,7 @@ pub(super) fn support(arm: &Arm, load: &str, loads: &[LoadKind]) -> Support {
             .then(|| Support::unsupported(format!("{switch} with one CPU"), "give it two CPUs"))
     };
     let missing = match arm.has(Switch::Bypass) {
+        true if has_offloads => no("forwarding by tcx programs", &tried.tcx),
         true => no("AF_XDP in native mode on veth", &tried.user).or_else(|| {
             let is_in_kernel = arm.has(Switch::InKernel);
             is_in_kernel.then(|| no("forwarding by XDP programs", &tried.in_kernel)).flatten()

@@ -57,10 +57,29 @@ impl Extra {
     }
 }
 
-pub(crate) fn build() -> Result<Triple, PathError> {
-    // GRO: the generator's frames reach a veth only when it polls, and every forwarder is to
-    // meet the same interfaces.
-    let spec = PairSpec { mtu_bytes: UNDERLAY_MTU, gro: true, tso: false, ..PairSpec::default() };
+/// Offloads of the lab's interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offloads {
+    /// Every frame crosses the wires as it is on Ethernet. GRO is on: the generator's frames reach a
+    /// veth only when it polls, and every forwarder is to meet the same interfaces.
+    Off,
+    /// As the kernel makes interfaces: super-frames of sockets, with unfinished checksums.
+    Default,
+}
+
+impl Offloads {
+    /// Those that a load is about.
+    pub(crate) fn of(load: &str) -> Offloads {
+        if load == "tcp" { Offloads::Default } else { Offloads::Off }
+    }
+}
+
+pub(crate) fn build(offloads: Offloads) -> Result<Triple, PathError> {
+    let kernels = PairSpec { mtu_bytes: UNDERLAY_MTU, ..PairSpec::default() };
+    let spec = match offloads {
+        Offloads::Off => PairSpec { gro: true, tso: false, ..kernels },
+        Offloads::Default => kernels,
+    };
     let lab = Triple::new(&spec).map_err(PathError::part)?;
     kernel::prepare(&lab)?;
     Ok(lab)

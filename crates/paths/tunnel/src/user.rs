@@ -11,11 +11,12 @@ use io::forward::{
 };
 use io::{Copying, XdpMode};
 use lab::{End, Triple};
-use model::Cost;
+use model::{Arm, Cost};
 use sys::bpf::DropSpec;
 use sys::rusage::ThreadUsage;
 use sys::thread::start;
 
+use crate::switches::Switch;
 use crate::topology::{FORWARDER_IP, SINK_IP, tunnel, underlay};
 use forward::decap::DecapSpec;
 use forward::encap::Encap;
@@ -27,6 +28,7 @@ use forward::forwarder::{
 use forward::order::{OrderCounters, OrderSpec};
 use forward::qos::{Classifier, QueueSpec, Shaper, TokenBucket};
 use forward::spec::Tunnel;
+use forward::tcx::{TcxError, open_tcx_ports};
 use host::text::chain;
 use lab::{Cause, cost_of, settle};
 use model::PathError;
@@ -65,7 +67,26 @@ pub(super) struct UserReport {
     pub(super) statistics: [Option<XskStatistics>; 2],
     /// CPU time and frames of each worker.
     pub(super) workers: Vec<(Cost, u64)>,
-    pub(super) is_zero_copy: bool,
+    /// How frames reach the workers: hook and mode.
+    pub(super) mode: (&'static str, &'static str),
+}
+
+/// Programs in front of the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Front {
+    /// None: the workers take every frame, over AF_XDP.
+    Workers,
+    /// XDP programs forward what they can, AF_XDP carries the rest.
+    Xdp,
+    /// tcx programs forward what they can, TAP devices carry the rest: for sockets of this machine.
+    Tcx,
+}
+
+impl Front {
+    /// That of an arm whose frames come from the generator.
+    pub(super) fn of(arm: &Arm) -> Front {
+        if arm.has(Switch::InKernel) { Front::Xdp } else { Front::Workers }
+    }
 }
 
 /// Forwarder of an arm and a load.
@@ -78,17 +99,16 @@ pub(super) struct UserSpec {
     pub(super) shaper: Option<TokenBucket>,
     /// CPUs of each worker; empty for anywhere.
     pub(super) workers: Vec<Vec<usize>>,
-    /// XDP programs forward what they can.
-    pub(super) is_in_kernel: bool,
+    pub(super) front: Front,
     /// The workers encrypt the tunnel's packets.
     pub(super) is_encrypted: bool,
 }
 
 impl UserSpec {
     /// Workers and optimisations, without limits and encryption.
-    pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, is_in_kernel: bool) -> UserSpec {
+    pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, front: Front) -> UserSpec {
         let (policer, shaper, is_encrypted) = (None, None, false);
-        UserSpec { tuning, policer, shaper, workers, is_in_kernel, is_encrypted }
+        UserSpec { tuning, policer, shaper, workers, front, is_encrypted }
     }
 }
 
@@ -98,9 +118,9 @@ pub(super) fn encrypted_seen() -> DropSpec {
     DropSpec { sequence_offset: Some(ESP_SEQUENCE_AT), tag: SPI, ..DropSpec::default() }
 }
 
-/// Tries AF_XDP in the lab. Errors: the reason why it is not possible.
-pub(super) fn try_user(lab: &Triple, is_in_kernel: bool) -> Result<(), String> {
-    let spec = UserSpec::new(Tuning::default(), Vec::new(), is_in_kernel);
+/// Tries the forwarder in the lab. Errors: the reason why it is not possible.
+pub(super) fn try_user(lab: &Triple, front: Front) -> Result<(), String> {
+    let spec = UserSpec::new(Tuning::default(), Vec::new(), front);
     run(lab, &spec, || Ok(())).map(drop).map_err(|e| chain(&e))
 }
 
@@ -114,9 +134,13 @@ pub(super) fn run<T>(
     let pool = Pool::allocate(FRAME_BYTES, POOL_FRAMES)
         .map_err(|e| failed(format!("16 MiB of frames: {e}").into()))?;
     let middle = &lab.middle;
-    let opened = middle.netns.run(|| ports(&pool, lab, spec.is_in_kernel));
+    let opened = middle.netns.run(|| ports(&pool, lab, spec.front));
     let (near, far, fast) = opened.map_err(PathError::part)?.map_err(PathError::part)?;
-    let is_zero_copy = near.rx.is_zero_copy();
+    let mode = match spec.front {
+        Front::Tcx => ("tcx", "TAP devices for the rest"),
+        _ if near.rx.is_zero_copy() => ("xdp", "native, zero-copy"),
+        _ => ("xdp", "native, copy"),
+    };
     let forwarder_spec = ForwarderSpec { fast, ..forwarder_spec(lab, spec)? };
     let forwarder = Forwarder::new(&pool, near, far, forwarder_spec).map_err(PathError::part)?;
     let attached = middle.netns.run(|| forwarder.attach(XdpMode::Native));
@@ -152,31 +176,36 @@ pub(super) fn run<T>(
         balance: pool.balance(),
         statistics: forwarder.ring_statistics(),
         workers,
-        is_zero_copy,
+        mode,
     };
     drop(forwarder);
     Ok((result?, report))
 }
 
-/// Opens both interfaces of the forwarder, with the programs of the fast path if they are wanted.
+/// Opens both interfaces of the forwarder, with the programs in front.
 fn ports<'p>(
     pool: &'p Pool,
     lab: &Triple,
-    is_in_kernel: bool,
-) -> Result<(Port<'p>, Port<'p>, Option<FastPath>), io::IoError> {
+    front: Front,
+) -> Result<(Port<'p>, Port<'p>, Option<FastPath>), TcxError> {
     let middle = &lab.middle;
+    let fast = FastSpec {
+        station_count_max: STATIONS_MAX as u32,
+        inner_bytes_max: DecapSpec::default().inner_bytes_max as u32,
+        vxlan_port: wire::vxlan::PORT,
+        ecn: ecn_table(),
+    };
+    if front == Front::Tcx {
+        let interfaces = [&middle.near_if, &middle.far_if].map(|end| (end.ifindex, end.mtu_bytes));
+        let ([near, far], path) = open_tcx_ports(pool, interfaces, true, &fast)?;
+        return Ok((near, far, Some(path)));
+    }
     let near = port(&middle.near_if, TunnelFrames::All);
     let tunnel = tunnel(FORWARDER_IP, SINK_IP);
     let ids = vec![TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() }];
     let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
     let far = port(&middle.far_if, tunnels);
-    if is_in_kernel {
-        let fast = FastSpec {
-            station_count_max: STATIONS_MAX as u32,
-            inner_bytes_max: DecapSpec::default().inner_bytes_max as u32,
-            vxlan_port: wire::vxlan::PORT,
-            ecn: ecn_table(),
-        };
+    if front == Front::Xdp {
         let ([near, far], path) = open_fast_ports(pool, [&near, &far], &fast)?;
         return Ok((near, far, Some(path)));
     }

@@ -116,6 +116,38 @@ fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
 }
 
 #[test]
+fn stream_of_a_socket_crosses_in_super_frames_and_arms_without_offloads_are_named() {
+    let _alone = alone();
+    let load = load("tcp");
+    let Some(mut session) = open(&load) else { return };
+    let tcx = Arm::with([Switch::Bypass, Switch::Batch, Switch::Prepend, Switch::InKernel]);
+    for arm in [Arm::baseline(), Arm::peer("kernel"), tcx] {
+        if !supported(&arm, &load) {
+            continue;
+        }
+        let m = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+        if arm.has(Switch::InKernel) {
+            let supers = counter(&m, "forwarder_fast_super_into_tunnels_count");
+            assert!(supers > 0, "GSO is not kept: {:?}", m.counters);
+            assert_eq!(counter(&m, "pool_unbalanced_count"), 0, "{:?}", m.counters);
+        }
+        for figure in ["goodput_bps", "cpu_ns_per_byte"] {
+            assert!(m.figures[figure] > 0.0, "{}: {:?}", arm.name, m.figures);
+        }
+        assert_eq!(counter(&m, "sent_byte_count"), counter(&m, "received_byte_count"));
+        assert_eq!(counter(&m, "checksum_error_count"), 0);
+        let (bytes, frames) = (counter(&m, "port_byte_count"), counter(&m, "port_frame_count"));
+        assert!(bytes > 1514 * frames, "segmented before the port: {:?}", m.counters);
+    }
+    for arm in [Arm::with([Switch::Bypass]), Arm::peer("testpmd")] {
+        let support = format!("{:?}", tunnel().support(&arm, &load));
+        assert!(support.contains("load tcp"), "{}: {support}", arm.name);
+    }
+    let error = tunnel().open(&Load { rate_pps: 5, ..load }).err().expect("refused").to_string();
+    assert!(error.contains("omit --rate"), "{error}");
+}
+
+#[test]
 fn forwarders_that_cannot_encrypt_are_refused_with_the_reason() {
     let load = load("encrypted");
     let in_kernel = Arm::with([Switch::Batch, Switch::InKernel]);

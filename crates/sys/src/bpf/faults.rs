@@ -7,7 +7,7 @@ use libbpf_rs::MapHandle;
 
 use super::error::BpfError;
 use super::interface::Interface;
-use super::link::Link;
+use super::link::{Link, Tcx};
 use super::object::{Loaded, Opened, embedded, read_single, shared_types, write_single};
 
 mod types {
@@ -117,7 +117,7 @@ impl FaultFilter {
         write_single(&self.loaded.map(".bss")?, &to_ifindex)?;
         let name = self.loaded.name();
         let program = self.loaded.program(name)?;
-        self.link = Some(Link::tcx_ingress(program.as_fd(), name, from_ifindex)?);
+        self.link = Some(Link::tcx(program.as_fd(), name, from_ifindex, Tcx::Ingress)?);
         Ok(())
     }
 

@@ -32,6 +32,15 @@ impl fmt::Display for XdpMode {
     }
 }
 
+/// Side of an interface that a traffic-control program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tcx {
+    /// Frames that it receives.
+    Ingress,
+    /// Frames that it sends.
+    Egress,
+}
+
 /// One attachment; dropping it detaches the program.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -57,16 +66,20 @@ impl Link {
             .map_err(|source| xdp_error(name, ifindex, mode, source))
     }
 
-    /// Attaches a traffic-control program to the ingress of an interface.
+    /// Attaches a traffic-control program to an interface.
     ///
-    /// Source: bpf(2) BPF_LINK_CREATE with BPF_TCX_INGRESS (kernel 6.6).
-    pub(super) fn tcx_ingress(
+    /// Source: bpf(2) BPF_LINK_CREATE with BPF_TCX_INGRESS or BPF_TCX_EGRESS (kernel 6.6).
+    pub(super) fn tcx(
         program: BorrowedFd<'_>,
         name: &'static str,
         ifindex: u32,
+        side: Tcx,
     ) -> Result<Self, BpfError> {
-        create(program, ifindex, libbpf_sys::BPF_TCX_INGRESS, 0)
-            .map_err(|source| attach_error(name, ifindex, source))
+        let kind = match side {
+            Tcx::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Tcx::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        };
+        create(program, ifindex, kind, 0).map_err(|source| attach_error(name, ifindex, source))
     }
 
     pub(super) fn interface(&self) -> &Interface {

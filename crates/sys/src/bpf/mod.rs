@@ -33,8 +33,8 @@ pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec};
 pub use error::BpfError;
 pub use fastpath::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
-    FastDirection, FastHeader, FastPath, FastPathSpec, FastRules, FastStation, fast_station_key,
-    fast_station_of,
+    FastDirection, FastHeader, FastHook, FastPath, FastPathSpec, FastRules, FastStation,
+    fast_station_key, fast_station_of,
 };
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{

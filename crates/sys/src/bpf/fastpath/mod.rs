@@ -1,5 +1,5 @@
-//! XDP programs that forward between a port and tunnels, and the maps through which the AF_XDP
-//! forwarder controls them.
+//! Programs that forward between a port and tunnels at XDP or tcx, and the maps through which the slow
+//! path controls them.
 
 mod control;
 mod keys;
@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::error::BpfError;
 use super::filter::TunnelCarrier;
 use super::interface::Interface;
-use super::link::{Link, XdpMode};
+use super::link::{Link, Tcx, XdpMode};
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
 use crate::mmap::Mapping;
 
@@ -38,12 +38,15 @@ pub const FAST_HEADER_BYTES_MAX: usize = 56;
 const LOCAL: u32 = u32::MAX;
 /// Stations read by one call.
 const READ_BATCH: u32 = 1024;
-/// Programs of the object, in the order of [`FastDirection`].
+/// Programs of either object, in the order of [`FastDirection`].
 const PROGRAMS: [&str; 2] = ["into", "out_of"];
+/// Programs at a TAP device of the slow path.
+const RETURNED: &str = "returned";
+const GUARDED: &str = "guarded";
 const SOCKETS: [&str; 2] = ["port_sockets", "underlay_sockets"];
 
 /// Names of the counters, in the order of `enum count` of the program.
-pub const FAST_COUNTS: [&str; 22] = [
+pub const FAST_COUNTS: [&str; 24] = [
     "fast_into_tunnels",
     "fast_out_of_tunnels",
     "slow_into_tunnels",
@@ -66,6 +69,8 @@ pub const FAST_COUNTS: [&str; 22] = [
     "slow_nested",
     "slow_checksum",
     "slow_tunnel",
+    "fast_super_into_tunnels",
+    "fast_super_out_of_tunnels",
 ];
 
 const _: () = assert!(size_of::<types::counts>() == size_of::<[u64; FAST_COUNTS.len()]>());
@@ -79,15 +84,34 @@ pub enum FastDirection {
     OutOf,
 }
 
+/// Hook of the programs, and their way to the slow path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastHook {
+    /// XDP, and AF_XDP sockets.
+    Xdp {
+        /// Receive queues of both interfaces, at least 1.
+        queues: [u32; 2],
+        /// Accept frames of more than one buffer, which the slow path forwards.
+        frags: bool,
+    },
+    /// tcx (Linux 6.6), and a TAP device without offloads by direction: what is read from it came from the
+    /// interface, and what is written to it leaves by the interface.
+    Tcx {
+        /// Indexes of the devices.
+        taps: [u32; 2],
+        /// Super-frames out of tunnels are not left to the slow path. They keep the kernel's mark of a
+        /// tunnel, which a veth's other end does not read; a TAP device would drop them.
+        opens_super: bool,
+    },
+}
+
 /// Constants of the programs.
 #[derive(Debug, Clone, Copy)]
 pub struct FastPathSpec<'a> {
     /// Interfaces of the port and of the tunnels, in the calling thread's network namespace.
     pub ifindexes: [u32; 2],
-    /// Their receive queues, at least 1.
-    pub queues: [u32; 2],
-    /// Accept frames of more than one buffer, which the slow path forwards.
-    pub frags: bool,
+    /// Hook of both programs.
+    pub hook: FastHook,
     /// Stations at most; others take the slow path.
     pub station_count_max: u32,
     /// Longest frame that may leave a tunnel.
@@ -148,6 +172,45 @@ pub struct FastRules {
     pub is_on: [bool; 2],
 }
 
+/// Loads the programs of XDP, with their targets.
+fn load_xdp(
+    spec: &FastPathSpec<'_>,
+    config: &types::config,
+    queues: [u32; 2],
+    frags: bool,
+) -> Result<Loaded, BpfError> {
+    if queues.contains(&0) {
+        return Err(BpfError::Invalid { what: "a fast path needs at least 1 queue".into() });
+    }
+    let mut opened = Opened::open("fastpath", embedded!("fastpath"))?
+        .config(config)?
+        .xdp_frags(&PROGRAMS, frags)
+        .map_entries("stations", spec.station_count_max.max(1))?;
+    for (map, queues) in SOCKETS.iter().zip(queues) {
+        opened = opened.map_entries(map, queues)?;
+    }
+    let loaded = opened.load()?;
+    let targets = loaded.map("targets")?;
+    for (key, ifindex) in (0_u32..).zip(spec.ifindexes) {
+        targets
+            .update(&key.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|why| BpfError::NoInterface { ifindex, source: io::Error::other(why) })?;
+    }
+    Ok(loaded)
+}
+
+/// Attaches the programs that count frames which a target of XDP refused.
+fn watch(loaded: &Loaded, ifindexes: [u32; 2]) -> Result<Vec<libbpf_rs::Link>, BpfError> {
+    let attach = |name: &'static str| {
+        loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
+            program: name,
+            interface: Interface::read(ifindexes[1]),
+            source: io::Error::other(why),
+        })
+    };
+    ["redirect_err", "xmit"].into_iter().map(attach).collect()
+}
+
 /// The programs, attached until [`Self::detach`], drop or the end of the process.
 ///
 /// Frames of a new station are left to the slow path until the slow path has finished all frames that
@@ -156,15 +219,16 @@ pub struct FastRules {
 pub struct FastPath {
     // Detached first.
     links: Mutex<Vec<Link>>,
-    _watched: [libbpf_rs::Link; 2],
+    _watched: Vec<libbpf_rs::Link>,
     control: Mapping,
     headers: MapHandle,
     tunnels: MapHandle,
     segments: MapHandle,
     stations: MapHandle,
-    sockets: [MapHandle; 2],
+    /// By direction; none at tcx.
+    sockets: Vec<MapHandle>,
     counts: MapHandle,
-    queues: [u32; 2],
+    hook: FastHook,
     ifindexes: [u32; 2],
     loaded: Mutex<Loaded>,
 }
@@ -182,9 +246,6 @@ impl FastPath {
     /// [`BpfError::Permission`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON,
     /// [`BpfError::NoInterface`], [`BpfError::Invalid`] for no queues, [`BpfError::Load`] otherwise.
     pub fn load(spec: &FastPathSpec<'_>) -> Result<Self, BpfError> {
-        if spec.queues.contains(&0) {
-            return Err(BpfError::Invalid { what: "a fast path needs at least 1 queue".into() });
-        }
         let mut config = types::config::new_zeroed();
         config.net_cookie = namespace_cookie().map_err(|source| BpfError::Map {
             map: "config".into(),
@@ -196,28 +257,22 @@ impl FastPath {
         config.vxlan_port = spec.vxlan_port;
         config.ecn = spec.ecn;
         config.crc = *spec.crc;
-        let mut opened = Opened::open("fastpath", embedded!("fastpath"))?
-            .config(&config)?
-            .xdp_frags(&PROGRAMS, spec.frags)
-            .map_entries("stations", spec.station_count_max.max(1))?;
-        for (map, queues) in SOCKETS.iter().zip(spec.queues) {
-            opened = opened.map_entries(map, queues)?;
-        }
-        let loaded = opened.load()?;
-        let targets = loaded.map("targets")?;
-        for (key, ifindex) in (0_u32..).zip(spec.ifindexes) {
-            targets
-                .update(&key.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|why| BpfError::NoInterface { ifindex, source: io::Error::other(why) })?;
-        }
-        let watch = |name: &'static str| {
-            loaded.program(name)?.attach().map_err(|why| BpfError::Attach {
-                program: name,
-                interface: Interface::read(spec.ifindexes[1]),
-                source: io::Error::other(why),
-            })
+        let (loaded, sockets, watched) = match spec.hook {
+            FastHook::Xdp { queues, frags } => {
+                let loaded = load_xdp(spec, &config, queues, frags)?;
+                let sockets =
+                    SOCKETS.iter().map(|map| loaded.map(map)).collect::<Result<_, _>>()?;
+                let watched = watch(&loaded, spec.ifindexes)?;
+                (loaded, sockets, watched)
+            }
+            FastHook::Tcx { taps, opens_super } => {
+                config.slow_ifindexes = taps;
+                config.opens_super = opens_super.into();
+                let opened = Opened::open("fasttc", embedded!("fasttc"))?.config(&config)?;
+                let opened = opened.map_entries("stations", spec.station_count_max.max(1))?;
+                (opened.load()?, Vec::new(), Vec::new())
+            }
         };
-        let watched = [watch("redirect_err")?, watch("xmit")?];
         let control = loaded.map("control_map")?;
         let control =
             Mapping::of_fd(control.as_fd(), size_of::<types::control>(), 0).map_err(|source| {
@@ -231,9 +286,9 @@ impl FastPath {
             tunnels: loaded.map("tunnels")?,
             segments: loaded.map("segments")?,
             stations: loaded.map("stations")?,
-            sockets: [loaded.map(SOCKETS[0])?, loaded.map(SOCKETS[1])?],
+            sockets,
             counts: loaded.map("counts")?,
-            queues: spec.queues,
+            hook: spec.hook,
             ifindexes: spec.ifindexes,
             loaded: Mutex::new(loaded),
         })
@@ -242,7 +297,7 @@ impl FastPath {
     /// Assigns a bound AF_XDP socket to a queue of the interface at which `direction` runs.
     ///
     /// # Errors
-    /// [`BpfError::NoQueue`]; [`BpfError::Map`] if it is no AF_XDP socket.
+    /// [`BpfError::NoQueue`], also at tcx; [`BpfError::Map`] if it is no AF_XDP socket.
     pub fn insert_socket(
         &self,
         direction: FastDirection,
@@ -250,31 +305,50 @@ impl FastPath {
         socket: BorrowedFd<'_>,
     ) -> Result<(), BpfError> {
         let at = direction as usize;
-        if queue >= self.queues[at] {
-            return Err(BpfError::NoQueue { queue, queues: self.queues[at] });
-        }
+        let queues = match self.hook {
+            FastHook::Xdp { queues, .. } => queues[at],
+            FastHook::Tcx { .. } => 0,
+        };
+        let Some(sockets) = self.sockets.get(at).filter(|_| queue < queues) else {
+            return Err(BpfError::NoQueue { queue, queues });
+        };
         let value = socket.as_raw_fd().to_ne_bytes();
-        self.sockets[at]
+        sockets
             .update(&queue.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(|why| map_error(SOCKETS[at], "written", why))
     }
 
-    /// Attaches both programs. Call it on a thread in the interfaces' network namespace.
+    /// Attaches the programs. Call it on a thread in the interfaces' network namespace.
+    ///
+    /// - `mode`: of XDP.
     ///
     /// # Errors
     /// See [`BpfError`]; each names the interface and the remedy.
     pub fn attach(&self, mode: XdpMode) -> Result<(), BpfError> {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = |name: &'static str| loaded.program(name);
         let mut links = Vec::new();
         for (name, ifindex) in PROGRAMS.into_iter().zip(self.ifindexes) {
-            let program = loaded.program(name)?;
-            links.push(Link::xdp(program.as_fd(), name, ifindex, mode)?);
+            links.push(match self.hook {
+                FastHook::Xdp { .. } => Link::xdp(program(name)?.as_fd(), name, ifindex, mode)?,
+                FastHook::Tcx { .. } => {
+                    Link::tcx(program(name)?.as_fd(), name, ifindex, Tcx::Ingress)?
+                }
+            });
+        }
+        if let FastHook::Tcx { taps, .. } = self.hook {
+            for tap in taps {
+                let guarded = program(GUARDED)?;
+                links.push(Link::tcx(guarded.as_fd(), GUARDED, tap, Tcx::Egress)?);
+                let returned = program(RETURNED)?;
+                links.push(Link::tcx(returned.as_fd(), RETURNED, tap, Tcx::Ingress)?);
+            }
         }
         *self.links.lock().unwrap_or_else(PoisonError::into_inner) = links;
         Ok(())
     }
 
-    /// Detaches both programs, if they are attached.
+    /// Detaches the programs, if they are attached.
     pub fn detach(&self) {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

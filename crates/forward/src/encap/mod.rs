@@ -1,60 +1,27 @@
 //! Encapsulation: outer headers are written into the headroom in front of a frame, which is neither
 //! moved nor copied.
 
+mod reason;
+mod service;
+
 use std::net::{IpAddr, Ipv6Addr};
 
 use wire::{checksum, ethernet, flow, gre, ipv4, ipv6, udp, vxlan};
 
-use super::esp::{self, Framing};
-use super::inner::{self, Nesting, Service};
-use super::spec::{self, Carrier, Field, Outer, Tunnel, TunnelError};
+use crate::esp::{self, Framing};
+use crate::inner::{self, Nesting, Service};
+use crate::spec::{self, Carrier, Outer, Tunnel, TunnelError};
 use io::forward::{FAST_HEADER_BYTES_MAX, FastHeader};
+
+pub use reason::EncapDrop;
+
+use service::{Bits, DONT_FRAGMENT_BIT, ServiceRule, TTL_BITS};
 
 /// Maximum bytes of outer headers: Ethernet, IPv6, and GRE with all options or UDP and VXLAN.
 pub const HEADERS_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES + vxlan::HEADER_BYTES;
 
 const IP_AT: usize = ethernet::HEADER_BYTES;
-/// Bits of the congestion mark in a class of service.
-const ECN_BITS: u32 = 3;
-
-/// Reason for a frame that is not encapsulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum EncapDrop {
-    /// Shorter than an Ethernet header.
-    #[error("shorter than an Ethernet header")]
-    Runt,
-    /// Larger than the MTU once the outer headers are added; see [`Encap::inner_bytes_max`].
-    #[error("larger than the tunnel's MTU")]
-    TooBig,
-    /// Headroom too small, or frame outside the buffer.
-    #[error("not enough headroom")]
-    NoHeadroom,
-    /// Packet of this same tunnel: a loop.
-    #[error("packet of this same tunnel (loop)")]
-    Looped,
-}
-
-impl EncapDrop {
-    /// All reasons, in the order of [`Self::index`].
-    pub const ALL: [EncapDrop; 4] =
-        [EncapDrop::Runt, EncapDrop::TooBig, EncapDrop::NoHeadroom, EncapDrop::Looped];
-
-    /// Index in [`Self::ALL`], for an array of counters.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Name of its counter.
-    pub fn name(self) -> &'static str {
-        match self {
-            EncapDrop::Runt => "runt",
-            EncapDrop::TooBig => "too_big",
-            EncapDrop::NoHeadroom => "no_headroom",
-            EncapDrop::Looped => "looped",
-        }
-    }
-}
 
 /// Position of a frame in its buffer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,69 +73,6 @@ enum Shape {
     VxlanV6,
     GretapV4,
     GretapV6,
-}
-
-/// Class of service, time to live and "don't fragment" in one word: bits 0 to 7, 8 to 15, and 16.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bits(u32);
-
-const SERVICE_BITS: u32 = 0xff;
-const TTL_BITS: u32 = 0xff00;
-const DONT_FRAGMENT_BIT: u32 = 1 << 16;
-
-impl Bits {
-    #[inline]
-    fn of(service: Service) -> Bits {
-        let Service { service, ttl, dont_fragment } = service;
-        Bits(u32::from(service) | u32::from(ttl) << 8 | u32::from(dont_fragment) << 16)
-    }
-
-    #[inline]
-    fn service(self) -> u8 {
-        self.0 as u8
-    }
-
-    #[inline]
-    fn ttl(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-}
-
-/// Service fields of the outer IP header, and a mask of those copied from the inner one.
-#[derive(Debug, Clone, Copy)]
-struct ServiceRule {
-    /// Values if the inner frame is not IP.
-    fixed: Bits,
-    /// Mask of the inner packet's bits: at least those of the congestion mark, which is copied
-    /// (RFC 6040, section 4.1, normal mode).
-    inherited: u32,
-}
-
-impl ServiceRule {
-    fn of(outer: &Outer) -> ServiceRule {
-        let (Field::Fixed(ttl) | Field::Inherit(ttl)) = outer.ttl;
-        let (Field::Fixed(dscp) | Field::Inherit(dscp)) = outer.dscp;
-        let (Field::Fixed(dont_fragment) | Field::Inherit(dont_fragment)) = outer.dont_fragment;
-        let inherited = [
-            (true, ECN_BITS),
-            (matches!(outer.dscp, Field::Inherit(_)), SERVICE_BITS),
-            (matches!(outer.ttl, Field::Inherit(_)), TTL_BITS),
-            (matches!(outer.dont_fragment, Field::Inherit(_)), DONT_FRAGMENT_BIT),
-        ];
-        ServiceRule {
-            fixed: Bits::of(Service { service: dscp << 2, ttl, dont_fragment }),
-            inherited: inherited
-                .into_iter()
-                .fold(0, |all, (is, bits)| all | (bits * u32::from(is))),
-        }
-    }
-
-    #[inline]
-    fn apply(&self, inner: Service) -> Bits {
-        let bits = self.fixed.0 & !self.inherited | Bits::of(inner).0 & self.inherited;
-        // `check` has ensured that a fixed one is not 0.
-        Bits(if bits & TTL_BITS == 0 { bits | 1 << 8 } else { bits })
-    }
 }
 
 impl Encap {

@@ -1,0 +1,103 @@
+//! Sockets of this machine at the port, with every offload at its default: tcx programs in front.
+
+use std::fs;
+
+use host::net::{snmp_counter, snmp_table};
+use sys::packet::PacketTx;
+
+use super::*;
+
+/// TCP segments and UDP datagrams with a wrong checksum.
+fn checksum_errors(space: &Netns) -> u64 {
+    let table = space.run(snmp_table).expect("the namespace is there").expect("its counters");
+    let count = |protocol| snmp_counter(&table, protocol, "InCsumErrors").expect("a counter");
+    count("Tcp") + count("Udp")
+}
+
+#[test]
+fn sockets_with_all_offloads_are_forwarded_whole_and_after_a_kill_the_stack_has_its_frames() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::with_offloads(1500);
+    let data = Data::new();
+    let (mut running, plain, behind) = started(&row, &data, "in-kernel");
+    running.await_stderr("engine in-kernel: tcx programs at pa and ua");
+    udp_echo(&plain, (&behind, BEHIND_IP), 200, 64);
+    udp_echo(&behind, (&plain, PLAIN_IP), 200, 1472);
+    tcp_stream(&plain, (&behind, BEHIND_IP), 4_000_000);
+    tcp_stream(&behind, (&plain, PLAIN_IP), 4_000_000);
+    for space in [&plain, &behind] {
+        assert_eq!(checksum_errors(space), 0);
+    }
+    let last = ended(running, "in-kernel");
+    for counter in ["fast_into_tunnels", "fast_out_of_tunnels"] {
+        assert!(last["frames"][counter].as_u64() > Some(300), "{counter}: {last}");
+    }
+    for counter in ["fast_super_into_tunnels", "fast_super_out_of_tunnels"] {
+        assert!(last["frames"][counter].as_u64() > Some(0), "{counter}: {last}");
+    }
+
+    let file = data.file("tunnel.toml");
+    let running = row.start(&["--json"], &file);
+    udp_echo(&plain, (&behind, BEHIND_IP), 50, 64);
+    assert!(!running.end_by("KILL", LONG).status.success());
+    let links = || succeed(ip(&["-n", &row.names[1], "link", "show"]));
+    assert!(until(LONG, || !links().contains("wpp") && !links().contains("wpu")), "{}", links());
+    // A program that stayed would take them.
+    let ours = "10.88.0.3";
+    succeed(ip(&["-n", &row.names[1], "address", "add", &format!("{ours}/24"), "dev", "pa"]));
+    udp_echo(&plain, (&row.space(&row.names[1]), ours), 5, 64);
+}
+
+#[test]
+fn tag_that_the_kernel_took_off_decides_on_the_tunnel() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::with_offloads(1500);
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    fs::write(&file, config("in-kernel", "pa", "vlan = 7\n")).expect("a file");
+    let running = row.start(&["--json"], &file);
+    let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
+    let link = |space: &Netns, name| {
+        space.run(|| host::net::link_named(name)).expect("it exists").expect("it was made")
+    };
+    let ifindex = link(&plain, "hp").index;
+    let mac = |space, name| link(space, name).mac.expect("it is Ethernet");
+    let (from, to) = (mac(&plain, "hp"), mac(&behind, "vx0"));
+    let receiver = udp_in(&behind, (BEHIND_IP, PORT));
+    receiver.set_nonblocking(true).expect("a socket");
+    let mut sender = plain.run(|| PacketTx::open_dropping(ifindex, 256, 64));
+    let sender = sender.as_mut().expect("it exists").as_mut().expect("a socket");
+    let mut send = |tag: u8| {
+        let frame = [&to[..], &from, &[0x81, 0, 0, tag, 8, 0], &datagram(tag)].concat();
+        sender.post(1, frame.len(), |slot| slot.copy_from_slice(&frame));
+        sender.kick().expect("it sends");
+        sender.reap();
+    };
+    let mut bytes = [0; 64];
+    let arrived = until(LONG, || {
+        [8, 7].into_iter().for_each(&mut send);
+        receiver.recv(&mut bytes).is_ok()
+    });
+    assert!(arrived, "{}", running.stderr());
+    assert_eq!(bytes[0], 7, "the other VLAN has no tunnel");
+    let output = running.end_by("TERM", LONG);
+    let last = last_of(&output.stdout);
+    assert!(last["frames"]["other_vlan"].as_u64() > Some(0), "{last}");
+}
+
+/// An IPv4 packet with a datagram to the host behind the tunnel, whose first byte is `mark`.
+fn datagram(mark: u8) -> Vec<u8> {
+    let mut packet = vec![
+        0x45, 0, 0, 60, 0, 1, 0, 0, 64, 17, 0, 0, 10, 88, 0, 1, 10, 88, 0, 2, 0, 9, 0, 0, 0, 40, 0,
+        0, mark,
+    ];
+    packet[22..24].copy_from_slice(&PORT.to_be_bytes());
+    packet.resize(60, 0);
+    let sum = wire::checksum::finish(wire::checksum::sum(&packet[..20]));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
