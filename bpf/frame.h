@@ -18,6 +18,9 @@
 #define TYPE_VLAN 0x8100
 #define TYPE_QINQ 0x88a8
 
+/* VLAN in a tag, beside its priority. */
+#define VLAN_MASK 0x0fff
+
 #define PROTOCOL_ICMP 1
 #define PROTOCOL_UDP 17
 

@@ -15,6 +15,8 @@ struct config {
 	__u16 udp_port; /* host order; 0 redirects no UDP */
 	__u8 address_count;
 	__u8 arp_icmp;
+	__u16 vlan_tag; /* host order: priority and VLAN; 0 takes frames with any tag, or none */
+	__u16 reserved;
 };
 
 const volatile struct config config = {};
@@ -90,13 +92,56 @@ static __always_inline int is_ours(void *at, void *end)
 	return bytes ? is_own_port(at + bytes, end) : 0;
 }
 
+enum tag { TAG_NONE, TAG_OURS, TAG_OTHER };
+
+static __always_inline enum tag tag_of(struct ethernet *eth, void *end)
+{
+	struct vlan *vlan = (void *)(eth + 1);
+
+	if ((void *)(vlan + 1) > end || !is_vlan(eth->type))
+		return TAG_NONE;
+	return (bpf_ntohs(vlan->tag) ^ config.vlan_tag) & VLAN_MASK ? TAG_OTHER : TAG_OURS;
+}
+
+/* Puts the tag in that a device took off (rx-vlan-offload), so that an echo leaves with it. A frame without room
+ * for it stays as it is.
+ */
+static __always_inline void put_tag(struct xdp_md *ctx)
+{
+	struct ethernet *eth, macs;
+	struct counts *counted;
+	struct vlan *vlan;
+	__u32 zero = 0;
+	void *end;
+
+	counted = bpf_map_lookup_elem(&counts, &zero);
+	if (counted)
+		counted->untagged++;
+	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*vlan)))
+		return;
+	eth = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	vlan = (void *)(eth + 1);
+	if ((void *)(vlan + 1) > end)
+		return;
+	__builtin_memcpy(&macs, (void *)eth + sizeof(*vlan), sizeof(macs));
+	macs.type = bpf_htons(TYPE_VLAN);
+	*eth = macs;
+	/* The type behind the tag is where it was. */
+	vlan->tag = bpf_htons(config.vlan_tag);
+}
+
 SEC("xdp")
 int probe(struct xdp_md *ctx)
 {
 	void *start = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
+	enum tag tag = config.vlan_tag ? tag_of(start, end) : TAG_OURS;
+	int action = give(ctx, tag != TAG_OTHER && is_ours(start, end));
 
-	return give(ctx, is_ours(start, end));
+	if (action == XDP_REDIRECT && tag == TAG_NONE)
+		put_tag(ctx);
+	return action;
 }
 
 /* GPL-compatible name for the kernel's check; see the licence line above. */

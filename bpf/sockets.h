@@ -12,6 +12,7 @@ struct counts {
 	__u64 redirected;
 	__u64 passed;
 	__u64 map_missed;
+	__u64 untagged; /* of the redirected ones: came without the tag of the probe's VLAN */
 };
 
 /* By queue index; the loader sets the size. */
@@ -30,6 +31,11 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
+static __always_inline int is_vlan(__be16 type)
+{
+	return type == bpf_htons(TYPE_VLAN) || type == bpf_htons(TYPE_QINQ);
+}
+
 /* Returns the payload behind the Ethernet header and at most one VLAN tag, and its type (network
 * order); 0 if the frame ends before.
 */
@@ -41,7 +47,7 @@ static __always_inline void *ethernet_payload(void *at, void *end, __be16 *type)
 	if (at > end)
 		return 0;
 	*type = eth->type;
-	if (*type == bpf_htons(TYPE_VLAN) || *type == bpf_htons(TYPE_QINQ)) {
+	if (is_vlan(*type)) {
 		struct vlan *vlan = at;
 
 		at = vlan + 1;

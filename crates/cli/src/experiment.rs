@@ -20,7 +20,7 @@ use time::macros::format_description;
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::shared_args::{IpVersion, LimitArgs, RunArgs};
+use crate::shared_args::{IpVersion, LimitArgs, RunArgs, vlan_text};
 use crate::{console, far_args, machine, results, signals};
 
 /// An experiment to run: arms of a path under a load.
@@ -267,6 +267,7 @@ pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> 
         rate_pps: args.rate.unwrap_or(kind.rate_pps),
         trial: args.trial.unwrap_or(kind.trial),
         ipv6: IpVersion::is_v6(args.ip),
+        vlan_tag: args.vlan,
         far: args.far.read()?,
     })
 }
@@ -297,6 +298,9 @@ pub(crate) fn parameters(load: &Load, args: &LimitArgs) -> BTreeMap<String, Stri
     }
     if load.ipv6 {
         parameters.insert("ip".to_owned(), "6".to_owned());
+    }
+    if let Some(tag) = load.vlan_tag {
+        parameters.insert("vlan".to_owned(), vlan_text(tag));
     }
     parameters.extend(load.far.iter().flat_map(far_args::parameters));
     parameters

@@ -64,6 +64,7 @@ fn describe(path: &dyn Path) -> PathDoc {
         rate_pps: 10_000,
         trial: Duration::from_millis(200),
         ipv6: false,
+        vlan_tag: None,
         far: None,
     };
     let loads: Vec<Load> = path.loads().iter().map(load).collect();

@@ -79,9 +79,12 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
     let path = path_of(args)?;
     let kind = find_load(path.as_ref(), args.run.load.as_deref())?;
     let load = load_of(kind, &args.run)?;
-    if load.ipv6 && path.name() != "probe" {
-        let name = path.name();
-        return Err(Failure::Usage(format!("--ip is of path probe; leave it out of path {name}")));
+    for (option, is_given) in [("--ip", load.ipv6), ("--vlan", load.vlan_tag.is_some())] {
+        if is_given && path.name() != "probe" {
+            let name = path.name();
+            let why = format!("{option} is of path probe; leave it out of path {name}");
+            return Err(Failure::Usage(why));
+        }
     }
     if args.arms() == BEST && args.against.is_none() {
         let proven = search(context, args, path.as_ref(), kind, &load)?;

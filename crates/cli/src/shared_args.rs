@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
+use wire::ethernet::VLAN_MASK;
 
 use crate::exit::Failure;
 use crate::far_args::FarEndArgs;
@@ -32,6 +34,9 @@ pub(crate) struct RunArgs {
     /// IP version of the load (path probe); default: 4, or that of the far end's address
     #[arg(long, value_name = "4|6", hide_possible_values = true)]
     pub(crate) ip: Option<IpVersion>,
+    /// VLAN of the load and its priority (path probe): AF_XDP writes the tags, a VLAN device those of sockets
+    #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
+    pub(crate) vlan: Option<u16>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
@@ -222,6 +227,27 @@ impl IpVersion {
     }
 }
 
+/// The tag of a VLAN, 16 bits: `7`, or `7:3` with a priority.
+pub(crate) fn parse_vlan(text: &str) -> Result<u16, String> {
+    let (id, priority) = text.split_once(':').unwrap_or((text, "0"));
+    let number = |text: &str, numbers: RangeInclusive<u16>| {
+        text.parse::<u16>().ok().filter(|number| numbers.contains(number))
+    };
+    match (number(id, 1..=4094), number(priority, 0..=7)) {
+        (Some(id), Some(priority)) => Ok(priority << 13 | id),
+        _ => {
+            Err("give a VLAN of 1 to 4094, with or without a priority of 0 to 7: 7 or 7:3"
+                .to_owned())
+        }
+    }
+}
+
+/// A tag as [`parse_vlan`] reads it.
+pub(crate) fn vlan_text(tag: u16) -> String {
+    let (id, priority) = (tag & VLAN_MASK, tag >> 13);
+    if priority == 0 { id.to_string() } else { format!("{id}:{priority}") }
+}
+
 /// An address that the probe can measure.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     match text.parse().map(|ip: IpAddr| ip.to_canonical()) {
@@ -259,6 +285,17 @@ mod tests {
         assert!(parse_ip("fe80::1").unwrap_err().contains("unique local"));
         assert!(parse_ip("db2").unwrap_err().contains("192.0.2.7"));
         assert!(parse_ipv4("::1").unwrap_err().contains("IPv4 address"));
+    }
+
+    #[test]
+    fn vlans_are_read_with_and_without_a_priority_and_printed_as_they_were() {
+        for (text, tag) in [("1", 1), ("7", 7), ("7:3", 0x6007), ("4094:7", 0xeffe)] {
+            assert_eq!(parse_vlan(text), Ok(tag), "{text}");
+            assert_eq!(vlan_text(tag), text);
+        }
+        for bad in ["", "0", "4095", "7:8", "7:", ":3", "7:3:1", "vlan7", "-1"] {
+            assert!(parse_vlan(bad).unwrap_err().contains("7 or 7:3"), "{bad}");
+        }
     }
 
     #[test]

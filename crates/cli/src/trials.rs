@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::lookup::{self, find_load, find_path};
+use crate::shared_args::{parse_vlan, vlan_text};
 
 /// Version of this exchange; raised when either line changes its meaning.
 pub(crate) const EXCHANGE: u32 = 1;
@@ -39,6 +40,9 @@ pub(crate) struct TrialsArgs {
     /// IPv6 in place of IPv4
     #[arg(long)]
     ipv6: bool,
+    /// VLAN of the frames and its priority
+    #[arg(long, value_parser = parse_vlan)]
+    vlan: Option<u16>,
 }
 
 impl TrialsArgs {
@@ -60,7 +64,9 @@ impl TrialsArgs {
             &load.trial.as_millis().to_string(),
         ]
         .map(str::to_owned);
-        arguments.into_iter().chain(load.ipv6.then(|| "--ipv6".to_owned())).collect()
+        let ipv6 = load.ipv6.then(|| "--ipv6".to_owned());
+        let vlan = load.vlan_tag.map(|tag| format!("--vlan={}", vlan_text(tag)));
+        arguments.into_iter().chain(ipv6).chain(vlan).collect()
     }
 }
 
@@ -93,6 +99,7 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<(), Failure> {
         rate_pps: args.rate_pps,
         trial: Duration::from_millis(args.trial_ms.max(1)),
         ipv6: args.ipv6,
+        vlan_tag: args.vlan,
         far: None,
     };
     let arm =

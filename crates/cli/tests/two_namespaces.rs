@@ -126,6 +126,35 @@ fn every_engine_is_echoed_by_every_engine() {
     }
 }
 
+#[test]
+fn datagrams_in_a_vlan_are_echoed_with_its_tag_and_sockets_need_its_device() {
+    let spaces = Spaces::new();
+    let echo = spaces.echo(&["-i", "vb", "--json", "--engine", "xdp", "--vlan", "7"]);
+    let ping = ["probe", "ping", FAR_IP, "--no-peer", "-c", "50", "--json"];
+    let tagged = [&ping[..], &["--engine", "xdp", "--native", "--vlan", "7:3"]].concat();
+    let document = json(spaces.near(&tagged));
+    assert_eq!(balance(&document, "round-trip"), (50, 0), "{document}");
+    // Datagrams without a tag are answered in the VLAN.
+    let untagged = json(spaces.near(&[&ping[..], &["--engine", "xdp"]].concat()));
+    assert_eq!(balance(&untagged, "round-trip"), (50, 0), "{untagged}");
+    let output = echo.end_by("INT", LONG);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(document["counters"]["near_xdp_untagged_count"], 50, "{document}");
+    let sockets = fail(spaces.near(&[&ping[..], &["--vlan", "7"]].concat()), 3);
+    assert!(sockets.contains("ip link add link va name va.7 type vlan id 7"), "{sockets}");
+    let peer = spaces.peer(&[]);
+    let by_peer = ["probe", "ping", FAR_IP, "-c", "5", "--engine", "xdp", "--vlan", "7"];
+    let refused = fail(spaces.near(&by_peer), 1);
+    assert!(refused.contains("a peer whose address is not on the VLAN's device"), "{refused}");
+    drop(peer);
+    let far = format!("netns:{}", spaces.far);
+    let prove = ["prove", "probe", "--far", &far, "--vlan", "7", "--arms", "bypass"];
+    let refused = fail(spaces.near(&[&prove[..], &["--no-history"]].concat()), 3);
+    assert!(refused.contains("VLAN 7 for sockets"), "{refused}");
+    let other = fail(spaces.near(&["prove", "tunnel", "--vlan", "7"]), 2);
+    assert!(other.contains("--vlan is of path probe"), "{other}");
+}
+
 /// A capture at one interface, and what tshark makes of it with every checksum verified.
 struct Capture {
     file: String,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use sys::mmap::HUGE_PAGE_BYTES;
+use wire::ethernet;
 
 pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
@@ -100,6 +101,10 @@ pub struct EngineSpec {
     /// Where the role receives, a socket on every receive queue in place of the local end's (AF_XDP
     /// only).
     pub all_queues: bool,
+    /// Tag of the frames, 16 bits of priority and VLAN; `None` for none. AF_XDP writes it; frames of the other
+    /// kinds get theirs from a VLAN device.
+    #[serde(default)]
+    pub vlan_tag: Option<u16>,
     /// Whose time stamps arrivals carry.
     pub stamps: Stamps,
     /// Pinned map of AF_XDP sockets of an XDP program that is attached already; `None` for a program of our
@@ -130,9 +135,21 @@ impl EngineSpec {
             ring_entries: None,
             unaligned_chunks: false,
             all_queues: false,
+            vlan_tag: None,
             stamps: Stamps::Off,
             xsk_map: None,
         }
+    }
+
+    /// Tag that the engine writes into its frames.
+    pub fn frame_tag(&self) -> Option<u16> {
+        self.vlan_tag.filter(|_| self.kind == EngineKind::Xdp)
+    }
+
+    /// Length of the frame around a payload between addresses of the version of `ip`, in bytes.
+    pub fn packet_frame_bytes(&self, ip: IpAddr, payload_bytes: usize) -> usize {
+        let tag_bytes = if self.frame_tag().is_some() { ethernet::VLAN_BYTES } else { 0 };
+        wire::frame::headers_bytes(ip) + tag_bytes + payload_bytes
     }
 
     /// True if a receiver at this local end has several sockets.

@@ -1,7 +1,6 @@
 //! Whole frames for packet engines: headers around a payload, the payload of an arrived frame, and
 //! echoes built in place.
 
-use std::net::IpAddr;
 use std::ops::Range;
 
 use wire::ethernet;
@@ -10,11 +9,6 @@ use wire::probe::{self, Kind};
 
 use crate::engine::{Arrival, Local, Remote, Setup};
 use crate::error::IoError;
-
-/// Length of the frame around a payload between addresses of the version of `ip`, in bytes.
-pub(crate) fn frame_bytes(ip: IpAddr, payload_bytes: usize) -> usize {
-    frame::headers_bytes(ip) + payload_bytes
-}
 
 /// Headers of all datagrams of one flow.
 #[derive(Debug, Clone)]
@@ -33,7 +27,7 @@ impl Template {
         flow: u16,
         payload_bytes: usize,
     ) -> Result<Self, IoError> {
-        let packet_bytes = frame_bytes(remote.ip, payload_bytes) - ethernet::HEADER_BYTES;
+        let packet_bytes = frame::headers_bytes(remote.ip) + payload_bytes - ethernet::HEADER_BYTES;
         let refused = |why: String| IoError::PayloadSize {
             payload_bytes,
             why,
@@ -63,11 +57,16 @@ impl Template {
 
     /// One for each flow; none without a remote. `wipe`: frames are also used to receive.
     pub(crate) fn for_flows(setup: &Setup<'_>, wipe: bool) -> Result<Vec<Self>, IoError> {
-        let Setup { local, remote, flows, payload_bytes, .. } = *setup;
+        let Setup { spec, local, remote, flows, payload_bytes, .. } = *setup;
         let Some(remote) = remote else { return Ok(Vec::new()) };
-        (0..flows.max(1) as u16)
-            .map(|flow| Ok(Template { wipe, ..Self::new(local, remote, flow, payload_bytes)? }))
-            .collect()
+        let of_flow = |flow| -> Result<Self, IoError> {
+            let mut template = Template { wipe, ..Self::new(local, remote, flow, payload_bytes)? };
+            if let Some(tag) = spec.frame_tag() {
+                template.headers = template.headers.tagged(tag);
+            }
+            Ok(template)
+        };
+        (0..flows.max(1) as u16).map(of_flow).collect()
     }
 
     /// Length of a frame in bytes.

@@ -54,7 +54,7 @@ impl PacketEngine {
     fn with_port(setup: &Setup<'_>, port: Option<UdpSocket>) -> Result<Self, IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let templates = Template::for_flows(setup, false)?;
-        let frame_bytes = frames::frame_bytes(local.ip, payload_bytes);
+        let frame_bytes = spec.packet_frame_bytes(local.ip, payload_bytes);
         let failed = |what: &'static str| {
             move |source: std::io::Error| match source.kind() {
                 std::io::ErrorKind::PermissionDenied => {

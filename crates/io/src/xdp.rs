@@ -103,7 +103,7 @@ impl XdpEngine {
     ) -> Result<(Vec<Self>, Vec<Frames>), IoError> {
         let Setup { spec, role, local, payload_bytes, .. } = *setup;
         let multi_buffer = spec.multi_buffer;
-        let frame_bytes = frames::frame_bytes(local.ip, payload_bytes);
+        let frame_bytes = spec.packet_frame_bytes(local.ip, payload_bytes);
         // A received frame has the kernel's headroom of 256 bytes in front.
         let room = spec.frame_bytes as usize - 256;
         if frame_bytes > room && !multi_buffer {
@@ -264,6 +264,7 @@ fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError
         addresses: local.destinations(),
         udp_port: local.port,
         arp_icmp: false,
+        vlan_tag: spec.vlan_tag,
         frags: spec.multi_buffer,
         queues: local.queues.max(1),
     })?)
@@ -440,6 +441,9 @@ impl Engine for XdpEngine {
             report.counters.push(("xdp_redirected_count".into(), counts.redirected));
             report.counters.push(("xdp_passed_count".into(), counts.passed));
             report.counters.push(("xdp_map_missed_count".into(), counts.map_missed));
+            if counts.untagged > 0 {
+                report.counters.push(("xdp_untagged_count".into(), counts.untagged));
+            }
         }
         // Datagrams of the port that reached no AF_XDP socket: the queue has no socket, or no
         // program (a veth does not attach it to queues that are added later).

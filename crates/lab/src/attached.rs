@@ -68,6 +68,7 @@ impl AttachedNamespace {
             mtu_bytes: 1500,
             gro: false,
             tso: true,
+            vlan: None,
         };
         let [own, in_place] = join((&own_netns, &spec(0, 2)), (place, &spec(1, 1)))?;
         let wire = Wire { place: place.try_clone()?, ifindex: in_place.ifindex };
@@ -101,6 +102,7 @@ impl End {
             netns,
             ifname: link.name,
             ifindex: link.index,
+            ip_ifindex: link.index,
             mac: link.mac.unwrap_or_default(),
             ip,
             ipv6: None,

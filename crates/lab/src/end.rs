@@ -19,6 +19,8 @@ pub struct End {
     pub ifname: String,
     /// Index in that namespace; the other end may have the same index.
     pub ifindex: u32,
+    /// Index of the interface that has the addresses: this one, or its VLAN device.
+    pub ip_ifindex: u32,
     pub mac: Mac,
     /// IPv4 address; unspecified for the middle of a [`super::Triple`], which has none.
     pub ip: Ipv4Addr,
@@ -78,6 +80,7 @@ pub(super) struct EndSpec {
     pub(super) mtu_bytes: u32,
     pub(super) gro: bool,
     pub(super) tso: bool,
+    pub(super) vlan: Option<u16>,
 }
 
 /// Prefix length of every lab network.
@@ -128,18 +131,27 @@ pub(super) fn join(
 }
 
 fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
-    let ifindex = netns.run(|| {
+    let (ifindex, ip_ifindex) = netns.run(|| {
         let ifindex = net::link_named(spec.ifname)?.index;
+        let (ip_ifname, ip_ifindex) = match spec.vlan {
+            Some(vlan) => {
+                let name = format!("{}.{vlan}", spec.ifname);
+                let index = net::create_vlan(&name, ifindex, vlan)?;
+                (name, index)
+            }
+            None => (spec.ifname.to_owned(), ifindex),
+        };
         if let Some(ip) = spec.ip {
-            net::add_address(ifindex, ip, PREFIX)?;
+            net::add_address(ip_ifindex, ip, PREFIX)?;
         }
         if let Some(ip) = spec.ipv6 {
-            enable_ipv6(spec.ifname)?;
-            net::add_address(ifindex, ip, PREFIX_V6)?;
+            enable_ipv6(&ip_ifname)?;
+            net::add_address(ip_ifindex, ip, PREFIX_V6)?;
         }
         // Up first: a veth whose GRO is enabled while it is down does not poll, and drops frames
         // that are redirected to it.
         net::set_up(ifindex, true)?;
+        net::set_up(ip_ifindex, true)?;
         ethtool::set_features(
             ifindex,
             &[
@@ -148,12 +160,13 @@ fn configure((netns, spec): (&Netns, &EndSpec)) -> Result<End, LabError> {
                 (ethtool::Feature::UDP_SEGMENTATION, spec.tso),
             ],
         )?;
-        Ok::<_, LabError>(ifindex)
+        Ok::<_, LabError>((ifindex, ip_ifindex))
     })??;
     Ok(End {
         netns: netns.try_clone()?,
         ifname: spec.ifname.to_owned(),
         ifindex,
+        ip_ifindex,
         mac: spec.mac,
         ip: spec.ip.unwrap_or(Ipv4Addr::UNSPECIFIED),
         ipv6: spec.ipv6,
@@ -182,7 +195,7 @@ fn enable_ipv6(ifname: &str) -> Result<(), LabError> {
 /// route in the background.
 fn has_ipv6_route(end: &End) -> Result<bool, LabError> {
     let Some(ip) = end.ipv6 else { return Ok(true) };
-    Ok(end.run(|| net::route_to(ip))?.is_ok_and(|route| route.ifindex != end.ifindex))
+    Ok(end.run(|| net::route_to(ip))?.is_ok_and(|route| route.ifindex != end.ip_ifindex))
 }
 
 /// Waits until the interface can send. The carrier is up at once, but until the kernel's link watch

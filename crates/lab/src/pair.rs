@@ -20,11 +20,13 @@ pub struct PairSpec {
     pub tso: bool,
     /// Each end has an IPv6 address too, which loads use.
     pub ipv6: bool,
+    /// The addresses are on VLAN devices over the wire's interfaces; needs the kernel's module 8021q.
+    pub vlan: Option<u16>,
 }
 
 impl Default for PairSpec {
     fn default() -> Self {
-        PairSpec { queues: 1, mtu_bytes: 1500, gro: false, tso: true, ipv6: false }
+        PairSpec { queues: 1, mtu_bytes: 1500, gro: false, tso: true, ipv6: false, vlan: None }
     }
 }
 
@@ -42,6 +44,7 @@ impl PairSpec {
             mtu_bytes: self.mtu_bytes,
             gro: self.gro,
             tso: self.tso,
+            vlan: self.vlan,
         }
     }
 }
@@ -82,9 +85,9 @@ impl Pair {
 /// Adds each end to the other's neighbour table.
 pub(super) fn introduce(near: &End, far: &End) -> Result<(), LabError> {
     for (end, other) in [(near, far), (far, near)] {
-        end.run(|| net::set_neighbour(end.ifindex, other.ip, other.mac))??;
+        end.run(|| net::set_neighbour(end.ip_ifindex, other.ip, other.mac))??;
         if let Some(ipv6) = other.ipv6 {
-            end.run(|| net::set_neighbour(end.ifindex, ipv6, other.mac))??;
+            end.run(|| net::set_neighbour(end.ip_ifindex, ipv6, other.mac))??;
         }
     }
     Ok(())

@@ -42,6 +42,7 @@ impl TapEnd {
             netns,
             ifname: IFNAME.to_owned(),
             ifindex,
+            ip_ifindex: ifindex,
             mac: mac.unwrap_or_default(),
             ip: NEAR,
             ipv6: None,

@@ -28,7 +28,7 @@ fn a_pair_carries_datagrams_both_ways() {
 #[test]
 fn a_pair_has_the_requested_configuration() {
     for (gro, tso) in [(false, true), (true, false)] {
-        let spec = PairSpec { queues: 2, mtu_bytes: 3000, gro, tso, ipv6: false };
+        let spec = PairSpec { queues: 2, mtu_bytes: 3000, gro, tso, ..PairSpec::default() };
         let pair = Pair::new(&spec).unwrap();
         for end in [&pair.near, &pair.far] {
             let link = end.link().unwrap();

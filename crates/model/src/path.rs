@@ -34,6 +34,8 @@ pub struct Load {
     pub trial: Duration,
     /// IPv6 in place of IPv4, on a path that has the choice.
     pub ipv6: bool,
+    /// Tag of the frames, 16 bits of priority and VLAN, on a path that has the choice; `None` without one.
+    pub vlan_tag: Option<u16>,
     /// Far end on another host; `None` for a lab of namespaces.
     pub far: Option<TwoHosts>,
 }

@@ -18,6 +18,7 @@ pub fn load(path: &dyn Path, kind: &str, trial: Duration) -> Load {
         rate_pps: kind.rate_pps,
         trial,
         ipv6: false,
+        vlan_tag: None,
         far: None,
     }
 }

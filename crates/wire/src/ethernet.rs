@@ -12,6 +12,8 @@ use crate::error::{front, front_mut};
 pub const HEADER_BYTES: usize = 14;
 /// Bytes that a VLAN tag adds.
 pub const VLAN_BYTES: usize = 4;
+/// VLAN in a tag, beside its priority.
+pub const VLAN_MASK: u16 = 0x0fff;
 /// Offset of the receiver's address.
 pub const DST_OFFSET: usize = 0;
 /// Offset of the sender's address.
@@ -84,7 +86,7 @@ impl<'a> Packet<'a> {
 
     /// VLAN of the frame, 0 to 4095, if it has a tag.
     pub fn vlan(&self) -> Option<u16> {
-        self.vlan.map(|tag| tag & 0x0fff)
+        self.vlan.map(|tag| tag & VLAN_MASK)
     }
 
     /// Bytes of the header with its tag.

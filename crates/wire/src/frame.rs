@@ -4,7 +4,7 @@
 //! the UDP checksum is completed. Receiving: [`udp_payload`] checks a frame and locates its
 //! payload. Echoing without a copy: [`swap_for_echo`], then [`rewrite_probe`].
 //!
-//! Received frames may have one VLAN tag and IPv4 options; frames built here have neither. Extension
+//! Frames may have one VLAN tag; received ones also IPv4 options, which frames built here have not. Extension
 //! headers of IPv6 are refused, and so are its datagrams without a checksum.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,6 +20,8 @@ use crate::{FrameError, ethernet, ipv4, ipv6, udp};
 pub const HEADERS_BYTES: usize = 42;
 /// The same with IPv6.
 pub const HEADERS_V6_BYTES: usize = HEADERS_BYTES - ipv4::HEADER_BYTES_MIN + ipv6::HEADER_BYTES;
+/// The same with a VLAN tag.
+const HEADERS_BYTES_MAX: usize = HEADERS_V6_BYTES + ethernet::VLAN_BYTES;
 /// Offset of the IP header in a frame without VLAN tag.
 const IP_OFFSET: usize = ethernet::HEADER_BYTES;
 /// Largest UDP payload that IPv4 can carry; IPv6 could carry 20 bytes more.
@@ -59,9 +61,9 @@ impl UdpMeta {
 /// Headers of all frames of one flow and size, and the common part of their checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpTemplate {
-    /// The first [`HEADERS_BYTES`] of them with IPv4.
-    headers: [u8; HEADERS_V6_BYTES],
-    is_v6: bool,
+    /// The first `headers_bytes` of them.
+    headers: [u8; HEADERS_BYTES_MAX],
+    headers_bytes: usize,
     /// Pseudo header and UDP header, checksum field zero.
     sum: u16,
     payload_bytes: usize,
@@ -93,22 +95,39 @@ impl UdpTemplate {
                 found_bytes: payload_bytes,
             });
         }
-        let mut headers = [0; HEADERS_V6_BYTES];
-        let is_v6 = meta.dst_ip.is_ipv6();
-        let ethertype = if is_v6 { ethernet::TYPE_IPV6 } else { ethernet::TYPE_IPV4 };
+        let mut headers = [0; HEADERS_BYTES_MAX];
+        let ethertype =
+            if meta.dst_ip.is_ipv6() { ethernet::TYPE_IPV6 } else { ethernet::TYPE_IPV4 };
         ethernet::Repr { dst: meta.dst_mac, src: meta.src_mac, ethertype }.write(&mut headers)?;
         let udp = udp::Repr { src_port: meta.src_port, dst_port: meta.dst_port, payload_bytes };
         let pseudo = write_ip(&meta, udp, &mut headers[IP_OFFSET..])?;
-        let udp_at = headers_bytes(meta.dst_ip) - udp::HEADER_BYTES;
+        let headers_bytes = headers_bytes(meta.dst_ip);
+        let udp_at = headers_bytes - udp::HEADER_BYTES;
         udp.write_header(&mut headers[udp_at..])?;
-        // Behind the UDP header of IPv4 there are zeros.
+        // Behind the UDP header there are zeros.
         let sum = checksum::add(pseudo, checksum::sum(&headers[udp_at..]));
-        Ok(UdpTemplate { headers, is_v6, sum, payload_bytes })
+        Ok(UdpTemplate { headers, headers_bytes, sum, payload_bytes })
+    }
+
+    /// The same headers with a VLAN tag in place of any other.
+    ///
+    /// - `tag`: its 16 bits of priority and VLAN.
+    #[must_use]
+    pub fn tagged(mut self, tag: u16) -> UdpTemplate {
+        let (at, to) = (ethernet::TYPE_OFFSET, ethernet::TYPE_OFFSET + ethernet::VLAN_BYTES);
+        let ethertype = ethernet::TYPE_VLAN.to_be_bytes();
+        if self.headers[at..at + 2] != ethertype {
+            self.headers.copy_within(at..self.headers_bytes, to);
+            self.headers_bytes += ethernet::VLAN_BYTES;
+        }
+        self.headers[at..at + 2].copy_from_slice(&ethertype);
+        self.headers[at + 2..to].copy_from_slice(&tag.to_be_bytes());
+        self
     }
 
     /// Bytes of the headers, and so the offset of the payload.
     pub fn headers_bytes(&self) -> usize {
-        if self.is_v6 { HEADERS_V6_BYTES } else { HEADERS_BYTES }
+        self.headers_bytes
     }
 
     /// Bytes of a frame: headers and payload.
@@ -124,12 +143,12 @@ impl UdpTemplate {
     /// Writes the headers to the first [`Self::headers_bytes`] of `frame`, with a valid IPv4 checksum
     /// and no UDP checksum (0). Errors: the buffer is too short.
     pub fn write_into(&self, frame: &mut [u8]) -> Result<(), FrameError> {
+        let front = front_mut(frame, self.headers_bytes, HEADERS)?;
         // Copies of constant length take no call.
-        if self.is_v6 {
-            front_mut(frame, HEADERS_V6_BYTES, HEADERS)?.copy_from_slice(&self.headers);
-        } else {
-            let headers = &self.headers[..HEADERS_BYTES];
-            front_mut(frame, HEADERS_BYTES, HEADERS)?.copy_from_slice(headers);
+        match self.headers_bytes {
+            HEADERS_BYTES => front.copy_from_slice(&self.headers[..HEADERS_BYTES]),
+            HEADERS_V6_BYTES => front.copy_from_slice(&self.headers[..HEADERS_V6_BYTES]),
+            bytes => front.copy_from_slice(&self.headers[..bytes]),
         }
         Ok(())
     }
@@ -546,6 +565,23 @@ mod tests {
         template.fill_checksum(&mut frame).expect("it fits");
         assert_eq!(frame, HELLO);
         assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+    }
+
+    #[test]
+    fn a_tagged_template_writes_the_same_frame_with_the_tag_in_place() {
+        for meta in [META, META_V6] {
+            let (plain, tag) = (ping_of(meta, 64), 0x2007);
+            let template = UdpTemplate::new(meta, 64).expect("it is small enough").tagged(tag);
+            let mut frame = vec![0xa5; template.frame_bytes()];
+            template.write_into(&mut frame).expect("it fits");
+            PING.write(&mut frame[template.headers_bytes()..]).expect("it fits");
+            template
+                .fill_checksum_from(&mut frame, RestSum::of(&plain[plain.len() - 64..]))
+                .expect("it fits");
+            assert_eq!(frame, tagged(&plain));
+            assert_eq!(verify_checksums(&frame), Ok(UdpChecksum::Valid));
+            assert_eq!(template.tagged(9).tagged(tag), template, "one tag");
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(crate) fn null(count: u64) -> Result {
         rate_pps: kind.rate_pps,
         trial: TRIAL,
         ipv6: false,
+        vlan_tag: None,
         far: None,
     };
     let spin = Arm::with([Switch::Spin]).switches;

@@ -14,12 +14,13 @@ use crate::exit::Failure;
 const PATHS: [&str; 5] = ["probe", "feed", "tunnel", "vmnic", "guest"];
 
 /// Options with a value, of both kinds of work.
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 10] = [
     "--load",
     "--size",
     "--rate",
     "--trial",
     "--ip",
+    "--vlan",
     "--time",
     "--seed",
     "--min-blocks",

@@ -10,7 +10,7 @@ use probe::peer::DEFAULT_PORT;
 
 use super::measure::MeasureArgs;
 use crate::shared_args::{
-    IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4,
+    IpVersion, SecretArgs, parse_bytes, parse_duration, parse_ip, parse_ipv4, parse_vlan,
 };
 
 #[derive(Debug, Subcommand)]
@@ -128,6 +128,10 @@ pub(crate) struct EngineArgs {
     /// Packets may span frames (jumbo)
     #[arg(long)]
     pub(crate) multi_buffer: bool,
+    /// VLAN of the datagrams and its priority: xdp writes and takes tags of its own, udp needs a VLAN device. A
+    /// peer sends and receives in the same VLAN
+    #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
+    pub(crate) vlan: Option<u16>,
     /// Receive buffer of a UDP socket in bytes
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) rcvbuf: Option<usize>,

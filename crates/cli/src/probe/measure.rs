@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::experiment::lock;
 use crate::far_args::FarEndArgs;
-use crate::shared_args::{IpVersion, parse_bytes, parse_duration};
+use crate::shared_args::{IpVersion, parse_bytes, parse_duration, parse_vlan};
 use crate::{console, lookup, signals};
 
 #[derive(Debug, Args)]
@@ -44,6 +44,9 @@ pub(crate) struct MeasureArgs {
     /// IP version; default: 4, or that of the far end's address
     #[arg(long, value_name = "4|6", hide_possible_values = true)]
     ip: Option<IpVersion>,
+    /// VLAN of the load and its priority: AF_XDP writes the tags, a VLAN device those of sockets
+    #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
+    vlan: Option<u16>,
     /// Seed of the order of arms; default: random
     #[arg(long)]
     seed: Option<u64>,
@@ -70,6 +73,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
         rate_pps: args.start,
         trial: args.trial,
         ipv6: IpVersion::is_v6(args.ip),
+        vlan_tag: args.vlan,
         far: args.far.read()?,
     };
     let now = OffsetDateTime::now_utc();

@@ -1,6 +1,7 @@
 //! `wirepath probe`.
 
 pub(crate) mod args;
+mod engine;
 mod generate;
 mod measure;
 mod summary;
@@ -15,15 +16,12 @@ use host::idle::NoIdle;
 use host::irq_suspend::{IrqSuspend, IrqSuspendError};
 use host::net::NetError;
 use host::text::chain;
-use io::{
-    AnyEngine, Copying, EngineKind, EngineSpec, Local, Receiving, Remote, Role, Stamps,
-    UNALIGNED_FRAME_BYTES, Wait, XdpEngine, XdpMode,
-};
+use io::{AnyEngine, EngineKind, EngineSpec, Local, Receiving, Remote, Role, XdpEngine};
 use model::Measurement;
 use probe::endpoint::{self, Choice};
 use probe::peer::{Far, PeerError, Settings};
 use probe::role::{self, Live, Pace, RoleReport, Steering, Task};
-use probe::{Watch, measurement_of, not_suspended, random_session, received_from};
+use probe::{Watch, in_vlan, measurement_of, not_suspended, random_session, received_from};
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::start;
 
@@ -33,7 +31,8 @@ use crate::shared_args::IpVersion;
 
 use crate::{console, privileges, receive_stamps, signals};
 use args::{EngineArgs, FarArgs, NearArgs, ProbeCommand, ReceiveArgs};
-use summary::{si, summary};
+use engine::spec;
+use summary::{Headers, si, summary};
 
 pub(crate) use generate::Document as GenerateDocument;
 pub(crate) use measure::Document as MeasureDocument;
@@ -92,6 +91,7 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
         port: options.port,
     };
     let (local, _) = endpoint::towards(ip, SENDER_PORT, &choice)?;
+    let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&options.engine, &local)?;
     let duration = options.duration.unwrap_or(Duration::from_secs(10));
@@ -149,7 +149,8 @@ fn receive_from(context: &Context, args: &ReceiveArgs, host: &str) -> Result<(),
     };
     let mut measurement = received_from(own?, sent.role);
     check_suspension(&mut measurement, suspension.as_ref());
-    summary(context, Role::Receive, &measurement, (size, ip.is_ipv6()), true)
+    let headers = Headers { ipv6: ip.is_ipv6(), is_tagged: task.engine.vlan_tag.is_some() };
+    summary(context, Role::Receive, &measurement, (size, headers), true)
 }
 
 /// UDP port that a peer sends from.
@@ -160,72 +161,6 @@ fn echo(context: &Context, args: &FarArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--queues goes with --engine xdp".into()));
     }
     far(context, args, Role::Echo)
-}
-
-/// Engine by the options. Errors: an option that the engine does not have.
-fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec, Failure> {
-    let xdp = args.engine == EngineKind::Xdp;
-    let only = |on: bool, option: &str, engine: &str, has: bool| match on && !has {
-        true => Err(Failure::Usage(format!("{option} goes with --engine {engine}"))),
-        false => Ok(()),
-    };
-    only(args.native || args.mode == Some(XdpMode::Native), "native mode", "xdp", xdp)?;
-    only(args.zero_copy || args.require_zero_copy, "zero-copy", "xdp", xdp)?;
-    only(args.xsk_map.is_some(), "--xsk-map", "xdp", xdp)?;
-    only(args.need_wakeup, "--need-wakeup", "xdp", xdp)?;
-    only(args.multi_buffer, "--multi-buffer", "xdp", xdp)?;
-    only(args.huge_pages, "--huge-pages", "xdp", xdp)?;
-    only(args.ring_entries.is_some(), "--ring-entries", "xdp", xdp)?;
-    only(args.unaligned_chunks, "--unaligned-chunks", "xdp", xdp)?;
-    only(args.queues > 1, "--queues", "xdp", xdp)?;
-    only(args.gso, "--gso", "udp", args.engine == EngineKind::Udp)?;
-    only(
-        args.receiving != Receiving::Direct,
-        "--receiving",
-        "udp",
-        args.engine == EngineKind::Udp,
-    )?;
-    if args.irq_suspend && args.receiving != Receiving::EpollBusyPoll {
-        return Err(Failure::Usage("--irq-suspend goes with --receiving epoll-busy-poll".into()));
-    }
-    only(args.zero_copy_send, "--zero-copy-send", "udp", args.engine == EngineKind::Udp)?;
-    only(args.rcvbuf.is_some(), "--rcvbuf", "udp", args.engine == EngineKind::Udp)?;
-    only(args.stamps.is_some(), "--stamps", "udp or packet", !xdp)?;
-    let udp = args.engine == EngineKind::Udp;
-    only(args.stamps == Some(Stamps::Hardware), "--stamps hardware", "udp", udp)?;
-    if payload_bytes < role::PAYLOAD_BYTES_MIN {
-        return Err(Failure::Usage(format!(
-            "--size {payload_bytes} is below the probe's header of {} bytes",
-            role::PAYLOAD_BYTES_MIN
-        )));
-    }
-    let mut spec = EngineSpec::plain(args.engine);
-    spec.wait = if args.spin { Wait::Spin } else { Wait::Block };
-    spec.batch = usize::from(args.batch);
-    spec.gso = args.gso;
-    let native = args.native || args.mode == Some(XdpMode::Native);
-    spec.xdp_mode = if native { XdpMode::Native } else { XdpMode::Skb };
-    spec.copying = match (args.require_zero_copy, args.zero_copy) {
-        (true, _) => Copying::RequireZeroCopy,
-        (_, true) => Copying::PreferZeroCopy,
-        _ => Copying::Copy,
-    };
-    spec.need_wakeup = args.need_wakeup;
-    spec.busy_poll = args.busy_poll;
-    spec.receiving = args.receiving;
-    spec.zero_copy_send = args.zero_copy_send;
-    spec.receive_buffer_bytes = args.rcvbuf;
-    spec.frames = args.frames;
-    let frame_bytes = if args.unaligned_chunks { UNALIGNED_FRAME_BYTES } else { spec.frame_bytes };
-    spec.frame_bytes = args.frame_bytes.unwrap_or(frame_bytes);
-    spec.huge_pages = args.huge_pages;
-    spec.ring_entries = args.ring_entries;
-    spec.unaligned_chunks = args.unaligned_chunks;
-    spec.multi_buffer = args.multi_buffer;
-    spec.all_queues = args.queue.is_none() && args.queues == 1;
-    spec.stamps = args.stamps.unwrap_or(Stamps::Off);
-    spec.xsk_map = args.xsk_map.clone();
-    Ok(spec)
 }
 
 /// Calls by which a peer receives: those of this end, but for io_uring, which its system-call filter
@@ -292,7 +227,8 @@ fn near(
         port: args.source_port,
     };
     // First: for an unused address the search for a peer would have to time out.
-    endpoint::towards(args.to, args.port, &choice)?;
+    let (local, _) = endpoint::towards(args.to, args.port, &choice)?;
+    in_vlan(local, &spec)?;
     let mut far = find_far(args)?;
     let mut far_spec = spec.clone();
     if let Some(kind) = args.far_engine {
@@ -318,6 +254,7 @@ fn near(
         console::say(&format!("peer at {}: {} on {}", far.address(), ready.mode, ready.ifname));
     }
     let (local, remote) = endpoint::towards(to, port, &choice)?;
+    let local = in_vlan(local, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&args.engine, &local)?;
     task.role = role;
@@ -341,7 +278,8 @@ fn near(
     let told = far_report.is_some();
     let mut measurement = measurement_of(role, near_report, far_report);
     check_suspension(&mut measurement, suspension.as_ref());
-    summary(context, role, &measurement, (args.size, args.to.is_ipv6()), told)?;
+    let headers = Headers { ipv6: args.to.is_ipv6(), is_tagged: args.engine.vlan.is_some() };
+    summary(context, role, &measurement, (args.size, headers), told)?;
     unanswered(&measurement, role, told, args.to, args.port)
 }
 
@@ -402,7 +340,7 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
         queue: args.engine.queue.unwrap_or(0),
         port: args.port,
     };
-    let local = endpoint::listening(&choice, ipv6)?;
+    let local = in_vlan(endpoint::listening(&choice, ipv6)?, &spec)?;
     let _stamping = hold_stamps(&spec, &local)?;
     let suspension = suspend_irqs(&args.engine, &local)?;
     let task = Task {
@@ -454,7 +392,8 @@ fn far(context: &Context, args: &FarArgs, role: Role) -> Result<(), Failure> {
     if role == Role::Echo {
         measurement.counters.insert("near_returned_count".into(), report.sent_count);
     }
-    summary(context, role, &measurement, (size, ipv6), false)
+    let headers = Headers { ipv6, is_tagged: args.engine.vlan.is_some() };
+    summary(context, role, &measurement, (size, headers), false)
 }
 
 /// Runs a task on one queue, or on several with a thread each.

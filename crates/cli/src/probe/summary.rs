@@ -23,13 +23,26 @@ pub(crate) fn si(value: f64) -> String {
     format!("{scaled:.3}{prefix}")
 }
 
-/// Overhead of a UDP payload in bytes: IP and UDP header.
-fn ip_overhead(ipv6: bool) -> f64 {
-    if ipv6 { 48.0 } else { 28.0 }
+/// Headers around the payload of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Headers {
+    pub(crate) ipv6: bool,
+    /// In a VLAN.
+    pub(crate) is_tagged: bool,
 }
 
-/// Overhead of an IP packet in bytes: Ethernet header, check sequence, preamble and gap.
-const WIRE_OVERHEAD: f64 = 14.0 + 4.0 + 20.0;
+impl Headers {
+    /// IP and UDP header in bytes.
+    fn ip_overhead(self) -> f64 {
+        if self.ipv6 { 48.0 } else { 28.0 }
+    }
+
+    /// The same with all else on the wire: Ethernet header, VLAN tag, check sequence, preamble and gap.
+    fn wire_overhead(self) -> f64 {
+        let tag = if self.is_tagged { 4.0 } else { 0.0 };
+        self.ip_overhead() + 14.0 + tag + 4.0 + 20.0
+    }
+}
 
 /// Document of `probe send | ping | receive | echo --json`.
 #[derive(Serialize, JsonSchema)]
@@ -104,13 +117,13 @@ impl<'a> Document<'a> {
 
 /// Prints deliveries, rates, latencies and costs of one run.
 ///
-/// - `size`, `ipv6`: payload in bytes, and the IP version of its packets.
+/// - `size`, `headers`: payload in bytes, and the headers around it.
 /// - `has_far_end`: the far end's counters are included.
 pub(crate) fn summary(
     context: &Context,
     role: Role,
     m: &Measurement,
-    (size, ipv6): (usize, bool),
+    (size, headers): (usize, Headers),
     has_far_end: bool,
 ) -> Result<(), Failure> {
     let metrics = m.metrics();
@@ -147,9 +160,9 @@ pub(crate) fn summary(
     if let Some(t) = m.throughput.filter(|t| t.interval_ns > 0) {
         let pps = t.received_count as f64 * 1e9 / t.interval_ns as f64;
         let mean_bytes = t.payload_bytes as f64 / t.received_count.max(1) as f64;
-        rates(&mut out, "received", pps, mean_bytes, ip_overhead(ipv6));
+        rates(&mut out, "received", pps, mean_bytes, headers);
     } else if role == Role::Send && seconds > 0.0 {
-        rates(&mut out, "sent", sent as f64 / seconds, size as f64, ip_overhead(ipv6));
+        rates(&mut out, "sent", sent as f64 / seconds, size as f64, headers);
     }
     for (segment, histogram) in &m.segments {
         let _ = write!(out, "{segment:<8} {} samples", histogram.len());
@@ -198,14 +211,14 @@ pub(crate) fn summary(
     console::text(&out)
 }
 
-fn rates(out: &mut String, what: &str, pps: f64, payload_bytes: f64, ip_overhead: f64) {
+fn rates(out: &mut String, what: &str, pps: f64, payload_bytes: f64, headers: Headers) {
     let bits = |overhead: f64| pps * (payload_bytes + overhead) * 8.0;
     let _ = writeln!(
         out,
         "{what:<8} {}pps, {}bit/s of payload, {}bit/s of IP, {}bit/s on an Ethernet wire",
         si(pps),
         si(bits(0.0)),
-        si(bits(ip_overhead)),
-        si(bits(ip_overhead + WIRE_OVERHEAD)),
+        si(bits(headers.ip_overhead())),
+        si(bits(headers.wire_overhead())),
     );
 }

@@ -76,7 +76,15 @@ pub(crate) fn run(context: &Context, command: &VmnicCommand) -> Result<(), Failu
 }
 
 fn load(kind: &str, trial: Duration) -> Load {
-    Load { kind: kind.into(), size_bytes: 1514, rate_pps: 0, trial, ipv6: false, far: None }
+    Load {
+        kind: kind.into(),
+        size_bytes: 1514,
+        rate_pps: 0,
+        trial,
+        ipv6: false,
+        vlan_tag: None,
+        far: None,
+    }
 }
 
 fn arm(text: &str) -> Result<Arm, Failure> {

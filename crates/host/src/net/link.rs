@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
+use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs, LinkinfoDataMsg};
 use netlink_bindings::{rt_addr, rt_neigh};
 
 use super::error::{NetError, ask};
@@ -31,6 +31,8 @@ pub struct Link {
     pub is_loopback: bool,
     /// Kind of a virtual interface, such as `veth`; `None` for hardware and loopback.
     pub kind: Option<String>,
+    /// VLAN of a VLAN device.
+    pub vlan: Option<u16>,
     /// Receive queues allocated; those in use are [`super::Channels`].
     pub rx_queue_count: u32,
     /// Transmit queues allocated.
@@ -71,7 +73,12 @@ pub struct Peer {
 impl Link {
     fn decode(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Self {
         let has = |flag: i32| header.ifi_flags & flag as u32 != 0;
-        let kind = attributes.get_linkinfo().ok().and_then(|detail| detail.get_kind().ok());
+        let detail = attributes.get_linkinfo().ok();
+        let kind = detail.as_ref().and_then(|detail| detail.get_kind().ok());
+        let vlan = match detail.as_ref().and_then(|detail| detail.get_data().ok()) {
+            Some(LinkinfoDataMsg::Vlan(vlan)) => vlan.get_id().ok(),
+            _ => None,
+        };
         let peer = attributes.get_link().ok().filter(|&index| index != 0).map(|index| Peer {
             index,
             netns_id: attributes.get_link_netnsid().ok().filter(|&id| id >= 0),
@@ -90,6 +97,7 @@ impl Link {
             has_carrier: attributes.get_carrier().is_ok_and(|carrier| carrier != 0),
             is_loopback: has(libc::IFF_LOOPBACK),
             kind: kind.map(|kind| kind.to_string_lossy().into_owned()),
+            vlan,
             rx_queue_count: attributes.get_num_rx_queues().unwrap_or(1),
             tx_queue_count: attributes.get_num_tx_queues().unwrap_or(1),
             xdp: attached_xdp(attributes),

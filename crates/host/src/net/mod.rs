@@ -31,6 +31,6 @@ pub use qdisc::{Qdisc, remove_root_qdisc, root_qdisc, set_root_fifo, set_root_qd
 pub use route::{Resolved, Route, neighbour, resolve, route_to};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use snmp::{snmp_counter, snmp_table};
-pub use tunnel::{VxlanSpec, create_bridge, create_vxlan, set_master};
+pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{ChangeWatch, LinkEvent, LinkWatch};

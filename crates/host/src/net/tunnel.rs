@@ -1,4 +1,4 @@
-//! VXLAN devices and bridges, the parts of the kernel's own forwarder.
+//! VXLAN devices, VLAN devices and bridges, the parts of the kernel's own forwarder.
 
 use std::net::Ipv4Addr;
 
@@ -86,6 +86,21 @@ pub fn create_bridge(name: &str) -> Result<u32, NetError> {
             rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
         let attributes = request.encode().push_ifname_bytes(name.as_bytes());
         drop(attributes.nested_linkinfo().push_kind(c"bridge"));
+        socket.request(&request)?.recv_ack()
+    })?;
+    Ok(link_named(name)?.index)
+}
+
+/// Creates the device of a VLAN on an interface, which is down, and returns its index. Its MTU is that of the
+/// interface.
+///
+/// Errors: [`NetError::Unsupported`] without the kernel's module 8021q.
+pub fn create_vlan(name: &str, on: u32, vlan: u16) -> Result<u32, NetError> {
+    ask(format!("making the VLAN device {name}"), |socket| {
+        let mut request =
+            rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
+        let attributes = request.encode().push_ifname_bytes(name.as_bytes()).push_link(on);
+        drop(attributes.nested_linkinfo().nested_data_vlan().push_id(vlan));
         socket.request(&request)?.recv_ack()
     })?;
     Ok(link_named(name)?.index)

@@ -69,7 +69,7 @@ pub fn listening(choice: &Choice, ipv6: bool) -> Result<Local, NetError> {
 }
 
 /// Receive queues in use, by the driver's channels if it reports them.
-fn queues_of(ifindex: u32) -> Result<u32, NetError> {
+pub(crate) fn queues_of(ifindex: u32) -> Result<u32, NetError> {
     match net::ethtool::channels(ifindex) {
         Ok(channels) => Ok(channels.rx_queues().max(1)),
         Err(_) => Ok(net::link(ifindex)?.rx_queue_count.max(1)),

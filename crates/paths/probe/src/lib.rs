@@ -14,6 +14,7 @@ mod support;
 mod switches;
 mod tcp;
 mod verbs;
+mod vlan;
 mod watch;
 
 pub use accounting::{ROUND_TRIP, add_rates, measurement_of, not_suspended, received_from};
@@ -21,4 +22,5 @@ pub use measure::RateSession;
 pub use path::{Probe, between};
 pub use session::random_session;
 pub use switches::{Switch, engine_of};
+pub use vlan::in_vlan;
 pub use watch::Watch;

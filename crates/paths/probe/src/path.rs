@@ -106,6 +106,7 @@ pub fn between(
 ) -> Result<Box<dyn Session>, PathError> {
     let remedy = match (load.kind.as_str(), router) {
         _ if load.ipv6 => "leave out --ip 6: they are addressed by IPv4",
+        _ if load.vlan_tag.is_some() => "leave out --vlan: they are addressed without tags",
         (kind, _) if Kind::of(kind).is_some() => "use a UDP load, such as ping",
         ("storm", _) => "use another load: storm needs the veth of a lab",
         (kind, Some(_)) if kind != "flood" => "use flood: a router returns nothing to the near end",
@@ -189,6 +190,11 @@ impl Path for Probe {
         if let Some(why) = refused_over_ipv6(arm, load) {
             return Support::Refused { why };
         }
+        if load.vlan_tag.is_some()
+            && let Some(missing) = support::vlan()
+        {
+            return missing;
+        }
         if arm.kind == ArmKind::Peer
             && load.kind == "storm"
             && verbs::NAMES.contains(&arm.name.as_str())
@@ -206,6 +212,11 @@ impl Path for Probe {
 
     fn open(&self, load: &Load) -> Result<Box<dyn Session>, PathError> {
         check_size(load)?;
+        if load.kind == "storm" && load.vlan_tag.is_some() {
+            let what = "frames of the live-frame generator have no VLAN tags".to_owned();
+            let remedy = "use flood, or leave out --vlan".to_owned();
+            return Err(PathError::Invalid { what, remedy });
+        }
         match &load.far {
             Some(two) => Ok(Box::new(remote::RemoteSession::open(load, two)?)),
             None => Ok(Box::new(session::LabSession::open(load)?)),

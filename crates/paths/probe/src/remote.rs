@@ -10,7 +10,7 @@ use host::idle::NoIdle;
 use host::irq_suspend::IrqSuspend;
 use host::net::ethtool;
 use host::text::chain;
-use io::{Local, Remote, Role};
+use io::{EngineKind, EngineSpec, Local, Remote, Role};
 use lab::far::FarError;
 use lab::{
     Cause, FarEnd, FarHost, FarOptions, LabError, Meter, Placement, Used, describe_nic,
@@ -30,6 +30,7 @@ use super::session::{Scheduled, random_session, roles_of};
 use super::support::{huge_pages, irq_suspend};
 use super::switches::{Config, Switch};
 use super::tcp;
+use super::vlan::in_vlan;
 
 /// Pause between checks of an end that opens, or that sends.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -43,6 +44,8 @@ pub(super) struct RemoteSession {
     count: Option<u64>,
     two: TwoHosts,
     local: Local,
+    /// As `local`; with a VLAN device there, of the port below it.
+    port: Local,
     nic: String,
     /// CPUs of the near and of the far end; empty for all.
     cpus: Placement,
@@ -71,18 +74,22 @@ impl RemoteSession {
         };
         let host = FarHost::open(&end, &options).map_err(PathError::part)?;
         let far = connect(&end, &host, load.ipv6)?;
-        check_version(&far, load)?;
+        let load = with_version(&far, load)?;
         let choice =
             Choice { ifname: two.ifname.clone(), queue: two.queue.unwrap_or(0), port: NEAR_PORT };
         let (local, _) =
             endpoint::towards(far.address().ip(), FAR_PORT, &choice).map_err(PathError::part)?;
-        let driver = ethtool::driver(local.ifindex).ok().flatten();
-        let nic = describe_nic(local.ifindex, driver.as_deref()).map_err(PathError::part)?;
+        // The baseline's sockets must be in the VLAN, too.
+        let in_vlan_of = |kind| EngineSpec { vlan_tag: load.vlan_tag, ..EngineSpec::plain(kind) };
+        let local = in_vlan(local, &in_vlan_of(EngineKind::Udp))?;
+        let port = in_vlan(local.clone(), &in_vlan_of(EngineKind::Xdp))?;
+        let driver = ethtool::driver(port.ifindex).ok().flatten();
+        let nic = describe_nic(port.ifindex, driver.as_deref()).map_err(PathError::part)?;
         let nic = format!("{nic} to {}", far.address().ip());
         let clock = CpuClock::open().map_err(PathError::part)?;
         let cpus = Placement { near: near_cpus.to_vec(), far: far_cpus.to_vec() };
-        let (load, two) = (load.clone(), two.clone());
-        Ok(RemoteSession { far, host, load, count: None, two, local, nic, cpus, clock })
+        let two = two.clone();
+        Ok(RemoteSession { far, host, load, count: None, two, local, port, nic, cpus, clock })
     }
 
     /// CPUs of the near end in a trial; empty for all.
@@ -125,6 +132,9 @@ impl RemoteSession {
             port: NEAR_PORT,
         };
         let (near, far) = match near_role {
+            Role::Receive if near_task.engine.kind == EngineKind::Xdp => {
+                end.receive(&mut self.far, &self.port)?
+            }
             Role::Receive => end.receive(&mut self.far, &self.local)?,
             _ => end.send(&mut self.far, &choice)?,
         };
@@ -137,7 +147,7 @@ impl RemoteSession {
     }
 
     fn suspend(&self) -> Result<IrqSuspend, PathError> {
-        IrqSuspend::hold(self.local.ifindex, &self.local.ifname).map_err(PathError::part)
+        IrqSuspend::hold(self.port.ifindex, &self.port.ifname).map_err(PathError::part)
     }
 
     /// CPUs that both ends have between them while nothing is pinned; far more than `pin` needs where they
@@ -228,15 +238,19 @@ fn connect(end: &FarEnd, host: &FarHost, ipv6: bool) -> Result<Far, PathError> {
     }
 }
 
-/// Errors: IPv6 was asked for, and the far end's address is of IPv4; a datagram that exceeds an MTU of 9000.
-fn check_version(far: &Far, load: &Load) -> Result<(), PathError> {
+/// The load with the IP version of the far end's address.
+///
+/// Errors: IPv6 was asked for, and the address is of IPv4; a datagram that exceeds an MTU of 9000.
+fn with_version(far: &Far, load: &Load) -> Result<Load, PathError> {
     let ip = far.address().ip();
     if load.ipv6 && ip.is_ipv4() {
         let what = format!("{ip} is no IPv6 address, which --ip 6 asks for");
         let remedy = "give one with --far-address, or leave out --ip 6".to_owned();
         return Err(PathError::Invalid { what, remedy });
     }
-    check_size(&Load { ipv6: ip.is_ipv6(), ..load.clone() })
+    let load = Load { ipv6: ip.is_ipv6(), ..load.clone() };
+    check_size(&load)?;
+    Ok(load)
 }
 
 /// Support for the switches of an arm between two hosts.
@@ -318,6 +332,7 @@ impl Near<'_> {
         let ready = self.prepare(far)?;
         let towards = endpoint::towards(ready.0, ready.1, choice).map_err(PathError::part);
         let near = towards.and_then(|(local, remote)| {
+            let local = in_vlan(local, &self.task.engine)?;
             self.alone(&local, &remote).map_err(|why| PathError::at("near", why))
         });
         // The far end is stopped even if the near end failed.

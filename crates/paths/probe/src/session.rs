@@ -9,6 +9,7 @@ use io::{EngineKind, Remote, Role};
 use lab::peers::{Job, Peers, Traffic};
 use lab::{End, Meter, Pair, PairSpec, Placement, settle};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
+use wire::ethernet::VLAN_MASK;
 
 use crate::Switch;
 use crate::accounting::combine;
@@ -42,10 +43,12 @@ impl LabSession {
         // With segmentation offload a veth would pass the bundles of `gso` whole, and no datagram
         // would cross it.
         let ipv6 = load.ipv6;
-        let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ipv6, ..PairSpec::default() };
+        let vlan = load.vlan_tag.map(|tag| tag & VLAN_MASK);
+        let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ipv6, vlan, ..PairSpec::default() };
         let pair = Pair::new(&spec).map_err(PathError::part)?;
         let over = if ipv6 { ", IPv6" } else { "" };
-        let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}");
+        let within = vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
+        let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}{within}");
         LabSession::of(pair, None, nic, load)
     }
 

@@ -112,6 +112,16 @@ pub(super) fn huge_pages(arm: &Arm, end_count: u32) -> Option<Support> {
     ))
 }
 
+/// The reason why a lab has no VLAN devices.
+pub(super) fn vlan() -> Option<Support> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    let spec = PairSpec { vlan: Some(1), ..PairSpec::default() };
+    let tried = TRIED.get_or_init(|| Pair::new(&spec).map(drop).map_err(|why| chain(&why)));
+    let why = tried.as_ref().err()?;
+    let needs = format!("the kernel's module 8021q: modprobe 8021q ({why})");
+    Some(Support::unsupported("a lab with VLAN devices", needs))
+}
+
 /// Support for XDP verbs at the far end of a lab.
 pub(super) fn verbs() -> Support {
     let tried = tried();

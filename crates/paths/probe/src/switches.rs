@@ -1,5 +1,7 @@
 //! Switches of the probe, and the engine configuration of an arm.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use host::idle::NoIdle;
 use io::{Copying, EngineKind, EngineSpec, Receiving, UNALIGNED_FRAME_BYTES, Wait, XdpMode};
 use model::{Arm, Load, NotEffective, PathError};
@@ -200,8 +202,8 @@ pub(super) struct Config {
 
 impl Config {
     pub(super) fn of(arm: &Arm, load: &Load) -> Config {
-        let mut engine = engine_of(arm);
-        fit(&mut engine, load.size_bytes);
+        let mut engine = EngineSpec { vlan_tag: load.vlan_tag, ..engine_of(arm) };
+        fit(&mut engine, load.size_bytes, load.ipv6);
         if load.kind == "echo-flood" {
             // Holds the whole window: a datagram of the kernel occupies more than its payload.
             engine.receive_buffer_bytes = Some(WINDOW as usize * (load.size_bytes + 2048));
@@ -258,9 +260,11 @@ impl Config {
 }
 
 /// Sizes the frames of an AF_XDP engine for the payload: larger frames, or several per packet.
-fn fit(spec: &mut EngineSpec, payload_bytes: usize) {
-    // Headers of 42 bytes behind the kernel's headroom of 256.
-    let needed = payload_bytes + 42 + 256;
+fn fit(spec: &mut EngineSpec, payload_bytes: usize, ipv6: bool) {
+    let any: IpAddr =
+        if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    // Behind the kernel's headroom of 256 bytes.
+    let needed = spec.packet_frame_bytes(any, payload_bytes) + 256;
     let unaligned = (UNALIGNED_FRAME_BYTES, UNALIGNED_LARGE_FRAME_BYTES);
     let (small, large) = if spec.unaligned_chunks { unaligned } else { (2048, 4096) };
     spec.frame_bytes = if needed > small as usize { large } else { small };
@@ -368,10 +372,15 @@ mod tests {
         for (payload_bytes, frame_bytes, multi_buffer) in
             [(64, 2112, false), (1814, 2112, false), (1815, 4032, false), (3735, 4032, true)]
         {
-            let mut spec = engine_of(&arm);
-            fit(&mut spec, payload_bytes);
-            let fitted = (spec.frame_bytes, spec.multi_buffer);
-            assert_eq!(fitted, (frame_bytes, multi_buffer), "{payload_bytes}");
+            // The headers of IPv6 have 20 bytes more, and a VLAN tag 4.
+            for (more_bytes, ipv6, vlan_tag) in
+                [(0, false, None), (20, true, None), (24, true, Some(7))]
+            {
+                let mut spec = EngineSpec { vlan_tag, ..engine_of(&arm) };
+                fit(&mut spec, payload_bytes - more_bytes, ipv6);
+                let fitted = (spec.frame_bytes, spec.multi_buffer);
+                assert_eq!(fitted, (frame_bytes, multi_buffer), "{payload_bytes} {more_bytes}");
+            }
         }
         assert_eq!(contradiction(&arm, "flood"), None);
         use Switch::{Bypass, Native, UnalignedChunks, ZeroCopy};

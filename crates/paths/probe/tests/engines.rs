@@ -199,6 +199,41 @@ fn checksums_written_by_the_engine_are_valid_on_the_wire() {
 }
 
 #[test]
+fn datagrams_of_a_vlan_cross_with_its_tag_and_their_echoes_return_with_it() {
+    let _alone = alone();
+    const COUNT: u64 = 50;
+    let of = |spec: &EngineSpec, vlan_tag| EngineSpec { vlan_tag, ..spec.clone() };
+    for ipv6 in [false, true] {
+        let pair = Pair::new(&PairSpec { ipv6, ..PairSpec::default() }).expect("a lab");
+        for mode in [XdpMode::Skb, XdpMode::Native] {
+            let spec = xdp(mode, Wait::Block, 1);
+            // Tags of the near and of the far end, and the datagrams that the near one and the far one get without.
+            for (near, far, untagged) in [
+                (Some(0x6007), Some(7), [0, 0]),
+                (Some(0x6007), None, [0, 0]),
+                (None, Some(7), [0, COUNT]),
+            ] {
+                let what = format!("{mode:?}, IPv6 {ipv6}: {near:?} to {far:?}");
+                let (near, far) = (of(&spec, near), of(&spec, far));
+                let load = (Role::Ping, Pace::PingPong, COUNT);
+                let (pinged, echoed) = between(&pair, &near, &far, load, 64).expect(&what);
+                for (report, untagged) in [&pinged, &echoed].into_iter().zip(untagged) {
+                    assert_eq!(report.arrived.received_count, COUNT, "{what}");
+                    assert_eq!(counter(report, "xdp_redirected_count"), COUNT, "{what}");
+                    assert_eq!(counter(report, "xdp_untagged_count"), untagged, "{what}");
+                    assert!(report.engine.ledger.is_some_and(|l| l.balances()), "{what}");
+                }
+            }
+            let load = (Role::Send, Pace::Rate(1000), COUNT);
+            let (near, far) = (of(&spec, Some(7)), of(&spec, Some(8)));
+            let (sent, other) = between(&pair, &near, &far, load, 64).expect("it runs");
+            let counts = (sent.sent_count, other.arrived.received_count);
+            assert_eq!(counts, (COUNT, 0), "{mode:?}, IPv6 {ipv6}: another VLAN");
+        }
+    }
+}
+
+#[test]
 fn queues_that_share_a_umem_lose_no_datagram() {
     let _alone = alone();
     const FLOWS: usize = 32;

@@ -39,6 +39,9 @@ pub struct ProbeFilterSpec<'a> {
     pub udp_port: u16,
     /// ARP, and ICMP over IPv4 to these addresses, too; ICMPv6 is always the stack's.
     pub arp_icmp: bool,
+    /// Tag (priority and VLAN) of the frames; `None` accepts any, and none. Those of other VLANs are the
+    /// stack's. One without a tag gets this one, because a device may have removed it.
+    pub vlan_tag: Option<u16>,
     /// Accept frames of more than one buffer (jumbo in native mode); the
     /// sockets must be bound with XDP_USE_SG then.
     pub frags: bool,
@@ -137,6 +140,8 @@ pub struct FilterCounts {
     pub passed: u64,
     /// Matched, but the queue has no socket; passed to the stack.
     pub map_missed: u64,
+    /// Redirected frames that came without the tag of [`ProbeFilterSpec::vlan_tag`].
+    pub untagged: u64,
 }
 
 /// XDP program that redirects matching frames to the AF_XDP socket of their queue and passes the
@@ -182,6 +187,8 @@ impl SocketFilter {
             udp_port: spec.udp_port,
             address_count: count as u8,
             arp_icmp: spec.arp_icmp.into(),
+            vlan_tag: spec.vlan_tag.unwrap_or(0),
+            reserved: 0,
         };
         let opened = Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
         Self::load(opened, spec.queues, false)
@@ -282,6 +289,7 @@ impl SocketFilter {
             sum.redirected += cpu.redirected;
             sum.passed += cpu.passed;
             sum.map_missed += cpu.map_missed;
+            sum.untagged += cpu.untagged;
         }
         Ok(sum)
     }

@@ -16,6 +16,7 @@ const SPEC: ProbeFilterSpec = ProbeFilterSpec {
     addresses: &[IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2))],
     udp_port: 7000,
     arp_icmp: true,
+    vlan_tag: None,
     frags: false,
     queues: 1,
 };

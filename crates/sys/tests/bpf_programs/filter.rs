@@ -24,9 +24,52 @@ fn spec() -> ProbeFilterSpec<'static> {
         addresses: &[FAR_IP, FAR_IPV6],
         udp_port: PORT,
         arp_icmp: false,
+        vlan_tag: None,
         frags: false,
         queues: 1,
     }
+}
+
+fn counts(redirected: u64, passed: u64, map_missed: u64) -> FilterCounts {
+    FilterCounts { redirected, passed, map_missed, untagged: 0 }
+}
+
+/// The program attached to the far end, and an AF_XDP socket there that is not in its map yet.
+fn open(pair: &Pair, spec: ProbeFilterSpec<'static>, mode: XdpMode) -> (SocketFilter, Socket) {
+    let ifindex = pair.far_index;
+    pair.far.run(move || {
+        let mut filter = SocketFilter::for_probe(&spec).expect("load");
+        filter.attach(ifindex, mode).expect("attach");
+        let frames = Frames::allocate(4096, 64, 1).expect("memory").remove(0);
+        let bind = Bind {
+            ifindex,
+            ifname: "far".into(),
+            queue: 0,
+            queues: 1,
+            copying: Copying::Copy,
+            need_wakeup: false,
+            multi_buffer: false,
+            ring_entries: 64,
+            fill_target: 64,
+            tx_budget: 64,
+        };
+        let mut socket = Socket::open(frames, bind, None).expect("socket");
+        socket.rx_post();
+        (filter, socket)
+    })
+}
+
+/// The next frames of a socket.
+fn take(socket: &mut Socket, count: usize) -> Vec<Vec<u8>> {
+    let mut taken = Vec::new();
+    wait_until(|| {
+        socket.rx_take(64, |bytes, _| {
+            taken.push(bytes.to_vec());
+            Then::Release
+        });
+        taken.len() == count
+    });
+    taken
 }
 
 /// The frame with another destination address; its checksums are those of before.
@@ -65,7 +108,7 @@ fn frames_of_the_port_miss_an_empty_map_and_all_others_pass_in_both_modes() {
                 let _ = socket.send_to(b"hello", ("10.9.0.2", port));
             }
         });
-        wait_for_counts(&filter, FilterCounts { redirected: 0, passed: 2, map_missed: 3 });
+        wait_for_counts(&filter, counts(0, 2, 3));
         // Missed frames reach the stack.
         receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
         for _ in 0..3 {
@@ -140,8 +183,7 @@ fn headers_are_walked_by_their_lengths() {
         filter.attach(far_index, XdpMode::Native).expect("attach");
         filter
     });
-    let expected =
-        FilterCounts { redirected: 0, passed: others.len() as u64, map_missed: ours.len() as u64 };
+    let expected = counts(0, others.len() as u64, ours.len() as u64);
     pair.near.run(move || {
         for frame in ours.iter().chain(&others) {
             send_frame(near_index, frame);
@@ -155,10 +197,7 @@ fn arp_and_icmp_are_taken_only_when_asked() {
     if !can_run() {
         return;
     }
-    for (arp_icmp, expected) in [
-        (false, FilterCounts { redirected: 0, passed: 3, map_missed: 0 }),
-        (true, FilterCounts { redirected: 0, passed: 1, map_missed: 2 }),
-    ] {
+    for (arp_icmp, expected) in [(false, counts(0, 3, 0)), (true, counts(0, 1, 2))] {
         let pair = Pair::new();
         let (near_index, far_index) = (pair.near_index, pair.far_index);
         let filter = pair.far.run(move || {
@@ -189,47 +228,59 @@ fn frames_of_the_port_go_to_the_socket_of_their_queue_once_it_is_there() {
     }
     for mode in [XdpMode::Skb, XdpMode::Native] {
         let pair = Pair::new();
-        let (near_index, far_index) = (pair.near_index, pair.far_index);
-        let (filter, mut socket) = pair.far.run(move || {
-            let mut filter = SocketFilter::for_probe(&spec()).expect("load");
-            filter.attach(far_index, mode).expect("attach");
-            let frames = Frames::allocate(4096, 64, 1).expect("memory").remove(0);
-            let bind = Bind {
-                ifindex: far_index,
-                ifname: "far".into(),
-                queue: 0,
-                queues: 1,
-                copying: Copying::Copy,
-                need_wakeup: false,
-                multi_buffer: false,
-                ring_entries: 64,
-                fill_target: 64,
-                tx_budget: 64,
-            };
-            let mut socket = Socket::open(frames, bind, None).expect("socket");
-            socket.rx_post();
-            (filter, socket)
-        });
+        let near_index = pair.near_index;
+        let (filter, mut socket) = open(&pair, spec(), mode);
         let ours = udp_frame(PORT, b"to the socket", Shape::default());
         let other = udp_frame(PORT + 1, b"to the stack", Shape::default());
         let send = |frames: Vec<Vec<u8>>| {
             pair.near.run(move || frames.iter().for_each(|frame| send_frame(near_index, frame)));
         };
         send(vec![ours.clone()]);
-        wait_for_counts(&filter, FilterCounts { redirected: 0, passed: 0, map_missed: 1 });
+        wait_for_counts(&filter, counts(0, 0, 1));
 
         filter.insert_socket(0, socket.as_fd()).expect("insert");
         send(vec![ours.clone(), other.clone(), ours.clone(), ours.clone()]);
-        wait_for_counts(&filter, FilterCounts { redirected: 3, passed: 1, map_missed: 1 });
-        let mut taken = Vec::new();
-        wait_until(|| {
-            socket.rx_take(64, |bytes, _| {
-                taken.push(bytes.to_vec());
-                Then::Release
-            });
-            taken.len() == 3
-        });
-        assert_eq!(taken, [&ours[..]; 3]);
+        wait_for_counts(&filter, counts(3, 1, 1));
+        assert_eq!(take(&mut socket, 3), [&ours[..]; 3]);
+    }
+}
+
+#[test]
+fn frames_of_a_vlan_are_taken_as_they_are_and_those_without_a_tag_with_its_tag() {
+    if !can_run() {
+        return;
+    }
+    let of_5 = Shape { vlan_tags: 1, ..Shape::default() };
+    let tagged =
+        |tag: [u8; 2], frame: &[u8]| [&frame[..12], &[0x81, 0], &tag, &frame[12..]].concat();
+    let plain = [udp_frame(PORT, b"x", Shape::default()), udp6_frame(PORT, b"x", 17, &[])];
+    for mode in [XdpMode::Skb, XdpMode::Native] {
+        let pair = Pair::new();
+        let near_index = pair.near_index;
+        let spec = ProbeFilterSpec { vlan_tag: Some(0x6005), ..spec() };
+        let (filter, mut socket) = open(&pair, spec, mode);
+        filter.insert_socket(0, socket.as_fd()).expect("insert");
+        let frames = [
+            udp_frame(PORT, b"x", of_5),
+            tagged([0xe0, 5], &plain[0]),
+            plain[0].clone(),
+            plain[1].clone(),
+            // Of another VLAN, port, and number of tags.
+            tagged([0x60, 6], &plain[0]),
+            udp_frame(PORT + 1, b"x", of_5),
+            udp_frame(PORT + 1, b"x", Shape::default()),
+            udp_frame(PORT, b"x", Shape { vlan_tags: 2, ..of_5 }),
+        ];
+        let sent = frames.clone();
+        pair.near.run(move || sent.iter().for_each(|frame| send_frame(near_index, frame)));
+        wait_for_counts(&filter, FilterCounts { untagged: 2, ..counts(4, 4, 0) });
+        let expected = [
+            frames[0].clone(),
+            frames[1].clone(),
+            tagged([0x60, 5], &plain[0]),
+            tagged([0x60, 5], &plain[1]),
+        ];
+        assert_eq!(take(&mut socket, 4), expected);
     }
 }
 
@@ -320,7 +371,7 @@ fn only_frames_of_configured_tunnels_are_taken_and_the_list_can_change() {
     let send = |frames: Vec<Vec<u8>>| {
         pair.near.run(move || frames.iter().for_each(|frame| send_frame(near_index, frame)));
     };
-    let mut expected = FilterCounts { map_missed: ours.len() as u64, ..FilterCounts::default() };
+    let mut expected = counts(0, 0, ours.len() as u64);
     send(ours.to_vec());
     wait_for_counts(&filter, expected);
     expected.passed = others.len() as u64;

@@ -22,6 +22,7 @@ use super::noise::Handshake;
 use super::protocol::{Answer, Ask, Hello, PATIENCE, PROTOCOL, PeerError, Say};
 use crate::endpoint::{self, Choice};
 use crate::role::{self, Live, RoleReport, Steering, Task, drain};
+use crate::vlan::in_own_vlan;
 use crate::watch::Watch;
 
 /// Poll interval of the listener for its stop flag and for new connections.
@@ -458,6 +459,7 @@ fn open(
             local.ip
         ));
     }
+    let local = in_own_vlan(local, &task.engine).map_err(|e| chain(&e))?;
     // A connected socket's queue takes datagrams of this near end alone: others cannot fill it. With
     // several flows the near end sends from several ports.
     let has_one_sender = task.engine.kind == ::io::EngineKind::Udp && task.flows <= 1;

@@ -9,11 +9,13 @@ mod report;
 mod schedule;
 mod window;
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use io::{AnyEngine, Engine, EngineSpec, RING_ENTRIES_MAX, Role, Setup};
 use serde::{Deserialize, Serialize};
+use wire::ethernet::VLAN_MASK;
 use wire::probe::HEADER_BYTES;
 
 pub use report::RoleReport;
@@ -31,6 +33,9 @@ pub(crate) const GRACE_MAX: Duration = Duration::from_millis(500);
 pub const PAYLOAD_BYTES_MIN: usize = HEADER_BYTES;
 /// Largest payload of a UDP datagram over IPv4.
 pub const PAYLOAD_BYTES_MAX: usize = 65_507;
+
+/// VLANs that a tag may name.
+const VLANS: RangeInclusive<u16> = 1..=4094;
 
 /// When to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +113,11 @@ impl Task {
         if !rings.is_power_of_two() {
             return Err(RoleError::RingEntries { entries: rings });
         }
+        if let Some(tag) = spec.vlan_tag
+            && !VLANS.contains(&(tag & VLAN_MASK))
+        {
+            return Err(RoleError::Vlan { tag });
+        }
         if let Pace::Window(window) = self.pace {
             within("window", window as usize, 1, 1 << 20)?;
         }
@@ -123,6 +133,8 @@ pub enum RoleError {
     OutOfRange { what: &'static str, value: usize, low: usize, high: usize },
     #[error("a ring of {entries} entries is not possible; give a power of two, such as 8192")]
     RingEntries { entries: u32 },
+    #[error("VLAN tag {tag:#06x} has no VLAN of 1 to 4094")]
+    Vlan { tag: u16 },
     /// The engine could not be opened, or failed.
     #[error(transparent)]
     Io(#[from] io::IoError),

@@ -88,6 +88,7 @@ fn served(arm: &Arm) -> Option<Served> {
         rate_pps: 0,
         trial: Duration::ZERO,
         ipv6: false,
+        vlan_tag: None,
         far: None,
     };
     let support = Vmnic.support(arm, &load);

@@ -18,6 +18,7 @@ fn load(kind: &str) -> Load {
         rate_pps: 0,
         trial: Duration::from_millis(60),
         ipv6: false,
+        vlan_tag: None,
         far: None,
     }
 }

@@ -29,6 +29,7 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         rate_pps: 0,
         trial: std::time::Duration::ZERO,
         ipv6: false,
+        vlan_tag: None,
         far: None,
     };
     let arms =
