@@ -156,7 +156,7 @@ impl Sink {
                 match self.symbols.update(telegram) {
                     Update::Applied(book) => return Some(book),
                     Update::EndOfFeed => self.has_ended = true,
-                    Update::EndOfCycle | Update::Ignored | Update::Full => {}
+                    Update::Ignored | Update::Full => {}
                 }
                 None
             }
@@ -435,14 +435,14 @@ impl Core {
     }
 
     pub(super) fn top(&self, count: usize) -> Vec<TopRow> {
-        let of = |level: Option<&market::twse::Level>| level.map(|l| (l.price, l.quantity));
+        let of = |level: Option<market::twse::Level>| level.map(|l| (l.price, l.quantity));
         let row = |book: &&SymbolBook| TopRow {
             symbol: book.symbol.as_str().trim_end().to_owned(),
             business: book.business,
             quotes: book.quotes,
             trades: book.trades,
             last: (book.trade.price, book.trade.quantity),
-            best: [of(book.bids().first()), of(book.asks().first())],
+            best: [of(book.depth.bids().next()), of(book.depth.asks().next())],
             cumulative_volume: book.cumulative_volume,
         };
         if count == 0 {
