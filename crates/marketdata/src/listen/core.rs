@@ -7,6 +7,7 @@ use super::content::{Content, Present};
 use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
 use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
+use crate::late::Now;
 use crate::messages::{self, Digest, Protocol};
 use crate::quality::Quality;
 use crate::relative_latency::Base;
@@ -53,19 +54,6 @@ pub(super) struct Sink {
     /// CLOCK_REALTIME of the delivery in progress.
     real_ns: u64,
     base: Base,
-}
-
-/// Time of an arrival, nanoseconds: CLOCK_MONOTONIC and CLOCK_REALTIME.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
-    pub(super) monotonic_ns: u64,
-    pub(super) real_ns: u64,
-}
-
-impl Now {
-    pub(super) fn read() -> Self {
-        Now { monotonic_ns: sys::clock::monotonic_ns(), real_ns: sys::clock::realtime_ns() }
-    }
 }
 
 /// A session of MoldUDP64.
@@ -281,7 +269,7 @@ impl Core {
             Some(stamp_ns) => {
                 let waited_ns = real_ns.saturating_sub(stamp_ns);
                 self.interval.kernel_to_app[at].saturating_record(waited_ns);
-                self.interval.late.note(self.late_ns, waited_ns, now, self.read_ns > stamp_ns);
+                self.interval.late.note(self.late_ns, stamp_ns, now, self.read_ns > stamp_ns);
             }
             None => state.book.unstamped += 1,
         }
