@@ -261,6 +261,12 @@ pub(crate) fn lock() -> Result<ExclusiveLock, Failure> {
 
 /// The load with the values of the arguments.
 pub(crate) fn load_of(kind: &LoadKind, args: &RunArgs) -> Result<Load, Failure> {
+    if args.far.direction.is_some() && kind.name != "flood" {
+        return Err(Failure::Usage(format!(
+            "load {} has no direction to choose: remove --direction, which is for load flood of path probe",
+            kind.name
+        )));
+    }
     Ok(Load {
         kind: kind.name.to_owned(),
         size_bytes: size_bytes(kind, args.size)?,

@@ -1,8 +1,9 @@
-//! Telegrams per second that one core decodes, arbitrates and applies to order books, and the
-//! allocations: `decode_rate [TELEGRAMS [SYMBOLS [SEED]]]`, default 10 million of 30,000 symbols.
+//! Telegrams per second that one core decodes, arbitrates and applies to order books, of which it reads the best
+//! bid and ask, and the allocations: `decode_rate [TELEGRAMS [SYMBOLS [SEED]]]`, default 10 million of 30,000
+//! symbols.
 //!
-//! Datagrams are generated in slices before each measured slice, so generation is not timed and
-//! a session of any length takes the memory of one slice.
+//! Datagrams are generated in slices before each measured slice, so generation is not timed. A slice is what one
+//! receive call may return, and as near to the core: the memory of a longer one would evict the books.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use wirepath_marketdata::symbols::{Symbols, Update};
 use wirepath_marketdata::synthetic::{Session, Spec};
 
 /// Datagrams per slice.
-const SLICE: usize = 20_000;
+const SLICE: usize = 64;
 /// Telegrams per datagram.
 const TELEGRAMS: usize = 8;
 
@@ -35,6 +36,8 @@ struct Whole {
     books: Symbols,
     decoded: u64,
     applied: u64,
+    /// Books with a best bid below the best ask.
+    two_sided: u64,
     errors: u64,
     now_ns: u64,
 }
@@ -49,12 +52,16 @@ impl Whole {
             };
             self.decoded += 1;
             let domain = Domain::twse(telegram.business().to_wire(), telegram.format());
-            let (books, applied) = (&mut self.books, &mut self.applied);
+            let (books, applied, two_sided) =
+                (&mut self.books, &mut self.applied, &mut self.two_sided);
             // In order, every offered telegram is delivered.
             let mut deliver = |delivery: Delivery<'_>| {
-                if matches!(delivery, Delivery::Message { .. }) {
-                    *applied += u64::from(matches!(books.update(&telegram), Update::Applied(_)));
-                }
+                let Delivery::Message { .. } = delivery else { return };
+                let Update::Applied(place) = books.update(&telegram) else { return };
+                *applied += 1;
+                let depth = books.book(place).map(|book| &book.depth);
+                let best = depth.and_then(|depth| depth.bids().next().zip(depth.asks().next()));
+                *two_sided += u64::from(best.is_some_and(|(bid, ask)| bid.price < ask.price));
             };
             self.arbiter.offer(
                 Line::A,
@@ -78,6 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         books: Symbols::new(65_536),
         decoded: 0,
         applied: 0,
+        two_sided: 0,
         errors: 0,
         now_ns: 0,
     };
@@ -119,6 +127,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(out, "delivered in order     {}", totals.delivered)?;
     writeln!(out, "restarts, gaps         {}, {}", totals.restarts, totals.gaps)?;
     writeln!(out, "changed a book         {}", whole.applied)?;
+    writeln!(out, "bid below ask          {}", whole.two_sided)?;
     writeln!(out, "books                  {}", whole.books.books().len())?;
     writeln!(out, "time decoding          {seconds:.3} s on one core")?;
     writeln!(out, "telegrams/s            {:.0}", decoded as f64 / seconds.max(1e-9))?;

@@ -56,6 +56,7 @@ pub fn feed_report(bytes: &[u8]) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(lines) => {
             report.set_lines(&lines);
+            report.late = reader.late();
             assert!(report.balances(), "{}", report.summary_text());
             let page = report.page("Feed", "input").expect("a recording is measured");
             assert!(report::html::feed_page(&page).ends_with("</html>\n"));

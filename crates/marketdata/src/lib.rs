@@ -7,6 +7,7 @@ pub mod capture;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod json;
+pub mod late;
 pub mod listen;
 pub mod messages;
 pub mod pitfalls;

@@ -2,12 +2,7 @@
 
 use std::mem::size_of;
 
-use market::twse::{
-    Body, Book, Instrument, Level, Limits, Lot, Marker, Price, Status, Symbol, Telegram,
-};
-
-/// Levels a side.
-pub const LEVELS: usize = 5;
+use market::twse::{Body, Book, Depth, Level, Limits, Lot, Status, Symbol, Telegram};
 
 /// Type of book of an instrument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +14,9 @@ pub enum LotKind {
     Odd = 1,
 }
 
-/// One instrument in one lot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One instrument in one lot: three cache lines.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub struct SymbolBook {
     pub symbol: Symbol,
     /// Number of its market: 1 TWSE, 2 TPEx.
@@ -31,45 +27,25 @@ pub struct SymbolBook {
     pub trade: Level,
     /// Result of a trial match; quantity 0 outside trials.
     pub trial: Level,
-    bids: [Level; LEVELS],
-    asks: [Level; LEVELS],
-    bid_count: u8,
-    ask_count: u8,
+    /// Bids and asks.
+    pub depth: Depth,
     /// At the day's limits; halted.
     pub limits: Limits,
     /// Trial, opening, close.
     pub status: Status,
     /// Traded today, in the units of the quantities.
     pub cumulative_volume: u64,
-    /// Match time of the last telegram, microseconds since midnight, Taipei time.
-    pub matched_us: u64,
     /// Sequence of the last telegram.
     pub sequence: u32,
-    /// Reference price of the day; 0 until the instrument was described.
-    pub reference: Price,
-    /// Highest price of the day; 0 until described.
-    pub upper_limit: Price,
-    /// Lowest price of the day; 0 until described.
-    pub lower_limit: Price,
     /// Telegrams with a trade or a book.
     pub quotes: u64,
     /// Quotes with a trade, trials excluded.
     pub trades: u64,
-    /// Telegrams that describe the instrument.
-    pub descriptions: u64,
 }
 
+const _: () = assert!(size_of::<SymbolBook>() == 192);
+
 impl SymbolBook {
-    /// Bids, the best first.
-    pub fn bids(&self) -> &[Level] {
-        &self.bids[..usize::from(self.bid_count).min(LEVELS)]
-    }
-
-    /// Asks, the best first.
-    pub fn asks(&self) -> &[Level] {
-        &self.asks[..usize::from(self.ask_count).min(LEVELS)]
-    }
-
     fn new(symbol: Symbol, business: u8, lot: LotKind) -> Self {
         SymbolBook {
             symbol,
@@ -77,21 +53,13 @@ impl SymbolBook {
             lot,
             trade: Level::default(),
             trial: Level::default(),
-            bids: Default::default(),
-            asks: Default::default(),
-            bid_count: 0,
-            ask_count: 0,
+            depth: Depth::default(),
             limits: Limits(0),
             status: Status(0),
             cumulative_volume: 0,
-            matched_us: 0,
             sequence: 0,
-            reference: Price(0),
-            upper_limit: Price(0),
-            lower_limit: Price(0),
             quotes: 0,
             trades: 0,
-            descriptions: 0,
         }
     }
 
@@ -101,7 +69,6 @@ impl SymbolBook {
         self.status = book.status();
         self.sequence = book.sequence();
         self.cumulative_volume = book.cumulative_volume();
-        self.matched_us = book.time().map_or(self.matched_us, |time| time.micros());
         self.quotes += 1;
         let trade = book.trade().filter(|trade| trade.quantity > 0);
         if self.status.is_trial() {
@@ -113,29 +80,10 @@ impl SymbolBook {
                 self.trades += 1;
             }
         }
-        if book.is_trade_only() {
-            return;
+        if !book.is_trade_only() {
+            self.depth.set(book);
         }
-        self.bid_count = fill(&mut self.bids, book.bids());
-        self.ask_count = fill(&mut self.asks, book.asks());
     }
-
-    fn describe(&mut self, instrument: &Instrument<'_>) {
-        self.reference = instrument.reference();
-        self.upper_limit = instrument.upper_limit();
-        self.lower_limit = instrument.lower_limit();
-        self.descriptions += 1;
-    }
-}
-
-#[inline]
-fn fill(levels: &mut [Level; LEVELS], from: impl Iterator<Item = Level>) -> u8 {
-    let mut count = 0;
-    for (level, found) in levels.iter_mut().zip(from) {
-        *level = found;
-        count += 1;
-    }
-    count
 }
 
 /// Effect of a telegram.
@@ -145,13 +93,19 @@ pub enum Update {
     Applied(u32),
     /// The feed has ended.
     EndOfFeed,
-    /// Ends a cycle of descriptions.
-    EndOfCycle,
-    /// Another format, which is not kept.
+    /// A description of an instrument or another format, which is not kept.
     Ignored,
     /// No space for another book.
     Full,
 }
+
+/// Number of a book plus one, and above it eight bits of its hash: a book of another instrument is read
+/// once in 256 times.
+type Slot = u32;
+const EMPTY: Slot = 0;
+const TAG: Slot = 0xff << BOOKS_MAX.count_ones();
+/// Largest number of books.
+const BOOKS_MAX: u32 = (1 << 24) - 1;
 
 /// All instruments, found by market, lot and code.
 ///
@@ -159,8 +113,8 @@ pub enum Update {
 /// [`Symbols::new`], and nothing is ever removed.
 #[derive(Debug)]
 pub struct Symbols {
-    /// Key and index of a book; key 0 in an empty slot.
-    slots: Box<[(u64, u32)]>,
+    /// [`Slot`]s: all of them fit into a near cache.
+    slots: Box<[Slot]>,
     shift: u32,
     books: Vec<SymbolBook>,
     books_max: u32,
@@ -170,10 +124,10 @@ pub struct Symbols {
 impl Symbols {
     /// Allocates `books_max` books; an instrument traded in both lots has two.
     pub fn new(books_max: u32) -> Self {
-        let books_max = books_max.clamp(1, 1 << 24);
+        let books_max = books_max.clamp(1, BOOKS_MAX);
         let slots = (books_max as usize * 2).next_power_of_two();
         Symbols {
-            slots: vec![(0, 0); slots].into_boxed_slice(),
+            slots: vec![EMPTY; slots].into_boxed_slice(),
             shift: 64 - slots.trailing_zeros(),
             books: Vec::with_capacity(books_max as usize),
             books_max,
@@ -187,8 +141,7 @@ impl Symbols {
         match telegram.body() {
             Body::Quote(quote) => self.quote(LotKind::Round, &quote),
             Body::OddLot(odd) => self.quote(LotKind::Odd, &odd),
-            Body::Instrument(instrument) => self.instrument(&instrument),
-            Body::Other(_) => Update::Ignored,
+            Body::Instrument(_) | Body::Other(_) => Update::Ignored,
         }
     }
 
@@ -204,60 +157,62 @@ impl Symbols {
         Update::Applied(at)
     }
 
-    fn instrument(&mut self, instrument: &Instrument<'_>) -> Update {
-        if instrument.marker() != Marker::Instrument {
-            return Update::EndOfCycle;
-        }
-        let business = instrument.business().to_wire();
-        let Some(at) = self.enter(instrument.symbol(), business, LotKind::Round) else {
-            return Update::Full;
-        };
-        self.books[at as usize].describe(instrument);
-        Update::Applied(at)
-    }
-
     /// Index of the book, created if needed.
     #[inline]
     fn enter(&mut self, symbol: Symbol, business: u8, lot: LotKind) -> Option<u32> {
-        let key = key(symbol, business, lot);
-        let mut at = self.start(key);
-        loop {
-            let (there, place) = self.slots[at];
-            if there == key {
-                return Some(place);
-            }
-            if there == 0 {
-                break;
-            }
-            at = (at + 1) & (self.slots.len() - 1);
+        match self.search(symbol, business, lot) {
+            Ok(place) => Some(place),
+            Err(free) => self.create(free, SymbolBook::new(symbol, business, lot)),
         }
+    }
+
+    #[cold]
+    fn create(&mut self, free: usize, book: SymbolBook) -> Option<u32> {
         let place = self.books.len() as u32;
         if place == self.books_max {
             self.refused += 1;
             return None;
         }
-        self.slots[at] = (key, place);
-        self.books.push(SymbolBook::new(symbol, business, lot));
+        let (_, tag) = self.start(&book.symbol, book.business, book.lot);
+        self.slots[free] = tag | (place + 1);
+        self.books.push(book);
         Some(place)
     }
 
+    /// Index of a book.
+    ///
+    /// Errors: the slot that is free for it.
     #[inline]
-    fn start(&self, key: u64) -> usize {
+    fn search(&self, symbol: Symbol, business: u8, lot: LotKind) -> Result<u32, usize> {
+        let (mut at, tag) = self.start(&symbol, business, lot);
+        loop {
+            let slot = self.slots[at];
+            if slot == EMPTY {
+                return Err(at);
+            }
+            if slot & TAG == tag {
+                let place = (slot & !TAG) - 1;
+                let book = &self.books[place as usize];
+                if book.symbol == symbol && book.business == business && book.lot == lot {
+                    return Ok(place);
+                }
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// First slot to search, and the tag of the book.
+    #[inline]
+    fn start(&self, symbol: &Symbol, business: u8, lot: LotKind) -> (usize, Slot) {
+        let key = u64::from(business) << 56 | u64::from(lot as u8) << 48 | symbol.to_u64();
         // Fibonacci hashing: codes differ in a few digits in the middle of the key.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((hash >> self.shift) as usize, hash as u32 & TAG)
     }
 
     /// The book of an instrument.
     pub fn find(&self, symbol: Symbol, business: u8, lot: LotKind) -> Option<&SymbolBook> {
-        let key = key(symbol, business, lot);
-        let mut at = self.start(key);
-        loop {
-            match self.slots[at] {
-                (0, _) => return None,
-                (there, place) if there == key => return self.books.get(place as usize),
-                _ => at = (at + 1) & (self.slots.len() - 1),
-            }
-        }
+        self.search(symbol, business, lot).ok().and_then(|place| self.book(place))
     }
 
     /// The book at an index from [`Update::Applied`].
@@ -289,13 +244,6 @@ impl Symbols {
 
     /// Bytes of memory held, used or not.
     pub fn memory_bytes(&self) -> usize {
-        self.slots.len() * size_of::<(u64, u32)>() + self.books.capacity() * size_of::<SymbolBook>()
+        self.slots.len() * size_of::<Slot>() + self.books.capacity() * size_of::<SymbolBook>()
     }
-}
-
-/// Market, lot and code as one number, never 0.
-#[inline]
-fn key(symbol: Symbol, business: u8, lot: LotKind) -> u64 {
-    // A code is printable, so its bits are never all 0.
-    u64::from(business) << 56 | u64::from(lot as u8) << 48 | symbol.to_u64()
 }

@@ -169,8 +169,8 @@ fn symbols_agree_with_a_plain_map() {
     for ((business, lot, symbol), expected) in &plain {
         let book = symbols.find(*symbol, *business, *lot).expect("entered");
         let found = Plain {
-            bids: book.bids().to_vec(),
-            asks: book.asks().to_vec(),
+            bids: levels(book.depth.bids()),
+            asks: levels(book.depth.asks()),
             volume: book.cumulative_volume,
             quotes: book.quotes,
             trade: book.trade,
@@ -216,7 +216,7 @@ fn vectors_update_their_books() {
     assert_eq!(symbols.update(&telegram), Update::Applied(0));
     let code = Symbol::new("1301").expect("a code");
     let book = symbols.find(code, Business::Twse.to_wire(), LotKind::Round).expect("entered");
-    assert!(book.limits.is_halted() && book.bids().is_empty());
+    assert!(book.limits.is_halted() && book.depth.bids().len() == 0);
     // A halt names a price, but nothing was traded.
     assert_eq!((book.trade.quantity, book.trades, book.cumulative_volume), (0, 0, 1558));
     assert_eq!(book.sequence, 8325);
@@ -302,7 +302,11 @@ fn a_trial_is_not_a_trade_and_a_trade_only_telegram_keeps_the_book() {
     assert_eq!((book.trade, book.trial, book.trades), (Level::default(), level(100_000, 5), 0));
     let book = enter(0x10, true, level(101_000, 6), None);
     assert_eq!((book.trade, book.trial, book.trades), (level(101_000, 6), Level::default(), 1));
-    assert_eq!(book.bids(), [level(99_000, 1)], "the book comes with a later telegram");
+    assert_eq!(
+        levels(book.depth.bids()),
+        [level(99_000, 1)],
+        "the book comes with a later telegram"
+    );
     let book = enter(0x10, false, level(102_000, 1), None);
-    assert_eq!((book.bids().len(), book.quotes), (0, 3));
+    assert_eq!((book.depth.bids().len(), book.quotes), (0, 3));
 }

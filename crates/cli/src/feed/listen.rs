@@ -14,7 +14,8 @@ use host::interruptions::{RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning};
 use io::{IoError, Stamps, XdpMode};
 use marketdata::arbiter::Limits;
-use marketdata::listen::{Interval, LateReport, ListenError, Listener, Plan, ReceiveBy, Report};
+use marketdata::late::LateReport;
+use marketdata::listen::{Interval, ListenError, Listener, Plan, ReceiveBy, Report};
 use marketdata::messages::Protocol;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
@@ -349,7 +350,7 @@ fn watch<'a>(
 }
 
 /// Traces the CPUs. While that runs, no experiment can.
-fn open_trace() -> Result<(Trace, ExclusiveLock), Failure> {
+pub(super) fn open_trace() -> Result<(Trace, ExclusiveLock), Failure> {
     let alone = ExclusiveLock::acquire(Activity::Tracing)
         .map_err(|conflict| Failure::failed(conflict.to_string()))?;
     let trace = Trace::open(RING_BYTES).map_err(|why| Failure::from_chain(&why))?;
@@ -359,7 +360,7 @@ fn open_trace() -> Result<(Trace, ExclusiveLock), Failure> {
 /// Adds the late datagrams of an interval with their causes.
 fn explain_late(report: &mut Report, interval: &Interval, trace: Option<&Trace>) {
     if let (Some(late), Some(trace)) = (&mut report.late, trace) {
-        late.add(&interval.late, trace.lost_count(), |delay| trace.cause(delay));
+        late.add(&interval.late, trace.lost_count(), |late| trace.cause(&late.delay));
     }
 }
 

@@ -8,7 +8,7 @@ use io::{IoError, Stamps};
 use marketdata::record::{Plan, RecordError, Recorder};
 
 use super::groups::GroupArgs;
-use super::listen::hold_stamps;
+use super::listen::{hold_stamps, open_trace};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::shared_args::parse_duration;
@@ -30,6 +30,13 @@ pub(crate) struct RecordArgs {
     /// Whose time stamps packets carry
     #[arg(long, value_enum, default_value = "software")]
     stamps: Stamps,
+    /// Name the cause of each datagram that waits this long for the recorder, in the file; from sockets; needs
+    /// CAP_BPF and CAP_PERFMON
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    late: Option<Duration>,
+    /// CPU to record on
+    #[arg(long, value_name = "CPU")]
+    pin: Option<usize>,
     /// Duration (default: until Ctrl-C)
     #[arg(short = 'd', long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -43,27 +50,33 @@ pub(crate) fn run(context: &Context, args: &RecordArgs) -> Result<(), Failure> {
         groups: args.groups.groups()?,
         file: args.file.clone(),
         overwrite: args.overwrite,
-        sockets: args.sockets,
+        sockets: args.sockets || args.late.is_some(),
+        late: args.late,
+        pin: args.pin,
         stamps: args.stamps,
         duration: args.duration,
         count: args.count,
     };
     let failed = |error: RecordError| match error {
         RecordError::Exists { .. } | RecordError::Groups => Failure::Usage(error.to_string()),
+        RecordError::Pin { .. } => Failure::usage(error),
         error => Failure::from_chain(&error),
     };
     let _stamping = hold_stamps(plan.stamps, &plan.groups)?;
+    let trace = args.late.map(|_| open_trace()).transpose()?;
+    let needs_sockets = plan.sockets;
     let recorder = Recorder::open(plan).map_err(failed)?;
     privileges::drop_all().map_err(Failure::failed)?;
     let note = match recorder.from() {
-        "sockets" if !args.sockets => {
+        "sockets" if !needs_sockets => {
             "; from sockets: whole frames need CAP_NET_RAW \
              (setcap cap_net_raw+ep $(command -v wirepath))"
         }
         _ => "",
     };
     console::say(&format!("recording to {}; Ctrl-C ends{note}", args.file.display()));
-    let report = recorder.run(signals::stop_flag()).map_err(failed)?;
+    let trace = trace.as_ref().map(|(trace, _)| trace);
+    let report = recorder.run(signals::stop_flag(), trace).map_err(failed)?;
     if context.json {
         console::json(&report.document())?;
     } else {

@@ -60,6 +60,7 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let Some(said) = super::skipped(reader.counts()) {
         console::say(&said);
     }
+    report.late = reader.late();
     if context.json {
         console::json(&report.summary_document())?;
     } else {

@@ -85,5 +85,7 @@ fn feed_that_does_not_arrive_is_explained() {
     assert!(said.contains("239.255.100.100:10000") && said.contains("va"), "{said}");
     let said = fail(spaces.near(&["prove", "feed", "--far", &format!("peer:{FAR_IP}")]), 1);
     assert!(said.contains("use --far netns:NAME"), "{said}");
+    let said = fail(prove_feed(&spaces, &["--direction", "receive"]), 2);
+    assert!(said.contains("load burst has no direction to choose"), "{said}");
     assert_far_end_gone(&spaces, &[]);
 }

@@ -59,6 +59,9 @@ pub trait Lot: sealed::Sealed + Copy + fmt::Debug + PartialEq + 'static {
     /// Mutable [`Lot::split`].
     #[doc(hidden)]
     fn split_mut(bytes: &mut [u8]) -> Option<(&mut Self::Volume, &mut [Self::Packed])>;
+    /// Levels as sent.
+    #[doc(hidden)]
+    fn bytes(levels: &[Self::Packed]) -> &[u8];
     #[doc(hidden)]
     fn volume(volume: &Self::Volume) -> u64;
     #[doc(hidden)]
@@ -199,6 +202,13 @@ impl<'a, L: Lot> Book<'a, L> {
         let items = self.items();
         let before = usize::from(items.has_trade()) + usize::from(items.bids());
         self.side(before, usize::from(items.asks()))
+    }
+
+    /// Bids, then asks, as sent.
+    #[inline]
+    pub(super) fn packed_sides(&self) -> &'a [u8] {
+        let sides = self.levels.get(usize::from(self.items().has_trade())..);
+        L::bytes(sides.unwrap_or_default())
     }
 
     #[inline]
@@ -390,6 +400,11 @@ macro_rules! lot {
                 let (volume, levels) = bytes.split_first_chunk_mut()?;
                 let (levels, rest) = levels.as_chunks_mut();
                 rest.is_empty().then_some((volume, levels))
+            }
+
+            #[inline]
+            fn bytes(levels: &[Self::Packed]) -> &[u8] {
+                levels.as_flattened()
             }
 
             #[inline]

@@ -14,6 +14,7 @@
 
 mod bcd;
 mod book;
+mod depth;
 mod error;
 mod header;
 mod instrument;
@@ -26,6 +27,7 @@ mod tests;
 mod value;
 
 pub use book::{Book, Lot, PackedLevels};
+pub use depth::Depth;
 pub use error::{EncodeError, Fault, TelegramError};
 pub use header::{
     Business, ESCAPE, HEADER_BYTES, MAX_BYTES, MAX_SEQUENCE, MIN_BYTES, TERMINATOR, TRAILER_BYTES,

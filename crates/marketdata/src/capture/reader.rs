@@ -12,6 +12,7 @@ use super::CaptureError;
 use super::link::{self, Found};
 use super::record::{Bad, Raw, Record, Section, pcap};
 use super::source::Source;
+use crate::late::LateReport;
 
 /// Format of a file, from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,6 +83,7 @@ pub struct Reader<R> {
     counts: Counts,
     is_over: bool,
     has_reported_link: bool,
+    late: Option<LateReport>,
 }
 
 #[derive(Debug)]
@@ -145,7 +147,15 @@ impl<R: Read> Reader<R> {
 
     fn with(file: String, source: Source<R>, format: Format) -> Self {
         let counts = Counts::default();
-        Reader { file, source, format, counts, is_over: false, has_reported_link: false }
+        Reader {
+            file,
+            source,
+            format,
+            counts,
+            is_over: false,
+            has_reported_link: false,
+            late: None,
+        }
     }
 
     fn begin_pcap(file: String, mut source: Source<R>) -> Result<Self, CaptureError> {
@@ -186,6 +196,11 @@ impl<R: Read> Reader<R> {
     /// Counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Late datagrams that are noted up to here; `None` if the recording did not look for them.
+    pub fn late(self) -> Option<LateReport> {
+        self.late
     }
 
     /// The next datagram; `None` at the end.
@@ -242,9 +257,12 @@ impl<R: Read> Reader<R> {
                 Format::Telegrams => return Ok(None),
             };
             match parsed {
-                Ok(Record { bytes, packet }) => {
+                Ok(Record { bytes, packet, note }) => {
                     let place = self.source.place();
                     self.source.consume(bytes);
+                    if let Some(note) = note {
+                        self.late.get_or_insert_default().add_note(note);
+                    }
                     if let Some(raw) = packet {
                         self.counts.packets += 1;
                         return Ok(Some(Raw { at: place + raw.at, ..raw }));

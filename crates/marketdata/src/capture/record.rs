@@ -3,15 +3,18 @@
 use pcap_parser::pcapng::{InterfaceDescriptionBlock, OptionCode};
 use pcap_parser::{Block, PcapHeader, parse_block_be, parse_block_le};
 
+use crate::late::Note;
+
 /// Longest valid record; libpcap writes at most 256 KiB per packet.
 const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Largest number of interfaces of a section, far above any real capture.
 const INTERFACES_MAX: usize = 65_536;
 
-/// A whole record, with its packet if any.
+/// A whole record, with its packet or note if any.
 pub(super) struct Record {
     pub(super) bytes: usize,
     pub(super) packet: Option<Raw>,
+    pub(super) note: Option<Note>,
 }
 
 /// Position of a packet in its record.
@@ -76,6 +79,7 @@ impl Section {
                 "a block of type {kind:#x} contradicts its length"
             )));
         };
+        let mut note = None;
         let packet = match parsed {
             Block::SectionHeader(_) => {
                 interfaces.clear();
@@ -115,9 +119,13 @@ impl Section {
                     original_bytes: spb.origlen as usize,
                 })
             }
+            Block::SystemdJournalExport(entry) => {
+                note = Note::parse(entry.data);
+                None
+            }
             _ => None,
         };
-        Ok(Record { bytes: block_bytes, packet })
+        Ok(Record { bytes: block_bytes, packet, note })
     }
 }
 
@@ -149,6 +157,7 @@ pub(super) fn pcap(header: &PcapHeader, bytes: &[u8]) -> Result<Record, Bad> {
             captured_bytes: frame.data.len(),
             original_bytes: frame.origlen as usize,
         }),
+        note: None,
     })
 }
 

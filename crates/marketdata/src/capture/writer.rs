@@ -9,11 +9,14 @@ use std::net::SocketAddrV4;
 use wire::{ipv4, udp};
 
 use super::CaptureError;
+use crate::late::Note;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
+/// An entry of systemd's journal.
+const JOURNAL: u32 = 9;
 
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
@@ -128,6 +131,12 @@ impl<W: Write> Writer<W> {
             body[at + 4..at + 12].copy_from_slice(&count.to_le_bytes());
         }
         self.block(STATISTICS, &[&body]).map_err(|source| self.failed(source))
+    }
+
+    /// Writes a note about late datagrams.
+    pub(crate) fn note(&mut self, note: &Note) -> Result<(), CaptureError> {
+        let entry = note.to_string();
+        self.block(JOURNAL, &[entry.as_bytes()]).map_err(|source| self.failed(source))
     }
 
     /// Packets written.

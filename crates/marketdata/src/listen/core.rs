@@ -7,6 +7,7 @@ use super::content::{Content, Present};
 use super::interval::{Counts, Interval, LineStats, TopRow};
 use super::line::LineTrack;
 use crate::arbiter::{Arbiter, Delivery, Domain, Limits, Line};
+use crate::late::Now;
 use crate::messages::{self, Digest, Protocol};
 use crate::quality::Quality;
 use crate::relative_latency::Base;
@@ -53,19 +54,6 @@ pub(super) struct Sink {
     /// CLOCK_REALTIME of the delivery in progress.
     real_ns: u64,
     base: Base,
-}
-
-/// Time of an arrival, nanoseconds: CLOCK_MONOTONIC and CLOCK_REALTIME.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
-    pub(super) monotonic_ns: u64,
-    pub(super) real_ns: u64,
-}
-
-impl Now {
-    pub(super) fn read() -> Self {
-        Now { monotonic_ns: sys::clock::monotonic_ns(), real_ns: sys::clock::realtime_ns() }
-    }
 }
 
 /// A session of MoldUDP64.
@@ -156,7 +144,7 @@ impl Sink {
                 match self.symbols.update(telegram) {
                     Update::Applied(book) => return Some(book),
                     Update::EndOfFeed => self.has_ended = true,
-                    Update::EndOfCycle | Update::Ignored | Update::Full => {}
+                    Update::Ignored | Update::Full => {}
                 }
                 None
             }
@@ -281,7 +269,7 @@ impl Core {
             Some(stamp_ns) => {
                 let waited_ns = real_ns.saturating_sub(stamp_ns);
                 self.interval.kernel_to_app[at].saturating_record(waited_ns);
-                self.interval.late.note(self.late_ns, waited_ns, now, self.read_ns > stamp_ns);
+                self.interval.late.note(self.late_ns, stamp_ns, now, self.read_ns > stamp_ns);
             }
             None => state.book.unstamped += 1,
         }
@@ -435,14 +423,14 @@ impl Core {
     }
 
     pub(super) fn top(&self, count: usize) -> Vec<TopRow> {
-        let of = |level: Option<&market::twse::Level>| level.map(|l| (l.price, l.quantity));
+        let of = |level: Option<market::twse::Level>| level.map(|l| (l.price, l.quantity));
         let row = |book: &&SymbolBook| TopRow {
             symbol: book.symbol.as_str().trim_end().to_owned(),
             business: book.business,
             quotes: book.quotes,
             trades: book.trades,
             last: (book.trade.price, book.trade.quantity),
-            best: [of(book.bids().first()), of(book.asks().first())],
+            best: [of(book.depth.bids().next()), of(book.depth.asks().next())],
             cumulative_volume: book.cumulative_volume,
         };
         if count == 0 {

@@ -2,12 +2,12 @@
 //! interval. Two intervals circulate between receiver and watcher, so that neither waits nor
 //! allocates.
 
-use super::late::LateList;
 use hdrhistogram::Histogram;
 use market::twse::Price;
 use model::latency_histogram;
 
 use crate::arbiter::{Domain, DomainStats, LineCounts, Totals};
+use crate::late::LateList;
 use crate::quality::Quality;
 use crate::recovery;
 use crate::relative_latency::RelativeLatency;

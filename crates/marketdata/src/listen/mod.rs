@@ -8,7 +8,6 @@ mod core;
 mod error;
 mod intake;
 mod interval;
-mod late;
 mod line;
 mod no_data_hint;
 mod recorded;
@@ -26,21 +25,20 @@ use io::XdpMode;
 use io::multicast::{Group, GroupTuning};
 use sys::{affinity, capability, clock, poll, sched};
 
-use self::core::{Core, CorePlan, Now};
+use self::core::{Core, CorePlan};
 use self::intake::Intake;
 use self::no_data_hint::HostCounters;
 use self::retransmit::Retransmit;
 use super::arbiter::{self, Line};
+use super::late::Now;
 use super::messages::Protocol;
 use super::pitfalls::{self, ReceiverConfig};
 
 pub use self::error::ListenError;
 pub use self::interval::{Counts, Interval, LineStats, TopRow};
-pub use self::late::LateList;
 pub use self::recorded::{RecordedError, RecordedPlan, read};
-pub use self::report::{
-    Document, LateReport, LineReport, LiveDocument, Percentiles, Refused, Report,
-};
+pub use self::report::{Document, LineReport, LiveDocument, Percentiles, Refused, Report};
+pub(crate) use self::report::{count, table, time};
 
 /// Longest sleep between checks of the stop flag.
 const NAP: Duration = Duration::from_millis(20);

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::core::{Core, CorePlan, Now};
+use super::core::{Core, CorePlan};
 use super::interval::Interval;
 use crate::arbiter::{Limits, Line};
 use crate::capture::{CaptureError, Datagram, Kind, Reader};
+use crate::late::Now;
 use crate::messages::Protocol;
 
 /// Longest session time of an interval: the spread of their fastest messages bounds the clocks' drift.

@@ -7,157 +7,46 @@ mod destination;
 mod error;
 mod faults;
 mod ledger;
+mod plan;
 mod report;
+mod sending;
 mod serve;
 mod source;
 mod stamps;
 mod timing;
 
-use std::io::{Error, ErrorKind};
 use std::net::{SocketAddrV4, UdpSocket};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use model::latency_histogram;
 use sys::thread::start;
 use sys::{affinity, clock};
 
-use self::destination::is_fatal;
 use self::faults::Dice;
 use self::ledger::{LineLedger, Number, UnionLedger};
+use self::sending::{Begin, Item, Line};
 use self::serve::{History, serve};
-use self::stamps::{Stamp, StampWriter};
+use self::stamps::StampWriter;
 use self::timing::Timing;
-use super::arbiter::Domain;
 use super::capture;
-use super::messages::{self, Digest, Protocol};
-use super::schedule::{Schedule, wait_until};
+use super::messages::{self, Protocol};
+use super::schedule::wait_until;
 
 pub use self::destination::check_destination;
 pub use self::error::ReplayError;
 pub use self::faults::Faults;
 pub use self::ledger::LineCounts;
-pub use self::report::Document;
+pub use self::plan::{Pace, Plan};
+pub use self::report::{Document, Report, Union};
 pub use self::serve::Served;
 pub use self::source::Source;
 
 const LINES: [&str; 2] = ["A", "B"];
 /// Time between repetitions of the end of a session.
 const END_GAP_NS: u64 = 200_000_000;
-
-/// Pace of a replay.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
-    /// As captured, times a speed factor.
-    Own(f64),
-    /// As fast as possible.
-    Max,
-    /// Messages per second.
-    Rate(Schedule),
-}
-
-/// Configuration of a replay.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Destinations of line A and, if any, line B.
-    pub to: Vec<SocketAddrV4>,
-    /// Filter on destinations in the capture; the second is replayed as line B. Empty: all datagrams
-    /// on all lines.
-    pub from: Vec<SocketAddrV4>,
-    pub ifindex: u32,
-    pub ifname: String,
-    /// Time to live of datagrams to groups.
-    pub ttl: u8,
-    pub pace: Pace,
-    pub faults: Faults,
-    /// Session time to replay.
-    pub duration: Option<Duration>,
-    /// Number of datagrams of the source to replay.
-    pub count: Option<u64>,
-    /// CPU to run on.
-    pub pin: Option<usize>,
-    /// Output file for send times.
-    pub stamps: Option<PathBuf>,
-    /// Address that answers requests for messages of MoldUDP64, until the replay is stopped.
-    pub serve: Option<SocketAddrV4>,
-}
-
-/// Result of a replay.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// First to last datagram.
-    pub elapsed_ns: u64,
-    /// Datagrams of the source.
-    pub datagrams: u64,
-    /// Messages of the source.
-    pub messages: u64,
-    /// Malformed messages of the source.
-    pub malformed: u64,
-    /// Destination and counts of each line.
-    pub lines: Vec<(SocketAddrV4, LineCounts)>,
-    /// Union of all lines; `None` for two lines of a capture, which may have differed already.
-    pub union: Option<Union>,
-    /// Actual minus intended send time; empty without a schedule.
-    pub lag: Histogram<u64>,
-    /// Datagrams captured earlier than their predecessor in the file; sent together with it.
-    pub backwards: u64,
-    /// Counts of the capture.
-    pub capture: Option<capture::Counts>,
-    /// First failure to send.
-    pub failure: Option<String>,
-    /// Seed of the faults.
-    pub fault_seed: u64,
-    /// The user ended the replay.
-    pub was_stopped: bool,
-    /// Requests for messages, if they were served.
-    pub served: Option<Served>,
-}
-
-/// Union of the messages of all lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Union {
-    /// Messages on at least one line.
-    pub carried: u64,
-    pub lost: u64,
-    /// Lost messages without a later message of their domain, which a receiver cannot detect.
-    pub lost_at_end: u64,
-    /// Digest per domain of the messages on at least one line.
-    pub digests: Vec<(Domain, Digest)>,
-}
-
-/// One line.
-#[derive(Debug)]
-struct Line {
-    name: &'static str,
-    to: SocketAddrV4,
-    socket: UdpSocket,
-    ledger: LineLedger,
-    /// A delayed datagram: number, due time, whether it is duplicated.
-    held: Option<(u64, u64, bool)>,
-    held_payload: Vec<u8>,
-    held_messages: Vec<Number>,
-}
-
-impl Line {
-    fn send(&self, payload: &[u8]) -> Result<usize, Error> {
-        match self.socket.send(payload) {
-            // ICMP error for an earlier datagram (port closed). This one was not sent yet.
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.socket.send(payload),
-            sent => sent,
-        }
-    }
-}
-
-/// Start time of the run, by both clocks.
-#[derive(Debug, Clone, Copy)]
-struct Begin {
-    monotonic_ns: u64,
-    realtime_ns: u64,
-}
 
 /// An open replay.
 #[derive(Debug)]
@@ -334,128 +223,6 @@ impl Replay {
         })
     }
 
-    /// Sends the end of the session on all lines, if the protocol has one. It is not a datagram of
-    /// the source: no faults are injected and it is not counted.
-    fn end_session(&mut self, buffer: &mut [u8]) -> Result<(), ReplayError> {
-        let Source::Mold(session, _) = &self.source else { return Ok(()) };
-        // The session is ahead by a packet that came after the end of the run.
-        let Some(next_sequence) = self.next_sequence else { return Ok(()) };
-        let Some(written) = session.end(buffer, next_sequence) else { return Ok(()) };
-        for at in 0..self.lines.len() {
-            let sent = self.lines[at].send(&buffer[..written.bytes]);
-            self.outcome(at, sent)?;
-        }
-        Ok(())
-    }
-
-    /// Sends a datagram on a line according to its fate.
-    fn place(
-        &mut self,
-        line: usize,
-        fate: faults::Fate,
-        item: &Item<'_>,
-        begin: Begin,
-    ) -> Result<(), ReplayError> {
-        if fate.is_dropped {
-            let name = self.lines[line].name;
-            self.stamp(name, "dropped", item, begin, None);
-            return Ok(());
-        }
-        if fate.is_delayed && self.lines[line].held.is_none() {
-            let line = &mut self.lines[line];
-            line.ledger.delay();
-            line.held = Some((item.number, item.due_ns, fate.is_duplicated));
-            line.held_payload.clear();
-            line.held_payload.extend_from_slice(item.payload);
-            line.held_messages.clear();
-            line.held_messages.extend_from_slice(item.messages);
-            return Ok(());
-        }
-        self.send(line, item, "sent", begin)?;
-        if fate.is_duplicated {
-            self.send(line, item, "copy", begin)?;
-        }
-        self.flush(line, begin)
-    }
-
-    /// Sends the delayed datagram.
-    fn flush(&mut self, line: usize, begin: Begin) -> Result<(), ReplayError> {
-        let Some((number, due_ns, is_duplicated)) = self.lines[line].held.take() else {
-            return Ok(());
-        };
-        let payload = std::mem::take(&mut self.lines[line].held_payload);
-        let messages = std::mem::take(&mut self.lines[line].held_messages);
-        let item = Item { number, due_ns, payload: &payload, messages: &messages };
-        self.send(line, &item, "delayed", begin)?;
-        if is_duplicated {
-            self.send(line, &item, "copy", begin)?;
-        }
-        self.lines[line].held_payload = payload;
-        self.lines[line].held_messages = messages;
-        Ok(())
-    }
-
-    fn send(
-        &mut self,
-        at: usize,
-        item: &Item<'_>,
-        what: &'static str,
-        begin: Begin,
-    ) -> Result<(), ReplayError> {
-        let line = &mut self.lines[at];
-        let now_ns = clock::monotonic_ns() - begin.monotonic_ns;
-        let sent = line.send(item.payload);
-        match &sent {
-            Ok(_) => line.ledger.sent(item.messages, item.payload.len(), what == "copy"),
-            Err(_) => line.ledger.unsent(),
-        }
-        self.outcome(at, sent)?;
-        // A delayed datagram has no schedule.
-        if self.has_schedule && what == "sent" {
-            self.lag.saturating_record(now_ns.saturating_sub(item.due_ns));
-        }
-        let name = self.lines[at].name;
-        self.stamp(name, what, item, begin, Some(now_ns));
-        Ok(())
-    }
-
-    /// Continues after an error that may not recur, and keeps the first.
-    fn outcome(&mut self, at: usize, sent: Result<usize, Error>) -> Result<(), ReplayError> {
-        let Err(source) = sent else { return Ok(()) };
-        let (to, ifname) = (self.lines[at].to, self.plan.ifname.clone());
-        if is_fatal(&source) {
-            // The errno for a deleted interface depends on the progress of its deletion.
-            if host::net::link(self.plan.ifindex).is_err() {
-                return Err(io::IoError::Gone { ifname }.into());
-            }
-            return Err(ReplayError::Send { to, ifname, source });
-        }
-        self.failure.get_or_insert_with(|| format!("sending to {to}: {source}"));
-        Ok(())
-    }
-
-    fn stamp(
-        &mut self,
-        line: &'static str,
-        what: &'static str,
-        item: &Item<'_>,
-        begin: Begin,
-        at_ns: Option<u64>,
-    ) {
-        if let Some(stamps) = &mut self.stamps {
-            let intended = if self.has_schedule { Some(item.due_ns) } else { at_ns };
-            let stamp = Stamp {
-                datagram: item.number,
-                line,
-                what,
-                intended_ns: begin.realtime_ns + intended.unwrap_or(item.due_ns),
-                actual_ns: at_ns.map(|ns| begin.realtime_ns + ns),
-                payload_bytes: item.payload.len(),
-            };
-            stamps.push(stamp, item.messages);
-        }
-    }
-
     fn finish(self, ended: Ended) -> Result<Report, ReplayError> {
         if let (Some(stamps), Some(path)) = (self.stamps, &self.plan.stamps) {
             stamps.finish().map_err(|source| ReplayError::Stamps { path: path.clone(), source })?;
@@ -487,15 +254,6 @@ impl Replay {
             served: None,
         })
     }
-}
-
-/// A datagram to send.
-#[derive(Debug, Clone, Copy)]
-struct Item<'a> {
-    number: u64,
-    due_ns: u64,
-    payload: &'a [u8],
-    messages: &'a [Number],
 }
 
 struct Ended {

@@ -4,11 +4,57 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddrV4;
 
+use hdrhistogram::Histogram;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE};
 use serde::Serialize;
 
-use super::{LINES, LineCounts, Report, Served};
-use crate::messages::domain_name;
+use super::{LINES, LineCounts, Served};
+use crate::arbiter::Domain;
+use crate::capture;
+use crate::messages::{Digest, domain_name};
+
+/// Result of a replay.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// First to last datagram.
+    pub elapsed_ns: u64,
+    /// Datagrams of the source.
+    pub datagrams: u64,
+    /// Messages of the source.
+    pub messages: u64,
+    /// Malformed messages of the source.
+    pub malformed: u64,
+    /// Destination and counts of each line.
+    pub lines: Vec<(SocketAddrV4, LineCounts)>,
+    /// Union of all lines; `None` for two lines of a capture, which may have differed already.
+    pub union: Option<Union>,
+    /// Actual minus intended send time; empty without a schedule.
+    pub lag: Histogram<u64>,
+    /// Datagrams captured earlier than their predecessor in the file; sent together with it.
+    pub backwards: u64,
+    /// Counts of the capture.
+    pub capture: Option<capture::Counts>,
+    /// First failure to send.
+    pub failure: Option<String>,
+    /// Seed of the faults.
+    pub fault_seed: u64,
+    /// The user ended the replay.
+    pub was_stopped: bool,
+    /// Requests for messages, if they were served.
+    pub served: Option<Served>,
+}
+
+/// Union of the messages of all lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Union {
+    /// Messages on at least one line.
+    pub carried: u64,
+    pub lost: u64,
+    /// Lost messages without a later message of their domain, which a receiver cannot detect.
+    pub lost_at_end: u64,
+    /// Digest per domain of the messages on at least one line.
+    pub digests: Vec<(Domain, Digest)>,
+}
 
 /// Document of `feed replay --json`.
 #[derive(Debug, Serialize)]

@@ -54,7 +54,7 @@ pub(super) struct RemoteSession {
 
 impl RemoteSession {
     pub(super) fn open(load: &Load, two: &TwoHosts) -> Result<Self, PathError> {
-        check(load, two)?;
+        check(load)?;
         let end: FarEnd = two.end.parse().map_err(PathError::part)?;
         let allowed = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         if let Some(cpu) = two.near_cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -205,8 +205,8 @@ fn all_queues_had_sockets(m: &Measurement) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Errors: a load or a direction that is not possible between hosts.
-fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
+/// Errors: a load that is not possible between hosts.
+fn check(load: &Load) -> Result<(), PathError> {
     let invalid =
         |what: String, remedy: &str| Err(PathError::Invalid { what, remedy: remedy.into() });
     if tcp::Kind::of(&load.kind).is_some() {
@@ -219,10 +219,6 @@ fn check(load: &Load, two: &TwoHosts) -> Result<(), PathError> {
     if load.kind == "storm" {
         let what = "load storm needs the veth of a lab".to_owned();
         return invalid(what, "run it without --far, or use flood between hosts");
-    }
-    if two.direction == Direction::Receive && load.kind != "flood" {
-        let what = format!("load {} goes both ways", load.kind);
-        return invalid(what, "remove --direction, or use --load flood");
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Totals of a receiver, as text, JSON and Prometheus metrics.
 
-mod late;
 mod live;
 mod page;
 mod prometheus;
@@ -12,12 +11,13 @@ use hdrhistogram::Histogram;
 use io::multicast::Group;
 use model::{QUANTILES, SAMPLES_BEYOND_QUANTILE, latency_histogram, quantile_of_arrived};
 
-pub use self::late::LateReport;
 use self::live::Live;
 pub use self::live::LiveDocument;
+pub(crate) use self::page::{count, table};
 pub use self::summary::Document;
 use super::interval::{Counts, Interval, LineStats};
 use crate::arbiter::Domain;
+use crate::late::LateReport;
 use crate::messages::domain_name;
 use crate::quality::Quality;
 use crate::relative_latency::RelativeLatency;
@@ -239,7 +239,7 @@ fn percentiles(count: u64, lost: (u64, u64), value: impl Fn(f64) -> u64) -> Perc
 }
 
 /// A time with three digits.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
         ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),

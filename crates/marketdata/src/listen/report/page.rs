@@ -8,7 +8,8 @@ use report::page::{Bar, BarChart, FeedAnswer, FeedPage, FeedTable, Remark};
 use report::screen::Tone;
 use report::units;
 
-use super::{LINES, LateReport, LineReport, Percentiles, Refused, Report};
+use super::{LINES, LineReport, Percentiles, Refused, Report};
+use crate::late::LateReport;
 use crate::quality::{Latency, Quality, WINDOWS_NS};
 
 /// Upper ends of the bars of a lead, nanoseconds; the last bar is open.
@@ -193,7 +194,7 @@ fn remark(note: &str) -> Remark {
     Remark { subject: "note".into(), text: note.into(), tone: Tone::Doubt }
 }
 
-pub(super) fn table(
+pub(crate) fn table(
     section: &str,
     caption: &str,
     columns: &[&str],
@@ -209,7 +210,7 @@ pub(super) fn table(
     }
 }
 
-pub(super) fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     units::value(count as f64, "count")
 }
 

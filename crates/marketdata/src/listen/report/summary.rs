@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use io::multicast::Group;
 use serde::Serialize;
 
-use super::late::{LateDocument, LateReport};
 use super::{LINES, LineReport, Percentiles, Refused, Report, time};
 use crate::arbiter::{DomainStats, LineCounts};
+use crate::late::{LateDocument, LateReport};
 use crate::quality::Quality;
 use crate::recovery;
 
@@ -45,7 +45,7 @@ pub struct Document<'a> {
     notes: &'a [String],
     /// Absent if the run did not measure it.
     quality: Option<QualityDocument>,
-    /// Absent without --late.
+    /// Absent without --late, and of a recording without it.
     late: Option<LateDocument>,
 }
 

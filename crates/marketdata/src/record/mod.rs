@@ -3,20 +3,27 @@
 //! Whole frames are captured by a packet ring, which needs CAP_NET_RAW. Without it, datagrams of the
 //! group's sockets are recorded with generated IPv4 and UDP headers.
 
+mod causes;
+mod report;
+
 use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::interruptions::{Trace, TraceError};
 use host::net::LinkWatch;
 use io::IoError;
 use io::Stamps;
 use io::multicast::{FrameTap, Group, GroupReceiver, GroupTuning};
-use serde::Serialize;
-use sys::{clock, poll};
+use sys::thread::{ThreadError, start};
+use sys::{affinity, clock, poll};
 
+use self::causes::{Causes, explain};
+pub use self::report::{Document, Report};
 use super::capture::{CaptureError, Interface, LinkType, Writer};
+use super::late::Now;
 
 /// Longest sleep between checks of the stop flag.
 const NAP: Duration = Duration::from_millis(20);
@@ -37,8 +44,12 @@ pub struct Plan {
     pub file: PathBuf,
     /// Overwrite an existing file.
     pub overwrite: bool,
-    /// Record from sockets even if the packet ring is available.
+    /// Record from sockets even if the packet ring is available, which hands packets over in blocks.
     pub sockets: bool,
+    /// Time from the kernel to this program from which a datagram of a socket is late.
+    pub late: Option<Duration>,
+    /// CPU to run on.
+    pub pin: Option<usize>,
     /// Whose time stamps packets carry.
     pub stamps: Stamps,
     /// Duration of the run.
@@ -68,26 +79,16 @@ pub enum RecordError {
     Groups,
     #[error("waiting for datagrams failed")]
     Wait(#[source] std::io::Error),
-}
-
-/// Result of a recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    pub file: PathBuf,
-    /// `frames` or `sockets`.
-    pub from: &'static str,
-    pub elapsed_ns: u64,
-    pub packets: u64,
-    pub bytes: u64,
-    /// Packets dropped for lack of buffer space.
-    pub dropped: u64,
-    pub cut: u64,
-    /// Packets without a kernel time stamp; they carry the time of reading.
-    pub unstamped: u64,
-    /// First and last time stamp, nanoseconds since 1970.
-    pub stamps_ns: Option<(u64, u64)>,
-    /// Interface that was removed, which ended the recording.
-    pub gone: Option<String>,
+    #[error("cannot run on CPU {cpu}; `nproc` and `taskset -p $$` show the CPUs that may be used")]
+    Pin {
+        cpu: usize,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
 }
 
 #[derive(Debug)]
@@ -105,6 +106,8 @@ pub struct Recorder {
     report: Report,
     /// Detects removal: a tap on a removed interface is silent.
     link: Option<LinkWatch>,
+    /// Of a recording with a trace.
+    causes: Option<Causes>,
 }
 
 impl Recorder {
@@ -144,20 +147,9 @@ impl Recorder {
         let mut writer =
             Writer::new(BufWriter::with_capacity(1 << 20, file), &interface, application)?;
         writer.flush()?;
-        let report = Report {
-            file: plan.file.clone(),
-            from: from_name,
-            elapsed_ns: 0,
-            packets: 0,
-            bytes: 0,
-            dropped: 0,
-            cut: 0,
-            unstamped: 0,
-            stamps_ns: None,
-            gone: None,
-        };
+        let report = Report::new(plan.file.clone(), from_name);
         let link = LinkWatch::new(plan.groups[0].ifindex).ok();
-        Ok(Recorder { plan, from, writer, report, link })
+        Ok(Recorder { plan, from, writer, report, link, causes: None })
     }
 
     /// `frames` or `sockets`.
@@ -166,7 +158,31 @@ impl Recorder {
     }
 
     /// Records until `stop` is set or a limit of the plan is reached.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Report, RecordError> {
+    ///
+    /// - `trace`: names the causes of late datagrams; not following any thread yet.
+    pub fn run(mut self, stop: &AtomicBool, trace: Option<&Trace>) -> Result<Report, RecordError> {
+        std::thread::scope(|scope| {
+            // Started before this thread is pinned: it belongs to no CPU.
+            if let Some((trace, late)) = trace.zip(self.plan.late) {
+                let (causes, asked, explained) = Causes::new(late, &mut self.writer)?;
+                self.causes = Some(causes);
+                let body = move || Ok::<_, ThreadError>(explain(trace, &asked, &explained));
+                let started = start(scope, "explain", body);
+                if started.refused().is_some() {
+                    started.end()?;
+                }
+            }
+            if let Some(cpu) = self.plan.pin {
+                affinity::pin_to(&[cpu]).map_err(|source| RecordError::Pin { cpu, source })?;
+            }
+            if let Some(trace) = trace {
+                trace.follow_this_thread()?;
+            }
+            self.record(stop)
+        })
+    }
+
+    fn record(mut self, stop: &AtomicBool) -> Result<Report, RecordError> {
         let begun_ns = clock::monotonic_ns();
         let until_ns = self.plan.duration.map(|d| begun_ns + d.as_nanos() as u64);
         let (mut flush_ns, mut look_ns) = (begun_ns + FLUSH_NS, begun_ns);
@@ -179,6 +195,9 @@ impl Recorder {
             }
             let now_ns = clock::monotonic_ns();
             if now_ns >= flush_ns {
+                if let Some(causes) = &mut self.causes {
+                    causes.step(&mut self.writer)?;
+                }
                 self.writer.flush()?;
                 flush_ns = now_ns + FLUSH_NS;
             }
@@ -202,7 +221,7 @@ impl Recorder {
 
     fn take(&mut self) -> Result<usize, RecordError> {
         let left = usize::try_from(self.left()).unwrap_or(usize::MAX).min(FRAMES);
-        let (writer, report) = (&mut self.writer, &mut self.report);
+        let (writer, report, causes) = (&mut self.writer, &mut self.report, &mut self.causes);
         let mut result = Ok(());
         let taken = match &mut self.from {
             Origin::Frames(tap) => tap.take(left, &mut |bytes, len_bytes, stamp_ns| {
@@ -210,7 +229,7 @@ impl Recorder {
                     return;
                 }
                 report.cut += u64::from(len_bytes > bytes.len());
-                note(report, stamp_ns, bytes.len());
+                report.count(stamp_ns, bytes.len());
                 result = writer.packet(stamp_ns, bytes);
             }),
             Origin::Sockets(receivers) => {
@@ -222,9 +241,13 @@ impl Recorder {
                         {
                             return;
                         }
+                        let now = Now::read();
                         report.unstamped += u64::from(datagram.stamp_ns.is_none());
-                        let stamp_ns = datagram.stamp_ns.unwrap_or_else(clock::realtime_ns);
-                        note(report, stamp_ns, datagram.payload.len());
+                        let stamp_ns = datagram.stamp_ns.unwrap_or(now.real_ns);
+                        if let Some(causes) = causes {
+                            causes.note(stamp_ns, now);
+                        }
+                        report.count(stamp_ns, datagram.payload.len());
                         result = writer.datagram(stamp_ns, datagram.from, to, datagram.payload);
                     })?;
                 }
@@ -251,18 +274,13 @@ impl Recorder {
             Origin::Sockets(receivers) => receivers.iter().map(GroupReceiver::dropped_count).sum(),
         };
         self.report.elapsed_ns = clock::monotonic_ns() - begun_ns;
+        let causes = self.causes.take();
+        self.report.late = causes.map(|causes| causes.end(&mut self.writer)).transpose()?;
         let received = self.report.packets + self.report.dropped;
         self.writer.statistics(clock::realtime_ns(), received, self.report.dropped)?;
         self.writer.flush()?;
         Ok(self.report)
     }
-}
-
-fn note(report: &mut Report, stamp_ns: u64, bytes: usize) {
-    report.packets += 1;
-    report.bytes += bytes as u64;
-    let (first, last) = report.stamps_ns.unwrap_or((stamp_ns, stamp_ns));
-    report.stamps_ns = Some((first.min(stamp_ns), last.max(stamp_ns)));
 }
 
 fn create(path: &Path, overwrite: bool) -> Result<File, RecordError> {
@@ -277,64 +295,4 @@ fn create(path: &Path, overwrite: bool) -> Result<File, RecordError> {
         std::io::ErrorKind::AlreadyExists => RecordError::Exists { path: path.to_owned() },
         _ => RecordError::Create { path: path.to_owned(), source },
     })
-}
-
-/// Document of `feed record --json`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Document {
-    schema: u32,
-    command: &'static str,
-    file: String,
-    from: &'static str,
-    elapsed_ns: u64,
-    packet_count: u64,
-    bytes: u64,
-    dropped_count: u64,
-    cut_count: u64,
-    unstamped_count: u64,
-    first_ns: Option<u64>,
-    last_ns: Option<u64>,
-}
-
-impl Report {
-    /// Report as JSON.
-    pub fn document(&self) -> Document {
-        Document {
-            schema: model::SCHEMA,
-            command: "feed record",
-            file: self.file.display().to_string(),
-            from: self.from,
-            elapsed_ns: self.elapsed_ns,
-            packet_count: self.packets,
-            bytes: self.bytes,
-            dropped_count: self.dropped,
-            cut_count: self.cut,
-            unstamped_count: self.unstamped,
-            first_ns: self.stamps_ns.map(|(first, _)| first),
-            last_ns: self.stamps_ns.map(|(_, last)| last),
-        }
-    }
-
-    /// Report as text.
-    pub fn text(&self) -> String {
-        let mut out = format!(
-            "recorded   {} packets, {} bytes, from {} in {:.3} s into {}\n",
-            self.packets,
-            self.bytes,
-            self.from,
-            self.elapsed_ns as f64 / 1e9,
-            self.file.display(),
-        );
-        for (count, what) in [
-            (self.dropped, "packets were dropped for lack of buffer space"),
-            (self.cut, "packets were truncated"),
-            (self.unstamped, "packets had no kernel time stamp and carry the time of reading"),
-        ] {
-            if count > 0 {
-                out.push_str(&format!("note       {count} {what}\n"));
-            }
-        }
-        out
-    }
 }
