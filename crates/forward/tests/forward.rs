@@ -24,6 +24,7 @@ use wirepath_forward::forwarder::{
 use wirepath_forward::order::OrderSpec;
 use wirepath_forward::qos::{Classifier, QueueSpec, RATE_BITS_PER_S_MAX, Shaper, TokenBucket};
 use wirepath_forward::spec::{Carrier, Outer, Tunnel};
+use wirepath_forward::tcx::open_tcx_ports;
 
 #[path = "forward/domains.rs"]
 mod domains;
@@ -162,6 +163,8 @@ enum Ports {
     Xdp(XdpMode),
     /// XDP programs that forward, and AF_XDP behind them.
     InKernel,
+    /// tcx programs that forward, and TAP devices behind them.
+    Tcx,
 }
 
 /// Like [`forwarding_with`], by ports of any kind; `body` gets the forwarder.
@@ -174,7 +177,7 @@ fn forwarding_by<T>(
 ) -> (T, Vec<(&'static str, u64)>) {
     let mode = match ports {
         Ports::Xdp(mode) => mode,
-        Ports::InKernel => XdpMode::Native,
+        Ports::InKernel | Ports::Tcx => XdpMode::Native,
     };
     let pool = Pool::allocate(2048, 8192).expect("16 MiB are available");
     let address = |text: &str| text.parse::<IpAddr>().expect("valid address");
@@ -186,13 +189,20 @@ fn forwarding_by<T>(
     let (near, far) =
         (port(&middle.near_if, TunnelFrames::All, mode), port(&middle.far_if, tunnels, mode));
     let ports = middle.netns.run(|| {
+        let fast = FastSpec {
+            station_count_max: 256,
+            inner_bytes_max: 1518,
+            vxlan_port: 4789,
+            ecn: ecn_table(),
+        };
+        if ports == Ports::Tcx {
+            let interfaces =
+                [&middle.near_if, &middle.far_if].map(|end| (end.ifindex, end.mtu_bytes));
+            let ([near, far], path) =
+                open_tcx_ports(&pool, interfaces, true, &fast).expect("the ports open");
+            return (near, far, Some(path));
+        }
         if ports == Ports::InKernel {
-            let fast = FastSpec {
-                station_count_max: 256,
-                inner_bytes_max: 1518,
-                vxlan_port: 4789,
-                ecn: ecn_table(),
-            };
             let ([near, far], path) =
                 open_fast_ports(&pool, [&near, &far], &fast).expect("the ports open");
             return (near, far, Some(path));

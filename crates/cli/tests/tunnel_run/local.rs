@@ -51,6 +51,24 @@ fn sockets_with_all_offloads_are_forwarded_whole_and_after_a_kill_the_stack_has_
 }
 
 #[test]
+fn super_frame_larger_than_the_policer_s_bucket_passes_on_credit() {
+    if !is_installed("ip") {
+        return;
+    }
+    let row = Row::with_offloads(1500);
+    let data = Data::new();
+    let file = data.file("tunnel.toml");
+    let limit = "[qos]\npolice_kbps = 10000000\npolice_burst_bytes = 2000\n";
+    fs::write(&file, config("in-kernel", "pa", limit)).expect("a file");
+    let running = row.start(&["--json"], &file);
+    let (plain, behind) = (row.space(&row.names[0]), row.space(&row.names[2]));
+    tcp_stream(&plain, (&behind, BEHIND_IP), 300_000);
+    let output = running.end_by("TERM", LONG);
+    let last = last_of(&output.stdout);
+    assert!(last["frames"]["fast_super_into_tunnels"].as_u64() > Some(0), "{last}");
+}
+
+#[test]
 fn tag_that_the_kernel_took_off_decides_on_the_tunnel() {
     if !is_installed("ip") {
         return;

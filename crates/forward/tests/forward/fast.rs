@@ -154,7 +154,7 @@ fn programs_write_the_headers_of_the_slow_path_to_the_byte() {
         let run = |ports: Ports| {
             let (got, counts) =
                 forwarding_by(&lab, ports, 1, carried_by(&lab, carrier), |forwarder| {
-                    if ports == Ports::InKernel {
+                    if !matches!(ports, Ports::Xdp(_)) {
                         warm(forwarder, "fast_into_tunnels", &lab.near, &lab.far, &frames[0]);
                     }
                     pass(&lab.near, &lab.far, &frames)
@@ -162,14 +162,16 @@ fn programs_write_the_headers_of_the_slow_path_to_the_byte() {
             (got, counts)
         };
         let (slow, _) = run(Ports::Xdp(XdpMode::Native));
-        let (fast, counts) = run(Ports::InKernel);
-        for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
-            assert_eq!(slow, fast, "{carrier:?}: {frame:02x?}");
+        for ports in [Ports::InKernel, Ports::Tcx] {
+            let (fast, counts) = run(ports);
+            for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
+                assert_eq!(slow, fast, "{ports:?}, {carrier:?}: {frame:02x?}");
+            }
+            let by_programs = count(&counts, "fast_into_tunnels");
+            assert!(by_programs as usize >= frames.len() - 7, "{ports:?}, {carrier:?}: {counts:?}");
+            assert!(count(&counts, "slow_shape") >= 6, "{ports:?}, {carrier:?}: {counts:?}");
+            assert_eq!(count(&counts, "seam_dropped"), 0, "{counts:?}");
         }
-        let by_programs = count(&counts, "fast_into_tunnels");
-        assert!(by_programs as usize >= frames.len() - 7, "{carrier:?}: {counts:?}");
-        assert!(count(&counts, "slow_shape") >= 6, "{carrier:?}: {counts:?}");
-        assert_eq!(count(&counts, "seam_dropped"), 0, "{counts:?}");
     }
 }
 
@@ -222,23 +224,25 @@ fn programs_open_packets_as_the_slow_path_does_with_marks_and_checksums() {
         let frames = outer_frames(&lab, carrier);
         let run = |ports: Ports| {
             forwarding_by(&lab, ports, 1, carried_by(&lab, carrier), |forwarder| {
-                if ports == Ports::InKernel {
+                if !matches!(ports, Ports::Xdp(_)) {
                     warm(forwarder, "fast_out_of_tunnels", &lab.far, &lab.near, &frames[0]);
                 }
                 pass(&lab.far, &lab.near, &frames)
             })
         };
         let (slow, _) = run(Ports::Xdp(XdpMode::Native));
-        let (fast, counts) = run(Ports::InKernel);
-        for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
-            assert_eq!(slow, fast, "{carrier:?}: {frame:02x?}");
-        }
-        let by_programs = count(&counts, "fast_out_of_tunnels") as usize;
-        // GRE with a checksum takes the slow path, and so do tags, options and extension headers.
-        let expected = if carrier == CARRIERS[0] { frames.len() } else { frames.len() / 2 };
-        assert!(by_programs >= expected - 14, "{carrier:?}: {expected} {counts:?}");
-        if carrier == CARRIERS[0] {
-            assert_eq!(count(&counts, "slow_checksum"), 0, "{counts:?}");
+        for ports in [Ports::InKernel, Ports::Tcx] {
+            let (fast, counts) = run(ports);
+            for ((slow, fast), frame) in slow.iter().zip(&fast).zip(&frames) {
+                assert_eq!(slow, fast, "{ports:?}, {carrier:?}: {frame:02x?}");
+            }
+            let by_programs = count(&counts, "fast_out_of_tunnels") as usize;
+            // GRE with a checksum takes the slow path, and so do tags, options and extension headers.
+            let expected = if carrier == CARRIERS[0] { frames.len() } else { frames.len() / 2 };
+            assert!(by_programs >= expected - 14, "{ports:?}, {carrier:?}: {expected} {counts:?}");
+            if carrier == CARRIERS[0] {
+                assert_eq!(count(&counts, "slow_checksum"), 0, "{counts:?}");
+            }
         }
     }
 }

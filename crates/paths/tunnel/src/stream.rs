@@ -36,6 +36,10 @@ const PORT: u16 = 7001;
 const PATIENCE: Duration = Duration::from_secs(10);
 const RECEIVED: &str = "received_byte_count";
 const CHUNK_BYTES: usize = 128 << 10;
+/// Bytes that the rate leaves out, in which TCP opens its window.
+const START_BYTES: u64 = 1 << 20;
+/// Length of a measured stream at least: a source that loses its CPU for the whole trial sends them after it.
+const STREAM_BYTES_MIN: u64 = 16 << 20;
 /// Length of the stream that is compared.
 const COMPARED_BYTES: u64 = 4 << 20;
 
@@ -66,11 +70,7 @@ impl StreamSession {
     fn measure(&self, places: &Places) -> Result<Measurement, PathError> {
         let before = Counts::now(&self.lab)?;
         let meter = Meter::start(&self.clock, &[&places.source[..], &places.others].concat())?;
-        let (sent, received) = self.connect(
-            places,
-            |socket| send(socket, self.trial),
-            |socket| receive(socket, self.trial / 10),
-        )?;
+        let (sent, received) = self.connect(places, |socket| send(socket, self.trial), receive)?;
         let used = meter.stop()?;
         let measured = Counts::now(&self.lab)?;
         let seed = monotonic_ns();
@@ -286,12 +286,12 @@ fn patient(socket: &TcpStream) -> io::Result<&TcpStream> {
     Ok(socket)
 }
 
-/// Sends for `duration`, and waits until the sink has closed: sending ends when everything has arrived.
+/// Sends for `duration`, or longer, and waits until the sink has closed: sending ends when everything has arrived.
 fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, Cause> {
     let chunk = vec![0x57; CHUNK_BYTES];
     let (begun, used) = (Instant::now(), ThreadUsage::now());
     let mut byte_count = 0;
-    while begun.elapsed() < duration {
+    while begun.elapsed() < duration || byte_count < STREAM_BYTES_MIN {
         socket.write_all(&chunk)?;
         byte_count += chunk.len() as u64;
     }
@@ -301,14 +301,11 @@ fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, Cause> {
 }
 
 /// Receives until the end of the stream.
-///
-/// - `start`: time that the rate leaves out, in which TCP opens its window.
-fn receive(mut socket: &TcpStream, start: Duration) -> Result<Received, Cause> {
+fn receive(mut socket: &TcpStream) -> Result<Received, Cause> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    let (begun_ns, used) = (monotonic_ns(), ThreadUsage::now());
-    let start_ns = start.as_nanos() as u64;
+    let used = ThreadUsage::now();
     let mut first = None;
-    let mut last = (begun_ns, 0);
+    let mut last = (monotonic_ns(), 0);
     loop {
         let len = match socket.read(&mut chunk) {
             Ok(0) => break,
@@ -316,7 +313,7 @@ fn receive(mut socket: &TcpStream, start: Duration) -> Result<Received, Cause> {
             read => read?,
         };
         last = (monotonic_ns(), last.1 + len as u64);
-        if first.is_none() && last.0 - begun_ns >= start_ns {
+        if first.is_none() && last.1 >= START_BYTES {
             first = Some(last);
         }
     }

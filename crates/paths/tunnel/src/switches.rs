@@ -64,9 +64,9 @@ model::switches! {
             source: "RFC 4737 section 3.3",
         },
         InKernel {
-            effect: "XDP programs forward the frames of known stations; our forwarder takes the others",
+            effect: "programs at XDP (load tcp: at tcx) forward the frames of known stations; our forwarder takes the others",
             scope: Process,
-            needs: "bypass, native XDP and type information of the kernel (BTF)",
+            needs: "bypass; native XDP and type information of the kernel (BTF), or Linux 6.6",
             source: "kernel documentation, bpf/redirect.rst",
         },
     }
