@@ -616,7 +616,7 @@ mod tests {
         };
         assert_eq!(label(9001), label(9001));
         assert_ne!(label(9001), label(9002));
-        assert_eq!(UdpTemplate::new(META, 64).expect("small").headers[42..], [0; 20]);
+        assert_eq!(UdpTemplate::new(META, 64).expect("small").headers[42..], [0; 24]);
     }
 
     #[test]

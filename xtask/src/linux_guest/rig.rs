@@ -34,6 +34,7 @@ const MODULES: &[&str] = &[
     "veth",
     "bridge",
     "vxlan",
+    "8021q",
     "ip_gre",
     "nf_tables",
     "nf_conntrack",

@@ -7,6 +7,8 @@ use lab::TapHome;
 pub(crate) const FAR_IP: &str = "10.91.0.2";
 pub(crate) const ONE_IP: &str = "10.93.0.2";
 pub(crate) const PLAIN_IP: &str = "10.92.0.2";
+/// On VLAN 7 over `onea` and `oneb`.
+pub(crate) const VLAN_IP: &str = "10.94.0.2";
 
 /// `via` and `vib` have four queues each and reach the device's memory as zero-copy needs it; `plain`
 /// and `plainb` do not. `onea` and `oneb` do, and have one queue: a card with spare ones takes some of
@@ -97,19 +99,23 @@ ip address add 10.93.0.1/24 dev onea
 ip -n far address add 10.91.0.2/24 dev vib
 ip -n far address add 10.93.0.2/24 dev oneb
 ip -n far address add 10.92.0.2/24 dev plainb
-for there in 10.91.0.2 10.92.0.2 10.93.0.2; do
+ip link add link onea name onea.7 type vlan id 7
+ip -n far link add link oneb name oneb.7 type vlan id 7
+ip link set onea.7 up
+ip -n far link set oneb.7 up
+ip address add 10.94.0.1/24 dev onea.7
+ip -n far address add 10.94.0.2/24 dev oneb.7
+for there in 10.91.0.2 10.92.0.2 10.93.0.2 10.94.0.2; do
     n=0
     until ping -qc 1 -W 1 $there >/dev/null; do n=$((n + 1)); [ $n -lt 30 ] || exit 1; done
 done
 # Without ARP beside the runs: this driver lost a zero-copy frame where its kernel sent a probe on the same queue.
-n=1
-for pair in via:vib:91 plain:plainb:92 onea:oneb:93; do
-    IFS=: read -r near far net <<EOF
+for pair in via:vib:91:1 plain:plainb:92:3 onea:oneb:93:5 onea.7:oneb.7:94:5; do
+    IFS=: read -r near far net n <<EOF
 $pair
 EOF
     ip neighbour replace 10.$net.0.2 dev $near lladdr 52:54:00:00:01:0$((n + 1)) nud permanent
     ip -n far neighbour replace 10.$net.0.1 dev $far lladdr 52:54:00:00:01:0$n nud permanent
-    n=$((n + 2))
 done
 for name in via plain onea; do ethtool -i $name | grep ^driver; done
 ";

@@ -7,7 +7,7 @@ mod machine;
 mod suspension;
 
 use common::rig::Rig;
-use machine::{FAR_IP, ONE_IP, PLAIN_IP, boot};
+use machine::{FAR_IP, ONE_IP, PLAIN_IP, VLAN_IP, boot};
 use serde_json::Value;
 
 /// Receive queues of each zero-copy card.
@@ -123,10 +123,8 @@ fn the_host_receives_while_a_zero_copy_socket_sends(rig: &Rig) {
     assert_eq!(count(&document, "/counters/near_ledger_unbalanced_count"), 0, "{document}");
 }
 
-/// An experiment between two ends, as between hosts.
-fn every_arm_of_an_experiment_delivers(rig: &Rig, far_ip: &str, queues: u32) {
-    const ARMS: &str = "spin,spin+bypass+native,spin+bypass+native+zero-copy,\
-                        spin+bypass+native+zero-copy+busy-poll";
+/// Runs an experiment between two ends, as between hosts, in which every arm must deliver; its document.
+fn every_arm_of_an_experiment_delivers(rig: &Rig, far_ip: &str, options: &str) -> Value {
     let document = rig.json(&format!(
         ": >/tmp/peer.err
          ip netns exec far wirepath peer --listen {far_ip}:7117 2>/tmp/peer.err &
@@ -135,30 +133,66 @@ fn every_arm_of_an_experiment_delivers(rig: &Rig, far_ip: &str, queues: u32) {
              n=$((n + 1)); [ $n -lt 300 ] || {{ cat /tmp/peer.err >&2; exit 9; }}
              sleep 0.1
          done
-         wirepath prove probe --far peer:{far_ip} --arms {ARMS} --trial 200ms --time 30s \
-             --no-history --json
+         wirepath prove probe --far peer:{far_ip} {options} --no-history --json
          kill $!
          wait $! || true"
     ));
-    let arms = document["arms"].as_array().unwrap_or_else(|| panic!("{document}"));
-    assert_eq!(arms.len(), 6, "two baselines and four arms: {document}");
-    for arm in arms {
-        assert_eq!(arm["failures"], serde_json::json!([]), "{queues} queues: {arm}");
-        assert!(arm["trials"].as_u64() > Some(0), "{queues} queues: {arm}");
-        let name = arm["name"].as_str().expect("a name");
+    for arm in arms(&document) {
+        assert_eq!(arm["failures"], serde_json::json!([]), "{options}: {arm}");
+        assert!(arm["trials"].as_u64() > Some(0), "{options}: {arm}");
         let counters = &arm["counters"];
         let sum = |direction: &str, what: &str| -> u64 {
             counters[format!("{direction}_{what}_count")].as_u64().unwrap_or(0)
         };
-        assert!(sum("forward", "sent") > 0, "{queues} queues: {arm}");
+        assert!(sum("forward", "sent") > 0, "{options}: {arm}");
         for end in ["near", "far"] {
-            assert_eq!(sum(end, "xdp_map_missed"), 0, "{queues} queues: {arm}");
-            assert_eq!(sum(end, "ledger_unbalanced"), 0, "{queues} queues: {arm}");
+            assert_eq!(sum(end, "xdp_map_missed"), 0, "{options}: {arm}");
+            assert_eq!(sum(end, "xdp_untagged"), 0, "{options}: {arm}");
+            assert_eq!(sum(end, "ledger_unbalanced"), 0, "{options}: {arm}");
             let mode = arm["mode"][format!("{end} xdp")].as_str().unwrap_or_default();
-            assert_eq!(mode.ends_with("zero-copy"), name.contains("zero-copy"), "{end}: {arm}");
+            let is_zero_copy = name(arm).contains("zero-copy");
+            assert_eq!(mode.ends_with("zero-copy"), is_zero_copy, "{end}: {arm}");
         }
         let lost = &arm["metrics"]["lost_count"]["median"];
-        assert_eq!(lost.as_f64().unwrap_or(0.0), 0.0, "{queues} queues: {arm}");
+        assert_eq!(lost.as_f64().unwrap_or(0.0), 0.0, "{options}: {arm}");
+    }
+    document
+}
+
+fn arms(document: &Value) -> &Vec<Value> {
+    document["arms"].as_array().unwrap_or_else(|| panic!("{document}"))
+}
+
+fn name(arm: &Value) -> &str {
+    arm["name"].as_str().unwrap_or_else(|| panic!("{arm}"))
+}
+
+/// Arms of AF_XDP by what a driver must offer.
+const ARMS: &str = "--arms spin,spin+bypass+native,spin+bypass+native+zero-copy,\
+                    spin+bypass+native+zero-copy+busy-poll --trial 50ms --time 20s";
+
+/// The kernel's own VLAN device at the other end takes the tags of AF_XDP, and tags its answers.
+fn af_xdp_and_vlan_devices_exchange_tagged_datagrams(rig: &Rig) {
+    let xdp = "--engine xdp --native --require-zero-copy --vlan 7:3";
+    let echo = |engine: &str| format!("probe echo -i oneb.7 {engine}");
+    let ping = |engine: &str| format!("probe ping {VLAN_IP} --no-peer -c 50 {engine}");
+    for (near, far) in [(xdp, "--vlan 7"), ("--vlan 7", xdp), (xdp, xdp), (xdp, "")] {
+        let document = with_far(rig, &echo(far), &ping(near));
+        assert_eq!(round_trips(&document), [50, 50, 0], "{near} to {far}: {document}");
+        let untagged = document["counters"].get("near_xdp_untagged_count");
+        assert_eq!(untagged, None, "{near} to {far}: {document}");
+    }
+    let other = rig.run(&format!("wirepath {}", ping("--engine xdp --vlan 8")));
+    assert_eq!(other.code, 2, "{}", other.stderr);
+    assert!(other.stderr.contains("onea.7 is the device of VLAN 7, not of 8"), "{}", other.stderr);
+    const SHORT: &str = "--vlan 7 --arms spin+bypass+native --trial 50ms --time 5s";
+    let document = every_arm_of_an_experiment_delivers(rig, VLAN_IP, SHORT);
+    assert_eq!(document["load"]["vlan"], "7", "{document}");
+    let lab = rig.json(&format!("wirepath prove probe {SHORT} --no-history --json"));
+    assert!(lab["machine"]["nic"].as_str().is_some_and(|nic| nic.contains("VLAN 7")), "{lab}");
+    for arm in arms(&lab) {
+        assert_eq!(arm["failures"], serde_json::json!([]), "{arm}");
+        assert_eq!(arm["counters"].get("near_xdp_untagged_count"), None, "{arm}");
     }
 }
 
@@ -171,7 +205,9 @@ fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     sockets_use_the_napi_instance_and_the_pages_that_a_veth_has_not(&rig);
     answers_arrive_on_whichever_queue_the_device_chooses(&rig);
     the_host_receives_while_a_zero_copy_socket_sends(&rig);
-    for (far_ip, queues) in [(FAR_IP, 4), (ONE_IP, 1)] {
-        every_arm_of_an_experiment_delivers(&rig, far_ip, queues);
+    for far_ip in [FAR_IP, ONE_IP] {
+        let document = every_arm_of_an_experiment_delivers(&rig, far_ip, ARMS);
+        assert_eq!(arms(&document).len(), 6, "two baselines and four arms: {document}");
     }
+    af_xdp_and_vlan_devices_exchange_tagged_datagrams(&rig);
 }

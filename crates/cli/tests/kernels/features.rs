@@ -28,7 +28,12 @@ pub(crate) enum Outcome {
     WithoutEffect(String),
     /// First line of the message.
     Refused(String),
+    /// Not all of the 50 answers came.
+    Lost(u64),
 }
+
+/// Tries of a feature that loses datagrams: an emulated card on a busy host loses single ones of any engine.
+const TRIES: usize = 3;
 
 fn plain(name: &'static str, command: &str) -> Feature {
     Feature { name, command: command.to_owned(), run: Run::Plain }
@@ -67,7 +72,18 @@ pub(crate) fn all() -> Vec<Feature> {
 }
 
 impl Feature {
+    /// The first result that is no loss, or the last one.
     pub(crate) fn try_on(&self, rig: &Rig) -> Outcome {
+        let mut outcome = self.try_once(rig);
+        for _ in 1..TRIES {
+            if matches!(outcome, Outcome::Lost(_)) {
+                outcome = self.try_once(rig);
+            }
+        }
+        outcome
+    }
+
+    fn try_once(&self, rig: &Rig) -> Outcome {
         match self.run {
             Run::Plain => plain_outcome(&rig.run(&self.command)),
             Run::Echo(options) => echo_outcome(&rig.run(&self.beside_an_echo(options))),
@@ -110,7 +126,7 @@ fn echo_outcome(ran: &ScriptResult) -> Outcome {
     match (ran.code, received, noted) {
         (0, Some(50), Some(why)) => Outcome::WithoutEffect(why.to_owned()),
         (0, Some(50), None) => Outcome::Works,
-        (0, Some(count), _) => Outcome::Refused(format!("{count} of 50 answers")),
+        (0, Some(count), _) => Outcome::Lost(count),
         _ => Outcome::Refused(message(ran)),
     }
 }
@@ -143,7 +159,7 @@ mod tests {
         let noted = document(50, r#"{"switch":"busy-poll","why":"no NAPI"}"#);
         assert_eq!(echo_outcome(&ran(0, &noted, "")), Outcome::WithoutEffect("no NAPI".into()));
         let few = echo_outcome(&ran(0, &document(49, ""), ""));
-        assert_eq!(few, Outcome::Refused("49 of 50 answers".into()));
+        assert_eq!(few, Outcome::Lost(49));
     }
 
     #[test]

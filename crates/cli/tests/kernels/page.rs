@@ -18,8 +18,8 @@ const HEAD: &str = "# Kernels
 
 What each kernel offers to this program, tried by `cargo xtask kernels`: Debian's kernels boot in QEMU (TCG) with the
 program and a pair of virtio-net cards behind an IOMMU, and each command of the table runs there. *yes*: it did its work,
-and every datagram was answered. A number is a message below: the feature is missing, datagrams were lost, or it had no
-effect (*off*).
+and every datagram was answered, in one of three tries. A number is a message below: the feature is missing, each try lost
+datagrams, or it had no effect (*off*).
 `.ci/nightly` repeats it. Cards: [nics.md](nics.md).
 
 ";
@@ -80,6 +80,7 @@ fn cell(outcome: &Outcome, messages: &mut Vec<String>) -> String {
         Outcome::Works => "yes".to_owned(),
         Outcome::WithoutEffect(message) => format!("off ({})", number(message)),
         Outcome::Refused(message) => format!("no ({})", number(message)),
+        Outcome::Lost(count) => format!("no ({})", number(&format!("{count} of 50 answers"))),
     }
 }
 
