@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, run, succeed, until,
+    Data, LONG, NEAR_IP, Running, Spaces, fail, is_installed, json, run, succeed, until, wirepath,
 };
 use market::mold;
 use marketdata::messages::Digest;
@@ -320,11 +320,12 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
     if !is_installed("tshark") {
         return;
     }
-    for mode in [None, Some("--sockets")] {
+    // With --late all are late, and all of them are from sockets.
+    for mode in [&[][..], &["--late", "1ns"]] {
         let (spaces, data) = (Spaces::new(), Data::new());
         let file = data.file("feed.pcapng");
         let groups = ["--group", A, "--group-b", B, "-i", "vb"];
-        let record = [&["feed", "record", &file, "--json"], &groups[..], mode.as_slice()].concat();
+        let record = [&["feed", "record", &file, "--json"], &groups[..], mode].concat();
         let mut recorder = Running::start(spaces.far(&record));
         recorder.await_stderr("recording to ");
         let session = ["--synthetic", "--rate", "4000", "-c", "2000", "--per-datagram", "2"];
@@ -332,8 +333,15 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
         let output = recorder.end_by("INT", LONG);
         let doc: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!((count(&doc, "packet_count"), count(&doc, "dropped_count")), (4000, 0), "{doc}");
-        assert_eq!(doc["from"], if mode.is_some() { "sockets" } else { "frames" });
+        assert_eq!(doc["from"], if mode.is_empty() { "frames" } else { "sockets" });
         assert_eq!(tshark(&file), (4000, 0));
+        // Late datagrams are in the file, each with its cause, up to those of a second.
+        let report = json(wirepath(&["feed", "report", &file, "--json"]));
+        assert_eq!(report["late"], doc["late"]);
+        if !mode.is_empty() {
+            assert_eq!(count(&doc["late"], "count"), 4000, "{doc}");
+            assert!(count(&doc["late"]["causes"][0], "count") > 0, "{doc}");
+        }
         let listener = listen(
             &spaces,
             &["--group-b", B, "--from-start", "--digest", "--receive-buffer", "8388608"],
