@@ -1,7 +1,7 @@
 //! The Debian package, made by `cargo deb`.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
@@ -11,7 +11,7 @@ use crate::{cargo, release, run};
 
 /// Builds the package into `out/`, for this machine: `cargo deb` looks up its libraries here.
 pub(crate) fn build(root: &Path) -> Result<()> {
-    check_tool(root)?;
+    check_tools(root)?;
     let release = release::build(root, Target::parse(&[])?)?;
     stage::prepare(root, &release)?;
     run(cargo(root)
@@ -21,10 +21,14 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         .env("SOURCE_DATE_EPOCH", release.date.to_string()))
 }
 
-fn check_tool(root: &Path) -> Result<()> {
+fn check_tools(root: &Path) -> Result<()> {
     let tool = cargo(root).args(["deb", "--version"]).stderr(Stdio::null()).output();
     if !tool.is_ok_and(|output| output.status.success()) {
         bail!("cargo-deb is missing; install it: cargo install --locked cargo-deb@3.8.0");
+    }
+    // Without it cargo-deb warns, and the package depends on no library.
+    if Command::new("dpkg-shlibdeps").arg("--version").output().is_err() {
+        bail!("dpkg-shlibdeps is missing; install Debian's package dpkg-dev");
     }
     Ok(())
 }

@@ -2,17 +2,14 @@
 //!
 //! Source: systemd.link(5), as of version 252 (Debian 12).
 
-use super::{ExportedFile, Kept, Setting, Source, file, take};
+use super::{ExportedFile, Kept, Setting, Source, file, parameters, take};
 use crate::tune::knob::Ethtool;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let lines = take(settings, |kept| match kept {
-        Kept::Ethtool { what, words } => words
-            .iter()
-            // Absent means unchanged; 0 is not accepted for channels.
-            .filter(|(_, value)| *what != Ethtool::Channels || value != "0")
-            .map(|(name, value)| line(*what, name, value))
-            .collect(),
+        Kept::Ethtool { what, words } => {
+            parameters(*what, words).map(|(name, value)| line(*what, name, value)).collect()
+        }
         Kept::NetFile { file, value } if file == "tx_queue_len" => {
             Some(vec![format!("TransmitQueueLength={value}")])
         }

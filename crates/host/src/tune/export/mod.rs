@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::knob::{Kept, Knob};
+use super::knob::{Ethtool, Kept, Knob};
 use super::plan::{Plan, PlanError, machine_id};
 use super::registry;
 use super::system::System;
@@ -199,6 +199,13 @@ fn take(settings: &mut Vec<Setting>, take: impl Fn(&Kept) -> Option<Vec<String>>
         None => true,
     });
     lines
+}
+
+/// Parameters of ethtool(8) to be written. A device has no queues of a kind of channels that is 0, and both `.link`
+/// files and TuneD then take the parameter for another one.
+fn parameters(what: Ethtool, words: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    let words = words.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    words.filter(move |(_, value)| what != Ethtool::Channels || *value != "0")
 }
 
 fn file(path: impl Into<PathBuf>, text: String) -> ExportedFile {

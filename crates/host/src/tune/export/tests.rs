@@ -131,15 +131,14 @@ fn systemd_has_a_link_file_and_leaves_the_rest_to_udev() {
 #[test]
 fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
     let (text, omitted) = exported(Form::Tuned, "etc/tuned/wirepath-eth1/tuned.conf");
-    assert_eq!(omitted, ["irq-affinity", "qdisc"]);
+    assert_eq!(omitted, ["irq-affinity", "coalescing", "qdisc"]);
     assert_eq!(
         text,
         "[main]\n\
          summary=Plan of wirepath tune, profile latency\n\
          [net]\n\
          devices=eth1\n\
-         channels=rx 0 tx 0 combined 2\n\
-         coalesce=adaptive-rx off rx-usecs 3\n\
+         channels=combined 2\n\
          features=gro off tx-udp-segmentation on\n\
          ring=rx 512\n\
          txqueuelen=777\n\
@@ -155,6 +154,16 @@ fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
          /sys/devices/system/cpu/cpu1/cpuidle/state2/disable=1\n\
          /sys/kernel/mm/transparent_hugepage/enabled=madvise\n"
     );
+}
+
+#[test]
+fn features_of_tuned_are_in_the_order_that_its_verification_expects() {
+    let (_folder, system) = root();
+    let of = "interface eth1";
+    let steps = [("udp-gso", of, "on"), ("gro", of, "off"), ("tso", of, "off"), ("sg", of, "on")];
+    let exported = export(&plan(&system, &steps), &system, Form::Tuned).unwrap();
+    let expected = "features=sg on tso off gro off tx-udp-segmentation on\n";
+    assert!(exported.files[0].text.contains(expected), "{}", exported.files[0].text);
 }
 
 #[test]

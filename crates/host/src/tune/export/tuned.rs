@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{ExportedFile, Kept, Setting, Source, file, take};
+use super::{ExportedFile, Kept, Setting, Source, file, parameters, take};
 use crate::tune::knob::Ethtool;
 
 pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<ExportedFile> {
     let net = take(settings, |kept| match kept {
         Kept::Ethtool { what, words } => {
             let words: Vec<_> =
-                words.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                parameters(*what, words).map(|(name, value)| format!("{name} {value}")).collect();
             Some(vec![format!("{}={}", option(*what)?, words.join(" "))])
         }
         Kept::NetFile { file, value } if file == "tx_queue_len" => {
@@ -39,6 +39,12 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<
         let (option, value) = line.split_once('=').expect("written above");
         options.entry(option).or_default().push(value);
     }
+    if let Some(features) = options.get_mut("features") {
+        features.sort_by_key(|feature| {
+            let at = FEATURES.iter().position(|name| feature.split(' ').next() == Some(*name));
+            at.unwrap_or(FEATURES.len())
+        });
+    }
     let net = options.iter().map(|(name, all)| format!("{name}={}", all.join(" ")));
     let net: Vec<_> = match options.is_empty() {
         true => Vec::new(),
@@ -57,13 +63,19 @@ pub(super) fn write(source: &Source<'_>, settings: &mut Vec<Setting>) -> Option<
     (!body.is_empty()).then(|| file(format!("etc/tuned/{}/tuned.conf", source.label()), text()))
 }
 
+/// Order in which ethtool lists features, those of the kernel's own names last: `tuned-adm verify` compares the option
+/// with that list as a text.
+const FEATURES: [&str; 11] =
+    ["rx", "tx", "sg", "tso", "gso", "gro", "lro", "rxvlan", "txvlan", "ntuple", "rxhash"];
+
 /// Option of the net plugin; it holds pairs, so that one option collects several settings.
 fn option(what: Ethtool) -> Option<&'static str> {
     match what {
         Ethtool::Features => Some("features"),
         Ethtool::Rings => Some("ring"),
-        Ethtool::Coalescing => Some("coalesce"),
         Ethtool::Channels => Some("channels"),
-        Ethtool::Table | Ethtool::HashFields => None,
+        // TuneD 2.20 ignores `coalesce` with ethtool 5.15 and newer, because it does not know the CQE mode that is
+        // listed beside it.
+        Ethtool::Coalescing | Ethtool::Table | Ethtool::HashFields => None,
     }
 }
