@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use common::star::Star;
-use common::{Data, LONG, Running, all_text, fail, json, run, succeed, until};
+use common::{Data, LONG, Running, all_text, fail, get, json, run, succeed, until};
 use serde_json::Value;
 
 /// The program with its results and its machine-wide lock in a folder of the test: a fleet measures alone.
@@ -41,6 +41,33 @@ fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
     assert_eq!(document["pairs"].as_array().map(Vec::len), Some(15));
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains(&format!("host {slowed} is slow")), "{page}");
+}
+
+#[test]
+fn watched_mesh_serves_what_it_names_and_ends_at_a_signal() {
+    let (star, data) = (Star::new(5, Some(1)), Data::new());
+    let (on, html) = (star.on(), data.file("mesh.html"));
+    let args = ["fleet", "mesh", "--on", &on, "-c", "20", "--rounds", "1", "--html", &html];
+    let watch = ["--watch", "--every", "10ms", "--metrics", "0", "--json"];
+    let mut watching = Running::start(wirepath(&data, &[&args[..], &watch].concat()));
+    watching.await_stderr(&format!("host netns:{} is slow", star.names[1]));
+    let metrics = get(&watching.stderr(), "/metrics");
+    let named = format!("named{{host=\"netns:{}\",other=\"\",sign=\"slow\"}} 1", star.names[1]);
+    assert!(metrics.contains(&named), "{metrics}");
+    let of_pairs = |name: &str| {
+        let of = |line: &&str| line.starts_with(&format!("wirepath_mesh_{name}{{"));
+        metrics.lines().filter(of).count()
+    };
+    let counts = ["rtt_seconds", "sent_datagrams_total", "host_ratio"].map(of_pairs);
+    assert_eq!(counts, [10, 10, 5], "{metrics}");
+    assert!(fs::read_to_string(&html).is_ok_and(|page| page.contains("is slow")));
+    let holdings = watching.holdings();
+    let ended = watching.end_by("INT", LONG);
+    holdings.assert_gone();
+    let document: Value = serde_json::from_slice(&ended.stdout).expect("a document");
+    let suspects = document["suspects"].as_array().expect("a list");
+    let code = if suspects.iter().any(|of| of["named"] == true) { 4 } else { 0 };
+    assert_eq!(ended.status.code(), Some(code), "{}", all_text(&ended));
 }
 
 const SHORT: [&str; 10] = [
@@ -105,6 +132,7 @@ fn bad_input_is_refused_before_anything_is_measured() {
     assert!(refused(&["mesh", "--on", "this"], 2).contains("two hosts"));
     assert!(refused(&["mesh", "--on", "this,this"], 2).contains("twice"));
     assert!(refused(&["mesh", "--on", "db2,this"], 2).contains("is no host"));
+    assert!(refused(&["mesh", "--on", "this,netns:a", "--metrics", "0"], 2).contains("--watch"));
     assert!(refused(&["mesh", "--on", "this,ssh:db2"], 3).contains("yet"));
     assert!(refused(&["prove", "--on", "this", "nonsense"], 2).contains("nonsense"));
     assert!(refused(&["prove", "--on", "netns:no-such-namespace", "probe"], 1).contains("no-such"));
