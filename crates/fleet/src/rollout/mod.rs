@@ -13,7 +13,7 @@ mod sqlite;
 mod state;
 mod steps;
 
-pub use answer::{Answer, Answers, silent_max};
+pub use answer::{Answer, Answers, Watched};
 pub use conduct::{Conductor, Hosts};
 pub use draw::{Draw, Size, SizeError};
 pub use gate::{Gate, HURT_SHARE_MAX, Proof, Wants, gate};
