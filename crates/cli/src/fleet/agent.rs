@@ -11,6 +11,7 @@ use fleet::keys::Seeds;
 use fleet::nats::{BrokerAddress, NatsExchange};
 use host::text::chain;
 
+use super::keys::read_secret;
 use super::station::Station;
 use super::{agents_file, now_ms};
 use crate::context::Context;
@@ -45,9 +46,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(context: &Context, args: &AgentArgs) -> Result<(), Failure> {
-    let enrolment = Enrolment::read(&args.enrol)?;
+    let enrolment = read_secret(&args.enrol, Enrolment::parse)?;
     let seeds = match (&args.keys, &enrolment.seeds) {
-        (Some(file), _) => Seeds::read(file)?,
+        (Some(file), _) => read_secret(file, Seeds::parse)?,
         (None, Some(seeds)) => seeds.clone(),
         (None, None) => {
             return Err(Failure::Usage(format!(

@@ -11,6 +11,7 @@ use fleet::postgres::PostgresArchive;
 use host::text::chain;
 
 use super::init::COORDINATOR;
+use super::keys::read_secret;
 use super::now_ms;
 use crate::exit::Failure;
 use crate::{console, signals};
@@ -34,7 +35,7 @@ impl Servers {
     /// Connects to the servers of a folder that `fleet init` wrote.
     pub(super) fn open(folder: &Path) -> Result<Servers, Failure> {
         let fleet = Fleet::read(folder).map_err(Failure::usage)?;
-        let seeds = Seeds::read(&folder.join(COORDINATOR)).map_err(Failure::usage)?;
+        let seeds = read_secret(&folder.join(COORDINATOR), Seeds::parse)?;
         let address = fleet.address(&seeds, ca_file(folder, &fleet)?);
         let archive = PostgresArchive::open(&fleet.database, fleet.database_ca.as_deref())?;
         let mut exchange = NatsExchange::core(&address, fleet.keyring(&seeds)?)?;
