@@ -135,11 +135,9 @@ fn lock_book(context: &Context) -> Result<Option<File>, Failure> {
 /// Ends the jobs of coordinators that were killed, and their leases.
 fn end_leftovers(book: &mut SqliteBook) -> Result<(), Failure> {
     for entry in book.entries(None)? {
-        if !entry.state.is_final() {
-            book.release(&entry.job.host, entry.job.fence)?;
-            let coordinator = Coordinator::new(entry.job.experiment.clone());
-            coordinator.cancel(book, "its coordinator ended")?;
-        }
+        book.release(&entry.job.host, entry.job.fence)?;
+        let coordinator = Coordinator::new(entry.job.experiment.clone());
+        coordinator.cancel(book, "its coordinator ended")?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The servers of a fleet as its coordinator and its collectors use them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,11 +51,11 @@ impl Servers {
                 "another `wirepath fleet prove` or `fleet rollout` runs on the same database; wait for it",
             ));
         }
-        for entry in self.archive.entries(None)? {
-            if !entry.state.is_final() {
-                let coordinator = Coordinator::new(entry.job.experiment.clone());
-                coordinator.cancel(&mut self.archive, "its coordinator ended")?;
-            }
+        let open = self.archive.entries(None)?;
+        let experiments: BTreeSet<&str> =
+            open.iter().map(|entry| entry.job.experiment.as_str()).collect();
+        for experiment in experiments {
+            Coordinator::new(experiment).cancel(&mut self.archive, "its coordinator ended")?;
         }
         Ok(())
     }

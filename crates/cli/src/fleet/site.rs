@@ -16,8 +16,6 @@ use crate::signals;
 pub(super) const STEP_MAX: Duration = Duration::from_secs(60);
 /// Least limit for a step of a plan that is held.
 const HELD_MIN: Duration = Duration::from_secs(5);
-/// Limit for one measurement, whose own limit is among its arguments.
-const MEASURE_MAX: Duration = Duration::from_secs(24 * 3600);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A host, and the places of what it keeps.
@@ -57,7 +55,7 @@ impl Site<'_> {
     fn run(&self, work: &Work, beat: &mut dyn FnMut()) -> Result<Answer, Failure> {
         let interrupted = || Answer::Silent("interrupted".into());
         let limit = match work {
-            Work::Measure { .. } => MEASURE_MAX,
+            Work::Measure { arguments, .. } => experiment::limit(arguments),
             Work::Extend { .. } | Work::Verify { .. } => self.held_max,
             _ => STEP_MAX,
         };
@@ -65,7 +63,8 @@ impl Site<'_> {
         let (begun, mut beaten) = (Instant::now(), Instant::now());
         let mut is_told = false;
         while begun.elapsed() < limit {
-            if let Some(ended) = running.wait(LOOK)? {
+            let look = if work.measures() { experiment::LOOK } else { LOOK };
+            if let Some(ended) = running.wait(look)? {
                 return Ok(if is_told { interrupted() } else { self.answer(work, &ended) });
             }
             if work.measures() && signals::stop_requested() && !is_told {
