@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -41,6 +42,43 @@ fn mesh_names_the_host_whose_receiver_holds_packets_back_and_no_other() {
     assert_eq!(document["pairs"].as_array().map(Vec::len), Some(15));
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains(&format!("host {slowed} is slow")), "{page}");
+}
+
+/// Names in a document, a link as `one,other`.
+fn named(document: &Value) -> BTreeSet<String> {
+    let text = |of: &Value| of.as_str().unwrap_or_default().replace("netns:", "");
+    let suspects = document["suspects"].as_array().expect("a list").iter();
+    suspects
+        .filter(|of| of["named"] == true)
+        .map(|of| format!("{},{}", text(&of["host"]), text(&of["other"])))
+        .collect()
+}
+
+#[test]
+#[ignore = "takes ten minutes; .ci/nightly runs it"]
+fn mesh_of_eight_names_the_slow_host_and_the_lossy_link_in_each_seed_and_nothing_without_them() {
+    let seeds = std::env::var("WIREPATH_TEST_MESHES").ok();
+    let seeds: u64 = seeds.map_or(10, |text| text.parse().expect("a number"));
+    let mut right = [0, 0];
+    for is_faulty in [true, false] {
+        let (mut star, data) = (Star::new(8, is_faulty.then_some(3)), Data::new());
+        let mut expected = BTreeSet::new();
+        if is_faulty {
+            star.make_lossy(1, 6);
+            expected.insert(format!("{},", star.names[3]));
+            expected.insert(format!("{},{}", star.names[1], star.names[6]));
+        }
+        for seed in 0..seeds {
+            let (on, seed_text) = (star.on(), seed.to_string());
+            let args = ["fleet", "mesh", "--on", &on, "-c", "100", "--seed", &seed_text, "--json"];
+            let output = Running::start(wirepath(&data, &args)).finish(LONG * 20).expect("an end");
+            let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+            let found = named(&document);
+            right[usize::from(is_faulty)] += u64::from(found == expected);
+            testkit::note(&format!("seed {seed}, faults {is_faulty}: named {found:?}"));
+        }
+    }
+    assert_eq!(right, [seeds; 2], "clean, with both faults");
 }
 
 #[test]
